@@ -1,0 +1,158 @@
+"""Task, Step, Trajectory, Episode: what is asked, what happened, and whose fault the end was.
+
+Frozen records with an exact JSON round trip. Knows nothing of how an episode is run or where it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from lemur_ray.agents.messages import Message
+
+
+class Blame(StrEnum):
+    """Whose doing an outcome was. Only what is the policy's is scored."""
+
+    POLICY = "policy"
+    ENV = "env"
+    INFRA = "infra"
+    HARNESS = "harness"
+
+
+class Outcome(StrEnum):
+    """How an episode ended."""
+
+    SOLVED = "solved"
+    FAILED = "failed"
+    INVALID_ACTIONS = "invalid_actions"
+    TURN_LIMIT = "turn_limit"
+    TOKEN_LIMIT = "token_limit"
+    TIME_LIMIT = "time_limit"
+    CONTEXT_OVERFLOW = "context_overflow"
+    SANDBOX_DESTROYED = "sandbox_destroyed"
+    ENV_ERROR = "env_error"
+    INFRA_LOST = "infra_lost"
+    POLICY_UNREACHABLE = "policy_unreachable"
+    HARNESS_BUG = "harness_bug"
+
+    @property
+    def blame(self) -> Blame:
+        return _BLAME.get(self, Blame.POLICY)
+
+    @property
+    def scored(self) -> bool:
+        """Whether this outcome says something about the policy. All others are retried, then reported as missing."""
+        return self.blame is Blame.POLICY
+
+
+_BLAME = {
+    Outcome.ENV_ERROR: Blame.ENV,
+    Outcome.INFRA_LOST: Blame.INFRA,
+    Outcome.POLICY_UNREACHABLE: Blame.INFRA,
+    Outcome.HARNESS_BUG: Blame.HARNESS,
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of a benchmark. ``options`` is what ``env.reset`` needs to build it (JSON values only)."""
+
+    benchmark: str
+    id: str
+    env_id: str
+    category: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    max_turns: int = 50
+
+
+@dataclass(frozen=True)
+class Step:
+    """One turn: what the policy said, what the environment understood and answered. Times in seconds."""
+
+    reply: str
+    action: str | None
+    observation: str
+    reward: float
+    valid: bool
+    policy_s: float = 0.0
+    env_s: float = 0.0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """The messages before the first reply, then every turn."""
+
+    opening: tuple[Message, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    def messages(self) -> tuple[Message, ...]:
+        """The whole conversation; the last observation is its last user message."""
+        turns = [m for s in self.steps for m in (Message("assistant", s.reply), Message("user", s.observation))]
+        return (*self.opening, *turns)
+
+
+@dataclass(frozen=True)
+class EpisodeKey:
+    """What makes an episode the same episode. The first record of a key in a ledger wins."""
+
+    benchmark: str
+    task: str
+    policy: str
+    recipe: str
+    epoch: int = 0
+
+    def __str__(self) -> str:
+        return "|".join((self.benchmark, self.task, self.policy, self.recipe, str(self.epoch)))
+
+
+@dataclass(frozen=True)
+class Episode:
+    """The record of one finished episode. ``score`` is None exactly when the outcome is not the policy's."""
+
+    key: EpisodeKey
+    category: str
+    outcome: Outcome
+    score: float | None
+    attempts: int
+    trajectory: Trajectory
+    wall_s: float = 0.0
+    detail: str = ""
+    retried: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.score is None) == self.outcome.scored:
+            raise ValueError(f"episode {self.key}: score {self.score!r} does not go with outcome {self.outcome.value}")
+
+    @property
+    def blame(self) -> Blame:
+        return self.outcome.blame
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "outcome": self.outcome.value, "blame": self.blame.value}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Episode:
+        """Inverse of ``to_json``. Raises ValueError that says what is wrong."""
+        try:
+            trajectory = value["trajectory"]
+            return cls(
+                key=EpisodeKey(**value["key"]),
+                category=value["category"],
+                outcome=Outcome(value["outcome"]),
+                score=value["score"],
+                attempts=value["attempts"],
+                trajectory=Trajectory(
+                    opening=tuple(Message.from_json(m) for m in trajectory["opening"]),
+                    steps=tuple(Step(**s) for s in trajectory["steps"]),
+                ),
+                wall_s=value["wall_s"],
+                detail=value["detail"],
+                retried=tuple(value["retried"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not an episode record: {type(error).__name__}: {error}") from error

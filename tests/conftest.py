@@ -1,0 +1,61 @@
+"""What all tests share: a quiet private Ray, the data folder, and nothing of the machine's own clusters."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+# Before `import ray` anywhere: authentication mode, temp dir and telemetry are read at import (docs: one token file in
+# the home folder is enough to make every later connection fail).
+os.environ["RAY_AUTH_MODE"] = "disabled"
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_TRAIN_V2_ENABLED"] = "1"
+os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.pop("RAY_ADDRESS", None)
+ROOT = Path(__file__).resolve().parents[1]
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+import pytest  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of outside test data (``LEMUR_DATA``, default ``../shared/data`` beside the repository)."""
+    folder = Path(os.environ.get("LEMUR_DATA") or ROOT.parent / "shared" / "data")
+    if not folder.is_dir():
+        if os.environ.get("CI"):
+            pytest.fail(f"no test data at {folder}: in CI it must be there (set LEMUR_DATA)")
+        pytest.skip(f"no test data at {folder}: set LEMUR_DATA")
+    return folder
+
+
+@pytest.fixture
+def lemur_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A private LEMUR_HOME."""
+    monkeypatch.setenv("LEMUR_HOME", str(tmp_path / "lemur"))
+    return tmp_path / "lemur"
+
+
+@pytest.fixture(scope="session")
+def ray_local() -> Iterator[str]:
+    """One private Ray for the whole session, in this process's name; yields its address."""
+    import ray
+
+    with tempfile.TemporaryDirectory(prefix="lr-", dir="/tmp") as temp:
+        context = ray.init(
+            address="local",
+            num_cpus=4,
+            object_store_memory=300 * 2**20,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _temp_dir=temp,
+            runtime_env={"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}},
+        )
+        address = context.address_info["address"]
+        os.environ["RAY_ADDRESS"] = address
+        yield address
+        os.environ.pop("RAY_ADDRESS", None)
+        ray.shutdown()
