@@ -6,15 +6,14 @@ Knows nothing of jax, Ray or files. Every field states its unit; recipes live in
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
-
-import tyro
+from typing import Any, Literal, TypeVar, get_type_hints
 
 T = TypeVar("T")
 
@@ -24,19 +23,19 @@ class ModelConfig:
     """Shape of a Llama-family model (pre-norm RMSNorm, RoPE, grouped-query attention, SwiGLU, no biases)."""
 
     vocab_size: int = 2048
-    """Rows of the embedding and of the output head; at least the tokenizer's vocabulary."""
+    """Rows of the embedding and of the output head, in tokens; at least the tokenizer's vocabulary."""
     num_layers: int = 4
-    """Transformer blocks."""
+    """Number of transformer blocks."""
     dim: int = 128
-    """Width of the residual stream."""
+    """Width of the residual stream, in features."""
     ffn_dim: int = 384
-    """Width of the gated feed-forward layer."""
+    """Width of the gated feed-forward layer, in features."""
     num_heads: int = 4
-    """Query heads."""
+    """Number of query heads."""
     num_kv_heads: int = 4
-    """Key/value heads; divides num_heads."""
+    """Number of key/value heads; divides num_heads."""
     head_dim: int = 32
-    """Width of one head."""
+    """Width of one head, in features; even."""
     max_seq_len: int = 1024
     """Longest context in tokens."""
     rope_theta: float = 10_000.0
@@ -45,6 +44,14 @@ class ModelConfig:
     """Epsilon of RMSNorm, computed in float32."""
     tie_embeddings: bool = False
     """Share the embedding with the output head."""
+
+    @property
+    def num_params(self) -> int:
+        """Parameters of the whole model, norms included."""
+        attention = self.dim * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
+        block = attention + 3 * self.dim * self.ffn_dim + 2 * self.dim
+        embeddings = self.vocab_size * self.dim * (1 if self.tie_embeddings else 2)
+        return self.num_layers * block + embeddings + self.dim
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """One source of a mixture."""
+    """One source of a mixture. On a command line: NAME:KIND:WEIGHT or NAME:KIND:WEIGHT:EPOCHS."""
 
     name: str = ""
     """Name of the source in the corpus manifest."""
@@ -94,7 +101,7 @@ class DataConfig:
     """Which rows a run reads, and in which order."""
 
     sources: tuple[SourceConfig, ...] = ()
-    """The mixture. Empty: every source of the corpus, each kind split by its number of tokens."""
+    """The mixture, for example python:code:72.73:2.98. Empty: every source of the corpus, each kind split by tokens."""
     code_to_text: float = 10.0
     """Rows of code per row of text where sources is empty (paper A.1.2: 10)."""
     seq_len: int = 1024
@@ -112,9 +119,9 @@ class TrainConfig:
     steps: int = 1000
     """Optimizer steps."""
     rows_per_step: int = 1
-    """Packed rows of one global batch."""
+    """Packed rows of one global batch (all workers together)."""
     microbatches: int = 1
-    """Pieces one batch is accumulated over; divides rows_per_step."""
+    """Number of pieces one batch is accumulated over; divides rows_per_step."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     """Type of activations and of weights in matmuls; master weights are always float32."""
     remat: Literal["none", "full", "dots"] = "none"
@@ -132,7 +139,17 @@ class TrainConfig:
     max_failures: int = 3
     """Restarts of the worker group after a crash before the run gives up."""
     skip_rows: tuple[tuple[int, int], ...] = ()
-    """Half-open ranges of plan rows that are never trained on."""
+    """Half-open ranges of plan rows that are never trained on, as pairs: FIRST END."""
+    spike_window_steps: int = 128
+    """Steps whose losses and gradient norms decide what a spike is; also how many must pass before one is called."""
+    spike_sigmas: float = 6.0
+    """Standard deviations above the window's mean at which an update is skipped."""
+    max_skips_in_a_row: int = 8
+    """Skipped updates in a row after which the run stops with an error."""
+    eval_every_steps: int = 0
+    """Steps between two held-out evaluations; 0: only after the last step."""
+    eval_rows: int = 32
+    """Held-out rows per kind that one evaluation reads; 0: no evaluation."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +157,7 @@ class MeshConfig:
     """Where a run trains: workers asked of Ray, and the mesh over their devices."""
 
     num_workers: int = 1
-    """Ray Train workers, one per host."""
+    """Number of Ray Train workers, one per host."""
     use_tpu: bool = False
     """Workers are hosts of a TPU slice."""
     use_gpu: bool = False
@@ -150,13 +167,13 @@ class MeshConfig:
     accelerator_type: str = ""
     """Ray's name of the TPU generation, for example TPU-V4."""
     cpus_per_worker: float = 1.0
-    """CPUs reserved for one worker."""
+    """CPU cores reserved for one worker (XLA uses every core of the host all the same)."""
     dcn: int = 1
-    """Slices (data parallel over the data-centre network)."""
+    """Number of slices (data parallel over the data-centre network)."""
     fsdp: int = -1
-    """Devices that parameters and batch are sharded over; -1: all that are left."""
+    """Number of devices that parameters and batch are sharded over; -1: all that are left."""
     tp: int = 1
-    """Devices that share one matmul."""
+    """Number of devices that share one matmul."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +181,7 @@ class Recipe:
     """Everything that decides the numbers of a run. Its hash is in every checkpoint and every report."""
 
     name: str = "nano"
-    """Name of the recipe."""
+    """Name of the recipe (what the run is called in checkpoints and reports)."""
     source: str = ""
     """Where its numbers come from (section of the paper)."""
     model: ModelConfig = ModelConfig()
@@ -174,12 +191,26 @@ class Recipe:
     mesh: MeshConfig = MeshConfig()
 
     @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one global batch, padding included."""
+        return self.train.rows_per_step * self.data.seq_len
+
+    @property
     def hash(self) -> str:
         """16 hex digits over every field that decides the numbers; the mesh, logging and checkpoint timing do not."""
         return hashlib.sha256(json.dumps(identity(self), sort_keys=True).encode()).hexdigest()[:16]
 
 
-_NOT_IDENTITY = ("checkpoint_every_steps", "checkpoint_every_s", "keep_checkpoints", "log_every_steps", "max_failures")
+_NOT_IDENTITY = (
+    "checkpoint_every_steps",
+    "checkpoint_every_s",
+    "keep_checkpoints",
+    "log_every_steps",
+    "max_failures",
+    "max_skips_in_a_row",
+    "eval_every_steps",
+    "eval_rows",
+)
 
 
 def identity(recipe: Recipe) -> dict[str, Any]:
@@ -219,6 +250,76 @@ def resolve_out(out: str, default: str) -> str:
     return str(path if path.is_absolute() else lemur_home() / path)
 
 
-def parse(config: type[T], argv: Sequence[str] | None = None, *, default: T | None = None, prog: str | None = None) -> T:
+def from_dict(config: type[T], value: dict[str, Any]) -> T:
+    """A frozen dataclass from its JSON form (``dataclasses.asdict``). Fields it does not know are an error.
+
+    Raises:
+        ValueError: naming the unknown field and the nearest known one.
+    """
+    hints, out = get_type_hints(config), {}
+    for name, item in value.items():
+        if name not in hints:
+            raise ValueError(f"{config.__name__} has no field {name!r}{did_you_mean(name, hints)}")
+        out[name] = _revive(hints[name], name, item)
+    return config(**out)
+
+
+def _revive(hint: Any, name: str, item: Any) -> Any:
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return from_dict(hint, item)
+    if name == "sources":
+        return tuple(from_dict(SourceConfig, entry) for entry in item)
+    if isinstance(item, list):
+        return tuple(tuple(entry) if isinstance(entry, list) else entry for entry in item)
+    return item
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``: did you mean 'x'?`` for the nearest of the known names, else the list of them."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f": did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
+
+
+def parse_source(text: str) -> SourceConfig:
+    """``NAME:KIND:WEIGHT[:EPOCHS]`` as one source of a mixture.
+
+    Raises:
+        ValueError: what was found and what was expected.
+    """
+    parts = text.split(":")
+    if len(parts) not in (3, 4) or parts[1] not in ("code", "text", "chat"):
+        raise ValueError(f"source {text!r}: expected NAME:KIND:WEIGHT[:EPOCHS] with KIND code, text or chat")
+    epochs = float(parts[3]) if len(parts) == 4 else None
+    return SourceConfig(parts[0], parts[1], float(parts[2]), epochs)  # type: ignore[arg-type]
+
+
+def format_source(source: SourceConfig) -> str:
+    """Inverse of `parse_source`."""
+    text = f"{source.name}:{source.kind}:{source.weight!r}"
+    return text if source.epochs is None else f"{text}:{source.epochs!r}"
+
+
+def parse(
+    config: type[T], argv: Sequence[str] | None = None, *, default: T | None = None, prog: str | None = None
+) -> T:
     """Read a frozen dataclass from the command line. Unknown flags name the nearest one; exit code 2."""
-    return tyro.cli(config, args=argv, default=default, prog=prog, config=(tyro.conf.FlagConversionOff,))
+    import tyro  # here: workers and the server import this module and never see a command line
+
+    registry = tyro.constructors.ConstructorRegistry()
+
+    @registry.primitive_rule
+    def source_rule(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec | None:
+        if info.type is not SourceConfig:
+            return None
+        return tyro.constructors.PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="NAME:KIND:WEIGHT[:EPOCHS]",
+            instance_from_str=lambda args: parse_source(args[0]),
+            is_instance=lambda value: isinstance(value, SourceConfig),
+            str_from_instance=lambda value: [format_source(value)],
+        )
+
+    return tyro.cli(
+        config, args=argv, default=default, prog=prog, config=(tyro.conf.FlagConversionOff,), registry=registry
+    )

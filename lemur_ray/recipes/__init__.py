@@ -1,0 +1,49 @@
+"""Recipes: one file per experiment, each a single frozen value named after what it trains.
+
+Knows nothing of jax, Ray or files. A recipe's file cites the section its numbers come from; `get_recipe` finds it by
+name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+
+from lemur_ray.config import Recipe, did_you_mean
+
+NAMES = ("nano", "llama2-7b", "llama2-13b", "llama2-34b", "llama2-70b", "lemur-70b")
+FROM_SCRATCH = ("nano",)
+"""Recipes whose vocabulary is the corpus tokenizer's; all others keep the vocabulary of the published weights."""
+
+
+def get_recipe(name: str) -> Recipe:
+    """The recipe of that name; ``llama2_70b`` and ``llama2-70b`` are the same.
+
+    Raises:
+        ValueError: unknown name, with the nearest known one.
+    """
+    key = name.lower().replace("_", "-")
+    if key not in NAMES:
+        raise ValueError(f"unknown recipe {name!r}{did_you_mean(key, NAMES)} (recipes: {', '.join(NAMES)})")
+    recipe: Recipe = importlib.import_module(f"lemur_ray.recipes.{key.replace('-', '_')}").RECIPE
+    return recipe
+
+
+def with_vocabulary(recipe: Recipe, vocab_size: int) -> Recipe:
+    """The recipe with a model that can hold a tokenizer of ``vocab_size`` tokens.
+
+    A model that starts from scratch (`FROM_SCRATCH`) takes the tokenizer's vocabulary, unless the command line chose
+    another one. Everything else has the vocabulary of published weights, which may be larger than the tokenizer's.
+
+    Raises:
+        ValueError: the tokenizer has more tokens than the model has rows.
+    """
+    size = recipe.model.vocab_size
+    if recipe.name in FROM_SCRATCH and size == get_recipe(recipe.name).model.vocab_size:
+        return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, vocab_size=vocab_size))
+    if vocab_size > size:
+        raise ValueError(
+            f"the tokenizer has {vocab_size} tokens, the model of recipe {recipe.name!r} only {size} rows: "
+            f"build the corpus with a tokenizer of at most {size} tokens or pass --model.vocab-size {vocab_size}"
+        )
+    return recipe

@@ -1,0 +1,30 @@
+"""llama2-34b: the 34B shape of Llama 2, released as Code Llama 34B.
+
+33,743,970,304 parameters. Shape and schedule from Touvron et al. 2023, "Llama 2" (arXiv 2307.09288): section 2.2
+(AdamW 0.9 / 0.95, eps 1e-5, warm-up 2,000 steps, cosine to 10 %, weight decay 0.1, clip 1.0) and table 1 (learning
+rate, context 4,096, global batch of 4M tokens, 2.0T tokens). Llama 2 34B was never released; the rotary base of 1e6
+and the context of 16,384 are Code Llama's (arXiv 2308.12950, section 2.4), so that its weights load.
+
+    python jobs/pretrain.py llama2-34b --corpus DIR --out gs://BUCKET/llama2-34b
+"""
+
+from lemur_ray.config import MeshConfig, Recipe, TrainConfig
+from lemur_ray.recipes.llama2 import LLAMA2_34B, LLAMA2_STEPS, llama2_optimizer, packed_4096
+
+RECIPE = Recipe(
+    name="llama2-34b",
+    source="arXiv 2307.09288, section 2.2 and table 1",
+    model=LLAMA2_34B,
+    optimizer=llama2_optimizer(peak_lr=1.5e-4),
+    data=packed_4096(),
+    train=TrainConfig(
+        steps=LLAMA2_STEPS,
+        rows_per_step=1024,
+        microbatches=2,
+        compute_dtype="bfloat16",
+        remat="full",
+        checkpoint_every_steps=500,
+        keep_checkpoints=3,
+    ),
+    mesh=MeshConfig(num_workers=64, use_tpu=True, topology="4x8x8", accelerator_type="TPU-V4", fsdp=128, tp=2),
+)

@@ -1,0 +1,29 @@
+"""llama2-70b: the 70B base model of Llama 2, where Lemur starts.
+
+68,976,648,192 parameters. Shape and schedule from Touvron et al. 2023, "Llama 2" (arXiv 2307.09288): section 2.2
+(AdamW 0.9 / 0.95, eps 1e-5, warm-up 2,000 steps, cosine to 10 %, weight decay 0.1, clip 1.0) and table 1 (learning
+rate, context 4,096, global batch of 4M tokens, 2.0T tokens).
+
+    python jobs/pretrain.py llama2-70b --corpus DIR --out gs://BUCKET/llama2-70b
+"""
+
+from lemur_ray.config import MeshConfig, Recipe, TrainConfig
+from lemur_ray.recipes.llama2 import LLAMA2_70B, LLAMA2_STEPS, llama2_optimizer, packed_4096
+
+RECIPE = Recipe(
+    name="llama2-70b",
+    source="arXiv 2307.09288, section 2.2 and table 1",
+    model=LLAMA2_70B,
+    optimizer=llama2_optimizer(peak_lr=1.5e-4),
+    data=packed_4096(),
+    train=TrainConfig(
+        steps=LLAMA2_STEPS,
+        rows_per_step=1024,
+        microbatches=4,
+        compute_dtype="bfloat16",
+        remat="full",
+        checkpoint_every_steps=500,
+        keep_checkpoints=3,
+    ),
+    mesh=MeshConfig(num_workers=64, use_tpu=True, topology="4x8x8", accelerator_type="TPU-V4", fsdp=64, tp=4),
+)
