@@ -1,0 +1,53 @@
+"""Writes the lock files: every package of an extra with its exact version, and nothing else.
+
+Knows nothing of where packages come from: pip resolves with the configuration of this machine, and only names and
+versions are written (no hosts, no file paths, no local version labels such as ``+cpu``).
+
+Usage: ``python .ci/lock.py`` from the repository root, after a change of the dependencies in pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LOCKS = {"requirements.lock": (), "requirements-dev.lock": ("dev",), "requirements-alfworld.lock": ("alfworld",)}
+HEADS = {
+    "requirements.lock": "The project itself: `make demo` needs no more.",
+    "requirements-dev.lock": "What the tests and `make check` need besides requirements.lock.",
+    "requirements-alfworld.lock": "textworld, the oracle of the ALFWorld engine (needs a C++ compiler to install).",
+}
+
+
+def resolve(requirements: list[str], constraints: list[str]) -> dict[str, str]:
+    """Name and version of every package that ``requirements`` bring into an empty environment."""
+    with tempfile.TemporaryDirectory() as temp:
+        report, constraint = Path(temp) / "report.json", Path(temp) / "constraints.txt"
+        constraint.write_text("\n".join(constraints))
+        command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
+        subprocess.run([*command, "--report", report, "-c", constraint, *requirements], check=True)
+        packages = [entry["metadata"] for entry in json.loads(report.read_text())["install"]]
+    return {p["name"]: p["version"].split("+")[0] for p in packages}
+
+
+def main() -> int:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    base: dict[str, str] = {}
+    for file, extras in LOCKS.items():
+        asked = project["dependencies"] + [line for e in extras for line in project["optional-dependencies"][e]]
+        found = resolve(asked, [f"{name}=={version}" for name, version in base.items()])
+        new = {name: version for name, version in found.items() if name not in base}
+        base.update(new)
+        lines = [f"{name}=={version}" for name, version in sorted(new.items(), key=lambda item: item[0].lower())]
+        (ROOT / file).write_text(f"# {HEADS[file]} Written by `make lock`.\n" + "\n".join(lines) + "\n")
+        print(f"{file}: {len(lines)} packages")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,68 @@
+# Everything a user or CI needs. Each target sets up what it uses: a virtual environment in .venv with pinned packages.
+# pip's own configuration decides where packages come from. (A machine without a GPU should let pip find the CPU build
+# of torch, which only the tests use: the plain one brings gigabytes of CUDA.)
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LAYERING := tests/test_layering.py
+PYTEST_ARGS ?=
+
+export RAY_AUTH_MODE ?= disabled
+export RAY_USAGE_STATS_ENABLED ?= 0
+
+.PHONY: help venv dev demo test check format lock clean
+
+help:
+	@echo "make demo    set up, then everything once: corpus, pretraining, tuning, serving, agents, report"
+	@echo "make test    set up and run the default tests (PYTEST_ARGS=... is handed on)"
+	@echo "make check   formatting, lint, types, layering"
+	@echo "make venv    only the virtual environment ($(VENV)) with the pinned packages"
+	@echo "make lock    resolve the lock files anew from pyproject.toml"
+	@echo "make clean   remove the virtual environment and caches; results under LEMUR_HOME stay"
+
+venv: $(VENV)/.ready
+dev: $(VENV)/.ready-dev
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "found $$($(PYTHON) --version 2>&1); expected Python 3.11 or newer: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "no virtual environment could be made: on Debian and Ubuntu, apt-get install -y python3-venv" >&2; exit 1; }
+
+$(VENV)/.ready: requirements.lock | $(BIN)/python
+	@echo "installing the pinned packages into $(VENV) (minutes on the first run)"
+	@$(PIP) -r requirements.lock
+	@touch $@
+
+# textworld (the oracle of the ALFWorld engine) is compiled while it is installed: without a compiler its tests skip.
+$(VENV)/.ready-dev: requirements-dev.lock requirements-alfworld.lock $(VENV)/.ready
+	@echo "installing what the tests need besides"
+	@$(PIP) -r requirements-dev.lock
+	@if command -v g++ >/dev/null && command -v make >/dev/null; then $(PIP) -r requirements-alfworld.lock; else \
+	  echo "no C++ compiler: textworld is not installed and its tests skip (apt-get install -y g++ make python3-dev)"; fi
+	@touch $@
+
+demo: venv
+	@$(BIN)/python jobs/demo.py
+
+test: dev
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: dev
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q $(LAYERING)
+
+format: dev
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock: venv
+	@$(BIN)/python .ci/lock.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
