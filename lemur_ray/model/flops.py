@@ -1,0 +1,28 @@
+"""Floating point operations of training, in two named conventions.
+
+``6n``: 6 x parameters per token (2 forward, 4 backward), nothing for attention scores.
+``6n_causal``: the same plus 6 x layers x model width x length per token for causal attention, half of what tables that
+count full attention (12 x L x D x S) add. Recomputation is never counted. Knows nothing of hardware.
+"""
+
+from __future__ import annotations
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.model.llama import num_params
+
+CONVENTIONS = ("6n", "6n_causal")
+
+
+def flops_per_token(config: ModelConfig, seq_len: int, convention: str = "6n_causal") -> float:
+    """Model FLOP of one trained token. Llama-2-70B at 4,096: 4.14e11 (6n) and 4.30e11 (6n_causal)."""
+    if convention not in CONVENTIONS:
+        raise ValueError(f"FLOP convention {convention!r} does not exist: choose one of {', '.join(CONVENTIONS)}")
+    total = 6.0 * num_params(config)
+    if convention == "6n_causal":
+        total += 6.0 * config.num_layers * config.num_heads * config.head_dim * seq_len
+    return total
+
+
+def mfu(tokens_per_s: float, config: ModelConfig, seq_len: int, peak_flops: float, convention: str) -> float:
+    """Share of the peak (FLOP/s of all devices together) that the model's arithmetic used, in the named convention."""
+    return tokens_per_s * flops_per_token(config, seq_len, convention) / peak_flops

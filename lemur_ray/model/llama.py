@@ -1,0 +1,213 @@
+"""The Llama family as flax.nnx modules with stacked layers, and pure functions over its parameter tree.
+
+A parameter is declared once, in ``__init__`` of the module that uses it: shape, logical axes, initial scale. Everything
+else (abstract tree, shardings, checkpoints, the Hugging Face table) derives from that declaration. The modules hold no
+state between calls: the forward pass merges one layer of a plain nested dict into a static graph. Knows nothing of
+meshes, optimizers or files.
+
+Legend: N layers, B rows, L length, D dim, H heads, K kv heads, h head width, F feed-forward, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.model.attention import attention
+from lemur_ray.model.matmul import matmul
+from lemur_ray.model.rope import apply_rope, rope_table
+
+Params = dict[str, Any]
+"""Nested dict of arrays; the tree of paths is the model's list of names."""
+
+Remat = Literal["none", "full", "dots"]
+
+
+class Context(NamedTuple):
+    """What every layer needs besides the residual stream."""
+
+    segment_ids: jax.Array
+    """(B, L) integer; tokens attend inside equal ids."""
+    rope: tuple[jax.Array, jax.Array]
+    """Two (B, L, h / 2) float32 arrays."""
+
+
+def _weight(rngs: nnx.Rngs, shape: tuple[int, ...], axes: tuple[str, ...], scale: float | None) -> nnx.Param:
+    """One parameter: float32, logical axes as metadata; scale None fills it with ones."""
+    if scale is None:
+        return nnx.Param(jnp.ones(shape, jnp.float32), axes=axes)
+    return nnx.Param(scale * jax.random.normal(rngs.params(), shape, jnp.float32), axes=axes)
+
+
+def rms_norm(x: jax.Array, weight_D: jax.Array, eps: float) -> jax.Array:
+    """Root-mean-square norm over the last axis, computed in float32, in the dtype of x."""
+    x32 = x.astype(jnp.float32)
+    inverse = jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + eps)
+    return (x32 * inverse * weight_D).astype(x.dtype)
+
+
+class Block(nnx.Module):
+    """Pre-norm attention and gated feed-forward, each added to the residual stream."""
+
+    def __init__(self, config: ModelConfig, rngs: nnx.Rngs) -> None:
+        c = self.config = config
+        dim, width, kv_width = c.dim, c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+        # Outputs to the residual stream start smaller, so that its variance does not grow with depth.
+        residual = (2 * c.num_layers) ** -0.5
+        self.attn_norm = _weight(rngs, (dim,), ("norm",), None)
+        self.wq = _weight(rngs, (dim, width), ("dim", "heads"), dim**-0.5)
+        self.wk = _weight(rngs, (dim, kv_width), ("dim", "kv_heads"), dim**-0.5)
+        self.wv = _weight(rngs, (dim, kv_width), ("dim", "kv_heads"), dim**-0.5)
+        self.wo = _weight(rngs, (width, dim), ("heads", "dim"), residual * width**-0.5)
+        self.mlp_norm = _weight(rngs, (dim,), ("norm",), None)
+        self.gate = _weight(rngs, (dim, c.ffn_dim), ("dim", "ffn"), dim**-0.5)
+        self.up = _weight(rngs, (dim, c.ffn_dim), ("dim", "ffn"), dim**-0.5)
+        self.down = _weight(rngs, (c.ffn_dim, dim), ("ffn", "dim"), residual * c.ffn_dim**-0.5)
+
+    def __call__(self, x_BLD: jax.Array, context: Context) -> jax.Array:
+        c = self.config
+        rows, length, _ = x_BLD.shape
+        y = rms_norm(x_BLD, self.attn_norm[...], c.norm_eps)
+        q = matmul(y, self.wq[...]).reshape(rows, length, c.num_heads, c.head_dim)
+        k = matmul(y, self.wk[...]).reshape(rows, length, c.num_kv_heads, c.head_dim)
+        v = matmul(y, self.wv[...]).reshape(rows, length, c.num_kv_heads, c.head_dim)
+        mixed = attention(apply_rope(q, context.rope), apply_rope(k, context.rope), v, context.segment_ids)
+        x_BLD = x_BLD + matmul(mixed.reshape(rows, length, -1), self.wo[...])
+        y = rms_norm(x_BLD, self.mlp_norm[...], c.norm_eps)
+        return x_BLD + matmul(jax.nn.silu(matmul(y, self.gate[...])) * matmul(y, self.up[...]), self.down[...])
+
+
+class Llama(nnx.Module):
+    """The declaration of all parameters; ``layers`` is one Block whose weights have a leading axis of layers."""
+
+    def __init__(self, config: ModelConfig, rngs: nnx.Rngs) -> None:
+        c = config
+        # A tied embedding is also the output head, so it starts at the head's scale.
+        self.embed = _weight(
+            rngs, (c.vocab_size, c.dim), ("vocab", "dim"), 0.5 * (c.dim**-0.5 if c.tie_embeddings else 1)
+        )
+        self.layers = nnx.vmap(lambda r: Block(c, r), in_axes=0, out_axes=0)(rngs.split(c.num_layers))
+        self.final_norm = _weight(rngs, (c.dim,), ("norm",), None)
+        if not c.tie_embeddings:
+            self.head = _weight(rngs, (c.dim, c.vocab_size), ("dim", "vocab"), 0.5 * c.dim**-0.5)
+
+
+def check_config(config: ModelConfig) -> None:
+    """Raise ValueError for a shape that cannot be a model."""
+    if config.num_heads % config.num_kv_heads:
+        raise ValueError(
+            f"num_kv_heads {config.num_kv_heads} does not divide num_heads {config.num_heads}: choose a divisor"
+        )
+    if config.head_dim % 2:
+        raise ValueError(f"head_dim {config.head_dim} is odd: rotary embedding needs pairs, choose an even width")
+
+
+@functools.lru_cache(maxsize=16)
+def _abstract(config: ModelConfig) -> Any:
+    check_config(config)
+    return nnx.split(nnx.eval_shape(lambda: Llama(config, nnx.Rngs(0))))[1]
+
+
+@functools.lru_cache(maxsize=16)
+def _block_graph(config: ModelConfig) -> Any:
+    return nnx.split(nnx.eval_shape(lambda: Block(config, nnx.Rngs(0))))[0]
+
+
+def abstract_params(config: ModelConfig) -> Params:
+    """The parameter tree as jax.ShapeDtypeStruct leaves: no memory is touched."""
+    return nnx.to_pure_dict(_abstract(config))
+
+
+def logical_axes(config: ModelConfig) -> Params:
+    """The parameter tree with, for each leaf, the tuple of names of its axes (stacked leaves begin with "layers")."""
+    state = _abstract(config)
+    axes = jax.tree.map(lambda p: p.get_metadata()["axes"], state, is_leaf=lambda p: isinstance(p, nnx.Variable))
+    tree = nnx.to_pure_dict(axes)
+    tree["layers"] = {name: ("layers", *names) for name, names in tree["layers"].items()}
+    return tree
+
+
+def init_params(config: ModelConfig, seed: int = 0) -> Params:
+    """Random float32 parameters, the same for the same seed whatever mesh they are later put on."""
+    check_config(config)
+    return nnx.to_pure_dict(nnx.state(Llama(config, nnx.Rngs(seed))))
+
+
+def num_params(config: ModelConfig) -> int:
+    """Number of parameters, embedding and head included."""
+    return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
+
+
+def output_head(params: Params) -> jax.Array:
+    """(D, V): the head, or the transposed embedding where they are tied."""
+    return params["head"] if "head" in params else params["embed"].T
+
+
+def unstack_layers(params: Params) -> Params:
+    """The same tree with ``layers`` as a list of one dict per layer."""
+    stacked = params["layers"]
+    num_layers = len(stacked["attn_norm"])
+    return {**params, "layers": [{name: w[i] for name, w in stacked.items()} for i in range(num_layers)]}
+
+
+def stack_layers(params: Params) -> Params:
+    """The inverse of ``unstack_layers``."""
+    return {**params, "layers": jax.tree.map(lambda *layers: jnp.stack(layers), *params["layers"])}
+
+
+_REMAT: dict[str, Callable[[Any], Any]] = {
+    "none": lambda f: f,
+    "full": jax.checkpoint,
+    "dots": functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable),
+}
+
+
+def hidden_states(
+    params: Params,
+    config: ModelConfig,
+    tokens_BL: jax.Array,
+    segment_ids_BL: jax.Array,
+    positions_BL: jax.Array,
+    *,
+    compute_dtype: Any = jnp.float32,
+    remat: Remat = "none",
+) -> jax.Array:
+    """The normed residual stream before the output head: (B, L, D) in compute_dtype.
+
+    tokens, segment_ids, positions: (B, L) integer. remat: what the backward pass recomputes. Stacked layers run in one
+    compiled loop (small program, fast compile); a list from ``unstack_layers`` is unrolled (faster on CPU).
+    """
+    graph = _block_graph(config)
+    context = Context(segment_ids_BL, rope_table(positions_BL, config.head_dim, config.rope_theta))
+
+    def body(x_BLD: jax.Array, weights: Params) -> tuple[jax.Array, None]:
+        return nnx.merge(graph, weights)(x_BLD, context), None
+
+    body = _REMAT[remat](body)
+    x = params["embed"][tokens_BL].astype(compute_dtype)
+    if isinstance(params["layers"], list):
+        for weights in params["layers"]:
+            x, _ = body(x, weights)
+    else:
+        x, _ = jax.lax.scan(body, x, params["layers"])
+    return rms_norm(x, params["final_norm"], config.norm_eps)
+
+
+def forward(
+    params: Params,
+    config: ModelConfig,
+    tokens_BL: jax.Array,
+    segment_ids_BL: jax.Array,
+    positions_BL: jax.Array,
+    *,
+    compute_dtype: Any = jnp.float32,
+) -> jax.Array:
+    """Logits of every token: (B, L, V) float32. Arguments as in ``hidden_states``."""
+    x = hidden_states(params, config, tokens_BL, segment_ids_BL, positions_BL, compute_dtype=compute_dtype)
+    return matmul(x, output_head(params)).astype(jnp.float32)

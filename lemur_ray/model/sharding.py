@@ -1,0 +1,124 @@
+"""Where arrays live on a mesh: one table from logical axes to mesh axes.
+
+Parameters declare logical axes (``llama.logical_axes``), batches are split by rows; nothing else in the project names a
+mesh axis. Knows nothing of the model's mathematics.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from lemur_ray.config import MeshConfig, ModelConfig
+from lemur_ray.model.llama import Params, abstract_params, logical_axes
+
+MESH_AXES = ("dcn", "fsdp", "tp")
+"""dcn: slices, data parallel; fsdp: batch and parameters; tp: one matmul."""
+
+RULES: dict[str, str | tuple[str, ...] | None] = {
+    "layers": None,
+    "dim": "fsdp",
+    "norm": None,
+    "heads": "tp",
+    "kv_heads": "tp",
+    "ffn": "tp",
+    "vocab": "tp",
+    "rows": ("dcn", "fsdp"),
+}
+"""Logical axis -> mesh axis (or several), None for replicated."""
+
+
+def make_mesh(config: MeshConfig, devices: list[Any] | None = None) -> Mesh:
+    """The mesh (dcn, fsdp, tp) over all devices. Raises ValueError when the numbers do not multiply out."""
+    devices = jax.devices() if devices is None else devices
+    fixed = config.dcn * config.tp
+    fsdp = config.fsdp if config.fsdp > 0 else max(1, len(devices) // fixed)
+    if fixed * fsdp != len(devices):
+        raise ValueError(
+            f"mesh dcn {config.dcn} x fsdp {config.fsdp} x tp {config.tp} does not fill {len(devices)} devices: "
+            f"choose numbers whose product is {len(devices)}, or fsdp -1 for what is left"
+        )
+    shape = (config.dcn, fsdp, config.tp)
+    return Mesh(np.asarray(devices).reshape(shape), MESH_AXES, axis_types=(AxisType.Auto,) * 3)
+
+
+def spec(axes: tuple[str, ...], shape: tuple[int, ...], mesh: Mesh, name: str = "array") -> P:
+    """Partition of one array.
+
+    Raises ValueError for a logical axis without a rule, a mesh axis used twice, or a dimension that does not divide.
+    """
+    used: dict[str, str] = {}
+    out: list[str | tuple[str, ...] | None] = []
+    for axis, size in zip(axes, shape, strict=True):
+        if axis not in RULES:
+            raise ValueError(f"{name}: logical axis {axis!r} has no rule: add it to RULES in model/sharding.py")
+        rule = RULES[axis]
+        parts = 1
+        for mesh_axis in (rule,) if isinstance(rule, str) else rule or ():
+            if mesh_axis in used:
+                raise ValueError(
+                    f"{name}: logical axes {used[mesh_axis]!r} and {axis!r} both use mesh axis {mesh_axis!r}: "
+                    "give one of them another rule"
+                )
+            used[mesh_axis] = axis
+            parts *= mesh.shape[mesh_axis]
+        if size % parts:
+            raise ValueError(
+                f"{name}: axis {axis!r} of size {size} does not divide over {parts} devices of mesh axis {rule!r}: "
+                f"choose a mesh axis that divides {size}"
+            )
+        out.append(rule)
+    return P(*out)
+
+
+def param_shardings(config: ModelConfig, mesh: Mesh) -> Params:
+    """A NamedSharding for every leaf of the parameter tree."""
+    shapes = abstract_params(config)
+    axes = logical_axes(config)
+
+    def one(path: Any, leaf: Any) -> NamedSharding:
+        names = axes
+        for key in path:
+            names = names[key.key]
+        label = jax.tree_util.keystr(path, simple=True, separator=".")
+        return NamedSharding(mesh, spec(tuple(names), leaf.shape, mesh, label))
+
+    return jax.tree_util.tree_map_with_path(one, shapes)
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Rows of a batch over every data-parallel device; use for arrays (rows, ...) of any rank."""
+    return NamedSharding(mesh, P(RULES["rows"]))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """The whole array on every device."""
+    return NamedSharding(mesh, P())
+
+
+def like_params(tree: Any, config: ModelConfig, mesh: Mesh) -> Any:
+    """Shardings for a tree that holds copies of parameters, such as optimizer moments.
+
+    A leaf whose path ends in a parameter's path and has its shape is placed like it, any other is replicated.
+    """
+    known = {
+        tuple(key.key for key in path): (leaf.shape, sharding)
+        for (path, leaf), sharding in zip(
+            jax.tree_util.tree_leaves_with_path(abstract_params(config)),
+            jax.tree.leaves(param_shardings(config, mesh)),
+            strict=True,
+        )
+    }
+
+    def one(path: Any, leaf: Any) -> NamedSharding:
+        names = tuple(getattr(key, "key", getattr(key, "name", None)) for key in path)
+        for start in range(len(names)):
+            if names[start:] in known and known[names[start:]][0] == leaf.shape:
+                return known[names[start:]][1]
+        return replicated(mesh)
+
+    return jax.tree_util.tree_map_with_path(one, tree)

@@ -1,0 +1,181 @@
+"""One optimizer step as a pure function: loss, gradient, guard, clip, update.
+
+The loss of a batch is a sum over tokens divided once by the batch's sum of weights, so it does not depend on how the
+batch is cut into microbatches or spread over devices. Knows nothing of Ray, files or where batches come from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+
+from lemur_ray.config import Recipe
+from lemur_ray.model.llama import (
+    Params,
+    abstract_params,
+    hidden_states,
+    init_params,
+    output_head,
+    stack_layers,
+    unstack_layers,
+)
+from lemur_ray.model.loss import cross_entropy
+from lemur_ray.model.sharding import batch_sharding, like_params, replicated
+from lemur_ray.train.guard import check, init_guard
+from lemur_ray.train.optimizer import direction, learning_rate
+
+Batch = dict[str, jax.Array]
+"""tokens, targets, segment_ids, positions: (rows, length) int32; loss_weights: same, float32; source: (rows,) int32."""
+Metrics = dict[str, jax.Array]
+
+UNROLL_LAYERS = 8
+"""Up to this depth layers are unrolled on CPU, where a loop costs copies; deeper models would compile for minutes."""
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["step", "params", "opt"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """What a run is between two steps; the place in the data is not in it."""
+
+    step: Any
+    """() int32: batches consumed, skipped ones included."""
+    params: Any
+    """The parameter tree, float32."""
+    opt: Any
+    """{"rule": state of the update rule, "guard": GuardState}."""
+
+
+def init_state(recipe: Recipe, params: Params | None = None) -> TrainState:
+    """The state before the first step: seeded random parameters, or the given ones with fresh moments."""
+    params = init_params(recipe.model, recipe.train.seed) if params is None else params
+    opt = {"rule": direction(recipe.optimizer, recipe.model).init(params), "guard": init_guard()}
+    return TrainState(jnp.zeros((), jnp.int32), params, opt)
+
+
+def abstract_state(recipe: Recipe, mesh: Mesh | None = None) -> TrainState:
+    """The state's shapes and dtypes, with shardings where a mesh is given: what restore and compile need."""
+    shapes = jax.eval_shape(lambda params: init_state(recipe, params), abstract_params(recipe.model))
+    if mesh is None:
+        return shapes
+    return jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        shapes,
+        like_params(shapes, recipe.model, mesh),
+    )
+
+
+def _sums(params: Params, batch: Batch, recipe: Recipe) -> tuple[jax.Array, jax.Array]:
+    """Weighted sum of losses, and each row's own part of it (B,)."""
+    segments = batch["segment_ids"]
+    positions = batch["positions"]
+    if not recipe.data.mask_documents:
+        # Plain concatenation, as the paper's base code had it: one document per row, padding included.
+        segments = jnp.ones_like(segments)
+        positions = jnp.broadcast_to(jnp.arange(segments.shape[1], dtype=positions.dtype), segments.shape)
+    x = hidden_states(
+        params,
+        recipe.model,
+        batch["tokens"],
+        segments,
+        positions,
+        compute_dtype=jnp.dtype(recipe.train.compute_dtype),
+        remat=recipe.train.remat,
+    )
+    losses = cross_entropy(x, output_head(params), batch["targets"], batch["loss_weights"])
+    return losses.total, jnp.sum(losses.per_token * batch["loss_weights"], axis=1)
+
+
+def gradients(
+    params: Params, batch: Batch, recipe: Recipe, *, unroll: bool = False
+) -> tuple[jax.Array, Params, jax.Array]:
+    """(sum of losses, its float32 gradient, sum of losses per row (B,)), accumulated over the microbatches.
+
+    Microbatch i takes rows i, i + m, i + 2m, ..: every device works on each of m microbatches whatever the mesh.
+    """
+    microbatches = recipe.train.microbatches
+    rows = batch["tokens"].shape[0]
+    if rows % microbatches:
+        raise ValueError(f"train.microbatches {microbatches} does not divide a batch of {rows} rows: choose a divisor")
+    at = unstack_layers(params) if unroll else params
+    gradient = jax.value_and_grad(_sums, has_aux=True)
+    if microbatches == 1:
+        (total, row_losses), grads = gradient(at, batch, recipe)
+    else:
+
+        def one(carry: tuple[jax.Array, Params], part: Batch) -> tuple[tuple[jax.Array, Params], jax.Array]:
+            (total, row_losses), grads = gradient(at, part, recipe)
+            return (carry[0] + total, jax.tree.map(jnp.add, carry[1], grads)), row_losses
+
+        parts = {
+            name: array.reshape(rows // microbatches, microbatches, *array.shape[1:]).swapaxes(0, 1)
+            for name, array in batch.items()
+        }
+        zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, at))
+        (total, grads), row_losses = jax.lax.scan(one, zero, parts)
+        row_losses = row_losses.swapaxes(0, 1).reshape(rows)
+    return total, stack_layers(grads) if unroll else grads, row_losses
+
+
+def train_step(
+    state: TrainState, batch: Batch, recipe: Recipe, *, num_sources: int, unroll: bool
+) -> tuple[TrainState, Metrics]:
+    """The mathematics of a step; ``make_train_step`` compiles it."""
+    rule = direction(recipe.optimizer, recipe.model)
+    total, grads, row_losses = gradients(state.params, batch, recipe, unroll=unroll)
+    weight_sum = jnp.sum(batch["loss_weights"])
+    # A batch without a trained token has gradient zero, not 0 / 0.
+    scale = 1.0 / jnp.maximum(weight_sum, 1e-6)
+    loss = total * scale
+    grad_norm = optax.global_norm(grads) * scale
+    skip, guard = check(state.opt["guard"], loss, grad_norm)
+    clip = recipe.optimizer.clip_norm
+    factor = scale * jnp.minimum(1.0, clip / jnp.maximum(grad_norm, 1e-12)) if clip > 0 else scale
+    grads = jax.tree.map(lambda g: g * factor, grads)
+    towards, rule_state = rule.update(grads, state.opt["rule"], state.params)
+    lr = learning_rate(recipe.optimizer, recipe.train.steps, state.step + 1)
+
+    def keep(old: Any, new: Any) -> Any:
+        return jax.tree.map(lambda a, b: jnp.where(skip, a, b), old, new)
+
+    params = keep(state.params, jax.tree.map(lambda p, d: p - lr * d, state.params, towards))
+    after = TrainState(state.step + 1, params, {"rule": keep(state.opt["rule"], rule_state), "guard": guard})
+    source = jax.nn.one_hot(batch["source"], num_sources, dtype=jnp.float32)
+    metrics = {
+        "loss": loss,
+        "weight_sum": weight_sum,
+        "source_loss_sum": row_losses @ source,
+        "source_weight_sum": jnp.sum(batch["loss_weights"], axis=1) @ source,
+        "grad_norm": grad_norm,
+        "lr": lr,
+        "skipped": skip,
+    }
+    return after, metrics
+
+
+def make_train_step(
+    recipe: Recipe, mesh: Mesh | None = None, *, num_sources: int = 64
+) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
+    """Compile a step for a recipe: (state, batch) -> (state, metrics). The given state's memory is reused: drop it.
+
+    mesh: the state lies on it as ``abstract_state`` says, the batch by rows. num_sources: values of batch["source"] are
+    below it. Metrics are () float32 (``skipped`` bool) and, per source, (num_sources,) sums of losses and weights.
+    """
+    platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
+    unroll = platform == "cpu" and recipe.model.num_layers <= UNROLL_LAYERS
+    step = partial(train_step, recipe=recipe, num_sources=num_sources, unroll=unroll)
+    if mesh is None:
+        return jax.jit(step, donate_argnums=0)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(recipe, mesh))
+    return jax.jit(
+        step,
+        donate_argnums=0,
+        in_shardings=(shardings, batch_sharding(mesh)),
+        out_shardings=(shardings, replicated(mesh)),
+    )
