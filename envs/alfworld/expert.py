@@ -1,0 +1,111 @@
+"""A player who searches: knows only the texts, looks into the furniture in a fixed order, and never tries in vain.
+
+What it does next depends on what has been seen and not on how it got there, so it can take over from any player in
+the middle of a game; that makes it a teacher for another's mistakes as well. The order of the search is the function
+``search_order``; another one can be passed in. Knows no engine (``play_expert`` alone brings one).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from envs.alfworld.catalogue import TOOL_OF_VERB
+from envs.alfworld.engine import Play
+from envs.alfworld.game import Game
+from envs.alfworld.knowledge import Knowledge, kind_of
+
+SearchOrder = Callable[[Knowledge], Sequence[str]]
+NOTHING_LEFT = "look"
+"""What the expert says when everything was seen and the goal cannot be reached."""
+
+
+def search_order(knowledge: Knowledge) -> Sequence[str]:
+    """Where to look, first to last: the order of the room line. What was already seen is left out by the expert."""
+    return knowledge.receptacles
+
+
+class Expert:
+    """``Expert(opening)``, then ``act(observation)`` by turns: the first call gets the opening itself.
+
+    To follow another player use ``observe(command, answer)`` and ask ``advice()``, which changes nothing.
+    Raises ValueError if the opening has no task or room line or an unknown wording.
+    """
+
+    def __init__(self, opening: str, order: SearchOrder = search_order) -> None:
+        self.knowledge = Knowledge.from_opening(opening)
+        self._order = order
+        self._last: str | None = None
+
+    def act(self, observation: str) -> str:
+        """Take in the answer to the last command, return the next one."""
+        if self._last is not None:
+            self.observe(self._last, observation)
+        self._last = self.advice()
+        return self._last
+
+    def observe(self, command: str, answer: str) -> None:
+        """Take in what somebody's command did."""
+        self.knowledge.observe(command, answer)
+
+    def advice(self) -> str:
+        """The command to give now."""
+        known, goal = self.knowledge, self.knowledge.goal
+        if known.held is None:
+            return self._fetch()
+        if kind_of(known.held) != goal.object:
+            return self._put_back(known.held)
+        if goal.light:
+            lamp = known.lamp()
+            return self._search() if lamp is None else self._at(known.seen[lamp], f"use {lamp}")
+        if goal.verb and goal.verb not in known.treated.get(known.held, ()):
+            tools = known.of_kind(TOOL_OF_VERB[goal.verb].lower())
+            return self._at(tools[0], f"{goal.verb} {known.held} with {tools[0]}") if tools else NOTHING_LEFT
+        targets = known.of_kind(goal.target)
+        return self._at_open(targets[0], f"move {known.held} to {targets[0]}") if targets else NOTHING_LEFT
+
+    def _fetch(self) -> str:
+        """Take a goal thing that was seen and is not yet where it belongs; search if there is none."""
+        known, goal = self.knowledge, self.knowledge.goal
+        placed = set(known.of_kind(goal.target)[:1]) if goal.two else set()
+        for thing in known.goal_things():
+            if (place := known.seen[thing]) not in placed:
+                return self._at_open(place, f"take {thing} from {place}")
+        return self._search()
+
+    def _search(self) -> str:
+        known = self.knowledge
+        for receptacle in self._order(known):
+            if receptacle not in known.explored:
+                return self._at_open(receptacle, NOTHING_LEFT)
+        return NOTHING_LEFT
+
+    def _put_back(self, thing: str) -> str:
+        place = self.knowledge.came_from[thing]
+        return self._at_open(place, f"move {thing} to {place}")
+
+    def _at(self, receptacle: str, command: str) -> str:
+        return command if self.knowledge.here == receptacle else f"go to {receptacle}"
+
+    def _at_open(self, receptacle: str, command: str) -> str:
+        is_shut = self.knowledge.here == receptacle and receptacle in self.knowledge.shut
+        return f"open {receptacle}" if is_shut else self._at(receptacle, command)
+
+
+def play_expert(
+    game: Game, seed: int = 0, *, noise: float = 0.0, max_steps: int = 50, order: SearchOrder = search_order
+) -> list[tuple[str, str]]:
+    """The (command, answer) pairs of the expert's game, until it is won or ``max_steps`` are over.
+
+    A pure function. With ``noise`` that share of the commands, drawn by ``seed``, is a random admissible one instead:
+    games in which the expert recovers from what it would not have done. Without noise the seed changes nothing.
+    """
+    rng = random.Random(seed)
+    play, turns = Play(game), []
+    expert = Expert(play.opening, order)
+    while not play.won and len(turns) < max_steps:
+        command = rng.choice(play.admissible()) if noise and rng.random() < noise else expert.advice()
+        answer = play.step(command)
+        expert.observe(command, answer)
+        turns.append((command, answer))
+    return turns

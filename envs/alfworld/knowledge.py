@@ -1,0 +1,131 @@
+"""What a player can know from the texts alone: the task, the furniture, and what has been seen so far.
+
+Reads the opening and every (command, answer) pair. Knows no engine and no strategy. It follows whoever plays: an
+expert, a model, or both by turns.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from envs.alfworld.catalogue import LAMP, LIGHT, TASK_LINES, TREATMENTS, TWO
+from envs.alfworld.game import Goal
+from envs.alfworld.texts import NOTHING_HAPPENS
+
+_ROOM = re.compile(r"You are in the middle of a room\. Looking quickly around you, you see (.*?)\.(?:\n|$)")
+_TASK = re.compile(r"Your task is to: (.*?)\.?\s*(?:\n|$)")
+_NAMED = re.compile(r"\ba ([a-z]+ \d+)")
+_OPPOSITE = {"heat": "cool", "cool": "heat"}
+
+
+def _goal_patterns() -> list[tuple[str, re.Pattern[str]]]:
+    patterns = []
+    for task_type, lines in TASK_LINES.items():
+        for line in lines:
+            words = (
+                re.escape(line)
+                .replace(r"\{object\}", r"(?P<object>[a-z]+)")
+                .replace(r"\{target\}", r"(?P<target>[a-z]+)")
+            )
+            patterns.append((task_type, re.compile(words)))
+    return patterns
+
+
+_GOALS = _goal_patterns()
+
+
+def read_goal(task: str) -> Goal:
+    """The goal of a task line's text (without "Your task is to:"). Raises ValueError if no wording fits."""
+    for task_type, pattern in _GOALS:
+        if match := pattern.fullmatch(task):
+            treatment = TREATMENTS.get(task_type)
+            return Goal(
+                object=match["object"],
+                target=match["target"],
+                verb=treatment.verb if treatment else None,
+                two=task_type == TWO,
+                light=task_type == LIGHT,
+            )
+    raise ValueError(f"task {task!r} follows none of the known wordings: {[x for v in TASK_LINES.values() for x in v]}")
+
+
+def kind_of(name: str) -> str:
+    """``"mug 2"`` is a ``"mug"``."""
+    return name.rpartition(" ")[0]
+
+
+@dataclass
+class Knowledge:
+    """A player's picture of the room. Names are the game's."""
+
+    goal: Goal
+    receptacles: tuple[str, ...]
+    """All furniture, in the order of the room line."""
+    here: str | None = None
+    held: str | None = None
+    seen: dict[str, str] = field(default_factory=dict)
+    """Thing -> receptacle it was last seen in or put into, in the order of first sight; held things are not in it."""
+    explored: set[str] = field(default_factory=set)
+    """Receptacles whose contents have been seen."""
+    shut: set[str] = field(default_factory=set)
+    """Receptacles known to be closed."""
+    treated: dict[str, set[str]] = field(default_factory=dict)
+    """Thing -> verbs done to it that still hold."""
+    came_from: dict[str, str] = field(default_factory=dict)
+    """Thing -> receptacle it was last taken from."""
+
+    @classmethod
+    def from_opening(cls, opening: str) -> Knowledge:
+        """Read the task line and the room line, in any order. Raises ValueError where one is missing."""
+        task, room = _TASK.search(opening), _ROOM.search(opening)
+        if not task or not room:
+            raise ValueError(f"opening without a {'task' if not task else 'room'} line: {opening[:200]!r}")
+        return cls(goal=read_goal(task[1]), receptacles=tuple(_NAMED.findall(room[1])))
+
+    def observe(self, command: str, answer: str) -> None:
+        """Take in what a command did. Only commands that succeeded teach anything."""
+        command = command.strip()
+        if answer == NOTHING_HAPPENS:
+            return
+        verb, _, rest = command.partition(" ")
+        if verb == "go":
+            self.here = rest.removeprefix("to ")
+        elif verb == "close":
+            self.shut.add(rest)
+        elif verb == "take":
+            thing, _, receptacle = rest.partition(" from ")
+            self.seen.pop(thing, None)
+            self.held, self.came_from[thing] = thing, receptacle
+        elif verb == "move":
+            thing, _, receptacle = rest.partition(" to ")
+            self.held, self.seen[thing] = None, receptacle
+        elif verb in ("clean", "heat", "cool"):
+            thing = rest.partition(" with ")[0]
+            verbs = self.treated.setdefault(thing, set())
+            verbs.add(verb)
+            verbs.discard(_OPPOSITE.get(verb, ""))
+        if self.here is not None and (verb in ("go", "open") or command == f"examine {self.here}"):
+            self._look_at(self.here, answer)
+
+    def _look_at(self, receptacle: str, answer: str) -> None:
+        if f"The {receptacle} is closed." in answer:
+            self.shut.add(receptacle)
+            return
+        self.shut.discard(receptacle)
+        self.explored.add(receptacle)
+        listed = answer.partition("you see ")[2]
+        for thing in _NAMED.findall(listed):
+            self.seen[thing] = receptacle
+
+    def lamp(self) -> str | None:
+        """The first lamp seen."""
+        return next((thing for thing in self.seen if kind_of(thing) == LAMP.lower()), None)
+
+    def goal_things(self) -> list[str]:
+        """Things of the goal's class seen and not held, in the order of first sight."""
+        return [thing for thing in self.seen if kind_of(thing) == self.goal.object]
+
+    def of_kind(self, kind: str) -> list[str]:
+        """Furniture of a class, in the order of the room line."""
+        return [receptacle for receptacle in self.receptacles if kind_of(receptacle) == kind]
