@@ -1,0 +1,204 @@
+"""From episodes to a table: counts, rates with intervals, and what is missing and why.
+
+Every rate carries its n and a Wilson interval. An unscored episode (its end was not the policy's doing) is counted by
+blame and left out; the share with "missing counts as failed" stands beside it and is never put in its place in
+silence. Knows nothing of files, HTML or figures.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.report.statistics import Interval, PairedDifference, bootstrap_mean, paired_difference, wilson
+
+
+@dataclass(frozen=True)
+class Rate:
+    """``count`` of ``n`` with a 95 % Wilson interval. ``value`` is None where n is 0."""
+
+    count: int
+    n: int
+
+    @property
+    def value(self) -> float | None:
+        return self.count / self.n if self.n else None
+
+    @property
+    def interval(self) -> Interval:
+        return wilson(self.count, self.n)
+
+    def to_json(self) -> dict[str, Any]:
+        bounds = self.interval
+        return {"count": self.count, "n": self.n, "value": self.value, "low": bounds.low, "high": bounds.high}
+
+
+@dataclass(frozen=True)
+class Group:
+    """The episodes of one category (or all of them).
+
+    ``success`` is over scored episodes, ``success_missing_failed`` over all of them. ``mean_score`` is the mean over
+    scored episodes, ``mean_score_missing_0`` over all with 0 for a missing one; both differ from the success rate
+    where a benchmark gives partial scores. ``score_interval`` is a bootstrap over tasks.
+    """
+
+    name: str
+    n: int
+    tasks: int
+    scored: int
+    solved: int
+    missing: Mapping[str, int]
+    outcomes: Mapping[str, int]
+    mean_score: float | None
+    mean_score_missing_0: float | None
+    score_interval: Interval | None
+    retried: Rate
+    invalid_actions: Rate
+    mean_turns: float | None
+    mean_turns_solved: float | None
+    prompt_tokens: int
+    completion_tokens: int
+    wall_s: float
+
+    @property
+    def success(self) -> Rate:
+        return Rate(self.solved, self.scored)
+
+    @property
+    def success_missing_failed(self) -> Rate:
+        return Rate(self.solved, self.n)
+
+    def to_json(self) -> dict[str, Any]:
+        rates = {
+            name: getattr(self, name).to_json()
+            for name in ("success", "success_missing_failed", "retried", "invalid_actions")
+        }
+        return {**asdict(self), **rates}
+
+
+@dataclass(frozen=True)
+class Report:
+    """All numbers of one ledger: overall and by category. ``recipe`` is the hash of the policy's recipe."""
+
+    benchmark: str
+    policy: str
+    recipe: str
+    overall: Group
+    categories: tuple[Group, ...] = field(default=())
+
+    def headline(self) -> dict[str, Any]:
+        """The one JSON line that ``jobs/agent_eval.py`` prints last."""
+        overall = self.overall
+        return {
+            "benchmark": self.benchmark,
+            "policy": self.policy,
+            "n": overall.n,
+            "scored": overall.scored,
+            "solved": overall.solved,
+            "success_rate": overall.success.value,
+            "interval_95": [overall.success.interval.low, overall.success.interval.high],
+            "missing": dict(overall.missing),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        names = {"benchmark": self.benchmark, "policy": self.policy, "recipe": self.recipe}
+        return {**names, "overall": self.overall.to_json(), "categories": [g.to_json() for g in self.categories]}
+
+
+def summarise(episodes: Iterable[Episode]) -> Report:
+    """Sum up the episodes of one benchmark and policy. Raises ValueError where there are none, or of several runs.
+
+    An iterable of the same key twice is refused: a ledger's reader keeps the first record of a key.
+    """
+    everything = list(episodes)
+    if not everything:
+        raise ValueError("no episodes: an empty ledger has no rates (did the run find any task?)")
+    repeated = [key for key, count in Counter(e.key for e in everything).items() if count > 1]
+    if repeated:
+        raise ValueError(f"{len(repeated)} keys occur more than once, first {repeated[0]}: expected one record per key")
+    runs = sorted({(e.key.benchmark, e.key.policy, e.key.recipe) for e in everything})
+    if len(runs) > 1:
+        raise ValueError(f"episodes of {len(runs)} runs: {runs[:3]}; summarise them one by one (see by_run)")
+    benchmark, policy, recipe = runs[0]
+    names = sorted({e.category for e in everything})
+    groups = tuple(_group(name, [e for e in everything if e.category == name]) for name in names)
+    return Report(benchmark, policy, recipe, _group("all", everything), groups)
+
+
+def by_run(episodes: Iterable[Episode]) -> dict[tuple[str, str, str], list[Episode]]:
+    """Episodes grouped by (benchmark, policy, recipe hash), in the order of first appearance."""
+    runs: dict[tuple[str, str, str], list[Episode]] = {}
+    for episode in episodes:
+        runs.setdefault((episode.key.benchmark, episode.key.policy, episode.key.recipe), []).append(episode)
+    return runs
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _group(name: str, episodes: list[Episode]) -> Group:
+    scored = [e for e in episodes if e.outcome.scored]
+    solved = [e for e in scored if e.outcome is Outcome.SOLVED]
+    scores = [float(e.score) for e in scored if e.score is not None]
+    steps = [step for e in scored for step in e.trajectory.steps]
+    every_step = [step for e in episodes for step in e.trajectory.steps]
+    return Group(
+        name=name,
+        n=len(episodes),
+        tasks=len({e.key.task for e in episodes}),
+        scored=len(scored),
+        solved=len(solved),
+        missing=dict(sorted(Counter(e.blame.value for e in episodes if not e.outcome.scored).items())),
+        outcomes=dict(sorted(Counter(e.outcome.value for e in episodes).items())),
+        mean_score=_mean(scores),
+        mean_score_missing_0=sum(scores) / len(episodes),
+        score_interval=bootstrap_mean(scores, [e.key.task for e in scored]) if scores else None,
+        retried=Rate(sum(e.attempts > 1 for e in episodes), len(episodes)),
+        invalid_actions=Rate(sum(not step.valid for step in steps), len(steps)),
+        mean_turns=_mean([float(len(e.trajectory.steps)) for e in scored]),
+        mean_turns_solved=_mean([float(len(e.trajectory.steps)) for e in solved]),
+        prompt_tokens=sum(step.prompt_tokens for step in every_step),
+        completion_tokens=sum(step.completion_tokens for step in every_step),
+        wall_s=sum(e.wall_s for e in episodes),
+    )
+
+
+def compare(a: Iterable[Episode], b: Iterable[Episode]) -> PairedDifference | None:
+    """Two policies on the (task, epoch) pairs that both were scored on. None where they share none."""
+    left, right = _solved_by_task(a), _solved_by_task(b)
+    common = sorted(left.keys() & right.keys())
+    if not common:
+        return None
+    return paired_difference([left[task] for task in common], [right[task] for task in common])
+
+
+def _solved_by_task(episodes: Iterable[Episode]) -> dict[tuple[str, int], bool]:
+    return {(e.key.task, e.key.epoch): e.outcome is Outcome.SOLVED for e in episodes if e.outcome.scored}
+
+
+def to_csv(reports: Iterable[Report]) -> str:
+    """One line per report and category ("all" first); empty cells where a value does not exist."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    rates = ("success", "success_missing_failed", "retried", "invalid_actions")
+    plain = ["mean_score", "mean_score_missing_0", "mean_turns", "mean_turns_solved"]
+    plain += ["prompt_tokens", "completion_tokens", "wall_s"]
+    header = ["benchmark", "policy", "recipe", "category", "n", "tasks", "scored", "solved", "missing"]
+    header += [f"{rate}{part}" for rate in rates for part in ("", "_n", "_low", "_high")] + plain
+    writer.writerow(header)
+    for report in reports:
+        for group in (report.overall, *report.categories):
+            missing = " ".join(f"{blame}:{count}" for blame, count in group.missing.items())
+            row: list[object] = [report.benchmark, report.policy, report.recipe, group.name]
+            row += [group.n, group.tasks, group.scored, group.solved, missing]
+            for name in rates:
+                rate: Rate = getattr(group, name)
+                row += [rate.value, rate.n, rate.interval.low, rate.interval.high]
+            writer.writerow(row + [getattr(group, name) for name in plain])
+    return out.getvalue()
