@@ -101,7 +101,8 @@ def play_expert(
     games in which the expert recovers from what it would not have done. Without noise the seed changes nothing.
     """
     rng = random.Random(seed)
-    play, turns = Play(game), []
+    play = Play(game)
+    turns: list[tuple[str, str]] = []
     expert = Expert(play.opening, order)
     while not play.won and len(turns) < max_steps:
         command = rng.choice(play.admissible()) if noise and rng.random() < noise else expert.advice()

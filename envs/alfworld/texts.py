@@ -74,7 +74,7 @@ def inside(receptacle: str, things: Sequence[str]) -> str:
 
 
 def thing(name: str, states: Collection[str]) -> str:
-    """What one sees on looking closely. ``states`` are of clean, hot, cool; upstream says "cold" of what is only cool."""
+    """What one sees on looking closely. ``states`` are of clean, hot, cool; what is only cool is called cold."""
     if "clean" in states and ("hot" in states or "cool" in states):
         return f"This is a {'hot' if 'hot' in states else 'cool'} and clean {name}."
     for state, word in (("hot", "hot"), ("clean", "clean"), ("cool", "cold")):

@@ -125,7 +125,7 @@ class World:
         return self.here is not None and self.place.get(thing) == self.here and self.game.thing[thing].switchable
 
     def can_examine(self, name: str) -> bool:
-        """The furniture one stands at or the thing one holds; upstream's rule for things that lie about never applies."""
+        """The furniture one stands at or the thing one holds; upstream's rule for what lies about never applies."""
         return name in (self.here, self.held)
 
     def goal_reached(self) -> bool:

@@ -1,0 +1,13 @@
+"""Gymnasium environments of text in, text out; importing this package registers their ids and nothing else.
+
+``gymnasium.make("envs:lemur/ALFWorldText-v0")`` imports the module before the colon by itself, in any process.
+"""
+
+import gymnasium
+
+ENVIRONMENTS = {
+    "lemur/ALFWorldText-v0": "envs.alfworld.env:ALFWorldTextEnv",
+}
+
+for _id, _entry_point in ENVIRONMENTS.items():
+    gymnasium.register(id=_id, entry_point=_entry_point)

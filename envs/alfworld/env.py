@@ -1,0 +1,86 @@
+"""ALFWorldText-v0: one generated ALFWorld game as a gymnasium environment.
+
+Options of ``reset`` (all optional):
+
+- ``split`` (train, heldout, novel_object; default heldout), ``seed`` (default 0), ``index`` (default: drawn by the
+  environment's own seed): which generated game; or ``game``: the JSON of a ``GameSpec``;
+- ``prompt``: ``full`` (system prompt, the game's own opening; default) or ``brief`` (task line and room line alone);
+- ``max_steps`` (default 50) and ``hints``: ``{"admissible": [commands], "expert": command}`` at every turn.
+
+The reward is 1.0 when the game is won. Not winning in ``max_steps`` turns truncates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from envs.alfworld.engine import Play
+from envs.alfworld.expert import Expert
+from envs.alfworld.game import Game, GameSpec
+from envs.alfworld.generator import draw_game
+from envs.alfworld.prompts import PROMPTS, opening
+from envs.alfworld.reply import read_command
+from envs.alfworld.texts import NOTHING_HAPPENS
+from envs.text_env import Opening, TextEnv, Turn
+
+_NUM_DRAWN = 2**31
+"""An environment that is not told which game to play draws its index below this."""
+
+
+class ALFWorldTextEnv(TextEnv):
+    """Commands in, the game's answers out."""
+
+    option_names: ClassVar[frozenset[str]] = frozenset({"split", "seed", "index", "game", "prompt"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._play: Play | None = None
+        self._expert: Expert | None = None
+
+    def begin(self, options: Mapping[str, Any]) -> Opening:
+        prompt = options.get("prompt", "full")
+        if prompt not in PROMPTS:
+            raise ValueError(f"option prompt: {prompt!r}, expected one of {', '.join(PROMPTS)}")
+        play = Play(Game.from_spec(self._spec(options)))
+        self._expert = Expert(play.opening) if self.with_hints else None
+        self._play = play
+        return Opening(*opening(play, prompt, self.max_steps))
+
+    def respond(self, reply: str) -> Turn:
+        play = self._running()
+        command = read_command(reply)
+        answer = NOTHING_HAPPENS if command is None else play.step(command)
+        if self._expert is not None and command is not None:
+            self._expert.observe(command, answer)
+        return Turn(
+            observation=answer,
+            action=command,
+            valid=answer != NOTHING_HAPPENS,
+            solved=play.won,
+            score=float(play.won),
+        )
+
+    def hints(self) -> dict[str, Any]:
+        if self._expert is None:
+            raise RuntimeError("hints were not asked for at reset")
+        return {"admissible": self._running().admissible(), "expert": self._expert.advice()}
+
+    def _running(self) -> Play:
+        if self._play is None:
+            raise RuntimeError("no running game: call reset first")
+        return self._play
+
+    def _spec(self, options: Mapping[str, Any]) -> GameSpec:
+        if "game" in options:
+            if also := sorted({"split", "seed", "index"} & set(options)):
+                raise ValueError(f"option game excludes {also}: name a generated game or give one, not both")
+            if not isinstance(options["game"], Mapping):
+                raise ValueError(f"option game: a {type(options['game']).__name__}, expected the JSON of a game spec")
+            return GameSpec.from_json(options["game"])
+        numbers = {"seed": options.get("seed", 0)}
+        numbers["index"] = options["index"] if "index" in options else int(self.np_random.integers(_NUM_DRAWN))
+        for name, number in numbers.items():
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise ValueError(f"option {name}: {number!r}, expected a whole number")
+        return draw_game(options.get("split", "heldout"), **numbers)

@@ -1,0 +1,44 @@
+"""Lists of generated games as tasks: which games a benchmark run plays. Knows no environment and no policy."""
+
+from __future__ import annotations
+
+from envs.alfworld.generator import draw_game
+from envs.alfworld.prompts import PROMPTS, Prompt
+from envs.alfworld.triples import Split
+from lemur_ray.agents.trajectory import Task
+
+BENCHMARK = "alfworld/text"
+ENV_ID = "envs:lemur/ALFWorldText-v0"
+MAX_TURNS = 50
+
+
+def load_tasks(
+    split: Split = "heldout", limit: int = 120, seed: int = 0, prompt: Prompt = "full", hints: bool = False
+) -> list[Task]:
+    """The first ``limit`` games of a split, task types by turns; the category is the task type.
+
+    The id names the game (split, seed, index) and does not depend on prompt or hints, so runs of several policies on
+    the same games can be compared. Raises ValueError for no games, an unknown split or an unknown prompt.
+    """
+    if limit < 1:
+        raise ValueError(f"{limit} games of {BENCHMARK} asked for: an evaluation needs at least one")
+    if prompt not in PROMPTS:
+        raise ValueError(f"prompt {prompt!r}: expected one of {', '.join(PROMPTS)}")
+    return [
+        Task(
+            benchmark=BENCHMARK,
+            id=f"{split}-{seed}-{index:05d}",
+            env_id=ENV_ID,
+            category=draw_game(split, seed, index).task_type,
+            options={
+                "split": split,
+                "seed": seed,
+                "index": index,
+                "prompt": prompt,
+                "hints": hints,
+                "max_steps": MAX_TURNS,
+            },
+            max_turns=MAX_TURNS,
+        )
+        for index in range(limit)
+    ]

@@ -1,0 +1,145 @@
+"""TextEnv: an environment whose observation is a text and whose action is a model's raw reply.
+
+Keeps what is the same in all of them: options checked by name, the count of turns, what ends an episode, and the keys
+of ``info``. A subclass has two methods to write (``begin``, ``respond``) and one to add (``hints``); it parses the
+reply itself, because only it knows its protocol. Knows no model, no policy and no task.
+
+``info`` holds at every reset and step
+
+- ``action``: what was understood of the reply, None at reset or where nothing was;
+- ``valid``: whether the reply was an action that could be carried out;
+- ``solved``: whether the task is solved;
+- ``outcome``: at the end of an episode, the value of an ``Outcome``;
+- ``system``: at reset, the system prompt, if there is one;
+- ``hints``: if ``options["hints"]``, what scripted policies may see and a model may not.
+
+The reward is 0.0 until the end and the score at the end. A solved or otherwise finished task is ``terminated``; the
+limit of turns is ``truncated``, with the outcome ``turn_limit``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gymnasium
+
+from envs.spaces import Message
+from lemur_ray.agents.trajectory import Outcome
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What an episode begins with."""
+
+    observation: str
+    system: str | None = None
+    """The system prompt that explains the protocol, or None for none."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What came of one reply."""
+
+    observation: str
+    action: str | None
+    valid: bool
+    solved: bool = False
+    finished: bool = False
+    """The episode is over although not solved, for example after a wrong submission."""
+    score: float = 0.0
+    """What the episode scores if it ends here, from 0 to 1."""
+    outcome: Outcome | None = None
+    """Why a finished episode ended, where it is neither ``solved`` nor ``failed``."""
+
+
+class TextEnv(gymnasium.Env[str, str]):
+    """Base class. Options common to all: ``max_steps`` (turns until truncation), ``hints`` (bool, default False)."""
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - gymnasium declares it so
+    option_names: ClassVar[frozenset[str]] = frozenset()
+    """The options that ``begin`` understands."""
+    default_max_steps: ClassVar[int] = 50
+
+    def __init__(self) -> None:
+        self.observation_space = Message()
+        self.action_space = Message()
+        self.max_steps = self.default_max_steps
+        self.with_hints = False
+        self._turns_left = 0
+
+    @abstractmethod
+    def begin(self, options: Mapping[str, Any]) -> Opening:
+        """Start the task that the options name (the common ones taken out). Raises ValueError for bad options.
+
+        ``self.np_random`` is seeded, ``self.max_steps`` and ``self.with_hints`` are those of this episode.
+        """
+
+    @abstractmethod
+    def respond(self, reply: str) -> Turn:
+        """Understand one raw reply, carry it out, and say what happened. Must not raise for any text."""
+
+    def hints(self) -> dict[str, Any]:
+        """What scripted policies may see now. Called only when asked for."""
+        raise ValueError(f"{type(self).__name__} has no hints: leave the option out")
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Begin an episode. Raises ValueError for options that are unknown or of the wrong type."""
+        super().reset(seed=seed)
+        self._turns_left = 0
+        given = dict(options or {})
+        check_option_names(given, self.option_names | {"max_steps", "hints"})
+        max_steps = given.pop("max_steps", self.default_max_steps)
+        if not isinstance(max_steps, int) or isinstance(max_steps, bool) or max_steps < 1:
+            raise ValueError(f"option max_steps: {max_steps!r}, expected a whole number of turns, 1 or more")
+        with_hints = given.pop("hints", False)
+        if not isinstance(with_hints, bool):
+            raise ValueError(f"option hints: {with_hints!r}, expected true or false")
+        self.max_steps, self.with_hints = max_steps, with_hints
+        opening = self.begin(given)
+        self._turns_left = max_steps
+        info = self._info(None, valid=True, solved=False)
+        if opening.system is not None:
+            info["system"] = opening.system
+        return opening.observation, info
+
+    def step(self, reply: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Take one turn. Raises RuntimeError before a reset or after the end, TypeError for what is not a string."""
+        if self._turns_left < 1:
+            raise RuntimeError("step without a running episode: call reset first")
+        if not isinstance(reply, str):
+            raise TypeError(f"reply of type {type(reply).__name__}: expected a string")
+        turn = self.respond(reply)
+        self._turns_left -= 1
+        terminated = turn.solved or turn.finished
+        truncated = not terminated and self._turns_left == 0
+        info = self._info(turn.action, valid=turn.valid, solved=turn.solved)
+        if terminated or truncated:
+            self._turns_left = 0
+            info["outcome"] = _outcome(turn, truncated).value
+        reward = float(turn.score) if terminated or truncated else 0.0
+        return turn.observation, reward, terminated, truncated, info
+
+    def _info(self, action: str | None, *, valid: bool, solved: bool) -> dict[str, Any]:
+        info: dict[str, Any] = {"action": action, "valid": valid, "solved": solved}
+        if self.with_hints:
+            info["hints"] = self.hints()
+        return info
+
+
+def _outcome(turn: Turn, truncated: bool) -> Outcome:
+    if turn.solved:
+        return Outcome.SOLVED
+    return Outcome.TURN_LIMIT if truncated else turn.outcome or Outcome.FAILED
+
+
+def check_option_names(options: Mapping[str, Any], known: frozenset[str]) -> None:
+    """Raises ValueError for an unknown option, with the nearest known name."""
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            hint = f", did you mean {near[0]}?" if near else ""
+            raise ValueError(f"unknown option {name!r}{hint} (known: {', '.join(sorted(known))})")
