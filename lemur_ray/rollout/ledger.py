@@ -1,0 +1,136 @@
+"""The ledger of a run: one JSON line per finished episode, appended, synced, never rewritten.
+
+The first record of a key wins. A tail torn by a crash (bytes after the last newline) is cut off when the ledger is
+opened for writing, and said; a broken line anywhere else is an error that names file and line. One writer at a time,
+held by ``flock``. Readers need no lock: DuckDB's ``read_json`` reads the file as it is.
+
+Knows nothing of how an episode came about.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from lemur_ray.agents.trajectory import Episode, EpisodeKey
+
+
+class LedgerError(Exception):
+    """The ledger cannot be read or is held by another writer."""
+
+
+class Ledger:
+    """The open ledger of a run. ``repaired`` says what was wrong with its tail, empty if nothing."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create for writing. Raises LedgerError: another writer holds it, or a line is not an episode."""
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LedgerError(
+                    f"{path}: another run is writing to it; wait for it or choose another --out"
+                ) from None
+            self.repaired = _repair(self._fd, path)
+            self._episodes = {episode.key: episode for episode in reversed(list(_parse(path)))}
+            _sync_folder(path.parent)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def append(self, episode: Episode) -> bool:
+        """Write an episode and sync it. False, and nothing written, where its key has a record already."""
+        if episode.key in self._episodes:
+            return False
+        line = json.dumps(episode.to_json(), separators=(",", ":")).encode() + b"\n"
+        size = os.fstat(self._fd).st_size
+        try:
+            while line:
+                line = line[os.write(self._fd, line) :]
+            os.fsync(self._fd)
+        except OSError:
+            os.ftruncate(self._fd, size)  # a full disk must not leave half a line for the next record to run into
+            raise
+        self._episodes[episode.key] = episode
+        return True
+
+    def __contains__(self, key: EpisodeKey) -> bool:
+        return key in self._episodes
+
+    def __len__(self) -> int:
+        return len(self._episodes)
+
+    def get(self, key: EpisodeKey) -> Episode | None:
+        return self._episodes.get(key)
+
+    def close(self) -> None:
+        """Release the lock. Safe to call twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def read_episodes(path: Path) -> list[Episode]:
+    """The episodes of a ledger in the order they were finished, the first record of each key; a torn tail is ignored.
+
+    Raises LedgerError where a whole line is not an episode, FileNotFoundError where there is no ledger.
+    """
+    first: dict[EpisodeKey, Episode] = {}
+    for episode in _parse(path):
+        first.setdefault(episode.key, episode)
+    return list(first.values())
+
+
+def _parse(path: Path) -> Iterator[Episode]:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.endswith(b"\n") and not _is_record(line):
+                return  # torn, or being written this very moment
+            try:
+                yield Episode.from_json(json.loads(line))
+            except ValueError as error:
+                raise LedgerError(f"{path}, line {number}: {error}; move the file away or mend the line") from error
+
+
+def _repair(fd: int, path: Path) -> str:
+    """Make the file end in a newline: complete a last record that lacks only that, cut off any other torn tail."""
+    data = path.read_bytes()
+    tail = data[data.rfind(b"\n") + 1 :]
+    if not tail:
+        return ""
+    if _is_record(tail):
+        os.write(fd, b"\n")
+        said = f"{path}: the last record lacked its newline; added"
+    else:
+        os.ftruncate(fd, len(data) - len(tail))
+        said = f"{path}: cut off a torn record of {len(tail)} bytes; its episode will be played again"
+    os.fsync(fd)
+    return said
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        Episode.from_json(json.loads(line))
+    except ValueError:
+        return False
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,161 @@
+"""Episodes in Ray actors: each actor is a process that plays many episodes at once in threads.
+
+| fault | what the pool does |
+|---|---|
+| an actor or its node dies | its episodes end as infra_lost (the runner tries them again), a new actor replaces it |
+| calls in an actor never come back | after ``max_stuck`` of them it gets no more episodes, and is replaced once idle |
+| actors die again and again and nothing is ever played | PoolBroken: this is no accident of one machine |
+
+Everything a task holds is in its order, so any actor can play it. Knows nothing of retries or ledgers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ray
+import ray.exceptions
+
+from lemur_ray.agents.messages import Policy
+from lemur_ray.agents.trajectory import Outcome
+from lemur_ray.rollout.attempt import Attempt, Order
+from lemur_ray.rollout.threads import EpisodeThreads
+
+
+class PoolBroken(Exception):
+    """No actor can be kept alive."""
+
+
+class _Actor:
+    """The inside of one actor. Async only to have many calls open at once: every episode runs in its own threads."""
+
+    def __init__(self, make_policy: Callable[[], Policy]) -> None:
+        self._threads = EpisodeThreads(make_policy())
+
+    async def pid(self) -> int:
+        return os.getpid()
+
+    async def play(self, order: Order) -> tuple[Attempt, int]:
+        """The attempt, and the number of calls that are stuck in this process for good."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[Attempt] = loop.create_future()
+
+        def done(attempt: Attempt) -> None:
+            loop.call_soon_threadsafe(ended.set_result, attempt)
+
+        self._threads.start(order, done)
+        attempt = await ended
+        return attempt, self._threads.stuck
+
+
+class _Slot:
+    """One place for an actor, and what is known of the actor in it."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.in_flight: dict[Any, Order] = {}
+        self.stuck = 0
+
+
+class RayPool:
+    """The pool of ``num_actors`` actors with ``episodes_per_actor`` episodes each, in the Ray that is connected."""
+
+    def __init__(
+        self,
+        make_policy: Callable[[], Policy],
+        *,
+        num_actors: int,
+        episodes_per_actor: int,
+        cpus_per_actor: float = 0.1,
+        max_stuck: int = 8,
+        max_deaths: int = 5,
+        start_timeout_s: float = 180.0,
+    ) -> None:
+        """``max_deaths``: actors lost in a row without one episode coming back. Raises PoolBroken."""
+        self.capacity = num_actors * episodes_per_actor
+        self._make_policy = make_policy
+        self._episodes_per_actor = episodes_per_actor
+        self._max_stuck = max_stuck
+        self._max_deaths = max_deaths
+        self._deaths = 0
+        self._actor_class = ray.remote(_Actor).options(
+            num_cpus=cpus_per_actor,
+            max_restarts=0,
+            max_concurrency=episodes_per_actor + 2,
+            scheduling_strategy="SPREAD",
+        )
+        self._slots = [_Slot(self._new_actor()) for _ in range(num_actors)]
+        try:
+            self.pids = ray.get([slot.handle.pid.remote() for slot in self._slots], timeout=start_timeout_s)
+        except (ray.exceptions.GetTimeoutError, ray.exceptions.RayError) as error:
+            have = ray.cluster_resources().get("CPU", 0)
+            asked = f"{num_actors} actors with {cpus_per_actor:g} CPU each, cluster has {have:g}"
+            raise PoolBroken(
+                f"environment actors did not start within {start_timeout_s:g} s ({asked}): {error}"
+            ) from error
+
+    def submit(self, order: Order) -> None:
+        open_slots = [slot for slot in self._slots if slot.stuck < self._max_stuck]
+        slot = min(open_slots or self._slots, key=lambda s: len(s.in_flight))
+        slot.in_flight[slot.handle.play.remote(order)] = order
+
+    def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+        waiting = [ref for slot in self._slots for ref in slot.in_flight]
+        if not waiting:
+            time.sleep(timeout_s)
+            return []
+        if not ray.wait(waiting, num_returns=1, timeout=timeout_s)[0]:
+            return []
+        ready = set(ray.wait(waiting, num_returns=len(waiting), timeout=0)[0])
+        ended: list[tuple[Order, Attempt]] = []
+        for slot in self._slots:
+            dead = False
+            for ref in [ref for ref in slot.in_flight if ref in ready]:
+                order = slot.in_flight.pop(ref)
+                attempt, died = self._result(slot, ref)
+                ended.append((order, attempt))
+                dead = dead or died
+            if dead:
+                self._replace(slot, ended)
+            elif slot.stuck >= self._max_stuck and not slot.in_flight:
+                ray.kill(slot.handle)
+                slot.handle, slot.stuck = self._new_actor(), 0
+        return ended
+
+    def close(self) -> None:
+        for slot in self._slots:
+            ray.kill(slot.handle)
+        self._slots = []
+
+    def _new_actor(self) -> Any:
+        return self._actor_class.remote(self._make_policy)
+
+    def _result(self, slot: _Slot, ref: Any) -> tuple[Attempt, bool]:
+        """The attempt behind a finished reference, and whether its actor is gone."""
+        try:
+            attempt, slot.stuck = ray.get(ref)
+        except ray.exceptions.RayTaskError as error:  # raised by our own code in a living actor
+            return Attempt(Outcome.HARNESS_BUG, None, detail=str(error)[-4000:]), False
+        except ray.exceptions.RayError as error:
+            return _lost(error), True
+        self._deaths = 0
+        return attempt, False
+
+    def _replace(self, slot: _Slot, ended: list[tuple[Order, Attempt]]) -> None:
+        """A new actor in the slot of a dead one; what was in flight there is lost with it."""
+        self._deaths += 1
+        if self._deaths > self._max_deaths:
+            raise PoolBroken(
+                f"{self._deaths} actors died in a row without one episode coming back: {ended[-1][1].detail}"
+            )
+        ended += [(order, _lost("its actor died")) for order in slot.in_flight.values()]
+        ray.kill(slot.handle)  # no-op on the dead; ends one that was only unreachable, so that nothing is played twice
+        slot.handle, slot.in_flight, slot.stuck = self._new_actor(), {}, 0
+
+
+def _lost(error: object) -> Attempt:
+    return Attempt(Outcome.INFRA_LOST, None, detail=f"actor lost: {error}"[:1000])

@@ -1,0 +1,135 @@
+"""A run: tasks x epochs minus what the ledger holds, played through a pool, retried by blame, each written once.
+
+Killing the process at any moment loses only what was in flight; the same call resumes. An outcome that is not the
+policy's is tried again with the same seeds a bounded number of times, then recorded as missing with its blame; what
+every earlier attempt died of stays in the episode (``retried``). Knows nothing of Ray, of models or of environments.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from lemur_ray.agents.messages import Sampling
+from lemur_ray.agents.trajectory import Blame, Episode, EpisodeKey, Outcome, Task
+from lemur_ray.rollout.attempt import Attempt, Limits, Order
+from lemur_ray.rollout.ledger import Ledger
+from lemur_ray.rollout.progress import Progress
+from lemur_ray.rollout.threads import Pool
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How often an attempt that says nothing of the policy is repeated, and how long the runner waits before."""
+
+    env: int = 2
+    infra: int = 3
+    harness: int = 1
+    unreachable_delay_s: float = 5.0
+    """Before another attempt at an endpoint that did not answer; doubles with each attempt."""
+
+    def allowed(self, outcome: Outcome) -> int:
+        """Repetitions after the first attempt."""
+        return {Blame.POLICY: 0, Blame.ENV: self.env, Blame.INFRA: self.infra, Blame.HARNESS: self.harness}[
+            outcome.blame
+        ]
+
+    def delay_s(self, outcome: Outcome, attempt: int) -> float:
+        """Seconds to wait after attempt number ``attempt`` (1-based)."""
+        return self.unreachable_delay_s * 2 ** (attempt - 1) if outcome is Outcome.POLICY_UNREACHABLE else 0.0
+
+
+def plan_orders(
+    tasks: Iterable[Task],
+    *,
+    epochs: int,
+    policy: str,
+    recipe: str,
+    sampling: Sampling,
+    limits: Limits,
+) -> list[Order]:
+    """Every episode of a run, epoch by epoch. Raises ValueError on two tasks with one id."""
+    tasks = list(tasks)
+    twice = {task.id for task, n in _counted(tasks) if n > 1}
+    if twice:
+        raise ValueError(f"{len(twice)} task ids occur twice, for example {sorted(twice)[0]!r}")
+    return [
+        Order(EpisodeKey(task.benchmark, task.id, policy, recipe, epoch), task, sampling, limits)
+        for epoch in range(epochs)
+        for task in tasks
+    ]
+
+
+def _counted(tasks: Sequence[Task]) -> list[tuple[Task, int]]:
+    seen: dict[str, int] = {}
+    for task in tasks:
+        seen[task.id] = seen.get(task.id, 0) + 1
+    return [(task, seen[task.id]) for task in tasks]
+
+
+@dataclass
+class _Try:
+    """How often an order was tried, and what it died of so far."""
+
+    number: int = 1
+    reasons: tuple[str, ...] = ()
+
+
+def run_orders(
+    orders: Sequence[Order],
+    pool: Pool,
+    ledger: Ledger,
+    *,
+    retries: Retries,
+    progress: Progress,
+    clock: Callable[[], float],
+) -> list[Episode]:
+    """Play every order that the ledger does not hold; return the episodes of all of them, in the order of ``orders``.
+
+    ``clock``: monotonic seconds. KeyboardInterrupt leaves a ledger that the same call continues.
+    """
+    todo = deque(order for order in orders if order.key not in ledger)
+    progress.begin(total=len(orders), finished=[e for o in orders if (e := ledger.get(o.key)) is not None])
+    tries = {order.key: _Try() for order in todo}
+    later: list[tuple[float, int, Order]] = []
+    tie_break = itertools.count()
+    in_flight = 0
+    while todo or later or in_flight:
+        while later and later[0][0] <= clock():
+            todo.appendleft(heapq.heappop(later)[2])
+        while todo and in_flight < pool.capacity:
+            pool.submit(todo.popleft())
+            in_flight += 1
+        for order, attempt in pool.collect(timeout_s=0.5):
+            in_flight -= 1
+            tried = tries[order.key]
+            if not attempt.outcome.scored and tried.number <= retries.allowed(attempt.outcome):
+                tried.reasons += (f"attempt {tried.number}: {attempt.outcome.value}: {attempt.detail}"[:2000],)
+                due = clock() + retries.delay_s(attempt.outcome, tried.number)
+                tried.number += 1
+                heapq.heappush(later, (due, next(tie_break), order))
+                progress.retried(attempt.outcome)
+                continue
+            ended = _episode(order, attempt, tried)
+            ledger.append(ended)
+            progress.ended(ended)
+        progress.show(in_flight=in_flight, waiting=len(later))
+    progress.finish()
+    return [episode for order in orders if (episode := ledger.get(order.key)) is not None]
+
+
+def _episode(order: Order, attempt: Attempt, tried: _Try) -> Episode:
+    return Episode(
+        key=order.key,
+        category=order.task.category,
+        outcome=attempt.outcome,
+        score=attempt.score,
+        attempts=tried.number,
+        trajectory=attempt.trajectory,
+        wall_s=round(attempt.wall_s, 4),
+        detail=attempt.detail,
+        retried=tried.reasons,
+    )

@@ -1,0 +1,89 @@
+"""Episodes in threads of this process: the pool without Ray, and what runs inside each actor of the pool with Ray.
+
+One daemon thread per episode in flight plus a companion for its calls (``rollout.deadline``). Both mostly wait, for a
+model's answer over HTTP, so hundreds fit in a process. Knows nothing of retries or ledgers.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from lemur_ray.agents.messages import Policy
+from lemur_ray.agents.trajectory import Outcome
+from lemur_ray.rollout.attempt import Attempt, Order
+from lemur_ray.rollout.deadline import CompanionThread
+from lemur_ray.rollout.episode import MakeEnv, make_by_id, run_episode
+
+
+class Pool(Protocol):
+    """Where orders are played. Not thread-safe: one runner owns it."""
+
+    capacity: int
+    """Episodes it can have in flight; the runner submits no more."""
+
+    def submit(self, order: Order) -> None:
+        """Start an episode."""
+        ...
+
+    def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+        """Episodes that ended since the last call; waits at most ``timeout_s`` for the first."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back; episodes in flight are lost."""
+        ...
+
+
+class EpisodeThreads:
+    """Starts episodes in threads and hands each attempt to a callback; counts calls that never came back."""
+
+    def __init__(self, policy: Policy, make_env: MakeEnv = make_by_id) -> None:
+        self.stuck = 0
+        """Abandoned calls so far: threads that this process can no longer get rid of."""
+        self._policy = policy
+        self._make_env = make_env
+        self._lock = threading.Lock()
+
+    def start(self, order: Order, done: Callable[[Attempt], None]) -> None:
+        """Play ``order`` in a thread of its own; ``done`` is called from that thread."""
+        threading.Thread(target=self._play, args=(order, done), name=order.task.id, daemon=True).start()
+
+    def _play(self, order: Order, done: Callable[[Attempt], None]) -> None:
+        call = CompanionThread(order.task.id)
+        try:
+            attempt = run_episode(order, self._policy, clock=time.monotonic, call=call, make_env=self._make_env)
+        except BaseException as error:  # a thread that ended without an answer would be waited for for ever
+            attempt = Attempt(Outcome.HARNESS_BUG, None, detail=f"episode thread: {error!r}")
+        finally:
+            call.close()
+            with self._lock:
+                self.stuck += call.abandoned
+        done(attempt)
+
+
+class ThreadPool:
+    """The pool in this process: for quick tests, and for policies that cost nothing (random, expert)."""
+
+    def __init__(self, policy: Policy, capacity: int, make_env: MakeEnv = make_by_id) -> None:
+        self.capacity = capacity
+        self._threads = EpisodeThreads(policy, make_env)
+        self._ended: queue.SimpleQueue[tuple[Order, Attempt]] = queue.SimpleQueue()
+
+    def submit(self, order: Order) -> None:
+        self._threads.start(order, lambda attempt: self._ended.put((order, attempt)))
+
+    def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+        try:
+            ended = [self._ended.get(timeout=timeout_s)]
+        except queue.Empty:
+            return []
+        while not self._ended.empty():
+            ended.append(self._ended.get())
+        return ended
+
+    def close(self) -> None:
+        """Nothing to give back: threads of episodes in flight are daemons and end with the process."""

@@ -1,0 +1,68 @@
+"""A toy environment that can do everything an environment must not: raise, hang, exit, lie about its types.
+
+Its protocol: the model says ``right`` until it has said so ``length`` times; ``left`` goes back; all else is no action.
+Registered at import, so ``tests.rollout.toy:toy/Line-v0`` works in any process, an actor's too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+import gymnasium
+
+from lemur_ray.agents.trajectory import Task
+
+ENV_ID = "tests.rollout.toy:toy/Line-v0"
+closed: list[str] = []
+"""Names of the tasks whose environment was closed, in this process."""
+
+
+class LineEnv(gymnasium.Env[str, str]):
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        self.options = options or {}
+        self.at, self.seed = 0, seed
+        self.fault("reset")
+        return f"seed {seed}", {"system": "Walk.", **self.hints(), **self.options.get("reset_info", {})}
+
+    def hints(self) -> dict[str, Any]:
+        return {"hints": {"admissible": ["left", "right"], "expert": "right"}} if self.options.get("hints") else {}
+
+    def step(self, reply: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self.fault("step")
+        action = reply.strip() if reply.strip() in ("left", "right") else None
+        self.at += {"right": 1, "left": -1, None: 0}[action]
+        solved = self.at >= self.options.get("length", 3)
+        info = {"action": action, "valid": action is not None, "solved": solved, **self.hints()}
+        info |= self.options.get("step_info", {})
+        fell = self.at < -5
+        return f"at {self.at}" if action else "not an action", float(solved), solved or fell, False, info
+
+    def fault(self, where: str) -> None:
+        match self.options.get(where):
+            case "raise":
+                raise RuntimeError("the toy broke")
+            case "raise once" if not os.path.exists(self.options["mark"]):
+                open(self.options["mark"], "w").close()
+                raise RuntimeError("the toy broke once")
+            case "hang":
+                threading.Event().wait()
+            case "exit":
+                sys.exit(3)
+            case "kill once" if not os.path.exists(self.options["mark"]):
+                open(self.options["mark"], "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def close(self) -> None:
+        closed.append(self.options.get("name", ""))
+        self.fault("close")
+
+
+gymnasium.register("toy/Line-v0", LineEnv)
+
+
+def toy_task(name: str = "t0", max_turns: int = 5, **options: Any) -> Task:
+    return Task("toy", name, ENV_ID, "line", {"name": name, **options}, max_turns)
