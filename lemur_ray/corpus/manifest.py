@@ -1,0 +1,71 @@
+"""A corpus folder: ``manifest.json`` (written last), ``tokenizer.json`` and one row set per source under ``rows/``.
+
+Knows the layout and nothing of how rows were made; the pretraining corpus and the instruction table are both one.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.corpus.rows import RowReader, write_atomically
+
+MANIFEST = "manifest.json"
+VERSION = 1
+_REQUIRED = ("version", "tokenizer", "vocab_size", "seq_len", "sources")
+
+
+class CorpusError(Exception):
+    """A corpus cannot be built or read; the message names the folder, what was found and what to do."""
+
+
+def local_folder(folder: str | Path) -> Path:
+    """The folder as a path. Raises CorpusError for a bucket URI: rows are read by memory map."""
+    if "://" in str(folder):
+        raise CorpusError(f"{folder}: rows are read by memory map, so a corpus lies on a local or mounted folder")
+    return Path(folder)
+
+
+def is_complete(folder: str | Path) -> bool:
+    """Whether a corpus was committed in this folder."""
+    return (local_folder(folder) / MANIFEST).is_file()
+
+
+def read_manifest(folder: str | Path) -> dict[str, Any]:
+    """The checked manifest of a corpus. Raises CorpusError where there is none, or where it is not ours."""
+    path = local_folder(folder) / MANIFEST
+    try:
+        manifest = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        state = "is half-built (no manifest.json)" if path.parent.is_dir() else "does not exist"
+        raise CorpusError(f"corpus {path.parent} {state}: run jobs/build_corpus.py, finished parts are kept") from None
+    except (ValueError, OSError) as error:
+        raise CorpusError(f"{path} cannot be read ({error}): run jobs/build_corpus.py again") from error
+    if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
+        found = manifest.get("version") if isinstance(manifest, dict) else type(manifest).__name__
+        raise CorpusError(f"{path} has version {found!r}, expected {VERSION}: run jobs/build_corpus.py again")
+    missing = [name for name in _REQUIRED if name not in manifest]
+    if missing:
+        raise CorpusError(f"{path} lacks {', '.join(missing)}: run jobs/build_corpus.py again")
+    return manifest
+
+
+def write_manifest(folder: str | Path, manifest: dict[str, Any]) -> None:
+    """Commit a corpus: ``manifest`` without its version (JSON values). Everything else must lie there already.
+
+    Raises CorpusError where a required entry is missing or a listed source has no committed row set.
+    """
+    folder = local_folder(folder)
+    manifest = {"version": VERSION, **manifest}
+    missing = [name for name in _REQUIRED if name not in manifest]
+    if missing:
+        raise CorpusError(f"manifest for {folder} lacks {', '.join(missing)}")
+    for source in manifest["sources"]:
+        RowReader(row_folder(folder, source["name"]))
+    write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+
+
+def row_folder(folder: str | Path, source: str) -> Path:
+    """Where the row set of a source lies."""
+    return local_folder(folder) / "rows" / source

@@ -1,0 +1,160 @@
+"""Best-fit packing of documents into rows, and what a packed row looks like to a model.
+
+Knows lengths and tokens; nothing of files, sources or tokenizers. Only documents longer than a row are cut, at
+multiples of the row length; nothing is dropped or cropped, so tokens in equal tokens out (pretraining spec, section 3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+WINDOW = 8192
+"""Pieces that are packed together: fill stays above 0.999 and memory stays bounded."""
+
+
+@dataclass(frozen=True)
+class PackedRow:
+    """Packed rows as the model sees them; every array is (rows, seq_len)."""
+
+    tokens: np.ndarray
+    """int32. Token ids; the padding id where segment_ids is 0."""
+    targets: np.ndarray
+    """int32. The next token of the same document; 0 where there is none."""
+    loss_weights: np.ndarray
+    """float32. Weight of predicting ``targets``: 0 at a document's last token and on padding."""
+    segment_ids: np.ndarray
+    """int32. Documents numbered from 1 within a row; 0 is padding."""
+    positions: np.ndarray
+    """int32. Position inside the document, from 0; padding counts from 0 as well."""
+
+    def as_dict(self) -> dict[str, np.ndarray]:
+        """The five arrays by name."""
+        return {
+            "tokens": self.tokens,
+            "targets": self.targets,
+            "loss_weights": self.loss_weights,
+            "segment_ids": self.segment_ids,
+            "positions": self.positions,
+        }
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where every piece of every document lies. Pieces are sorted by row, then by place in the row.
+
+    All arrays are int64 and as long as there are pieces.
+    """
+
+    document: np.ndarray
+    """Index of the document a piece belongs to."""
+    start: np.ndarray
+    """First token of the piece inside its document."""
+    length: np.ndarray
+    """Tokens of the piece."""
+    row: np.ndarray
+    """Row of the piece, from 0, without gaps."""
+    num_rows: int
+
+
+def split_long(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pieces (document, start, length) of documents cut at multiples of ``capacity``, in document order.
+
+    Raises ValueError on a length below 1.
+    """
+    lengths = np.asarray(lengths, np.int64)
+    if lengths.size and lengths.min() < 1:
+        raise ValueError(f"document {int(lengths.argmin())} has {int(lengths.min())} tokens: expected at least 1")
+    num_pieces = -(-lengths // capacity)
+    document = np.repeat(np.arange(len(lengths)), num_pieces)
+    first_piece = np.cumsum(num_pieces) - num_pieces
+    start = (np.arange(len(document)) - first_piece[document]) * capacity
+    return document, start, np.minimum(lengths[document] - start, capacity)
+
+
+def best_fit(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, int]:
+    """Row of every piece by best fit on decreasing lengths, and the number of rows.
+
+    ``lengths`` is an integer array in [1, capacity]. The set of free spaces among open rows is one integer (bit f: some
+    row has f tokens free), so the tightest row for n tokens is the lowest set bit at or above n.
+    """
+    rows_with_free: dict[int, list[int]] = {}
+    free_sizes = 0
+    num_rows = 0
+    order = np.argsort(-lengths, kind="stable")
+    placed = []
+    for length in lengths[order].tolist():
+        candidates = free_sizes >> length
+        if candidates:
+            remaining = (candidates & -candidates).bit_length() - 1
+            rows = rows_with_free[remaining + length]
+            row = rows.pop()
+            if not rows:
+                free_sizes ^= 1 << (remaining + length)
+        else:
+            row, remaining = num_rows, capacity - length
+            num_rows += 1
+        placed.append(row)
+        if remaining:
+            rows_with_free.setdefault(remaining, []).append(row)
+            free_sizes |= 1 << remaining
+    row_of = np.empty(len(lengths), np.int64)
+    row_of[order] = placed
+    return row_of, num_rows
+
+
+def pack(lengths: np.ndarray, capacity: int, window: int = WINDOW) -> Packing:
+    """Pack documents of the given lengths (tokens, each at least 1) into rows of ``capacity`` tokens.
+
+    ``window`` pieces are packed at a time, in document order; a last window of less than half that size joins the one
+    before it. A pure function of its arguments.
+    """
+    document, start, length = split_long(lengths, capacity)
+    row = np.empty(len(length), np.int64)
+    num_rows = 0
+    for begin, end in windows(len(length), window):
+        row_in_window, rows = best_fit(length[begin:end], capacity)
+        row[begin:end] = row_in_window + num_rows
+        num_rows += rows
+    order = np.lexsort((np.arange(len(row)), -length, row))
+    return Packing(document[order], start[order], length[order], row[order], num_rows)
+
+
+def windows(count: int, window: int) -> list[tuple[int, int]]:
+    """Half-open ranges that cut ``count`` items into windows; the last has from half to one and a half windows."""
+    begins = list(range(0, count, window))
+    if len(begins) > 1 and count - begins[-1] < window // 2:
+        begins.pop()
+    return [(begin, end) for begin, end in zip(begins, [*begins[1:], count], strict=True)]
+
+
+def expand(
+    tokens: np.ndarray, piece_lengths: np.ndarray, pieces_per_row: np.ndarray, trained: np.ndarray | None = None
+) -> PackedRow:
+    """Derive targets, weights, segments and positions of packed rows.
+
+    tokens: (rows, seq_len) integers. piece_lengths: lengths of all pieces of all rows, flat, in order. pieces_per_row:
+    (rows,). trained: (rows, seq_len) bool, whether a token is to be predicted (default: all).
+    """
+    num_rows, seq_len = tokens.shape
+    piece_lengths = np.asarray(piece_lengths, np.int64)
+    row_of_piece = np.repeat(np.arange(num_rows), pieces_per_row)
+    used = np.bincount(row_of_piece, weights=piece_lengths, minlength=num_rows).astype(np.int64)
+    ends = np.cumsum(pieces_per_row)
+    # A row is its pieces followed by one run of padding (possibly empty), which is segment 0.
+    runs = np.insert(piece_lengths, ends, seq_len - used)
+    first = ends - pieces_per_row
+    number = np.arange(len(piece_lengths)) - first[row_of_piece] + 1
+    run_segments = np.insert(number, ends, 0)
+    run_starts = np.cumsum(runs) - runs
+    segments = np.repeat(run_segments, runs).astype(np.int32).reshape(num_rows, seq_len)
+    positions = np.arange(num_rows * seq_len) - np.repeat(run_starts, runs)
+    same = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
+    targets = np.zeros((num_rows, seq_len), np.int32)
+    targets[:, :-1] = np.where(same, tokens[:, 1:], 0)
+    weights = np.zeros((num_rows, seq_len), np.float32)
+    weights[:, :-1] = same if trained is None else same & trained[:, 1:]
+    return PackedRow(
+        tokens.astype(np.int32), targets, weights, segments, positions.astype(np.int32).reshape(num_rows, seq_len)
+    )

@@ -1,0 +1,280 @@
+"""Row sets: packed token rows on disk, read at random by memory map.
+
+A row set is a folder of shards and a ``rows.json`` that is written last: without it the set does not exist. A shard is
+flat little-endian arrays: tokens (rows x seq_len, uint16, or uint32 where the vocabulary needs it), the lengths of the
+packed pieces (uint32), where each row's pieces begin (int64, rows + 1), and for chat one trained bit per token. Knows
+nothing of sources, text or Ray.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from lemur_ray.corpus.packing import PackedRow, expand
+
+MANIFEST = "rows.json"
+VERSION = 1
+SHARD_ROWS = 8192
+"""Rows of a shard written by RowWriter: 16 MiB of uint16 tokens at 1,024 tokens a row."""
+
+
+class RowSetError(Exception):
+    """A row set is missing, half-written or damaged; the message names the file and what to do."""
+
+
+def token_dtype(vocab_size: int) -> np.dtype:
+    """Type of tokens on disk: uint16 up to 65,536 ids, uint32 above."""
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all, also after a power cut."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with open(temporary, "wb") as f:
+        f.write(data)
+        f.flush()
+        os.fsync(f.fileno())
+    os.replace(temporary, path)
+
+
+def write_shard(
+    folder: Path,
+    name: str,
+    tokens: np.ndarray,
+    piece_lengths: np.ndarray,
+    pieces_per_row: np.ndarray,
+    trained: np.ndarray | None = None,
+) -> dict[str, Any]:
+    """Write one shard and return its manifest entry (JSON values).
+
+    tokens: (rows, seq_len) uint16 or uint32; piece_lengths flat; pieces_per_row (rows,); trained: (rows, seq_len) bool.
+    """
+    row_starts = np.concatenate([[0], np.cumsum(pieces_per_row)]).astype("<i8")
+    arrays = {
+        "tokens": np.ascontiguousarray(tokens, tokens.dtype.newbyteorder("<")),
+        "lengths": np.asarray(piece_lengths, "<u4"),
+        "starts": row_starts,
+    }
+    if trained is not None:
+        arrays["trained"] = np.packbits(trained, axis=1)
+    files = {}
+    for kind, array in arrays.items():
+        data = array.tobytes()
+        write_atomically(folder / f"{name}.{kind}", data)
+        files[kind] = {"bytes": len(data), "crc32": zlib.crc32(data)}
+    return {"name": name, "rows": len(tokens), "tokens": int(np.sum(piece_lengths, dtype=np.int64)), "files": files}
+
+
+def commit(
+    folder: Path,
+    shards: Sequence[dict[str, Any]],
+    *,
+    seq_len: int,
+    vocab_size: int,
+    documents: int,
+    text_bytes: int = 0,
+) -> dict[str, Any]:
+    """Write ``rows.json``: from here on the row set exists. Returns its content."""
+    manifest = {
+        "version": VERSION,
+        "seq_len": seq_len,
+        "dtype": token_dtype(vocab_size).str,
+        "rows": sum(shard["rows"] for shard in shards),
+        "tokens": sum(shard["tokens"] for shard in shards),
+        "documents": documents,
+        "text_bytes": text_bytes,
+        "shards": list(shards),
+    }
+    write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode())
+    return manifest
+
+
+class RowWriter:
+    """Writes a row set from rows given one at a time; ``close`` commits it. Usable as a context manager.
+
+    An older set in the same folder is removed first. Leaving the ``with`` block by an exception commits nothing.
+    """
+
+    def __init__(
+        self, folder: str | Path, seq_len: int, *, vocab_size: int, pad_id: int = 0, shard_rows: int = SHARD_ROWS
+    ) -> None:
+        self.folder = Path(folder)
+        self.seq_len, self.vocab_size, self.pad_id, self.shard_rows = seq_len, vocab_size, pad_id, shard_rows
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+        self.folder.mkdir(parents=True)
+        self._shards: list[dict[str, Any]] = []
+        self._tokens: list[np.ndarray] = []
+        self._trained: list[np.ndarray] = []
+        self._lengths: list[int] = []
+        self._counts: list[int] = []
+        self._has_trained: bool | None = None
+
+    def write(self, pieces: Sequence[np.ndarray], trained: Sequence[np.ndarray] | None = None) -> None:
+        """Add one row made of ``pieces`` (token ids of each document) and, for chat, their trained marks (bool).
+
+        Raises ValueError where the pieces do not fit, a piece is empty, an id is outside the vocabulary, or only some
+        rows have marks.
+        """
+        lengths = [len(piece) for piece in pieces]
+        if not lengths or min(lengths) < 1 or sum(lengths) > self.seq_len:
+            raise ValueError(
+                f"a row of pieces of {lengths} tokens: expected 1 to {self.seq_len} tokens, no empty piece"
+            )
+        if self._has_trained is None:
+            self._has_trained = trained is not None
+        if self._has_trained != (trained is not None):
+            raise ValueError("trained marks are given for some rows and not for others: give them for all or for none")
+        row = np.full(self.seq_len, self.pad_id, np.int64)
+        row[: sum(lengths)] = np.concatenate(pieces)
+        if row.min() < 0 or row.max() >= self.vocab_size:
+            raise ValueError(f"token ids {row.min()} to {row.max()}: expected 0 to {self.vocab_size - 1}")
+        self._tokens.append(row.astype(token_dtype(self.vocab_size)))
+        if trained is not None:
+            if [len(marks) for marks in trained] != lengths:
+                raise ValueError(f"trained marks of lengths {[len(m) for m in trained]}: expected {lengths}")
+            marks = np.zeros(self.seq_len, bool)
+            marks[: sum(lengths)] = np.concatenate(trained)
+            self._trained.append(marks)
+        self._lengths += lengths
+        self._counts.append(len(lengths))
+        if len(self._tokens) == self.shard_rows:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._tokens:
+            return
+        self._shards.append(
+            write_shard(
+                self.folder,
+                f"{len(self._shards):05d}",
+                np.stack(self._tokens),
+                np.array(self._lengths),
+                np.array(self._counts),
+                np.stack(self._trained) if self._has_trained else None,
+            )
+        )
+        self._tokens, self._trained, self._lengths, self._counts = [], [], [], []
+
+    def close(self, *, documents: int | None = None, text_bytes: int = 0) -> dict[str, Any]:
+        """Commit the set and return its manifest. ``documents`` defaults to the number of pieces."""
+        pieces = len(self._lengths) + sum(shard["files"]["lengths"]["bytes"] // 4 for shard in self._shards)
+        self._flush()
+        return commit(
+            self.folder,
+            self._shards,
+            seq_len=self.seq_len,
+            vocab_size=self.vocab_size,
+            documents=pieces if documents is None else documents,
+            text_bytes=text_bytes,
+        )
+
+    def __enter__(self) -> RowWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and not (self.folder / MANIFEST).exists():
+            self.close()
+
+
+class RowReader:
+    """Random access to a committed row set. Cheap to open and to pickle: the arrays are memory maps."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.manifest = read_manifest(self.folder)
+        self.seq_len: int = self.manifest["seq_len"]
+        self.num_tokens: int = self.manifest["tokens"]
+        self._dtype = np.dtype(self.manifest["dtype"])
+        for shard in self.manifest["shards"]:
+            for kind, expected in shard["files"].items():
+                _check_size(self.folder / f"{shard['name']}.{kind}", expected["bytes"])
+        self._ends = np.cumsum([shard["rows"] for shard in self.manifest["shards"]], dtype=np.int64)
+        self._maps: dict[int, dict[str, np.ndarray]] = {}
+
+    def __len__(self) -> int:
+        return int(self.manifest["rows"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_maps": {}}
+
+    def _shard(self, index: int) -> dict[str, np.ndarray]:
+        if index not in self._maps:
+            shard = self.manifest["shards"][index]
+            base = self.folder / shard["name"]
+            maps: dict[str, np.ndarray] = {
+                "tokens": np.memmap(f"{base}.tokens", self._dtype, "r", shape=(shard["rows"], self.seq_len)),
+                "lengths": np.memmap(f"{base}.lengths", "<u4", "r"),
+                "starts": np.memmap(f"{base}.starts", "<i8", "r"),
+            }
+            if "trained" in shard["files"]:
+                maps["trained"] = np.memmap(f"{base}.trained", "u1", "r", shape=(shard["rows"], -(-self.seq_len // 8)))
+            self._maps[index] = maps
+        return self._maps[index]
+
+    def read(self, indices: np.ndarray) -> PackedRow:
+        """Rows by number (any order, repeats allowed). Raises IndexError outside [0, len)."""
+        indices = np.asarray(indices, np.int64).reshape(-1)
+        if indices.size and (indices.min() < 0 or indices.max() >= len(self)):
+            raise IndexError(
+                f"rows {indices.min()} to {indices.max()} of {self.folder}: it has rows 0 to {len(self) - 1}"
+            )
+        tokens = np.empty((len(indices), self.seq_len), self._dtype)
+        trained: np.ndarray | None = None
+        pieces: list[np.ndarray] = []
+        shard_of = np.searchsorted(self._ends, indices, side="right")
+        for i, (index, shard) in enumerate(zip(indices.tolist(), shard_of.tolist(), strict=True)):
+            maps = self._shard(shard)
+            local = index - (int(self._ends[shard - 1]) if shard else 0)
+            tokens[i] = maps["tokens"][local]
+            pieces.append(maps["lengths"][maps["starts"][local] : maps["starts"][local + 1]])
+            if "trained" in maps:
+                trained = np.zeros(tokens.shape, bool) if trained is None else trained
+                trained[i] = np.unpackbits(maps["trained"][local], count=self.seq_len)
+        counts = np.array([len(piece) for piece in pieces], np.int64)
+        flat = np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
+        return expand(tokens, flat, counts, trained)
+
+    def verify(self) -> None:
+        """Read every byte and compare checksums. Raises RowSetError naming the damaged file."""
+        for shard in self.manifest["shards"]:
+            for kind, expected in shard["files"].items():
+                path = self.folder / f"{shard['name']}.{kind}"
+                if zlib.crc32(path.read_bytes()) != expected["crc32"]:
+                    raise RowSetError(f"{path}: its content differs from what was written; build this corpus again")
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The checked ``rows.json`` of a row set. Raises RowSetError where there is none or it is not ours."""
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        state = "half-written (shards, but no rows.json)" if folder.is_dir() and any(folder.iterdir()) else "not there"
+        raise RowSetError(f"row set {folder} is {state}: build the corpus again, finished parts are kept") from None
+    except ValueError as error:
+        raise RowSetError(f"{path} is not JSON ({error}): build the corpus again") from error
+    if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
+        found = manifest.get("version") if isinstance(manifest, dict) else type(manifest).__name__
+        raise RowSetError(f"{path} has version {found!r}, expected {VERSION}: build the corpus again")
+    return manifest
+
+
+def _check_size(path: Path, expected: int) -> None:
+    try:
+        found = path.stat().st_size
+    except FileNotFoundError:
+        raise RowSetError(f"{path} is missing: build the corpus again") from None
+    if found != expected:
+        raise RowSetError(f"{path} has {found} bytes, expected {expected} (cut short?): build the corpus again")

@@ -1,0 +1,85 @@
+"""Plan rows as a Ray Data stream into the workers of a trainer.
+
+Ray Data's iterators have no position (Ray issue #37633), and ``streaming_split`` deals rows by world size. So each rank
+gets an ordered dataset of its own, made of row *numbers* from the checkpointed row on; tasks on the cluster fetch the
+rows; every row carries its number and the training loop asserts it. Knows nothing of models or of checkpoints' formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import ray.data
+import ray.train
+
+from lemur_ray.plan.fetch import Batch, PlanReader, RankRows, iterate
+from lemur_ray.plan.plan import Plan
+
+__all__ = ["PlanFeed", "iterate", "rank_dataset"]
+
+BLOCK_BYTES = 4 * 2**20
+"""Size aimed at for one fetched block; several steps of a small model, one of a large one."""
+MAX_TASKS = 256
+"""Fetch tasks of one rank at most; each streams as many blocks as its rows need."""
+_BYTES_PER_TOKEN = 20
+
+
+class PlanFeed(ray.train.DataConfig):
+    """Gives every rank its own ordered stream of plan rows.
+
+    Pass it as ``dataset_config`` with ``datasets={"train": ray.data.range(1)}`` (the dataset itself is a placeholder).
+    ``configure`` runs for every new worker group with the new world size, and asks ``start`` for the first row each
+    time: a callable that reads the newest committed checkpoint makes restarts and resizes exact. Batches hold ``row``,
+    ``source`` and the arrays of PackedRow; ask ``iter_batches`` for rows_per_step / world_size rows.
+    """
+
+    def __init__(self, plan: Plan, corpus: str | Path, rows_per_step: int, start: Callable[[], int] | int = 0) -> None:
+        super().__init__()
+        self.plan = plan
+        self.corpus = str(corpus)
+        self.rows_per_step = rows_per_step
+        self.start = start
+
+    def configure(
+        self,
+        datasets: dict[str, ray.data.Dataset],
+        world_size: int,
+        worker_handles: Any = None,
+        worker_node_ids: Any = None,
+        **kwargs: Any,
+    ) -> list[dict[str, ray.data.DataIterator]]:
+        """One dict of iterators per rank. Raises ValueError where the world size does not divide the batch."""
+        start = self.start() if callable(self.start) else self.start
+        reader = PlanReader(self.plan, self.corpus)
+        shards = []
+        for rank in range(world_size):
+            rows = RankRows(start, self.plan.num_rows, self.rows_per_step, rank, world_size)
+            dataset = rank_dataset(reader, rows)
+            shards.append({name: dataset.iterator() for name in datasets})
+        return shards
+
+
+def rank_dataset(reader: PlanReader, rows: RankRows) -> ray.data.Dataset:
+    """The ordered dataset of one rank's rows. A rank without rows gets an empty dataset."""
+    if not len(rows):
+        return ray.data.range(0)
+    per_block = max(1, BLOCK_BYTES // (reader.seq_len * _BYTES_PER_TOKEN * rows.share)) * rows.share
+    per_task = max(1, -(-len(rows) // (per_block * MAX_TASKS))) * per_block
+    begins = range(0, len(rows), per_task)
+    tasks = [pa.table({"begin": [begin], "end": [min(begin + per_task, len(rows))]}) for begin in begins]
+
+    def fetch(task: Batch) -> Iterator[Batch]:
+        for begin, end in zip(task["begin"].tolist(), task["end"].tolist(), strict=True):
+            for first in range(begin, end, per_block):
+                yield reader.fetch(rows.slice(first, min(first + per_block, end)))
+
+    # Fetching is a memory-mapped read: a fraction of a core, so that it also runs where training holds every core.
+    dataset = ray.data.from_arrow(tasks).map_batches(
+        fetch, batch_size=None, num_cpus=0.1, compute=ray.data.TaskPoolStrategy(size=2)
+    )
+    dataset.context.execution_options.preserve_order = True
+    dataset.context.enable_progress_bars = False
+    return dataset

@@ -1,0 +1,103 @@
+"""Rows of a plan as arrays: the plan says which, the corpus has them.
+
+Knows nothing of Ray; the feed uses it, and so does whoever needs the same batches without a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lemur_ray.corpus.manifest import row_folder
+from lemur_ray.corpus.rows import RowReader
+from lemur_ray.plan.plan import Plan, PlanError
+
+Batch = dict[str, np.ndarray]
+"""``row`` int64 (rows,), ``source`` int32 (rows,), and the five arrays of PackedRow, each (rows, seq_len)."""
+
+
+class PlanReader:
+    """Fetches plan rows from a corpus folder. Cheap to pickle; files are mapped on first use."""
+
+    def __init__(self, plan: Plan, corpus: str | Path) -> None:
+        self.plan = plan
+        self.readers = [RowReader(row_folder(corpus, source.name)) for source in plan.sources]
+        for source, reader in zip(plan.sources, self.readers, strict=True):
+            if len(reader) != source.rows:
+                raise PlanError(
+                    f"source {source.name} has {len(reader)} rows in {reader.folder}, the plan was made for "
+                    f"{source.rows}: the corpus was built again since; make a new plan"
+                )
+
+    @property
+    def seq_len(self) -> int:
+        return self.readers[0].seq_len
+
+    def fetch(self, rows: np.ndarray) -> Batch:
+        """The batch of these plan rows, in the order given."""
+        rows = np.asarray(rows, np.int64).reshape(-1)
+        where = self.plan.rows(rows)
+        batch: Batch = {"row": rows, "source": where.source.astype(np.int32)}
+        for index in np.unique(where.source).tolist():
+            at = np.flatnonzero(where.source == index)
+            packed = self.readers[index].read(where.example[at]).as_dict()
+            for name, values in packed.items():
+                if name not in batch:
+                    batch[name] = np.empty((len(rows), values.shape[1]), values.dtype)
+                batch[name][at] = values
+        return batch
+
+
+@dataclass(frozen=True)
+class RankRows:
+    """The rows one rank reads: of every global batch of B rows, rows [rank B/n, (rank + 1) B/n), from ``start`` on.
+
+    Raises ValueError where n does not divide B or ``start`` is not at a batch boundary.
+    """
+
+    start: int
+    num_rows: int
+    rows_per_step: int
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        if self.rows_per_step % self.world_size:
+            raise ValueError(
+                f"{self.rows_per_step} rows per step cannot be split over {self.world_size} workers: use a multiple"
+            )
+        if self.start % self.rows_per_step:
+            raise ValueError(f"start row {self.start}: expected a multiple of the {self.rows_per_step} rows per step")
+
+    @property
+    def share(self) -> int:
+        """Rows of one step that are this rank's."""
+        return self.rows_per_step // self.world_size
+
+    def __len__(self) -> int:
+        steps, rest = divmod(max(0, self.num_rows - self.start), self.rows_per_step)
+        return steps * self.share + min(max(0, rest - self.rank * self.share), self.share)
+
+    def slice(self, begin: int, end: int) -> np.ndarray:
+        """Plan row numbers (int64) of this rank's rows number ``begin`` to ``end``, counted from ``start``."""
+        step, inside = np.divmod(np.arange(begin, end), self.share)
+        return self.start + step * self.rows_per_step + self.rank * self.share + inside
+
+
+def iterate(
+    plan: Plan,
+    corpus: str | Path,
+    start: int = 0,
+    *,
+    rows_per_step: int = 1,
+    rank: int = 0,
+    world_size: int = 1,
+) -> Iterator[Batch]:
+    """One batch per step of a rank's rows from row ``start`` on, without Ray: the same values as the feed gives."""
+    reader = PlanReader(plan, corpus)
+    mine = RankRows(start, plan.num_rows, rows_per_step, rank, world_size)
+    for begin in range(0, len(mine), mine.share):
+        yield reader.fetch(mine.slice(begin, min(begin + mine.share, len(mine))))

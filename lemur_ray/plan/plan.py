@@ -1,0 +1,239 @@
+"""The order of rows of a run: row i is a pure function of (sources, seed, i), so a run's data state is one integer.
+
+Knows the mixture and the sizes of the sources; nothing of tokens, files or Ray (spec: pretraining, section 4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lemur_ray.config import Recipe
+from lemur_ray.plan.mixture import SMALLEST_SHARE, Mixture
+from lemur_ray.plan.permutation import derive_key, permute
+
+_SUBSET = -1
+"""Stands in the place of the epoch in the key that chooses which rows of a source are used at all."""
+
+
+class PlanError(ValueError):
+    """A mixture cannot be built from the rows that are there."""
+
+
+class PlanRow(NamedTuple):
+    """Where one row of a plan comes from."""
+
+    source: int
+    """Index into ``Plan.sources``."""
+    epoch: int
+    """How many full passes over the used rows of the source came before."""
+    example: int
+    """Row number in the source's row set."""
+
+
+class PlanRows(NamedTuple):
+    """Where rows of a plan come from: three int64 arrays of one shape."""
+
+    source: np.ndarray
+    epoch: np.ndarray
+    example: np.ndarray
+
+
+@dataclass(frozen=True)
+class PlanSource:
+    """One source of a plan."""
+
+    name: str
+    kind: str
+    rows: int
+    """Packed rows that exist."""
+    weight: float
+    """Share of the run's rows; weights are normalised by their own sum."""
+    epochs: float | None = None
+    """Passes over the rows that are used: rows of the run from this source / epochs are used, a fixed subset chosen by
+    the seed. None: the whole source is open, and at most one pass is made."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Order of ``num_rows`` rows from ``sources``.
+
+    ``skip`` holds half-open ranges of row numbers of the order without skips; they are left out and later rows move
+    up, so the row numbers of the plan stay 0, 1, 2, ... Raises PlanError where a source is too small for its epochs,
+    with the numbers that would do.
+    """
+
+    sources: tuple[PlanSource, ...]
+    seed: int
+    num_rows: int
+    skip: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise PlanError("a plan without sources: expected at least one")
+        if self.num_rows < 1:
+            raise PlanError(f"a plan of {self.num_rows} rows: expected at least 1")
+        for begin, end in self.skip:
+            if not 0 <= begin < end:
+                raise PlanError(f"skipped range {begin}:{end}: expected 0 <= begin < end")
+        _ = self.used_rows
+
+    @cached_property
+    def mixture(self) -> Mixture:
+        """The proportions of the sources."""
+        try:
+            return Mixture([source.weight for source in self.sources])
+        except ValueError as error:
+            raise PlanError(f"sources {', '.join(source.name for source in self.sources)}: {error}") from error
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Rows of each source among the run's rows, those skipped included."""
+        return tuple(self.mixture.counts(self._unskipped(self.num_rows - 1) + 1).tolist())
+
+    @cached_property
+    def used_rows(self) -> tuple[int, ...]:
+        """Rows of each source that the run may visit: rows of the run / epochs, at most what exists."""
+        return tuple(_used(source, count) for source, count in zip(self.sources, self.counts, strict=True))
+
+    @cached_property
+    def _skips(self) -> tuple[np.ndarray, np.ndarray]:
+        """Merged skipped ranges: first row number that has moved up past each range, and by how much in total."""
+        merged: list[list[int]] = []
+        for begin, end in sorted(self.skip):
+            if merged and begin <= merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], end)
+            else:
+                merged.append([begin, end])
+        total, firsts, shifts = 0, [], []
+        for begin, end in merged:
+            firsts.append(begin - total)
+            total += end - begin
+            shifts.append(total)
+        return np.array(firsts, np.int64), np.array([0, *shifts], np.int64)
+
+    def _unskipped(self, rows: Any) -> Any:
+        """Row numbers in the order without skips."""
+        firsts, shifts = self._skips
+        return rows + shifts[np.searchsorted(firsts, rows, side="right")]
+
+    def row(self, i: int) -> PlanRow:
+        """Source, epoch and example of row ``i``; as fast for row 10^10 as for row 0. Raises IndexError."""
+        source, epoch, example = self.rows(np.array([i]))
+        return PlanRow(int(source[0]), int(epoch[0]), int(example[0]))
+
+    def rows(self, rows: np.ndarray) -> PlanRows:
+        """``row`` for an int64 array of row numbers (any order, repeats allowed)."""
+        rows = np.asarray(rows, np.int64).reshape(-1)
+        if rows.size and (rows.min() < 0 or rows.max() >= self.num_rows):
+            raise IndexError(f"plan rows {rows.min()} to {rows.max()}: the plan has rows 0 to {self.num_rows - 1}")
+        source, occurrence = self.mixture.rows(self._unskipped(rows))
+        epoch, inside = np.divmod(occurrence, np.maximum(np.array(self.used_rows), 1)[source])
+        example = np.empty_like(inside)
+        for index in np.unique(source).tolist():
+            at = np.flatnonzero(source == index)
+            keys = derive_key(self.seed, index, epoch[at])
+            example[at] = permute(inside[at], self.used_rows[index], keys)
+            if self.used_rows[index] < self.sources[index].rows:
+                subset = derive_key(self.seed, index, _SUBSET)
+                example[at] = permute(example[at], self.sources[index].rows, subset)
+        return PlanRows(source, epoch, example)
+
+    def summary(self) -> list[dict[str, Any]]:
+        """The mixture as asked and as built, one JSON object per source."""
+        total = math.fsum(source.weight for source in self.sources)
+        return [
+            {
+                "name": source.name,
+                "kind": source.kind,
+                "rows": source.rows,
+                "asked_share": source.weight / total,
+                "asked_epochs": source.epochs,
+                "built_rows": count,
+                "built_share": count / sum(self.counts),
+                "used_rows": used,
+                "built_epochs": count / used if used else 0.0,
+            }
+            for source, count, used in zip(self.sources, self.counts, self.used_rows, strict=True)
+        ]
+
+
+def _used(source: PlanSource, count: int) -> int:
+    if count == 0:
+        return 0
+    if source.epochs is not None and not (math.isfinite(source.epochs) and source.epochs > 0):
+        raise PlanError(f"source {source.name}: epochs {source.epochs}: expected a positive number")
+    epochs = 1.0 if source.epochs is None else source.epochs
+    # Rounded up, so that no row is visited more often than was asked; the slack absorbs the rounding of a division.
+    needed = math.ceil(count / epochs - 1e-6 * max(1.0, count / epochs * 1e-6))
+    if needed > source.rows:
+        asked = "one pass" if source.epochs is None else f"{epochs:g} epochs"
+        raise PlanError(
+            f"source {source.name}: {count} rows of this run in {asked} need {needed} different rows, the corpus has "
+            f"{source.rows}: give it at least {count / max(source.rows, 1):.4g} epochs, a smaller weight, or more data"
+        )
+    return source.rows if source.epochs is None else needed
+
+
+def plan_for(recipe: Recipe, manifest: Mapping[str, Any]) -> Plan:
+    """The plan of a recipe over a corpus.
+
+    Sources are those of ``recipe.data.sources``; where it names none, every source of the corpus, each kind split by
+    tokens, code : text as ``recipe.data.code_to_text`` (a corpus of one kind gets all). Sources whose epochs are not
+    given make one pass, or as many as the run needs where it needs more rows than exist. Raises PlanError on an unknown
+    or empty source, a row length other than the corpus's, or too few rows for the epochs that were asked.
+    """
+    available = {source["name"]: source for source in manifest["sources"]}
+    if recipe.data.seq_len != manifest["seq_len"]:
+        raise PlanError(
+            f"the recipe has rows of {recipe.data.seq_len} tokens, the corpus rows of {manifest['seq_len']}: "
+            "set --data.seq-len, or build the corpus again"
+        )
+    asked: list[tuple[str, str, float, float | None]] = []
+    if recipe.data.sources:
+        for source in recipe.data.sources:
+            if source.name not in available:
+                raise PlanError(f"source {source.name!r} is not in the corpus: it has {', '.join(sorted(available))}")
+            asked.append((source.name, available[source.name]["kind"], source.weight, source.epochs))
+    else:
+        asked = [(name, kind, share, None) for name, kind, share in _shares(manifest, recipe.data.code_to_text)]
+    num_rows = recipe.train.steps * recipe.train.rows_per_step
+    mixture = Mixture([weight for _, _, weight, _ in asked])
+    skipped = sum(end - begin for begin, end in recipe.train.skip_rows)
+    counts = mixture.counts(num_rows + skipped).tolist()
+    sources = []
+    for (name, kind, weight, epochs), count in zip(asked, counts, strict=True):
+        rows = available[name]["rows"]
+        if rows < 1:
+            raise PlanError(f"source {name!r} has no rows in this corpus: leave it out, or build the corpus again")
+        if epochs is None and count > rows:
+            epochs = count / rows
+        sources.append(PlanSource(name, kind, rows, weight, epochs))
+    return Plan(tuple(sources), recipe.data.seed, num_rows, recipe.train.skip_rows)
+
+
+def _shares(manifest: Mapping[str, Any], code_to_text: float) -> list[tuple[str, str, float]]:
+    """(name, kind, share) of every source with rows: kinds as asked, sources of one kind by tokens."""
+    usable = [source for source in manifest["sources"] if source["rows"] > 0]
+    tokens: dict[str, int] = {}
+    for source in usable:
+        tokens[source["kind"]] = tokens.get(source["kind"], 0) + source["tokens"]
+    if not (math.isfinite(code_to_text) and code_to_text >= 0):
+        raise PlanError(f"code_to_text {code_to_text}: expected a number of at least 0")
+    ratio = {"code": code_to_text, "text": 1.0, "chat": 1.0}
+    total = math.fsum(ratio[kind] for kind in tokens)
+    if not usable or total <= 0:
+        raise PlanError("the corpus has no source with rows: build it again")
+    return [
+        (
+            source["name"],
+            source["kind"],
+            max(ratio[source["kind"]] / total * source["tokens"] / tokens[source["kind"]], SMALLEST_SHARE * 1.1),
+        )
+        for source in usable
+    ]
