@@ -12,7 +12,6 @@ NOTHING_HAPPENS = "Nothing happens."
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
 HELP = "\n".join(
     [
-        "",
         "Available commands:",
         "  look:                             look around your current location",
         "  inventory:                        check your current inventory",

@@ -34,7 +34,7 @@ def textworld_game(problem: str, task: str, commands: list[str]) -> dict[str, An
 
 
 def write_game(spec: GameSpec, folder: Path) -> Path:
-    """Write ``initial_state.pddl``, ``traj_data.json``, ``meta.json``, ``game.tw-pddl``; returns the last one's path."""
+    """Write problem, trajectory keys, meta data and ``game.tw-pddl``; returns the path of the last."""
     folder.mkdir(parents=True, exist_ok=True)
     problem, commands = write_problem(spec), walkthrough(Game.from_spec(spec))
     content = textworld_game(problem, spec.task, commands)
