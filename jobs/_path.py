@@ -1,0 +1,64 @@
+"""First import of every job: makes ``lemur_ray`` and ``envs`` importable here and in workers, and finds the cluster.
+
+A job works installed or not, as ``ray job submit -- python jobs/x.py`` on a head started in the repository, with
+``--working-dir .``, and as plain ``python jobs/x.py``. Imports nothing heavy; Ray only in ``connect``.
+"""
+
+import atexit
+import json
+import os
+import shutil
+import sys
+import tempfile
+from typing import Any
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+if ROOT not in sys.path:
+    sys.path.insert(0, ROOT)
+
+# Read when Ray is imported, so they are set before that. Without an address this process will own a private cluster: it
+# needs no token, and a token file left in the home folder by another Ray must not turn authentication on for it.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+if not os.environ.get("RAY_ADDRESS"):
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+
+
+def runtime_env() -> dict[str, Any]:
+    """What workers need to import the project: nothing where the job brought a working dir, else our PYTHONPATH."""
+    job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
+    if (job.get("runtime_env") or {}).get("working_dir"):
+        return {}
+    return {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))}}
+
+
+def connect(**options: Any) -> str:
+    """Join the cluster of ``RAY_ADDRESS`` (``ray job submit`` sets it), or start a private one that ends with this job.
+
+    Returns the address, which is in ``RAY_ADDRESS`` from then on: parts of Ray Train connect a second time and would
+    otherwise join whichever cluster they find. ``options`` go to ``ray.init``.
+    """
+    import ray
+
+    if ray.is_initialized():
+        return os.environ["RAY_ADDRESS"]
+    address = os.environ.get("RAY_ADDRESS")
+    options = {"log_to_driver": True, "logging_level": "WARNING", "runtime_env": runtime_env(), **options}
+    if address:
+        ray.init(address=address, **options)
+        return address
+    # Short, because unix socket paths end at 107 bytes.
+    folder = tempfile.mkdtemp(prefix="lr-", dir="/tmp" if os.path.isdir("/tmp") else None)
+    context = ray.init(address="local", include_dashboard=False, _temp_dir=folder, **options)
+    os.environ["RAY_ADDRESS"] = context.address_info["address"]
+    atexit.register(_end_private_cluster, folder)
+    return os.environ["RAY_ADDRESS"]
+
+
+def _end_private_cluster(folder: str) -> None:
+    import ray
+
+    ray.shutdown()
+    os.environ.pop("RAY_ADDRESS", None)
+    shutil.rmtree(folder, ignore_errors=True)
