@@ -140,10 +140,6 @@ class TrainConfig:
     """Restarts of the worker group after a crash before the run gives up."""
     skip_rows: tuple[tuple[int, int], ...] = ()
     """Half-open ranges of plan rows that are never trained on, as pairs: FIRST END."""
-    spike_window_steps: int = 128
-    """Steps whose losses and gradient norms decide what a spike is; also how many must pass before one is called."""
-    spike_sigmas: float = 6.0
-    """Standard deviations above the window's mean at which an update is skipped."""
     max_skips_in_a_row: int = 8
     """Skipped updates in a row after which the run stops with an error."""
     eval_every_steps: int = 0
@@ -320,6 +316,7 @@ def parse(
             str_from_instance=lambda value: [format_source(value)],
         )
 
-    return tyro.cli(
+    parsed: T = tyro.cli(  # type: ignore[assignment]
         config, args=argv, default=default, prog=prog, config=(tyro.conf.FlagConversionOff,), registry=registry
     )
+    return parsed

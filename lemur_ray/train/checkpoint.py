@@ -1,0 +1,144 @@
+"""Checkpoints of a run: orbax, written in the background, committed by a rename, restored onto any mesh.
+
+Each is a Composite of the train state and one JSON item with the place in the plan, so both are there or neither is.
+Knows nothing of Ray and of how a step is computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import orbax.checkpoint as ocp
+
+from lemur_ray.train.run_folder import Commit, TrainingStopped, commits
+
+
+class UnreadableCheckpoint(Exception):
+    """A committed checkpoint cannot be read; the message says where it went."""
+
+
+class SaveFailed(TrainingStopped):
+    """A checkpoint could not be written; the message says which one is still good and what to do."""
+
+
+class Checkpoints:
+    """The ``checkpoints`` folder of one run, for writing. Every process of a run makes one and calls it alike."""
+
+    def __init__(self, folder: str, *, keep: int, primary: bool = True) -> None:
+        """keep: newest checkpoints kept. primary: this process may tidy the folder (rank 0)."""
+        self.folder = folder
+        self._primary = primary
+        self.ignored = self._tidy() if primary else []
+        """One line for every torn or uncommitted checkpoint that was found and left out."""
+        if "://" not in folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=keep, enable_async_checkpointing=True, save_root_metadata=False
+        )
+        self._manager = ocp.CheckpointManager(folder, options=options)
+        self._saving: int | None = None
+        self.saved_at = time.monotonic()
+        """Clock (``time.monotonic``) of the last save call."""
+
+    def _tidy(self) -> list[str]:
+        """Put aside what is torn, remove what was never committed; neither may stand in the way of a later save."""
+        _, ignored = commits(self.folder)
+        if "://" not in self.folder:
+            for line in ignored:
+                name = line.removeprefix(f"{self.folder}/").split(":")[0]
+                path = Path(self.folder) / name
+                if name.isdigit():
+                    path.rename(_aside(path))
+                elif ".orbax-checkpoint-tmp" in name:
+                    shutil.rmtree(path, ignore_errors=True)
+        return [line for line in ignored if ".torn" not in line]
+
+    def newest(self) -> Commit | None:
+        """The newest committed checkpoint."""
+        found, _ = commits(self.folder)
+        return found[0] if found else None
+
+    def restore(self, step: int, abstract: Any) -> Any:
+        """The train state of a committed step, laid out as the abstract tree says (shapes, dtypes, shardings).
+
+        Raises:
+            UnreadableCheckpoint: it cannot be read. A torn one is first put aside as ``<step>.torn``, so that the next
+                attempt takes the one before.
+        """
+        try:
+            out = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            path = Path(self.folder) / str(step)
+            moved = ""
+            if self._primary and "://" not in self.folder and path.exists():
+                aside = _aside(path)
+                path.rename(aside)
+                moved = f"; put aside as {aside}"
+            raise UnreadableCheckpoint(f"checkpoint {path} cannot be read ({_short(error)}){moved}") from error
+        return out["state"]
+
+    def save(self, step: int, state: Any, plan: dict[str, Any]) -> None:
+        """Begin to save; returns once the arrays are copied. An earlier save that failed is raised here."""
+        self.wait()
+        self._saving, self.saved_at = step, time.monotonic()
+        with self._explained(step):
+            self._manager.save(
+                step,
+                args=ocp.args.Composite(state=ocp.args.StandardSave(state), plan=ocp.args.JsonSave(plan)),
+                force=True,
+            )
+
+    def poll(self) -> None:
+        """Raise the failure of a save in the background, if there is one; costs nothing."""
+        if self._saving is not None:
+            with self._explained(self._saving):
+                self._manager.check_for_errors()
+
+    def wait(self) -> None:
+        """Wait until the save under way is committed, or raise why it is not."""
+        if self._saving is not None:
+            with self._explained(self._saving):
+                self._manager.wait_until_finished()
+                self._manager.check_for_errors()
+            self._saving = None
+
+    def close(self) -> None:
+        """Let go of threads; a save that failed before is not raised again."""
+        with contextlib.suppress(SaveFailed):
+            self.wait()
+        self._manager.close()
+
+    @contextlib.contextmanager
+    def _explained(self, step: int) -> Any:
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError) as error:
+            self._saving = None
+            good = self.newest()
+            kept = f"checkpoint {good.step} is intact" if good else "there is no earlier checkpoint"
+            raise SaveFailed(
+                f"could not save checkpoint {step} to {self.folder}: {_short(error)}{self._space()}; {kept}: make "
+                "room or fix the storage, then run the same command again to resume"
+            ) from error
+
+    def _space(self) -> str:
+        if "://" in self.folder:
+            return ""
+        return f" ({shutil.disk_usage(self.folder).free / 2**20:,.0f} MiB free)"
+
+
+def _aside(path: Path) -> Path:
+    number = 0
+    while (aside := path.with_name(f"{path.name}.torn{number or ''}")).exists():
+        number += 1
+    return aside
+
+
+def _short(error: BaseException) -> str:
+    """The last clause of a long storage error: its cause."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return text if len(text) <= 300 else f"{text[:120]} ... {text[-170:]}"

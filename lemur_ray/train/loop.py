@@ -1,0 +1,268 @@
+"""One run, read from top to bottom: mesh, state, resume, data, steps, checkpoints, evaluation, result.
+
+Every worker calls `train` alike; world size 1 needs no Ray at all. Batches come from outside as an iterator that begins
+at the row asked for; every row carries its number, which is asserted. Knows nothing of how workers are started.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from lemur_ray.config import Recipe, lemur_home
+from lemur_ray.corpus.manifest import read_manifest
+from lemur_ray.model.flops import CONVENTIONS, flops_per_token
+from lemur_ray.model.llama import num_params
+from lemur_ray.model.sharding import batch_sharding, make_mesh
+from lemur_ray.plan.plan import plan_for
+from lemur_ray.train.checkpoint import Checkpoints, UnreadableCheckpoint
+from lemur_ray.train.evaluate import Evaluator
+from lemur_ray.train.initial import initial_params
+from lemur_ray.train.metrics import PEAK_FLOPS, MetricsLog, Window, finite, progress_line
+from lemur_ray.train.run_folder import Run, TrainingStopped, check_same_run, fingerprint, write_json
+from lemur_ray.train.step import abstract_state, init_state, make_train_step
+
+HostBatch = dict[str, np.ndarray]
+Feed = Callable[[int], Iterable[HostBatch]]
+"""First plan row wanted -> this worker's share of every global batch from there on: row (rows,) int64, source (rows,)
+and tokens, targets, loss_weights, segment_ids, positions (rows, seq_len)."""
+
+
+def train(
+    run: Run,
+    feed: Feed,
+    *,
+    rank: int = 0,
+    world_size: int = 1,
+    report: Callable[[dict[str, Any], str], None] | None = None,
+    log: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Train a run to its end, from its newest committed checkpoint, and return what ``result.json`` says.
+
+    rank, world_size: this process among those of jax.distributed. report: told (metrics, checkpoint folder) of every
+    checkpoint begun, on every rank. log: gets lines for a person, on rank 0.
+
+    Raises:
+        TrainingStopped: too many skipped steps in a row, or a checkpoint cannot be written.
+        RunFolderError: the checkpoints there are another run's.
+    """
+    began, say = time.monotonic(), log if rank == 0 else lambda line: None
+    recipe = run.recipe
+    steps, batch_rows, log_every = recipe.train.steps, recipe.train.rows_per_step, recipe.train.log_every_steps
+    use_compile_cache()
+
+    # Mesh and compiled step.
+    mesh = make_mesh(recipe.mesh)
+    check_batch(recipe, mesh.shape["dcn"] * mesh.shape["fsdp"], world_size)
+    plan = plan_for(recipe, read_manifest(run.corpus))
+    sources = [source.name for source in plan.sources]
+    abstract = abstract_state(recipe, mesh)
+    step_fn = make_train_step(recipe, mesh, num_sources=len(sources))
+
+    # State: the newest committed checkpoint that can be read, else the beginning.
+    checkpoints = Checkpoints(run.checkpoints, keep=recipe.train.keep_checkpoints, primary=rank == 0)
+    for line in checkpoints.ignored:
+        say(f"ignored {line}")
+    state: Any = None
+    step, window = 0, Window()
+    while state is None and (commit := checkpoints.newest()) is not None:
+        check_same_run(commit.plan, run, f"checkpoint {run.checkpoints}/{commit.step}")
+        try:
+            state = checkpoints.restore(commit.step, abstract)
+        except UnreadableCheckpoint as error:
+            if world_size > 1:
+                raise
+            say(f"ignored: {error}")
+            continue
+        step, window = commit.step, Window(**commit.plan["progress"])
+        if commit.plan["rows"] != step * batch_rows:
+            raise TrainingStopped(
+                f"checkpoint {step} stands at row {commit.plan['rows']}, expected {step * batch_rows}"
+            )
+        say(f"resumed from checkpoint {step}: the next plan row is {step * batch_rows}")
+    if state is None:
+        params = initial_params(run.init_from, recipe, mesh) if run.init_from else None
+        place = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+        state = jax.jit(lambda params: init_state(recipe, params), out_shardings=place)(params)
+
+    # Data from the next row on, metrics, held-out rows.
+    batches = iter(feed(step * batch_rows))
+    evaluate = Evaluator(recipe, mesh, run.corpus)
+    metrics_log = MetricsLog(f"{run.out}/metrics.jsonl") if rank == 0 else None
+    described = run.described()
+    attempt = {"first_step": step, "world_size": world_size, "devices": len(jax.devices())}
+    say(describe(recipe, mesh, sources, world_size))
+
+    last: dict[str, Any] = {}
+    saved: int | None = None
+
+    def place_in_plan() -> dict[str, Any]:
+        return {"rows": step * batch_rows, **described, "progress": window.to_json()}
+
+    def save() -> None:
+        nonlocal saved
+        checkpoints.save(step, state, place_in_plan())
+        if report is not None and saved is not None:  # the one before is committed now
+            report({"step": saved, "loss": last.get("loss")}, f"{run.checkpoints}/{saved}")
+        saved = step
+
+    # Steps. A step's metrics are read once the next step has been handed to the device, which so never waits.
+    pending: tuple[int, np.ndarray, Any] | None = None
+    window_began, paused_s, timed_steps = time.monotonic(), 0.0, 0
+
+    def settle() -> None:
+        """Read the metrics of the step in flight; write a line where one is due."""
+        nonlocal pending, window, window_began, paused_s, timed_steps, last
+        if pending is None:
+            return
+        (number, rows, on_device), pending = pending, None
+        host = jax.device_get(on_device)
+        window.add(host, sources, rows)
+        timed_steps += 1
+        if bool(host["skipped"]):
+            say(f"step {number}: update skipped (loss {host['loss']}, gradient norm {host['grad_norm']}), rows "
+                f"[{rows[0]}, {rows[-1] + 1})")  # fmt: skip
+        if window.skips_in_a_row >= recipe.train.max_skips_in_a_row:
+            raise TrainingStopped(
+                f"{window.skips_in_a_row} updates in a row were skipped (not finite, or spikes), the last at step "
+                f"{number}, rows [{rows[0]}, {rows[-1] + 1}): lower --optimizer.peak-lr, or leave the rows out with "
+                "--train.skip-rows in a new --out"
+            )
+        if not (number % log_every == 0 or number == steps or evaluate.due(number)):
+            return
+        now = time.monotonic()
+        elapsed = now - window_began - paused_s
+        window.train_s += elapsed
+        speed = timed_steps * recipe.tokens_per_step / elapsed if elapsed > 0 else 0.0
+        last = {
+            "step": number, "rows": number * batch_rows, "tokens": number * recipe.tokens_per_step,
+            **window.values(), "lr": float(host["lr"]), "grad_norm": finite(host["grad_norm"]),
+            "skipped_steps": window.skipped_steps, "tokens_per_s": speed, **utilisation(recipe, speed),
+            "time_s": window.train_s, "eta_s": (steps - number) * recipe.tokens_per_step / speed if speed else None,
+        }  # fmt: skip
+        if evaluate.due(number):
+            last |= evaluate(state.params)
+        if metrics_log is not None:
+            metrics_log.write(last)
+            say(progress_line(last, steps))
+        window, window_began, paused_s, timed_steps = window.cleared(), time.monotonic(), 0.0, 0
+
+    first_step_s = None
+    while step < steps:
+        batch = next(batches, None)
+        if batch is None:
+            raise TrainingStopped(f"the data ended at step {step} of {steps}: rebuild the corpus or train fewer steps")
+        rows = np.arange(step * batch_rows, (step + 1) * batch_rows)
+        check_rows(batch["row"], rows, rank, world_size)
+        state, on_device = step_fn(state, to_devices(batch, mesh))
+        settle()
+        step += 1
+        pending = (step, rows, on_device)
+        if first_step_s is None:
+            jax.block_until_ready(on_device)
+            first_step_s = time.monotonic() - began
+            window_began, timed_steps = time.monotonic(), -1  # compiling is not training
+        if evaluate.due(step):
+            settle()  # before the next step takes the parameters' memory
+        due = step % recipe.train.checkpoint_every_steps == 0 or step == steps
+        if due or (
+            step % log_every == 0 and too_old(checkpoints.saved_at, recipe.train.checkpoint_every_s, world_size)
+        ):
+            settle()
+            pause = time.monotonic()
+            save()
+            paused_s += time.monotonic() - pause
+        checkpoints.poll()
+    settle()
+    checkpoints.wait()
+    checkpoints.close()
+    if report is not None:
+        report({"step": steps, "loss": last.get("loss")}, f"{run.checkpoints}/{steps}")
+    if metrics_log is not None:
+        last = last or metrics_log.last  # killed after the last checkpoint, before the result
+
+    # Result, written last: a run with it is finished.
+    result = {
+        "name": recipe.name, "hash": recipe.hash, "steps": steps, "rows": steps * batch_rows,
+        "tokens": steps * recipe.tokens_per_step, "parameters": num_params(recipe.model), "loss": last.get("loss"),
+        **{key: value for key, value in last.items() if key.startswith(("loss/", "heldout/"))},
+        "skipped_steps": window.skipped_steps, "tokens_per_s": last.get("tokens_per_s"), "train_s": window.train_s,
+        "wall_s": time.monotonic() - began, "first_step_s": first_step_s, **attempt, "mixture": plan.summary(),
+        "corpus": fingerprint(run.corpus), "init_from": run.init_from, "checkpoint": f"{run.checkpoints}/{steps}",
+        "out": run.out,
+    }  # fmt: skip
+    if metrics_log is not None:
+        result |= {"replayed_lines": metrics_log.replayed, "replays_that_differ": metrics_log.differing}
+        if metrics_log.differing:
+            say(f"WARNING: replayed steps came out different: {metrics_log.differing[:10]}; this resume was not exact")
+        write_json(f"{run.out}/result.json", result)
+    return result
+
+
+def check_batch(recipe: Recipe, data_devices: int, world_size: int) -> None:
+    """Raises TrainingStopped where a global batch does not split evenly over devices, workers and microbatches."""
+    rows = recipe.train.rows_per_step
+    for parts, what in ((world_size, "workers"), (data_devices * recipe.train.microbatches, "devices x microbatches")):
+        if rows % parts:
+            raise TrainingStopped(
+                f"a batch of {rows} rows does not split over {parts} {what}: set --train.rows-per-step to a multiple"
+            )
+
+
+def check_rows(found: np.ndarray, rows: np.ndarray, rank: int, world_size: int) -> None:
+    """The rows of a batch are this rank's share of the global batch, in order; anything else is a bug in the feed."""
+    share = len(rows) // world_size
+    expected = rows[rank * share : (rank + 1) * share]
+    if not np.array_equal(found, expected):
+        raise AssertionError(f"rank {rank} got plan rows {found.tolist()}, expected {expected.tolist()}")
+
+
+def to_devices(batch: HostBatch, mesh: jax.sharding.Mesh) -> dict[str, jax.Array]:
+    """This process's rows as part of the global batch; the row numbers stay behind."""
+    sharding = batch_sharding(mesh)
+    return {
+        name: jax.make_array_from_process_local_data(sharding, array) for name, array in batch.items() if name != "row"
+    }
+
+
+def too_old(saved_at: float, limit_s: float, world_size: int) -> bool:
+    """Whether the last checkpoint is older than ``limit_s``; rank 0's clock decides for all."""
+    old = time.monotonic() - saved_at >= limit_s
+    return old if world_size == 1 else bool(multihost_utils.broadcast_one_to_all(np.array(old)))
+
+
+def utilisation(recipe: Recipe, tokens_per_s: float) -> dict[str, float]:
+    """Model FLOP/s in both conventions, and MFU where the peak of the devices is known."""
+    out = {}
+    peak = PEAK_FLOPS.get(jax.devices()[0].device_kind, 0.0) * len(jax.devices())
+    for convention in CONVENTIONS:
+        flops = tokens_per_s * flops_per_token(recipe.model, recipe.data.seq_len, convention)
+        out[f"flops_per_s_{convention}"] = flops
+        if peak:
+            out[f"mfu_{convention}"] = flops / peak
+    return out
+
+
+def describe(recipe: Recipe, mesh: jax.sharding.Mesh, sources: list[str], world_size: int) -> str:
+    """One line on what runs where."""
+    kind = jax.devices()[0].device_kind
+    shape = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
+    note = "" if kind in PEAK_FLOPS else f" (no peak FLOP/s known for {kind!r}: no MFU)"
+    return (
+        f"{recipe.name} {recipe.hash}: {num_params(recipe.model):,} parameters, {recipe.train.steps} steps of "
+        f"{recipe.tokens_per_step:,} tokens from {', '.join(sources)}; {world_size} worker(s), mesh {shape}; "
+        f"MFU conventions: {', '.join(CONVENTIONS)}{note}"
+    )
+
+
+def use_compile_cache() -> None:
+    """Keep compiled steps under ``$LEMUR_HOME/cache``: a restart compiles nothing. JAX_COMPILATION_CACHE_DIR wins."""
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        jax.config.update("jax_compilation_cache_dir", str(lemur_home() / "cache" / "jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -1,0 +1,154 @@
+"""What a run says about itself: sums since the last line, the lines in ``metrics.jsonl``, and one line for a person.
+
+A line's losses are sums of losses over sums of weights since the line before. The sums travel in every checkpoint, so a
+resumed run writes the very lines of an unbroken one. Knows nothing of jax arrays, Ray and of how a step is computed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import fsspec
+import numpy as np
+
+PEAK_FLOPS = {
+    "TPU v4": 275e12, "TPU v5": 459e12, "TPU v5p": 459e12, "TPU v5 lite": 197e12, "TPU v5e": 197e12,
+    "TPU v6 lite": 918e12, "TPU v6e": 918e12, "NVIDIA A100-SXM4-80GB": 312e12, "NVIDIA H100 80GB HBM3": 989e12,
+    "NVIDIA H200": 989e12,
+}  # fmt: skip
+"""Dense bf16 FLOP/s of one jax device by ``device_kind`` (vendors' data sheets). CPUs have none: no MFU there."""
+
+
+@dataclass
+class Window:
+    """Sums since the last line, and how the run is doing. JSON in and out (every value a plain number)."""
+
+    steps: int = 0
+    loss: float = 0.0
+    weight: float = 0.0
+    source_loss: dict[str, float] = field(default_factory=dict)
+    source_weight: dict[str, float] = field(default_factory=dict)
+    skipped: list[list[int]] = field(default_factory=list)
+    """Half-open ranges of plan rows of the skipped steps of this window."""
+    skips_in_a_row: int = 0
+    skipped_steps: int = 0
+    """Over the whole run."""
+    train_s: float = 0.0
+    """Seconds of training over the whole run, all attempts."""
+
+    def add(self, metrics: Mapping[str, Any], sources: Sequence[str], rows: np.ndarray) -> None:
+        """Take in one step: its metrics as host values, the names behind the source indices, its plan rows."""
+        self.steps += 1
+        if bool(metrics["skipped"]):
+            self.skipped.append([int(rows[0]), int(rows[-1]) + 1])
+            self.skips_in_a_row += 1
+            self.skipped_steps += 1
+            return
+        self.skips_in_a_row = 0
+        self.weight += float(metrics["weight_sum"])
+        self.loss += float(metrics["loss"]) * float(metrics["weight_sum"])
+        for name, loss, weight in zip(
+            sources, metrics["source_loss_sum"].tolist(), metrics["source_weight_sum"].tolist(), strict=False
+        ):
+            if weight > 0:
+                self.source_loss[name] = self.source_loss.get(name, 0.0) + loss
+                self.source_weight[name] = self.source_weight.get(name, 0.0) + weight
+
+    def values(self) -> dict[str, Any]:
+        """loss and loss/<source> in nats per trained token (None where nothing was trained), skipped rows."""
+        out: dict[str, Any] = {"loss": self.loss / self.weight if self.weight else None}
+        for name in sorted(self.source_loss):
+            out[f"loss/{name}"] = self.source_loss[name] / self.source_weight[name]
+        if self.skipped:
+            out["skipped_rows"] = self.skipped
+        return out
+
+    def cleared(self) -> Window:
+        """The next window: the run's totals stay, the sums begin again."""
+        return Window(
+            skips_in_a_row=self.skips_in_a_row, skipped_steps=self.skipped_steps, train_s=self.train_s
+        )  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+class MetricsLog:
+    """``metrics.jsonl``: one line per step, append-only. A step that is replayed keeps its first line."""
+
+    def __init__(self, path: str) -> None:
+        """Open for appending and cut off a torn last line."""
+        self.path = path
+        self._remote = "://" in path
+        self.fs, self._inner = fsspec.url_to_fs(path)
+        data = self.fs.cat_file(self._inner) if self.fs.exists(self._inner) else b""
+        whole = data[: data.rfind(b"\n") + 1]
+        if whole != data and not self._remote:
+            os.truncate(self._inner, len(whole))
+        self._lines = whole if self._remote else b""
+        self.losses: dict[int, Any] = {}
+        self.last: dict[str, Any] = {}
+        """The newest line."""
+        for line in whole.splitlines():
+            record = json.loads(line)
+            self.losses.setdefault(record["step"], record.get("loss"))
+            self.last = record
+        self.replayed = 0
+        """Lines that were computed again."""
+        self.differing: list[int] = []
+        """Steps whose loss came out different when computed again: resume was not exact."""
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Append one line and sync it; for a step that has a line, only compare the loss."""
+        step = record["step"]
+        if step in self.losses:
+            self.replayed += 1
+            if self.losses[step] != record["loss"]:
+                self.differing.append(step)
+            return
+        self.losses[step] = record["loss"]
+        line = (json.dumps(record, allow_nan=False) + "\n").encode()
+        if self._remote:  # object stores cannot append
+            self._lines += line
+            self.fs.pipe_file(self._inner, self._lines)
+            return
+        with open(self._inner, "ab") as f:
+            f.write(line)
+            f.flush()
+            os.fsync(f.fileno())
+
+
+def finite(value: Any) -> float | None:
+    """A float for JSON: None for NaN and infinity."""
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def progress_line(record: Mapping[str, Any], steps: int) -> str:
+    """One metrics record as a line for a person: step, losses, speed, time to go."""
+    loss = record["loss"]
+    by_source = "  ".join(
+        f"{key.removeprefix('loss/')} {value:.3f}" for key, value in record.items() if key.startswith("loss/")
+    )
+    held_out = "  ".join(
+        f"{key} {value:.4f}" for key, value in record.items() if key.startswith("heldout/") and value is not None
+    )
+    speed, left = record["tokens_per_s"], record["eta_s"]
+    parts = [
+        f"step {record['step']:>{len(str(steps))}}/{steps}",
+        f"loss {loss:.4f}" if loss is not None else "loss - (all skipped)",
+        f"[{by_source}]" if by_source else "",
+        f"lr {record['lr']:.2e}",
+        f"{speed:,.0f} tokens/s" if speed else "",
+        f"MFU {record['mfu_6n_causal']:.1%} (6n_causal)" if record.get("mfu_6n_causal") else "",
+        f"{int(left) // 60}:{int(left) % 60:02d} left" if left is not None else "",
+        f"SKIPPED rows {record['skipped_rows']}" if record.get("skipped_rows") else "",
+        held_out,
+    ]
+    return "  ".join(part for part in parts if part)

@@ -1,0 +1,236 @@
+"""A run's folder seen from outside: what it is a run of, which checkpoints are committed, who is writing it.
+
+Reads and writes small JSON files and one lock; knows nothing of jax, Ray or what is inside a checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from lemur_ray.config import Recipe, differing_fields, identity
+
+CHECKPOINTS = "checkpoints"
+_PIECES = ("plan/metadata", "state/_METADATA", "state/manifest.ocdbt")
+"""What a committed checkpoint always has: the plan JSON and the index of the arrays."""
+
+
+class RunFolderError(Exception):
+    """The folder cannot be used for this run; the message says why and what to do."""
+
+
+class TrainingStopped(Exception):
+    """The run cannot go on by itself: trying again would end the same way. The message says what a person can do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What is trained, on what, into where. Picklable; the same for every worker."""
+
+    recipe: Recipe
+    corpus: str
+    """Absolute path or URI of the corpus folder."""
+    out: str
+    """Absolute path or URI of the run folder."""
+    init_from: str = ""
+    """Run folder or checkpoint whose parameters start the run; empty: random parameters."""
+
+    @property
+    def checkpoints(self) -> str:
+        return f"{self.out}/{CHECKPOINTS}"
+
+    def described(self) -> dict[str, Any]:
+        """What must be equal for a checkpoint to be continued, as JSON."""
+        return {"recipe": identity(self.recipe), "hash": self.recipe.hash, "corpus": fingerprint(self.corpus),
+                "init_from": self.init_from}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Commit:
+    """One committed checkpoint."""
+
+    step: int
+    plan: dict[str, Any]
+    """The JSON item: rows (plan rows consumed), recipe, hash, corpus, init_from, progress."""
+
+
+def read_json(path: str) -> Any:
+    """JSON of a file or URI; FileNotFoundError and ValueError as they come."""
+    fs, inner = fsspec.url_to_fs(path)
+    return json.loads(fs.cat_file(inner))
+
+
+def write_json(path: str, value: Any) -> None:
+    """Write JSON so that a reader sees the old file or the whole new one."""
+    data = json.dumps(value, indent=1).encode()
+    fs, inner = fsspec.url_to_fs(path)
+    if "://" in path:  # object stores replace an object as a whole
+        fs.pipe_file(inner, data)
+        return
+    temporary = f"{inner}.{os.getpid()}.part"
+    with open(temporary, "wb") as f:
+        f.write(data)
+        f.flush()
+        os.fsync(f.fileno())
+    os.replace(temporary, inner)
+
+
+def fingerprint(corpus: str) -> str:
+    """16 hex digits over a corpus' manifest and tokenizer: rows of another corpus are other rows.
+
+    Raises:
+        RunFolderError: the folder has no committed manifest.
+    """
+    digest = hashlib.sha256()
+    for name in ("manifest.json", "tokenizer.json"):
+        fs, inner = fsspec.url_to_fs(f"{corpus}/{name}")
+        try:
+            digest.update(fs.cat_file(inner))
+        except FileNotFoundError:
+            raise RunFolderError(
+                f"{corpus} is not a corpus: it has no {name}. Build one with jobs/build_corpus.py --out {corpus}, or "
+                "pass --corpus"
+            ) from None
+    return digest.hexdigest()[:16]
+
+
+def commits(folder: str) -> tuple[list[Commit], list[str]]:
+    """(committed checkpoints, newest first; one line for everything in the folder that is not one)."""
+    fs, inner = fsspec.url_to_fs(folder)
+    if not fs.isdir(inner):
+        return [], []
+    fs.invalidate_cache()
+    found, ignored = [], []
+    for path in fs.ls(inner, detail=False):
+        name = path.rstrip("/").rsplit("/", 1)[-1]
+        if not name.isdigit():
+            ignored.append(f"{folder}/{name}: not committed")
+            continue
+        missing = [piece for piece in _PIECES if not fs.exists(f"{path}/{piece}")]
+        try:
+            plan = json.loads(fs.cat_file(f"{path}/plan/metadata")) if not missing else {}
+            if not missing and not isinstance(plan.get("rows"), int):
+                missing = ["plan/metadata (no row number)"]
+        except ValueError:
+            missing = ["plan/metadata (not JSON)"]
+        if missing:
+            ignored.append(f"{folder}/{name}: torn, lacks {', '.join(missing)}")
+        else:
+            found.append(Commit(int(name), plan))
+    return sorted(found, key=lambda commit: -commit.step), ignored
+
+
+def newest_commit(folder: str) -> Commit | None:
+    """The newest committed checkpoint of a run's ``checkpoints`` folder."""
+    found, _ = commits(folder)
+    return found[0] if found else None
+
+
+def check_same_run(plan: dict[str, Any], run: Run, where: str) -> None:
+    """Refuse a checkpoint of another recipe, corpus or starting point.
+
+    Raises:
+        RunFolderError: naming every differing field with both values.
+    """
+    mine = run.described()
+    differing = differing_fields(
+        {key: plan.get(key) for key in ("recipe", "corpus", "init_from")},
+        {key: mine[key] for key in ("recipe", "corpus", "init_from")},
+    )
+    if differing:
+        raise RunFolderError(
+            f"{where} belongs to another run (found != asked):\n  " + "\n  ".join(differing)
+            + "\nuse the same settings to resume it, or another --out to start a new run"
+        )  # fmt: skip
+
+
+def prepare(run: Run) -> dict[str, Any] | None:
+    """Make the folder ready for this run and write ``recipe.json`` and ``tokenizer.json``; once, before any worker.
+
+    Returns the result of a run that is already finished, else None.
+
+    Raises:
+        RunFolderError: not writable, or it holds another run.
+    """
+    fs, inner = fsspec.url_to_fs(run.out)
+    described = run.described()
+    try:
+        fs.makedirs(inner, exist_ok=True)
+        probe = f"{inner}/.probe-{os.getpid()}"
+        fs.pipe_file(probe, b"x")
+        fs.rm_file(probe)
+    except OSError as error:
+        raise RunFolderError(
+            f"--out {run.out} is not writable ({error}): choose a folder that you may write, or set LEMUR_HOME"
+        ) from error
+    try:
+        written = read_json(f"{run.out}/recipe.json")
+    except FileNotFoundError:
+        written = None
+    if written is not None and fs.exists(f"{inner}/metrics.jsonl"):
+        check_same_run({**written, "recipe": written["identity"]}, run, run.out)
+    if written is not None and fs.exists(f"{inner}/result.json"):
+        return dict(read_json(f"{run.out}/result.json"))
+    for stale in ("stopped.json", "checkpoint_manager_snapshot.json"):
+        if fs.exists(f"{inner}/{stale}"):
+            fs.rm_file(f"{inner}/{stale}")
+    fs.pipe_file(f"{inner}/tokenizer.json", tokenizer_of(run.corpus) or b"")
+    full = {"recipe": dataclasses.asdict(run.recipe), "hash": described["hash"], "identity": described["recipe"]}
+    write_json(
+        f"{run.out}/recipe.json",
+        {**full, "corpus": described["corpus"], "corpus_path": run.corpus, "init_from": run.init_from},
+    )
+    return None
+
+
+def tokenizer_of(folder: str) -> bytes | None:
+    """``tokenizer.json`` of a corpus, run or model folder, or of the run that a checkpoint folder lies in."""
+    fs, inner = fsspec.url_to_fs(folder)
+    for place in (inner, f"{inner}/../.."):
+        if fs.isfile(f"{place}/tokenizer.json"):
+            return bytes(fs.cat_file(f"{place}/tokenizer.json"))
+    return None
+
+
+@contextlib.contextmanager
+def lock(out: str, name: str, *, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold ``out/.<name>.lock`` for one process; the kernel drops it when the process dies, however it dies.
+
+    Object stores have no such lock: there the caller is trusted.
+
+    Raises:
+        RunFolderError: another process still holds it after ``wait_s`` seconds.
+    """
+    if "://" in out:
+        yield
+        return
+    path = Path(out) / f".{name}.lock"
+    with open(path, "a+") as f:
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    f.seek(0)
+                    raise RunFolderError(
+                        f"{out} is being written by another run (process {f.read().strip() or '?'}): wait for it, end "
+                        "it, or choose another --out"
+                    ) from None
+                time.sleep(0.2)
+        f.seek(0)
+        f.truncate()
+        f.write(f"{os.getpid()}\n")
+        f.flush()
+        yield

@@ -1,0 +1,162 @@
+"""A run on a Ray cluster: the training loop under Ray Train's JaxTrainer, fed by Ray Data from the plan.
+
+Pretraining and instruction tuning are the same run on different corpora. Knows nothing of what happens inside a step.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray.data
+import ray.train
+from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
+from ray.train.v2.jax import JaxConfig, JaxTrainer
+
+from lemur_ray.config import MeshConfig, Recipe
+from lemur_ray.corpus.manifest import read_manifest
+from lemur_ray.plan.feed import PlanFeed
+from lemur_ray.plan.plan import plan_for
+from lemur_ray.recipes import with_vocabulary
+from lemur_ray.train.run_folder import (
+    Run,
+    RunFolderError,
+    check_same_run,
+    lock,
+    newest_commit,
+    prepare,
+    read_json,
+    tokenizer_of,
+    write_json,
+)
+
+PASSED_ON = ("LEMUR_HOME", "LEMUR_DATA", "PYTHONPATH", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")
+"""Environment variables of the driver that its workers share."""
+
+
+def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict[str, Any]:
+    """Train a recipe on a corpus folder into the run folder ``out`` (absolute), on the cluster ``ray.init`` has joined.
+
+    init_from: run folder, checkpoint or model folder whose parameters start the run, with a fresh optimizer. A folder
+    with a committed checkpoint of the same run is resumed; a finished one is returned with ``already_finished``.
+    Returns what ``result.json`` says.
+
+    Raises:
+        RunFolderError: another run lies in ``out``, another process writes it, or it is not writable.
+        PlanError, CorpusError, ValueError: recipe and corpus do not fit.
+        RuntimeError: training stopped; the message says why and what to do.
+    """
+    manifest = read_manifest(corpus)
+    recipe = with_vocabulary(recipe, manifest["vocab_size"])
+    run = Run(recipe, corpus, out, init_from)
+    plan = plan_for(recipe, manifest)
+    _check_tokenizer(run)
+    if (finished := prepare(run)) is not None:
+        return {**finished, "already_finished": True}
+    if (commit := newest_commit(run.checkpoints)) is not None:
+        check_same_run(commit.plan, run, f"checkpoint {run.checkpoints}/{commit.step}")
+    feed = PlanFeed(plan, corpus, recipe.train.rows_per_step, partial(next_row, run.checkpoints))
+    parent, _, name = out.rstrip("/").rpartition("/")
+    with lock(out, "run"):
+        trainer = JaxTrainer(
+            _worker,
+            train_loop_config={"run": run},
+            jax_config=jax_config(recipe.mesh),
+            scaling_config=scaling_config(recipe.mesh),
+            datasets={"train": partial(ray.data.range, 1)},  # made by the feed; Ray wants one to hang it on
+            dataset_config=feed,  # type: ignore[arg-type]  # annotated as a dict, checked as a DataConfig
+            run_config=RunConfig(
+                name=name,
+                storage_path=parent or "/",
+                failure_config=FailureConfig(max_failures=recipe.train.max_failures),
+                worker_runtime_env={"env_vars": worker_env(recipe.mesh)},
+            ),
+        )
+        trainer.fit()
+    try:
+        return dict(read_json(f"{out}/result.json"))
+    except FileNotFoundError:
+        raise RuntimeError(read_json(f"{out}/stopped.json")["error"]) from None
+
+
+def next_row(checkpoints: str) -> int:
+    """The first plan row that no committed checkpoint has consumed."""
+    commit = newest_commit(checkpoints)
+    return int(commit.plan["rows"]) if commit else 0
+
+
+def scaling_config(mesh: MeshConfig) -> ScalingConfig:
+    """What Ray reserves for the workers."""
+    if mesh.use_tpu:
+        return ScalingConfig(
+            use_tpu=True, num_workers=mesh.num_workers, topology=mesh.topology, accelerator_type=mesh.accelerator_type
+        )
+    return ScalingConfig(
+        num_workers=mesh.num_workers,
+        use_gpu=mesh.use_gpu,
+        resources_per_worker={"CPU": mesh.cpus_per_worker, **({"GPU": 1} if mesh.use_gpu else {})},
+    )
+
+
+def jax_config(mesh: MeshConfig) -> JaxConfig:
+    """How the workers find each other. On CPU ``use_tpu`` is what makes Ray start jax.distributed at all (on gloo)."""
+    distributed_cpu = not mesh.use_gpu and mesh.num_workers > 1
+    return JaxConfig(use_tpu=mesh.use_tpu or distributed_cpu, use_gpu=mesh.use_gpu)
+
+
+def worker_env(mesh: MeshConfig) -> dict[str, str]:
+    """Environment of the workers: the driver's folders, and the platform when it is the CPU."""
+    root = str(Path(__file__).resolve().parents[2])
+    env = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
+    env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([root, *env.get("PYTHONPATH", "").split(os.pathsep)])).strip(":")
+    if not mesh.use_tpu and not mesh.use_gpu:
+        env |= {"JAX_PLATFORMS": "cpu", "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"}
+    elif os.environ.get("JAX_PLATFORMS"):
+        env["JAX_PLATFORMS"] = os.environ["JAX_PLATFORMS"]
+    return env
+
+
+def _worker(config: dict[str, Any]) -> None:
+    """What runs in every worker: the loop, fed by this rank's stream, reporting to Ray Train."""
+    from lemur_ray.train import loop
+
+    run: Run = config["run"]
+    context = ray.train.get_context()
+    rank, world_size = context.get_world_rank(), context.get_world_size()
+    share = run.recipe.train.rows_per_step // world_size
+
+    def feed(row: int) -> Any:
+        # Configured on this call, after the checkpoint was chosen, so both stand at the same row.
+        return ray.train.get_dataset_shard("train").iter_batches(batch_size=share, prefetch_batches=2)
+
+    def report(metrics: dict[str, Any], checkpoint: str) -> None:
+        ray.train.report(
+            metrics,
+            checkpoint=ray.train.Checkpoint(checkpoint),
+            checkpoint_upload_mode=ray.train.CheckpointUploadMode.NO_UPLOAD,
+        )
+
+    def log(line: str) -> None:
+        print(line, file=sys.stdout, flush=True)
+
+    try:
+        # A worker of a driver that was killed may still be leaving: wait for it rather than write beside it.
+        with lock(run.out, f"rank{rank}", wait_s=120.0):
+            loop.train(run, feed, rank=rank, world_size=world_size, report=report, log=log)
+    except (loop.TrainingStopped, RunFolderError) as error:
+        if world_size > 1:
+            raise  # the others may wait in a collective: only a restart ends that
+        write_json(f"{run.out}/stopped.json", {"error": str(error)})
+
+
+def _check_tokenizer(run: Run) -> None:
+    """Raises RunFolderError where the starting weights were trained with another tokenizer than the corpus's."""
+    if run.init_from and (theirs := tokenizer_of(run.init_from)) and theirs != tokenizer_of(run.corpus):
+        raise RunFolderError(
+            f"--init-from {run.init_from} was trained with another tokenizer than corpus {run.corpus}: build the "
+            "corpus with that run's tokenizer.json"
+        )

@@ -1,0 +1,89 @@
+"""A small corpus and a small recipe that every test of training shares."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lemur_ray.config import DataConfig, ModelConfig, OptimizerConfig, Recipe, TrainConfig
+from lemur_ray.corpus.manifest import row_folder, write_manifest
+from lemur_ray.corpus.rows import RowWriter
+from lemur_ray.text.tokenizer import Tokenizer
+
+SEQ_LEN = 64
+TEXTS = ["def add(a, b): return a + b", "the cat sat on the mat and looked at the dog", "for i in range(10): print(i)"]
+
+
+def write_corpus(folder: Path, *, seed: int = 0, rows: int = 40, heldout: bool = True) -> Path:
+    """Three sources of packed rows (two of code) made of seeded draws from a few texts, and two held-out sets."""
+    folder.mkdir(parents=True)
+    tokenizer = Tokenizer.train(TEXTS * 20, 320)
+    tokenizer.save(folder / "tokenizer.json")
+    rng = np.random.default_rng(seed)
+
+    def fill(name: str, count: int) -> dict[str, int]:
+        with RowWriter(row_folder(folder, name), SEQ_LEN, vocab_size=tokenizer.vocab_size) as writer:
+            for _ in range(count):
+                ids = np.concatenate([tokenizer.encode(TEXTS[int(i)]) for i in rng.integers(0, 3, 12)])
+                writer.write([ids[:40], ids[40 : 40 + int(rng.integers(10, 24))]])
+        return {"rows": count, "tokens": count * 55, "documents": count * 2}
+
+    sources = [
+        {"name": "python", "kind": "code", **fill("python", rows)},
+        {"name": "shell", "kind": "code", **fill("shell", rows // 4)},
+        {"name": "docs", "kind": "text", **fill("docs", rows // 2)},
+    ]
+    manifest = {
+        "tokenizer": "tokenizer.json",
+        "vocab_size": tokenizer.vocab_size,
+        "seq_len": SEQ_LEN,
+        "sources": sources,
+    }
+    write_manifest(folder, manifest)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus folder of 70 rows of 64 tokens."""
+    return write_corpus(tmp_path_factory.mktemp("corpus") / "small")
+
+
+@pytest.fixture(scope="session")
+def small_recipe() -> Callable[..., Recipe]:
+    """A recipe of about 40,000 parameters; keyword arguments replace fields of its train section."""
+
+    def make(**train: object) -> Recipe:
+        fields: dict[str, object] = {
+            "steps": 12,
+            "rows_per_step": 2,
+            "checkpoint_every_steps": 4,
+            "log_every_steps": 1,
+            "keep_checkpoints": 2,
+        }
+        return Recipe(
+            name="small",
+            model=ModelConfig(
+                vocab_size=320,
+                num_layers=2,
+                dim=32,
+                ffn_dim=64,
+                num_heads=2,
+                num_kv_heads=1,
+                head_dim=16,
+                max_seq_len=SEQ_LEN,
+            ),  # fmt: skip
+            optimizer=OptimizerConfig(name="muon", peak_lr=3e-3, warmup_steps=2),
+            data=DataConfig(seq_len=SEQ_LEN),
+            train=dataclasses.replace(TrainConfig(), **{**fields, **train}),  # type: ignore[arg-type]
+        )
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _shared_compile_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests share compiled steps and write nothing outside the temporary folder."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "jax-cache"))
