@@ -1,6 +1,7 @@
 """The oracle of ALFWorld's engine: textworld, where it is installed."""
 
 import copy
+import importlib
 import os
 import warnings
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ def oracle() -> Iterator[type[Oracle]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            import alfworld.agents.environment.alfred_tw_env
+            importlib.import_module("alfworld.agents.environment.alfred_tw_env")
             from textworld.envs.pddl import textgen
         except ImportError as error:
             if os.environ.get("CI"):

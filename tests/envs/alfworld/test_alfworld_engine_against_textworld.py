@@ -91,7 +91,14 @@ def test_help_and_every_look_at_a_treated_thing_read_like_textworld(oracle):
     finally:
         theirs.close()
     heard = "\n".join(texts)
-    for words in ("Available commands", "a hot ", "a cold ", "a cool and clean ", "a hot and clean ", "nothing special"):
+    for words in (
+        "Available commands",
+        "a hot ",
+        "a cold ",
+        "a cool and clean ",
+        "a hot and clean ",
+        "nothing special",
+    ):
         assert words in heard
 
 

@@ -1,0 +1,125 @@
+"""The searching expert: wins within the limit, never tries in vain, sees only the texts, and recovers from others."""
+
+import random
+
+import pytest
+
+from envs.alfworld.catalogue import TASK_LINES, TASK_TYPES
+from envs.alfworld.engine import Play
+from envs.alfworld.expert import Expert, play_expert
+from envs.alfworld.game import Game
+from envs.alfworld.generator import draw_game
+from envs.alfworld.knowledge import Knowledge, read_goal
+from envs.alfworld.triples import SPLITS
+
+
+def replay(game: Game, turns) -> bool:
+    play = Play(game)
+    for command, answer in turns:
+        assert command in play.admissible(), command
+        assert play.step(command) == answer
+    return play.won
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_it_wins_at_least_99_of_100_games_of_every_type_and_is_never_refused(split):
+    won = {task_type: [] for task_type in TASK_TYPES}
+    for index in range(1200):
+        spec = draw_game(split, 21, index)
+        game = Game.from_spec(spec)
+        turns = play_expert(game)
+        assert len(turns) <= 50
+        assert all(answer != "Nothing happens." for _, answer in turns)
+        won[spec.task_type].append(replay(game, turns))
+    for task_type, results in won.items():
+        assert sum(results) >= 0.99 * len(results), task_type
+
+
+def test_it_looks_in_the_order_of_the_room_line_until_it_has_seen_what_it_needs():
+    for index in range(60):
+        game = Game.from_spec(draw_game("train", 4, index))
+        order = [receptacle.name for receptacle in game.receptacles]
+        visited = []
+        for command, _ in play_expert(game):
+            if command.startswith("take "):
+                break
+            if command.startswith("go to "):
+                visited.append(command.removeprefix("go to "))
+        assert visited == order[: len(visited)]
+
+
+def test_act_by_turns_gives_the_same_game_as_playing_it_through():
+    for index in range(12):
+        game = Game.from_spec(draw_game("train", 6, index))
+        play = Play(game)
+        expert, observation, turns = Expert(play.opening), play.opening, []
+        while not play.won:
+            command = expert.act(observation)
+            observation = play.step(command)
+            turns.append((command, observation))
+        assert turns == play_expert(game, seed=99)
+
+
+def test_the_brief_opening_tells_it_as_much_as_the_full_one():
+    play = Play(Game.from_spec(draw_game("train", 6, 1)))
+    _, room, task = play.opening.split("\n\n")
+    assert Knowledge.from_opening(f"{task}\n{room}") == Knowledge.from_opening(play.opening)
+
+
+def test_it_recovers_from_whatever_another_player_did_before():
+    won = 0
+    for index in range(300):
+        game = Game.from_spec(draw_game("train", 31, index))
+        play, rng = Play(game), random.Random(index)
+        expert = Expert(play.opening)
+        for _ in range(25):
+            command = rng.choice([*play.admissible(), "go nowhere"])
+            expert.observe(command, play.step(command))
+        for _ in range(50):
+            if play.won:
+                break
+            command = expert.advice()
+            assert command in play.admissible()
+            expert.observe(command, play.step(command))
+        won += play.won
+    assert won >= 297
+
+
+def test_asking_for_advice_twice_changes_nothing():
+    play = Play(Game.from_spec(draw_game("train", 31, 2)))
+    expert = Expert(play.opening)
+    assert expert.advice() == expert.advice()
+
+
+def test_noise_is_drawn_by_the_seed_and_another_order_is_followed():
+    game = Game.from_spec(draw_game("train", 31, 5))
+    noisy = [play_expert(game, seed, noise=0.4) for seed in (1, 1, 2)]
+    assert noisy[0] == noisy[1] != noisy[2]
+    backwards = play_expert(game, order=lambda known: tuple(reversed(known.receptacles)))
+    assert backwards[0][0] == f"go to {game.receptacles[-1].name}"
+    assert replay(game, backwards)
+
+
+def test_every_wording_of_a_task_is_read_back():
+    for task_type, lines in TASK_LINES.items():
+        for line in lines:
+            goal = read_goal(line.format(object="mug", target="sinkbasin"))
+            assert (goal.object, goal.target) == ("mug", "sinkbasin")
+            assert goal.two == (task_type == "pick_two_obj_and_place")
+            assert goal.light == (task_type == "look_at_obj_in_light")
+
+
+@pytest.mark.parametrize(
+    ("opening", "complaint"),
+    [
+        ("hello", "opening without a task line"),
+        ("Your task is to: put a mug in shelf.", "opening without a room line"),
+        (
+            "Your task is to: sing.\nYou are in the middle of a room. Looking quickly around you, you see a bed 1.",
+            "task 'sing' follows none of the known wordings",
+        ),
+    ],
+)
+def test_an_opening_that_is_none_is_refused(opening, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Expert(opening)
