@@ -1,0 +1,42 @@
+"""Text of strangers made safe to show: HTML, terminal control characters, bidirectional overrides, broken Unicode.
+
+Model replies and observations are arbitrary text. Nothing of them may act on the page or on a terminal that prints it.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+
+# C0 and C1 controls without tab and newline, the characters that reorder or hide text, and lone surrogates (JSON can
+# carry them, UTF-8 cannot).
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+def _name(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def printable(text: str) -> str:
+    """The text with every control or invisible character written out, for example ``\\x1b``. Safe in a terminal."""
+    return _UNSEEN.sub(_name, text.replace("\r\n", "\n"))
+
+
+def inline(text: object) -> str:
+    """Safe inside an element or a quoted attribute."""
+    return html.escape(printable(str(text)), quote=True)
+
+
+def block(text: str, limit: int = 20_000) -> str:
+    """Safe inside an element that keeps white space; control characters are marked. Beyond ``limit`` characters the
+    text is cut and the cut is said."""
+    shown = html.escape(text[:limit].replace("\r\n", "\n"), quote=True)
+    marked = _UNSEEN.sub(lambda m: f"<i class=c>{_name(m)}</i>", shown)
+    rest = len(text) - limit
+    return marked + (f"<i class=c>… {rest:,} more characters stand in episodes.jsonl</i>" if rest > 0 else "")
+
+
+def slug(text: str) -> str:
+    """A file name made of the letters, digits, dots and dashes of ``text``."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.") or "unnamed"

@@ -1,0 +1,216 @@
+"""The two pages: one ledger (``render_run``), and a whole chain from corpus to agents (``render_report``).
+
+Each page stands alone and has its numbers beside it as JSON and CSV. Knows which sections there are and in which
+order; what a section says is in its own file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.report import agents_section as agents
+from lemur_ray.report import training_section as training
+from lemur_ray.report.agents_section import Played
+from lemur_ray.report.escape import inline, slug
+from lemur_ray.report.inputs import Inputs, ReportError, TrainingRun
+from lemur_ray.report.inputs import collect as collect_inputs
+from lemur_ray.report.markup import cell, page, percent, rate_text, table, tiles, warning
+from lemur_ray.report.tables import Report, by_run, to_csv
+from lemur_ray.report.transcripts import inline_transcripts, write_transcripts
+from lemur_ray.rollout.ledger import read_episodes
+
+
+def render_run(out: Path, notes: Mapping[str, object] | None = None) -> Report:
+    """Write ``index.html``, ``report.json`` and ``episodes.csv`` beside the ``episodes.jsonl`` in ``out``.
+
+    ``notes`` (name -> value, for example the agreement of a replay) stand on the page and in report.json. Where a
+    ledger holds several recipes, the page shows each, and the last one is returned. Raises ReportError where the
+    ledger is empty or not there.
+    """
+    ledger = out / "episodes.jsonl"
+    episodes = read_episodes(ledger) if ledger.is_file() else []
+    if not episodes:
+        raise ReportError(f"{ledger}: no episodes, so nothing to report (did the run find any task?)")
+    runs = list(by_run(episodes).values())
+    inner = [inline_transcripts(run, f"e{i}-" if i else "e") for i, run in enumerate(runs)]
+    talk, played = "", []
+    for i, (run, drawn) in enumerate(zip(runs, inner, strict=True)):
+        if drawn is not None and sum(len(d[0]) for d in inner if d) < 4_000_000:
+            talk, links = talk + drawn[0], drawn[1]
+        else:
+            links = write_transcripts(out / "transcripts", f"run-{i + 1}", _title(run[0].key), run, "../index.html")
+        played.append(agents.played(run, links))
+    reports = [p.report for p in played]
+    last = reports[-1]
+    title = f"{agents.display_name(last.policy)} on {last.benchmark}"
+    benchmarks = list(dict.fromkeys(r.benchmark for r in reports))
+    body = [f"<h1>{inline(title)}</h1>", f'<p class="lede">recipe {inline(last.recipe or "none")}, {_today()}</p>']
+    body.append(_run_tiles(last))
+    body.append(table(["", ""], list(notes.items())) if notes else "")
+    for benchmark in benchmarks:
+        body.append(agents.section(benchmark, agents.order([p for p in played if p.report.benchmark == benchmark])))
+    body.append(f"<h3>What this does not show</h3>{warning(agents.limits(benchmarks))}")
+    body += [f"<h3>Transcripts</h3>{talk}" if talk else "", _footer(["report.json", "episodes.csv", "episodes.jsonl"])]
+    numbers = {**last.headline(), "notes": dict(notes or {}), "runs": [r.to_json() for r in reports]}
+    _write(out, page(title, "".join(body)), numbers, {"episodes.csv": to_csv(reports)})
+    return last
+
+
+def render_report(
+    out: Path,
+    *,
+    runs: Sequence[Path],
+    episodes: Sequence[Path],
+    corpus: Path | None,
+    title: str = "From code and text to a scored agent",
+) -> dict[str, Any]:
+    """Write the whole page into ``out``: index.html, report.json, episodes.csv, losses.csv, mixture.csv, transcripts.
+
+    ``runs``: run folders; ``episodes``: folders with an episodes.jsonl; ``corpus``: a corpus folder. What is missing
+    is said on the page. Returns what report.json says. Raises ReportError where no episode is found.
+    """
+    found = collect_inputs(runs, episodes, corpus)
+    out.mkdir(parents=True, exist_ok=True)
+    by_benchmark: dict[str, list[Played]] = {}
+    for folder, everything in found.ledgers:
+        for (benchmark, policy, recipe), run in by_run(everything).items():
+            name = slug(f"{folder.name}-{recipe}" if len(by_run(everything)) > 1 else folder.name)
+            heading = f"{agents.display_name(policy)} on {benchmark}"
+            links = write_transcripts(out / "transcripts", name, heading, run, "../index.html")
+            by_benchmark.setdefault(benchmark, []).append(agents.played(run, links))
+    groups = {benchmark: agents.order(played) for benchmark, played in sorted(by_benchmark.items())}
+    body = [
+        f"<h1>{inline(title)}</h1>",
+        '<p class="lede">Raw code and text became rows, rows a language model, the model a chat model, and the chat '
+        "model played as an agent. Every number here comes from files of this run; every episode can be read.</p>",
+        _navigation(found, groups),
+        _report_tiles(found, groups),
+        warning(found.missing),
+    ]
+    for benchmark, played in groups.items():
+        body.append(f'<h2 id="{slug(benchmark)}">Agents: {inline(benchmark)}</h2>{agents.section(benchmark, played)}')
+    pretrain = next((run for run in found.runs if run.stage == "pretraining"), None)
+    if found.corpus:
+        section = training.corpus_section(found.corpus, str(found.corpus_folder), pretrain)
+        body.append(f'<h2 id="corpus">Corpus</h2>{section}')
+    for trained in found.runs:
+        heading = f"{trained.stage.capitalize()}: {trained.name}"
+        body.append(f'<h2 id="run-{slug(trained.name)}">{inline(heading)}</h2>{training.run_section(trained)}')
+    body.append(f'<h2 id="limits">What this page does not show</h2>{warning(agents.limits(list(groups)))}')
+    files = ["report.json", "episodes.csv", "losses.csv", "mixture.csv"]
+    body.append(_footer(files))
+    numbers = _numbers(found, groups)
+    tables = {
+        "episodes.csv": to_csv(p.report for played in groups.values() for p in played),
+        "losses.csv": _losses_csv(found.runs),
+        "mixture.csv": _mixture_csv(found.runs),
+    }
+    _write(out, page(title, "".join(body)), numbers, tables)
+    return numbers
+
+
+def _title(key: Any) -> str:
+    return f"{agents.display_name(key.policy)} on {key.benchmark}"
+
+
+def _today() -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+
+
+def _write(out: Path, html: str, numbers: Mapping[str, Any], tables: Mapping[str, str]) -> None:
+    """Numbers first, page last: a page that is there has its numbers beside it."""
+    (out / "report.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    for name, text in tables.items():
+        (out / name).write_text(text, encoding="utf-8")
+    (out / "index.html").write_text(html, encoding="utf-8")
+
+
+def _footer(files: Sequence[str]) -> str:
+    links = ", ".join(f'<a href="{name}">{name}</a>' for name in files)
+    return f"<footer>The numbers of this page: {links}. Written by lemur-ray, {_today()}.</footer>"
+
+
+def _navigation(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> str:
+    links = [(slug(b), b) for b in groups] + ([("corpus", "corpus")] if found.corpus else [])
+    links += [(f"run-{slug(run.name)}", f"{run.stage}: {run.name}") for run in found.runs]
+    links.append(("limits", "what this does not show"))
+    inner = "".join(f'<a href="#{anchor}">{inline(text)}</a>' for anchor, text in links)
+    return f"<nav>{inner}</nav>"
+
+
+def _run_tiles(report: Report) -> str:
+    overall = report.overall
+    items = [
+        (percent(overall.success.value), f"solved: {rate_text(overall.success)}"),
+        (f"{overall.scored} of {overall.n}", "episodes have a score"),
+        (percent(overall.invalid_actions.value), f"invalid among {overall.invalid_actions.n:,} actions"),
+    ]
+    if overall.mean_turns_solved is not None:
+        items.append((f"{overall.mean_turns_solved:.1f}", "turns in a solved episode (mean)"))
+    return tiles(items)
+
+
+def _report_tiles(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> str:
+    items = []
+    for benchmark, played in groups.items():
+        overall = played[0].report.overall
+        items.append(
+            (percent(overall.success.value), f"of {benchmark} by {played[0].name}: {rate_text(overall.success)}")
+        )
+    for run in found.runs:
+        for key, value in run.result.items():
+            if run.stage == "pretraining" and key.endswith("/bits_per_byte") and value is not None:
+                items.append((f"{value:.3f}", f"bits per byte on held-out {key.split('/')[1]} after pretraining"))
+    for run in found.runs:
+        if (speed := training.speed(run)) is not None:
+            items.append((f"{speed:,.0f}", f"tokens per second in {run.stage} ({cell(run.last('tokens'))} tokens)"))
+    return tiles(items)
+
+
+def _numbers(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> dict[str, Any]:
+    corpus = {key: value for key, value in found.corpus.items() if key not in ("heldout",)}
+    compared = [
+        {
+            "benchmark": benchmark, "first": a.report.policy, "second": b.report.policy, "n": d.n,
+            "difference": d.difference, "low": d.interval.low, "high": d.interval.high,
+            "only_first": d.only_a, "only_second": d.only_b, "p_value": d.p_value,
+        }
+        for benchmark, played in groups.items() for a, b, d in agents.comparisons(played)
+    ]  # fmt: skip
+    return {
+        "written": _today(),
+        "corpus": {"folder": str(found.corpus_folder) if found.corpus_folder else None, **corpus},
+        "training": [training.run_summary(run) for run in found.runs],
+        "agents": [p.report.to_json() for played in groups.values() for p in played],
+        "comparisons": compared,
+        "missing": found.missing,
+        "limits": agents.limits(list(groups)),
+    }
+
+
+def _losses_csv(runs: Sequence[TrainingRun]) -> str:
+    """Every logged series in long form: run, metric, step, value."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["run", "metric", "step", "value"])
+    for run in runs:
+        for metric, points in run.series("").items():
+            if metric.startswith(("loss", "heldout/", "tokens_per_s", "lr", "grad_norm")):
+                writer.writerows([run.name, metric, int(step), value] for step, value in points)
+    return out.getvalue()
+
+
+def _mixture_csv(runs: Sequence[TrainingRun]) -> str:
+    out = io.StringIO()
+    columns = ["name", "kind", "rows", "asked_share", "built_share", "built_rows", "used_rows", "built_epochs"]
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["run", *columns])
+    for run in runs:
+        writer.writerows([run.name, *(source.get(c) for c in columns)] for source in run.mixture)
+    return out.getvalue()

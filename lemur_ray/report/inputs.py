@@ -1,0 +1,149 @@
+"""What a report is made from: run folders, ledgers, a corpus manifest. Reads, never writes.
+
+A missing piece becomes a line of ``missing`` that the page shows; a broken one is an error that names the file. Knows
+the layout of the folders and nothing of how anything is drawn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.agents.trajectory import Episode
+from lemur_ray.rollout.ledger import read_episodes
+
+
+class ReportError(Exception):
+    """Nothing can be reported, or an input is broken; the message names the place and what to do."""
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A run folder of pretraining or instruction tuning. ``result`` is empty where the run has not finished."""
+
+    folder: Path
+    recipe: Mapping[str, Any]
+    hash: str
+    init_from: str
+    metrics: Sequence[Mapping[str, Any]]
+    result: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def mixture(self) -> Sequence[Mapping[str, Any]]:
+        return self.result.get("mixture", [])
+
+    @property
+    def stage(self) -> str:
+        """What the run was: instruction tuning trains on chat rows, pretraining on code and text."""
+        kinds = {source.get("kind") for source in self.mixture}
+        tuned = "chat" in kinds or (not kinds and bool(self.init_from))
+        return "instruction tuning" if tuned else "pretraining"
+
+    def series(self, prefix: str) -> dict[str, list[tuple[float, float]]]:
+        """(step, value) of every metric whose name begins with ``prefix``, by the rest of the name."""
+        out: dict[str, list[tuple[float, float]]] = {}
+        for line in self.metrics:
+            for key, value in line.items():
+                if key.startswith(prefix) and isinstance(value, int | float):
+                    out.setdefault(key.removeprefix(prefix), []).append((float(line["step"]), float(value)))
+        return out
+
+    def last(self, key: str) -> Any:
+        """The newest value of a metric, None where it was never logged."""
+        return next((line[key] for line in reversed(self.metrics) if line.get(key) is not None), None)
+
+
+@dataclass
+class Inputs:
+    """Everything that was found, and what was not."""
+
+    runs: list[TrainingRun] = field(default_factory=list)
+    corpus: Mapping[str, Any] = field(default_factory=dict)
+    corpus_folder: Path | None = None
+    ledgers: list[tuple[Path, list[Episode]]] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def num_episodes(self) -> int:
+        return sum(len(episodes) for _, episodes in self.ledgers)
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ReportError(f"{path} is not JSON ({error}): move it away or make it again") from error
+
+
+def _metrics(path: Path) -> list[Mapping[str, Any]]:
+    """The lines of ``metrics.jsonl``; the first line of a step wins, a torn last line is ignored."""
+    lines = path.read_bytes().split(b"\n") if path.is_file() else []
+    first: dict[int, Mapping[str, Any]] = {}
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            record = json.loads(line)
+            first.setdefault(int(record["step"]), record)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ReportError(f"{path}, line {number}: not a metrics record ({error!r}); mend or remove it") from error
+    return [first[step] for step in sorted(first)]
+
+
+def read_run(folder: Path) -> TrainingRun:
+    """Read a run folder. Raises ReportError where it holds no recipe.json, or broken files."""
+    if not (folder / "recipe.json").is_file():
+        raise ReportError(f"{folder} is not a run folder: it has no recipe.json")
+    written = _json(folder / "recipe.json")
+    result = _json(folder / "result.json") if (folder / "result.json").is_file() else {}
+    recipe = written.get("recipe", written)
+    metrics = _metrics(folder / "metrics.jsonl")
+    return TrainingRun(folder, recipe, str(written.get("hash", "")), str(written.get("init_from", "")), metrics, result)
+
+
+def collect(runs: Sequence[Path], episodes: Sequence[Path], corpus: Path | None) -> Inputs:
+    """Read what the folders hold. Raises ReportError where no episode is found at all."""
+    found = Inputs()
+    for folder in runs:
+        run = read_run(folder)
+        found.runs.append(run)
+        if not run.metrics:
+            found.missing.append(f"run {folder}: no metrics yet, so no curves")
+        if not run.result:
+            found.missing.append(f"run {folder}: not finished (no result.json); its numbers are those of the last line")
+    found.runs.sort(key=lambda run: (run.stage != "pretraining", run.name))
+    for stage in ("pretraining", "instruction tuning"):
+        if not any(run.stage == stage for run in found.runs):
+            found.missing.append(f"no {stage} run was found")
+    for folder in episodes:
+        path = folder / "episodes.jsonl"
+        if not path.is_file():
+            found.missing.append(f"{folder} has no episodes.jsonl")
+            continue
+        read = read_episodes(path)
+        if read:
+            found.ledgers.append((folder, read))
+        else:
+            found.missing.append(f"{path} holds no finished episode")
+    if not found.num_episodes:
+        places = ", ".join(map(str, episodes)) or "no folder was given or found under LEMUR_HOME/episodes"
+        raise ReportError(f"no episodes found ({places}): run jobs/agent_eval.py first, or pass --episodes")
+    manifest = corpus / "manifest.json" if corpus is not None else None
+    if manifest is not None and manifest.is_file():
+        found.corpus, found.corpus_folder = _json(manifest), corpus
+    else:
+        found.missing.append(f"no corpus manifest at {manifest}" if manifest else "no corpus was given")
+    return found
+
+
+def discover(home: Path) -> tuple[list[Path], list[Path], Path | None]:
+    """Run folders, episode folders and the corpus under a LEMUR_HOME."""
+    runs = sorted(p.parent for p in home.glob("runs/*/recipe.json"))
+    episodes = sorted(p.parent for p in home.glob("episodes/*/episodes.jsonl"))
+    corpora = sorted(home.glob("corpus/*/manifest.json"), key=lambda p: (p.parent.name != "embedded", p.parent.name))
+    return runs, episodes, corpora[0].parent if corpora else None
