@@ -7,6 +7,7 @@ import gymnasium
 
 ENVIRONMENTS = {
     "lemur/ALFWorldText-v0": "envs.alfworld.env:ALFWorldTextEnv",
+    "lemur/InterCodeSQL-v0": "envs.intercode.sql_env:InterCodeSQLEnv",
 }
 
 for _id, _entry_point in ENVIRONMENTS.items():

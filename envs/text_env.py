@@ -11,10 +11,13 @@ reply itself, because only it knows its protocol. Knows no model, no policy and 
 - ``solved``: whether the task is solved;
 - ``outcome``: at the end of an episode, the value of an ``Outcome``;
 - ``system``: at reset, the system prompt, if there is one;
+- ``dialogue_limit``: at reset, the number of messages of past turns that a model is to be shown, if there is a limit;
+- ``score``: at the end, the score of the episode;
 - ``hints``: if ``options["hints"]``, what scripted policies may see and a model may not.
 
-The reward is 0.0 until the end and the score at the end. A solved or otherwise finished task is ``terminated``; the
-limit of turns is ``truncated``, with the outcome ``turn_limit``.
+The reward is 0.0 until the end and the score at the end, unless the benchmark rewards every turn (``Turn.reward``).
+A solved or otherwise finished task is ``terminated``; the limit of turns is ``truncated``, with the outcome
+``turn_limit``.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ class Opening:
     observation: str
     system: str | None = None
     """The system prompt that explains the protocol, or None for none."""
+    dialogue_limit: int | None = None
+    """How many messages of past turns a model is to be shown besides the opening; None: all of them."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,8 @@ class Turn:
     """The episode is over although not solved, for example after a wrong submission."""
     score: float = 0.0
     """What the episode scores if it ends here, from 0 to 1."""
+    reward: float | None = None
+    """Reward of this very turn, where a benchmark has one. None: 0 until the end, and the score at the end."""
     outcome: Outcome | None = None
     """Why a finished episode ended, where it is neither ``solved`` nor ``failed``."""
 
@@ -104,6 +111,8 @@ class TextEnv(gymnasium.Env[str, str]):
         info = self._info(None, valid=True, solved=False)
         if opening.system is not None:
             info["system"] = opening.system
+        if opening.dialogue_limit is not None:
+            info["dialogue_limit"] = opening.dialogue_limit
         return opening.observation, info
 
     def step(self, reply: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -120,7 +129,10 @@ class TextEnv(gymnasium.Env[str, str]):
         if terminated or truncated:
             self._turns_left = 0
             info["outcome"] = _outcome(turn, truncated).value
+            info["score"] = float(turn.score)
         reward = float(turn.score) if terminated or truncated else 0.0
+        if turn.reward is not None:
+            reward = float(turn.reward)
         return turn.observation, reward, terminated, truncated, info
 
     def _info(self, action: str | None, *, valid: bool, solved: bool) -> dict[str, Any]:

@@ -47,7 +47,11 @@ class ExpertPolicy:
 
 
 class ScriptedPolicy:
-    """Says ``replies`` turn by turn, and the last one for ever after."""
+    """Says ``replies`` turn by turn, and the last one for ever after.
+
+    Counts the turns of each episode by its id, because what it is shown of the past may be cut; a request without any
+    reply of its own in it begins an episode anew.
+    """
 
     wants_hints = False
 
@@ -56,7 +60,10 @@ class ScriptedPolicy:
             raise ValueError("a scripted policy needs at least one reply")
         self.name = name
         self._replies = tuple(replies)
+        self._turns: dict[str, int] = {}
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        turn = sum(message.role == "assistant" for message in request.messages)
+        begins = all(message.role != "assistant" for message in request.messages)
+        turn = 0 if begins else self._turns[request.episode] + 1
+        self._turns[request.episode] = turn
         return ChatReply(self._replies[min(turn, len(self._replies) - 1)])

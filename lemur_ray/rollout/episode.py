@@ -11,7 +11,7 @@ its own deadline; ``rollout.deadline`` says what becomes of a call that never re
 | the conversation no longer fits the model (ContextOverflow) | context_overflow, scored 0 |
 | anything else raises | harness_bug |
 | an empty, endless or senseless reply | goes to the environment like any other, which says what it is |
-| the turns ran out and none of them held an action | invalid_actions |
+| the turns ran out and no action of them could be carried out | invalid_actions |
 
 At reset an environment may say ``info['system']`` (system prompt), ``info['dialogue_limit']`` (messages of past turns
 that a policy is shown) and ``info['hints']``; at the end ``info['score']`` where the score is not the last reward.
@@ -154,12 +154,10 @@ def judge(
         outcome = outcome_named(info["outcome"], env_id)
     elif info.get("solved"):
         outcome = Outcome.SOLVED
-    elif terminated:
-        outcome = Outcome.FAILED
-    elif steps and not any(step.valid for step in steps):
-        outcome = Outcome.INVALID_ACTIONS
     else:
-        outcome = Outcome.TURN_LIMIT
+        outcome = Outcome.FAILED if terminated else Outcome.TURN_LIMIT
+    if outcome is Outcome.TURN_LIMIT and steps and not any(step.valid for step in steps):
+        outcome = Outcome.INVALID_ACTIONS
     return outcome, float(info.get("score", reward)) if outcome.scored else None
 
 

@@ -33,8 +33,8 @@ class Answering:
         return self.answer(request)
 
 
-def play(task: Task, policy: Any, limits: Limits = Limits(), epoch: int = 0, call: Any = None) -> Attempt:
-    order = Order(EpisodeKey("toy", task.id, policy.name, "r", epoch), task, Sampling(), limits)
+def play(task: Task, policy: Any, limits: Limits | None = None, epoch: int = 0, call: Any = None) -> Attempt:
+    order = Order(EpisodeKey("toy", task.id, policy.name, "r", epoch), task, Sampling(), limits or Limits())
     ticks = itertools.count()
     extra = {"call": call} if call else {}
     return run_episode(order, policy, clock=lambda: float(next(ticks)), **extra)
@@ -72,7 +72,9 @@ def test_a_senseless_reply_costs_turns_and_is_scored(reply: str):
     attempt = play(toy_task(), ScriptedPolicy([reply]))
     assert (attempt.outcome, attempt.score) == (Outcome.INVALID_ACTIONS, 0.0)
     assert len(attempt.trajectory.steps) == 5
-    assert all(len(s.reply) <= Limits().reply_chars and s.observation == "not an action" for s in attempt.trajectory.steps)
+    assert all(
+        len(s.reply) <= Limits().reply_chars and s.observation == "not an action" for s in attempt.trajectory.steps
+    )
     assert ("200000 characters, cut to 16384" in attempt.detail) == (len(reply) > 16384)
     assert all("\0" not in s.reply and s.reply.encode("utf-8") is not None for s in attempt.trajectory.steps)
 
@@ -193,7 +195,10 @@ def test_hints_go_to_policies_that_ask_for_them_and_to_no_other():
     play(toy_task(), model)
     assert all(request.hints == {} for request in model.asked)
     assert play(toy_task(), RandomPolicy()).outcome in (Outcome.TURN_LIMIT, Outcome.SOLVED)
-    assert {s.action for s in play(toy_task(max_turns=40, length=99), RandomPolicy()).trajectory.steps} == {"left", "right"}
+    assert {s.action for s in play(toy_task(max_turns=40, length=99), RandomPolicy()).trajectory.steps} == {
+        "left",
+        "right",
+    }
 
 
 def test_a_scripted_policy_without_its_hint_says_which_one_is_missing():

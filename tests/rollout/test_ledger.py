@@ -133,7 +133,9 @@ def test_whatever_is_cut_off_the_end_the_next_run_completes_the_ledger(names: li
             assert whole.count(b"\n") == len(set(names))
             os.truncate(path, max(0, len(whole) - cut))
             kept = read_episodes(path)
-            assert kept == [episode(n) for n in dict.fromkeys(names)][: len(kept)] or set(kept) <= set(map(episode, names))
+            assert kept == [episode(n) for n in dict.fromkeys(names)][: len(kept)] or set(kept) <= set(
+                map(episode, names)
+            )
             assert len(kept) >= whole[: len(whole) - cut].count(b"\n") if cut <= len(whole) else not kept
 
 

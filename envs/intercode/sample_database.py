@@ -1,0 +1,175 @@
+"""A small SQLite database of real data that every Debian or Ubuntu machine has: its packages and its Python.
+
+| table | from |
+|---|---|
+| packages, maintainers, dependencies | /var/lib/dpkg/status |
+| modules, functions | the source of the standard library of the running Python |
+| distributions, requirements | metadata of the installed Python packages |
+
+The same machine gives the same bytes. Knows nothing of questions.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import os
+import re
+import sqlite3
+import sysconfig
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+SCHEMA = """
+create table maintainers (maintainer_id integer primary key, name text not null, email_domain text);
+create table packages (
+  name text primary key, version text not null, section text, priority text, installed_kb integer,
+  maintainer_id integer references maintainers, homepage text, summary text
+);
+create table dependencies (package text references packages, kind text not null, target text not null);
+create table modules (
+  name text primary key, num_lines integer not null, num_functions integer not null, num_classes integer not null,
+  summary text
+);
+create table functions (
+  module text references modules, name text not null, line integer not null, num_arguments integer not null,
+  has_docstring integer not null
+);
+create table distributions (name text primary key, version text not null, requires_python text, summary text);
+create table requirements (distribution text references distributions, target text not null, optional integer not null);
+"""
+
+DPKG_STATUS = Path("/var/lib/dpkg/status")
+_MAINTAINER = re.compile(r"\s*(?P<name>[^<]*?)\s*(?:<[^@>]*@(?P<domain>[^>]*)>)?\s*$")
+_KINDS = {"Pre-Depends": "pre-depends", "Depends": "depends", "Recommends": "recommends", "Suggests": "suggests"}
+
+
+def build_sample(path: Path, dpkg_status: Path = DPKG_STATUS, stdlib: Path | None = None) -> Path:
+    """Write the database to ``path`` unless it is there; returns ``path``. Atomic: never half a file.
+
+    Raises FileNotFoundError where the machine has no dpkg.
+    """
+    if path.exists():
+        return path
+    if not dpkg_status.is_file():
+        raise FileNotFoundError(
+            f"{dpkg_status}: not there; the sample database is made of a Debian or Ubuntu machine's packages"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    half.unlink(missing_ok=True)
+    try:
+        with contextlib.closing(sqlite3.connect(half)) as connection, connection:
+            # Unused parts of pages are zeroed: SQLite would fill them with what its memory held before.
+            connection.execute("pragma secure_delete = on")
+            connection.executescript(SCHEMA)
+            _insert_packages(connection, list(_installed(dpkg_status)))
+            _insert_modules(connection, stdlib or Path(sysconfig.get_path("stdlib")))
+            _insert_distributions(connection)
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)
+    return path
+
+
+def content_hash(path: Path) -> str:
+    """16 hex digits of the file's content."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _installed(status: Path) -> Iterator[dict[str, str]]:
+    """Fields of every installed package, by name; of several architectures of one name the first."""
+    seen: dict[str, dict[str, str]] = {}
+    for paragraph in status.read_text(encoding="utf-8", errors="replace").split("\n\n"):
+        fields: dict[str, str] = {}
+        for line in paragraph.splitlines():
+            if line[:1] not in (" ", "\t") and ":" in line:
+                name, _, value = line.partition(":")
+                fields[name] = value.strip()
+        if fields.get("Status") == "install ok installed":
+            seen.setdefault(fields["Package"], fields)
+    return iter(seen[name] for name in sorted(seen))
+
+
+def _insert_packages(connection: sqlite3.Connection, packages: list[dict[str, str]]) -> None:
+    maintainers = {p.get("Maintainer", ""): _MAINTAINER.match(p.get("Maintainer", "")) for p in packages}
+    ids = {text: number for number, text in enumerate(sorted(maintainers), 1)}
+    rows = [
+        (ids[text], match["name"] if match else text, match["domain"] if match else None)
+        for text, match in maintainers.items()
+    ]
+    _insert(connection, "maintainers", sorted(rows))
+    for p in packages:
+        size = int(p["Installed-Size"]) if p.get("Installed-Size", "").isdigit() else None
+        section = p.get("Section", "").split("/")[-1] or None
+        described = (
+            section,
+            p.get("Priority"),
+            size,
+            ids[p.get("Maintainer", "")],
+            p.get("Homepage"),
+            p.get("Description"),
+        )
+        _insert(connection, "packages", [(p["Package"], p["Version"], *described)])
+        links = {
+            (p["Package"], kind, target) for field, kind in _KINDS.items() for target in _targets(p.get(field, ""))
+        }
+        _insert(connection, "dependencies", sorted(links))
+
+
+def _targets(field: str) -> Iterator[str]:
+    """Package names of a dependency field: the first of each list of alternatives, without version and architecture."""
+    for entry in field.split(","):
+        if name := entry.split("|")[0].split("(")[0].split(":")[0].strip():
+            yield name
+
+
+def _insert_modules(connection: sqlite3.Connection, stdlib: Path) -> None:
+    """Modules directly in the standard library, and packages by their ``__init__``; private ones left out."""
+    files = {file.stem: file for file in stdlib.glob("*.py")}
+    files |= {file.parent.name: file for file in stdlib.glob("*/__init__.py")}
+    for name in sorted(name for name in files if not name.startswith("_") and name != "test"):
+        source = files[name].read_text(encoding="utf-8", errors="replace")
+        try:
+            tree = ast.parse(source)
+        except SyntaxError:
+            continue  # a distribution may add files for other versions of the language
+        functions = [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        num_classes = sum(isinstance(node, ast.ClassDef) for node in tree.body)
+        summary = (ast.get_docstring(tree) or "").strip().split("\n")[0] or None
+        _insert(connection, "modules", [(name, source.count("\n"), len(functions), num_classes, summary)])
+        rows = [
+            (name, f.name, f.lineno, _num_arguments(f.args), int(ast.get_docstring(f) is not None)) for f in functions
+        ]
+        _insert(connection, "functions", sorted(rows, key=lambda row: row[2]))
+
+
+def _num_arguments(arguments: ast.arguments) -> int:
+    return len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs)
+
+
+def _insert_distributions(connection: sqlite3.Connection) -> None:
+    found: dict[str, metadata.Distribution] = {}
+    for distribution in metadata.distributions():
+        if distribution.metadata["Name"]:
+            found.setdefault(distribution.metadata["Name"].lower(), distribution)
+    for name in sorted(found):
+        fields = found[name].metadata
+        _insert(connection, "distributions", [(name, fields["Version"], fields["Requires-Python"], fields["Summary"])])
+        links = {_requirement(text) for text in found[name].requires or []}
+        _insert(connection, "requirements", [(name, target, optional) for target, optional in sorted(links)])
+
+
+def _requirement(text: str) -> tuple[str, int]:
+    """Name of the required package in lower case, and 1 where an extra asks for it."""
+    name = re.match(r"[A-Za-z0-9._-]+", text.strip())
+    return (name[0].lower() if name else text.strip(), int("extra" in text.partition(";")[2]))
+
+
+def _insert(connection: sqlite3.Connection, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+    rows = list(rows)
+    if rows:
+        connection.executemany(f"insert into {table} values ({', '.join('?' * len(rows[0]))})", rows)

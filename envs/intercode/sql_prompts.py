@@ -1,0 +1,68 @@
+"""What a model is told in InterCode-SQL, and how a result is shown to it. Knows no database and no reward rule.
+
+``full`` explains the game for a model that can read instructions; ``brief`` is a few dozen tokens, for our own small
+models. The texts are new; what they must tell is the protocol's (multi-turn game, nothing is known of the tables).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+Prompt = Literal["full", "brief"]
+PROMPTS: tuple[Prompt, ...] = ("full", "brief")
+
+SHOWN_ROWS = 50
+SHOWN_CHARS = 1000
+
+_FULL_SYSTEM = """\
+This is a game of several turns. You are given a question that a database can answer, and you talk to that database: \
+each of your turns is one SQL statement, and each answer shows you its output and a reward.
+
+Rules:
+- Answer with nothing but one statement in a fenced block:
+```sql
+SELECT ...
+```
+- Only SELECT, SHOW TABLES, DESCRIBE <table> are understood; the database cannot be changed.
+- You do not know the tables yet. List them and describe those you need before you write the query.
+- The reward lies between 0 and 1. It is 1 when your output equals the answer to the question; then the game is won.
+- You have {max_turns} turns."""
+
+_NO_CODE = {
+    "full": "No SQL statement was found in your reply. Answer with one statement in a fenced block: ```sql ... ```",
+    "brief": "no SQL",
+}
+
+
+def system_prompt(prompt: Prompt, max_turns: int, tables: Mapping[str, Sequence[str]] | None) -> str:
+    """``tables``: name -> columns, for a model that gets the handicap; None for one that must find out."""
+    text = _FULL_SYSTEM.format(max_turns=max_turns) if prompt == "full" else "Answer with one SQL query."
+    if tables is None:
+        return text
+    listed = "\n".join(f"{name}({', '.join(columns)})" for name, columns in tables.items())
+    return f"{text}\n\nTables and their columns:\n{listed}" if prompt == "full" else f"{text}\n{listed}"
+
+
+def opening(prompt: Prompt, question: str) -> str:
+    return f"Question: {question}\nYour first statement?" if prompt == "full" else question
+
+
+def no_code(prompt: Prompt) -> str:
+    return _NO_CODE[prompt]
+
+
+def turn(prompt: Prompt, question: str, output: str, reward: float) -> str:
+    """The answer to one statement."""
+    if prompt == "brief":
+        return f"{output}\nreward {reward:g}"
+    return f"Output: {output}\nReward: {reward:g}\nThe question was: {question}\nTry something else."
+
+
+def shown(rows: Sequence[tuple[Any, ...]], cut: bool) -> str:
+    """Rows as a model sees them: Python's text of a list, the first 50, at most 1000 characters; empty: No output."""
+    if not rows:
+        return "No output"
+    text = str(list(rows[:SHOWN_ROWS]))
+    said = f" ({len(rows)}{' or more' if cut else ''} rows)" if cut or len(rows) > SHOWN_ROWS else ""
+    return (text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "...") + said
