@@ -13,6 +13,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from lemur_ray.model.skipping_attention import skipping
+
 CHUNK = 128
 """Queries of one block of the chunked implementation."""
 
@@ -55,24 +57,23 @@ def chunked(q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids
 
 
 Attention = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
-IMPLEMENTATIONS: dict[str, Attention] = {"plain": plain, "chunked": chunked}
+IMPLEMENTATIONS: dict[str, Attention] = {"plain": plain, "chunked": chunked, "skipping": skipping}
 """Every implementation there is, by name."""
 
 
-def choose(length: int) -> str:
-    """Name of the implementation for a row length: short rows fit into one block, longer ones are chunked."""
-    return "plain" if length <= CHUNK else "chunked"
+def choose(platform: str, num_devices: int) -> str:
+    """Name of the fastest implementation: loops with run-time bounds win on one CPU and cannot be partitioned."""
+    return "skipping" if platform == "cpu" and num_devices == 1 else "chunked"
 
 
 def attention(
-    q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, name: str = ""
+    q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, name: str
 ) -> jax.Array:
     """Causal attention inside documents.
 
     q (B, L, H, h), k and v (B, L, K, h) with K dividing H; segment_ids (B, L) integer, tokens see equal ids only.
-    name: an implementation of the table, empty for the one that ``choose`` names. Returns (B, L, H, h) in q's dtype.
+    name: an implementation of the table. Returns (B, L, H, h) in q's dtype.
     """
-    name = name or choose(q_BLHh.shape[1])
     if name not in IMPLEMENTATIONS:
         raise ValueError(f"attention {name!r} does not exist: choose one of {', '.join(IMPLEMENTATIONS)}")
     return IMPLEMENTATIONS[name](q_BLHh, k_BLKh, v_BLKh, segment_ids_BL)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.attention import attention
+from lemur_ray.model.attention import attention as attend
 from lemur_ray.model.matmul import matmul
 from lemur_ray.model.rope import apply_rope, rope_table
 
@@ -36,6 +36,8 @@ class Context(NamedTuple):
     """(B, L) integer; tokens attend inside equal ids."""
     rope: tuple[jax.Array, jax.Array]
     """Two (B, L, h / 2) float32 arrays."""
+    attention: str
+    """Name of the implementation."""
 
 
 def _weight(rngs: nnx.Rngs, shape: tuple[int, ...], axes: tuple[str, ...], scale: float | None) -> nnx.Param:
@@ -77,7 +79,9 @@ class Block(nnx.Module):
         q = matmul(y, self.wq[...]).reshape(rows, length, c.num_heads, c.head_dim)
         k = matmul(y, self.wk[...]).reshape(rows, length, c.num_kv_heads, c.head_dim)
         v = matmul(y, self.wv[...]).reshape(rows, length, c.num_kv_heads, c.head_dim)
-        mixed = attention(apply_rope(q, context.rope), apply_rope(k, context.rope), v, context.segment_ids)
+        mixed = attend(
+            apply_rope(q, context.rope), apply_rope(k, context.rope), v, context.segment_ids, context.attention
+        )
         x_BLD = x_BLD + matmul(mixed.reshape(rows, length, -1), self.wo[...])
         y = rms_norm(x_BLD, self.mlp_norm[...], c.norm_eps)
         return x_BLD + matmul(jax.nn.silu(matmul(y, self.gate[...])) * matmul(y, self.up[...]), self.down[...])
@@ -177,14 +181,16 @@ def hidden_states(
     *,
     compute_dtype: Any = jnp.float32,
     remat: Remat = "none",
+    attention: str = "chunked",
 ) -> jax.Array:
     """The normed residual stream before the output head: (B, L, D) in compute_dtype.
 
-    tokens, segment_ids, positions: (B, L) integer. remat: what the backward pass recomputes. Stacked layers run in one
+    tokens, segment_ids, positions: (B, L) integer. remat: what the backward pass recomputes. attention: an
+    implementation of ``attention.IMPLEMENTATIONS``. Stacked layers run in one
     compiled loop (small program, fast compile); a list from ``unstack_layers`` is unrolled (faster on CPU).
     """
     graph = _block_graph(config)
-    context = Context(segment_ids_BL, rope_table(positions_BL, config.head_dim, config.rope_theta))
+    context = Context(segment_ids_BL, rope_table(positions_BL, config.head_dim, config.rope_theta), attention)
 
     def body(x_BLD: jax.Array, weights: Params) -> tuple[jax.Array, None]:
         return nnx.merge(graph, weights)(x_BLD, context), None

@@ -1,8 +1,8 @@
 """Cross-entropy of the next token without an array of all logits, with the gradient computed on the way.
 
 The tokens are taken in chunks along the row. For every chunk the logits, the loss and, when a gradient is asked for,
-the gradients of the hidden states and of the head are computed together, so the logits are never computed twice and never
-kept. That is possible because the loss is a weighted sum: its gradient is known up to one scalar.
+the gradients of the hidden states and of the head are computed together, so the logits are never computed twice and
+never kept. That is possible because the loss is a weighted sum: its gradient is known up to one scalar.
 Knows nothing of models and of what the weights mean.
 """
 

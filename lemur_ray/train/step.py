@@ -17,6 +17,7 @@ import optax
 from jax.sharding import Mesh
 
 from lemur_ray.config import Recipe
+from lemur_ray.model.attention import choose
 from lemur_ray.model.llama import (
     Params,
     abstract_params,
@@ -71,7 +72,7 @@ def abstract_state(recipe: Recipe, mesh: Mesh | None = None) -> TrainState:
     )
 
 
-def _sums(params: Params, batch: Batch, recipe: Recipe) -> tuple[jax.Array, jax.Array]:
+def _sums(params: Params, batch: Batch, recipe: Recipe, attention: str) -> tuple[jax.Array, jax.Array]:
     """Weighted sum of losses, and each row's own part of it (B,)."""
     segments = batch["segment_ids"]
     positions = batch["positions"]
@@ -87,13 +88,14 @@ def _sums(params: Params, batch: Batch, recipe: Recipe) -> tuple[jax.Array, jax.
         positions,
         compute_dtype=jnp.dtype(recipe.train.compute_dtype),
         remat=recipe.train.remat,
+        attention=attention,
     )
     losses = cross_entropy(x, output_head(params), batch["targets"], batch["loss_weights"])
     return losses.total, jnp.sum(losses.per_token * batch["loss_weights"], axis=1)
 
 
 def gradients(
-    params: Params, batch: Batch, recipe: Recipe, *, unroll: bool = False
+    params: Params, batch: Batch, recipe: Recipe, *, unroll: bool = False, attention: str = "chunked"
 ) -> tuple[jax.Array, Params, jax.Array]:
     """(sum of losses, its float32 gradient, sum of losses per row (B,)), accumulated over the microbatches.
 
@@ -106,11 +108,11 @@ def gradients(
     at = unstack_layers(params) if unroll else params
     gradient = jax.value_and_grad(_sums, has_aux=True)
     if microbatches == 1:
-        (total, row_losses), grads = gradient(at, batch, recipe)
+        (total, row_losses), grads = gradient(at, batch, recipe, attention)
     else:
 
         def one(carry: tuple[jax.Array, Params], part: Batch) -> tuple[tuple[jax.Array, Params], jax.Array]:
-            (total, row_losses), grads = gradient(at, part, recipe)
+            (total, row_losses), grads = gradient(at, part, recipe, attention)
             return (carry[0] + total, jax.tree.map(jnp.add, carry[1], grads)), row_losses
 
         parts = {
@@ -124,11 +126,11 @@ def gradients(
 
 
 def train_step(
-    state: TrainState, batch: Batch, recipe: Recipe, *, num_sources: int, unroll: bool
+    state: TrainState, batch: Batch, recipe: Recipe, *, num_sources: int, unroll: bool, attention: str
 ) -> tuple[TrainState, Metrics]:
     """The mathematics of a step; ``make_train_step`` compiles it."""
     rule = direction(recipe.optimizer, recipe.model)
-    total, grads, row_losses = gradients(state.params, batch, recipe, unroll=unroll)
+    total, grads, row_losses = gradients(state.params, batch, recipe, unroll=unroll, attention=attention)
     weight_sum = jnp.sum(batch["loss_weights"])
     # A batch without a trained token has gradient zero, not 0 / 0.
     scale = 1.0 / jnp.maximum(weight_sum, 1e-6)
@@ -167,9 +169,10 @@ def make_train_step(
     mesh: the state lies on it as ``abstract_state`` says, the batch by rows. num_sources: values of batch["source"] are
     below it. Metrics are () float32 (``skipped`` bool) and, per source, (num_sources,) sums of losses and weights.
     """
-    platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
+    platform, devices = (jax.default_backend(), 1) if mesh is None else (mesh.devices.flat[0].platform, mesh.size)
     unroll = platform == "cpu" and recipe.model.num_layers <= UNROLL_LAYERS
-    step = partial(train_step, recipe=recipe, num_sources=num_sources, unroll=unroll)
+    attention = choose(platform, devices)
+    step = partial(train_step, recipe=recipe, num_sources=num_sources, unroll=unroll, attention=attention)
     if mesh is None:
         return jax.jit(step, donate_argnums=0)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(recipe, mesh))
