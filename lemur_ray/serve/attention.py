@@ -1,0 +1,132 @@
+"""Attention over a pool of blocks of cached keys and values.
+
+A sequence is a table of block ids; who owns which block is the business of ``cache.py``. Every query walks over the
+blocks of its sequence with a running softmax, so that blocks past its position add exact zeros and the result does not
+depend on what else is computed at the time. Block 0 is scrap: padding is written there. Knows nothing of requests.
+
+Legend: R rows (sequences), M new tokens of a row, T = R * M, K kv heads, G query heads of one kv head, h head width.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.serve.invariant import row_sum, tiled_queries
+
+BLOCK = 128
+"""Tokens of one block, and keys of one step of the running softmax."""
+
+_MASKED = -1e30
+
+
+class LayerCache(NamedTuple):
+    """Keys (after the rotation) and values of one layer."""
+
+    k: jax.Array
+    """(blocks, K, h, BLOCK): the layout in which products with a single query are fastest on CPU"""
+    v: jax.Array
+    """(blocks, K, BLOCK, h)"""
+
+
+Cache = tuple[LayerCache, ...]
+
+
+class Place(NamedTuple):
+    """Where the new tokens of a call belong."""
+
+    tables: jax.Array
+    """(R, blocks of a sequence) int32 block ids"""
+    starts: jax.Array
+    """(R,) position of a row's first new token"""
+    counts: jax.Array
+    """(R,) real tokens of a row; 0: the row is padding"""
+    num_rows: jax.Array
+    """Scalar; rows from here on are padding and are not computed"""
+
+
+def allocate(config: ModelConfig, num_blocks: int, dtype: Any = jnp.float32) -> Cache:
+    """An empty pool of ``num_blocks`` blocks, the scrap block included."""
+    k = (num_blocks, config.num_kv_heads, config.head_dim, BLOCK)
+    v = (num_blocks, config.num_kv_heads, BLOCK, config.head_dim)
+    return tuple(LayerCache(jnp.zeros(k, dtype), jnp.zeros(v, dtype)) for _ in range(config.num_layers))
+
+
+def block_bytes(config: ModelConfig, dtype: Any = jnp.float32) -> int:
+    """Memory of one block over all layers, in bytes."""
+    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * BLOCK * jnp.dtype(dtype).itemsize
+
+
+def write(cache: LayerCache, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -> LayerCache:
+    """Put the keys and values of all rows into their blocks."""
+    length = k_TKh.shape[0] // place.starts.shape[0]
+    offset_M = jnp.arange(length)
+    position_RM = place.starts[:, None] + offset_M
+    block_RM = jnp.take_along_axis(place.tables, position_RM // BLOCK, axis=1, mode="clip")
+    block_T = jnp.where(offset_M < place.counts[:, None], block_RM, 0).reshape(-1)
+    offset_T = (position_RM % BLOCK).reshape(-1)
+    return LayerCache(
+        cache.k.at[block_T, :, :, offset_T].set(k_TKh.astype(cache.k.dtype), mode="promise_in_bounds"),
+        cache.v.at[block_T, :, offset_T].set(v_TKh.astype(cache.v.dtype), mode="promise_in_bounds"),
+    )
+
+
+def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, *, one_by_one: bool) -> jax.Array:
+    """Each query against its own sequence up to its own position: (R, K, G, M, h) float32.
+
+    one_by_one: rows in a loop, each as long as it is and padding not at all (CPU); otherwise side by side.
+    """
+    rows, kv_heads, groups, length, width = q_RKGMh.shape
+    q_RKQh = q_RKGMh.reshape(rows, kv_heads, groups * length, width) * width**-0.5
+    offset_Q = jnp.tile(jnp.arange(length), groups)
+
+    def row(q: jax.Array, table: jax.Array, start: jax.Array, count: jax.Array) -> jax.Array:
+        position_Q = start + offset_Q
+
+        def step(i: jax.Array, carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+            highest, total, mixed = carry
+            k = lax.dynamic_index_in_dim(cache.k, table[i], keepdims=False)
+            v = lax.dynamic_index_in_dim(cache.v, table[i], keepdims=False)
+            score = tiled_queries(partial(jnp.einsum, "kqh,khs->kqs", preferred_element_type=jnp.float32), q, k)
+            score = jnp.where(i * BLOCK + jnp.arange(BLOCK) <= position_Q[:, None], score, _MASKED)
+            new = jnp.maximum(highest, score.max(-1, keepdims=True))
+            weight, keep = jnp.exp(score - new), jnp.exp(highest - new)
+            mix = partial(jnp.einsum, "kqs,ksh->kqh", preferred_element_type=jnp.float32)
+            return new, total * keep + row_sum(weight), mixed * keep + tiled_queries(mix, weight.astype(v.dtype), v)
+
+        empty = jnp.zeros((kv_heads, groups * length, 1), jnp.float32)
+        begin = (empty + _MASKED, empty, jnp.zeros((kv_heads, groups * length, width), jnp.float32))
+        num_blocks = jnp.maximum((start + count + BLOCK - 1) // BLOCK, 1)
+        _, total, mixed = lax.fori_loop(0, num_blocks, step, begin)
+        return mixed / total
+
+    if one_by_one:
+
+        def body(r: jax.Array, out: jax.Array) -> jax.Array:
+            q = lax.dynamic_index_in_dim(q_RKQh, r, keepdims=False)
+            mixed = row(q, place.tables[r], place.starts[r], place.counts[r])
+            return lax.dynamic_update_index_in_dim(out, mixed, r, 0)
+
+        out = lax.fori_loop(0, place.num_rows, body, jnp.zeros(q_RKQh.shape, jnp.float32))
+    else:
+        out = jax.vmap(row)(q_RKQh, place.tables, place.starts, place.counts)
+    return out.reshape(q_RKGMh.shape)
+
+
+@partial(jax.jit, donate_argnames=("cache",))
+def copy_blocks(cache: Cache, sources: jax.Array, targets: jax.Array, num_blocks: jax.Array) -> Cache:
+    """Copy the first ``num_blocks`` blocks named in ``sources`` to those in ``targets``; the pool was donated."""
+
+    def copied(pool: jax.Array) -> jax.Array:
+        def body(i: jax.Array, pool: jax.Array) -> jax.Array:
+            block = lax.dynamic_index_in_dim(pool, sources[i])
+            return lax.dynamic_update_slice_in_dim(pool, block, targets[i], 0)
+
+        return lax.fori_loop(0, num_blocks, body, pool)
+
+    return jax.tree.map(copied, cache)

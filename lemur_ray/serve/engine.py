@@ -1,0 +1,392 @@
+"""The engine: one thread that owns the model and generates for everybody at once.
+
+Requests come through a queue and join the running batch at the next step; they leave it when they are done. The engine
+sees token ids only. Listeners are called in the engine's thread, once per step with all their events. Knows nothing of
+HTTP, text or Ray.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.model.llama import Params
+from lemur_ray.serve import scheduler as scheduling
+from lemur_ray.serve.attention import BLOCK, block_bytes
+from lemur_ray.serve.cache import SlotCache
+from lemur_ray.serve.exactness import is_batch_invariant
+from lemur_ray.serve.forward import prepare
+from lemur_ray.serve.invariant import TILE
+from lemur_ray.serve.programs import Programs, decode_buckets, empty_draw, empty_step
+from lemur_ray.serve.sampling import seed_words
+from lemur_ray.serve.scheduler import Generation, Scheduler, Tile
+
+log = logging.getLogger(__name__)
+
+Finish = Literal["stop", "length", "cancelled", "error"]
+
+
+class EngineError(RuntimeError):
+    """The engine did not take a request or lost it."""
+
+
+class QueueFull(EngineError):
+    """Too many requests wait already; ``retry_after_s`` is an estimate from the rate at which they are finished."""
+
+    def __init__(self, waiting: int, retry_after_s: int):
+        super().__init__(f"{waiting} requests are waiting already: try again in {retry_after_s} s")
+        self.retry_after_s = retry_after_s
+
+
+class EngineClosed(EngineError):
+    """The engine is draining, was closed, or died."""
+
+
+class ContextExceeded(EngineError):
+    """Prompt and reply do not fit the context."""
+
+    def __init__(self, prompt_tokens: int, max_tokens: int, context: int):
+        super().__init__(
+            f"This model's maximum context length is {context} tokens. However, you requested "
+            f"{prompt_tokens + max_tokens} tokens ({prompt_tokens} in the prompt, {max_tokens} in the completion)."
+        )
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How large an engine is."""
+
+    context: int = 0
+    """Longest sequence in tokens; 0: the model's own"""
+    max_slots: int = 64
+    """Sequences that run at once or wait to be continued"""
+    cache_bytes: int = 2**30
+    """Memory for keys and values; fewer slots are made where this does not hold all"""
+    max_queue: int = 256
+    """Requests that may wait for a slot"""
+    prefill_tiles: int = 4
+    """Tiles of 32 prompt tokens beside one decode step"""
+    compile_threads: int = 2
+    """Programs compiled at the same time"""
+
+
+class Event(NamedTuple):
+    """Something that happened to a request."""
+
+    number: int
+    tokens: tuple[int, ...] = ()
+    finish: Finish | None = None
+    cached: int = 0
+    """Prompt tokens that came from the cache; meaningful with ``finish``"""
+
+
+Listener = Callable[[Sequence[Event]], None]
+
+
+@dataclass
+class Stats:
+    """Counters since the start, and gauges. Read from any thread."""
+
+    active: int = 0
+    queued: int = 0
+    requests: int = 0
+    finished: dict[str, int] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    prefill_tokens: int = 0
+    generated_tokens: int = 0
+    decode_steps: int = 0
+    decode_rows: int = 0
+    padding_rows: int = 0
+    recompiles_after_warmup: int = 0
+    warmup_s: float = 0.0
+    batch_invariant: bool = False
+
+
+class _Submit(NamedTuple):
+    sequence: scheduling.Sequence
+    listener: Listener
+    every_token: bool
+
+
+class _Cancel(NamedTuple):
+    number: int
+
+
+class Engine:
+    """Call ``start``, then ``submit`` from any thread."""
+
+    def __init__(self, params: Params, config: ModelConfig, options: EngineOptions | None = None):
+        self.options = options or EngineOptions()
+        self.config = config
+        self.context = min(self.options.context or config.max_seq_len, config.max_seq_len)
+        self.stats = Stats()
+        self.failure: BaseException | None = None
+        self.ready = threading.Event()
+        per_slot = -(-self.context // BLOCK)
+        fitting = self.options.cache_bytes // (per_slot * block_bytes(config))
+        self.num_slots = max(2, min(self.options.max_slots, fitting))
+        self._weights = prepare(params, config)
+        self._inbox: queue.SimpleQueue[_Submit | _Cancel | None] = queue.SimpleQueue()
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._accepting = True
+        self._stopping = False
+        self._pending: dict[int, _Submit] = {}
+        self._outbox: dict[Listener, list[Event]] = {}
+        self._finished_at: deque[float] = deque(maxlen=32)
+        self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
+
+    # Called from any thread.
+
+    def start(self, wait: bool = True) -> Engine:
+        """Start the thread, which compiles first. wait: return when it is ready; raises what stopped it."""
+        self._thread.start()
+        if wait:
+            self.ready.wait()
+            if self.failure is not None:
+                raise EngineClosed(f"the engine could not start: {self.failure!r}") from self.failure
+        return self
+
+    def check(self, prompt_tokens: int, max_tokens: int) -> None:
+        """Raise ContextExceeded where a request cannot fit."""
+        if prompt_tokens + max_tokens > self.context:
+            raise ContextExceeded(prompt_tokens, max_tokens, self.context)
+
+    def submit(self, request: Generation, listener: Listener, every_token: bool = True) -> int:
+        """Queue a request; returns its number. Its last event has ``finish``.
+
+        every_token False: one event with all tokens at the end. Raises ContextExceeded, QueueFull, EngineClosed, and
+        ValueError for an empty prompt or ids outside the vocabulary.
+        """
+        if not request.prompt or request.max_tokens < 1:
+            raise ValueError("a generation needs at least one prompt token and max_tokens of at least 1")
+        prompt = np.array(request.prompt, np.int32)
+        if prompt.min() < 0 or prompt.max() >= self.config.vocab_size:
+            raise ValueError(f"prompt has token ids outside 0..{self.config.vocab_size - 1}")
+        self.check(len(prompt), request.max_tokens)
+        with self._lock:
+            if self.failure is not None:
+                raise EngineClosed(f"the engine died: {self.failure!r}")
+            if not self._accepting:
+                raise EngineClosed("the engine is shutting down")
+            if self.stats.queued >= self.options.max_queue:
+                raise QueueFull(self.stats.queued, self._retry_after_s())
+            number = next(self._numbers)
+            self.stats.queued += 1
+            self.stats.requests += 1
+            item = _Submit(scheduling.Sequence(number, request, prompt), listener, every_token)
+            self._pending[number] = item
+            self._inbox.put(item)
+        return number
+
+    def cancel(self, number: int) -> None:
+        """Stop a request before the next step; it ends with ``cancelled`` unless it is over already."""
+        self._inbox.put(_Cancel(number))
+
+    def close(self, drain_s: float = 0.0) -> None:
+        """Take nothing more, let running requests finish for at most ``drain_s`` seconds, fail the rest, stop."""
+        with self._lock:
+            self._accepting = False
+        deadline = time.monotonic() + drain_s
+        while self._pending and self.failure is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self._stopping = True
+        self._inbox.put(None)
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    @property
+    def accepting(self) -> bool:
+        return self._accepting and self.failure is None
+
+    def _retry_after_s(self) -> int:
+        """Whole seconds until a place in the queue is likely, from the last finished requests."""
+        times = list(self._finished_at)
+        if len(times) < 2:
+            return 1
+        rate = len(times) / max(time.monotonic() - times[0], 1e-3)
+        return min(30, max(1, math.ceil(self.stats.queued / self.num_slots / rate)))
+
+    # Everything below runs in the engine's thread.
+
+    def _main(self) -> None:
+        try:
+            self._warm_up()
+            self.ready.set()
+            while not self._stopping:
+                self._step()
+        except BaseException as error:  # the thread's last words: nobody else would see them
+            log.exception("the engine died")
+            self.failure = error
+        finally:
+            self._fail_all()
+            self.ready.set()
+
+    def _warm_up(self) -> None:
+        begin = time.monotonic()
+        cache = SlotCache(self.num_slots, self.context, BLOCK)
+        rows = decode_buckets(self.num_slots)
+        tiles = tuple(sorted({1, self.options.prefill_tiles}))
+        self._programs = Programs(
+            self._weights, self.config, cache.num_blocks, len(cache.table(0)), rows, tiles, jnp.float32
+        )
+        self._programs.warm_up(self.options.compile_threads)
+        exact = is_batch_invariant(self._programs, [cache.table(0), cache.table(1)])
+        if not exact:
+            # One shape for decoding and one for prefilling, and only whole tiles that were prefilled are reused: then
+            # every token is computed in the same way at any load.
+            log.warning("logits depend on the shape of a step on this machine: every step is padded to one shape")
+            cache = SlotCache(self.num_slots, self.context, BLOCK, align=TILE)
+            self._programs.decode_rows, self._programs.prefill_rows = rows[-1:], tiles[-1:]
+        self._cache = cache
+        self._scheduler = Scheduler(cache, TILE, self.options.prefill_tiles, reuse_decoded=exact)
+        self._programs.synchronise()
+        self.stats.batch_invariant = exact
+        self.stats.warmup_s = time.monotonic() - begin
+
+    def _step(self) -> None:
+        self._receive()
+        for sequence, place in self._scheduler.admit():
+            if place.copy_from is not None:
+                source, target = self._cache.table(place.copy_from), self._cache.table(place.slot)
+                self._programs.copy(source, target, place.cached)
+            with self._lock:
+                self.stats.queued -= 1
+            self.stats.prompt_tokens += len(sequence.prompt)
+            self.stats.cached_tokens += place.cached
+        decoding = self._scheduler.decoding()
+        if tiles := self._scheduler.tiles():
+            self._prefill(tiles)
+        if decoding:
+            self._decode(decoding)
+        self.stats.active = len(self._scheduler.running)
+        self.stats.recompiles_after_warmup = self._programs.compiled_after_warmup
+        self._flush()
+
+    def _receive(self) -> None:
+        """Take what came in; sleep where there is nothing to do."""
+        idle = not (self._scheduler.running or self._scheduler.waiting)
+        while idle or not self._inbox.empty():
+            item = self._inbox.get()
+            idle = False
+            if isinstance(item, _Submit):
+                self._scheduler.add(item.sequence)
+            elif isinstance(item, _Cancel) and item.number in self._pending:
+                self._finish(self._pending[item.number].sequence, "cancelled")
+
+    def _prefill(self, tiles: list[Tile]) -> None:
+        rows = self._programs.bucket(len(tiles), TILE)
+        tokens, place = empty_step(rows, TILE, len(self._cache.table(0)))
+        for r, tile in enumerate(tiles):
+            tokens[r, : len(tile.tokens)] = tile.tokens
+            place.tables[r] = self._cache.table(tile.sequence.slot)
+            place.starts[r], place.counts[r] = tile.start, len(tile.tokens)
+        logits = self._programs.forward(tokens, place._replace(num_rows=np.int32(len(tiles))))
+        for tile in tiles:
+            self._scheduler.prefilled(tile)
+            self.stats.prefill_tokens += len(tile.tokens)
+        last = [(r, tile.sequence) for r, tile in enumerate(tiles) if tile.is_last]
+        if last:
+            self._choose(logits, last)
+
+    def _decode(self, sequences: list[scheduling.Sequence]) -> None:
+        rows = self._programs.bucket(len(sequences), 1)
+        tokens, place = empty_step(rows, 1, len(self._cache.table(0)))
+        for r, sequence in enumerate(sequences):
+            tokens[r, 0] = sequence.generated[-1]
+            place.tables[r] = self._cache.table(sequence.slot)
+            place.starts[r] = sequence.computed
+        place.counts[: len(sequences)] = 1
+        logits = self._programs.forward(tokens, place._replace(num_rows=np.int32(len(sequences))))
+        for sequence in sequences:
+            self._scheduler.decoded(sequence)
+        self.stats.decode_steps += 1
+        self.stats.decode_rows += len(sequences)
+        self.stats.padding_rows += rows - len(sequences)
+        self._choose(logits, list(enumerate(sequences)))
+
+    def _choose(self, logits: Any, rows: list[tuple[int, scheduling.Sequence]]) -> None:
+        """Draw the next token of these rows and tell the listeners."""
+        draw = empty_draw(logits.shape[0])
+        for r, sequence in rows:
+            request = sequence.request
+            draw.temperature[r] = request.temperature
+            if request.temperature > 0:
+                draw.top_k[r], draw.top_p[r] = request.top_k, request.top_p
+                draw.seed[r] = seed_words(request.seed)
+                draw.position[r] = sequence.computed
+        ids = self._programs.choose(logits, draw).tolist()
+        for r, sequence in rows:
+            token, request = ids[r], sequence.request
+            sequence.generated.append(token)
+            self.stats.generated_tokens += 1
+            finish: Finish | None = None
+            if token in request.stop_ids:
+                finish = "stop"
+            elif len(sequence.generated) >= request.max_tokens:
+                finish = "length"
+            if finish:
+                self._finish(sequence, finish, (token,))
+            elif (item := self._pending[sequence.number]).every_token:
+                self._tell(item.listener, Event(sequence.number, (token,)))
+
+    def _finish(self, sequence: scheduling.Sequence, finish: Finish, tokens: tuple[int, ...] = ()) -> None:
+        was_running = sequence.slot >= 0
+        self._scheduler.remove(sequence)
+        item = self._pending.pop(sequence.number)
+        if not was_running:
+            with self._lock:
+                self.stats.queued -= 1
+        self._finished_at.append(time.monotonic())
+        self.stats.finished[finish] = self.stats.finished.get(finish, 0) + 1
+        given = tokens if item.every_token else tuple(sequence.generated)
+        self._tell(item.listener, Event(sequence.number, given, finish, sequence.cached))
+
+    def _tell(self, listener: Listener, event: Event) -> None:
+        self._outbox.setdefault(listener, []).append(event)
+
+    def _flush(self) -> None:
+        outbox, self._outbox = self._outbox, {}
+        for listener, events in outbox.items():
+            listener(events)
+
+    def _fail_all(self) -> None:
+        """Nobody is left waiting for an engine that does not run any more."""
+        with self._lock:
+            self._accepting = False
+            pending, self._pending = self._pending, {}
+            self.stats.queued = self.stats.active = 0
+        for number, item in pending.items():
+            self._tell(item.listener, Event(number, (), "error"))
+        self._flush()
+
+
+def generate(engine: Engine, requests: Sequence[Generation]) -> list[list[int]]:
+    """All requests at once, waiting for them: the generated ids in the order of the requests."""
+    done: queue.SimpleQueue[Event] = queue.SimpleQueue()
+
+    def listen(events: Sequence[Event]) -> None:
+        for event in events:
+            done.put(event)
+
+    numbers = [engine.submit(r, listen, every_token=False) for r in requests]
+    results: dict[int, list[int]] = {}
+    while len(results) < len(numbers):
+        event = done.get()
+        if event.finish == "error":
+            raise EngineClosed(f"the engine died: {engine.failure!r}")
+        results[event.number] = list(event.tokens)
+    return [results[n] for n in numbers]

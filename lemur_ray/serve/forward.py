@@ -1,0 +1,112 @@
+"""The Llama forward pass over cached keys and values: one function for decoding and for prefilling.
+
+A call takes R rows of M new tokens each, every row with its own table of cache blocks. Decoding is M = 1, prefilling is
+M = ``TILE``; what a row yields is bit for bit the same either way (see ``invariant.py``). Knows nothing of requests,
+queues or sampling.
+
+Legend: R rows, M new tokens of a row, T = R * M, D model, H heads, K kv heads, G = H / K, h head width, F feed-forward,
+V vocabulary.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.model.llama import Params, output_head
+from lemur_ray.model.rope import apply_rope, rope_table
+from lemur_ray.serve.attention import Cache, LayerCache, Place, attend, write
+from lemur_ray.serve.invariant import product, rms_norm
+
+
+class LayerWeights(NamedTuple):
+    """One layer, products with the same input fused."""
+
+    attn_norm: jax.Array
+    wqkv: jax.Array
+    """(D, (H + 2K) h)"""
+    wo: jax.Array
+    mlp_norm: jax.Array
+    gate_up: jax.Array
+    """(D, 2F)"""
+    down: jax.Array
+
+
+class Weights(NamedTuple):
+    """The parameter tree as serving wants it: layers apart (no slicing in the program), the head never tied."""
+
+    embed: jax.Array
+    layers: tuple[LayerWeights, ...]
+    final_norm: jax.Array
+    head: jax.Array
+    """(D, V)"""
+
+
+def prepare(params: Params, config: ModelConfig, dtype: Any = jnp.float32) -> Weights:
+    """The stacked tree of ``model.llama`` in the layout of this file; matrices in ``dtype``, norms as they are."""
+
+    def layer(i: int) -> LayerWeights:
+        w = {name: jnp.asarray(stacked[i]) for name, stacked in params["layers"].items()}
+        return LayerWeights(
+            attn_norm=w["attn_norm"],
+            wqkv=jnp.concatenate([w["wq"], w["wk"], w["wv"]], axis=1).astype(dtype),
+            wo=w["wo"].astype(dtype),
+            mlp_norm=w["mlp_norm"],
+            gate_up=jnp.concatenate([w["gate"], w["up"]], axis=1).astype(dtype),
+            down=w["down"].astype(dtype),
+        )
+
+    return Weights(
+        embed=jnp.asarray(params["embed"], dtype),
+        layers=tuple(layer(i) for i in range(config.num_layers)),
+        final_norm=jnp.asarray(params["final_norm"]),
+        head=jnp.asarray(output_head(params), dtype),
+    )
+
+
+def _layer(
+    w: LayerWeights,
+    cache: LayerCache,
+    x_TD: jax.Array,
+    rope: tuple[jax.Array, jax.Array],
+    place: Place,
+    config: ModelConfig,
+    cpu: bool,
+) -> tuple[jax.Array, LayerCache]:
+    c, rows, tokens = config, place.starts.shape[0], x_TD.shape[0]
+    length, groups = tokens // rows, c.num_heads // c.num_kv_heads
+    qkv = product(rms_norm(x_TD, w.attn_norm, c.norm_eps), w.wqkv, tiled=cpu).reshape(tokens, -1, c.head_dim)
+    q, k, v = jnp.split(qkv, (c.num_heads, c.num_heads + c.num_kv_heads), axis=1)
+    cache = write(cache, apply_rope(k, rope), v, place)
+    q_RMKGh = apply_rope(q, rope).reshape(rows, length, c.num_kv_heads, groups, c.head_dim)
+    mixed = attend(cache, q_RMKGh.transpose(0, 2, 3, 1, 4).astype(cache.k.dtype), place, one_by_one=cpu)
+    mixed_TD = mixed.transpose(0, 3, 1, 2, 4).reshape(tokens, -1).astype(x_TD.dtype)
+    x_TD = x_TD + product(mixed_TD, w.wo, tiled=cpu)
+    gate, up = jnp.split(product(rms_norm(x_TD, w.mlp_norm, c.norm_eps), w.gate_up, tiled=cpu), 2, axis=-1)
+    return x_TD + product(jax.nn.silu(gate) * up, w.down, tiled=cpu), cache
+
+
+@partial(jax.jit, static_argnames=("config", "cpu"), donate_argnames=("cache",))
+def forward(
+    weights: Weights, cache: Cache, tokens_RM: jax.Array, place: Place, *, config: ModelConfig, cpu: bool
+) -> tuple[jax.Array, Cache]:
+    """Append new tokens to their sequences and predict what follows.
+
+    tokens (R, M) int32, of which ``place.counts`` are real. All positions below ``place.starts`` are in the row's blocks
+    already or stand in another row of this call. cpu: arithmetic and loops as XLA:CPU needs them.
+    Returns the logits (R, V) float32 after the last real token of each row, and the cache, which was donated.
+    """
+    rows, length = tokens_RM.shape
+    rope = rope_table((place.starts[:, None] + jnp.arange(length)).reshape(-1), config.head_dim, config.rope_theta)
+    x = weights.embed[tokens_RM.reshape(-1)]
+    layers = []
+    for w, layer in zip(weights.layers, cache, strict=True):
+        x, layer = _layer(w, layer, x, rope, place, config, cpu)
+        layers.append(layer)
+    last_RD = x.reshape(rows, length, -1)[jnp.arange(rows), jnp.maximum(place.counts - 1, 0)]
+    logits = product(rms_norm(last_RD, weights.final_norm, config.norm_eps), weights.head, tiled=cpu)
+    return logits.astype(jnp.float32), tuple(layers)

@@ -1,0 +1,125 @@
+"""The compiled programs of an engine: one per shape, made ahead of time, never compiled again behind one's back.
+
+Shapes are few: a decode step for each bucket of rows, a prefill step for each number of tiles, and the choice of tokens
+for each of these. Compiling releases the interpreter lock, so the programs are built in threads. Knows nothing of
+requests.
+"""
+
+from __future__ import annotations
+
+import bisect
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.serve.attention import BLOCK, Cache, Place, allocate, copy_blocks
+from lemur_ray.serve.forward import Weights, forward
+from lemur_ray.serve.invariant import TILE
+from lemur_ray.serve.sampling import Draw, greedy, sample
+
+
+def decode_buckets(num_slots: int) -> tuple[int, ...]:
+    """Rows of decode steps: few sizes, never 1 (a slow path of XLA:CPU), the largest one exactly all slots."""
+    sizes = [n for n in (2, 8, 32, 64, 128, 256, 512) if n < num_slots]
+    return (*sizes, max(num_slots, 2))
+
+
+class Programs:
+    """Owns the weights, the cache and the programs that work on them. For one thread at a time."""
+
+    def __init__(
+        self,
+        weights: Weights,
+        config: ModelConfig,
+        num_blocks: int,
+        table_width: int,
+        decode_rows: tuple[int, ...],
+        prefill_rows: tuple[int, ...],
+        dtype: Any = jnp.float32,
+    ):
+        self.config, self.decode_rows, self.prefill_rows = config, decode_rows, prefill_rows
+        self.compiled_after_warmup = 0
+        self._weights, self._table_width = weights, table_width
+        self._cache: Cache = allocate(config, num_blocks, dtype)
+        self._cpu = jax.default_backend() == "cpu"
+        self._programs: dict[tuple[str, int, int], Any] = {}
+        self._warm = False
+
+    def warm_up(self, threads: int = 2) -> None:
+        """Compile every program."""
+        shapes = [(rows, 1) for rows in self.decode_rows] + [(rows, TILE) for rows in self.prefill_rows]
+        keys = [("forward", *shape) for shape in shapes]
+        keys += [(name, rows, 1) for name in ("greedy", "sample") for rows in sorted({r for r, _ in shapes})]
+        keys.append(("copy", self._table_width, 1))
+        # The large ones first, so that no thread is left alone with one at the end.
+        lowered = [(key, self._lower(key)) for key in sorted(keys, key=lambda k: (k[0] != "forward", k[0] != "sample"))]
+        with ThreadPoolExecutor(threads) as pool:
+            self._programs.update(pool.map(lambda item: (item[0], item[1].compile()), lowered))
+        self._warm = True
+
+    def bucket(self, rows: int, length: int) -> int:
+        """The smallest size of a step that holds so many rows."""
+        sizes = self.decode_rows if length == 1 else self.prefill_rows
+        return sizes[bisect.bisect_left(sizes, rows)]
+
+    def forward(self, tokens_RM: np.ndarray, place: Place) -> jax.Array:
+        """Run a step of a bucket's shape; returns the logits (R, V) on the device."""
+        logits, self._cache = self._program("forward", *tokens_RM.shape)(self._weights, self._cache, tokens_RM, place)
+        return logits
+
+    def choose(self, logits: jax.Array, draw: Draw) -> np.ndarray:
+        """Token ids (R,), waiting for the device. Rows that are all greedy take the short way."""
+        rows = logits.shape[0]
+        if (draw.temperature <= 0).all():
+            return np.asarray(self._program("greedy", rows, 1)(logits))
+        return np.asarray(self._program("sample", rows, 1)(logits, draw))
+
+    def copy(self, source: np.ndarray, target: np.ndarray, num_tokens: int) -> None:
+        """Copy the blocks of ``num_tokens`` tokens from one table to another."""
+        num_blocks = np.int32(-(-num_tokens // BLOCK))
+        self._cache = self._program("copy", self._table_width, 1)(self._cache, source, target, num_blocks)
+
+    def synchronise(self) -> None:
+        """Wait for everything that was started."""
+        jax.block_until_ready(self._cache)
+
+    def _program(self, name: str, rows: int, length: int) -> Any:
+        key = (name, rows, length)
+        if key not in self._programs:
+            self._programs[key] = self._lower(key).compile()
+            self.compiled_after_warmup += self._warm
+        return self._programs[key]
+
+    def _lower(self, key: tuple[str, int, int]) -> Any:
+        name, rows, length = key
+        logits = jax.ShapeDtypeStruct((rows, self.config.vocab_size), jnp.float32)
+        if name == "forward":
+            tokens, place = empty_step(rows, length, self._table_width)
+            return forward.lower(self._weights, self._cache, tokens, place, config=self.config, cpu=self._cpu)
+        if name == "greedy":
+            return greedy.lower(logits)
+        if name == "sample":
+            return sample.lower(logits, empty_draw(rows))
+        table = np.zeros(rows, np.int32)
+        return copy_blocks.lower(self._cache, table, table, np.int32(0))
+
+
+def empty_step(rows: int, length: int, table_width: int) -> tuple[np.ndarray, Place]:
+    """Arrays of a step that computes nothing; its rows point to the scrap block."""
+    tables, zeros = np.zeros((rows, table_width), np.int32), np.zeros(rows, np.int32)
+    return np.zeros((rows, length), np.int32), Place(tables, zeros, zeros.copy(), np.zeros((), np.int32))
+
+
+def empty_draw(rows: int) -> Draw:
+    """Arrays of a greedy choice."""
+    return Draw(
+        temperature=np.zeros(rows, np.float32),
+        top_k=np.zeros(rows, np.int32),
+        top_p=np.ones(rows, np.float32),
+        seed=np.zeros((rows, 2), np.uint32),
+        position=np.zeros(rows, np.int32),
+    )

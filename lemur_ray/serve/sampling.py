@@ -1,0 +1,91 @@
+"""From logits to token ids: greedy, or drawn with temperature, top-k and top-p.
+
+A draw depends on the row's own logits, seed and position alone: the noise key is fold_in(key(seed), position), sums are
+those of ``invariant.py``. Knows nothing of slots, batches or text.
+
+Legend: R rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from lemur_ray.serve.invariant import row_sum
+
+PREFILTER = 256
+"""Tokens looked at before anything is sorted: a full sort of 32,000 logits costs eighty times as much."""
+
+
+class Draw(NamedTuple):
+    """How each row is drawn. Numpy or jax arrays."""
+
+    temperature: np.ndarray | jax.Array
+    """(R,) float32; 0 is greedy"""
+    top_k: np.ndarray | jax.Array
+    """(R,) int32; 0 keeps all; tokens that tie with the last one kept are kept"""
+    top_p: np.ndarray | jax.Array
+    """(R,) float32 in (0, 1]; mass kept of what top_k left"""
+    seed: np.ndarray | jax.Array
+    """(R, 2) uint32, high and low word"""
+    position: np.ndarray | jax.Array
+    """(R,) int32; place of the new token in its sequence"""
+
+
+@jax.jit
+def greedy(logits_RV: jax.Array) -> jax.Array:
+    """The most likely token of each row, the lowest id on ties: (R,) int32."""
+    return jnp.argmax(logits_RV, axis=-1).astype(jnp.int32)
+
+
+def _cutoff(sorted_RP: jax.Array, log_total_R1: jax.Array, draw: Draw, vocab: int) -> tuple[jax.Array, jax.Array]:
+    """Smallest logit kept, (R, 1), from the P highest ones in order, and whether those P were enough to tell, (R,)."""
+    width = sorted_RP.shape[-1]
+    k = jnp.where((draw.top_k <= 0) | (draw.top_k > vocab), vocab, draw.top_k)[:, None]
+    inside = jnp.arange(width) < k
+    mass = jnp.where(inside, jnp.exp(sorted_RP - log_total_R1), 0.0)
+    before = lax.associative_scan(jnp.add, mass, axis=-1) - mass
+    limited = k <= width
+    wanted = draw.top_p[:, None] * jnp.where(limited & (k < vocab), row_sum(mass), 1.0)
+    kept = inside & ((before < wanted) | (draw.top_p[:, None] >= 1.0))
+    kept = kept.at[:, 0].set(True)
+    last = jnp.sum(kept, axis=-1, keepdims=True) - 1
+    reached = ((k >= vocab) & (before[:, -1:] >= wanted)) | limited
+    return jnp.take_along_axis(sorted_RP, last, axis=-1), reached[:, 0]
+
+
+@jax.jit
+def sample(logits_RV: jax.Array, draw: Draw) -> jax.Array:
+    """One token per row, (R,) int32. Logits float32. Rows at temperature 0 are greedy, as in ``greedy``."""
+    vocab = logits_RV.shape[-1]
+    draw = Draw(*map(jnp.asarray, draw))
+    cold = draw.temperature <= 0
+    scaled = logits_RV / jnp.where(cold, 1.0, draw.temperature)[:, None]
+    highest = scaled.max(-1, keepdims=True)
+    log_total = highest + jnp.log(row_sum(jnp.exp(scaled - highest)))
+
+    quick, enough = _cutoff(lax.top_k(scaled, min(PREFILTER, vocab))[0], log_total, draw, vocab)
+    open_end = (draw.top_p >= 1.0) & ((draw.top_k <= 0) | (draw.top_k >= vocab))
+
+    def sorted_cutoff() -> jax.Array:
+        return _cutoff(-jnp.sort(-scaled, axis=-1), log_total, draw, vocab)[0]
+
+    # A row takes the sorted value only where it needs it itself: neighbours never change a row's result.
+    full = lax.cond(jnp.any(~enough & ~open_end), sorted_cutoff, lambda: quick)
+    cutoff = jnp.where(open_end[:, None], -jnp.inf, jnp.where(enough[:, None], quick, full))
+
+    def noise(seed: jax.Array, position: jax.Array) -> jax.Array:
+        return jax.random.gumbel(jax.random.fold_in(jax.random.wrap_key_data(seed), position), (vocab,))
+
+    noisy = jnp.where(scaled >= cutoff, scaled, -jnp.inf) + jax.vmap(noise)(draw.seed, draw.position)
+    return jnp.where(cold, jnp.argmax(logits_RV, axis=-1), jnp.argmax(noisy, axis=-1)).astype(jnp.int32)
+
+
+def seed_words(seed: int) -> tuple[int, int]:
+    """A 64-bit seed as the two words of a key; negative and longer ones wrap."""
+    seed &= (1 << 64) - 1
+    return seed >> 32, seed & 0xFFFFFFFF
