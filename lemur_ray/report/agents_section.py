@@ -18,7 +18,7 @@ from lemur_ray.report.statistics import PairedDifference
 from lemur_ray.report.tables import Group, Report, compare, summarise
 from lemur_ray.report.transcripts import squares
 
-_BASELINES = {"random": "random admissible action", "expert": "expert"}
+_BASELINES = {"random": "random action", "expert": "expert"}
 """Policies without a model, by their name in keys (agents/scripted.py)."""
 
 LIMITS: Mapping[str, Sequence[str]] = {
@@ -79,7 +79,7 @@ def order(played: Sequence[Played]) -> list[Played]:
         Played(p.report, p.episodes, p.links, n if names.count(n) == 1 else f"{n} {p.report.recipe[:6]}".strip())
         for p, n in zip(played, names, strict=True)
     ]
-    last = ("untrained model", "random admissible action", "expert")
+    last = ("untrained model", "random action", "expert")
     return sorted(named, key=lambda p: (p.is_baseline, last.index(p.name) if p.name in last else -1, p.name))
 
 
@@ -145,7 +145,7 @@ def _colours(played: Sequence[Played]) -> list[int | None]:
     if all(p.is_baseline for p in played):
         return list(range(len(played)))
     models = iter(range(len(played)))
-    spare = {"untrained model": 4, "random admissible action": None, "expert": 2}
+    spare = {"untrained model": 4, "random action": None, "expert": 2}
     return [spare.get(p.name) if p.is_baseline else 5 if (i := next(models)) == 0 else i for p in played]
 
 
@@ -155,23 +155,22 @@ def _find(report: Report, name: str) -> Group | None:
 
 
 def _numbers(played: Sequence[Played]) -> str:
-    header = ["policy", "n", "scored", "solved [95 %]", "mean score", "invalid actions", "turns when solved"]
+    header = ["policy", "episodes", "solved of scored [95 %]", "mean score", "invalid actions", "turns when solved"]
     header += ["retried", "tokens in / out"]
     rows = []
     for p in played:
         g = p.report.overall
-        invalid = percent(g.invalid_actions.value)
+        invalid = f"{percent(g.invalid_actions.value)} <span class='soft'>of {g.invalid_actions.n:,}</span>"
         rows.append(
             [
                 p.name,
                 g.n,
-                g.scored,
                 Safe(inline(rate_text(g.success))),
-                g.mean_score,
-                Safe(f"{invalid} <span class='soft'>of {g.invalid_actions.n:,}</span>"),
-                None if g.mean_turns_solved is None else round(g.mean_turns_solved, 1),
+                None if g.mean_score is None else Safe(f"{g.mean_score:.3f}"),
+                Safe(invalid),
+                None if g.mean_turns_solved is None else Safe(f"{g.mean_turns_solved:.1f}"),
                 Safe(f"{g.retried.count}/{g.retried.n}"),
-                Safe(f"{g.prompt_tokens:,} / {g.completion_tokens:,}"),
+                Safe(f"{figures.short(g.prompt_tokens, 3)} / {figures.short(g.completion_tokens, 3)}"),
             ]
         )
     strong = frozenset(i for i, p in enumerate(played) if not p.is_baseline)
@@ -184,7 +183,7 @@ def _numbers(played: Sequence[Played]) -> str:
 def _differences(played: Sequence[Played]) -> str:
     rows = [
         [
-            f"{a.name} - {b.name}",
+            f"{a.name} against {b.name}",
             d.n,
             Safe(f"{d.difference * 100:+.1f} [{d.interval.low * 100:+.1f}, {d.interval.high * 100:+.1f}]"),
             d.only_a,
@@ -195,7 +194,14 @@ def _differences(played: Sequence[Played]) -> str:
     ]
     if not rows:
         return ""
-    header = ["on the same tasks", "n", "difference in points [95 %]", "only the first", "only the second", "McNemar p"]
+    header = [
+        "on the same tasks",
+        "n",
+        "difference in points [95 %]",
+        "only the first",
+        "only the second",
+        "p (McNemar)",
+    ]
     return table(header, rows)
 
 
@@ -210,9 +216,9 @@ def _by_turn(played: Sequence[Played]) -> str:
             series[p.name] = [(t, 100 * sum(s <= t for s in solved) / len(scored)) for t in range(last + 1)]
     if not series:
         return ""
-    return (
-        f"<h3>Solved within so many turns</h3>{figures.curves(series, x_label='turn', y_label='solved, %', window=1)}"
-    )
+    colours = dict(zip((p.name for p in played), _colours(played), strict=True))
+    drawn = figures.curves(series, x_label="turn", y_label="solved, %", window=1, digits=1, colours=colours)
+    return f"<h3>Solved within so many turns</h3>{drawn}"
 
 
 def _published(benchmark: str, played: Sequence[Played]) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from lemur_ray.report.escape import inline
 
+WIDTH = 900
+"""Units of every drawing, about pixels on a wide screen."""
 NUM_COLOURS = 8
 """Classes k0 .. k7 exist in the style sheet; further series repeat them dashed."""
 
@@ -26,12 +28,12 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round(i * step, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def short(value: float) -> str:
+def short(value: float, digits: int = 4) -> str:
     """A number for an axis: 1500 -> 1.5k, 2e6 -> 2M, 0.25 -> 0.25."""
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
-            return f"{value / limit:.4g}{letter}"
-    return f"{value:.4g}"
+            return f"{value / limit:.{digits}g}{letter}"
+    return f"{value:.{digits}g}"
 
 
 def _spread(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
@@ -67,13 +69,25 @@ def smooth(points: Sequence[tuple[float, float]], window: int) -> list[tuple[flo
     return out
 
 
-def curves(series: Mapping[str, Sequence[tuple[float, float]]], *, x_label: str, y_label: str, window: int = 9) -> str:
-    """Lines with their names at the right end. Faint: as logged (thinned to 300 points); strong: a running mean."""
+def curves(
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    x_label: str,
+    y_label: str,
+    window: int = 9,
+    digits: int = 2,
+    colours: Mapping[str, int | None] | None = None,
+) -> str:
+    """Lines with their names and last values at the right end.
+
+    Faint: as logged (thinned to 300 points); strong: a running mean over ``window`` of those. ``colours`` by name as
+    in ``Mark``; by default one after another.
+    """
     drawn = {name: thin(points) for name, points in series.items()}
     drawn = {name: points for name, points in drawn.items() if points}
     if not drawn:
         return '<p class="none">No points to draw.</p>'
-    width, height, left, right, top, bottom = 760, 330, 52, 150, 14, 42
+    width, height, left, right, top, bottom = WIDTH, 340, 52, 170, 16, 42
     strong = {name: smooth(points, window) for name, points in drawn.items()}
     xs = [x for points in drawn.values() for x, _ in points]
     ys = [y for points in strong.values() for _, y in points]
@@ -98,7 +112,8 @@ def curves(series: Mapping[str, Sequence[tuple[float, float]]], *, x_label: str,
     parts.append(f'<text class="axis" x="{left}" y="{top - 3}">{inline(y_label)}</text>')
     labels = _spread([py(points[-1][1]) for points in strong.values()], 15, top + 4, height - bottom)
     for i, (name, points) in enumerate(strong.items()):
-        colour = f"k{i % NUM_COLOURS}" + (" dash" if i >= NUM_COLOURS else "")
+        number = i if colours is None else colours.get(name)
+        colour = "muted" if number is None else f"k{number % NUM_COLOURS}" + (" dash" if number >= NUM_COLOURS else "")
         faint = " ".join(f"{px(x):.1f},{py(y):.1f}" for x, y in drawn[name])
         line = " ".join(f"{px(x):.1f},{py(y):.1f}" for x, y in points)
         end_x, end_y = px(points[-1][0]), py(points[-1][1])
@@ -108,7 +123,7 @@ def curves(series: Mapping[str, Sequence[tuple[float, float]]], *, x_label: str,
             f'<line class="lead {colour}" x1="{end_x:.1f}" y1="{end_y:.1f}" '
             f'x2="{end_x + 12:.1f}" y2="{labels[i]:.1f}"/>'
         )
-        label = f"{name} {points[-1][1]:.2f}"
+        label = f"{name} {points[-1][1]:.{digits}f}"
         parts.append(f'<text class="name {colour}" x="{end_x + 16:.1f}" y="{labels[i] + 4:.1f}">{inline(label)}</text>')
     return "".join([*parts, "</svg></div>"])
 
@@ -127,7 +142,7 @@ class Mark:
 
 def intervals(rows: Sequence[tuple[str, Sequence[Mark]]], *, label: str) -> str:
     """Dots with whiskers on a scale of 0 to 100 %, grouped by row; the number stands at the right."""
-    width, left, right, line, gap, top = 760, 190, 150, 17, 12, 26
+    width, left, right, line, gap, top = WIDTH, 130, 130, 18, 13, 26
     height = top + sum(len(marks) * line + gap for _, marks in rows) + 6
 
     def px(share: float) -> float:
@@ -161,7 +176,7 @@ def intervals(rows: Sequence[tuple[str, Sequence[Mark]]], *, label: str) -> str:
 
 def shares(rows: Sequence[tuple[str, Mapping[str, float]]], *, label: str) -> str:
     """Stacked horizontal bars, each of full width, for example a mixture as asked above the mixture as built."""
-    width, left, bar, gap, top = 760, 110, 30, 14, 4
+    width, left, bar, gap, top = WIDTH, 80, 30, 12, 4
     names = list(dict.fromkeys(name for _, parts in rows for name in parts))
     height = top + len(rows) * (bar + gap)
     out = [_svg(width, height, label)]

@@ -20,8 +20,8 @@ from lemur_ray.report.agents_section import Played
 from lemur_ray.report.escape import inline, slug
 from lemur_ray.report.inputs import Inputs, ReportError, TrainingRun
 from lemur_ray.report.inputs import collect as collect_inputs
-from lemur_ray.report.markup import cell, page, percent, rate_text, table, tiles, warning
-from lemur_ray.report.tables import Report, by_run, to_csv
+from lemur_ray.report.markup import cell, page, percent, table, tiles, warning
+from lemur_ray.report.tables import Group, Report, by_run, to_csv
 from lemur_ray.report.transcripts import inline_transcripts, write_transcripts
 from lemur_ray.rollout.ledger import read_episodes
 
@@ -147,7 +147,7 @@ def _navigation(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> str:
 def _run_tiles(report: Report) -> str:
     overall = report.overall
     items = [
-        (percent(overall.success.value), f"solved: {rate_text(overall.success)}"),
+        (percent(overall.success.value), f"solved{_of(overall)}"),
         (f"{overall.scored} of {overall.n}", "episodes have a score"),
         (percent(overall.invalid_actions.value), f"invalid among {overall.invalid_actions.n:,} actions"),
     ]
@@ -156,13 +156,16 @@ def _run_tiles(report: Report) -> str:
     return tiles(items)
 
 
+def _of(group: Group) -> str:
+    bounds = group.success.interval
+    return f": {group.solved} of {group.scored}, 95 % interval {bounds.low * 100:.1f} to {bounds.high * 100:.1f}"
+
+
 def _report_tiles(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> str:
     items = []
     for benchmark, played in groups.items():
         overall = played[0].report.overall
-        items.append(
-            (percent(overall.success.value), f"of {benchmark} by {played[0].name}: {rate_text(overall.success)}")
-        )
+        items.append((percent(overall.success.value), f"of {benchmark} solved by {played[0].name}{_of(overall)}"))
     for run in found.runs:
         for key, value in run.result.items():
             if run.stage == "pretraining" and key.endswith("/bits_per_byte") and value is not None:

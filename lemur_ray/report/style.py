@@ -17,11 +17,11 @@ p{margin:8px 0;max-width:72ch}a{color:var(--accent)}
 .lede{color:var(--soft);font-size:17px;max-width:66ch}.soft,.none,figcaption{color:var(--soft);font-size:14px}
 nav{display:flex;flex-wrap:wrap;gap:4px 18px;margin:14px 0 0;font-size:14px}
 code,pre,.mono{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:.88em}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:22px 0}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(250px,1fr));gap:12px;margin:22px 0}
 .tile{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px 14px}
 .tile b{display:block;font-size:25px;line-height:1.2;letter-spacing:-.02em;font-variant-numeric:tabular-nums}
 .tile span{display:block;color:var(--soft);font-size:13px;line-height:1.35}
-.fig{overflow-x:auto;margin:10px 0}.fig svg{display:block;max-width:100%;min-width:600px;height:auto}
+.fig{overflow-x:auto;margin:10px 0}.fig svg{display:block;width:100%;min-width:640px;height:auto}
 svg text{font:12.5px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;fill:var(--ink)}
 svg .tick,svg .axis{fill:var(--soft);font-size:11.5px}svg .mid{text-anchor:middle}svg .end{text-anchor:end}
 svg .grid{stroke:var(--line);stroke-width:1}svg .line{fill:none;stroke-width:2;stroke-linejoin:round}
@@ -36,18 +36,19 @@ svg .line,svg .faint,svg .lead,svg .whisker{stroke:var(--c)}svg circle,svg rect{
 .legend b{display:inline-block;width:10px;height:10px;border-radius:5px;background:var(--c);margin-right:6px}
 .scroll{overflow-x:auto;margin:10px 0}
 table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums;min-width:100%}
-th,td{padding:6px 14px 6px 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
-th{font-weight:600;color:var(--soft);font-size:13px;white-space:nowrap}td.n,th.n{text-align:right;white-space:nowrap}
+th,td{padding:6px 12px 6px 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
+th{font-weight:600;color:var(--soft);font-size:13px;vertical-align:bottom}td:first-child{white-space:nowrap}
+td.n,th.n{text-align:right}td.n{white-space:nowrap}
 tr.strong td{font-weight:650}
 .warn{background:var(--warnbg);border-left:3px solid var(--warn);border-radius:0 8px 8px 0;padding:8px 14px;
 margin:14px 0}
 .warn p,.warn ul{margin:2px 0}ul{padding-left:20px}li{max-width:72ch}
 .grid-of{display:flex;flex-wrap:wrap;gap:3px;margin:2px 0 10px}
 .grid-of a{width:15px;height:15px;border-radius:3px;background:var(--bad);opacity:.8}
-.grid-of a.ok{background:var(--ok)}.grid-of a.miss{background:none;border:2px dashed var(--miss)}
+.grid-of a.ok{background:var(--ok)}.grid-of a.miss{background:none;border:2px solid var(--miss)}
 .grid-of a.part{background:var(--k1)}.grid-of a:hover,.grid-of a:focus{outline:2px solid var(--ink);opacity:1}
 .key{display:inline-block;width:11px;height:11px;border-radius:3px;background:var(--bad);margin:0 5px 0 12px}
-.key.ok{background:var(--ok);margin-left:0}.key.miss{background:none;border:2px dashed var(--miss)}
+.key.ok{background:var(--ok);margin-left:0}.key.miss{background:none;border:2px solid var(--miss)}
 .key.part{background:var(--k1)}
 details.ep{background:var(--card);border:1px solid var(--line);border-radius:10px;margin:8px 0}
 details.ep>summary{cursor:pointer;padding:9px 14px;display:flex;flex-wrap:wrap;gap:2px 14px;align-items:baseline}

@@ -68,9 +68,16 @@ def alfworld(policy: str, rate: float, seed: int, per_kind: int = 20, invalid: f
                 steps.append(Step(said, said, seen, 0.0, not bad, 0.02, 0.0, 300, 6))
             out.append(
                 Episode(
-                    one.key, kind, outcome, one.score, one.attempts, Trajectory(one.trajectory.opening, tuple(steps)),
-                    wall_s=turns * 0.12, detail=one.detail, retried=one.retried,
-                )  # fmt: skip
+                    one.key,
+                    kind,
+                    outcome,
+                    one.score,
+                    one.attempts,
+                    Trajectory(one.trajectory.opening, tuple(steps)),
+                    wall_s=turns * 0.12,
+                    detail=one.detail,
+                    retried=one.retried,
+                )
             )
     return out
 
@@ -132,7 +139,13 @@ def write_run(folder: Path, *, steps: int = 1200, chat: bool = False, finished: 
 def write_corpus(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     sources = [
-        {"name": name, "kind": kind, "rows": int(9000 * share), "tokens": int(9.2e6 * share), "documents": int(8000 * share)}
+        {
+            "name": name,
+            "kind": kind,
+            "rows": int(9e3 * share),
+            "tokens": int(9.2e6 * share),
+            "documents": int(8e3 * share),
+        }
         for name, (kind, share) in SOURCES.items()
     ]
     counts = {name: {"read": 900, "kept": 800, "too long line": 40, "duplicate": 60} for name in SOURCES}
