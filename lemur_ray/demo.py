@@ -1,0 +1,149 @@
+"""The whole way once: a private Ray head, and the jobs submitted to it one after another.
+
+Speaks to Ray only through its command line, as a user would: what works here works by hand. Knows nothing of what the
+jobs do. Everything it starts ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAD_START_S = 180.0
+JOB_NOT_WAITED_FOR = ("--no-wait",)
+
+
+class DemoFailed(Exception):
+    """A step of the demo did not end well; the message names the step and what to look at."""
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+class Head:
+    """A Ray head of our own, with its own temp dir, ports and token, and the jobs submitted to it."""
+
+    def __init__(self, env: Mapping[str, str], dashboard_port: int) -> None:
+        self.env, self.dashboard = dict(env), f"http://127.0.0.1:{dashboard_port}"
+        self._ray = shutil.which("ray", path=os.path.dirname(sys.executable)) or "ray"
+
+    def submit(self, job: str, *args: str, job_id: str, wait: bool = True) -> None:
+        """Run ``python jobs/<job>.py args`` through ``ray job submit``; raises DemoFailed where it does not end well."""
+        print(f"\n=== {job} {' '.join(args)}", flush=True)
+        started = time.monotonic()
+        command = [self._ray, "job", "submit", "--address", self.dashboard, "--submission-id", job_id]
+        command += [*(() if wait else JOB_NOT_WAITED_FOR), "--", sys.executable, f"jobs/{job}.py", *args]
+        status = subprocess.run(command, env=self.env, cwd=ROOT, check=False).returncode
+        if status:
+            raise DemoFailed(
+                f"job {job} ended with status {status}: its output above says why; run the same command again"
+            )
+        print(f"=== {job}: {time.monotonic() - started:.0f} s", flush=True)
+
+    def stop(self, job_id: str) -> None:
+        """Stop a job that was not waited for."""
+        command = [self._ray, "job", "stop", "--address", self.dashboard, job_id]
+        subprocess.run(command, env=self.env, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
+
+
+@contextlib.contextmanager
+def private_head(num_cpus: int | None = None) -> Iterator[Head]:
+    """Start a Ray head, yield it, and end it with all its processes, whatever happened in between."""
+    # Short, because unix socket paths end at 107 bytes.
+    temp = tempfile.mkdtemp(prefix="lr-", dir="/tmp" if os.path.isdir("/tmp") else None)
+    port, dashboard_port, client_port = free_port(), free_port(), free_port()
+    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        "RAY_TRAIN_V2_ENABLED": "1",
+        "RAY_TMPDIR": temp,
+    }
+    command = [
+        shutil.which("ray", path=os.path.dirname(sys.executable)) or "ray",
+        *("start", "--head", "--block", "--node-ip-address=127.0.0.1", f"--temp-dir={temp}", f"--port={port}"),
+        *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard_port}"),
+        f"--ray-client-server-port={client_port}",
+        *((f"--num-cpus={num_cpus}",) if num_cpus else ()),
+        f"--object-store-memory={512 * 2**20}",
+    ]
+    log = open(Path(temp) / "head.log", "wb")  # noqa: SIM115 (lives as long as the process)
+    process = subprocess.Popen(command, env=env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+    try:
+        _wait_until_up(process, f"http://127.0.0.1:{dashboard_port}/api/version", env, Path(temp) / "head.log")
+        yield Head(env, dashboard_port)
+    finally:
+        _end(process, env["RAY_AUTH_TOKEN"])
+        log.close()
+        shutil.rmtree(temp, ignore_errors=True)
+
+
+def wait_for(url: str, what: str, timeout_s: float) -> None:
+    """Poll a URL until it answers 200. Raises DemoFailed after ``timeout_s``."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                if answer.status == 200:
+                    return
+        except OSError:
+            pass
+        if time.monotonic() > deadline:
+            raise DemoFailed(f"{what} did not answer at {url} within {timeout_s:.0f} s")
+        time.sleep(0.5)
+
+
+def _wait_until_up(process: subprocess.Popen[bytes], url: str, env: Mapping[str, str], log: Path) -> None:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {env['RAY_AUTH_TOKEN']}"})
+    deadline = time.monotonic() + HEAD_START_S
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                json.load(answer)
+                return
+        except (OSError, ValueError):
+            pass
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise DemoFailed(f"the Ray head did not start; its output:\n{log.read_text(errors='replace')[-3000:]}")
+        time.sleep(0.5)
+
+
+def _end(process: subprocess.Popen[bytes], token: str) -> None:
+    """End the head, then by id whatever still carries its token in its environment (drivers, workers, agents)."""
+    for sig, patience_s in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 5.0)):
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(sig)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
+            break
+    for pid in _carrying(token):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _carrying(token: str) -> Sequence[int]:
+    """Processes, this one left out, that inherited the head's token (Linux)."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if token.encode() in path.read_bytes() and int(path.parent.name) != os.getpid():
+                found.append(int(path.parent.name))
+    return found

@@ -1,0 +1,61 @@
+"""Plain chat rows from source code: a docstring asks, the function answers, and the other way round.
+
+A pure function of the texts given; knows nothing of where they lie.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterable, Iterator
+
+from lemur_ray.agents.messages import Message
+from lemur_ray.instruct.conversation import Conversation
+
+DATASET = "code_chats"
+
+
+def code_chats(sources: Iterable[tuple[str, str]], *, max_characters: int = 600) -> Iterator[Conversation]:
+    """Conversations from Python sources given as (id, text), in order.
+
+    Even ones ask for a function by the first line of its docstring, odd ones ask what a function does. Functions
+    without a docstring, longer than ``max_characters`` or without a body of their own give nothing, and so do texts
+    that are not Python.
+    """
+    count = 0
+    for source_id, text in sources:
+        for node, code in _functions(text):
+            summary = (ast.get_docstring(node) or "").strip().split("\n")[0].strip()
+            if not summary or len(code) > max_characters or len(summary) > 160:
+                continue
+            if count % 2 == 0:
+                question = f"Write a Python function `{node.name}`: {summary}"
+                answer = f"```python\n{_without_docstring(node)}\n```"
+            else:
+                question = f"What does this function do?\n```python\n{_without_docstring(node)}\n```"
+                answer = summary
+            yield Conversation(
+                DATASET, f"{source_id}:{node.name}", (Message("user", question), Message("assistant", answer))
+            )
+            count += 1
+
+
+def _functions(text: str) -> Iterator[tuple[ast.FunctionDef, str]]:
+    """Every plain function of a module with its source, outermost first."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in other people's code
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and len(node.body) > 1:
+            code = ast.get_source_segment(text, node)
+            if code:
+                yield node, code
+
+
+def _without_docstring(node: ast.FunctionDef) -> str:
+    """The function's code in canonical form, its docstring left out."""
+    bare = ast.FunctionDef(**{**{f: getattr(node, f) for f in node._fields}, "body": node.body[1:]})
+    return ast.unparse(ast.copy_location(bare, node))

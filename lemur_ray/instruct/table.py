@@ -1,0 +1,99 @@
+"""Conversations into an instruction table: a corpus folder with one row set per data set and trained marks per token.
+
+The trainer reads it like any corpus. Loss falls on the assistant alone; a conversation longer than a row is cut on the
+right, and one without a trained token left is dropped and counted. Knows nothing of models or Ray.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lemur_ray.corpus.manifest import CorpusError, is_complete, local_folder, read_manifest, row_folder, write_manifest
+from lemur_ray.corpus.packing import pack
+from lemur_ray.corpus.rows import RowWriter
+from lemur_ray.instruct.conversation import Conversation, fault
+from lemur_ray.text.chat import encode_chat
+from lemur_ray.text.tokenizer import Tokenizer
+
+
+def build_table(
+    conversations: Iterable[Conversation], tokenizer: Tokenizer, out: str | Path, *, seq_len: int
+) -> dict[str, Any]:
+    """Write the instruction table of ``conversations`` into the corpus folder ``out`` and return its manifest.
+
+    The same conversations in the same order give the same bytes; a complete table of the same content is reused.
+    Raises CorpusError where no conversation is left.
+    """
+    folder = local_folder(out)
+    encoded: dict[str, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
+    dropped: dict[str, Counter[str]] = defaultdict(Counter)
+    seen: Counter[str] = Counter()
+    digest = hashlib.sha256(f"{seq_len} {tokenizer.to_json()}".encode())
+    for conversation in conversations:
+        name = conversation.dataset
+        seen[name] += 1
+        if reason := fault(conversation):
+            dropped[name][reason] += 1
+            continue
+        ids, trained = encode_chat(tokenizer, conversation.messages)
+        if len(ids) > seq_len:
+            dropped[name]["cut_at_row_length"] += 1
+        marks = np.array(trained[:seq_len], bool)
+        if not marks.any():
+            dropped[name]["no_trained_token"] += 1
+            continue
+        tokens = np.array(ids[:seq_len], np.int32)
+        digest.update(name.encode() + tokens.tobytes() + marks.tobytes())
+        encoded[name].append((tokens, marks))
+    if not encoded:
+        reasons = {name: dict(counts) for name, counts in dropped.items()}
+        raise CorpusError(
+            f"no conversation left for {folder}: {sum(seen.values())} read, dropped {json.dumps(reasons)}"
+        )
+    config_hash = digest.hexdigest()
+    if is_complete(folder) and (old := read_manifest(folder)).get("config_hash") == config_hash:
+        return old
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "manifest.json").unlink(missing_ok=True)
+    tokenizer.save(folder / "tokenizer.json")
+    sources = [_write(folder, name, encoded[name], tokenizer, seq_len) for name in sorted(encoded)]
+    manifest = {
+        "tokenizer": "tokenizer.json",
+        "vocab_size": tokenizer.vocab_size,
+        "seq_len": seq_len,
+        "sources": sources,
+        "fill": sum(s["tokens"] for s in sources) / sum(s["rows"] * seq_len for s in sources),
+        "counts": {name: {"read": seen[name], **dropped[name]} for name in sorted(seen)},
+        "config_hash": config_hash,
+    }
+    write_manifest(folder, manifest)
+    return read_manifest(folder)
+
+
+def _write(
+    folder: Path, name: str, examples: list[tuple[np.ndarray, np.ndarray]], tokenizer: Tokenizer, seq_len: int
+) -> dict[str, Any]:
+    """Pack one data set and write its rows; returns its entry in the manifest."""
+    packing = pack(np.array([len(tokens) for tokens, _ in examples], np.int64), seq_len)
+    with RowWriter(
+        row_folder(folder, name), seq_len, vocab_size=tokenizer.vocab_size, pad_id=tokenizer.pad_id
+    ) as writer:
+        bounds = np.searchsorted(packing.row, np.arange(packing.num_rows + 1))
+        for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+            members = packing.document[begin:end]
+            writer.write([examples[i][0] for i in members], [examples[i][1] for i in members])
+    return {
+        "name": name,
+        "kind": "chat",
+        "rows": packing.num_rows,
+        "tokens": int(sum(len(tokens) for tokens, _ in examples)),
+        "trained_tokens": int(sum(marks.sum() for _, marks in examples)),
+        "documents": len(examples),
+    }

@@ -1,0 +1,99 @@
+"""Instruction tables: loss on the assistant alone, nothing lost in silence, same bytes for the same input."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lemur_ray.agents.messages import Message
+from lemur_ray.corpus.manifest import CorpusError, row_folder
+from lemur_ray.corpus.rows import RowReader
+from lemur_ray.instruct.code_chats import code_chats
+from lemur_ray.instruct.conversation import Conversation, fault
+from lemur_ray.instruct.table import build_table
+from lemur_ray.text.tokenizer import Tokenizer
+
+TOKENIZER = Tokenizer.bytes_only()
+
+
+def chat(*contents: str, dataset: str = "toy", name: str = "0") -> Conversation:
+    roles = ("user", "assistant")
+    return Conversation(dataset, name, tuple(Message(roles[i % 2], c) for i, c in enumerate(contents)))
+
+
+def test_the_targets_that_count_are_what_the_assistants_say(tmp_path: Path) -> None:
+    said = [f"answer {'x' * n}" for n in range(1, 13)]
+    build_table([chat("question", s, "more", "yes") for s in said], TOKENIZER, tmp_path, seq_len=96)
+    reader = RowReader(row_folder(tmp_path, "toy"))
+    rows = reader.read(np.arange(len(reader)))
+    texts = sorted(
+        TOKENIZER.decode(row.targets[k][(row.segment_ids[k] == s) & (row.loss_weights[k] > 0)].tolist(), False)
+        for row in [rows]
+        for k in range(len(reader))
+        for s in range(1, row.segment_ids[k].max() + 1)
+    )
+    assert texts == sorted(f"{s}<|im_end|>\nyes<|im_end|>\n" for s in said)
+
+
+def test_the_same_conversations_give_the_same_bytes_and_are_not_built_twice(tmp_path: Path) -> None:
+    chats = [chat("q" * n, "a" * n) for n in range(1, 40)]
+    build_table(chats, TOKENIZER, tmp_path / "a", seq_len=128)
+    build_table(chats, TOKENIZER, tmp_path / "b", seq_len=128)
+    files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*") if p.is_file())
+    assert [(tmp_path / "a" / f).read_bytes() for f in files] == [(tmp_path / "b" / f).read_bytes() for f in files]
+    before = {f: (tmp_path / "a" / f).stat().st_mtime_ns for f in files}
+    build_table(chats, TOKENIZER, tmp_path / "a", seq_len=128)
+    assert before == {f: (tmp_path / "a" / f).stat().st_mtime_ns for f in files}
+    build_table(chats[:-1], TOKENIZER, tmp_path / "a", seq_len=128)
+    assert (tmp_path / "a" / "manifest.json").stat().st_mtime_ns != before[Path("manifest.json")]
+
+
+def test_what_cannot_be_trained_on_is_dropped_and_counted(tmp_path: Path) -> None:
+    bad = [
+        chat(),
+        chat("only a question"),
+        chat("q", " "),
+        Conversation("toy", "1", (Message("assistant", "a"), Message("user", "q"))),
+        Conversation("toy", "2", (Message("user", "q"), Message("system", "s"), Message("assistant", "a"))),
+        chat("q" * 200, "never reached"),
+    ]
+    manifest = build_table([*bad, chat("q", "a")], TOKENIZER, tmp_path, seq_len=64)
+    counts = manifest["counts"]["toy"]
+    assert counts == {
+        "read": 7,
+        "no_turns": 1,
+        "no_assistant_turn": 1,
+        "empty_content": 1,
+        "roles_do_not_alternate": 1,
+        "system_turn_not_first": 1,
+        "no_trained_token": 1,
+        "cut_at_row_length": 1,
+    }
+    assert manifest["sources"][0]["documents"] == 1
+
+
+def test_a_table_of_nothing_is_an_error_that_says_why(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="no_assistant_turn"):
+        build_table([chat("q")], TOKENIZER, tmp_path / "t", seq_len=64)
+    assert not (tmp_path / "t").exists()
+
+
+def test_data_sets_keep_their_own_rows(tmp_path: Path) -> None:
+    manifest = build_table([chat("q", "a", dataset=d) for d in ("one", "two")], TOKENIZER, tmp_path, seq_len=64)
+    assert [s["name"] for s in manifest["sources"]] == ["one", "two"]
+    assert {s["kind"] for s in manifest["sources"]} == {"chat"}
+
+
+def test_functions_become_questions_and_answers() -> None:
+    source = (
+        'def double(x):\n    """Twice x."""\n    return 2 * x\n\ndef half(x):\n    """Half of x."""\n    return x / 2\n'
+    )
+    first, second = code_chats([("m.py", source)])
+    assert "`double`: Twice x." in first.messages[0].content
+    assert first.messages[1].content == "```python\ndef double(x):\n    return 2 * x\n```"
+    assert second.messages[1].content == "Half of x."
+    assert fault(first) is None
+
+
+def test_texts_that_are_not_python_give_no_rows() -> None:
+    assert list(code_chats([("a", "def ("), ("b", "\0"), ("c", "x = 1"), ("d", "def f():\n    return 1\n")])) == []
