@@ -55,6 +55,13 @@ class Meddler:
             return self.rng.choice(self.play.admissible())
         return self._impossible() if kind < 0.88 else self._odd()
 
+    def choose_impossible(self) -> str:
+        """A command that does nothing now."""
+        possible = set(self.play.admissible())
+        while (command := self.rng.choice([self._impossible, self._odd])()).strip() in possible:
+            pass
+        return command
+
     def _impossible(self) -> str:
         """Grammatical and mostly not possible now; sometimes it is, which is as good."""
         game, rng = self.play.game, self.rng
