@@ -9,14 +9,16 @@ import math
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lemur_ray.config import Recipe
 from lemur_ray.corpus.rows import RowReader
+from lemur_ray.model.llama import hidden_states, output_head
+from lemur_ray.model.loss import cross_entropy
 from lemur_ray.model.sharding import batch_sharding, replicated
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.run_folder import read_json
-from lemur_ray.train.step import _sums
 
 
 class Evaluator:
@@ -28,7 +30,7 @@ class Evaluator:
         self._sets = manifest.get("heldout", []) if recipe.train.eval_rows > 0 else []
         self._batch = int(mesh.shape["dcn"] * mesh.shape["fsdp"])
         self._rows: dict[str, tuple[dict[str, np.ndarray], float]] = {}
-        self._loss = jax.jit(lambda params, batch: _sums(params, batch, recipe)[0], out_shardings=replicated(mesh))
+        self._loss = jax.jit(self._total_loss, out_shardings=replicated(mesh))
 
     def due(self, step: int) -> bool:
         """Whether the evaluation belongs after this step: every ``eval_every_steps`` and after the last."""
@@ -50,6 +52,19 @@ class Evaluator:
                 total / math.log(2) / num_bytes if math.isfinite(total) and num_bytes else None
             )
         return out
+
+    def _total_loss(self, params: Any, batch: dict[str, jax.Array]) -> jax.Array:
+        """Weighted sum of the losses of a batch, () float32. Documents are masked whatever the recipe trains with."""
+        dtype = jnp.dtype(self.recipe.train.compute_dtype)
+        x = hidden_states(
+            params,
+            self.recipe.model,
+            batch["tokens"],
+            batch["segment_ids"],
+            batch["positions"],
+            compute_dtype=dtype,
+        )
+        return cross_entropy(x, output_head(params), batch["targets"], batch["loss_weights"]).total
 
     def _place(self, rows: dict[str, np.ndarray]) -> dict[str, jax.Array]:
         sharding = batch_sharding(self.mesh)

@@ -154,6 +154,20 @@ def check_same_run(plan: dict[str, Any], run: Run, where: str) -> None:
         )  # fmt: skip
 
 
+def check_writable(out: str) -> None:
+    """Make the folder and try to write in it. Raises RunFolderError."""
+    fs, inner = fsspec.url_to_fs(out)
+    probe = f"{inner}/.probe-{os.getpid()}"
+    try:
+        fs.makedirs(inner, exist_ok=True)
+        fs.pipe_file(probe, b"x")
+        fs.rm_file(probe)
+    except OSError as error:
+        raise RunFolderError(
+            f"--out {out} is not writable ({error}): choose a folder that you may write, or set LEMUR_HOME"
+        ) from error
+
+
 def prepare(run: Run) -> dict[str, Any] | None:
     """Make the folder ready for this run and write ``recipe.json`` and ``tokenizer.json``; once, before any worker.
 
@@ -162,17 +176,9 @@ def prepare(run: Run) -> dict[str, Any] | None:
     Raises:
         RunFolderError: not writable, or it holds another run.
     """
+    check_writable(run.out)
     fs, inner = fsspec.url_to_fs(run.out)
     described = run.described()
-    try:
-        fs.makedirs(inner, exist_ok=True)
-        probe = f"{inner}/.probe-{os.getpid()}"
-        fs.pipe_file(probe, b"x")
-        fs.rm_file(probe)
-    except OSError as error:
-        raise RunFolderError(
-            f"--out {run.out} is not writable ({error}): choose a folder that you may write, or set LEMUR_HOME"
-        ) from error
     try:
         written = read_json(f"{run.out}/recipe.json")
     except FileNotFoundError:

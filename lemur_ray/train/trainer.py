@@ -5,6 +5,7 @@ Pretraining and instruction tuning are the same run on different corpora. Knows 
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from functools import partial
@@ -14,7 +15,9 @@ from typing import Any
 import ray
 import ray.data
 import ray.train
-from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
+from ray.train.v2.api.callback import UserCallback
+from ray.train.v2.api.config import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+from ray.train.v2.api.exceptions import TrainingFailedError
 from ray.train.v2.jax import JaxConfig, JaxTrainer
 
 from lemur_ray.config import MeshConfig, Recipe
@@ -25,6 +28,7 @@ from lemur_ray.recipes import with_vocabulary
 from lemur_ray.train.run_folder import (
     Run,
     RunFolderError,
+    TrainingStopped,
     check_same_run,
     lock,
     newest_commit,
@@ -48,7 +52,7 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
     Raises:
         RunFolderError: another run lies in ``out``, another process writes it, or it is not writable.
         PlanError, CorpusError, ValueError: recipe and corpus do not fit.
-        RuntimeError: training stopped; the message says why and what to do.
+        TrainingStopped: the message says why and what to do.
     """
     manifest = read_manifest(corpus)
     recipe = with_vocabulary(recipe, manifest["vocab_size"])
@@ -62,7 +66,7 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
     feed = PlanFeed(plan, corpus, recipe.train.rows_per_step, partial(next_row, run.checkpoints))
     parent, _, name = out.rstrip("/").rpartition("/")
     with lock(out, "run"):
-        trainer = JaxTrainer(
+        trainer = _Trainer(
             _worker,
             train_loop_config={"run": run},
             jax_config=jax_config(recipe.mesh),
@@ -74,13 +78,55 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
                 storage_path=parent or "/",
                 failure_config=FailureConfig(max_failures=recipe.train.max_failures),
                 worker_runtime_env={"env_vars": worker_env(recipe.mesh)},
+                logging_config=LoggingConfig(log_level="WARNING"),
+                callbacks=[_SaysWhy()],
             ),
         )
-        trainer.fit()
+        try:
+            trainer.fit()
+        except TrainingFailedError as error:
+            raise TrainingStopped(
+                f"the workers failed more than {recipe.train.max_failures} times, the last time with: {_cause(error)}; "
+                "run the same command again to resume"
+            ) from error
     try:
         return dict(read_json(f"{out}/result.json"))
     except FileNotFoundError:
-        raise RuntimeError(read_json(f"{out}/stopped.json")["error"]) from None
+        raise TrainingStopped(read_json(f"{out}/stopped.json")["error"]) from None
+
+
+class _Trainer(JaxTrainer):
+    """JaxTrainer without the placement group cleaner where there is no dashboard.
+
+    The cleaner asks the dashboard whether the controller lives and would complain every second; Ray removes the group
+    of a dead controller by itself.
+    """
+
+    def _create_default_callbacks(self) -> list[Any]:
+        callbacks = super()._create_default_callbacks()
+        if ray._private.worker.get_dashboard_url():
+            return callbacks
+        return [callback for callback in callbacks if type(callback).__name__ != "PlacementGroupCleanerCallback"]
+
+
+class _SaysWhy(UserCallback):
+    """Tells a person why the workers are started again; Ray Train's own line is a page of traceback."""
+
+    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+        for rank, error in sorted(worker_exceptions.items()):
+            sys.stdout.write(f"worker {rank} failed: {_short(error)}\n")
+        sys.stdout.flush()
+
+
+def _cause(error: TrainingFailedError) -> str:
+    failures = getattr(error, "worker_failures", {})
+    return "; ".join(f"worker {rank}: {_short(e)}" for rank, e in sorted(failures.items())) or _short(error)
+
+
+def _short(error: BaseException) -> str:
+    """The last line of an error's text: Ray puts the traceback of the worker before it."""
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__
 
 
 def next_row(checkpoints: str) -> int:
@@ -141,7 +187,11 @@ def _worker(config: dict[str, Any]) -> None:
         )
 
     def log(line: str) -> None:
-        print(line, file=sys.stdout, flush=True)
+        sys.stdout.write(f"{line}\n")  # print is patched by Ray Train and would show every line twice
+        sys.stdout.flush()
+
+    for noisy in ("absl", "orbax", "ray.data", "ray.train"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
 
     try:
         # A worker of a driver that was killed may still be leaving: wait for it rather than write beside it.

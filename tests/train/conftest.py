@@ -74,7 +74,7 @@ def small_recipe() -> Callable[..., Recipe]:
                 num_kv_heads=1,
                 head_dim=16,
                 max_seq_len=SEQ_LEN,
-            ),  # fmt: skip
+            ),
             optimizer=OptimizerConfig(name="muon", peak_lr=3e-3, warmup_steps=2),
             data=DataConfig(seq_len=SEQ_LEN),
             train=dataclasses.replace(TrainConfig(), **{**fields, **train}),  # type: ignore[arg-type]

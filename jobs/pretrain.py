@@ -1,0 +1,47 @@
+"""Train a recipe on a corpus: python jobs/pretrain.py [RECIPE] [--corpus DIR] [--out DIR] [--train.steps N ...].
+
+With nothing given: the nano recipe on the embedded corpus, which is built first if it is not there. Running the same
+command again resumes from the newest committed checkpoint. The last line printed is one JSON object.
+"""
+
+import _path
+
+import json
+import sys
+from collections.abc import Sequence
+
+from lemur_ray.config import resolve_out
+from lemur_ray.recipes.command_line import TrainingJob, parse_job
+from lemur_ray.train.run_folder import RunFolderError, TrainingStopped, check_writable
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    job = parse_job(TrainingJob, argv, prog="pretrain.py")
+    corpus = resolve_out(job.corpus, "corpus/embedded")
+    out = resolve_out(job.out, f"runs/{job.recipe.name}")
+    try:
+        check_writable(out)
+    except RunFolderError as error:
+        print(f"pretrain: {error}", file=sys.stderr)
+        return 1
+    _path.connect()
+    from lemur_ray.corpus.build import build
+    from lemur_ray.corpus.config import CorpusConfig
+    from lemur_ray.corpus.manifest import CorpusError, is_complete
+    from lemur_ray.train.trainer import train
+
+    try:
+        if not job.corpus and not is_complete(corpus):
+            print(f"building the embedded corpus at {corpus}", flush=True)
+            build(CorpusConfig(), corpus)
+        result = train(job.recipe, corpus=corpus, out=out, init_from=job.init_from)
+    except (CorpusError, RunFolderError, TrainingStopped, ValueError) as error:
+        print(f"pretrain: {error}", file=sys.stderr, flush=True)
+        return 1
+    print(f"{'already finished' if result.get('already_finished') else 'finished'}: {out}", flush=True)
+    print(json.dumps(result), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,52 @@
+"""The command line of jobs that train: ``[RECIPE] --flags``, where every field of the recipe is a flag.
+
+Knows nothing of what is done with the recipe.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
+
+import tyro
+
+from lemur_ray.config import Recipe, parse
+from lemur_ray.recipes import NAMES, get_recipe
+
+T = TypeVar("T")
+Flat = Annotated[Recipe, tyro.conf.arg(name="")]
+"""A recipe whose flags have no prefix: ``--train.steps``, not ``--recipe.train.steps``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingJob:
+    """Train a model on a corpus folder; the same command again resumes. First argument: a recipe, by default nano."""
+
+    corpus: str = ""
+    """Corpus folder (jobs/build_corpus.py makes them). Empty: the embedded corpus, built first if it is not there."""
+    out: str = ""
+    """Run folder, absolute, a URI, or relative to $LEMUR_HOME. Empty: runs/<name of the recipe>."""
+    init_from: str = ""
+    """Run folder, checkpoint or Hugging Face folder whose parameters start the run. Empty: random parameters."""
+    recipe: Flat = dataclasses.field(default_factory=Recipe)
+
+
+def parse_job(
+    config: type[T], argv: Sequence[str] | None = None, *, prog: str, recipe: str = "nano", **fixed: Any
+) -> T:
+    """Read ``[RECIPE] --flags`` into a job's dataclass, which has a field ``recipe``.
+
+    recipe: the one used when none is named. fixed: other fields that differ from the dataclass's defaults. Ends the
+    process with code 2 and a message on an unknown recipe or flag; both name the nearest known one.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    name = arguments.pop(0) if arguments and not arguments[0].startswith("-") else recipe
+    try:
+        chosen = get_recipe(name)
+    except ValueError as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    default = config(recipe=chosen, **fixed)  # type: ignore[call-arg]
+    return parse(config, arguments, default=default, prog=f"{prog} [{'|'.join(NAMES)}]")

@@ -1,0 +1,133 @@
+"""The command line and the identity of a run."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lemur_ray.config import (
+    DataConfig,
+    Recipe,
+    SourceConfig,
+    differing_fields,
+    format_source,
+    from_dict,
+    identity,
+    parse,
+    parse_source,
+    resolve_out,
+)
+from lemur_ray.recipes import get_recipe
+from lemur_ray.recipes.command_line import TrainingJob, parse_job
+
+
+def fields_of(config: Any, prefix: str = "") -> Iterator[str]:
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from fields_of(value, f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}"
+
+
+def test_help_describes_every_field_of_a_recipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit) as end:
+        parse_job(TrainingJob, ["--help"], prog="pretrain.py")
+    assert end.value.code == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for name in fields_of(Recipe()):
+        flag = f" --{name.replace('_', '-')} "
+        assert flag in text, f"{flag} is not in --help"
+        words = text.partition(flag)[2].partition(" --")[0].partition("(default")[0].split()
+        assert len(words) > 3, f"{flag} has no description"
+
+
+def test_an_unknown_flag_names_the_nearest_one_and_ends_with_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        parse_job(TrainingJob, ["nano", "--train.stps", "5"], prog="pretrain.py")
+    assert end.value.code == 2
+    assert "--train.steps" in capsys.readouterr().err
+
+
+def test_an_unknown_recipe_names_the_nearest_one_and_ends_with_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        parse_job(TrainingJob, ["lama2-70b"], prog="pretrain.py")
+    assert end.value.code == 2
+    assert "did you mean 'llama2-70b'?" in capsys.readouterr().err
+
+
+def test_the_recipe_is_the_first_argument_and_nano_without_one() -> None:
+    assert parse_job(TrainingJob, [], prog="p").recipe == get_recipe("nano")
+    job = parse_job(TrainingJob, ["llama2-70b", "--train.steps", "21458", "--out", "gs://b/x"], prog="p")
+    assert (job.recipe.name, job.recipe.train.steps, job.out) == ("llama2-70b", 21458, "gs://b/x")
+    assert job.recipe.model == get_recipe("llama2-70b").model
+
+
+def test_a_mixture_is_given_on_the_command_line() -> None:
+    job = parse_job(TrainingJob, ["--data.sources", "python:code:72.73:2.98", "docs:text:1"], prog="p")
+    assert job.recipe.data.sources == (SourceConfig("python", "code", 72.73, 2.98), SourceConfig("docs", "text", 1.0))
+    for source in job.recipe.data.sources:
+        assert parse_source(format_source(source)) == source
+
+
+@pytest.mark.parametrize("text", ["python", "python:prose:1", "python:code:1:2:3"])
+def test_a_malformed_source_says_what_is_expected(text: str) -> None:
+    with pytest.raises(ValueError, match="NAME:KIND:WEIGHT"):
+        parse_source(text)
+
+
+def test_ranges_of_skipped_rows_are_given_as_pairs() -> None:
+    assert parse(Recipe, ["--train.skip-rows", "5", "7", "10", "12"]).train.skip_rows == ((5, 7), (10, 12))
+
+
+def test_a_recipe_survives_json() -> None:
+    recipe = dataclasses.replace(
+        get_recipe("lemur-70b"), train=dataclasses.replace(Recipe().train, skip_rows=((1, 2),))
+    )
+    assert from_dict(Recipe, json.loads(json.dumps(dataclasses.asdict(recipe)))) == recipe
+
+
+def test_json_with_an_unknown_field_names_the_nearest_one() -> None:
+    with pytest.raises(ValueError, match="did you mean 'seq_len'"):
+        from_dict(Recipe, {"data": {"seq_length": 4}})
+
+
+def test_the_hash_changes_with_every_field_that_decides_the_numbers_and_with_no_other() -> None:
+    recipe = Recipe(data=DataConfig(sources=(SourceConfig("a", "code", 1.0),)))
+    free = {"source", "mesh", "train.checkpoint_every_steps", "train.checkpoint_every_s", "train.keep_checkpoints"}
+    free |= {"train.log_every_steps", "train.max_failures", "train.max_skips_in_a_row", "train.eval_every_steps"}
+    free |= {"train.eval_rows"}
+    other: dict[type, Any] = {
+        int: lambda v: v + 1,
+        float: lambda v: v + 1.5,
+        bool: lambda v: not v,
+        str: lambda v: v + "x",
+    }
+    for name in fields_of(recipe):
+        section, _, leaf = name.rpartition(".")
+        holder = getattr(recipe, section) if section else recipe
+        value = getattr(holder, leaf)
+        changed = other[type(value)](value) if type(value) in other else ()
+        if leaf == "skip_rows":
+            changed = ((0, 1),)
+        holder = dataclasses.replace(holder, **{leaf: changed})
+        altered = dataclasses.replace(recipe, **{section: holder}) if section else holder
+        same = altered.hash == recipe.hash
+        assert same == (name in free or section in free), name
+
+
+def test_differing_fields_are_named_with_both_values() -> None:
+    a, b = Recipe(), dataclasses.replace(Recipe(), train=dataclasses.replace(Recipe().train, steps=7))
+    assert differing_fields(identity(a), identity(b)) == ["train.steps: 1000 != 7"]
+
+
+def test_outputs_never_lie_in_the_working_directory(lemur_home: Any) -> None:
+    assert resolve_out("", "runs/nano") == str(lemur_home / "runs/nano")
+    assert resolve_out("mine", "runs/nano") == str(lemur_home / "mine")
+    assert resolve_out("/x/y", "runs/nano") == "/x/y"
+    assert resolve_out("gs://b/run/", "runs/nano") == "gs://b/run"
