@@ -117,7 +117,7 @@ class TrainConfig:
     """How long and how a run trains."""
 
     steps: int = 1000
-    """Optimizer steps."""
+    """Number of optimizer steps of the whole run."""
     rows_per_step: int = 1
     """Packed rows of one global batch (all workers together)."""
     microbatches: int = 1
@@ -297,9 +297,17 @@ def format_source(source: SourceConfig) -> str:
 
 
 def parse(
-    config: type[T], argv: Sequence[str] | None = None, *, default: T | None = None, prog: str | None = None
+    config: type[T],
+    argv: Sequence[str] | None = None,
+    *,
+    default: T | None = None,
+    prog: str | None = None,
+    bare_flags: bool = False,
 ) -> T:
-    """Read a frozen dataclass from the command line. Unknown flags name the nearest one; exit code 2."""
+    """Read a frozen dataclass from the command line. Unknown flags name the nearest one; exit code 2.
+
+    ``bare_flags``: a bool is ``--handicap`` or ``--no-handicap`` instead of ``--handicap True``.
+    """
     import tyro  # here: workers and the server import this module and never see a command line
 
     registry = tyro.constructors.ConstructorRegistry()
@@ -317,6 +325,11 @@ def parse(
         )
 
     parsed: T = tyro.cli(  # type: ignore[assignment]
-        config, args=argv, default=default, prog=prog, config=(tyro.conf.FlagConversionOff,), registry=registry
+        config,
+        args=argv,
+        default=default,
+        prog=prog,
+        config=() if bare_flags else (tyro.conf.FlagConversionOff,),
+        registry=registry,
     )
     return parsed

@@ -102,7 +102,8 @@ class Report:
             "solved": overall.solved,
             "success_rate": overall.success.value,
             "interval_95": [overall.success.interval.low, overall.success.interval.high],
-            "missing": dict(overall.missing),
+            "missing": overall.n - overall.scored,
+            "missing_by_blame": dict(overall.missing),
         }
 
     def to_json(self) -> dict[str, Any]:

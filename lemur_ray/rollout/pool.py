@@ -23,11 +23,7 @@ import ray.exceptions
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.rollout.attempt import Attempt, Order
-from lemur_ray.rollout.threads import EpisodeThreads
-
-
-class PoolBroken(Exception):
-    """No actor can be kept alive."""
+from lemur_ray.rollout.threads import EpisodeThreads, PoolBroken
 
 
 class _Actor:

@@ -19,6 +19,10 @@ from lemur_ray.rollout.deadline import CompanionThread
 from lemur_ray.rollout.episode import MakeEnv, make_by_id, run_episode
 
 
+class PoolBroken(Exception):
+    """Nothing can be played any more; what was finished is in the ledger."""
+
+
 class Pool(Protocol):
     """Where orders are played. Not thread-safe: one runner owns it."""
 
@@ -87,3 +91,18 @@ class ThreadPool:
 
     def close(self) -> None:
         """Nothing to give back: threads of episodes in flight are daemons and end with the process."""
+
+
+class NoPool:
+    """The pool of a run that has nothing left to play."""
+
+    capacity = 0
+
+    def submit(self, order: Order) -> None:
+        raise AssertionError(f"nothing was left to play, but {order.key} was submitted")
+
+    def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+        return []
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,186 @@
+"""One evaluation from its configuration: where it writes, what identifies it, and how it is run to its end.
+
+Gets tasks, a policy and a pool handed in; knows no benchmark, no server and no Ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+from lemur_ray.agents.messages import Policy, PolicyUnreachable, Sampling
+from lemur_ray.agents.trajectory import Episode, Task
+from lemur_ray.rollout.attempt import Limits
+from lemur_ray.rollout.ledger import Ledger, LedgerError
+from lemur_ray.rollout.policy_target import EvaluationError
+from lemur_ray.rollout.progress import Progress
+from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.threads import NoPool, Pool, PoolBroken, ThreadPool
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """Play a benchmark's tasks with a policy; the same command again resumes."""
+
+    benchmark: str = "alfworld/text"
+    """alfworld/text or intercode/sql."""
+    policy: str = "checkpoint"
+    """openai:URL, checkpoint[:RUN] (a run folder or its name under LEMUR_HOME/runs; the newest by default), random or
+    expert."""
+    policy_model: str = ""
+    """Model name at an openai endpoint. Empty: the one it serves."""
+    out: str = ""
+    """Folder for episodes.jsonl, report.json and index.html. Empty: LEMUR_HOME/episodes/<benchmark>-<policy>."""
+    data: str = field(default_factory=lambda: os.environ.get("LEMUR_DATA", ""))
+    """Folder of outside data sets (default $LEMUR_DATA); neither benchmark needs it so far."""
+    limit: int = 0
+    """Number of tasks, the first ones. 0: 120 generated ALFWorld games, or every SQL question."""
+    epochs: int = 1
+    """Times each task is played, each with seeds of its own."""
+    in_flight: int = 32
+    """Episodes played at the same time."""
+    actors: int = 2
+    """Ray actors they are spread over. 0: threads in this process, no Ray."""
+    prompt: Literal["auto", "full", "brief"] = "auto"
+    """How much a model is told. auto: brief for a checkpoint of ours, full for everything else."""
+    reward: Literal["iou", "tau"] = "iou"
+    """InterCode-SQL: overlap of rows, or overlap times agreement of order."""
+    handicap: bool = False
+    """InterCode-SQL: tell the model all tables and columns."""
+    max_tokens: int = 0
+    """Tokens of one reply. 0: the benchmark's own limit."""
+    temperature: float = 0.0
+    """0 is greedy."""
+    seed: int = 0
+    """Enters the sampling seed of every turn."""
+    patience_s: float = 240.0
+    """Seconds an endpoint may fail to answer one request before the episode is given up and tried again."""
+    step_s: float = 60.0
+    """Seconds one step of an environment may take."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What of a configuration changes the numbers, for any policy."""
+
+    sampling: Sampling
+    values: Mapping[str, Any]
+
+    @property
+    def hash(self) -> str:
+        """16 hex digits: the recipe in the key of every episode."""
+        return hashlib.sha256(json.dumps(dict(self.values), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def settings_of(
+    config: EvalConfig, prompt: str, max_tokens: int, tasks: Sequence[Task], names: Sequence[str]
+) -> Settings:
+    """``names``: fields of the configuration that matter for this benchmark alone."""
+    sampling = Sampling(max_tokens=config.max_tokens or max_tokens, temperature=config.temperature, seed=config.seed)
+    data = sorted({str(task.options["database_id"]) for task in tasks if "database_id" in task.options})
+    values = {"prompt": prompt, "max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
+    values |= {"seed": sampling.seed, "data": data, **{name: getattr(config, name) for name in names}}
+    return Settings(sampling, values)
+
+
+def prepare_out(folder: str) -> Path:
+    """The output folder, made and proven writable. Raises EvaluationError."""
+    if "://" in folder:
+        raise EvaluationError(f"--out {folder}: episodes are synced to a local file one by one; give a local folder")
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+        if (path / "episodes.jsonl").exists() and not os.access(path / "episodes.jsonl", os.W_OK):
+            raise PermissionError("episodes.jsonl there is read-only")
+    except OSError as error:
+        raise EvaluationError(f"--out {folder} is not writable ({error}); choose another folder") from error
+    return path
+
+
+def run_evaluation(
+    config: EvalConfig,
+    tasks: Sequence[Task],
+    policy: str,
+    settings: Settings,
+    out: Path,
+    make_pool: Callable[[], AbstractContextManager[Pool]],
+) -> list[Episode]:
+    """Play everything that the ledger in ``out`` does not hold; the episodes of all tasks and epochs.
+
+    ``make_pool`` is called only if there is something to play: a finished evaluation starts no server and no Ray.
+    """
+    if not tasks:
+        raise EvaluationError(f"{config.benchmark}: no tasks, so nothing to evaluate")
+    limits = Limits(step_s=config.step_s, policy_s=config.patience_s + 300.0)
+    orders = plan_orders(
+        tasks, epochs=config.epochs, policy=policy, recipe=settings.hash, sampling=settings.sampling, limits=limits
+    )
+    with Ledger(out / "episodes.jsonl") as ledger:
+        if ledger.repaired:
+            print(ledger.repaired, file=sys.stderr, flush=True)
+        with contextlib.ExitStack() as stack:
+            pool = stack.enter_context(make_pool()) if any(order.key not in ledger for order in orders) else NoPool()
+            progress = Progress(sys.stderr, time.monotonic, label=config.benchmark)
+            return run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
+
+
+def default_out(benchmark: str, label: str) -> str:
+    """Where an evaluation is written under LEMUR_HOME."""
+    return f"episodes/{benchmark.replace('/', '-')}-{re.sub(r'[^A-Za-z0-9.@_-]+', '-', label)}"
+
+
+def pool_of(config: EvalConfig, policy: Callable[[], Policy]) -> Pool:
+    """The pool a configuration asks for; actors need a connected Ray."""
+    if not config.actors:
+        return ThreadPool(policy(), config.in_flight)
+    from lemur_ray.rollout.pool import RayPool  # the only road to Ray, taken only where actors are asked for
+
+    per_actor = math.ceil(config.in_flight / config.actors)
+    return RayPool(policy, num_actors=config.actors, episodes_per_actor=per_actor)
+
+
+@dataclass
+class End:
+    """How a job ended, as an exit code."""
+
+    code: int = 0
+
+
+@contextlib.contextmanager
+def ending_well(job: str) -> Iterator[End]:
+    """What may go wrong becomes one line on stderr and an exit code: 1, or 130 where the run was stopped.
+
+    SIGTERM (``ray job stop``) stops a run as Ctrl-C does: resumable, and with everything given back.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    end = End()
+    try:
+        yield end
+    except (EvaluationError, LedgerError, PoolBroken, PolicyUnreachable, ValueError, OSError) as error:
+        print(f"{job}: {error}", file=sys.stderr, flush=True)
+        end.code = 1
+    except KeyboardInterrupt:
+        print(f"{job}: stopped; the same command goes on where it left off", file=sys.stderr, flush=True)
+        end.code = 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
