@@ -6,6 +6,7 @@ A job works installed or not, as ``ray job submit -- python jobs/x.py`` on a hea
 
 import atexit
 import json
+import logging
 import os
 import shutil
 import sys
@@ -15,6 +16,9 @@ from typing import Any
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
+
+GIVEN = dict(os.environ)
+"""The environment as the user gave it (`jobs/doctor.py` looks at that one)."""
 
 # Read when Ray is imported, so they are set before that. Without an address this process will own a private cluster: it
 # needs no token, and a token file left in the home folder by another Ray must not turn authentication on for it.
@@ -41,10 +45,17 @@ def connect(**options: Any) -> str:
     """
     import ray
 
+    # Ray Data tells of every start and end of a pipeline; jobs print their own progress.
+    for name in ("ray.data._internal.execution.streaming_executor", "ray.data._internal.progress"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     if ray.is_initialized():
         return os.environ["RAY_ADDRESS"]
     address = os.environ.get("RAY_ADDRESS")
     options = {"log_to_driver": True, "logging_level": "WARNING", "runtime_env": runtime_env(), **options}
+    if address and address.startswith(("http://", "https://")):
+        raise SystemExit(
+            f"RAY_ADDRESS={address} is a dashboard: submit this job with `ray job submit -- python jobs/...`, or unset it"
+        )
     if address:
         ray.init(address=address, **options)
         return address
