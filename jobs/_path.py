@@ -54,7 +54,7 @@ def connect(**options: Any) -> str:
     options = {"log_to_driver": True, "logging_level": "WARNING", "runtime_env": runtime_env(), **options}
     if address and address.startswith(("http://", "https://")):
         raise SystemExit(
-            f"RAY_ADDRESS={address} is a dashboard: submit this job with `ray job submit -- python jobs/...`, or unset it"
+            f"RAY_ADDRESS={address} is a dashboard: use `ray job submit -- python jobs/...`, or unset RAY_ADDRESS"
         )
     if address:
         ray.init(address=address, **options)

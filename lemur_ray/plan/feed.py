@@ -77,9 +77,9 @@ def rank_dataset(reader: PlanReader, rows: RankRows) -> ray.data.Dataset:
                 yield reader.fetch(rows.slice(first, min(first + per_block, end)))
 
     # Fetching is a memory-mapped read: a fraction of a core, so that it also runs where training holds every core.
-    dataset = ray.data.from_arrow(tasks).map_batches(
-        fetch, batch_size=None, num_cpus=0.1, compute=ray.data.TaskPoolStrategy(size=2)
-    )
+    inputs = ray.data.from_arrow(tasks)
+    dataset = inputs.map_batches(fetch, batch_size=None, num_cpus=0.1, compute=ray.data.TaskPoolStrategy(size=2))
     dataset.context.execution_options.preserve_order = True
     dataset.context.enable_progress_bars = False
+    dataset.context.print_on_execution_start = False
     return dataset

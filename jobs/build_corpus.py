@@ -1,0 +1,56 @@
+"""Build a token corpus: the machine's own software, or ``--source NAME:KIND:PATH``. Prints one JSON line last.
+
+python jobs/build_corpus.py
+python jobs/build_corpus.py --source stack:code:/data/stack --source wiki:text:/data/wiki.jsonl.gz --out corpus/mine
+"""
+
+import _path
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from lemur_ray.config import parse, resolve_out
+from lemur_ray.corpus.config import CorpusConfig
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Build a corpus of packed token rows, or use the one that is there."""
+
+    config: Annotated[CorpusConfig, tyro.conf.arg(name="")] = CorpusConfig()
+    out: str = ""
+    """Folder of the corpus. Default: $LEMUR_HOME/corpus/embedded."""
+    workers: int = 0
+    """Tasks at once; 0: as many as the cluster has cores. The rows do not depend on it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    try:
+        arguments = parse(Arguments, argv, prog="build_corpus")
+    except ValueError as error:
+        print(f"build_corpus: {error}", file=sys.stderr)
+        return 2
+    out = resolve_out(arguments.out, "corpus/embedded")
+    _path.connect()
+    from lemur_ray.corpus.build import build
+    from lemur_ray.corpus.manifest import CorpusError
+
+    try:
+        manifest = build(arguments.config, out, workers=arguments.workers or None)
+    except CorpusError as error:
+        print(f"build_corpus: {error}", file=sys.stderr)
+        return 1
+    for entry in (*manifest["sources"], *manifest["heldout"]):
+        print(f"{entry['name']:>14} {entry['kind']:>5} {entry['rows']:>8,} rows {entry['tokens']:>12,} tokens")
+    result = {key: manifest[key] for key in ("vocab_size", "seq_len", "fill", "asked", "built", "counts", "missing")}
+    tokens = {entry["name"]: entry["tokens"] for entry in manifest["sources"]}
+    print(json.dumps({"corpus": out, "tokens": tokens, **result}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

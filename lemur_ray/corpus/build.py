@@ -1,0 +1,227 @@
+"""A corpus from its configuration: list, clean, deduplicate, tokenise, pack, commit, on Ray Data.
+
+Restartable at any moment: every step commits its output by a rename, the manifest comes last, and the same command
+goes on where it was cut off and gives the same bytes. Knows the order of the steps; each is in its own file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import ray
+import ray.data
+import ray.exceptions
+
+from lemur_ray.config import differing_fields
+from lemur_ray.corpus import assembly, stages
+from lemur_ray.corpus.config import CorpusConfig, build_hash, describe
+from lemur_ray.corpus.embedded import embedded_sources
+from lemur_ray.corpus.manifest import (
+    MANIFEST,
+    CorpusError,
+    is_complete,
+    local_folder,
+    read_manifest,
+    row_folder,
+    write_manifest,
+)
+from lemur_ray.corpus.reading import read_texts
+from lemur_ray.corpus.sources import Source, folder_source
+
+Say = Callable[[str], None]
+
+_WORK = ".build"
+_SAY_EVERY_S = 5.0
+_DISK_PER_BYTE = 3.0
+"""Disk used while building per byte of listed files: cleaned text, tokens and rows."""
+
+
+def _print(line: str) -> None:
+    print(f"[corpus] {line}", flush=True)
+
+
+def build(
+    config: CorpusConfig,
+    folder: str | Path,
+    *,
+    extra_texts: Sequence[str] = (),
+    workers: int | None = None,
+    say: Say = _print,
+) -> dict[str, Any]:
+    """Build the corpus in ``folder`` unless it is there already; returns its manifest. Ray must be initialised.
+
+    ``extra_texts`` join those of ``config.tokenizer_extra`` in the tokenizer's sample. ``workers``: tasks at once
+    (default: as many as the cluster has cores); the rows do not depend on it. Raises CorpusError where a source has no
+    documents, the folder cannot be written, or the disk is full.
+    """
+    if not ray.is_initialized():
+        raise RuntimeError("corpus.build needs a Ray cluster: call ray.init first (jobs call _path.connect)")
+    folder = local_folder(folder).absolute()
+    extra = [*_extra_texts(config), *extra_texts]
+    description = {**describe(config), "extra": hashlib.sha256("\0".join(extra).encode()).hexdigest()[:16]}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder, say):
+            if _reusable(folder, description, say):
+                return read_manifest(folder)
+            return _Build(config, folder, description, workers, say).run(extra)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise CorpusError(f"{folder}: the disk is full ({error}): free some, the same command goes on") from error
+        raise CorpusError(f"{folder} cannot be written ({error}): choose another --out") from error
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, say: Say) -> Iterator[None]:
+    """Hold the folder's lock; the kernel lets go of it when this process ends, however it ends."""
+    with open(folder / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another process is building {folder}: waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _reusable(folder: Path, description: dict[str, Any], say: Say) -> bool:
+    """Whether the folder holds this very corpus. A different one is uncommitted, with what differs."""
+    if not is_complete(folder):
+        return False
+    manifest = read_manifest(folder)
+    if manifest.get("build") == build_hash(description):
+        shutil.rmtree(folder / _WORK, ignore_errors=True)
+        say(f"{folder} is complete and of this configuration: used as it is")
+        return True
+    differences = "; ".join(differing_fields(manifest.get("config", {}), description)) or "made by something else"
+    say(f"{folder} holds another corpus ({differences}): it is built again")
+    (folder / MANIFEST).unlink()
+    return False
+
+
+def _extra_texts(config: CorpusConfig) -> list[str]:
+    """Texts of ``tokenizer_extra`` files. Raises CorpusError where a file gives none."""
+    texts = []
+    for path in config.tokenizer_extra:
+        source = folder_source(f"tokenizer-extra:text:{path}")
+        found = [item.text for ref in source.files for item in read_texts(ref) if item.rule is None]
+        if not found:
+            raise CorpusError(f"tokenizer_extra {path}: no text in it; expected {source.looked_for}")
+        texts += found
+    return texts
+
+
+@dataclass(frozen=True)
+class _Build:
+    """One build under way."""
+
+    config: CorpusConfig
+    folder: Path
+    description: dict[str, Any]
+    workers: int | None
+    say: Say
+
+    @property
+    def work(self) -> Path:
+        return self.folder / _WORK / build_hash(self.description)
+
+    def run(self, extra: Sequence[str]) -> dict[str, Any]:
+        began = time.monotonic()
+        work, config = self.work, self.config
+        listing = self._list()
+        self._parallel("read and filter", stages.clean_part, [{"number": n} for n in self._parts(listing, "clean")])
+        clean, missing = assembly.gather(work, listing, config)
+        for line in missing:
+            self.say(line)
+        kept = clean.sizes[clean.keep]
+        self.say(f"kept {len(kept):,} of {sum(c['read'] for c in clean.counts):,} documents, {kept.sum() / 1e6:.1f} MB")
+        tokenizer = assembly.make_tokenizer(work, listing, clean, config, extra)
+        self.say(f"tokenizer: {tokenizer.vocab_size} tokens, {len(extra)} extra texts in its sample")
+        self._parallel("tokenise", stages.tokenise_part, [{"number": n} for n in self._parts(listing, "tokens")])
+        sets = assembly.row_sets(work, listing, clean, config)
+        shape = {"seq_len": config.seq_len, "pad_id": tokenizer.pad_id, "vocab_size": tokenizer.vocab_size}
+        windows = []
+        for row_set in sets:
+            row_folder(self.folder, row_set.name).mkdir(parents=True, exist_ok=True)
+            for window, (begin, end) in enumerate(row_set.windows):
+                if not stages.window_done(work, row_set.name, window):
+                    where = {"name": row_set.name, "window": window, "begin": begin, "end": end}
+                    windows.append({"rows": str(self.folder / "rows"), **where, **shape})
+        self._parallel("pack", stages.pack_window, windows)
+        manifest = assembly.manifest(self.folder, work, listing, clean, sets, config)
+        manifest |= {"missing": missing, "build": build_hash(self.description), "config": self.description}
+        write_manifest(self.folder, manifest)
+        shutil.rmtree(self.folder / _WORK, ignore_errors=True)
+        self.say(f"committed {self.folder} after {time.monotonic() - began:.0f} s")
+        return read_manifest(self.folder)
+
+    def _list(self) -> assembly.Listing:
+        """Files of every source: those of the build that was cut off, or as they are now."""
+        if listing := assembly.read_listing(self.work):
+            self.say("an earlier build was cut off: going on with its finished parts")
+            return listing
+        shutil.rmtree(self.folder / _WORK, ignore_errors=True)
+        shutil.rmtree(self.folder / "rows", ignore_errors=True)
+        for name in ("parts", "clean", "keep", "tokens", "sets"):
+            (self.work / name).mkdir(parents=True, exist_ok=True)
+        sources = self._sources()
+        size = sum(ref.size for source in sources for ref in source.files)
+        free = shutil.disk_usage(self.folder).free
+        if free < _DISK_PER_BYTE * size:
+            raise CorpusError(
+                f"{self.folder}: {free / 1e9:.1f} GB of disk are free, {size / 1e9:.1f} GB of files need about "
+                f"{_DISK_PER_BYTE * size / 1e9:.1f} GB while they are prepared: choose another --out"
+            )
+        listing = assembly.write_listing(self.work, sources, self.config.part_mb * 1e6)
+        files = sum(len(source.files) for source in sources)
+        self.say(f"{len(sources)} sources, {files:,} files, {size / 1e6:.1f} MB, {listing.num_parts} parts")
+        return listing
+
+    def _sources(self) -> list[Source]:
+        config = self.config
+        if not config.source:
+            return embedded_sources(int(config.embedded_mb * 1e6), config.code_to_text, config.seed)
+        sources = [folder_source(spec) for spec in config.source]
+        names = [source.name for source in sources]
+        if len(set(names)) < len(names):
+            raise CorpusError(f"sources {', '.join(names)}: every source needs a name of its own")
+        return sources
+
+    def _parts(self, listing: assembly.Listing, stage: str) -> list[int]:
+        return [n for n in range(listing.num_parts) if not stages.part_done(self.work, n, stage)]
+
+    def _parallel(self, label: str, step: Callable[..., None], tasks: Sequence[dict[str, Any]]) -> None:
+        """Run a step once per task, as one Ray Data pipeline; tasks of a lost worker run again elsewhere."""
+        if not tasks:
+            return
+        work = self.work
+        names = list(tasks[0])
+
+        def one(row: dict[str, Any]) -> dict[str, Any]:
+            arguments = {name: Path(row[name]) if name == "rows" else row[name] for name in names}
+            step(work, **arguments)
+            return {"done": 1}
+
+        inputs = ray.data.from_arrow([pa.Table.from_pylist([task]) for task in tasks])
+        dataset = inputs.map(one, compute=ray.data.TaskPoolStrategy(size=self.workers))
+        dataset.context.enable_progress_bars = False
+        began = said = time.monotonic()
+        try:
+            for done, _ in enumerate(dataset.iter_rows(), start=1):
+                if time.monotonic() - said > _SAY_EVERY_S:
+                    said = time.monotonic()
+                    self.say(f"{label}: {done} of {len(tasks)} parts, {said - began:.0f} s")
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, OSError):
+                raise error.cause from error
+            raise
+        self.say(f"{label}: {len(tasks)} parts in {time.monotonic() - began:.1f} s")

@@ -1,0 +1,206 @@
+"""The embedded corpus: the machine's own software as sources of code by language and of natural text.
+
+Nothing is downloaded. What a machine does not have is left out and said; Python code and its docstrings are always
+there. Knows where software lies on Debian and Ubuntu and how Python lays out packages, not what files hold.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import sysconfig
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lemur_ray.corpus.documents import Kind
+from lemur_ray.corpus.reading import FileRef
+from lemur_ray.corpus.sources import LANGUAGES, Source, sample, walk, with_language
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """One embedded group of files: its share of the bytes of its kind, and what is looked for."""
+
+    name: str
+    kind: Kind
+    share: float
+    looked_for: str
+    required: bool = False
+    text_per_byte: float = 1.0
+    """Bytes of text that one byte on disk gives."""
+    source: str = ""
+    """Source that the group belongs to, where it is not one of its own."""
+
+
+# Shares of code follow table 8 of the paper in order (Python first by far); of text they are ours.
+_SLOTS = (
+    _Slot("python", "code", 0.80, "*.py of the standard library and of installed packages", required=True),
+    _Slot("c", "code", 0.08, "C and C++ headers and sources in /usr/include and in installed packages"),
+    _Slot("shell", "code", 0.04, "*.sh, shell scripts in /usr/bin, /etc and of the package manager"),
+    _Slot("javascript", "code", 0.03, "*.js and *.mjs in /usr/share and in installed packages"),
+    _Slot("sql", "code", 0.05, "*.sql in /usr/share and in installed packages"),
+    _Slot("docstrings", "text", 0.50, "docstrings of installed Python code", required=True, text_per_byte=0.15),
+    _Slot("docs", "text", 0.35, "*.md, *.rst, *.txt, licences and descriptions of Python packages"),
+    _Slot("packages", "text", 0.12, "descriptions in /var/lib/dpkg/status", text_per_byte=0.4),
+    # Capped, because they are nearly all alike.
+    _Slot("licences", "text", 0.03, "licence and copyright files", source="docs"),
+)
+
+_LICENCE_NAME = re.compile(r"^(?:licen[cs]es?|copying|copyright|notice|authors)\b", re.IGNORECASE)
+_NO_PROSE = re.compile(
+    r"^(?:record|top_level|entry_points|requirements|sources|cmakelists|changelog|changes|pkg-info|namespace_packages"
+    r"|dependency_links|requires|native_libs|api_tests|installed-files)\b",
+    re.IGNORECASE,
+)
+_SCRIPT_ENDS = (".preinst", ".postinst", ".prerm", ".postrm", ".config")
+
+
+def embedded_sources(budget_bytes: int, code_to_text: float, seed: int) -> list[Source]:
+    """Sources from this machine's software with about ``budget_bytes`` of text in all, split by ``code_to_text``.
+
+    The same machine, budget and seed give the same files. Sources without any file are returned empty.
+    """
+    found = _find()
+    sources: list[Source] = []
+    for kind, of_kind in (("code", code_to_text), ("text", 1.0)):
+        slots = [slot for slot in _SLOTS if slot.kind == kind]
+        available = [sum(ref.size for ref in found[slot.name]) * slot.text_per_byte for slot in slots]
+        budget = budget_bytes * of_kind / (code_to_text + 1.0)
+        for slot, part in zip(slots, _fill(budget, [slot.share for slot in slots], available), strict=True):
+            refs = sample(found[slot.name], part, seed, slot.text_per_byte)
+            if slot.source:
+                at = next(i for i, source in enumerate(sources) if source.name == slot.source)
+                sources[at] = replace(sources[at], files=(*sources[at].files, *refs))
+            else:
+                sources.append(Source(slot.name, slot.kind, tuple(refs), slot.looked_for, slot.required))
+    return sources
+
+
+def _fill(budget: float, shares: Sequence[float], available: Sequence[float]) -> list[float]:
+    """Split a budget by shares; what a source does not have goes to the others in proportion."""
+    parts = [0.0] * len(shares)
+    open_slots = [i for i in range(len(shares)) if available[i] > 0]
+    while open_slots:
+        total = sum(shares[i] for i in open_slots)
+        full = [i for i in open_slots if available[i] <= budget * shares[i] / total]
+        if not full:
+            for i in open_slots:
+                parts[i] = budget * shares[i] / total
+            break
+        for i in full:
+            parts[i] = available[i]
+            budget -= available[i]
+        open_slots = [i for i in open_slots if i not in full]
+    return parts
+
+
+def _find() -> dict[str, list[FileRef]]:
+    """Every file of the machine that belongs to an embedded source, by the source's name, sorted by name."""
+    found: dict[str, list[FileRef]] = defaultdict(list)
+    licences: dict[str, str] = {}
+    for label, root in _roots():
+        if label == "site-packages":
+            licences = _package_licences(root)
+        for entry in walk(str(root)):
+            name = f"{label}/{entry.path[len(str(root)) + 1 :]}"
+            if label == "stdlib" and "/site-packages/" in name:
+                continue
+            package = name.split("/")[1].removesuffix(".py")
+            licence = "PSF-2.0" if label == "stdlib" else licences.get(package, "")
+            belongs = _belongs(name)
+            size = entry.stat().st_size if belongs else 0
+            for source, reader in belongs:
+                found[source].append(FileRef(entry.path, size, reader, name, licence))
+    for folder, name in (("/usr/bin", "bin"), ("/etc/init.d", "etc/init.d"), ("/var/lib/dpkg/info", "dpkg")):
+        found["shell"] += _shell_scripts(folder, name)
+    status = Path("/var/lib/dpkg/status")
+    if status.is_file():
+        found["packages"].append(FileRef(str(status), status.stat().st_size, "package_descriptions", "dpkg/status"))
+    for source in ("python", "shell", "javascript", "sql"):
+        found[source] = with_language(found[source], source)
+    return {slot.name: sorted(found[slot.name], key=lambda ref: ref.name) for slot in _SLOTS}
+
+
+def _roots() -> list[tuple[str, Path]]:
+    """Folders that are searched, under the names that their files carry."""
+    paths = sysconfig.get_paths()
+    candidates = [
+        ("stdlib", paths["stdlib"]),
+        ("site-packages", paths["purelib"]),
+        ("site-packages", paths["platlib"]),
+        ("dist-packages", f"/usr/lib/python{sys.version_info.major}/dist-packages"),
+        ("include", "/usr/include"),
+        ("share", "/usr/share"),
+    ]
+    roots: dict[Path, str] = {}
+    for label, path in candidates:
+        if os.path.isdir(path):
+            roots.setdefault(Path(path).resolve(), label)
+    return [(label, root) for root, label in roots.items()]
+
+
+def _belongs(name: str) -> list[tuple[str, str]]:
+    """(source, reader) of a file, by its name alone."""
+    base = os.path.basename(name)
+    suffix = os.path.splitext(base.removesuffix(".gz"))[1].lower()
+    if suffix == ".py":
+        return [("python", "file"), ("docstrings", "docstrings")]
+    if base.endswith(".gz") and suffix not in (".md", ".rst", ".txt"):
+        return []
+    if _LICENCE_NAME.match(base) and suffix in ("", ".txt", ".md", ".rst"):
+        return [("licences", "file")]
+    if base == "METADATA" and ".dist-info/" in name:
+        return [("docs", "metadata")]
+    language = LANGUAGES.get(suffix)
+    if language in ("c", "cpp"):
+        return [("c", "file")]
+    if language == "shell" or (language == "javascript" and ".min." not in base) or language == "sql":
+        return [(language, "file")]
+    if suffix in (".md", ".rst", ".txt") and not _NO_PROSE.match(base):
+        return [("docs", "file")]
+    return []
+
+
+def _shell_scripts(folder: str, label: str) -> list[FileRef]:
+    """Files of a folder (not below it) whose first line calls a shell."""
+    refs: list[FileRef] = []
+    if not os.path.isdir(folder):
+        return refs
+    for entry in os.scandir(folder):
+        try:
+            if not entry.is_file(follow_symlinks=False):
+                continue
+            if label == "dpkg" and not entry.name.endswith(_SCRIPT_ENDS):
+                continue
+            with open(entry.path, "rb") as f:
+                first = f.readline(100)
+        except OSError:
+            continue
+        if re.match(rb"#!\s*(?:/usr)?/bin/(?:env +)?(?:ba|da|k)?sh\b", first):
+            refs.append(FileRef(entry.path, entry.stat().st_size, "file", f"{label}/{entry.name}"))
+    return refs
+
+
+def _package_licences(site_packages: Path) -> dict[str, str]:
+    """Licence of every importable top-level name, as the metadata of its distribution states it."""
+    licences: dict[str, str] = {}
+    for info in sorted(site_packages.glob("*.dist-info")):
+        try:
+            header = (info / "METADATA").read_bytes().decode("utf-8", "replace").partition("\n\n")[0]
+        except OSError:
+            continue
+        licence = re.search(r"^License-Expression: (.{1,60})$", header, re.MULTILINE)
+        licence = licence or re.search(r"^Classifier: License :: (?:OSI Approved :: )?(.{1,60})$", header, re.MULTILINE)
+        licence = licence or re.search(r"^License: (.{1,60})$", header, re.MULTILINE)
+        if not licence:
+            continue
+        names = [info.name.partition("-")[0]]
+        top_level = info / "top_level.txt"
+        if top_level.is_file():
+            names = top_level.read_text("utf-8", "replace").split()
+        for name in names:
+            licences.setdefault(name, licence[1].strip())
+    return licences

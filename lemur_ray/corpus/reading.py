@@ -1,0 +1,208 @@
+"""From a file to texts: whole files, JSON lines, parquet, package descriptions, docstrings; gzip too.
+
+Nothing here is fatal: what cannot be read is a named rule in the place of a text. Knows nothing of sources or filters.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import inspect
+import json
+import re
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+from lemur_ray.corpus.filters import MAX_BYTES
+
+TEXT_FIELDS = ("text", "content", "code", "body")
+"""Fields of a record that may hold its text; the first that is there counts."""
+_LINE_BYTES = 4 * MAX_BYTES
+"""Longest JSON line that is parsed: escapes make a text longer."""
+
+
+@dataclass(frozen=True)
+class FileRef:
+    """One file to read, and how. JSON round trip by ``to_json`` and the constructor."""
+
+    path: str
+    size: int
+    """Bytes on disk."""
+    reader: str = "file"
+    """Name of a reader in READERS."""
+    name: str = ""
+    """Path as people and sampling see it, without the machine's prefix."""
+    licence: str = ""
+    language: str = ""
+
+    def to_json(self) -> list[Any]:
+        return [self.path, self.size, self.reader, self.name, self.licence, self.language]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A text, or the rule by which there is none."""
+
+    path: str
+    text: str = ""
+    rule: str | None = None
+    licence: str = ""
+
+
+def read_texts(ref: FileRef) -> Iterator[Found]:
+    """Every text of a file, in order. Never raises on what is in the file or missing from it."""
+    try:
+        yield from READERS[ref.reader](ref)
+    except (OSError, EOFError, zlib.error):
+        yield Found(ref.name, rule="unreadable")
+
+
+def decode(data: bytes) -> str | None:
+    """UTF-8 text with Unix line ends and without a byte order mark; None where it is not UTF-8."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _open(ref: FileRef) -> IO[bytes] | gzip.GzipFile:
+    return gzip.open(ref.path, "rb") if ref.path.endswith(".gz") else open(ref.path, "rb")
+
+
+def _whole(ref: FileRef) -> Found:
+    if ref.size > MAX_BYTES:
+        return Found(ref.name, rule="too_large")
+    with _open(ref) as f:
+        data = f.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        return Found(ref.name, rule="too_large")
+    text = decode(data)
+    return Found(ref.name, rule="invalid_utf8") if text is None else Found(ref.name, text, licence=ref.licence)
+
+
+def _file(ref: FileRef) -> Iterator[Found]:
+    yield _whole(ref)
+
+
+def _json_lines(ref: FileRef) -> Iterator[Found]:
+    with _open(ref) as f:
+        number = 0
+        while line := f.readline(_LINE_BYTES):
+            number += 1
+            name = f"{ref.name}:{number}"
+            if len(line) == _LINE_BYTES and not line.endswith(b"\n"):
+                while (rest := f.readline(_LINE_BYTES)) and not rest.endswith(b"\n"):
+                    pass
+                yield Found(name, rule="too_large")
+            elif line.strip():
+                try:
+                    record = json.loads(line)
+                except (ValueError, RecursionError):
+                    yield Found(name, rule="invalid_json")
+                    continue
+                yield _record(record, name)
+
+
+def _record(record: Any, name: str) -> Found:
+    if not isinstance(record, dict):
+        return Found(name, rule="no_text_field")
+    text = next((record[field] for field in TEXT_FIELDS if isinstance(record.get(field), str)), None)
+    if text is None:
+        return Found(name, rule="no_text_field")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return Found(name, rule="invalid_utf8")
+    licence = record.get("licence") or record.get("license") or ""
+    return Found(name, text, licence=licence if isinstance(licence, str) else "")
+
+
+def _parquet(ref: FileRef) -> Iterator[Found]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(ref.path) as table:
+            columns = [name for name in (*TEXT_FIELDS, "licence", "license") if name in table.schema_arrow.names]
+            number = 0
+            for batch in table.iter_batches(batch_size=256, columns=columns):
+                for record in batch.to_pylist():
+                    number += 1
+                    yield _record(record, f"{ref.name}:{number}")
+    except (pa.ArrowException, UnicodeDecodeError):
+        yield Found(ref.name, rule="unreadable")
+
+
+def _package_descriptions(ref: FileRef) -> Iterator[Found]:
+    """One text per paragraph of a Debian status file: the summary, then the description without its markup."""
+    with _open(ref) as f:
+        paragraph: list[bytes] = []
+        for line in (*f, b"\n"):
+            if line.strip():
+                paragraph.append(line)
+                continue
+            found = _description(b"".join(paragraph), ref.name)
+            paragraph = []
+            if found:
+                yield found
+
+
+def _description(data: bytes, name: str) -> Found | None:
+    text = decode(data)
+    if text is None:
+        return Found(name, rule="invalid_utf8")
+    package = re.search(r"^Package: (.+)$", text, re.MULTILINE)
+    description = re.search(r"^Description(?:-en)?: (.*(?:\n .*)*)", text, re.MULTILINE)
+    if not package or not description:
+        return None
+    summary, *lines = description[1].split("\n")
+    paragraphs = "\n".join("" if line.strip() == "." else line.removeprefix(" ") for line in lines)
+    return Found(f"{name}/{package[1]}", f"{package[1]}: {summary}\n\n{paragraphs}\n")
+
+
+def _metadata(ref: FileRef) -> Iterator[Found]:
+    """The long description of a Python distribution: what follows the headers of its METADATA."""
+    whole = _whole(ref)
+    yield Found(whole.path, whole.text.partition("\n\n")[2], whole.rule, whole.licence)
+
+
+def _docstrings(ref: FileRef) -> Iterator[Found]:
+    """All docstrings of a Python module as one text, in order, with their indentation removed."""
+    whole = _whole(ref)
+    if whole.rule:
+        yield whole
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old packages hold invalid escapes; they are no concern of ours
+            tree = ast.parse(whole.text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        yield Found(ref.name, rule="not_python")
+        return
+    parts = [inspect.cleandoc(text) for text in _owned(tree) if len(text) >= 80]
+    if parts:
+        yield Found(ref.name, "\n\n".join(parts) + "\n", licence=ref.licence)
+
+
+def _owned(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """Docstrings of a module, and of its classes and functions and theirs, in the order of the file."""
+    text = ast.get_docstring(node, clean=False)
+    if text:
+        yield text
+    for child in node.body:
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _owned(child)
+
+
+READERS: dict[str, Callable[[FileRef], Iterator[Found]]] = {
+    "file": _file,
+    "jsonl": _json_lines,
+    "parquet": _parquet,
+    "package_descriptions": _package_descriptions,
+    "metadata": _metadata,
+    "docstrings": _docstrings,
+}

@@ -1,0 +1,119 @@
+"""Sources of a corpus: which files belong to each, from a folder of the user's or from the machine (``embedded``).
+
+Knows names and sizes of files, not what is in them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from lemur_ray.corpus.documents import Kind
+from lemur_ray.corpus.filters import MAX_BYTES
+from lemur_ray.corpus.manifest import CorpusError
+from lemur_ray.corpus.reading import FileRef
+
+LANGUAGES = {
+    ".py": "python", ".pyi": "python", ".c": "c", ".h": "c", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".hh": "cpp",
+    ".hpp": "cpp", ".cu": "cpp", ".cuh": "cpp", ".sh": "shell", ".bash": "shell", ".js": "javascript",
+    ".mjs": "javascript", ".sql": "sql", ".java": "java", ".php": "php", ".go": "go", ".rs": "rust", ".rb": "ruby",
+    ".ts": "typescript", ".pl": "perl", ".r": "r", ".lua": "lua", ".ipynb": "notebook",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """One source and its files, sorted by name."""
+
+    name: str
+    kind: Kind
+    files: tuple[FileRef, ...]
+    looked_for: str
+    """What was looked for and where: the second half of the error where nothing is found."""
+    required: bool = True
+    """Whether a build without any document of this source is an error."""
+
+
+def walk(root: str) -> Iterator[os.DirEntry[str]]:
+    """Regular files below a folder in sorted order; links, hidden folders and unreadable folders are passed over."""
+    try:
+        with os.scandir(root) as entries:
+            ordered = sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in ordered:
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                if not entry.name.startswith(".") and entry.name != "__pycache__":
+                    yield from walk(entry.path)
+            elif entry.is_file(follow_symlinks=False):
+                yield entry
+        except OSError:
+            continue
+
+
+def folder_source(spec: str) -> Source:
+    """A source from ``NAME:KIND:PATH``: a .jsonl(.gz), .parquet or text file, or a tree of such files.
+
+    Raises CorpusError on a malformed spec, a missing or unreadable path, and a folder without files.
+    """
+    name, _, rest = spec.partition(":")
+    kind, _, path = rest.partition(":")
+    kinds = get_args(Kind)[:2]
+    if not name.replace("_", "").replace("-", "").isalnum() or kind not in kinds or not path:
+        raise CorpusError(f"source {spec!r}: expected NAME:KIND:PATH with KIND one of {', '.join(kinds)}")
+    if name.startswith("heldout"):
+        raise CorpusError(f"source name {name!r}: names that begin with heldout are the held-out rows'; choose another")
+    if "://" in path:
+        raise CorpusError(f"source {name}: {path}: only local and mounted folders are read; mount or copy it first")
+    root = Path(path).expanduser().absolute()
+    looked_for = f"text files, .jsonl, .jsonl.gz and .parquet in {root}"
+    if not root.exists():
+        raise CorpusError(f"source {name}: {root} does not exist; looked for {looked_for}")
+    if not os.access(root, os.R_OK | (os.X_OK if root.is_dir() else 0)):
+        raise CorpusError(f"source {name}: {root} cannot be read by this user; looked for {looked_for}")
+    files = [root] if root.is_file() else [Path(entry.path) for entry in walk(str(root))]
+    if not files:
+        raise CorpusError(f"source {name}: {root} is empty; looked for {looked_for}")
+    refs = tuple(_user_file(file, root) for file in files)
+    return Source(name, "code" if kind == "code" else "text", refs, looked_for)
+
+
+def _user_file(file: Path, root: Path) -> FileRef:
+    inner = file.name.removesuffix(".gz")
+    suffix = Path(inner).suffix.lower()
+    reader = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}.get(suffix, "file")
+    name = file.name if file == root else str(file.relative_to(root))
+    return FileRef(str(file), file.stat().st_size, reader, name, language=LANGUAGES.get(suffix, ""))
+
+
+def sample(refs: Sequence[FileRef], budget_bytes: float, seed: int, bytes_per_byte: float = 1.0) -> list[FileRef]:
+    """A seeded subset of about ``budget_bytes`` of text, sorted by name; all where they fit.
+
+    Files are taken in the order of a hash of (seed, name), so the subset does not depend on where the machine keeps
+    them; one that would fill more than a quarter of the budget is passed over. ``bytes_per_byte``: text a reader gets
+    out of one byte on disk.
+    """
+    if sum(ref.size for ref in refs) * bytes_per_byte <= budget_bytes:
+        return sorted(refs, key=lambda ref: ref.name)
+
+    def rank(ref: FileRef) -> bytes:
+        return hashlib.blake2b(f"{seed}/{ref.name}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+    chosen, total = [], 0.0
+    for ref in sorted(refs, key=lambda ref: (rank(ref), ref.name)):
+        if total >= budget_bytes:
+            break
+        if ref.size <= MAX_BYTES and (ref.size * bytes_per_byte <= budget_bytes / 4 or len(refs) == 1):
+            chosen.append(ref)
+            total += ref.size * bytes_per_byte
+    return sorted(chosen, key=lambda ref: ref.name)
+
+
+def with_language(refs: Sequence[FileRef], language: str) -> list[FileRef]:
+    """The same files, said to be in one language."""
+    return [replace(ref, language=language) for ref in refs]

@@ -1,0 +1,145 @@
+"""The three steps that run on many machines at once: clean a part, tokenise a part, pack a window.
+
+Each reads files of the build folder and commits its own output by an atomic rename, written last; one that finds its
+output does nothing. So any of them may be killed and run again, anywhere. Knows nothing of Ray and of the other parts.
+
+    parts/N.json   files of one source                sets/NAME.npy      (part, index, length) of a set's documents
+    clean/N.*      texts that stay, and their ids     sets/NAME-W.json   manifest entry of shard W of a row set
+    keep/N.npy     which of them are unique           tokens/N.*         those as token ids
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lemur_ray.corpus.documents import content_id
+from lemur_ray.corpus.filters import drop_rule, mask_personal_data
+from lemur_ray.corpus.packing import pack
+from lemur_ray.corpus.reading import FileRef, read_texts
+from lemur_ray.corpus.rows import token_dtype, write_atomically, write_shard
+from lemur_ray.corpus.tokenise import tokenise
+from lemur_ray.text.tokenizer import Tokenizer
+
+_BATCH = 512
+"""Documents held in memory at once while a part is cleaned or tokenised."""
+_SCHEMA = pa.schema([("text", pa.string()), ("language", pa.string()), ("licence", pa.string()), ("path", pa.string())])
+
+
+def part_done(build: Path, number: int, stage: str) -> bool:
+    """Whether a part's output of ``clean`` or ``tokens`` was committed."""
+    return (build / stage / f"{number:05d}.json").is_file()
+
+
+def clean_part(build: Path, number: int) -> None:
+    """Read the files of a part, filter, mask personal data; keep texts, ids and sizes, and count every drop by rule."""
+    if part_done(build, number, "clean"):
+        return
+    part = json.loads((build / "parts" / f"{number:05d}.json").read_bytes())
+    base = build / "clean" / f"{number:05d}"
+    dropped: Counter[str] = Counter()
+    masked: Counter[str] = Counter()
+    ids, sizes, rows = bytearray(), [], []
+    temporary = base.with_suffix(".parquet.part")
+    with pq.ParquetWriter(temporary, _SCHEMA, compression="zstd") as writer:
+        for ref in (FileRef(*fields) for fields in part["files"]):
+            for found in read_texts(ref):
+                rule = found.rule or drop_rule(found.text, part["kind"])
+                if rule:
+                    dropped[rule] += 1
+                    continue
+                text, replaced = mask_personal_data(found.text)
+                masked.update(replaced)
+                ids += content_id(text)
+                sizes.append(len(text.encode()))
+                path = found.path.encode("utf-8", "replace").decode()
+                rows.append({"text": text, "language": ref.language, "licence": found.licence, "path": path})
+                if len(rows) == _BATCH:
+                    writer.write_table(pa.Table.from_pylist(rows, _SCHEMA))
+                    rows = []
+        writer.write_table(pa.Table.from_pylist(rows, _SCHEMA))
+    temporary.replace(base.with_suffix(".parquet"))
+    write_atomically(base.with_suffix(".ids"), bytes(ids))
+    write_atomically(base.with_suffix(".sizes"), np.array(sizes, "<i8").tobytes())
+    counts = {"read": len(sizes) + sum(dropped.values()), "dropped": dict(dropped), "masked": dict(masked)}
+    write_atomically(base.with_suffix(".json"), json.dumps(counts).encode())
+
+
+def read_clean(build: Path, number: int) -> tuple[dict[str, Any], bytes, np.ndarray]:
+    """Counts, ids (16 bytes each) and sizes in bytes (int64) of a cleaned part."""
+    base = build / "clean" / f"{number:05d}"
+    counts = json.loads(base.with_suffix(".json").read_bytes())
+    return counts, base.with_suffix(".ids").read_bytes(), np.fromfile(base.with_suffix(".sizes"), "<i8")
+
+
+def texts_of(build: Path, number: int, keep: np.ndarray) -> list[str]:
+    """Texts of a cleaned part where ``keep`` (bool, one per document) is true, in order."""
+    table = pq.read_table(build / "clean" / f"{number:05d}.parquet", columns=["text"])
+    return table.filter(pa.array(keep)).column("text").to_pylist()
+
+
+def tokenise_part(build: Path, number: int) -> None:
+    """Token ids of the documents of a part that ``keep/N.npy`` marks."""
+    if part_done(build, number, "tokens"):
+        return
+    keep = np.load(build / "keep" / f"{number:05d}.npy")
+    tokenizer = Tokenizer.load(build / "tokenizer.json")
+    dtype = token_dtype(tokenizer.vocab_size)
+    base = build / "tokens" / f"{number:05d}"
+    lengths: list[np.ndarray] = []
+    temporary = base.with_suffix(".bin.part")
+    begin = 0
+    with open(temporary, "wb") as f, pq.ParquetFile(build / "clean" / f"{number:05d}.parquet") as table:
+        for batch in table.iter_batches(batch_size=_BATCH, columns=["text"]):
+            here = keep[begin : begin + len(batch)]
+            begin += len(batch)
+            flat, counts = tokenise(batch.column("text").filter(pa.array(here)).to_pylist(), tokenizer, dtype)
+            f.write(flat.tobytes())
+            lengths.append(counts)
+    temporary.replace(base.with_suffix(".bin"))
+    all_lengths = np.concatenate([np.zeros(0, np.int64), *lengths])
+    write_atomically(base.with_suffix(".lengths"), all_lengths.astype("<i8").tobytes())
+    write_atomically(base.with_suffix(".json"), b"{}")
+
+
+def read_lengths(build: Path, number: int) -> np.ndarray:
+    """Tokens of every tokenised document of a part (int64)."""
+    return np.fromfile(build / "tokens" / f"{number:05d}.lengths", "<i8")
+
+
+def window_done(build: Path, name: str, window: int) -> bool:
+    """Whether a shard of a row set was committed."""
+    return (build / "sets" / f"{name}-{window:05d}.json").is_file()
+
+
+def pack_window(
+    build: Path, rows: Path, name: str, window: int, begin: int, end: int, *, seq_len: int, pad_id: int, vocab_size: int
+) -> None:
+    """Pack documents [begin, end) of a row set into shard ``window`` of it, in the folder ``rows/NAME``."""
+    if window_done(build, name, window):
+        return
+    documents = np.load(build / "sets" / f"{name}.npy", mmap_mode="r")[begin:end]
+    dtype = token_dtype(vocab_size)
+    where = pack(documents[:, 2], seq_len)
+    tokens = np.full((where.num_rows, seq_len), pad_id, dtype)
+    streams: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    for part in np.unique(documents[:, 0]).tolist():
+        ends = np.cumsum(read_lengths(build, part))
+        streams[part] = (np.memmap(build / "tokens" / f"{part:05d}.bin", dtype, "r"), ends)
+    used = np.zeros(where.num_rows, np.int64)
+    pieces = zip(where.document.tolist(), where.start.tolist(), where.length.tolist(), where.row.tolist(), strict=True)
+    for document, start, length, row in pieces:
+        part, index, total = documents[document].tolist()
+        stream, ends = streams[part]
+        first = int(ends[index]) - total + start
+        tokens[row, used[row] : used[row] + length] = stream[first : first + length]
+        used[row] += length
+    counts = np.bincount(where.row, minlength=where.num_rows)
+    entry = write_shard(rows / name, f"{window:05d}", tokens, where.length, counts)
+    write_atomically(build / "sets" / f"{name}-{window:05d}.json", json.dumps(entry).encode())

@@ -1,0 +1,43 @@
+"""From texts to token ids, and the sample of texts that a tokenizer is trained on. Knows nothing of files or rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from lemur_ray.text.tokenizer import Tokenizer
+
+
+def tokenise(texts: Sequence[str], tokenizer: Tokenizer, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Ids of every document as BOS, text, EOS: all documents flat (``dtype``), and the length of each (int64)."""
+    pieces: list[np.ndarray] = []
+    for ids in tokenizer.encode_batch(texts):
+        piece = np.empty(len(ids) + 2, dtype)
+        piece[0], piece[1:-1], piece[-1] = tokenizer.bos_id, ids, tokenizer.eos_id
+        pieces.append(piece)
+    lengths = np.array([len(piece) for piece in pieces], np.int64)
+    return (np.concatenate(pieces) if pieces else np.zeros(0, dtype)), lengths
+
+
+def repeat_to(texts: Sequence[str], num_bytes: float) -> list[str]:
+    """The texts over and over until they hold ``num_bytes`` bytes of UTF-8; the text that crosses the line is kept."""
+    out: list[str] = []
+    total = 0
+    sizes = [len(text.encode()) for text in texts]
+    while total < num_bytes and any(sizes):
+        for text, size in zip(texts, sizes, strict=True):
+            out.append(text)
+            total += size
+            if total >= num_bytes:
+                break
+    return out
+
+
+def train_tokenizer(texts: Iterable[str], extra: Sequence[str], extra_share: float, vocab_size: int) -> Tokenizer:
+    """A tokenizer learned from corpus texts and, for ``extra_share`` of all bytes, from extra texts."""
+    sample = list(texts)
+    if extra and extra_share > 0:
+        corpus_bytes = sum(len(text.encode()) for text in sample)
+        sample += repeat_to(extra, corpus_bytes * extra_share / (1 - extra_share))
+    return Tokenizer.train(sample, vocab_size)
