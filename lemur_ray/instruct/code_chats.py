@@ -1,13 +1,15 @@
 """Plain chat rows from source code: a docstring asks, the function answers, and the other way round.
 
-A pure function of the texts given; knows nothing of where they lie.
+The machine's own standard library is the default place to take functions from. Knows nothing of tokens or rows.
 """
 
 from __future__ import annotations
 
 import ast
+import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.instruct.conversation import Conversation
@@ -59,3 +61,13 @@ def _without_docstring(node: ast.FunctionDef) -> str:
     """The function's code in canonical form, its docstring left out."""
     bare = ast.FunctionDef(**{**{f: getattr(node, f) for f in node._fields}, "body": node.body[1:]})
     return ast.unparse(ast.copy_location(bare, node))
+
+
+def standard_library() -> Iterator[tuple[str, str]]:
+    """(name, text) of the modules of the running Python's standard library, sorted by name; no tests, no packages."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    for path in sorted(root.glob("*.py")):
+        try:
+            yield path.name, path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue

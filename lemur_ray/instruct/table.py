@@ -7,6 +7,7 @@ right, and one without a trained token left is dropped and counted. Knows nothin
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -86,7 +87,7 @@ def _write(
         row_folder(folder, name), seq_len, vocab_size=tokenizer.vocab_size, pad_id=tokenizer.pad_id
     ) as writer:
         bounds = np.searchsorted(packing.row, np.arange(packing.num_rows + 1))
-        for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+        for begin, end in itertools.pairwise(bounds):
             members = packing.document[begin:end]
             writer.write([examples[i][0] for i in members], [examples[i][1] for i in members])
     return {

@@ -18,13 +18,16 @@ IM_START, IM_END, IM_SEP, DIFF_MARKER = "<|im_start|>", "<|im_end|>", "<|im_sep|
 SPECIALS = (PAD, BOS, EOS, IM_START, IM_END, IM_SEP, DIFF_MARKER)
 
 # What BPE may merge inside. In order: a chat header with its newline; a lower-case noun with its number ("shelf 3",
-# "loss 2"); words with the blank before them; single digits; punctuation with the newlines after it; white space.
+# "loss 2"), so that a numbered thing can be one token; up to eight plain words with the punctuation between them, so that
+# merges may cross blanks ("in the", ". On the"); identifiers; single digits; other letters; punctuation with the newlines
+# after it; white space. Merges across blanks shorten chat and prose; code is cut as byte-level BPE usually cuts it.
 _PATTERN = (
     r"(?:system|user|assistant)\n"
     r"| ?[a-z]+ [0-9]{1,2}(?![0-9A-Za-z_])"
-    r"| ?[A-Za-z_]+(?:'[a-z]+)?"
-    r"| ?\p{L}+"
+    r"|(?:[,.]? ?[A-Za-z]+(?![A-Za-z_]| [0-9])){1,8}[.:]?\n?"
+    r"| ?[A-Za-z_]+"
     r"|[0-9]"
+    r"| ?\p{L}+"
     r"| ?[^\s\p{L}\p{N}]+\n*"
     r"|\s*\n"
     r"|\s+(?!\S)"

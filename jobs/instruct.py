@@ -1,0 +1,68 @@
+"""Tune a run on conversations: python jobs/instruct.py [RECIPE] [--init-from RUN] [--out DIR] [--games N ...].
+
+With nothing given: recipe nano-chat from runs/nano, on the expert's games in generated ALFWorld rooms and on questions
+about this machine's own Python functions. Running the same command again resumes. The last line is one JSON object.
+"""
+
+import _path
+
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lemur_ray.config import resolve_out
+from lemur_ray.instruct.conversation import Conversation
+from lemur_ray.recipes.command_line import TrainingJob, parse_job
+
+
+@dataclass(frozen=True)
+class InstructJob(TrainingJob):
+    """Tune a run on conversations; the same command again resumes. First argument: a recipe, by default nano-chat."""
+
+    games: int = 3000
+    """Games of the searching expert (split train) in the instruction table."""
+    chats: int = 400
+    """Questions about functions of the Python standard library in the instruction table."""
+    games_seed: int = 0
+    """Seed of the games' rooms."""
+
+
+def conversations(job: InstructJob) -> Iterator[Conversation]:
+    from envs.alfworld.demonstrations import demonstrations
+    from lemur_ray.instruct.code_chats import code_chats, standard_library
+
+    for name, messages in demonstrations(job.games, job.games_seed):
+        yield Conversation("alfworld", name, messages)
+    yield from itertools.islice(code_chats(standard_library()), job.chats)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    job = parse_job(InstructJob, argv, prog="instruct.py", recipe="nano-chat")
+    init_from, out = resolve_out(job.init_from, "runs/nano"), resolve_out(job.out, f"runs/{job.recipe.name}")
+    _path.connect()
+    from lemur_ray.corpus.manifest import CorpusError
+    from lemur_ray.instruct.table import build_table
+    from lemur_ray.text.tokenizer import Tokenizer
+    from lemur_ray.train.run_folder import RunFolderError, TrainingStopped, check_writable
+    from lemur_ray.train.trainer import train
+
+    try:
+        check_writable(out)
+        table = resolve_out(job.corpus, f"instruct/{job.recipe.name}")
+        if not job.corpus:
+            tokenizer = Tokenizer.load(f"{init_from}/tokenizer.json")
+            manifest = build_table(conversations(job), tokenizer, table, seq_len=job.recipe.data.seq_len)
+            print(f"instruction table: {table} {json.dumps(manifest['counts'])}", flush=True)
+        result = train(job.recipe, corpus=table, out=out, init_from=init_from)
+    except (CorpusError, RunFolderError, TrainingStopped, ValueError, OSError) as error:
+        print(f"instruct: {error}", file=sys.stderr, flush=True)
+        return 1
+    print(f"{'already finished' if result.get('already_finished') else 'finished'}: {out}", flush=True)
+    print(json.dumps(result), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
