@@ -21,6 +21,7 @@ from flax import nnx
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.attention import attention as attend
 from lemur_ray.model.matmul import matmul
+from lemur_ray.model.norm import rms_norm
 from lemur_ray.model.rope import apply_rope, rope_table
 
 Params = dict[str, Any]
@@ -45,13 +46,6 @@ def _weight(rngs: nnx.Rngs, shape: tuple[int, ...], axes: tuple[str, ...], scale
     if scale is None:
         return nnx.Param(jnp.ones(shape, jnp.float32), axes=axes)
     return nnx.Param(scale * jax.random.normal(rngs.params(), shape, jnp.float32), axes=axes)
-
-
-def rms_norm(x: jax.Array, weight_D: jax.Array, eps: float) -> jax.Array:
-    """Root-mean-square norm over the last axis, computed in float32, in the dtype of x."""
-    x32 = x.astype(jnp.float32)
-    inverse = jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + eps)
-    return (x32 * inverse * weight_D).astype(x.dtype)
 
 
 class Block(nnx.Module):

@@ -135,7 +135,7 @@ def train_step(
     # A batch without a trained token has gradient zero, not 0 / 0.
     scale = 1.0 / jnp.maximum(weight_sum, 1e-6)
     loss = total * scale
-    grad_norm = optax.global_norm(grads) * scale
+    grad_norm = optax.tree.norm(grads) * scale
     skip, guard = check(state.opt["guard"], loss, grad_norm)
     clip = recipe.optimizer.clip_norm
     factor = scale * jnp.minimum(1.0, clip / jnp.maximum(grad_norm, 1e-12)) if clip > 0 else scale
