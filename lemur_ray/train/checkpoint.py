@@ -106,8 +106,11 @@ class Checkpoints:
                 self._manager.check_for_errors()
             self._saving = None
 
-    def close(self) -> None:
-        """Let go of threads; a save that failed before is not raised again."""
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Let a save under way finish and let go of threads; a failure of that save is not raised here."""
         with contextlib.suppress(SaveFailed):
             self.wait()
         self._manager.close()

@@ -52,10 +52,24 @@ def train(
         TrainingStopped: too many skipped steps in a row, or a checkpoint cannot be written.
         RunFolderError: the checkpoints there are another run's.
     """
+    use_compile_cache()
+    keep = run.recipe.train.keep_checkpoints
+    with Checkpoints(run.checkpoints, keep=keep, primary=rank == 0) as checkpoints:
+        return _train(run, feed, checkpoints, rank, world_size, report, log)
+
+
+def _train(
+    run: Run,
+    feed: Feed,
+    checkpoints: Checkpoints,
+    rank: int,
+    world_size: int,
+    report: Callable[[dict[str, Any], str], None] | None,
+    log: Callable[[str], None],
+) -> dict[str, Any]:
     began, say = time.monotonic(), log if rank == 0 else lambda line: None
     recipe = run.recipe
     steps, batch_rows, log_every = recipe.train.steps, recipe.train.rows_per_step, recipe.train.log_every_steps
-    use_compile_cache()
 
     # Mesh and compiled step.
     mesh = make_mesh(recipe.mesh)
@@ -66,7 +80,6 @@ def train(
     step_fn = make_train_step(recipe, mesh, num_sources=len(sources))
 
     # State: the newest committed checkpoint that can be read, else the beginning.
-    checkpoints = Checkpoints(run.checkpoints, keep=recipe.train.keep_checkpoints, primary=rank == 0)
     for line in checkpoints.ignored:
         say(f"ignored {line}")
     state: Any = None
@@ -181,7 +194,6 @@ def train(
         checkpoints.poll()
     settle()
     checkpoints.wait()
-    checkpoints.close()
     if report is not None:
         report({"step": steps, "loss": last.get("loss")}, f"{run.checkpoints}/{steps}")
     if metrics_log is not None:

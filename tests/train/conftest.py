@@ -1,8 +1,10 @@
 """A small corpus and a small recipe that every test of training shares."""
 
 import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,3 +89,56 @@ def small_recipe() -> Callable[..., Recipe]:
 def _shared_compile_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests share compiled steps and write nothing outside the temporary folder."""
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "jax-cache"))
+
+
+@pytest.fixture
+def run_here(corpus: Path) -> Callable[..., dict]:
+    """Trains in this process, without Ray: run_here(recipe, out, ...) -> result. feed: wraps the stream of batches."""
+    from lemur_ray.corpus.manifest import read_manifest
+    from lemur_ray.plan.fetch import iterate
+    from lemur_ray.plan.plan import plan_for
+    from lemur_ray.train import loop
+    from lemur_ray.train.run_folder import Run, prepare
+
+    def go(recipe: Recipe, out: Path, *, source: Path = corpus, init_from: str = "", lines: list | None = None,
+           feed: Callable = lambda batches: batches, **options: object) -> dict:  # fmt: skip
+        run = Run(recipe, str(source), str(out), init_from)
+        prepare(run)
+        plan = plan_for(recipe, read_manifest(source))
+
+        def stream(start: int) -> Any:
+            return feed(iterate(plan, source, start, rows_per_step=recipe.train.rows_per_step))
+
+        sink = lines if lines is not None else []
+        return loop.train(run, stream, log=sink.append, **options)  # type: ignore[arg-type]
+
+    return go
+
+
+@pytest.fixture
+def read_losses() -> Callable[[Path], dict[int, float]]:
+    """Step -> loss of a run folder's metrics, every value as written; a step has one line."""
+
+    def read(out: Path) -> dict[int, float]:
+        records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        assert len({record["step"] for record in records}) == len(records), "a step has two lines"
+        return {record["step"]: record["loss"] for record in records}
+
+    return read
+
+
+@pytest.fixture(autouse=True)
+def _steps_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of one recipe in this process share their compiled step: most of a small run's time is tracing."""
+    from lemur_ray.train import loop, step
+
+    def memoised(recipe: Recipe, mesh: Any, *, num_sources: int) -> Any:
+        key = (recipe.hash, mesh, num_sources)
+        if key not in _STEPS:
+            _STEPS[key] = step.make_train_step(recipe, mesh, num_sources=num_sources)
+        return _STEPS[key]
+
+    monkeypatch.setattr(loop, "make_train_step", memoised)
+
+
+_STEPS: dict[tuple[str, Any, int], Any] = {}
