@@ -89,7 +89,7 @@ class Event(NamedTuple):
     tokens: tuple[int, ...] = ()
     finish: Finish | None = None
     cached: int = 0
-    """Prompt tokens that came from the cache; meaningful with ``finish``"""
+    """Prompt tokens that came from the cache"""
 
 
 Listener = Callable[[Sequence[Event]], None]
@@ -196,10 +196,14 @@ class Engine:
         """Stop a request before the next step; it ends with ``cancelled`` unless it is over already."""
         self._inbox.put(_Cancel(number))
 
-    def close(self, drain_s: float = 0.0) -> None:
-        """Take nothing more, let running requests finish for at most ``drain_s`` seconds, fail the rest, stop."""
+    def refuse(self) -> None:
+        """Take no new requests; those that were taken go on."""
         with self._lock:
             self._accepting = False
+
+    def close(self, drain_s: float = 0.0) -> None:
+        """Take nothing more, let running requests finish for at most ``drain_s`` seconds, fail the rest, stop."""
+        self.refuse()
         deadline = time.monotonic() + drain_s
         while self._pending and self.failure is None and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -326,7 +330,7 @@ class Engine:
             draw.temperature[r] = request.temperature
             if request.temperature > 0:
                 draw.top_k[r], draw.top_p[r] = request.top_k, request.top_p
-                draw.seed[r] = seed_words(request.seed)
+                draw.seed[r], draw.choice[r] = seed_words(request.seed), request.choice
                 draw.position[r] = sequence.computed
         ids = self._programs.choose(logits, draw).tolist()
         for r, sequence in rows:
@@ -341,7 +345,7 @@ class Engine:
             if finish:
                 self._finish(sequence, finish, (token,))
             elif (item := self._pending[sequence.number]).every_token:
-                self._tell(item.listener, Event(sequence.number, (token,)))
+                self._tell(item.listener, Event(sequence.number, (token,), None, sequence.cached))
 
     def _finish(self, sequence: scheduling.Sequence, finish: Finish, tokens: tuple[int, ...] = ()) -> None:
         was_running = sequence.slot >= 0

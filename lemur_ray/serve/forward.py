@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.llama import Params, output_head
+from lemur_ray.model.llama import Params
 from lemur_ray.model.rope import apply_rope, rope_table
 from lemur_ray.serve.attention import Cache, LayerCache, Place, attend, write
 from lemur_ray.serve.invariant import product, rms_norm
@@ -49,23 +50,27 @@ class Weights(NamedTuple):
 def prepare(params: Params, config: ModelConfig, dtype: Any = jnp.float32) -> Weights:
     """The stacked tree of ``model.llama`` in the layout of this file; matrices in ``dtype``, norms as they are."""
 
+    # On the host, in one piece: array by array on the device every slice would be a program of its own.
+    host = jax.tree.map(np.asarray, params)
+    layers = host["layers"]
+
     def layer(i: int) -> LayerWeights:
-        w = {name: jnp.asarray(stacked[i]) for name, stacked in params["layers"].items()}
         return LayerWeights(
-            attn_norm=w["attn_norm"],
-            wqkv=jnp.concatenate([w["wq"], w["wk"], w["wv"]], axis=1).astype(dtype),
-            wo=w["wo"].astype(dtype),
-            mlp_norm=w["mlp_norm"],
-            gate_up=jnp.concatenate([w["gate"], w["up"]], axis=1).astype(dtype),
-            down=w["down"].astype(dtype),
+            attn_norm=layers["attn_norm"][i],
+            wqkv=np.concatenate([layers["wq"][i], layers["wk"][i], layers["wv"][i]], axis=1).astype(dtype),
+            wo=layers["wo"][i].astype(dtype),
+            mlp_norm=layers["mlp_norm"][i],
+            gate_up=np.concatenate([layers["gate"][i], layers["up"][i]], axis=1).astype(dtype),
+            down=layers["down"][i].astype(dtype),
         )
 
-    return Weights(
-        embed=jnp.asarray(params["embed"], dtype),
+    weights = Weights(
+        embed=host["embed"].astype(dtype),
         layers=tuple(layer(i) for i in range(config.num_layers)),
-        final_norm=jnp.asarray(params["final_norm"]),
-        head=jnp.asarray(output_head(params), dtype),
+        final_norm=host["final_norm"],
+        head=np.ascontiguousarray(host["head"] if "head" in host else host["embed"].T).astype(dtype),
     )
+    return jax.device_put(weights)
 
 
 def _layer(

@@ -19,7 +19,7 @@ from lemur_ray.config import ModelConfig
 from lemur_ray.serve.attention import BLOCK, Cache, Place, allocate, copy_blocks
 from lemur_ray.serve.forward import Weights, forward
 from lemur_ray.serve.invariant import TILE
-from lemur_ray.serve.sampling import Draw, greedy, sample
+from lemur_ray.serve.sampling import ROWS, Draw, greedy, sample
 
 
 def decode_buckets(num_slots: int) -> tuple[int, ...]:
@@ -53,10 +53,10 @@ class Programs:
         """Compile every program."""
         shapes = [(rows, 1) for rows in self.decode_rows] + [(rows, TILE) for rows in self.prefill_rows]
         keys = [("forward", *shape) for shape in shapes]
-        keys += [(name, rows, 1) for name in ("greedy", "sample") for rows in sorted({r for r, _ in shapes})]
-        keys.append(("copy", self._table_width, 1))
+        keys += [("greedy", rows, 1) for rows in sorted({r for r, _ in shapes})]
+        keys += [("sample", ROWS, 1), ("copy", self._table_width, 1)]
         # The large ones first, so that no thread is left alone with one at the end.
-        lowered = [(key, self._lower(key)) for key in sorted(keys, key=lambda k: (k[0] != "forward", k[0] != "sample"))]
+        lowered = [(key, self._lower(key)) for key in sorted(keys, key=lambda k: k[0] not in ("forward", "sample"))]
         with ThreadPoolExecutor(threads) as pool:
             self._programs.update(pool.map(lambda item: (item[0], item[1].compile()), lowered))
         self._warm = True
@@ -72,11 +72,18 @@ class Programs:
         return logits
 
     def choose(self, logits: jax.Array, draw: Draw) -> np.ndarray:
-        """Token ids (R,), waiting for the device. Rows that are all greedy take the short way."""
-        rows = logits.shape[0]
-        if (draw.temperature <= 0).all():
-            return np.asarray(self._program("greedy", rows, 1)(logits))
-        return np.asarray(self._program("sample", rows, 1)(logits, draw))
+        """Token ids (R,), waiting for the device."""
+        ids = np.asarray(self._program("greedy", logits.shape[0], 1)(logits))
+        (warm,) = np.nonzero(draw.temperature > 0)
+        if not len(warm):
+            return ids
+        ids, host_logits = ids.copy(), np.asarray(logits)
+        for begin in range(0, len(warm), ROWS):
+            rows = warm[begin : begin + ROWS]
+            padded = np.resize(rows, ROWS)
+            some = self._program("sample", ROWS, 1)(host_logits[padded], Draw(*(field[padded] for field in draw)))
+            ids[rows] = np.asarray(some)[: len(rows)]
+        return ids
 
     def copy(self, source: np.ndarray, target: np.ndarray, num_tokens: int) -> None:
         """Copy the blocks of ``num_tokens`` tokens from one table to another."""
@@ -121,5 +128,6 @@ def empty_draw(rows: int) -> Draw:
         top_k=np.zeros(rows, np.int32),
         top_p=np.ones(rows, np.float32),
         seed=np.zeros((rows, 2), np.uint32),
+        choice=np.zeros(rows, np.int32),
         position=np.zeros(rows, np.int32),
     )

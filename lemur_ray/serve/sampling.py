@@ -1,7 +1,7 @@
 """From logits to token ids: greedy, or drawn with temperature, top-k and top-p.
 
-A draw depends on the row's own logits, seed and position alone: the noise key is fold_in(key(seed), position), sums are
-those of ``invariant.py``. Knows nothing of slots, batches or text.
+A draw depends on the row's own logits, seed and position alone: the noise key is
+fold_in(fold_in(key(seed), choice), position), and the program always has ``ROWS`` rows. Knows nothing of slots, batches or text.
 
 Legend: R rows, V vocabulary.
 """
@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from lemur_ray.serve.invariant import row_sum
+ROWS = 8
+"""Rows of one call of ``sample``: a single shape, whatever the load."""
 
 PREFILTER = 256
 """Tokens looked at before anything is sorted: a full sort of 32,000 logits costs eighty times as much."""
@@ -32,6 +33,8 @@ class Draw(NamedTuple):
     """(R,) float32 in (0, 1]; mass kept of what top_k left"""
     seed: np.ndarray | jax.Array
     """(R, 2) uint32, high and low word"""
+    choice: np.ndarray | jax.Array
+    """(R,) int32; which of several answers to one request"""
     position: np.ndarray | jax.Array
     """(R,) int32; place of the new token in its sequence"""
 
@@ -48,9 +51,9 @@ def _cutoff(sorted_RP: jax.Array, log_total_R1: jax.Array, draw: Draw, vocab: in
     k = jnp.where((draw.top_k <= 0) | (draw.top_k > vocab), vocab, draw.top_k)[:, None]
     inside = jnp.arange(width) < k
     mass = jnp.where(inside, jnp.exp(sorted_RP - log_total_R1), 0.0)
-    before = lax.associative_scan(jnp.add, mass, axis=-1) - mass
+    before = jnp.cumsum(mass, axis=-1) - mass
     limited = k <= width
-    wanted = draw.top_p[:, None] * jnp.where(limited & (k < vocab), row_sum(mass), 1.0)
+    wanted = draw.top_p[:, None] * jnp.where(limited & (k < vocab), mass.sum(-1, keepdims=True), 1.0)
     kept = inside & ((before < wanted) | (draw.top_p[:, None] >= 1.0))
     kept = kept.at[:, 0].set(True)
     last = jnp.sum(kept, axis=-1, keepdims=True) - 1
@@ -65,23 +68,22 @@ def sample(logits_RV: jax.Array, draw: Draw) -> jax.Array:
     draw = Draw(*map(jnp.asarray, draw))
     cold = draw.temperature <= 0
     scaled = logits_RV / jnp.where(cold, 1.0, draw.temperature)[:, None]
-    highest = scaled.max(-1, keepdims=True)
-    log_total = highest + jnp.log(row_sum(jnp.exp(scaled - highest)))
-
+    log_total = jax.nn.logsumexp(scaled, axis=-1, keepdims=True)
     quick, enough = _cutoff(lax.top_k(scaled, min(PREFILTER, vocab))[0], log_total, draw, vocab)
     open_end = (draw.top_p >= 1.0) & ((draw.top_k <= 0) | (draw.top_k >= vocab))
 
     def sorted_cutoff() -> jax.Array:
-        return _cutoff(-jnp.sort(-scaled, axis=-1), log_total, draw, vocab)[0]
+        return _cutoff(lax.top_k(scaled, vocab)[0], log_total, draw, vocab)[0]
 
     # A row takes the sorted value only where it needs it itself: neighbours never change a row's result.
     full = lax.cond(jnp.any(~enough & ~open_end), sorted_cutoff, lambda: quick)
     cutoff = jnp.where(open_end[:, None], -jnp.inf, jnp.where(enough[:, None], quick, full))
 
-    def noise(seed: jax.Array, position: jax.Array) -> jax.Array:
-        return jax.random.gumbel(jax.random.fold_in(jax.random.wrap_key_data(seed), position), (vocab,))
+    def noise(seed: jax.Array, choice: jax.Array, position: jax.Array) -> jax.Array:
+        key = jax.random.fold_in(jax.random.wrap_key_data(seed), choice)
+        return jax.random.gumbel(jax.random.fold_in(key, position), (vocab,))
 
-    noisy = jnp.where(scaled >= cutoff, scaled, -jnp.inf) + jax.vmap(noise)(draw.seed, draw.position)
+    noisy = jnp.where(scaled >= cutoff, scaled, -jnp.inf) + jax.vmap(noise)(draw.seed, draw.choice, draw.position)
     return jnp.where(cold, jnp.argmax(logits_RV, axis=-1), jnp.argmax(noisy, axis=-1)).astype(jnp.int32)
 
 

@@ -26,6 +26,8 @@ class Generation:
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+    choice: int = 0
+    """Number among several answers to one request; each draws its own noise from the same seed"""
 
 
 @dataclass(eq=False)

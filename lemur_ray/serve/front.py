@@ -1,0 +1,162 @@
+"""The engine as asyncio sees it: a model with a name, whose replies arrive as pieces of text.
+
+Turns events of the engine's thread into pieces for the event loop, one wake-up per step for all requests together; cuts
+at stop strings; replies that nobody reads any more are cancelled. Knows nothing of HTTP or of the OpenAI protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from lemur_ray.agents.messages import FinishReason, Message
+from lemur_ray.serve.engine import Engine, EngineClosed, Event
+from lemur_ray.serve.scheduler import Generation
+from lemur_ray.serve.text_stream import TextStream
+from lemur_ray.text.chat import encode_prompt
+from lemur_ray.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some more of a reply. The last piece has ``finish_reason``."""
+
+    index: int
+    """Which of the requests it belongs to"""
+    text: str
+    tokens: tuple[int, ...]
+    finish_reason: FinishReason | None
+    cached_tokens: int
+    """Prompt tokens that came from the cache"""
+
+
+@dataclass
+class Reply:
+    """A whole reply."""
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    finish_reason: FinishReason = "stop"
+    cached_tokens: int = 0
+
+
+class Front:
+    """One model on one engine, for one event loop."""
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, name: str, version: str):
+        self.engine, self.tokenizer, self.name, self.version = engine, tokenizer, name, version
+        self.created = int(time.time())
+        self.stop_ids = frozenset((tokenizer.eos_id, tokenizer.im_end_id))
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queues: dict[int, asyncio.Queue[Event]] = {}
+
+    def encode_chat(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Prompt ids of a conversation."""
+        return tuple(encode_prompt(self.tokenizer, messages))
+
+    def encode_text(self, text: str) -> tuple[int, ...]:
+        """Prompt ids of plain text: BOS first, as in every document of the training data."""
+        return (self.tokenizer.bos_id, *self.tokenizer.encode(text))
+
+    def open(self, requests: Sequence[Generation], stop: Sequence[str] = (), *, whole: bool = False) -> Replies:
+        """Submit requests together, in a running event loop. Raises what ``Engine.submit`` raises; then none is queued.
+
+        whole: the replies are wanted in one piece (the engine wakes nobody for single tokens that nobody waits for).
+        """
+        self._loop = asyncio.get_running_loop()
+        replies = Replies(self, stop)
+        try:
+            for request in requests:
+                number = self.engine.submit(request, self._listen, every_token=bool(stop) or not whole)
+                self._queues[number] = replies.queue
+                replies.add(number)
+        except BaseException:
+            replies.close()
+            raise
+        return replies
+
+    def forget(self, number: int) -> None:
+        """Events of this request are dropped from now on."""
+        self._queues.pop(number, None)
+
+    def _listen(self, events: Sequence[Event]) -> None:
+        """In the engine's thread: hand a step's events to the event loop."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._dispatch, events)
+        except RuntimeError:
+            # The loop is closed: the server is gone, and with it everybody who could read this.
+            return
+
+    def _dispatch(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if (queue := self._queues.get(event.number)) is not None:
+                queue.put_nowait(event)
+
+
+class Replies:
+    """Replies on their way. Must be closed; closing cancels what is not finished."""
+
+    def __init__(self, front: Front, stop: Sequence[str]):
+        self.queue: asyncio.Queue[Event] = asyncio.Queue()
+        self._front, self._stop = front, stop
+        self._open: dict[int, tuple[int, TextStream]] = {}
+        self._total = 0
+
+    def add(self, number: int) -> None:
+        tokenizer = self._front.tokenizer
+        self._open[number] = (self._total, TextStream(tokenizer.token_bytes, tokenizer.special_ids, self._stop))
+        self._total += 1
+
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """All pieces until every reply is complete. Raises EngineClosed when the engine dies or is closed on the way."""
+        while self._open:
+            event = await self.queue.get()
+            if event.number in self._open:
+                yield self._piece(event)
+
+    async def collect(self) -> list[Reply]:
+        """Wait for the end of all replies."""
+        replies = [Reply() for _ in range(self._total)]
+        async for piece in self.pieces():
+            reply = replies[piece.index]
+            reply.text += piece.text
+            reply.tokens += piece.tokens
+            reply.cached_tokens = piece.cached_tokens
+            reply.finish_reason = piece.finish_reason or reply.finish_reason
+        return replies
+
+    def close(self) -> None:
+        """Cancel what is not finished. Closing twice is harmless."""
+        for number in list(self._open):
+            self._forget(number, cancel=True)
+
+    def _forget(self, number: int, *, cancel: bool) -> None:
+        self._front.forget(number)
+        del self._open[number]
+        if cancel:
+            self._front.engine.cancel(number)
+
+    def _piece(self, event: Event) -> Piece:
+        if event.finish == "error":
+            self._forget(event.number, cancel=False)
+            raise EngineClosed("the engine stopped before the reply was complete")
+        index, text = self._open[event.number]
+        out, used = "", 0
+        for token in event.tokens:
+            out += text.push(token)
+            used += 1
+            if text.stopped:
+                # The engine may be a token further by now: it is told to stop, and that token is nobody's.
+                break
+        finish: FinishReason | None = None
+        if event.finish is not None and not text.stopped:
+            out += text.end()
+            finish = "length" if event.finish == "length" else "stop"
+        if text.stopped:
+            finish = "stop"
+        if finish:
+            self._forget(event.number, cancel=event.finish is None)
+        return Piece(index, out, event.tokens[:used], finish, event.cached)

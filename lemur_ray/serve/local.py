@@ -1,0 +1,71 @@
+"""The app under uvicorn, in one process, without Ray.
+
+Knows nothing of what the app answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from lemur_ray.model.load import load_model
+from lemur_ray.serve.engine import Engine, EngineOptions
+from lemur_ray.serve.front import Front
+from lemur_ray.serve.openai import build_app
+
+DRAIN_S = 20.0
+"""Seconds that running requests have to finish when the server is told to stop."""
+
+
+def open_front(spec: str, options: EngineOptions | None = None, name: str = "") -> Front:
+    """Load a model (see ``model.load``) and start its engine; returns when it is warm."""
+    model = load_model(spec)
+    engine = Engine(model.params, model.config, options).start()
+    return Front(engine, model.tokenizer, name or model.name, model.version)
+
+
+def serve_forever(front: Front, host: str, port: int) -> None:
+    """Answer until SIGTERM or SIGINT; what is running then may finish. In the main thread."""
+    _Server(front, host, port).run()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, which refuses new requests from the moment it is told to stop."""
+
+    def __init__(self, front: Front, host: str, port: int):
+        app: FastAPI = build_app(front)
+        config = uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=int(DRAIN_S),
+            lifespan="off",
+        )
+        super().__init__(config)
+        self._front = front
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._front.engine.refuse()
+        await super().shutdown(sockets)
+        self._front.engine.close()
+
+
+@contextlib.contextmanager
+def running(front: Front, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+    """The server in a thread of this process; yields its base URL. Port 0: any free one."""
+    server = _Server(front, host, port)
+    with socket.create_server((host, port)) as listener:
+        thread = threading.Thread(target=server.run, args=([listener],), name="uvicorn", daemon=True)
+        thread.start()
+        try:
+            yield f"http://{host}:{listener.getsockname()[1]}/v1"
+        finally:
+            server.should_exit = True
+            thread.join()
