@@ -171,7 +171,7 @@ def ray_auth(machine: Machine) -> Check:
     if token:
         where = file if file.is_file() else "RAY_AUTH_TOKEN"
         said = (
-            f"a token exists ({where}) and RAY_AUTH_MODE is not set: the next `ray start --head` asks for the token, and "
+            f"a token exists ({where}) and RAY_AUTH_MODE is not set: the next `ray start --head` asks for it, and "
             "a submit or driver in another mode fails with 'Missing authentication token' or InvalidAuthToken"
         )
         fix = "export RAY_AUTH_MODE=disabled   # or token; the same for the head, for ray job submit and for drivers"

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MAY_IMPORT = {
     "config": set(),
     "doctor": set(),
+    "demo": set(),
     "text": {"agents"},
     "agents": set(),
     "sandbox": set(),
@@ -35,7 +36,7 @@ MAY_IMPORT = {
     "benchmarks": {"agents", "grading", "sandbox"},
     "datasets": set(),
 }
-ENVS_MAY_IMPORT = {"agents", "grading", "sandbox"}
+ENVS_MAY_IMPORT = {"config", "agents", "grading", "sandbox"}
 WITHOUT_JAX = ("lemur_ray/agents", "lemur_ray/sandbox", "lemur_ray/grading", "lemur_ray/rollout", "envs")
 WITH_RAY = {
     "lemur_ray/corpus/build.py",

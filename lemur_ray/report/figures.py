@@ -51,6 +51,15 @@ def _spread(wanted: list[float], gap: float, low: float, high: float) -> list[fl
     return placed
 
 
+def _range(values: Sequence[float], margin: float) -> tuple[float, float]:
+    """Ends of an axis: the values with a margin (a share of their span), never of length 0."""
+    low, high = min(values), max(values)
+    if high - low <= 1e-9 * max(abs(low), abs(high), 1e-9):
+        pad = max(abs(high) * 0.1, 0.5)
+        return low - pad, high + pad
+    return low - (high - low) * margin, high + (high - low) * margin
+
+
 def thin(points: Sequence[tuple[float, float]], most: int = 300) -> list[tuple[float, float]]:
     """At most ``most`` points: means of equal runs of neighbours. Points that are not finite are left out."""
     finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
@@ -91,9 +100,8 @@ def curves(
     strong = {name: smooth(points, window) for name, points in drawn.items()}
     xs = [x for points in drawn.values() for x, _ in points]
     ys = [y for points in strong.values() for _, y in points]
-    x0, x1 = min(xs), max(max(xs), min(xs) + 1e-9)
-    pad = (max(ys) - min(ys)) * 0.06 or 0.5
-    y0, y1 = min(ys) - pad, max(ys) + pad
+    x0, x1 = _range(xs, 0.0)
+    y0, y1 = _range(ys, 0.06)
 
     def px(x: float) -> float:
         return left + (x - x0) / (x1 - x0) * (width - left - right)

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.report.escape import printable
 from lemur_ray.report.statistics import Interval, PairedDifference, bootstrap_mean, paired_difference, wilson
 
 
@@ -196,7 +197,7 @@ def to_csv(reports: Iterable[Report]) -> str:
     for report in reports:
         for group in (report.overall, *report.categories):
             missing = " ".join(f"{blame}:{count}" for blame, count in group.missing.items())
-            row: list[object] = [report.benchmark, report.policy, report.recipe, group.name]
+            row: list[object] = [printable(s) for s in (report.benchmark, report.policy, report.recipe, group.name)]
             row += [group.n, group.tasks, group.scored, group.solved, missing]
             for name in rates:
                 rate: Rate = getattr(group, name)
