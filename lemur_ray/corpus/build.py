@@ -212,7 +212,8 @@ class _Build:
             return {"done": 1}
 
         inputs = ray.data.from_arrow([pa.Table.from_pylist([task]) for task in tasks])
-        dataset = inputs.map(one, compute=ray.data.TaskPoolStrategy(size=self.workers))
+        at_once = min(self.workers, len(tasks)) if self.workers else None
+        dataset = inputs.map(one, compute=ray.data.TaskPoolStrategy(size=at_once))
         dataset.context.enable_progress_bars = False
         began = said = time.monotonic()
         try:
