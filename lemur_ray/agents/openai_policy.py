@@ -101,6 +101,10 @@ class OpenAIPolicy:
             except (openai.APIError, ValueError, TypeError, AttributeError):
                 return []
 
+    def close(self) -> None:
+        """Close the connections to the endpoint."""
+        self._client.close()
+
     def _ask(self, request: ChatRequest, give_up_at: float) -> ChatReply:
         """One request. Raises _Again where another one may do better."""
         import openai

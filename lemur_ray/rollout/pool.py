@@ -133,12 +133,13 @@ class RayPool:
     def _result(self, slot: _Slot, ref: Any) -> tuple[Attempt, bool]:
         """The attempt behind a finished reference, and whether its actor is gone."""
         try:
-            attempt, slot.stuck = ray.get(ref)
+            attempt, stuck = ray.get(ref)
         except ray.exceptions.RayTaskError as error:  # raised by our own code in a living actor
             return Attempt(Outcome.HARNESS_BUG, None, detail=str(error)[-4000:]), False
         except ray.exceptions.RayError as error:
             return _lost(error), True
         self._deaths = 0
+        slot.stuck = max(slot.stuck, stuck)  # answers arrive in any order, and it never falls
         return attempt, False
 
     def _replace(self, slot: _Slot, ended: list[tuple[Order, Attempt]]) -> None:

@@ -25,16 +25,16 @@ class Progress:
         self._started = self._clock()
         self._shown = float("-inf")
         self._total, self._resumed = total, len(finished)
-        for episode in finished:
-            self.ended(episode)
+        self.ended(*finished)
         if finished:
             self._write(f"resuming: {len(finished)} of {total} episodes are in the ledger and are not played again\n")
 
-    def ended(self, episode: Episode) -> None:
-        self._done += 1
-        self._solved += episode.outcome is Outcome.SOLVED
-        self._missing += not episode.outcome.scored
-        self._tokens += sum(s.prompt_tokens + s.completion_tokens for s in episode.trajectory.steps)
+    def ended(self, *episodes: Episode) -> None:
+        for episode in episodes:
+            self._done += 1
+            self._solved += episode.outcome is Outcome.SOLVED
+            self._missing += not episode.outcome.scored
+            self._tokens += sum(s.prompt_tokens + s.completion_tokens for s in episode.trajectory.steps)
 
     def retried(self, outcome: Outcome) -> None:
         self._retries += 1

@@ -103,6 +103,7 @@ def run_orders(
         while todo and in_flight < pool.capacity:
             pool.submit(todo.popleft())
             in_flight += 1
+        ended: list[Episode] = []
         for order, attempt in pool.collect(timeout_s=0.5):
             in_flight -= 1
             tried = tries[order.key]
@@ -113,9 +114,10 @@ def run_orders(
                 heapq.heappush(later, (due, next(tie_break), order))
                 progress.retried(attempt.outcome)
                 continue
-            ended = _episode(order, attempt, tried)
-            ledger.append(ended)
-            progress.ended(ended)
+            ended.append(_episode(order, attempt, tried))
+        if ended:
+            ledger.extend(ended)
+            progress.ended(*ended)
         progress.show(in_flight=in_flight, waiting=len(later))
     progress.finish()
     return [episode for order in orders if (episode := ledger.get(order.key)) is not None]

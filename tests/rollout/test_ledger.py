@@ -41,6 +41,16 @@ def test_what_was_appended_is_read_back_equal(path: Path):
     assert read_episodes(path) == [episode("a"), episode("b", Outcome.ENV_ERROR)]
 
 
+def test_several_at_once_are_one_write_and_count_what_was_new(path: Path):
+    with Ledger(path) as ledger:
+        ledger.append(episode("a"))
+        assert (
+            ledger.extend([episode("b"), episode("a", detail="again"), episode("c"), episode("b", detail="again")]) == 2
+        )
+        assert ledger.extend([]) == 0
+    assert read_episodes(path) == [episode("a"), episode("b"), episode("c")]
+
+
 def test_the_first_record_of_a_key_wins_and_the_second_is_not_written(path: Path):
     with Ledger(path) as ledger:
         ledger.append(episode("a", detail="first"))
@@ -115,7 +125,7 @@ def test_a_full_disk_leaves_no_half_line(path: Path, monkeypatch: pytest.MonkeyP
     assert read_episodes(path) == [episode("a"), episode("b")]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     names=st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12),
     cuts=st.lists(st.integers(0, 3000), min_size=1, max_size=4),

@@ -10,10 +10,13 @@ import os
 import signal
 import sys
 import threading
+import time
 from typing import Any
 
 import gymnasium
 
+from lemur_ray.agents.messages import ChatReply, ChatRequest
+from lemur_ray.agents.scripted import ExpertPolicy
 from lemur_ray.agents.trajectory import Task
 
 ENV_ID = "tests.rollout.toy:toy/Line-v0"
@@ -66,3 +69,14 @@ gymnasium.register("toy/Line-v0", LineEnv)
 
 def toy_task(name: str = "t0", max_turns: int = 5, **options: Any) -> Task:
     return Task("toy", name, ENV_ID, "line", {"name": name, **options}, max_turns)
+
+
+class SlowExpert(ExpertPolicy):
+    """An expert that takes its time over every reply, as a model does."""
+
+    def __init__(self, latency_s: float = 1.0) -> None:
+        self.latency_s = latency_s
+
+    def reply(self, request: ChatRequest) -> ChatReply:
+        time.sleep(self.latency_s)
+        return super().reply(request)

@@ -1,0 +1,294 @@
+"""A run: what is played, what is played again, what is recorded, in threads and in Ray actors."""
+
+import io
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lemur_ray.agents.messages import ChatReply, ChatRequest, PolicyUnreachable, Sampling
+from lemur_ray.agents.scripted import ExpertPolicy, ScriptedPolicy
+from lemur_ray.agents.trajectory import Episode, Outcome, Task
+from lemur_ray.rollout.attempt import Attempt, Limits, Order
+from lemur_ray.rollout.ledger import Ledger, read_episodes
+from lemur_ray.rollout.pool import RayPool
+from lemur_ray.rollout.progress import Progress
+from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.threads import Pool, PoolBroken, ThreadPool
+from tests.rollout.toy import SlowExpert, toy_task
+
+QUICK = Limits(step_s=0.3, reset_s=5.0, close_s=0.3)
+AT_ONCE = Retries(unreachable_delay_s=0.0)
+
+
+def run(
+    pool: Pool, tasks: list[Task], path: Path, *, epochs: int = 1, limits: Limits = QUICK, retries: Retries = AT_ONCE
+) -> list[Episode]:
+    orders = plan_orders(tasks, epochs=epochs, policy="p", recipe="r", sampling=Sampling(), limits=limits)
+    with Ledger(path) as ledger:
+        progress = Progress(io.StringIO(), time.monotonic)
+        return run_orders(orders, pool, ledger, retries=retries, progress=progress, clock=time.monotonic)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "episodes.jsonl"
+
+
+class Counting(ExpertPolicy):
+    """Remembers which episodes it was asked for; may fail the first times an episode asks."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.episodes: list[str] = []
+        self.seeds: list[int] = []
+        self.failures = failures
+
+    def reply(self, request: ChatRequest) -> ChatReply:
+        self.episodes.append(request.episode)
+        self.seeds.append(request.sampling.seed)
+        if self.episodes.count(request.episode) <= self.failures:
+            raise PolicyUnreachable("nobody at home")
+        return super().reply(request)
+
+
+def test_every_task_of_every_epoch_is_played_once_and_in_the_ledger(path: Path):
+    tasks = [toy_task(f"t{i}") for i in range(7)]
+    policy = Counting()
+    episodes = run(ThreadPool(policy, capacity=3), tasks, path, epochs=2)
+    assert [(e.key.task, e.key.epoch) for e in episodes] == [(f"t{i}", epoch) for epoch in range(2) for i in range(7)]
+    assert all(e.outcome is Outcome.SOLVED and e.attempts == 1 and e.retried == () for e in episodes)
+    assert {e.key for e in read_episodes(path)} == {e.key for e in episodes}
+    assert len(policy.episodes) == 14 * 3
+
+
+def test_running_again_plays_nothing_twice_and_more_tasks_only_add(path: Path):
+    tasks = [toy_task(f"t{i}") for i in range(5)]
+    first = run(ThreadPool(ExpertPolicy(), 2), tasks[:3], path)
+    policy = Counting()
+    again = run(ThreadPool(policy, 2), tasks, path)
+    assert again[:3] == first
+    assert {name.split("|")[1] for name in policy.episodes} == {"t3", "t4"}
+
+
+def test_two_tasks_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="1 task ids occur twice, for example 't'"):
+        plan_orders([toy_task("t"), toy_task("t")], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK)
+
+
+@pytest.mark.parametrize(
+    ("failures", "outcome"), [(1, Outcome.SOLVED), (3, Outcome.SOLVED), (9, Outcome.POLICY_UNREACHABLE)]
+)
+def test_an_unreachable_policy_is_tried_again_a_bounded_number_of_times_with_the_same_seed(
+    path: Path, failures: int, outcome: Outcome
+):
+    policy = Counting(failures)
+    (episode,) = run(ThreadPool(policy, 1), [toy_task()], path)
+    assert episode.outcome is outcome
+    assert episode.attempts == min(failures, 3) + 1
+    assert len(episode.retried) == episode.attempts - 1
+    assert all("policy_unreachable: nobody at home" in reason for reason in episode.retried)
+    assert len(set(policy.seeds[: min(failures, 3) + 1])) == 1
+    assert (episode.score is None) == (outcome is Outcome.POLICY_UNREACHABLE)
+
+
+def test_an_environment_that_breaks_once_is_tried_again_and_one_that_always_does_is_recorded(
+    path: Path, tmp_path: Path
+):
+    tasks = [
+        toy_task("once", step="raise once", mark=str(tmp_path / "mark")),
+        toy_task("always", step="raise"),
+        toy_task("well"),
+    ]
+    once, always, well = run(ThreadPool(ExpertPolicy(), 3), tasks, path)
+    assert (once.outcome, once.attempts, once.score) == (Outcome.SOLVED, 2, 1.0)
+    assert "attempt 1: env_error" in once.retried[0]
+    assert (always.outcome, always.attempts, always.score) == (Outcome.ENV_ERROR, 3, None)
+    assert (well.attempts, well.retried) == (1, ())
+
+
+def test_what_is_the_policys_own_fault_is_never_tried_again(path: Path):
+    (episode,) = run(ThreadPool(ScriptedPolicy([""]), 1), [toy_task()], path)
+    assert (episode.outcome, episode.attempts, episode.score) == (Outcome.INVALID_ACTIONS, 1, 0.0)
+
+
+def test_hanging_environments_hold_up_nobody_else(path: Path):
+    tasks = [toy_task(f"h{i}", step="hang") for i in range(3)] + [toy_task(f"t{i}") for i in range(20)]
+    started = time.monotonic()
+    episodes = run(ThreadPool(ExpertPolicy(), 4), tasks, path)
+    assert time.monotonic() - started < 20
+    assert [e.outcome for e in episodes] == [Outcome.ENV_ERROR] * 3 + [Outcome.SOLVED] * 20
+    assert {e.attempts for e in episodes[:3]} == {3}
+
+
+def test_a_retry_waits_for_its_delay_while_others_are_played(path: Path):
+    class Ticking:
+        """A pool without threads on a clock that each look advances by one second."""
+
+        capacity = 1
+
+        def __init__(self) -> None:
+            self.now, self.running, self.log = 0.0, [], []  # type: ignore[var-annotated]
+
+        def submit(self, order: Order) -> None:
+            self.log.append((self.now, order.task.id))
+            self.running.append(order)
+
+        def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+            self.now += 1.0
+            ended, self.running = self.running, []
+            fails = [name for _, name in self.log].count("bad") < 3
+            bad = Attempt(Outcome.POLICY_UNREACHABLE, None)
+            return [(o, bad if o.task.id == "bad" and fails else Attempt(Outcome.SOLVED, 1.0)) for o in ended]
+
+        def close(self) -> None:
+            pass
+
+    pool = Ticking()
+    orders = plan_orders(
+        [toy_task("bad"), *(toy_task(f"t{i}") for i in range(3))],
+        epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK,
+    )  # fmt: skip
+    with Ledger(path) as ledger:
+        progress = Progress(io.StringIO(), lambda: pool.now)
+        retries = Retries(unreachable_delay_s=3.0)
+        run_orders(orders, pool, ledger, retries=retries, progress=progress, clock=lambda: pool.now)
+    assert pool.log == [(0, "bad"), (1, "t0"), (2, "t1"), (3, "t2"), (4, "bad"), (11, "bad")]
+
+
+class Interrupting(ThreadPool):
+    """Ctrl-C arrives after some episodes have ended."""
+
+    def __init__(self, policy: Any, capacity: int, after: int) -> None:
+        super().__init__(policy, capacity)
+        self.left = after
+
+    def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+        if self.left <= 0:
+            raise KeyboardInterrupt
+        ended = super().collect(timeout_s)
+        self.left -= len(ended)
+        return ended
+
+
+def test_ctrl_c_leaves_a_run_that_the_same_call_finishes(path: Path):
+    tasks = [toy_task(f"t{i}") for i in range(30)]
+    with pytest.raises(KeyboardInterrupt):
+        run(Interrupting(ExpertPolicy(), 2, after=9), tasks, path)
+    finished = path.read_bytes()
+    assert 9 <= finished.count(b"\n") < 30
+    policy = Counting()
+    episodes = run(ThreadPool(policy, 4), tasks, path)
+    assert path.read_bytes().startswith(finished)
+    assert len(episodes) == 30
+    assert not {json.loads(line)["key"]["task"] for line in finished.splitlines()} & {
+        name.split("|")[1] for name in policy.episodes
+    }
+
+
+def test_the_progress_line_says_what_is_going_on():
+    now = [0.0]
+    out = io.StringIO()
+    progress = Progress(out, lambda: now[0], label="toy", every_s=10)
+    progress.begin(total=10, finished=[])
+    pool_done = Attempt(Outcome.SOLVED, 1.0)
+    order = plan_orders([toy_task()], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK)[0]
+    episode = Episode(order.key, "line", pool_done.outcome, 1.0, 1, pool_done.trajectory)
+    now[0] = 4.0
+    progress.ended(episode)
+    progress.ended(episode)
+    progress.retried(Outcome.ENV_ERROR)
+    assert progress.line(3, 1) == (
+        "toy 2/10 done, 2 solved, 3 in flight, 1 retries, 1 wait for a retry, 0.50/s, 0:16 left, 0k tokens"
+    )
+    progress.show(3, 1)
+    progress.show(3, 1)
+    assert out.getvalue().count("\n") == 1
+
+
+def test_three_hundred_episodes_wait_for_a_slow_policy_all_at_once(path: Path):
+    """No clock: the policy answers nobody until all three hundred have asked."""
+    everyone = threading.Barrier(300)
+
+    class Waiting(ExpertPolicy):
+        def reply(self, request: ChatRequest) -> ChatReply:
+            everyone.wait(timeout=60)
+            return super().reply(request)
+
+    episodes = run(ThreadPool(Waiting(), 300), [toy_task(f"t{i}", length=2) for i in range(300)], path, limits=Limits())
+    assert all(e.outcome is Outcome.SOLVED and e.attempts == 1 for e in episodes)
+
+
+# Ray actors
+
+
+@pytest.fixture
+def ray_pool(ray_local: str) -> Iterator[Callable[..., RayPool]]:
+    pools: list[RayPool] = []
+
+    def make(policy: Any = ExpertPolicy, **more: Any) -> RayPool:
+        pools.append(RayPool(policy, **{"num_actors": 2, "episodes_per_actor": 10, **more}))
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.close()
+
+
+def test_actors_play_what_threads_play(ray_pool: Any, path: Path, tmp_path: Path):
+    tasks = [toy_task(f"t{i}") for i in range(30)] + [toy_task("bad", reset="raise")]
+    in_actors = run(ray_pool(), tasks, path)
+    in_threads = run(ThreadPool(ExpertPolicy(), 4), tasks, tmp_path / "other.jsonl")
+
+    def essence(episode: Episode) -> Any:
+        steps = [(s.reply, s.action, s.observation, s.reward) for s in episode.trajectory.steps]
+        return episode.key, episode.outcome, episode.score, episode.attempts, episode.trajectory.opening, steps
+
+    assert [essence(e) for e in in_actors] == [essence(e) for e in in_threads]
+
+
+def test_episodes_of_an_actor_that_dies_are_played_elsewhere(ray_pool: Any, path: Path, tmp_path: Path):
+    tasks = [toy_task(f"t{i}") for i in range(20)]
+    tasks[3] = toy_task("killer", step="kill once", mark=str(tmp_path / "mark"))
+    episodes = run(ray_pool(), tasks, path)
+    assert all(e.outcome is Outcome.SOLVED for e in episodes)
+    killer = next(e for e in episodes if e.key.task == "killer")
+    assert killer.attempts == 2
+    assert "attempt 1: infra_lost: actor lost" in killer.retried[0]
+    assert all(e.attempts <= 2 for e in episodes)
+
+
+def test_actors_that_always_die_end_the_run_with_what_was_finished_kept(ray_pool: Any, path: Path):
+    def kill(pool: RayPool) -> None:
+        for pid in pool.pids:
+            os.kill(pid, signal.SIGKILL)
+
+    pool = ray_pool(SlowExpert, num_actors=1, max_deaths=0)
+    kill(pool)
+    with pytest.raises(PoolBroken, match="1 actors died in a row"):
+        run(pool, [toy_task("t0")], path)
+    assert path.read_bytes() == b""
+    assert run(ThreadPool(ExpertPolicy(), 1), [toy_task("t0")], path)[0].outcome is Outcome.SOLVED
+
+
+def test_an_actor_full_of_calls_that_hang_is_replaced(ray_pool: Any, path: Path):
+    pool = ray_pool(num_actors=1, episodes_per_actor=4, max_stuck=2)
+    tasks = [toy_task(f"h{i}", step="hang") for i in range(2)]
+    before = pool._slots[0].handle
+    episodes = run(pool, tasks, path, retries=Retries(env=0))
+    assert [e.outcome for e in episodes] == [Outcome.ENV_ERROR] * 2
+    assert pool._slots[0].handle is not before
+    assert run(pool, [toy_task("t")], path)[0].outcome is Outcome.SOLVED
+
+
+def test_actors_that_cannot_start_say_why(ray_pool: Any):
+    def broken() -> Any:
+        raise RuntimeError("no such policy")
+
+    with pytest.raises(PoolBroken, match="no such policy"):
+        ray_pool(broken, num_actors=1)
