@@ -5,6 +5,7 @@ Knows tables and figures; nothing of training.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -66,9 +67,11 @@ def _untrained(policy: str) -> bool:
 
 
 def display_name(policy: str) -> str:
-    """How a policy is called on the page."""
+    """How a policy is called on the page: ``nano-chat@1500-3f9a01bc`` is ``nano-chat, step 1500``."""
     if _untrained(policy):
         return "untrained model"
+    if checkpoint := re.fullmatch(r"(.+)@(\d+)-[0-9a-f]{8}", policy):
+        return f"{checkpoint[1]}, step {checkpoint[2]}"
     return _BASELINES.get(policy, policy.removeprefix("openai:"))
 
 

@@ -34,11 +34,13 @@ def corpus_section(corpus: Mapping[str, Any], folder: str, pretrain: TrainingRun
         f"vocabulary {corpus.get('vocab_size', 0):,}",
     ]
     said += [f"packing fill {fill:.4f}"] if isinstance(fill, int | float) else []
+    if absent := corpus.get("missing"):
+        said.append(f"not found on this machine: {', '.join(map(str, absent))}")
     parts = [f'<p class="soft">{inline(", ".join(said))}. <span class="mono">{inline(folder)}</span></p>']
     parts.append(_mixture(pretrain) if pretrain is not None and pretrain.mixture else "")
     parts.append("<h3>Sources</h3>")
     parts.append(table(["source", "kind", "documents", "tokens", "rows"], rows, frozenset([len(rows) - 1])))
-    parts.append(_drops(corpus.get("counts")))
+    parts.append(_filters(corpus.get("counts")))
     return "".join(parts)
 
 
@@ -69,20 +71,22 @@ def _mixture(run: TrainingRun) -> str:
     )
 
 
-def _drops(counts: object) -> str:
-    """Filter counts, as source -> rule -> count or rule -> count."""
+def _filters(counts: object) -> str:
+    """Documents read, kept, dropped and masked by rule, per source, as corpus/assembly.py counts them."""
     if not isinstance(counts, Mapping) or not counts:
         return ""
-    nested = {k: v for k, v in counts.items() if isinstance(v, Mapping)}
-    flat = {k: v for k, v in counts.items() if isinstance(v, int | float)}
-    parts = []
-    if nested:
-        rules = list(dict.fromkeys(rule for by_rule in nested.values() for rule in by_rule))
-        rows = [[name, *(by_rule.get(rule, 0) for rule in rules)] for name, by_rule in nested.items()]
-        parts.append(table(["counted", *(rule.replace("_", " ") for rule in rules)], rows))
-    if flat:
-        parts.append(table(["counted", "documents"], [[k, v] for k, v in flat.items()]))
-    return f"<h3>What the filters saw</h3>{''.join(parts)}"
+    rows = []
+    for name, of in counts.items():
+        rows.append([name, of.get("read"), of.get("kept"), _by_rule(of.get("dropped")), _by_rule(of.get("masked"))])
+    header = ["source", "documents read", "kept", "dropped, by rule", "masked in kept ones"]
+    return f"<h3>What the filters did</h3>{table(header, rows)}"
+
+
+def _by_rule(counts: object) -> str:
+    if not isinstance(counts, Mapping) or not counts:
+        return "none"
+    ranked = sorted(counts.items(), key=lambda item: -item[1])
+    return ", ".join(f"{rule.replace('_', ' ')} {number:,}" for rule, number in ranked)
 
 
 def run_section(run: TrainingRun) -> str:

@@ -148,7 +148,10 @@ def write_corpus(folder: Path) -> Path:
         }
         for name, (kind, share) in SOURCES.items()
     ]
-    counts = {name: {"read": 900, "kept": 800, "too long line": 40, "duplicate": 60} for name in SOURCES}
+    counts = {
+        name: {"files": 950, "read": 900, "kept": 800, "dropped": {"long_line": 40, "duplicate": 60}, "masked": {}}
+        for name in SOURCES
+    }
     manifest = {"version": 1, "tokenizer": "tokenizer.json", "vocab_size": 2048, "seq_len": 1024, "sources": sources,
                 "fill": 0.99871, "counts": counts}  # fmt: skip
     (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -70,7 +70,7 @@ def whole_demo(home: Path) -> dict[str, object]:
     ledgers = [
         write_ledger(home / "episodes/alfworld-text-nano-chat", alfworld("nano-chat", 0.6, 1, per_kind=5)),
         write_ledger(home / "episodes/alfworld-text-random", alfworld("random", 0.0, 2, per_kind=5)),
-        write_ledger(home / "episodes/alfworld-text-untrained", alfworld("untrained:nano", 0.0, 3, per_kind=5)),
+        write_ledger(home / "episodes/alfworld-text-random-nano", alfworld("random:nano", 0.0, 3, per_kind=5)),
         write_ledger(home / "episodes/alfworld-text-expert", alfworld("expert", 1.0, 4, per_kind=5)),
         write_ledger(
             home / "episodes/intercode-sql-nano-chat",
@@ -230,7 +230,8 @@ def test_folders_are_found_under_the_home(tmp_path: Path) -> None:
 
 def test_policies_without_a_trained_model_are_baselines() -> None:
     assert display_name("openai:nano-chat") == "nano-chat"
-    assert [is_baseline(p) for p in ("random", "expert", "untrained:nano", "openai:random:nano", "nano-chat")] == [
+    assert display_name("nano-chat@1500-3f9a01bc") == "nano-chat, step 1500"
+    assert [is_baseline(p) for p in ("random", "expert", "random:nano", "openai:random:nano", "nano-chat")] == [
         True, True, True, True, False,
     ]  # fmt: skip
 
