@@ -19,11 +19,14 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from lemur_ray.config import lemur_home
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAD_START_S = 180.0
-JOB_NOT_WAITED_FOR = ("--no-wait",)
+SERVE_START_S = 300.0
 
 
 class DemoFailed(Exception):
@@ -44,18 +47,32 @@ class Head:
         self.env, self.dashboard = dict(env), f"http://127.0.0.1:{dashboard_port}"
         self._ray = shutil.which("ray", path=os.path.dirname(sys.executable)) or "ray"
 
-    def submit(self, job: str, *args: str, job_id: str, wait: bool = True) -> None:
-        """Run ``python jobs/<job>.py args`` through ``ray job submit``; raises DemoFailed where it does not end well."""
+    def submit(self, job: str, *args: str, wait: bool = True) -> str:
+        """Run a job through ``ray job submit`` and return its id. Raises DemoFailed where it does not end well."""
+        job_id = f"{job}-{secrets.token_hex(4)}"
         print(f"\n=== {job} {' '.join(args)}", flush=True)
         started = time.monotonic()
         command = [self._ray, "job", "submit", "--address", self.dashboard, "--submission-id", job_id]
-        command += [*(() if wait else JOB_NOT_WAITED_FOR), "--", sys.executable, f"jobs/{job}.py", *args]
+        command += [*(() if wait else ("--no-wait",)), "--", sys.executable, f"jobs/{job}.py", *args]
         status = subprocess.run(command, env=self.env, cwd=ROOT, check=False).returncode
         if status:
             raise DemoFailed(
                 f"job {job} ended with status {status}: its output above says why; run the same command again"
             )
-        print(f"=== {job}: {time.monotonic() - started:.0f} s", flush=True)
+        if wait:
+            print(f"=== {job}: {time.monotonic() - started:.0f} s", flush=True)
+        return job_id
+
+    @contextlib.contextmanager
+    def served(self, *args: str) -> Iterator[str]:
+        """Run jobs/serve.py beside what follows; yields the base URL of the API once the model is warm."""
+        port = free_port()
+        job_id = self.submit("serve", *args, "--port", str(port), wait=False)
+        try:
+            wait_for(f"http://127.0.0.1:{port}/ready", "the served model", SERVE_START_S)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            self.stop(job_id)
 
     def stop(self, job_id: str) -> None:
         """Stop a job that was not waited for."""
@@ -64,7 +81,7 @@ class Head:
 
 
 @contextlib.contextmanager
-def private_head(num_cpus: int | None = None) -> Iterator[Head]:
+def private_head(num_cpus: int = 0) -> Iterator[Head]:
     """Start a Ray head, yield it, and end it with all its processes, whatever happened in between."""
     # Short, because unix socket paths end at 107 bytes.
     temp = tempfile.mkdtemp(prefix="lr-", dir="/tmp" if os.path.isdir("/tmp") else None)
@@ -94,6 +111,42 @@ def private_head(num_cpus: int | None = None) -> Iterator[Head]:
         _end(process, env["RAY_AUTH_TOKEN"])
         log.close()
         shutil.rmtree(temp, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class DemoConfig:
+    """Corpus to report on a Ray head of our own, under $LEMUR_HOME; the same command again resumes."""
+
+    seed: int = 0
+    """Seed of the weights and of the order of rows, in pretraining and tuning."""
+    games: int = 120
+    """Held-out ALFWorld games played by the tuned model and the scripted baselines."""
+    untrained_games: int = 24
+    """Held-out games played by the untrained model, which uses all 50 turns of each."""
+    num_cpus: int = 0
+    """CPUs the head offers. 0: all of the machine."""
+
+
+def run(config: DemoConfig) -> Path:
+    """Run every job once under ``$LEMUR_HOME`` and return the path of the report. Raises DemoFailed."""
+    started = time.monotonic()
+    seeds = ("--train.seed", str(config.seed), "--data.seed", str(config.seed))
+    with private_head(config.num_cpus) as head:
+        head.submit("build_corpus")
+        head.submit("pretrain", "nano", *seeds)
+        head.submit("instruct", "nano-chat", *seeds)
+        with head.served("--model", "nano-chat") as url:
+            games = ("--benchmark", "alfworld/text", "--prompt", "brief")
+            tuned = ("--policy", f"openai:{url}", "--policy-model", "nano-chat")
+            head.submit("agent_eval", *games, *tuned, "--limit", str(config.games))
+            head.submit("agent_eval", "--benchmark", "intercode/sql", *tuned)
+        for baseline in ("random", "expert"):
+            head.submit("agent_eval", *games, "--policy", baseline, "--limit", str(config.games))
+        head.submit("agent_eval", *games, "--policy", "checkpoint:random:nano", "--limit", str(config.untrained_games))
+        head.submit("report")
+    report = lemur_home() / "report" / "index.html"
+    print(f"\n{(time.monotonic() - started) / 60:.1f} minutes in all. Open {report}", flush=True)
+    return report
 
 
 def wait_for(url: str, what: str, timeout_s: float) -> None:

@@ -11,8 +11,8 @@ import importlib
 
 from lemur_ray.config import Recipe, did_you_mean
 
-NAMES = ("nano", "llama2-7b", "llama2-13b", "llama2-34b", "llama2-70b", "lemur-70b")
-FROM_SCRATCH = ("nano",)
+NAMES = ("nano", "nano-chat", "llama2-7b", "llama2-13b", "llama2-34b", "llama2-70b", "lemur-70b")
+FROM_SCRATCH = ("nano", "nano-chat")
 """Recipes whose vocabulary is the corpus tokenizer's; all others keep the vocabulary of the published weights."""
 
 

@@ -14,7 +14,9 @@ RECIPE = Recipe(
     model=ModelConfig(
         vocab_size=2048, num_layers=4, dim=128, ffn_dim=384, num_heads=4, num_kv_heads=4, head_dim=32, max_seq_len=1024
     ),
-    optimizer=OptimizerConfig(name="muon", peak_lr=3e-3, warmup_steps=30, final_lr_fraction=0.05),
+    optimizer=OptimizerConfig(
+        name="muon", peak_lr=3e-3, warmup_steps=30, final_lr_fraction=0.05, b2=0.98, eps=1e-8, clip_norm=0.0
+    ),
     data=DataConfig(code_to_text=10.0, seq_len=1024),
     train=TrainConfig(
         steps=1000,

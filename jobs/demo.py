@@ -1,0 +1,26 @@
+"""Everything once, on a Ray head of our own: what ``make demo`` runs. Prints the path of the report last."""
+
+import _path  # noqa: F401
+
+import sys
+from collections.abc import Sequence
+
+from lemur_ray.config import parse
+from lemur_ray.demo import DemoConfig, DemoFailed, run
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    config = parse(DemoConfig, argv, prog="demo.py")
+    try:
+        run(config)
+    except DemoFailed as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("demo: stopped; the same command goes on where it left off", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
