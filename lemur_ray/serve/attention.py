@@ -37,16 +37,20 @@ class LayerCache(NamedTuple):
 Cache = tuple[LayerCache, ...]
 
 
+Ints = Any
+"""An int32 array: numpy's on the host, jax's inside a program."""
+
+
 class Place(NamedTuple):
     """Where the new tokens of a call belong."""
 
-    tables: jax.Array
+    tables: Ints
     """(R, blocks of a sequence) int32 block ids"""
-    starts: jax.Array
+    starts: Ints
     """(R,) position of a row's first new token"""
-    counts: jax.Array
+    counts: Ints
     """(R,) real tokens of a row; 0: the row is padding"""
-    num_rows: jax.Array
+    num_rows: Ints
     """Scalar; rows from here on are padding and are not computed"""
 
 

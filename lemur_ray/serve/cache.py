@@ -48,7 +48,7 @@ class SlotCache:
     """Slots of equal size with contiguous blocks; block 0 belongs to nobody."""
 
     def __init__(self, num_slots: int, context: int, block: int, align: int = 1, min_copy: int = 32):
-        """align: reuse whole multiples of this many tokens; min_copy: prefixes shorter than this are not worth a copy."""
+        """align: reuse whole multiples of this many tokens; min_copy: shorter prefixes are not worth a copy."""
         self.num_slots, self._align, self._min_copy = num_slots, align, min_copy
         per_slot = -(-context // block)
         self.num_blocks = 1 + num_slots * per_slot

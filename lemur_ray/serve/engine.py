@@ -26,6 +26,7 @@ from lemur_ray.model.llama import Params
 from lemur_ray.serve import scheduler as scheduling
 from lemur_ray.serve.attention import BLOCK, block_bytes
 from lemur_ray.serve.cache import SlotCache
+from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.exactness import is_batch_invariant
 from lemur_ray.serve.forward import prepare
 from lemur_ray.serve.invariant import TILE
@@ -62,24 +63,6 @@ class ContextExceeded(EngineError):
             f"This model's maximum context length is {context} tokens. However, you requested "
             f"{prompt_tokens + max_tokens} tokens ({prompt_tokens} in the prompt, {max_tokens} in the completion)."
         )
-
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """How large an engine is."""
-
-    context: int = 0
-    """Longest sequence in tokens; 0: the model's own"""
-    max_slots: int = 64
-    """Sequences that run at once or wait to be continued"""
-    cache_bytes: int = 2**30
-    """Memory for keys and values; fewer slots are made where this does not hold all"""
-    max_queue: int = 256
-    """Requests that may wait for a slot"""
-    prefill_tiles: int = 4
-    """Tiles of 32 prompt tokens beside one decode step"""
-    compile_threads: int = 2
-    """Programs compiled at the same time"""
 
 
 class Event(NamedTuple):

@@ -51,26 +51,32 @@ def prepare(params: Params, config: ModelConfig, dtype: Any = jnp.float32) -> We
     """The stacked tree of ``model.llama`` in the layout of this file; matrices in ``dtype``, norms as they are."""
 
     # On the host, in one piece: array by array on the device every slice would be a program of its own.
-    host = jax.tree.map(np.asarray, params)
+    host: Any = jax.tree.map(np.asarray, params)
     layers = host["layers"]
+
+    def matrix(i: int, *names: str) -> Any:
+        return np.concatenate([layers[name][i] for name in names], axis=1).astype(dtype)
 
     def layer(i: int) -> LayerWeights:
         return LayerWeights(
             attn_norm=layers["attn_norm"][i],
-            wqkv=np.concatenate([layers["wq"][i], layers["wk"][i], layers["wv"][i]], axis=1).astype(dtype),
-            wo=layers["wo"][i].astype(dtype),
+            wqkv=matrix(i, "wq", "wk", "wv"),
+            wo=matrix(i, "wo"),
             mlp_norm=layers["mlp_norm"][i],
-            gate_up=np.concatenate([layers["gate"][i], layers["up"][i]], axis=1).astype(dtype),
-            down=layers["down"][i].astype(dtype),
+            gate_up=matrix(i, "gate", "up"),
+            down=matrix(i, "down"),
         )
+
+    head: Any = host["head"] if "head" in host else np.ascontiguousarray(host["embed"].T)
 
     weights = Weights(
         embed=host["embed"].astype(dtype),
         layers=tuple(layer(i) for i in range(config.num_layers)),
         final_norm=host["final_norm"],
-        head=np.ascontiguousarray(host["head"] if "head" in host else host["embed"].T).astype(dtype),
+        head=head.astype(dtype),
     )
-    return jax.device_put(weights)
+    placed: Weights = jax.device_put(weights)
+    return placed
 
 
 def _layer(
@@ -101,8 +107,8 @@ def forward(
 ) -> tuple[jax.Array, Cache]:
     """Append new tokens to their sequences and predict what follows.
 
-    tokens (R, M) int32, of which ``place.counts`` are real. All positions below ``place.starts`` are in the row's blocks
-    already or stand in another row of this call. cpu: arithmetic and loops as XLA:CPU needs them.
+    tokens (R, M) int32, of which ``place.counts`` are real. All positions below ``place.starts`` are in the row's
+    blocks already or stand in another row of this call. cpu: arithmetic and loops as XLA:CPU needs them.
     Returns the logits (R, V) float32 after the last real token of each row, and the cache, which was donated.
     """
     rows, length = tokens_RM.shape

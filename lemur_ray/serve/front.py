@@ -111,7 +111,7 @@ class Replies:
         self._total += 1
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """All pieces until every reply is complete. Raises EngineClosed when the engine dies or is closed on the way."""
+        """All pieces until every reply is complete. Raises EngineClosed when the engine stops before that."""
         while self._open:
             event = await self.queue.get()
             if event.number in self._open:

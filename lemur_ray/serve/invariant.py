@@ -1,9 +1,10 @@
 """Arithmetic whose result for one row does not depend on how many rows stand beside it.
 
-XLA's kernels on CPU choose the order of a sum by the shape: from 64 rows on, and at a single row, a matrix product sums
-in another order than for 2 to 32 rows, and a reduction does so at almost every shape. A greedy choice between two close
-tokens would then depend on the load of the server. Here products run in tiles of 2 to 32 rows and sums along a row are a
-tree of additions. ``exactness.py`` measures on the machine at hand whether that was enough. Knows nothing of models.
+XLA's kernels on CPU choose the order of a sum by the shape: from 64 rows on, and at a single row, a matrix product
+sums in another order than for 2 to 32 rows, and a reduction does so at almost every shape. A greedy choice between two
+close tokens would then depend on the load of the server. Here products run in tiles of 2 to 32 rows and sums along a
+row are a tree of additions. ``exactness.py`` measures on the machine at hand whether that was enough. Knows nothing of
+models.
 
 Legend: T rows, K kv heads, Q queries, h head width.
 """

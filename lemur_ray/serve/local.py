@@ -14,7 +14,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from lemur_ray.model.load import load_model
-from lemur_ray.serve.engine import Engine, EngineOptions
+from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.front import Front
 from lemur_ray.serve.openai import build_app
 
@@ -27,11 +28,6 @@ def open_front(spec: str, options: EngineOptions | None = None, name: str = "") 
     model = load_model(spec)
     engine = Engine(model.params, model.config, options).start()
     return Front(engine, model.tokenizer, name or model.name, model.version)
-
-
-def serve_forever(front: Front, host: str, port: int) -> None:
-    """Answer until SIGTERM or SIGINT; what is running then may finish. In the main thread."""
-    _Server(front, host, port).run()
 
 
 class _Server(uvicorn.Server):

@@ -1,6 +1,6 @@
 """The OpenAI protocol over HTTP: chat completions, completions, models, and the pages of an operator.
 
-Every error has OpenAI's body. Knows nothing of how the app is hosted (``local.py`` without Ray, ``app.py`` on Ray Serve).
+Every error has OpenAI's body. Knows nothing of how the app is hosted: see ``local.py`` and ``app.py``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """OpenAI request bodies, checked by hand: what is accepted, what is refused, and with which words.
 
-Every refusal is an ApiError that carries OpenAI's error body. Parameters that are known but not offered here are refused
-unless they have the value that asks for nothing; parameters nobody knows are ignored and named, so that they can be
-counted. Knows nothing of HTTP frameworks, engines or tokenizers.
+Every refusal is an ApiError that carries OpenAI's error body. Parameters that are known but not offered here are
+refused unless they have the value that asks for nothing; parameters nobody knows are ignored and named, so that they
+can be counted. Knows nothing of HTTP frameworks, engines or tokenizers.
 """
 
 from __future__ import annotations
@@ -100,7 +100,12 @@ _UNSUPPORTED_CHAT: dict[str, tuple[Any, ...]] = {
     "verbosity": (),
     "web_search_options": (),
 }
-_UNSUPPORTED_COMPLETION: dict[str, tuple[Any, ...]] = {**_UNSUPPORTED, "best_of": (1,), "echo": (False,), "suffix": ("",)}
+_UNSUPPORTED_COMPLETION: dict[str, tuple[Any, ...]] = {
+    **_UNSUPPORTED,
+    "best_of": (1,),
+    "echo": (False,),
+    "suffix": ("",),
+}
 _DEFAULT_COMPLETION_TOKENS = 16
 
 
@@ -141,7 +146,9 @@ def _common(
 ) -> Common:
     for name, harmless in unsupported.items():
         value = body.get(name)
-        if value is not None and not any(value == h and isinstance(value, bool) == isinstance(h, bool) for h in harmless):
+        if value is not None and not any(
+            value == h and isinstance(value, bool) == isinstance(h, bool) for h in harmless
+        ):
             raise ApiError(400, f"{name} is not supported by this server", param=name, code="unsupported_parameter")
     model = body.get("model")
     if not isinstance(model, str) or not model:
@@ -222,7 +229,9 @@ def _integer(
     if not _is_int(value):
         raise _invalid(name, "must be an integer")
     if (low is not None and value < low) or (high is not None and value > high):
-        raise _invalid(name, f"is {value}: must be at least {low}" + (f" and at most {high}" if high is not None else ""))
+        raise _invalid(
+            name, f"is {value}: must be at least {low}" + (f" and at most {high}" if high is not None else "")
+        )
     return int(value)
 
 
@@ -235,7 +244,9 @@ def _number(
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise _invalid(name, "must be a number")
     if not (low < value if open_below else low <= value) or not value <= high:
-        raise _invalid(name, f"is {value}: must be {'above' if open_below else 'at least'} {low:g} and at most {high:g}")
+        raise _invalid(
+            name, f"is {value}: must be {'above' if open_below else 'at least'} {low:g} and at most {high:g}"
+        )
     return float(value)
 
 

@@ -1,7 +1,8 @@
 """From logits to token ids: greedy, or drawn with temperature, top-k and top-p.
 
 A draw depends on the row's own logits, seed and position alone: the noise key is
-fold_in(fold_in(key(seed), choice), position), and the program always has ``ROWS`` rows. Knows nothing of slots, batches or text.
+fold_in(fold_in(key(seed), choice), position), and the program always has ``ROWS`` rows. Knows nothing of slots, batches
+or text.
 
 Legend: R rows, V vocabulary.
 """
@@ -83,7 +84,9 @@ def sample(logits_RV: jax.Array, draw: Draw) -> jax.Array:
         key = jax.random.fold_in(jax.random.wrap_key_data(seed), choice)
         return jax.random.gumbel(jax.random.fold_in(key, position), (vocab,))
 
-    noisy = jnp.where(scaled >= cutoff, scaled, -jnp.inf) + jax.vmap(noise)(draw.seed, draw.choice, draw.position)
+    noisy = jnp.where(scaled >= cutoff, scaled, -jnp.inf) + jax.vmap(noise)(
+        *map(jnp.asarray, (draw.seed, draw.choice, draw.position))
+    )
     return jnp.where(cold, jnp.argmax(logits_RV, axis=-1), jnp.argmax(noisy, axis=-1)).astype(jnp.int32)
 
 

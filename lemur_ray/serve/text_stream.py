@@ -1,4 +1,4 @@
-"""Token ids to text while they arrive: no code point is ever split, and nothing is shown that may belong to a stop string.
+"""Token ids to text while they arrive: no code point is split, nothing is shown that may belong to a stop string.
 
 The text of all pieces together is the same however the tokens cut it: bytes are decoded as one stream, and the cut is
 made at the stop string that is complete first (of several that end at the same character, the one that begins first).
@@ -15,7 +15,7 @@ class TextStream:
     """Text of one reply."""
 
     def __init__(self, token_bytes: Callable[[int], bytes], hidden: Collection[int] = (), stop: Sequence[str] = ()):
-        """token_bytes: the bytes of an id; hidden: ids without text (special tokens); stop: strings that end the text."""
+        """token_bytes: the bytes of an id; hidden: ids without text (specials); stop: strings that end the text."""
         self._token_bytes, self._hidden, self._stop = token_bytes, hidden, tuple(stop)
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""

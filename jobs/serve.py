@@ -1,0 +1,56 @@
+"""Serve a model behind the OpenAI protocol: python jobs/serve.py [--model RUN|HF_FOLDER|random:nano] [--no-ray].
+
+With nothing given: the newest run, on Ray Serve, on a free port. Prints the base URL and a curl line, then answers
+until SIGTERM or Ctrl-C, which let running requests finish.
+"""
+
+import _path
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+
+from lemur_ray.config import lemur_home, parse
+from lemur_ray.rollout.policy_target import EvaluationError, find_run
+from lemur_ray.serve.config import ServeJob
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    job = parse(ServeJob, argv, prog="serve.py", bare_flags=True)
+    stop = threading.Event()
+    try:
+        with _served(job, find_run(job.model, lemur_home() / "runs")) as url:
+            # Now, because Ray sets handlers of its own when it starts.
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: stop.set())
+            print(f"serving at {url}\n  curl {url}/models", flush=True)
+            stop.wait()
+    except (EvaluationError, ValueError, OSError, RuntimeError) as error:
+        print(f"serve: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+@contextlib.contextmanager
+def _served(job: ServeJob, model: str) -> Iterator[str]:
+    """The base URL, as long as it answers."""
+    with contextlib.ExitStack() as stack:
+        if job.no_ray:
+            from lemur_ray.serve.local import open_front, running
+
+            front = open_front(model, job.engine, job.name)
+            yield stack.enter_context(running(front, job.host, job.port))
+            return
+        _path.connect(log_to_driver=False)
+        from lemur_ray.serve import app
+
+        stack.callback(app.shutdown)
+        yield app.serve_model(
+            model, host=job.host, port=job.port, name=job.name, num_cpus=job.num_cpus, options=job.engine
+        )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,142 @@
+"""The app on Ray Serve: one deployment that holds the engine and answers with the app of ``openai.py``.
+
+The replica's own ASGI app answers, its token stream goes through Serve untouched. Requests beyond the engine's queue
+are refused by the engine (429), so Serve lets more of them through than the engine takes. Needs a running Ray.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import ray
+from fastapi import FastAPI
+from ray import serve
+from ray.serve.config import HTTPOptions
+from ray.serve.context import _get_global_client
+from ray.serve.exceptions import RayServeException
+
+from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.local import DRAIN_S, open_front
+from lemur_ray.serve.openai import build_app
+
+READY_TIMEOUT_S = 60.0
+"""Seconds that a running replica may take to become reachable through Serve's proxy."""
+
+_apps: list[str] = []
+_started_serve = False
+
+
+@serve.ingress()
+class ChatModel:
+    """A replica: loads the model, starts the engine, is healthy as long as the engine's thread lives."""
+
+    def __init__(self, spec: str, name: str, options: EngineOptions):
+        self._front = open_front(spec, options, name)
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        return build_app(self._front)
+
+    def check_health(self) -> None:
+        if self._front.engine.failure is not None:
+            raise RuntimeError(f"the engine died: {self._front.engine.failure!r}")
+
+    def __del__(self) -> None:
+        if hasattr(self, "_front"):
+            self._front.engine.close()
+
+
+def serve_model(
+    spec: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    name: str = "",
+    num_cpus: float = 1.0,
+    options: EngineOptions | None = None,
+) -> str:
+    """Serve a model on the Ray cluster this process is connected to; returns its base URL (with /v1) once it answers.
+
+    spec: as in ``model.load``; port 0: any free one; name: of the model in requests, by default the spec's own.
+    Where Serve runs in the cluster already, its address stays and the model gets a path of its own in front of /v1.
+    Raises RuntimeError when the model could not be loaded, TimeoutError when it cannot be reached.
+    """
+    global _started_serve
+    spec = spec if ":" in spec else str(Path(spec).expanduser().absolute())
+    options = options or EngineOptions()
+    running = _running_at()
+    if running is None:
+        port = port or _free_port(host)
+        serve.start(
+            proxy_location="HeadOnly",
+            http_options=HTTPOptions(host=host, port=port),
+            logging_config={"enable_access_log": False, "log_level": "WARNING"},
+        )
+        _started_serve = True
+    elif port not in (0, running[1]):
+        raise RuntimeError(f"Ray Serve listens on port {running[1]} in this cluster already: ask for that one or for 0")
+    else:
+        host, port = running
+    own_path = "" if running is None else f"/{secrets.token_hex(4)}"
+    app_name = f"lemur{own_path.replace('/', '-')}"
+    deployment = serve.deployment(
+        name="ChatModel",
+        max_ongoing_requests=options.max_slots + options.max_queue + 64,
+        ray_actor_options={"num_cpus": num_cpus},
+        graceful_shutdown_timeout_s=DRAIN_S,
+        health_check_period_s=5,
+    )(ChatModel)
+    # Noted first: an application whose model cannot be loaded must be removed as well.
+    _apps.append(app_name)
+    serve.run(deployment.bind(spec, name, options), name=app_name, route_prefix=own_path or "/")
+    root = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}{own_path}"
+    _await_ready(root)
+    return f"{root}/v1"
+
+
+def shutdown() -> None:
+    """Remove the models that this process serves, and stop Serve if it was started here. Running requests may finish."""
+    global _started_serve
+    if not ray.is_initialized():
+        return
+    while _apps:
+        serve.delete(_apps.pop())
+    if _started_serve:
+        serve.shutdown()
+        _started_serve = False
+
+
+def _running_at() -> tuple[str, int] | None:
+    """Host and port of a Serve that runs in the cluster already."""
+    try:
+        # Serve has no public way to ask for the address of its proxies from Python.
+        client = _get_global_client()
+    except RayServeException:
+        return None
+    if client is None:
+        return None
+    options = client.http_config
+    return options.host or "127.0.0.1", options.port
+
+
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def _await_ready(root: str) -> None:
+    deadline, last = time.monotonic() + READY_TIMEOUT_S, "no answer"
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"{root}/ready", timeout=5) as answer:
+                if json.load(answer).get("status") == "ready":
+                    return
+        except (urllib.error.URLError, ConnectionError, TimeoutError, ValueError) as error:
+            last = repr(error)
+        time.sleep(0.1)
+    raise TimeoutError(f"the model does not answer at {root}/ready after {READY_TIMEOUT_S:.0f} s: {last}")
