@@ -2,7 +2,8 @@
 
 Queries are taken in blocks of ``BLOCK``. Each block needs the keys from the first document it touches up to its own
 end: its *reach*, a number of blocks known only at run time. Blocks of the same reach share one compiled loop with a
-dynamic number of turns, so every product has a static shape and short documents cost what they cover, not the whole triangle.
+dynamic number of turns, so every product has a static shape and short documents cost what they cover, not the whole
+triangle.
 The backward pass computes the scores again from the saved log-sum-exp, and takes the gradients of keys and values
 transposed: XLA's CPU kernels are five times slower on the other orientation.
 

@@ -30,7 +30,6 @@ from lemur_ray.model.llama import (
 from lemur_ray.model.loss import cross_entropy
 from lemur_ray.model.sharding import batch_sharding, like_params, replicated
 from lemur_ray.train.guard import check, init_guard
-from lemur_ray.train.memory import keep_freed_memory
 from lemur_ray.train.optimizer import direction, learning_rate
 
 Batch = dict[str, jax.Array]
@@ -171,8 +170,6 @@ def make_train_step(
     below it. Metrics are () float32 (``skipped`` bool) and, per source, (num_sources,) sums of losses and weights.
     """
     platform, devices = (jax.default_backend(), 1) if mesh is None else (mesh.devices.flat[0].platform, mesh.size)
-    if platform == "cpu":
-        keep_freed_memory()
     unroll = platform == "cpu" and recipe.model.num_layers <= UNROLL_LAYERS
     attention = choose(platform, devices)
     step = partial(train_step, recipe=recipe, num_sources=num_sources, unroll=unroll, attention=attention)

@@ -25,6 +25,7 @@ from lemur_ray.corpus.manifest import read_manifest
 from lemur_ray.plan.feed import PlanFeed
 from lemur_ray.plan.plan import plan_for
 from lemur_ray.recipes import with_vocabulary
+from lemur_ray.train.memory import allocator_environment
 from lemur_ray.train.run_folder import (
     Run,
     RunFolderError,
@@ -160,7 +161,7 @@ def worker_env(mesh: MeshConfig) -> dict[str, str]:
     env = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
     env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([root, *env.get("PYTHONPATH", "").split(os.pathsep)])).strip(":")
     if not mesh.use_tpu and not mesh.use_gpu:
-        env |= {"JAX_PLATFORMS": "cpu", "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"}
+        env |= {"JAX_PLATFORMS": "cpu", "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo", **allocator_environment()}
     elif os.environ.get("JAX_PLATFORMS"):
         env["JAX_PLATFORMS"] = os.environ["JAX_PLATFORMS"]
     return env
