@@ -50,7 +50,10 @@ def render_run(out: Path, notes: Mapping[str, object] | None = None) -> Report:
     last = reports[-1]
     title = f"{agents.display_name(last.policy)} on {last.benchmark}"
     benchmarks = list(dict.fromkeys(r.benchmark for r in reports))
-    body = [f"<h1>{inline(title)}</h1>", f'<p class="lede">evaluation settings <code>{inline(last.recipe or "none")}</code>, {_today()}</p>']
+    body = [
+        f"<h1>{inline(title)}</h1>",
+        f'<p class="lede">evaluation settings <code>{inline(last.recipe or "none")}</code>, {_today()}</p>',
+    ]
     body.append(_run_tiles(last))
     body.append(table(["", ""], list(notes.items())) if notes else "")
     for benchmark in benchmarks:
