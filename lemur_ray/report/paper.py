@@ -52,15 +52,15 @@ COLUMNS: Mapping[str, Published] = {
         _SQL_NOTE,
     ),
     "robocodegen": Published(
-        "Table 5", "RoboCodeGen", 37, _row(48.65, 64.86, 75.68, 83.78, 83.78), "variant of the prompt not published"
+        "Table 5", "RoboCodeGen", 37, _row(48.65, 64.86, 75.68, 83.78, 83.78), "Variant of the prompt not published"
     ),
-    "intercode/ctf": Published("Table 7", "IC-CTF", 100, _row(9.00, 16.00, 22.00, 11.00, 37.00), "at most 10 turns"),
+    "intercode/ctf": Published("Table 7", "IC-CTF", 100, _row(9.00, 16.00, 22.00, 11.00, 37.00), "At most 10 turns"),
     "webarena": Published(
         "Table 7",
         "WebArena",
         812,
         _row(1.72, 4.06, 5.30, 7.38, 10.59),
-        "symbolic actions",
+        "Symbolic actions",
         "Section 4.5 of the paper says 5.79 for Lemur-70B-Chat where Table 7 and Figure 4 say 5.30.",
     ),
     "mint/alfworld": Published(
@@ -68,7 +68,7 @@ COLUMNS: Mapping[str, Published] = {
         "ALFWorld",
         134,
         _row(21.64, 37.31, 59.70, 41.79, 84.33),
-        f"the 134 unseen games, {_MINT}, tools called from Python",
+        f"The 134 unseen games, {_MINT}, tools called from Python",
         "One of Lemur's 80 successes is a 50-command limit counted as success; by games won it is 79 of 134 = 58.96.",
     ),
 }

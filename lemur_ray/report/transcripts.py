@@ -52,7 +52,7 @@ def transcript(episode: Episode, anchor: str) -> str:
     if episode.key.epoch:
         facts.append(f"epoch {episode.key.epoch}")
     head = (
-        f'<summary><span class="end {mark(episode)}">{inline(episode.outcome.value)}</span>'
+        f'<summary><span class="end {mark(episode)}">{inline(episode.outcome.value.replace("_", " "))}</span>'
         f'<span class="task">{inline(episode.category)} · {inline(episode.key.task)}</span>'
         f'<span class="facts">{inline(" · ".join(facts))}</span></summary>'
     )
