@@ -1,6 +1,6 @@
 """How the allocator of a training process on CPU is set: scratch memory stays, in large pages.
 
-XLA's CPU client allocates one scratch buffer per execution. By default glibc maps large blocks and unmaps them when they
+XLA's CPU client allocates one scratch buffer per execution. By default glibc maps large blocks, unmapped when they
 are freed, so every step touches tens of megabytes for the first time: 22,000 page faults and a fifth of the CPU time of
 the nano recipe. glibc reads these settings when a process starts; later calls do not reach threads that run already.
 Knows nothing of training and of who starts processes.
