@@ -77,6 +77,7 @@ class Checkpoints:
             if self._primary and "://" not in self.folder and path.exists():
                 aside = _aside(path)
                 path.rename(aside)
+                self._manager.reload()
                 moved = f"; put aside as {aside}"
             raise UnreadableCheckpoint(f"checkpoint {path} cannot be read ({_short(error)}){moved}") from error
         return out["state"]

@@ -1,0 +1,164 @@
+"""Exact resume on a cluster of its own: the driver, or everything, is killed, and the same command is run again.
+
+Minutes long. The quick variants are in test_loop.py (no Ray) and test_trainer.py (a killed worker).
+"""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lemur_ray.recipes import with_vocabulary
+from lemur_ray.recipes.command_line import TrainingJob, parse_job
+
+ROOT = Path(__file__).resolve().parents[2]
+Losses = Callable[[Path], dict[int, float]]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+RECIPE = (
+    "nano --model.vocab-size 320 --model.num-layers 2 --model.dim 32 --model.ffn-dim 64 --model.num-heads 2 "
+    "--model.num-kv-heads 1 --model.head-dim 16 --model.max-seq-len 64 --data.seq-len 64 --optimizer.warmup-steps 2 "
+    "--train.rows-per-step 2 --train.log-every-steps 1"
+).split()
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+class Head:
+    """A private Ray head, ended by the process ids of what it started."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.mkdtemp(prefix="lh-", dir="/tmp")
+        self.address = f"127.0.0.1:{free_port()}"
+        ports = ("dashboard-agent-grpc-port", "dashboard-agent-listen-port", "metrics-export-port")
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=3"]
+        command += ["--include-dashboard=false", "--node-ip-address=127.0.0.1", f"--port={self.address.split(':')[1]}"]
+        command += [f"--{name}={free_port()}" for name in (*ports, "runtime-env-agent-port", "ray-client-server-port")]
+        command += [f"--temp-dir={self.folder}", "--object-store-memory=200000000", "--disable-usage-stats"]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder)
+
+    def processes(self) -> list[int]:
+        """The head's process, everything started with its folder, and all their descendants."""
+        parents, commands = {}, {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    commands[int(entry.name)] = (entry / "cmdline").read_bytes().decode(errors="replace")
+                    stat = (entry / "stat").read_text()
+                except OSError:
+                    continue  # it ended while we looked
+                parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+        found = {self.process.pid} | {pid for pid, command in commands.items() if self.folder in command}
+        while more := {pid for pid, parent in parents.items() if parent in found} - found:
+            found |= more
+        return sorted(found - {os.getpid()})
+
+    def kill(self) -> None:
+        """SIGKILL to all of it, as when the machine goes down."""
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # it went down with its parent
+        self.process.wait()
+
+
+@pytest.fixture
+def heads() -> Iterator[Callable[[], Head]]:
+    started: list[Head] = []
+
+    def start() -> Head:
+        started.append(Head())
+        return started[-1]
+
+    yield start
+    for head in started:
+        head.kill()
+
+
+def pretrain(head: Head, arguments: list[str], home: Path) -> subprocess.Popen:
+    env = {**os.environ, "RAY_ADDRESS": head.address, "LEMUR_HOME": str(home)}
+    log = open(home / "log.txt", "a")  # noqa: SIM115  # the process keeps it
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "jobs" / "pretrain.py"), *arguments],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        cwd=home,
+    )
+
+
+def last_json(process: subprocess.Popen) -> dict:
+    out, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, out[-3000:]
+    result: dict = json.loads(out.strip().splitlines()[-1])
+    return result
+
+
+def wait_for_lines(path: Path, count: int, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 400
+    while time.monotonic() < deadline:
+        if path.exists() and path.read_bytes().count(b"\n") >= count:
+            return
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.002)
+    raise AssertionError(f"{path} did not reach {count} lines")
+
+
+@pytest.mark.parametrize("victim", ["driver", "cluster"])
+def test_after_a_kill_the_same_command_goes_on_bit_for_bit(
+    victim: str,
+    tmp_path: Path,
+    corpus: Path,
+    heads: Callable[[], Head],
+    run_here: Callable,
+    read_losses: Losses,
+) -> None:
+    flags = [*RECIPE, "--train.steps", "600", "--train.checkpoint-every-steps", "40"]
+    arguments = [*flags, "--corpus", str(corpus), "--out", "run"]
+    run_here(with_vocabulary(parse_job(TrainingJob, flags, prog="p").recipe, 320), tmp_path / "whole")
+    head = heads()
+    first = pretrain(head, arguments, tmp_path)
+    at = random.Random(victim).randrange(60, 300)
+    wait_for_lines(tmp_path / "run" / "metrics.jsonl", at, first)
+    if victim == "driver":
+        first.kill()
+    else:
+        head.kill()
+        first.kill()
+        head = heads()
+    first.communicate()
+    result = last_json(pretrain(head, arguments, tmp_path))
+    assert 0 < result["first_step"] < 600
+    assert result["replays_that_differ"] == []
+    assert read_losses(tmp_path / "run") == read_losses(tmp_path / "whole")
+    assert last_json(pretrain(head, arguments, tmp_path))["already_finished"]
+
+
+def test_two_workers_see_the_same_rows_and_losses_as_one(
+    tmp_path: Path, corpus: Path, heads: Callable[[], Head], run_here: Callable, read_losses: Losses
+) -> None:
+    flags = [*RECIPE, "--train.steps", "12"]
+    run_here(with_vocabulary(parse_job(TrainingJob, flags, prog="p").recipe, 320), tmp_path / "one")
+    arguments = [*flags, "--mesh.num-workers", "2", "--corpus", str(corpus), "--out", "two"]
+    result = last_json(pretrain(heads(), arguments, tmp_path))
+    assert (result["world_size"], result["devices"]) == (2, 2)
+    one, two = read_losses(tmp_path / "one"), read_losses(tmp_path / "two")
+    assert one.keys() == two.keys()
+    for step, loss in one.items():
+        assert two[step] == pytest.approx(loss, abs=1e-5)

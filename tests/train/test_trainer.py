@@ -1,0 +1,103 @@
+"""Training under Ray Train and Ray Data: equal to the run without Ray, and exact after a worker is killed."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lemur_ray.config import MeshConfig, Recipe
+from lemur_ray.train.run_folder import RunFolderError
+
+Losses = Callable[[Path], dict[int, float]]
+
+
+def kill_worker_at(out: Path, step: int, killed: list[int]) -> threading.Thread:
+    """End the process of rank 0 by SIGKILL once its metrics have reached a step."""
+
+    def watch() -> None:
+        deadline = time.monotonic() + 240
+        metrics = out / "metrics.jsonl"
+        while time.monotonic() < deadline:
+            if metrics.exists() and metrics.read_bytes().count(b"\n") >= step:
+                pid = int((out / ".rank0.lock").read_text())
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+                return
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def test_a_killed_worker_is_replaced_and_every_later_loss_is_that_of_the_unbroken_run_without_ray(
+    ray_local: str,
+    tmp_path: Path,
+    corpus: Path,
+    run_here: Callable,
+    small_recipe: Callable[..., Recipe],
+    read_losses: Losses,
+) -> None:
+    from lemur_ray.train.trainer import train
+
+    recipe = small_recipe(steps=400, checkpoint_every_steps=50, checkpoint_every_s=1e9)
+    run_here(recipe, tmp_path / "whole")
+    killed: list[int] = []
+    watcher = kill_worker_at(tmp_path / "run", 120, killed)
+    result = train(recipe, corpus=str(corpus), out=str(tmp_path / "run"))
+    watcher.join()
+    assert killed, "the run ended before the worker could be killed"
+    assert result["first_step"] in (50, 100), "the run did not resume from a checkpoint"
+    assert result["replays_that_differ"] == []
+    assert read_losses(tmp_path / "run") == read_losses(tmp_path / "whole")
+    again = train(recipe, corpus=str(corpus), out=str(tmp_path / "run"))
+    assert again.pop("already_finished")
+    assert again == result
+
+
+def test_a_run_that_cannot_go_on_says_why_and_is_not_tried_again(
+    ray_local: str, tmp_path: Path, corpus: Path, small_recipe: Callable[..., Recipe]
+) -> None:
+    from lemur_ray.train.run_folder import TrainingStopped
+    from lemur_ray.train.trainer import train
+
+    with pytest.raises(TrainingStopped, match="2 rows does not split over 4 devices x microbatches"):
+        train(small_recipe(microbatches=4), corpus=str(corpus), out=str(tmp_path / "run"))
+    assert json.loads((tmp_path / "run" / "stopped.json").read_text())["error"]
+
+
+def test_what_is_wrong_is_said_before_any_worker_starts(
+    tmp_path: Path, corpus: Path, small_recipe: Callable[..., Recipe]
+) -> None:
+    from lemur_ray.corpus.manifest import CorpusError
+    from lemur_ray.train.trainer import train
+
+    with pytest.raises(CorpusError, match="nowhere"):
+        train(small_recipe(), corpus=str(tmp_path / "nowhere"), out=str(tmp_path / "run"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match="not writable"):
+        train(small_recipe(), corpus=str(corpus), out=str(tmp_path / "file" / "run"))
+
+
+def test_the_mesh_of_a_recipe_is_what_ray_is_asked_for() -> None:
+    from lemur_ray.recipes import get_recipe
+    from lemur_ray.train.trainer import jax_config, scaling_config, worker_env
+
+    pod = get_recipe("lemur-70b").mesh
+    scaling = scaling_config(pod)
+    assert (scaling.use_tpu, scaling.topology, scaling.accelerator_type) == (True, "4x8x8", "TPU-V4")
+    assert scaling.num_workers == 64
+    assert jax_config(pod).use_tpu
+    assert "JAX_PLATFORMS" not in worker_env(pod) or os.environ.get("JAX_PLATFORMS")
+
+    alone = MeshConfig(cpus_per_worker=1.5)
+    assert scaling_config(alone).resources_per_worker == {"CPU": 1.5}
+    assert not jax_config(alone).use_tpu
+    assert worker_env(alone)["JAX_PLATFORMS"] == "cpu"
+    assert jax_config(MeshConfig(num_workers=2)).use_tpu, "two CPU workers need jax.distributed"
+    assert jax_config(MeshConfig(num_workers=2, use_gpu=True)).use_gpu
