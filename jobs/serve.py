@@ -38,7 +38,8 @@ def _served(job: ServeJob, model: str) -> Iterator[str]:
     """The base URL, as long as it answers."""
     with contextlib.ExitStack() as stack:
         if job.no_ray:
-            from lemur_ray.serve.local import open_front, running
+            from lemur_ray.serve.loading import open_front
+            from lemur_ray.serve.local import running
 
             front = open_front(model, job.engine, job.name)
             yield stack.enter_context(running(front, job.host, job.port))

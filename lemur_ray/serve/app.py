@@ -22,7 +22,8 @@ from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
 
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.serve.local import DRAIN_S, open_front
+from lemur_ray.serve.loading import open_front
+from lemur_ray.serve.local import DRAIN_S
 from lemur_ray.serve.openai import build_app
 
 READY_TIMEOUT_S = 60.0
@@ -100,7 +101,7 @@ def serve_model(
 
 
 def shutdown() -> None:
-    """Remove the models that this process serves, and stop Serve if it was started here. Running requests may finish."""
+    """Remove the models that this process serves; stop Serve if it was started here. Running requests may finish."""
     global _started_serve
     if not ray.is_initialized():
         return

@@ -165,8 +165,8 @@ class Engine:
                 raise EngineClosed(f"the engine died: {self.failure!r}")
             if not self._accepting:
                 raise EngineClosed("the engine is shutting down")
-            if self.stats.queued >= self.options.max_queue:
-                raise QueueFull(self.stats.queued, self._retry_after_s())
+            if (waiting := len(self._pending) - self.num_slots) >= self.options.max_queue:
+                raise QueueFull(waiting, self._retry_after_s())
             number = next(self._numbers)
             self.stats.queued += 1
             self.stats.requests += 1

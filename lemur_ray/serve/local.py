@@ -13,9 +13,6 @@ from collections.abc import Iterator
 import uvicorn
 from fastapi import FastAPI
 
-from lemur_ray.model.load import load_model
-from lemur_ray.serve.config import EngineOptions
-from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.front import Front
 from lemur_ray.serve.openai import build_app
 
@@ -23,17 +20,10 @@ DRAIN_S = 20.0
 """Seconds that running requests have to finish when the server is told to stop."""
 
 
-def open_front(spec: str, options: EngineOptions | None = None, name: str = "") -> Front:
-    """Load a model (see ``model.load``) and start its engine; returns when it is warm."""
-    model = load_model(spec)
-    engine = Engine(model.params, model.config, options).start()
-    return Front(engine, model.tokenizer, name or model.name, model.version)
-
-
 class _Server(uvicorn.Server):
     """uvicorn, which refuses new requests from the moment it is told to stop."""
 
-    def __init__(self, front: Front, host: str, port: int):
+    def __init__(self, front: Front, host: str, port: int, close_engine: bool):
         app: FastAPI = build_app(front)
         config = uvicorn.Config(
             app,
@@ -45,18 +35,23 @@ class _Server(uvicorn.Server):
             lifespan="off",
         )
         super().__init__(config)
-        self._front = front
+        self._front, self._close_engine = front, close_engine
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._front.engine.refuse()
+        if self._close_engine:
+            self._front.engine.refuse()
         await super().shutdown(sockets)
-        self._front.engine.close()
+        if self._close_engine:
+            self._front.engine.close()
 
 
 @contextlib.contextmanager
-def running(front: Front, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-    """The server in a thread of this process; yields its base URL. Port 0: any free one."""
-    server = _Server(front, host, port)
+def running(front: Front, host: str = "127.0.0.1", port: int = 0, close_engine: bool = True) -> Iterator[str]:
+    """The server in a thread of this process; yields its base URL. Port 0: any free one.
+
+    At the end what is running may finish; then the engine is closed, unless somebody else owns it.
+    """
+    server = _Server(front, host, port, close_engine)
     with socket.create_server((host, port)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],), name="uvicorn", daemon=True)
         thread.start()

@@ -8,6 +8,7 @@ requests.
 from __future__ import annotations
 
 import bisect
+from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,6 +29,10 @@ def decode_buckets(num_slots: int) -> tuple[int, ...]:
     return (*sizes, max(num_slots, 2))
 
 
+_compiled: dict[Hashable, Any] = {}
+"""Every program of this process by what it depends on: engines of equal shapes share them."""
+
+
 class Programs:
     """Owns the weights, the cache and the programs that work on them. For one thread at a time."""
 
@@ -46,6 +51,7 @@ class Programs:
         self._weights, self._table_width = weights, table_width
         self._cache: Cache = allocate(config, num_blocks, dtype)
         self._cpu = jax.default_backend() == "cpu"
+        self._shape = (config, num_blocks, table_width, jnp.dtype(dtype), jax.tree.structure(weights))
         self._programs: dict[tuple[str, int, int], Any] = {}
         self._warm = False
 
@@ -56,9 +62,12 @@ class Programs:
         keys += [("greedy", rows, 1) for rows in sorted({r for r, _ in shapes})]
         keys += [("sample", ROWS, 1), ("copy", self._table_width, 1)]
         # The large ones first, so that no thread is left alone with one at the end.
-        lowered = [(key, self._lower(key)) for key in sorted(keys, key=lambda k: k[0] not in ("forward", "sample"))]
+        keys.sort(key=lambda k: k[0] not in ("forward", "sample"))
+        lowered = {key: self._lower(key) for key in keys if (self._shape, key) not in _compiled}
         with ThreadPoolExecutor(threads) as pool:
-            self._programs.update(pool.map(lambda item: (item[0], item[1].compile()), lowered))
+            for key, program in zip(lowered, pool.map(lambda item: item.compile(), lowered.values()), strict=True):
+                _compiled[self._shape, key] = program
+        self._programs = {key: _compiled[self._shape, key] for key in keys}
         self._warm = True
 
     def bucket(self, rows: int, length: int) -> int:

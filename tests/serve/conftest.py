@@ -1,0 +1,46 @@
+"""One engine for all tests of serving; its app under uvicorn."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lemur_ray.model.llama import init_params
+from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.engine import Engine
+from lemur_ray.serve.front import Front
+from lemur_ray.serve.local import running
+from tests.serve.tiny import OPTIONS, TINY, TOKENIZER
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    engine = Engine(init_params(TINY, 0), TINY, OPTIONS).start()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def small_engine() -> Iterator[Callable[..., Engine]]:
+    """Makes engines with few slots, for tests that fill or break them."""
+    made = []
+
+    def make(**options: int) -> Engine:
+        small = EngineOptions(**{"max_slots": 2, "max_queue": 3, "prefill_tiles": 1, **options})
+        made.append(Engine(init_params(TINY, 0), TINY, small))
+        return made[-1].start()
+
+    yield make
+    for engine in made:
+        engine.close()
+
+
+@pytest.fixture(scope="session")
+def front(engine: Engine) -> Front:
+    return Front(engine, TOKENIZER, "tiny", "tiny-0")
+
+
+@pytest.fixture(scope="session")
+def url(front: Front) -> Iterator[str]:
+    """Base URL of the app under uvicorn, in this process."""
+    with running(front, close_engine=False) as url:
+        yield url

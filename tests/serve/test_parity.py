@@ -1,0 +1,87 @@
+"""Tokens and logits against an outside oracle: transformers' LlamaForCausalLM with the same random weights."""
+
+import numpy as np
+import pytest
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.model.llama import Params, init_params
+from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.engine import Engine, generate
+from lemur_ray.serve.scheduler import Generation
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+_NAMES = {
+    "attn_norm": "input_layernorm",
+    "wq": "self_attn.q_proj",
+    "wk": "self_attn.k_proj",
+    "wv": "self_attn.v_proj",
+    "wo": "self_attn.o_proj",
+    "mlp_norm": "post_attention_layernorm",
+    "gate": "mlp.gate_proj",
+    "up": "mlp.up_proj",
+    "down": "mlp.down_proj",
+}
+
+
+def oracle(params: Params, config: ModelConfig) -> "transformers.LlamaForCausalLM":
+    model = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=config.vocab_size,
+            hidden_size=config.dim,
+            intermediate_size=config.ffn_dim,
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_heads,
+            num_key_value_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            max_position_embeddings=config.max_seq_len,
+            rms_norm_eps=config.norm_eps,
+            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+            tie_word_embeddings=config.tie_embeddings,
+            bos_token_id=None,
+            eos_token_id=None,
+            attn_implementation="eager",
+        )
+    )
+    state = {"model.embed_tokens.weight": params["embed"], "model.norm.weight": params["final_norm"]}
+    state["lm_head.weight"] = params["head"].T if "head" in params else params["embed"]
+    for ours, theirs in _NAMES.items():
+        for i, weight in enumerate(np.asarray(params["layers"][ours])):
+            state[f"model.layers.{i}.{theirs}.weight"] = weight.T
+    model.load_state_dict({name: torch.from_numpy(np.array(w, np.float32)) for name, w in state.items()})
+    return model.eval()
+
+
+@pytest.mark.parametrize(("kv_heads", "tied"), [(4, False), (2, True)])
+def test_greedy_tokens_are_those_of_transformers(kv_heads: int, tied: bool) -> None:
+    config = ModelConfig(
+        vocab_size=199,
+        num_layers=2,
+        dim=48,
+        ffn_dim=80,
+        num_heads=4,
+        num_kv_heads=kv_heads,
+        head_dim=12,
+        max_seq_len=384,
+        rope_theta=5000.0,
+        tie_embeddings=tied,
+    )
+    params = init_params(config, 3)
+    prompt = tuple(np.random.default_rng(0).integers(0, config.vocab_size, 70).tolist())
+    engine = Engine(params, config, EngineOptions(max_slots=2, prefill_tiles=1)).start()
+    try:
+        ours = generate(engine, [Generation(prompt, 256), Generation(prompt[:5], 40)])
+    finally:
+        engine.close()
+    model = oracle(params, config)
+    for tokens, begin in zip(ours, (prompt, prompt[:5]), strict=True):
+        with torch.no_grad():
+            theirs = model.generate(
+                torch.tensor([begin]),
+                attention_mask=torch.ones(1, len(begin), dtype=torch.long),
+                max_new_tokens=len(tokens),
+                do_sample=False,
+                pad_token_id=0,
+            )
+        assert tokens == theirs[0, len(begin) :].tolist()
