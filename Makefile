@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-LAYERING := tests/test_layering.py
+LAYERING := tests/test_layering.py tests/test_jobs_names.py
 PYTEST_ARGS ?=
 
 export RAY_AUTH_MODE ?= disabled
@@ -51,10 +51,12 @@ test: dev
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 check: dev
-	@$(BIN)/ruff format --check .
-	@$(BIN)/ruff check .
-	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q $(LAYERING)
+	@failed=0; \
+	$(BIN)/ruff format --check . || failed=1; \
+	$(BIN)/ruff check . || failed=1; \
+	$(BIN)/mypy || failed=1; \
+	$(BIN)/python -m pytest -q $(LAYERING) || failed=1; \
+	exit $$failed
 
 format: dev
 	@$(BIN)/ruff format .

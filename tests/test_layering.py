@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "corpus": {"text"},
     "plan": {"corpus", "text"},
     "instruct": {"agents", "text", "corpus"},
-    "model": {"text"},
+    "model": {"text", "recipes"},
     "train": {"model", "plan", "corpus", "text", "recipes"},
     "serve": {"model", "text", "agents"},
     "recipes": set(),
