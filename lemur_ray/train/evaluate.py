@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lemur_ray.config import Recipe
+from lemur_ray.corpus.manifest import read_manifest, row_folder
 from lemur_ray.corpus.rows import RowReader
 from lemur_ray.model.llama import hidden_states, output_head
 from lemur_ray.model.loss import cross_entropy
 from lemur_ray.model.sharding import batch_sharding, replicated
 from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.train.run_folder import read_json
 
 
 class Evaluator:
@@ -26,7 +26,7 @@ class Evaluator:
 
     def __init__(self, recipe: Recipe, mesh: jax.sharding.Mesh, corpus: str) -> None:
         self.recipe, self.mesh, self._corpus = recipe, mesh, corpus
-        manifest = read_json(f"{corpus}/manifest.json")
+        manifest = read_manifest(corpus)
         self._sets = manifest.get("heldout", []) if recipe.train.eval_rows > 0 else []
         self._batch = int(mesh.shape["dcn"] * mesh.shape["fsdp"])
         self._rows: dict[str, tuple[dict[str, np.ndarray], float]] = {}
@@ -78,7 +78,7 @@ class Evaluator:
         special = {tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id, tokenizer.im_start_id, tokenizer.im_end_id}
         sizes = np.array([0 if i in special else len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)])
         for kind in sorted({entry["kind"] for entry in self._sets}):
-            readers = [RowReader(f"{self._corpus}/{e['folder']}") for e in self._sets if e["kind"] == kind]
+            readers = [RowReader(row_folder(self._corpus, e["name"])) for e in self._sets if e["kind"] == kind]
             share = -(-self.recipe.train.eval_rows // len(readers))
             parts = [reader.read(np.arange(min(share, len(reader)))) for reader in readers]
             names = ("tokens", "targets", "loss_weights", "segment_ids", "positions")

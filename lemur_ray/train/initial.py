@@ -11,6 +11,8 @@ from typing import Any
 import jax
 
 from lemur_ray.config import Recipe, differing_fields
+from lemur_ray.model.hf import HuggingFaceError, TensorFileError
+from lemur_ray.model.load import ModelNotFound, load_model
 from lemur_ray.model.sharding import param_shardings
 from lemur_ray.train.run_folder import RunFolderError
 
@@ -22,11 +24,12 @@ def initial_params(spec: str, recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
     """The parameters of ``spec`` (run folder, checkpoint, Hugging Face folder, ``random:nano``), laid out on the mesh.
 
     Raises:
-        RunFolderError: its model is not the recipe's; every differing field is named.
+        RunFolderError: there is no such model, or its model is not the recipe's; every differing field is named.
     """
-    from lemur_ray.model.load import load_model  # heavy (safetensors, tokenizers), and most runs begin from scratch
-
-    loaded = load_model(spec)
+    try:
+        loaded = load_model(spec)
+    except (ModelNotFound, HuggingFaceError, TensorFileError) as error:
+        raise RunFolderError(f"--init-from: {error}") from error
     found, asked = dataclasses.asdict(loaded.config), dataclasses.asdict(recipe.model)
     differing = [d for d in differing_fields(found, asked) if d.split(":")[0] not in _SHAPE_FREE]
     if differing:

@@ -198,7 +198,11 @@ def _worker(config: dict[str, Any]) -> None:
         # A worker of a driver that was killed may still be leaving: wait for it rather than write beside it.
         with lock(run.out, f"rank{rank}", wait_s=120.0):
             loop.train(run, feed, rank=rank, world_size=world_size, report=report, log=log)
-    except (loop.TrainingStopped, RunFolderError) as error:
+    except (
+        TrainingStopped,
+        RunFolderError,
+        ValueError,
+    ) as error:  # ValueErrors are about the recipe: trying again is no use
         if world_size > 1:
             raise  # the others may wait in a collective: only a restart ends that
         write_json(f"{run.out}/stopped.json", {"error": str(error)})

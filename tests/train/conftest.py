@@ -37,11 +37,16 @@ def write_corpus(folder: Path, *, seed: int = 0, rows: int = 40, heldout: bool =
         {"name": "shell", "kind": "code", **fill("shell", rows // 4)},
         {"name": "docs", "kind": "text", **fill("docs", rows // 2)},
     ]
+    held_out = [
+        {"name": "heldout-code", "kind": "code", **fill("heldout-code", 5)},
+        {"name": "heldout-text", "kind": "text", **fill("heldout-text", 3)},
+    ]
     manifest = {
         "tokenizer": "tokenizer.json",
         "vocab_size": tokenizer.vocab_size,
         "seq_len": SEQ_LEN,
         "sources": sources,
+        "heldout": held_out if heldout else [],
     }
     write_manifest(folder, manifest)
     return folder

@@ -254,3 +254,50 @@ def test_the_progress_line_says_what_a_person_wants_to_know() -> None:
     line = progress_line(record, 1000)
     for part in ("20/1000", "loss 2.5000", "python 2.250", "5,000 tokens/s", "1:05 left"):
         assert part in line
+
+
+def test_held_out_loss_is_measured_by_kind_in_nats_and_in_bits_per_byte(
+    tmp_path: Path, run_here: RunHere, small_recipe: Callable[..., Recipe], corpus: Path, read_losses: Losses
+) -> None:
+    from lemur_ray.corpus.manifest import row_folder
+    from lemur_ray.corpus.rows import RowReader
+    from lemur_ray.text.tokenizer import Tokenizer
+
+    recipe = small_recipe(eval_every_steps=5)
+    result = run_here(recipe, tmp_path / "run")
+    records = {r["step"]: r for r in map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())}
+    assert [step for step, record in records.items() if "heldout/code/loss" in record] == [5, 10, 12]
+    assert result["heldout/text/loss"] < records[5]["heldout/text/loss"]
+
+    rows = RowReader(row_folder(corpus, "heldout-text")).read(np.arange(3))
+    tokenizer = Tokenizer.load(corpus / "tokenizer.json")
+    trained = rows.loss_weights > 0
+    num_bytes = sum(len(tokenizer.token_bytes(int(token))) for token in rows.targets[trained])
+    bits = result["heldout/text/loss"] * trained.sum() / np.log(2) / num_bytes
+    assert result["heldout/text/bits_per_byte"] == pytest.approx(bits, rel=1e-6)
+    run_here(small_recipe(eval_rows=0), tmp_path / "none")
+    assert read_losses(tmp_path / "none") == read_losses(tmp_path / "run"), "measuring changed the run"
+
+
+def test_a_run_starts_from_the_parameters_of_another_with_a_fresh_optimizer(
+    tmp_path: Path, run_here: RunHere, small_recipe: Callable[..., Recipe], read_losses: Losses
+) -> None:
+    first = run_here(small_recipe(eval_every_steps=1), tmp_path / "first")
+    second = run_here(small_recipe(eval_every_steps=1), tmp_path / "second", init_from=str(tmp_path / "first"))
+    assert second["init_from"] == str(tmp_path / "first")
+    losses = read_losses(tmp_path / "second")
+    assert losses[1] < read_losses(tmp_path / "first")[1] - 0.5
+    assert second["loss"] < first["loss"]
+    with pytest.raises(RunFolderError, match="init_from: "):
+        run_here(small_recipe(eval_every_steps=1), tmp_path / "second", init_from="")
+
+
+def test_starting_from_another_architecture_names_the_fields_that_differ(
+    tmp_path: Path, run_here: RunHere, small_recipe: Callable[..., Recipe]
+) -> None:
+    run_here(small_recipe(), tmp_path / "first")
+    wider = dataclasses.replace(small_recipe(), model=dataclasses.replace(small_recipe().model, ffn_dim=96))
+    with pytest.raises(RunFolderError, match="ffn_dim: 64 != 96"):
+        run_here(wider, tmp_path / "second", init_from=str(tmp_path / "first"))
+    with pytest.raises(RunFolderError, match="no model at"):
+        run_here(wider, tmp_path / "third", init_from=str(tmp_path / "nowhere"))

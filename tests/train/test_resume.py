@@ -25,7 +25,7 @@ Losses = Callable[[Path], dict[int, float]]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-RECIPE = (
+RECIPE = (  # noqa: SIM905
     "nano --model.vocab-size 320 --model.num-layers 2 --model.dim 32 --model.ffn-dim 64 --model.num-heads 2 "
     "--model.num-kv-heads 1 --model.head-dim 16 --model.max-seq-len 64 --data.seq-len 64 --optimizer.warmup-steps 2 "
     "--train.rows-per-step 2 --train.log-every-steps 1"
