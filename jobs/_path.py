@@ -61,7 +61,15 @@ def connect(**options: Any) -> str:
         return address
     # Short, because unix socket paths end at 107 bytes.
     folder = tempfile.mkdtemp(prefix="lr-", dir="/tmp" if os.path.isdir("/tmp") else None)
-    context = ray.init(address="local", include_dashboard=False, _temp_dir=folder, **options)
+    try:
+        context = ray.init(address="local", include_dashboard=False, _temp_dir=folder, **options)
+    except Exception as error:
+        # A busy machine may need longer than the 30 s that Ray gives its own daemon, a limit without a setting.
+        if "timed out during startup" not in str(error):
+            raise
+        print("Ray did not start within its 30 s: trying once more", file=sys.stderr, flush=True)
+        ray.shutdown()
+        context = ray.init(address="local", include_dashboard=False, _temp_dir=folder, **options)
     os.environ["RAY_ADDRESS"] = context.address_info["address"]
     atexit.register(_end_private_cluster, folder)
     return os.environ["RAY_ADDRESS"]

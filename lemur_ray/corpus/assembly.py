@@ -59,7 +59,7 @@ def write_listing(work: Path, sources: Sequence[Source], part_bytes: float) -> L
             size += ref.size
             if size >= part_bytes or i == len(source.files) - 1:
                 part = {"source": source.name, "kind": source.kind, "files": batch}
-                write_atomically(work / "parts" / f"{number:05d}.json", json.dumps(part).encode())
+                write_atomically(work / "parts" / f"{number:05d}.json", json.dumps(part).encode(), durable=False)
                 numbers.append(number)
                 number, batch, size = number + 1, [], 0
         entries.append(
@@ -152,7 +152,7 @@ def gather(work: Path, listing: Listing, config: CorpusConfig) -> tuple[Clean, l
         at = slice(*np.searchsorted(clean.part, [number, number + 1]))
         buffer = io.BytesIO()
         np.save(buffer, clean.keep[at])
-        write_atomically(work / "keep" / f"{number:05d}.npy", buffer.getvalue())
+        write_atomically(work / "keep" / f"{number:05d}.npy", buffer.getvalue(), durable=False)
     return clean, missing
 
 
@@ -261,7 +261,7 @@ def row_sets(work: Path, listing: Listing, clean: Clean, config: CorpusConfig) -
         table = np.stack([clean.part[at], clean.place[at], lengths[at]], axis=1)
         buffer = io.BytesIO()
         np.save(buffer, table)
-        write_atomically(work / "sets" / f"{name}.npy", buffer.getvalue())
+        write_atomically(work / "sets" / f"{name}.npy", buffer.getvalue(), durable=False)
         pieces = np.cumsum(-(-lengths[at] // config.seq_len))
         ends = [int(np.searchsorted(pieces, end)) + 1 for _, end in windows(int(pieces[-1]), WINDOW)]
         ends = sorted({*(min(end, len(at)) for end in ends), len(at)})

@@ -36,6 +36,7 @@ from lemur_ray.corpus.manifest import (
     write_manifest,
 )
 from lemur_ray.corpus.reading import read_texts
+from lemur_ray.corpus.rows import RowReader, RowSetError
 from lemur_ray.corpus.sources import Source, folder_source
 
 Say = Callable[[str], None]
@@ -98,6 +99,13 @@ def _reusable(folder: Path, description: dict[str, Any], say: Say) -> bool:
     if not is_complete(folder):
         return False
     manifest = read_manifest(folder)
+    try:
+        for source in manifest["sources"]:
+            RowReader(row_folder(folder, source["name"]))
+    except RowSetError as error:
+        say(f"{folder} is damaged ({error}): it is built again")
+        (folder / MANIFEST).unlink()
+        return False
     if manifest.get("build") == build_hash(description):
         shutil.rmtree(folder / _WORK, ignore_errors=True)
         say(f"{folder} is complete and of this configuration: used as it is")
@@ -153,7 +161,7 @@ class _Build:
         for row_set in sets:
             row_folder(self.folder, row_set.name).mkdir(parents=True, exist_ok=True)
             for window, (begin, end) in enumerate(row_set.windows):
-                if not stages.window_done(work, row_set.name, window):
+                if not stages.window_done(work, self.folder / "rows", row_set.name, window):
                     where = {"name": row_set.name, "window": window, "begin": begin, "end": end}
                     windows.append({"rows": str(self.folder / "rows"), **where, **shape})
         self._parallel("pack", stages.pack_window, windows)

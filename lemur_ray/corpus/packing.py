@@ -123,6 +123,8 @@ def pack(lengths: np.ndarray, capacity: int, window: int = WINDOW) -> Packing:
 
 def windows(count: int, window: int) -> list[tuple[int, int]]:
     """Half-open ranges that cut ``count`` items into windows; the last has from half to one and a half windows."""
+    if not count:
+        return []
     begins = list(range(0, count, window))
     if len(begins) > 1 and count - begins[-1] < window // 2:
         begins.pop()

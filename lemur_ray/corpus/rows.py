@@ -36,13 +36,17 @@ def token_dtype(vocab_size: int) -> np.dtype:
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all, also after a power cut."""
+def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Write a file so that it is there whole or not at all after a kill, and where ``durable`` after a power cut too.
+
+    Waiting for the disk takes from milliseconds to seconds; what can be told from its size later need not be durable.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     with open(temporary, "wb") as f:
         f.write(data)
-        f.flush()
-        os.fsync(f.fileno())
+        if durable:
+            f.flush()
+            os.fsync(f.fileno())
     os.replace(temporary, path)
 
 

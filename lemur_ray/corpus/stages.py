@@ -1,7 +1,8 @@
 """The three steps that run on many machines at once: clean a part, tokenise a part, pack a window.
 
-Each reads files of the build folder and commits its own output by an atomic rename, written last; one that finds its
-output does nothing. So any of them may be killed and run again, anywhere. Knows nothing of Ray and of the other parts.
+Each reads files of the build folder and commits its own output by a small file, written last, that holds the sizes of
+the others; one that finds its output whole does nothing. So any of them may be killed and run again, anywhere, and a
+power cut costs a part at most. Knows nothing of Ray and of the other parts.
 
     parts/N.json   files of one source                sets/NAME.npy      (part, index, length) of a set's documents
     clean/N.*      texts that stay, and their ids     sets/NAME-W.json   manifest entry of shard W of a row set
@@ -33,8 +34,27 @@ _SCHEMA = pa.schema([("text", pa.string()), ("language", pa.string()), ("licence
 
 
 def part_done(build: Path, number: int, stage: str) -> bool:
-    """Whether a part's output of ``clean`` or ``tokens`` was committed."""
-    return (build / stage / f"{number:05d}.json").is_file()
+    """Whether a part's output of ``clean`` or ``tokens`` was committed and is whole."""
+    base = build / stage / f"{number:05d}"
+    return _whole({base.with_suffix(s): n for s, n in _read_json(base.with_suffix(".json")).get("files", {}).items()})
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Content of a commit file; empty where it is missing or was cut short."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _whole(sizes: dict[Path, int]) -> bool:
+    return bool(sizes) and all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
+
+
+def _commit(base: Path, suffixes: tuple[str, ...], **more: Any) -> None:
+    value = {"files": {suffix: base.with_suffix(suffix).stat().st_size for suffix in suffixes}, **more}
+    write_atomically(base.with_suffix(".json"), json.dumps(value).encode(), durable=False)
 
 
 def clean_part(build: Path, number: int) -> None:
@@ -65,10 +85,10 @@ def clean_part(build: Path, number: int) -> None:
                     rows = []
         writer.write_table(pa.Table.from_pylist(rows, _SCHEMA))
     temporary.replace(base.with_suffix(".parquet"))
-    write_atomically(base.with_suffix(".ids"), bytes(ids))
-    write_atomically(base.with_suffix(".sizes"), np.array(sizes, "<i8").tobytes())
-    counts = {"read": len(sizes) + sum(dropped.values()), "dropped": dict(dropped), "masked": dict(masked)}
-    write_atomically(base.with_suffix(".json"), json.dumps(counts).encode())
+    base.with_suffix(".ids").write_bytes(ids)
+    base.with_suffix(".sizes").write_bytes(np.array(sizes, "<i8").tobytes())
+    read = len(sizes) + sum(dropped.values())
+    _commit(base, (".parquet", ".ids", ".sizes"), read=read, dropped=dict(dropped), masked=dict(masked))
 
 
 def read_clean(build: Path, number: int) -> tuple[dict[str, Any], bytes, np.ndarray]:
@@ -104,8 +124,8 @@ def tokenise_part(build: Path, number: int) -> None:
             lengths.append(counts)
     temporary.replace(base.with_suffix(".bin"))
     all_lengths = np.concatenate([np.zeros(0, np.int64), *lengths])
-    write_atomically(base.with_suffix(".lengths"), all_lengths.astype("<i8").tobytes())
-    write_atomically(base.with_suffix(".json"), b"{}")
+    base.with_suffix(".lengths").write_bytes(all_lengths.astype("<i8").tobytes())
+    _commit(base, (".bin", ".lengths"))
 
 
 def read_lengths(build: Path, number: int) -> np.ndarray:
@@ -113,16 +133,18 @@ def read_lengths(build: Path, number: int) -> np.ndarray:
     return np.fromfile(build / "tokens" / f"{number:05d}.lengths", "<i8")
 
 
-def window_done(build: Path, name: str, window: int) -> bool:
-    """Whether a shard of a row set was committed."""
-    return (build / "sets" / f"{name}-{window:05d}.json").is_file()
+def window_done(build: Path, rows: Path, name: str, window: int) -> bool:
+    """Whether a shard of a row set was committed and is whole."""
+    entry = _read_json(build / "sets" / f"{name}-{window:05d}.json")
+    files = entry.get("files", {})
+    return _whole({rows / name / f"{entry['name']}.{kind}": file["bytes"] for kind, file in files.items()})
 
 
 def pack_window(
     build: Path, rows: Path, name: str, window: int, begin: int, end: int, *, seq_len: int, pad_id: int, vocab_size: int
 ) -> None:
     """Pack documents [begin, end) of a row set into shard ``window`` of it, in the folder ``rows/NAME``."""
-    if window_done(build, name, window):
+    if window_done(build, rows, name, window):
         return
     documents = np.load(build / "sets" / f"{name}.npy", mmap_mode="r")[begin:end]
     dtype = token_dtype(vocab_size)
@@ -142,4 +164,4 @@ def pack_window(
         used[row] += length
     counts = np.bincount(where.row, minlength=where.num_rows)
     entry = write_shard(rows / name, f"{window:05d}", tokens, where.length, counts)
-    write_atomically(build / "sets" / f"{name}-{window:05d}.json", json.dumps(entry).encode())
+    write_atomically(build / "sets" / f"{name}-{window:05d}.json", json.dumps(entry).encode(), durable=False)
