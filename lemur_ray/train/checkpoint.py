@@ -62,6 +62,15 @@ class Checkpoints:
         found, _ = commits(self.folder)
         return found[0] if found else None
 
+    def at(self, step: int) -> Commit:
+        """The committed checkpoint of that step. Raises UnreadableCheckpoint where there is none."""
+        for commit in commits(self.folder)[0]:
+            if commit.step == step:
+                return commit
+        raise UnreadableCheckpoint(
+            f"checkpoint {self.folder}/{step} is not there, though rank 0 sees it: shared storage?"
+        )
+
     def restore(self, step: int, abstract: Any) -> Any:
         """The train state of a committed step, laid out as the abstract tree says (shapes, dtypes, shardings).
 

@@ -25,7 +25,7 @@ from lemur_ray.train.checkpoint import Checkpoints, UnreadableCheckpoint
 from lemur_ray.train.evaluate import Evaluator
 from lemur_ray.train.initial import initial_params
 from lemur_ray.train.metrics import PEAK_FLOPS, MetricsLog, Window, finite, progress_line
-from lemur_ray.train.run_folder import Run, TrainingStopped, check_same_run, fingerprint, write_json
+from lemur_ray.train.run_folder import Commit, Run, TrainingStopped, check_same_run, fingerprint, write_json
 from lemur_ray.train.step import abstract_state, init_state, make_train_step
 
 HostBatch = dict[str, np.ndarray]
@@ -84,7 +84,7 @@ def _train(
         say(f"ignored {line}")
     state: Any = None
     step, window = 0, Window()
-    while state is None and (commit := checkpoints.newest()) is not None:
+    while state is None and (commit := agreed(checkpoints, world_size)) is not None:
         check_same_run(commit.plan, run, f"checkpoint {run.checkpoints}/{commit.step}")
         try:
             state = checkpoints.restore(commit.step, abstract)
@@ -215,6 +215,15 @@ def _train(
             say(f"WARNING: replayed steps came out different: {metrics_log.differing[:10]}; this resume was not exact")
         write_json(f"{run.out}/result.json", result)
     return result
+
+
+def agreed(checkpoints: Checkpoints, world_size: int) -> Commit | None:
+    """The newest committed checkpoint as rank 0 sees it: others may have listed the folder before it was tidied."""
+    newest = checkpoints.newest()
+    if world_size == 1:
+        return newest
+    step = int(multihost_utils.broadcast_one_to_all(np.array(newest.step if newest else -1)))
+    return checkpoints.at(step) if step >= 0 else None
 
 
 def check_batch(recipe: Recipe, data_devices: int, world_size: int) -> None:

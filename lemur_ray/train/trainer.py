@@ -66,6 +66,8 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
         check_same_run(commit.plan, run, f"checkpoint {run.checkpoints}/{commit.step}")
     feed = PlanFeed(plan, corpus, recipe.train.rows_per_step, partial(next_row, run.checkpoints))
     parent, _, name = out.rstrip("/").rpartition("/")
+    for variable, value in ray_train_settings(recipe.mesh).items():
+        os.environ.setdefault(variable, value)
     with lock(out, "run"):
         trainer = _Trainer(
             _worker,
@@ -147,6 +149,17 @@ def scaling_config(mesh: MeshConfig) -> ScalingConfig:
         use_gpu=mesh.use_gpu,
         resources_per_worker={"CPU": mesh.cpus_per_worker, **({"GPU": 1} if mesh.use_gpu else {})},
     )
+
+
+def ray_train_settings(mesh: MeshConfig) -> dict[str, str]:
+    """Environment variables of Ray Train's controller, as defaults: those of the caller win."""
+    settings = {
+        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "600",  # 60 is too short where two busy cores start everything
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",  # also how long the end of a run may go unnoticed
+    }
+    if mesh.num_workers == 1 and not mesh.use_tpu and not mesh.use_gpu:
+        settings["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # one process less; nobody preempts a worker at home
+    return settings
 
 
 def jax_config(mesh: MeshConfig) -> JaxConfig:
