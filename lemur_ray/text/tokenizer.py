@@ -17,14 +17,16 @@ PAD, BOS, EOS = "<pad>", "<s>", "</s>"
 IM_START, IM_END, IM_SEP, DIFF_MARKER = "<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|diff_marker|>"
 SPECIALS = (PAD, BOS, EOS, IM_START, IM_END, IM_SEP, DIFF_MARKER)
 
-# What BPE may merge inside. In order: a chat header with its newline; a lower-case noun with its number ("shelf 3",
-# "loss 2"), so that a numbered thing can be one token; up to eight plain words with the punctuation between them, so that
-# merges may cross blanks ("in the", ". On the"); identifiers; single digits; other letters; punctuation with the newlines
-# after it; white space. Merges across blanks shorten chat and prose; code is cut as byte-level BPE usually cuts it.
+# What BPE may merge inside. In order: a chat header with its newline; a lower-case noun before its number ("shelf 3",
+# "loss 2") and that number, each by itself, so that a thing is the same token wherever it is named; up to eight plain
+# words with the commas and full stops between them, so that merges may cross blanks ("in the", ". On the");
+# identifiers; single digits; other letters; punctuation with the newlines after it; white space. Merges across blanks
+# shorten chat and prose; code is cut as byte-level BPE usually cuts it.
 _PATTERN = (
     r"(?:system|user|assistant)\n"
-    r"| ?[a-z]+ [0-9]{1,2}(?![0-9A-Za-z_])"
-    r"|(?:[,.]? ?[A-Za-z]+(?![A-Za-z_]| [0-9])){1,8}[.:]?\n?"
+    r"| ?[a-z]+(?= [0-9]{1,2}(?![0-9A-Za-z_]))"
+    r"| [0-9]{1,2}(?![0-9A-Za-z_])"
+    r"|(?:[,.]? ?[A-Za-z]+(?![A-Za-z_]| [0-9])){1,8}"
     r"| ?[A-Za-z_]+"
     r"|[0-9]"
     r"| ?\p{L}+"
