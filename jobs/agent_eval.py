@@ -14,7 +14,7 @@ from lemur_ray.config import lemur_home, parse, resolve_out
 from lemur_ray.report.html import render_run
 from lemur_ray.report.tables import summarise
 from lemur_ray.rollout import evaluation
-from lemur_ray.rollout.policy_target import named, served_model
+from lemur_ray.rollout.policy_target import named
 from lemur_ray.rollout.threads import Pool
 
 
@@ -48,7 +48,7 @@ def _pool(config: evaluation.EvalConfig, spec: PolicySpec) -> Iterator[Pool]:
             from lemur_ray.serve import app
 
             stack.callback(app.shutdown)
-            spec = served_model(spec.at_endpoint(app.serve_model(spec.target), "", spec.label))
+            spec = spec.at_endpoint(app.serve_model(spec.target, name=spec.label), spec.label, spec.label)
         pool = evaluation.pool_of(config, spec)
         stack.callback(pool.close)
         yield pool

@@ -1,0 +1,260 @@
+"""``jobs/agent_eval.py`` from the command line to the report, without Ray and without a model of ours."""
+
+import importlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs import benchmarks
+from envs.intercode.sample_database import build_sample
+from lemur_ray.rollout import evaluation
+from lemur_ray.rollout.ledger import Ledger, read_episodes
+from lemur_ray.rollout.policy_target import checkpoint_label, newest_run
+from tests.agents.misbehaving import completion, refusal, serving
+from tests.conftest import ROOT
+
+Run = Callable[..., tuple[int, list[str], str]]
+
+
+@pytest.fixture(scope="session")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_sample(tmp_path_factory.mktemp("sample") / "sample.sqlite")
+
+
+@pytest.fixture
+def run(
+    lemur_home: Path, sample: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Run]:
+    """The job in this process: exit code, lines of stdout, stderr. The sample database is there already."""
+    (lemur_home / "intercode").mkdir(parents=True)
+    shutil.copy(sample, lemur_home / "intercode")
+    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
+    job = importlib.import_module("agent_eval")
+
+    def run_job(*argv: str) -> tuple[int, list[str], str]:
+        code = job.main(["--actors", "0", "--in-flight", "8", *argv])
+        captured = capsys.readouterr()
+        return code, captured.out.splitlines(), captured.err
+
+    yield run_job
+    for name in ("agent_eval", "_path"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("benchmark", ["alfworld/text", "intercode/sql"])
+def test_the_expert_solves_everything_and_the_last_line_says_so(run: Run, lemur_home: Path, benchmark: str):
+    code, out, err = run("--benchmark", benchmark, "--policy", "expert", "--limit", "12")
+    folder = lemur_home / "episodes" / f"{benchmark.replace('/', '-')}-expert"
+    printed = json.loads(out[-1])
+    wanted = {"benchmark": benchmark, "n": 12, "scored": 12, "solved": 12, "success_rate": 1.0, "missing": 0}
+    assert code == 0
+    assert {name: printed[name] for name in wanted} == wanted
+    assert printed["out"] == str(folder)
+    assert str(folder) in err
+    assert "12/12 done, 12 solved" in err
+    assert json.loads((folder / "report.json").read_text())["solved"] == 12
+    assert "<html" in (folder / "index.html").read_text()
+
+
+def test_the_same_command_again_plays_nothing_and_says_the_same(run: Run, lemur_home: Path):
+    argv = ("--benchmark", "intercode/sql", "--policy", "random", "--limit", "6")
+    _, first, _ = run(*argv)
+    ledger = lemur_home / "episodes" / "intercode-sql-random" / "episodes.jsonl"
+    before = ledger.read_bytes()
+    code, second, err = run(*argv)
+    assert (code, second[-1]) == (0, first[-1])
+    assert ledger.read_bytes() == before
+    assert "6 of 6 episodes are in the ledger" in err
+    code, more, err = run(*argv[:-1], "8")
+    assert json.loads(more[-1])["n"] == 8
+    assert ledger.read_bytes().startswith(before)
+    assert "6 of 8 episodes are in the ledger" in err
+
+
+def test_epochs_play_each_task_again_with_other_seeds(run: Run, lemur_home: Path):
+    code, out, _ = run("--policy", "random", "--limit", "3", "--epochs", "2")
+    assert code == 0
+    assert json.loads(out[-1])["n"] == 6
+    episodes = read_episodes(lemur_home / "episodes" / "alfworld-text-random" / "episodes.jsonl")
+    actions = {(e.key.task, e.key.epoch): [s.action for s in e.trajectory.steps] for e in episodes}
+    assert all(actions[task, 0] != actions[task, 1] for task, _ in actions)
+
+
+def test_flags_of_sql_reach_the_environment_and_change_the_recipe(run: Run, lemur_home: Path, tmp_path: Path):
+    recipes = set()
+    for more in ((), ("--handicap",), ("--reward", "tau"), ("--prompt", "brief")):
+        out = tmp_path / "-".join(("out", *more))
+        code, _, _ = run("--benchmark", "intercode/sql", "--policy", "expert", "--limit", "1", "--out", str(out), *more)
+        assert code == 0
+        (episode,) = read_episodes(out / "episodes.jsonl")
+        recipes.add(episode.key.recipe)
+        assert ("packages(name" in episode.trajectory.opening[0].content) == ("--handicap" in more)
+    assert len(recipes) == 4
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--benchmark", "alfwrld/text"), r"did you mean alfworld/text\? \(known: alfworld/text, intercode/sql\)"),
+        (("--policy", "rndom"), "expected one of openai:URL"),
+        ((), r"runs: no checkpoint yet; run jobs/pretrain.py"),
+        (("--policy", "checkpoint:nothing"), "neither a folder nor a run"),
+        (("--policy", "random", "--limit", "-1"), "at least one"),
+        (("--policy", "random", "--out", "gs://bucket/x"), "give a local folder"),
+    ],
+)
+def test_what_cannot_be_run_is_said_in_one_line(run: Run, lemur_home: Path, argv: tuple[str, ...], message: str):
+    code, out, err = run(*argv)
+    assert code == 1
+    assert out == []
+    assert re.search(message, err), err
+    assert err.count("\n") <= 2
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_begun(run: Run, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    code, _, err = run("--policy", "openai:http://127.0.0.1:9/v1", "--out", str(tmp_path / "file" / "out"))
+    assert code == 1
+    assert "is not writable" in err
+
+
+def test_no_tasks_are_an_error_and_never_a_success(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(
+        benchmarks.BENCHMARKS, "empty", benchmarks.Benchmark(lambda choice: [], {"full": 1, "brief": 1})
+    )
+    code, out, err = run("--benchmark", "empty", "--policy", "random")
+    assert (code, out) == (1, [])
+    assert "empty: no tasks, so nothing to evaluate" in err
+
+
+def test_an_unknown_flag_names_the_nearest_one(run: Run, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        run("--benchmrk", "alfworld/text")
+    assert ended.value.code == 2
+    assert "--benchmark" in capsys.readouterr().err
+
+
+def test_a_second_run_into_the_same_folder_is_refused(run: Run, tmp_path: Path):
+    (tmp_path / "out").mkdir()
+    with Ledger(tmp_path / "out" / "episodes.jsonl"):
+        code, _, err = run("--policy", "expert", "--limit", "1", "--out", str(tmp_path / "out"))
+    assert code == 1
+    assert "another run is writing" in err
+
+
+def test_a_broken_ledger_is_named_by_file_and_line(run: Run, tmp_path: Path):
+    (tmp_path / "episodes.jsonl").write_text("{}\n")
+    code, _, err = run("--policy", "expert", "--limit", "1", "--out", str(tmp_path))
+    assert code == 1
+    assert "episodes.jsonl, line 1: not an episode record" in err
+
+
+# Endpoints
+
+
+def test_an_endpoint_is_asked_what_it_serves_and_its_garbage_is_scored(run: Run, tmp_path: Path):
+    with serving(lambda asked: completion("dance" if len(asked["messages"]) % 4 else "x" * 200_000)) as server:
+        code, out, _ = run("--policy", f"openai:{server.url}", "--limit", "2", "--out", str(tmp_path))
+    printed = json.loads(out[-1])
+    assert (code, printed["policy"], printed["scored"], printed["solved"]) == (0, "openai:toy", 2, 0)
+    assert {e.outcome.value for e in read_episodes(tmp_path / "episodes.jsonl")} == {"invalid_actions"}
+
+
+def test_an_overflow_is_scored_and_an_endpoint_that_refuses_is_missing_by_blame(run: Run, tmp_path: Path):
+    def answer(asked: dict[str, Any]) -> Any:
+        if "00000" in asked["user"]:
+            return refusal(401, message="bad key")
+        return refusal(400, "context_length_exceeded") if len(asked["messages"]) > 5 else completion("look")
+
+    with serving(answer) as server:
+        argv = ("--policy", f"openai:{server.url}", "--limit", "3", "--out", str(tmp_path), "--patience-s", "5")
+        code, out, _ = run(*argv)
+    printed = json.loads(out[-1])
+    assert code == 0
+    assert (printed["n"], printed["scored"], printed["solved"], printed["missing"]) == (3, 2, 0, 1)
+    outcomes = {e.key.task[-5:]: e for e in read_episodes(tmp_path / "episodes.jsonl")}
+    assert outcomes["00001"].outcome.value == "context_overflow"
+    assert outcomes["00000"].outcome.value == "policy_unreachable"
+    assert "bad key" in outcomes["00000"].detail
+    assert outcomes["00000"].attempts == 4
+
+
+def test_a_model_that_is_not_served_and_an_endpoint_that_is_not_there_are_errors(run: Run, tmp_path: Path):
+    with serving(lambda asked: completion(), models=("a", "b")) as server:
+        code, _, err = run("--policy", f"openai:{server.url}", "--policy-model", "c", "--out", str(tmp_path))
+        assert code == 1
+        assert "model 'c' is not served (served: a, b)" in err
+        code, _, err = run("--policy", f"openai:{server.url}", "--out", str(tmp_path))
+        assert code == 1
+        assert "say with --policy-model" in err
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"openai:http://127.0.0.1:{free.getsockname()[1]}/v1"
+    code, _, err = run("--policy", url, "--patience-s", "1", "--out", str(tmp_path))
+    assert code == 1
+    assert "is the server running?" in err
+    assert not (tmp_path / "episodes.jsonl").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_run_says_how_to_go_on_and_goes_on(run: Run, tmp_path: Path, number: signal.Signals):
+    once = threading.Lock()
+    ledger = tmp_path / "episodes.jsonl"
+
+    def answer(asked: dict[str, Any]) -> Any:
+        if ledger.stat().st_size and once.acquire(blocking=False):
+            os.kill(os.getpid(), number)
+        return completion("SHOW TABLES")
+
+    with serving(answer) as server:
+        argv = ("--benchmark", "intercode/sql", "--policy", f"openai:{server.url}", "--limit", "12")
+        argv += ("--in-flight", "2", "--out", str(tmp_path))
+        code, out, err = run(*argv)
+        assert (code, out) == (130, [])
+        assert "the same command goes on" in err
+        finished = ledger.read_bytes()
+        code, out, _ = run(*argv)
+    assert code == 0
+    assert json.loads(out[-1])["n"] == 12
+    assert ledger.read_bytes().startswith(finished)
+
+
+# Checkpoints by name
+
+
+def test_the_newest_checkpoint_is_found_and_its_name_changes_when_it_is_written_anew(tmp_path: Path):
+    for run, step, time_ns in (
+        ("old", "100", 1_000),
+        ("new", "20", 3_000),
+        ("new", "7", 9_000),
+        ("half", "5.tmp", 9_999),
+    ):
+        folder = tmp_path / run / "checkpoints" / step
+        folder.mkdir(parents=True)
+        os.utime(folder, ns=(time_ns, time_ns))
+    assert newest_run(tmp_path) == tmp_path / "new"
+    label = checkpoint_label(str(tmp_path / "new"))
+    assert label.startswith("new@20-")
+    os.utime(tmp_path / "new" / "checkpoints" / "20", ns=(4_000, 4_000))
+    assert checkpoint_label(str(tmp_path / "new")) != label
+    assert checkpoint_label("random:nano") == "random:nano"
+
+
+def test_the_recipe_of_an_evaluation_is_what_changes_its_numbers():
+    def recipe(**changes: Any) -> str:
+        config = evaluation.EvalConfig(**changes)
+        return evaluation.settings_of(config, "full", 64, [], ("reward", "handicap")).hash
+
+    assert recipe() == recipe(limit=3, epochs=2, in_flight=5, out="x", policy="random", actors=7)
+    changed = [recipe(), recipe(reward="tau"), recipe(handicap=True), recipe(max_tokens=9), recipe(temperature=0.5)]
+    assert len({*changed, recipe(seed=1)}) == 6
