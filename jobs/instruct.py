@@ -1,8 +1,4 @@
-"""Tune a run on conversations: python jobs/instruct.py [RECIPE] [--init-from RUN] [--out DIR] [--games N ...].
-
-With nothing given: recipe nano-chat from runs/nano, on the expert's games in generated ALFWorld rooms and on questions
-about this machine's own Python functions. Running the same command again resumes. The last line is one JSON object.
-"""
+"""Tune a run on conversations: recipe nano-chat from runs/nano, on expert games and questions about Python functions."""
 
 import _path
 
@@ -12,7 +8,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from envs.alfworld.demonstrations import demonstrations
 from lemur_ray.config import resolve_out
+from lemur_ray.instruct.code_chats import code_chats, standard_library
 from lemur_ray.instruct.conversation import Conversation
 from lemur_ray.recipes.command_line import TrainingJob, parse_job
 
@@ -25,15 +23,10 @@ class InstructJob(TrainingJob):
     """Games of the searching expert (split train) in the instruction table."""
     chats: int = 400
     """Questions about functions of the Python standard library in the instruction table."""
-    games_seed: int = 0
-    """Seed of the games' rooms."""
 
 
 def conversations(job: InstructJob) -> Iterator[Conversation]:
-    from envs.alfworld.demonstrations import demonstrations
-    from lemur_ray.instruct.code_chats import code_chats, standard_library
-
-    for name, messages in demonstrations(job.games, job.games_seed):
+    for name, messages in demonstrations(job.games):
         yield Conversation("alfworld", name, messages)
     yield from itertools.islice(code_chats(standard_library()), job.chats)
 
@@ -59,8 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (CorpusError, RunFolderError, TrainingStopped, ValueError, OSError) as error:
         print(f"instruct: {error}", file=sys.stderr, flush=True)
         return 1
-    print(f"{'already finished' if result.get('already_finished') else 'finished'}: {out}", flush=True)
-    print(json.dumps(result), flush=True)
+    print(
+        f"{'already finished' if result.get('already_finished') else 'finished'}: {out}\n{json.dumps(result)}",
+        flush=True,
+    )
     return 0
 
 
