@@ -1,4 +1,4 @@
-"""Tune a run on conversations: recipe nano-chat from runs/nano, on expert games and questions about Python functions."""
+"""Tune a run on conversations: nano-chat from runs/nano, on expert games and questions about Python functions."""
 
 import _path
 
