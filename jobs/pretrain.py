@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from _words import agent_texts
 from lemur_ray.config import resolve_out
 from lemur_ray.recipes.command_line import TrainingJob, parse_job
 from lemur_ray.train.run_folder import RunFolderError, TrainingStopped, check_writable
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if not job.corpus and not is_complete(corpus):
             print(f"building the embedded corpus at {corpus}", flush=True)
-            build(CorpusConfig(), corpus)
+            build(CorpusConfig(), corpus, extra_texts=agent_texts())
         result = train(job.recipe, corpus=corpus, out=out, init_from=job.init_from)
     except (CorpusError, RunFolderError, TrainingStopped, ValueError) as error:
         print(f"pretrain: {error}", file=sys.stderr, flush=True)
