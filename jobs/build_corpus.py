@@ -24,8 +24,8 @@ class Arguments:
     config: Annotated[CorpusConfig, tyro.conf.arg(name="")] = CorpusConfig()
     out: str = ""
     """Folder of the corpus. Default: $LEMUR_HOME/corpus/embedded."""
-    workers: int = 0
-    """Tasks at once; 0: as many as the cluster has cores. The rows do not depend on it."""
+    workers: int | None = None
+    """Tasks at once. None: as many as the cluster has cores; 0: all in this process, without Ray."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,12 +35,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"build_corpus: {error}", file=sys.stderr)
         return 2
     out = resolve_out(arguments.out, "corpus/embedded")
-    _path.connect()
+    if arguments.workers != 0:
+        _path.connect()
     from lemur_ray.corpus.build import build
     from lemur_ray.corpus.manifest import CorpusError
 
     try:
-        manifest = build(arguments.config, out, workers=arguments.workers or None)
+        manifest = build(arguments.config, out, workers=arguments.workers)
     except CorpusError as error:
         print(f"build_corpus: {error}", file=sys.stderr)
         return 1

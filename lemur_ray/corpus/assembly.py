@@ -187,6 +187,7 @@ def _hold_out(listing: Listing, clean: Clean, config: CorpusConfig) -> None:
         at = np.flatnonzero(clean.keep & np.isin(clean.source, of_kind))
         wanted = config.heldout_rows * config.seq_len * _BYTES_PER_TOKEN
         wanted = min(wanted, _HELDOUT_LIMIT * float(clean.sizes[at].sum()))
+        at = at[clean.sizes[at] <= wanted / 2]  # no single long file stands for a kind
         at = at[shuffled(clean.ids_at(at), config.seed, "heldout")]
         total = np.cumsum(clean.sizes[at])
         clean.heldout[at[total <= wanted]] = True

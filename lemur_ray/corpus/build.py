@@ -59,14 +59,15 @@ def build(
     workers: int | None = None,
     say: Say = _print,
 ) -> dict[str, Any]:
-    """Build the corpus in ``folder`` unless it is there already; returns its manifest. Ray must be initialised.
+    """Build the corpus in ``folder`` unless it is there already; returns its manifest.
 
-    ``extra_texts`` join those of ``config.tokenizer_extra`` in the tokenizer's sample. ``workers``: tasks at once
-    (default: as many as the cluster has cores); the rows do not depend on it. Raises CorpusError where a source has no
-    documents, the folder cannot be written, or the disk is full.
+    ``extra_texts`` join those of ``config.tokenizer_extra`` in the tokenizer's sample. ``workers``: tasks at once on
+    the cluster that ``ray.init`` has joined (default: as many as it has cores), or 0 to do everything in this process
+    without Ray; the rows do not depend on it. Raises CorpusError where a source has no documents, the folder cannot be
+    written, or the disk is full.
     """
-    if not ray.is_initialized():
-        raise RuntimeError("corpus.build needs a Ray cluster: call ray.init first (jobs call _path.connect)")
+    if workers != 0 and not ray.is_initialized():
+        raise RuntimeError("corpus.build needs a Ray cluster: call ray.init first, or pass workers=0")
     folder = local_folder(folder).absolute()
     extra = [*_extra_texts(config), *extra_texts]
     description = {**describe(config), "extra": hashlib.sha256("\0".join(extra).encode()).hexdigest()[:16]}
@@ -212,25 +213,29 @@ class _Build:
         if not tasks:
             return
         work = self.work
-        names = list(tasks[0])
 
-        def one(row: dict[str, Any]) -> dict[str, Any]:
-            arguments = {name: Path(row[name]) if name == "rows" else row[name] for name in names}
-            step(work, **arguments)
+        def one(task: dict[str, Any]) -> dict[str, Any]:
+            step(work, **task)
             return {"done": 1}
 
+        began = said = time.monotonic()
+        for done, _ in enumerate(map(one, tasks) if self.workers == 0 else self._on_ray(one, tasks), start=1):
+            if time.monotonic() - said > _SAY_EVERY_S:
+                said = time.monotonic()
+                self.say(f"{label}: {done} of {len(tasks)} parts, {said - began:.0f} s")
+        self.say(f"{label}: {len(tasks)} parts in {time.monotonic() - began:.1f} s")
+
+    def _on_ray(
+        self, one: Callable[[dict[str, Any]], dict[str, Any]], tasks: Sequence[dict[str, Any]]
+    ) -> Iterator[dict[str, Any]]:
+        """One item per finished task. A task that lacks disk or rights raises that very OSError."""
         inputs = ray.data.from_arrow([pa.Table.from_pylist([task]) for task in tasks])
         at_once = min(self.workers, len(tasks)) if self.workers else None
         dataset = inputs.map(one, compute=ray.data.TaskPoolStrategy(size=at_once))
         dataset.context.enable_progress_bars = False
-        began = said = time.monotonic()
         try:
-            for done, _ in enumerate(dataset.iter_rows(), start=1):
-                if time.monotonic() - said > _SAY_EVERY_S:
-                    said = time.monotonic()
-                    self.say(f"{label}: {done} of {len(tasks)} parts, {said - began:.0f} s")
+            yield from dataset.iter_rows()
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, OSError):
                 raise error.cause from error
             raise
-        self.say(f"{label}: {len(tasks)} parts in {time.monotonic() - began:.1f} s")

@@ -12,6 +12,7 @@ power cut costs a part at most. Knows nothing of Ray and of the other parts.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def clean_part(build: Path, number: int) -> None:
     dropped: Counter[str] = Counter()
     masked: Counter[str] = Counter()
     ids, sizes, rows = bytearray(), [], []
-    temporary = base.with_suffix(".parquet.part")
+    temporary = base.with_suffix(f".{os.getpid()}.part")  # a task of a killed driver may live on for a moment
     with pq.ParquetWriter(temporary, _SCHEMA, compression="zstd") as writer:
         for ref in (FileRef(*fields) for fields in part["files"]):
             for found in read_texts(ref):
@@ -85,8 +86,8 @@ def clean_part(build: Path, number: int) -> None:
                     rows = []
         writer.write_table(pa.Table.from_pylist(rows, _SCHEMA))
     temporary.replace(base.with_suffix(".parquet"))
-    base.with_suffix(".ids").write_bytes(ids)
-    base.with_suffix(".sizes").write_bytes(np.array(sizes, "<i8").tobytes())
+    write_atomically(base.with_suffix(".ids"), bytes(ids), durable=False)
+    write_atomically(base.with_suffix(".sizes"), np.array(sizes, "<i8").tobytes(), durable=False)
     read = len(sizes) + sum(dropped.values())
     _commit(base, (".parquet", ".ids", ".sizes"), read=read, dropped=dict(dropped), masked=dict(masked))
 
@@ -113,7 +114,7 @@ def tokenise_part(build: Path, number: int) -> None:
     dtype = token_dtype(tokenizer.vocab_size)
     base = build / "tokens" / f"{number:05d}"
     lengths: list[np.ndarray] = []
-    temporary = base.with_suffix(".bin.part")
+    temporary = base.with_suffix(f".{os.getpid()}.part")
     begin = 0
     with open(temporary, "wb") as f, pq.ParquetFile(build / "clean" / f"{number:05d}.parquet") as table:
         for batch in table.iter_batches(batch_size=_BATCH, columns=["text"]):
@@ -124,7 +125,7 @@ def tokenise_part(build: Path, number: int) -> None:
             lengths.append(counts)
     temporary.replace(base.with_suffix(".bin"))
     all_lengths = np.concatenate([np.zeros(0, np.int64), *lengths])
-    base.with_suffix(".lengths").write_bytes(all_lengths.astype("<i8").tobytes())
+    write_atomically(base.with_suffix(".lengths"), all_lengths.astype("<i8").tobytes(), durable=False)
     _commit(base, (".bin", ".lengths"))
 
 
@@ -141,10 +142,11 @@ def window_done(build: Path, rows: Path, name: str, window: int) -> bool:
 
 
 def pack_window(
-    build: Path, rows: Path, name: str, window: int, begin: int, end: int, *, seq_len: int, pad_id: int, vocab_size: int
+    build: Path, rows: str, name: str, window: int, begin: int, end: int, *, seq_len: int, pad_id: int, vocab_size: int
 ) -> None:
     """Pack documents [begin, end) of a row set into shard ``window`` of it, in the folder ``rows/NAME``."""
-    if window_done(build, rows, name, window):
+    folder = Path(rows)
+    if window_done(build, folder, name, window):
         return
     documents = np.load(build / "sets" / f"{name}.npy", mmap_mode="r")[begin:end]
     dtype = token_dtype(vocab_size)
@@ -163,5 +165,5 @@ def pack_window(
         tokens[row, used[row] : used[row] + length] = stream[first : first + length]
         used[row] += length
     counts = np.bincount(where.row, minlength=where.num_rows)
-    entry = write_shard(rows / name, f"{window:05d}", tokens, where.length, counts)
+    entry = write_shard(folder / name, f"{window:05d}", tokens, where.length, counts)
     write_atomically(build / "sets" / f"{name}-{window:05d}.json", json.dumps(entry).encode(), durable=False)

@@ -78,7 +78,9 @@ def rank_dataset(reader: PlanReader, rows: RankRows) -> ray.data.Dataset:
 
     # Fetching is a memory-mapped read: a fraction of a core, so that it also runs where training holds every core.
     inputs = ray.data.from_arrow(tasks)
-    dataset = inputs.map_batches(fetch, batch_size=None, num_cpus=0.1, compute=ray.data.TaskPoolStrategy(size=min(2, len(tasks))))
+    dataset = inputs.map_batches(
+        fetch, batch_size=None, num_cpus=0.1, compute=ray.data.TaskPoolStrategy(size=min(2, len(tasks)))
+    )
     dataset.context.execution_options.preserve_order = True
     dataset.context.enable_progress_bars = False
     dataset.context.print_on_execution_start = False

@@ -1,0 +1,94 @@
+"""The build job killed in the middle, at every stage, and run again: the same bytes, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from test_build import tree_hash
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def head(ray_local: str) -> dict[str, str]:
+    """Environment of a job that joins the session's cluster: starting one of its own each time would take minutes."""
+    return {**os.environ, "RAY_ADDRESS": ray_local}
+
+
+def command(sources: tuple[str, ...], out: Path) -> list[str]:
+    arguments = ["--seq-len", "256", "--vocab-size", "600", "--tokenizer-sample-mb", "0.3", "--heldout-rows", "4"]
+    arguments += ["--part-mb", "0.02", "--workers", "1", "--out", str(out)]
+    for source in sources:
+        arguments += ["--source", source]
+    return [sys.executable, str(ROOT / "jobs" / "build_corpus.py"), *arguments]
+
+
+def run(arguments: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(arguments, env=env, cwd="/", capture_output=True, text=True, timeout=240)
+
+
+def kill_when(arguments: list[str], env: dict[str, str], out: Path, pattern: str) -> None:
+    """Start the job and kill -9 it as soon as a file of its work folder matches ``pattern``."""
+    process = subprocess.Popen(
+        arguments, env=env, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 200
+    while not list(out.glob(f".build/*/{pattern}")):
+        assert process.poll() is None, f"the job ended before {pattern} was there"
+        assert time.monotonic() < deadline, f"no {pattern} within 200 s"
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (out / "manifest.json").exists()
+
+
+def test_a_build_killed_at_every_stage_ends_in_the_same_bytes(
+    head: dict[str, str], small_sources: tuple[str, str], tmp_path: Path
+) -> None:
+    whole = run(command(small_sources, tmp_path / "whole"), head)
+    assert whole.returncode == 0, whole.stderr
+    result = json.loads(whole.stdout.splitlines()[-1])
+    assert result["corpus"] == str(tmp_path / "whole")
+    assert set(result["tokens"]) == {"code", "text"}
+
+    out = tmp_path / "killed"
+    for pattern in ("clean/00003.json", "tokens/00004.json", "sets/code-*.json"):
+        kill_when(command(small_sources, out), head, out, pattern)
+    last = run(command(small_sources, out), head)
+    assert last.returncode == 0, last.stderr
+    assert "going on with its finished parts" in last.stdout
+    assert tree_hash(out) == tree_hash(tmp_path / "whole")
+
+    again = run(command(small_sources, out), head)
+    assert again.returncode == 0
+    assert "used as it is" in again.stdout
+
+
+def test_errors_of_the_job_are_one_clear_line_and_an_exit_code(head: dict[str, str], tmp_path: Path) -> None:
+    missing = run([*command((), tmp_path / "out"), "--source", f"mine:code:{tmp_path}/none"], head)
+    assert missing.returncode == 1
+    assert f"{tmp_path}/none does not exist" in missing.stderr
+    unknown = run([*command((), tmp_path / "out"), "--vocab-sise", "3"], head)
+    assert unknown.returncode == 2
+    assert "--vocab-size" in unknown.stderr + unknown.stdout
+    out_of_range = run([*command((), tmp_path / "out"), "--code-to-text", "-1"], head)
+    assert out_of_range.returncode == 2
+    assert "code_to_text -1.0: expected" in out_of_range.stderr
+
+
+def test_the_embedded_corpus_is_ten_to_one_and_fills_its_rows(head: dict[str, str], tmp_path: Path) -> None:
+    done = run([sys.executable, str(ROOT / "jobs" / "build_corpus.py"), "--out", str(tmp_path / "corpus")], head)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["fill"] >= 0.998
+    assert sum(result["tokens"].values()) > 4_000_000
+    assert 7 < result["built"]["code_to_text"] < 13
+    assert {"python", "docstrings"} <= set(result["tokens"])
