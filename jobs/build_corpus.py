@@ -13,6 +13,7 @@ from typing import Annotated
 
 import tyro
 
+from _words import agent_texts
 from lemur_ray.config import parse, resolve_out
 from lemur_ray.corpus.config import CorpusConfig
 
@@ -41,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lemur_ray.corpus.manifest import CorpusError
 
     try:
-        manifest = build(arguments.config, out, workers=arguments.workers)
+        extra = () if arguments.config.source else agent_texts()
+        manifest = build(arguments.config, out, extra_texts=extra, workers=arguments.workers)
     except CorpusError as error:
         print(f"build_corpus: {error}", file=sys.stderr)
         return 1
