@@ -91,6 +91,7 @@ def serve_model(
         ray_actor_options={"num_cpus": num_cpus},
         graceful_shutdown_timeout_s=DRAIN_S,
         health_check_period_s=5,
+        max_constructor_retry_count=1,
     )(ChatModel)
     # Noted first: an application whose model cannot be loaded must be removed as well.
     _apps.append(app_name)

@@ -60,6 +60,12 @@ class Front:
         """Prompt ids of plain text: BOS first, as in every document of the training data."""
         return (self.tokenizer.bos_id, *self.tokenizer.encode(text))
 
+    def text_stream(self, stop: Sequence[str]) -> TextStream:
+        """Text of one reply. Rows of the head that no token belongs to (padding of foreign models) have no text."""
+        tokenizer = self.tokenizer
+        size = tokenizer.vocab_size
+        return TextStream(lambda i: tokenizer.token_bytes(i) if i < size else b"", tokenizer.special_ids, stop)
+
     def open(self, requests: Sequence[Generation], stop: Sequence[str] = (), *, whole: bool = False) -> Replies:
         """Submit requests together, in a running event loop. Raises what ``Engine.submit`` raises; then none is queued.
 
@@ -106,8 +112,7 @@ class Replies:
         self._total = 0
 
     def add(self, number: int) -> None:
-        tokenizer = self._front.tokenizer
-        self._open[number] = (self._total, TextStream(tokenizer.token_bytes, tokenizer.special_ids, self._stop))
+        self._open[number] = (self._total, self._front.text_stream(self._stop))
         self._total += 1
 
     async def pieces(self) -> AsyncIterator[Piece]:

@@ -5,7 +5,9 @@ Knows nothing of HTTP or of where the app is hosted.
 
 from __future__ import annotations
 
-from lemur_ray.model.load import load_model
+from lemur_ray.model.hf import HuggingFaceError
+from lemur_ray.model.load import ModelNotFound, load_model
+from lemur_ray.model.tensor_files import TensorFileError
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.front import Front
@@ -14,8 +16,11 @@ from lemur_ray.serve.front import Front
 def open_front(spec: str, options: EngineOptions | None = None, name: str = "") -> Front:
     """Load a model (spec as in ``model.load``) and start its engine; returns when it is warm.
 
-    name: of the model in requests, by default its own. Raises what ``load_model`` raises, and EngineClosed.
+    name: of the model in requests, by default its own. Raises RuntimeError where that is not possible; it says why.
     """
-    model = load_model(spec)
+    try:
+        model = load_model(spec)
+    except (ModelNotFound, HuggingFaceError, TensorFileError) as error:
+        raise RuntimeError(str(error)) from error
     engine = Engine(model.params, model.config, options).start()
     return Front(engine, model.tokenizer, name or model.name, model.version)

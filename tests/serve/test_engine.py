@@ -145,11 +145,15 @@ def test_a_queued_request_can_be_cancelled(small_engine: Make) -> None:
 def test_a_full_queue_refuses_with_a_time_to_come_back(small_engine: Make) -> None:
     engine = small_engine()
     accepted = []
-    with pytest.raises(QueueFull, match="are waiting already") as refused:
-        for _ in range(100):
+    refused = None
+    while refused is None:
+        try:
             accepted.append(Waiter(engine, Generation((9, 8), 250)))
-    assert 1 <= refused.value.retry_after_s <= 30
-    assert len(accepted) >= 3
+        except QueueFull as error:
+            refused = error
+    assert 1 <= refused.retry_after_s <= 30
+    assert "requests are waiting already" in str(refused)
+    assert len(accepted) >= 5
     for waiter in accepted:
         engine.cancel(waiter.number)
         waiter.end()

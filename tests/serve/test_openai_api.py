@@ -300,8 +300,10 @@ def test_a_body_that_is_no_object_is_a_400(http: httpx.Client, body: str) -> Non
 
 
 def test_wrong_routes_methods_and_models_have_the_same_form(http: httpx.Client) -> None:
-    assert error(http.get("/v1/nothing")) and http.get("/v1/nothing").status_code == 404
-    assert error(http.get("/v1/completions")) and http.get("/v1/completions").status_code == 405
+    for path, status in (("/v1/nothing", 404), ("/v1/completions", 405), ("/v1/models/", 404)):
+        answer = http.get(path)
+        assert answer.status_code == status
+        assert path in error(answer)["message"] or status == 404
     answer = http.post("/v1/chat/completions", json={**CHAT, "model": "gpt-4"})
     assert (answer.status_code, error(answer)["code"]) == (404, "model_not_found")
 
@@ -404,7 +406,7 @@ def test_a_dead_engine_is_a_503_for_those_who_wait_and_for_those_who_come(small:
     def breaks_later(*args: Any) -> Any:
         nonlocal calls
         calls += 1
-        if calls > 20:
+        if calls > 2:
             raise RuntimeError("the device is gone")
         return working(*args)
 

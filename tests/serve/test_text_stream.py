@@ -1,5 +1,7 @@
 """Text from tokens: stop strings and UTF-8 over every border."""
 
+from itertools import pairwise
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -25,7 +27,7 @@ def run(pieces: list[bytes], stops: list[str]) -> tuple[list[str], bool]:
 
 def cut(data: bytes, borders: list[int]) -> list[bytes]:
     marks = [0, *sorted(b % (len(data) + 1) for b in borders), len(data)]
-    return [data[a:b] for a, b in zip(marks, marks[1:], strict=False)]
+    return [data[a:b] for a, b in pairwise(marks)]
 
 
 @given(
