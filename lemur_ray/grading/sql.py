@@ -63,7 +63,7 @@ def kendall_tau_b(x: Sequence[int], y: Sequence[int]) -> float:
     pairs = sorted(zip(x, y, strict=True))
     total = n * (n - 1) // 2
     ties_x, ties_y, ties_both = _tied(x), _tied(y), _tied(pairs)
-    if total == ties_x or total == ties_y:
+    if total in (ties_x, ties_y):
         return math.nan
     _, exchanges = _sort_counting([b for _, b in pairs])
     concordant_minus_discordant = total - ties_x - ties_y + ties_both - 2 * exchanges

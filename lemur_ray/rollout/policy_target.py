@@ -84,8 +84,9 @@ def find_run(target: str, runs: Path) -> str:
 
 
 def _newest_checkpoint(run: Path) -> tuple[int, int] | None:
-    """Time of commit in ns and step. Folders of saves that were never committed have other names than a number."""
-    steps = [int(folder.name) for folder in (run / "checkpoints").glob("*") if folder.name.isdigit()]
+    """Time of commit in ns and step of the newest whole checkpoint: renamed into place, with its place in the plan."""
+    folders = [path for path in (run / "checkpoints").glob("*") if (path / "plan" / "metadata").is_file()]
+    steps = [int(path.name) for path in folders if path.name.isdigit()]
     if not steps:
         return None
     return (run / "checkpoints" / str(max(steps))).stat().st_mtime_ns, max(steps)

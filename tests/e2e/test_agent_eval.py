@@ -240,8 +240,10 @@ def test_the_newest_checkpoint_is_found_and_its_name_changes_when_it_is_written_
         ("half", "5.tmp", 9_999),
     ):
         folder = tmp_path / run / "checkpoints" / step
-        folder.mkdir(parents=True)
+        (folder / "plan").mkdir(parents=True)
+        (folder / "plan" / "metadata").write_text("{}")
         os.utime(folder, ns=(time_ns, time_ns))
+    (tmp_path / "new" / "checkpoints" / "21").mkdir()  # not whole
     assert newest_run(tmp_path) == tmp_path / "new"
     label = checkpoint_label(str(tmp_path / "new"))
     assert label.startswith("new@20-")
