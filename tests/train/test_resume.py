@@ -90,17 +90,24 @@ def heads() -> Iterator[Callable[[], Head]]:
         head.kill()
 
 
-def pretrain(head: Head, arguments: list[str], home: Path) -> subprocess.Popen:
-    env = {**os.environ, "RAY_ADDRESS": head.address, "LEMUR_HOME": str(home)}
-    log = open(home / "log.txt", "a")  # noqa: SIM115  # the process keeps it
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / "jobs" / "pretrain.py"), *arguments],
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        text=True,
-        cwd=home,
-    )
+@pytest.fixture
+def pretrain() -> Iterator[Callable[[Head, list[str], Path], subprocess.Popen]]:
+    """Starts jobs/pretrain.py on a head; whatever still runs at the end of the test is killed."""
+    started: list[subprocess.Popen] = []
+
+    def start(head: Head, arguments: list[str], home: Path) -> subprocess.Popen:
+        env = {**os.environ, "RAY_ADDRESS": head.address, "LEMUR_HOME": str(home)}
+        command = [sys.executable, str(ROOT / "jobs" / "pretrain.py"), *arguments]
+        with open(home / "log.txt", "a") as log:
+            started.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True, cwd=home))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def last_json(process: subprocess.Popen) -> dict:
@@ -126,6 +133,7 @@ def test_after_a_kill_the_same_command_goes_on_bit_for_bit(
     tmp_path: Path,
     corpus: Path,
     heads: Callable[[], Head],
+    pretrain: Callable,
     run_here: Callable,
     read_losses: Losses,
 ) -> None:
@@ -151,7 +159,7 @@ def test_after_a_kill_the_same_command_goes_on_bit_for_bit(
 
 
 def test_two_workers_see_the_same_rows_and_losses_as_one(
-    tmp_path: Path, corpus: Path, heads: Callable[[], Head], run_here: Callable, read_losses: Losses
+    tmp_path: Path, corpus: Path, heads: Callable[[], Head], pretrain: Callable, run_here: Callable, read_losses: Losses
 ) -> None:
     flags = [*RECIPE, "--train.steps", "12"]
     run_here(with_vocabulary(parse_job(TrainingJob, flags, prog="p").recipe, 320), tmp_path / "one")
