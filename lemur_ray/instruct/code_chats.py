@@ -15,6 +15,8 @@ from lemur_ray.agents.messages import Message
 from lemur_ray.instruct.conversation import Conversation
 
 DATASET = "code_chats"
+MAX_SUMMARY = 160
+"""Longest first line of a docstring, in characters, that serves as a question or an answer."""
 
 
 def code_chats(sources: Iterable[tuple[str, str]], *, max_characters: int = 600) -> Iterator[Conversation]:
@@ -26,15 +28,15 @@ def code_chats(sources: Iterable[tuple[str, str]], *, max_characters: int = 600)
     """
     count = 0
     for source_id, text in sources:
-        for node, code in _functions(text):
+        for node in _functions(text):
             summary = (ast.get_docstring(node) or "").strip().split("\n")[0].strip()
-            if not summary or len(code) > max_characters or len(summary) > 160:
+            if not summary or len(summary) > MAX_SUMMARY or len(code := _without_docstring(node)) > max_characters:
                 continue
             if count % 2 == 0:
                 question = f"Write a Python function `{node.name}`: {summary}"
-                answer = f"```python\n{_without_docstring(node)}\n```"
+                answer = f"```python\n{code}\n```"
             else:
-                question = f"What does this function do?\n```python\n{_without_docstring(node)}\n```"
+                question = f"What does this function do?\n```python\n{code}\n```"
                 answer = summary
             yield Conversation(
                 DATASET, f"{source_id}:{node.name}", (Message("user", question), Message("assistant", answer))
@@ -42,8 +44,8 @@ def code_chats(sources: Iterable[tuple[str, str]], *, max_characters: int = 600)
             count += 1
 
 
-def _functions(text: str) -> Iterator[tuple[ast.FunctionDef, str]]:
-    """Every plain function of a module with its source, outermost first."""
+def _functions(text: str) -> Iterator[ast.FunctionDef]:
+    """Every plain function of a module that has more than its docstring, outermost first."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in other people's code
@@ -52,9 +54,7 @@ def _functions(text: str) -> Iterator[tuple[ast.FunctionDef, str]]:
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and len(node.body) > 1:
-            code = ast.get_source_segment(text, node)
-            if code:
-                yield node, code
+            yield node
 
 
 def _without_docstring(node: ast.FunctionDef) -> str:
