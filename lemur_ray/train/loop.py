@@ -284,6 +284,6 @@ def describe(recipe: Recipe, mesh: jax.sharding.Mesh, sources: list[str], world_
 
 def use_compile_cache() -> None:
     """Keep compiled steps under ``$LEMUR_HOME/cache``: a restart compiles nothing. JAX_COMPILATION_CACHE_DIR wins."""
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        jax.config.update("jax_compilation_cache_dir", str(lemur_home() / "cache" / "jax"))
+    folder = os.environ.get("JAX_COMPILATION_CACHE_DIR") or str(lemur_home() / "cache" / "jax")
+    jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
