@@ -179,9 +179,9 @@ def hidden_states(
 ) -> jax.Array:
     """The normed residual stream before the output head: (B, L, D) in compute_dtype.
 
-    tokens, segment_ids, positions: (B, L) integer. remat: what the backward pass recomputes. attention: an
-    implementation of ``attention.IMPLEMENTATIONS``. Stacked layers run in one
-    compiled loop (small program, fast compile); a list from ``unstack_layers`` is unrolled (faster on CPU).
+    tokens, segment_ids, positions: (B, L) integer. remat: what the backward pass recomputes. attention: a name of
+    ``attention.IMPLEMENTATIONS``. Stacked layers run in one compiled loop (small program, fast compile); a list from
+    ``unstack_layers`` is unrolled (faster on CPU).
     """
     graph = _block_graph(config)
     context = Context(segment_ids_BL, rope_table(positions_BL, config.head_dim, config.rope_theta), attention)
@@ -190,7 +190,7 @@ def hidden_states(
         return nnx.merge(graph, weights)(x_BLD, context), None
 
     body = _REMAT[remat](body)
-    x = params["embed"][tokens_BL].astype(compute_dtype)
+    x = jnp.asarray(params["embed"])[tokens_BL].astype(compute_dtype)
     if isinstance(params["layers"], list):
         for weights in params["layers"]:
             x, _ = body(x, weights)

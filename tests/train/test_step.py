@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from lemur_ray.config import DataConfig, ModelConfig, OptimizerConfig, Recipe, TrainConfig
-from lemur_ray.train.step import Batch, TrainState, gradients, init_state, make_train_step, train_step
+from lemur_ray.train.step import Batch, TrainState, gradients, init_state, make_train_step
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
 from tiny_batches import packed_batch
 
-MODEL = ModelConfig(vocab_size=64, num_layers=2, dim=32, ffn_dim=64, num_heads=8, num_kv_heads=8, head_dim=8)
+MODEL = ModelConfig(vocab_size=64, num_layers=1, dim=32, ffn_dim=64, num_heads=8, num_kv_heads=8, head_dim=8)
 RECIPE = Recipe(
     model=MODEL,
     optimizer=OptimizerConfig(name="adamw", peak_lr=1e-2, warmup_steps=2),
@@ -118,7 +118,7 @@ def test_a_few_steps_on_one_batch_lower_its_loss(name: str) -> None:
 
 
 def test_a_compiled_step_has_no_array_of_all_logits() -> None:
-    model = dataclasses.replace(MODEL, vocab_size=32_000, num_layers=1, dim=16, ffn_dim=16)
+    model = dataclasses.replace(MODEL, vocab_size=32_000, dim=16, ffn_dim=16)
     recipe = dataclasses.replace(RECIPE, model=model)
     state = jax.eval_shape(lambda: init_state(recipe))
     shapes = {name: jax.ShapeDtypeStruct((2, 512), array.dtype) for name, array in batch().items()}
@@ -163,11 +163,3 @@ def test_every_mesh_gives_the_same_losses() -> None:
     paths = [str(here.parents[1]), str(here), str(here.parent / "model")]
     done = subprocess.run([sys.executable, "-c", MESHES, *paths], capture_output=True, text=True, timeout=250)
     assert done.stdout.strip().endswith("meshes agree"), done.stderr[-2000:]
-
-
-def test_the_step_is_a_pure_function() -> None:
-    given = {"recipe": RECIPE, "num_sources": 2, "unroll": True, "attention": "plain"}
-    state = init_state(RECIPE)
-    first, _ = train_step(state, batch(), **given)  # type: ignore[arg-type]
-    second, _ = train_step(state, batch(), **given)  # type: ignore[arg-type]
-    assert all(bool((a == b).all()) for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True))

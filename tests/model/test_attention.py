@@ -1,0 +1,98 @@
+"""Every implementation of attention against the plain one, values and gradients."""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lemur_ray.model.attention import IMPLEMENTATIONS, attention, choose, plain
+from lemur_ray.model.skipping_attention import reaches, skipping
+
+ROWS, HEADS, WIDTH = 2, 4, 8
+
+
+def inputs(length: int, kv_heads: int) -> tuple[jax.Array, ...]:
+    keys = jax.random.split(jax.random.key(0), 4)
+    q = jax.random.normal(keys[0], (ROWS, length, HEADS, WIDTH))
+    k, v = (jax.random.normal(key, (ROWS, length, kv_heads, WIDTH)) for key in keys[1:3])
+    return q, k, v, jax.random.normal(keys[3], q.shape)
+
+
+def segments(length: int) -> jax.Array:
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(ROWS):
+        cuts = np.sort(rng.choice(np.arange(1, length), 3, replace=False))
+        ids = np.repeat(np.arange(1, 5), np.diff([0, *cuts, length]))
+        ids[-length // 10 :] = 0  # padding
+        rows.append(ids)
+    return jnp.asarray(np.stack(rows), jnp.int32)
+
+
+@pytest.mark.parametrize(("length", "kv_heads"), [(200, 4), (256, 2)])
+@pytest.mark.parametrize("name", [name for name in IMPLEMENTATIONS if name != "plain"])
+def test_values_and_gradients_equal_the_plain_ones(name: str, kv_heads: int, length: int) -> None:
+    assert_equal_to_plain(partial(attention, name=name), length, kv_heads)
+
+
+def test_small_blocks_skip_whole_documents_and_change_nothing() -> None:
+    assert_equal_to_plain(partial(skipping, block=32), 160, 2)
+
+
+def assert_equal_to_plain(implementation: Callable[..., jax.Array], length: int, kv_heads: int) -> None:
+    q, k, v, g = inputs(length, kv_heads)
+    ids = segments(length)
+
+    @partial(jax.jit, static_argnums=0)
+    def run(f: Callable[..., jax.Array], q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, ...]:
+        out, pull = jax.vjp(lambda q, k, v: f(q, k, v, ids), q, k, v)
+        return out, *pull(g)
+
+    for found, expected in zip(run(implementation, q, k, v), run(plain, q, k, v), strict=True):
+        assert found.shape == expected.shape
+        assert jnp.abs(found - expected).max() < 1e-5
+
+
+def test_one_document_reaches_all_blocks_before_and_short_ones_their_own() -> None:
+    whole = jnp.ones((1, 512), jnp.int32)
+    assert reaches(whole, 128).tolist() == [[1, 2, 3, 4]]
+    short = jnp.asarray(np.repeat([1, 2, 3], [128, 256, 128])[None], jnp.int32)
+    assert reaches(short, 128).tolist() == [[1, 1, 2, 1]]
+
+
+def test_segment_ids_need_not_be_in_order_nor_small() -> None:
+    q, k, v, _ = inputs(64, 4)
+    ids = jnp.asarray(np.tile([7, 900_000, 7, 3], 16)[None].repeat(ROWS, 0), jnp.int32)
+    assert jnp.abs(skipping(q, k, v, ids, block=32) - plain(q, k, v, ids)).max() < 1e-5
+
+
+def test_large_scores_do_not_overflow() -> None:
+    q, k, v, _ = inputs(64, 4)
+    out = skipping(q * 100, k * 100, v, segments(64), block=32)
+    assert jnp.isfinite(out).all()
+    assert jnp.abs(out - plain(q * 100, k * 100, v, segments(64))).max() < 1e-4
+
+
+def test_bfloat16_stays_near_float32() -> None:
+    q, k, v, _ = inputs(128, 2)
+    ids = segments(128)
+    exact = plain(q, k, v, ids)
+    for name in IMPLEMENTATIONS:
+        rounded = attention(*(x.astype(jnp.bfloat16) for x in (q, k, v)), ids, name)
+        assert rounded.dtype == jnp.bfloat16
+        assert jnp.abs(rounded.astype(jnp.float32) - exact).max() < 2e-2
+
+
+def test_an_unknown_implementation_is_named_with_the_known_ones() -> None:
+    q, k, v, _ = inputs(128, 4)
+    with pytest.raises(ValueError, match=r"'flash'.*plain, chunked"):
+        attention(q, k, v, segments(128), "flash")
+
+
+def test_the_choice_depends_on_platform_and_devices() -> None:
+    assert choose("cpu", 1) == "skipping"
+    assert choose("cpu", 8) == "chunked"
+    assert choose("tpu", 1) == "chunked"

@@ -1,0 +1,180 @@
+"""Hugging Face folders: bits come back, transformers reads ours, damage is named."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+
+from lemur_ray.agents.messages import Message
+from lemur_ray.config import ModelConfig
+from lemur_ray.model import hf
+from lemur_ray.model.hf import HuggingFaceError, export, read_config, read_params
+from lemur_ray.model.llama import Params, forward, init_params
+from lemur_ray.model.load import load_model
+from lemur_ray.model.tensor_files import INDEX, SINGLE, TensorFileError, TensorFolder
+from lemur_ray.text.chat import encode_prompt
+from lemur_ray.text.tokenizer import Tokenizer
+
+CONFIG = ModelConfig(
+    vocab_size=264, num_layers=2, dim=32, ffn_dim=48, num_heads=4, num_kv_heads=2, head_dim=8, max_seq_len=64
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.bytes_only()
+
+
+@pytest.fixture(scope="module")
+def params() -> Params:
+    return jax.tree.map(np.asarray, init_params(CONFIG, 1))
+
+
+def same(a: Params, b: Params) -> bool:
+    return jax.tree.all(jax.tree.map(lambda x, y: np.array_equal(x, y), a, b))
+
+
+def test_export_and_import_give_back_every_bit(params: Params, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    export(params, CONFIG, tokenizer, tmp_path / "f32")
+    assert read_config(tmp_path / "f32") == CONFIG
+    assert same(read_params(tmp_path / "f32", CONFIG), params)
+    rounded = jax.tree.map(lambda x: x.astype(ml_dtypes.bfloat16).astype(np.float32), params)
+    export(params, CONFIG, tokenizer, tmp_path / "bf16", dtype="bfloat16")
+    once = read_params(tmp_path / "bf16", CONFIG)
+    assert same(once, rounded)
+    export(once, CONFIG, tokenizer, tmp_path / "again", dtype="bfloat16")
+    assert (tmp_path / "again" / SINGLE).read_bytes() == (tmp_path / "bf16" / SINGLE).read_bytes()
+
+
+def test_several_files_have_an_index_and_read_the_same(params: Params, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    export(params, CONFIG, tokenizer, tmp_path, max_file_bytes=40_000)
+    files = set(json.loads((tmp_path / INDEX).read_text())["weight_map"].values())
+    assert len(files) > 2
+    assert all((tmp_path / name).stat().st_size < 60_000 for name in files)
+    assert same(read_params(tmp_path, CONFIG), params)
+    next(tmp_path.glob("model-00002*")).unlink()
+    with pytest.raises(TensorFileError, match=r"names files that are not there: model-00002"):
+        read_params(tmp_path, CONFIG)
+
+
+def test_shards_read_only_their_own_bytes(
+    params: Params, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(params, CONFIG, tokenizer, tmp_path)
+    sizes = []
+    original = hf._read_slices
+
+    def watched(*args: object) -> np.ndarray:
+        out = original(*args)  # type: ignore[arg-type]
+        sizes.append(out.size)
+        return out
+
+    monkeypatch.setattr(hf, "_read_slices", watched)
+    one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    found = read_params(tmp_path, CONFIG, jax.tree.map(lambda _: one, params))
+    assert same(found, params)
+    assert sum(sizes) == sum(leaf.size for leaf in jax.tree.leaves(params))
+    part = original(TensorFolder(tmp_path), "layers.wq", (2, 32, 32), (slice(1, 2), slice(0, 8), slice(16, 32)))
+    assert np.array_equal(part, params["layers"]["wq"][1:2, :8, 16:])
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_transformers_generates_the_same_greedy_tokens(tied: bool, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    config = dataclasses.replace(CONFIG, tie_embeddings=tied)
+    params = jax.tree.map(lambda x: np.asarray(x) * 2, init_params(config, 3))
+    export(params, config, tokenizer, tmp_path)
+    messages = [Message("system", "Be brief."), Message("user", "Say  hi\nnow ")]
+    prompt = encode_prompt(tokenizer, messages)
+    theirs = AutoTokenizer.from_pretrained(str(tmp_path))
+    rendered = theirs.apply_chat_template(
+        [{"role": m.role, "content": m.content} for m in messages], add_generation_prompt=True, return_dict=False
+    )
+    assert rendered == prompt
+    ids = prompt[-40:]
+    model = AutoModelForCausalLM.from_pretrained(str(tmp_path), dtype=torch.float32).eval()
+    out = model.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), max_new_tokens=8, do_sample=False)
+    expected = out[0, len(ids) :].tolist()
+    length = len(ids) + 8
+    step = jax.jit(
+        lambda tokens: forward(params, config, tokens[None], np.ones((1, length), np.int32), np.arange(length)[None])[
+            0
+        ].argmax(-1)
+    )
+    row = np.zeros(length, np.int32)
+    row[: len(ids)] = ids
+    for at in range(len(ids), length):
+        row[at] = int(step(row)[at - 1])
+    assert row[len(ids) :].tolist()[: len(expected)] == expected
+
+
+def damage(folder: Path, name: str, change: object) -> None:
+    """Rewrite one tensor of a single-file export in place."""
+    files = TensorFolder(folder)
+    entry = files._where[name]
+    begin, end = (entry._base + offset for offset in entry.header[name]["data_offsets"])
+    raw = bytearray(entry.path.read_bytes())
+    raw[begin:end] = change(bytes(raw[begin:end]))  # type: ignore[operator]
+    entry.path.write_bytes(raw)
+
+
+def test_damage_is_named(params: Params, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    def fresh(name: str) -> Path:
+        export(params, CONFIG, tokenizer, tmp_path / name)
+        return tmp_path / name
+
+    folder = fresh("nan")
+    damage(folder, "model.layers.1.mlp.up_proj.weight", lambda raw: raw[:-4] + np.float32(np.nan).tobytes())
+    with pytest.raises(HuggingFaceError, match=r"layers.1.mlp.up_proj.weight .* holds NaN"):
+        read_params(folder, CONFIG)
+
+    folder = fresh("short")
+    raw = (folder / SINGLE).read_bytes()
+    (folder / SINGLE).write_bytes(raw[:-100])
+    with pytest.raises(TensorFileError, match="is truncated"):
+        read_params(folder, CONFIG)
+    (folder / SINGLE).write_bytes(raw[:50])
+    with pytest.raises(TensorFileError, match="cut inside its header"):
+        read_params(folder, CONFIG)
+
+    folder = fresh("missing")
+    with pytest.raises(TensorFileError, match=r"no tensor 'model.layers.2"):
+        read_params(folder, dataclasses.replace(CONFIG, num_layers=3))
+    with pytest.raises(HuggingFaceError, match=r"embed_tokens.weight .* do not belong together"):
+        read_params(folder, dataclasses.replace(CONFIG, vocab_size=300))
+    (folder / SINGLE).unlink()
+    with pytest.raises(TensorFileError, match="expected safetensors weights"):
+        read_params(folder, CONFIG)
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused_and_missing_specials_are_grown(
+    params: Params, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    with pytest.raises(HuggingFaceError, match="they do not fit"):
+        export(params, dataclasses.replace(CONFIG, vocab_size=200), tokenizer, tmp_path / "x")
+    small = dataclasses.replace(CONFIG, vocab_size=tokenizer.vocab_size - 2)
+    cut = {**params, "embed": params["embed"][: small.vocab_size], "head": params["head"][:, : small.vocab_size]}
+    export(cut, small, None, tmp_path / "y")
+    tokenizer.save(tmp_path / "y" / "tokenizer.json")
+    grown = load_model(str(tmp_path / "y"))
+    assert grown.config.vocab_size == tokenizer.vocab_size
+    assert np.allclose(grown.params["embed"][-1], cut["embed"].mean(0))
+    assert grown.params["head"].shape == (32, tokenizer.vocab_size)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("model_type", "mistral"), ("attention_bias", True), ("rope_scaling", {"rope_type": "yarn", "factor": 4.0})],
+)
+def test_a_model_of_another_family_is_refused(field: str, value: object, tmp_path: Path) -> None:
+    hf.write_config(tmp_path, CONFIG, None, "float32")
+    raw = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**raw, field: value}))
+    with pytest.raises(HuggingFaceError, match="not of the Llama 2 family"):
+        read_config(tmp_path)

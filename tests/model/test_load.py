@@ -1,0 +1,69 @@
+"""Every way to name a model, and the job that converts one into another."""
+
+import importlib.util
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from lemur_ray.model.load import LoadedModel, ModelNotFound, load_model
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def job(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
+    spec = importlib.util.spec_from_file_location("convert_job", ROOT / "jobs" / "convert.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return int(module.main(arguments))
+
+
+def same(a: LoadedModel, b: LoadedModel) -> bool:
+    equal = jax.tree.map(lambda x, y: np.array_equal(x, y), a.params, b.params)
+    return jax.tree.all(equal) and a.config == b.config and a.tokenizer.to_json() == b.tokenizer.to_json()
+
+
+def test_a_random_model_goes_to_a_run_to_hugging_face_and_back(
+    lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    random = load_model("random:nano")
+    assert job(["--model", "random:nano", "--out", "runs/start", "--to", "run"], monkeypatch) == 0
+    run = lemur_home / "runs" / "start"
+    assert f"wrote {run}" in capsys.readouterr().out
+    loaded = load_model(str(run))
+    assert same(loaded, random)
+    assert (loaded.name, loaded.recipe["name"]) == ("start", "random-nano")
+    assert same(load_model(str(run / "checkpoints" / "0")), random)
+
+    assert job(["--model", str(run), "--out", "hf"], monkeypatch) == 0
+    back = load_model(str(lemur_home / "hf"))
+    assert same(back, random)
+    assert back.recipe == {}
+
+    assert job(["--model", str(run), "--out", "hf"], monkeypatch) == 1
+    assert "is not empty" in capsys.readouterr().err
+
+
+def test_a_torn_checkpoint_is_passed_over(lemur_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert job(["--model", "random:nano", "--out", "r", "--to", "run"], monkeypatch) == 0
+    torn = lemur_home / "r" / "checkpoints" / "7" / "plan"
+    torn.mkdir(parents=True)
+    (torn / "metadata").write_text("{}")
+    assert load_model(str(lemur_home / "r")).version.endswith("-0")
+
+
+def test_what_is_not_a_model_is_described(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match="no model at"):
+        load_model(str(tmp_path / "nowhere"))
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(ModelNotFound, match=r"holds notes.txt: expected recipe.json"):
+        load_model(str(tmp_path))
+    (tmp_path / "recipe.json").write_text("{}")
+    with pytest.raises(ModelNotFound, match="no committed checkpoint"):
+        load_model(str(tmp_path))
+    with pytest.raises(ValueError, match="unknown recipe 'nanoo'"):
+        load_model("random:nanoo")
