@@ -69,7 +69,7 @@ class RayPool:
         cpus_per_actor: float = 0.1,
         max_stuck: int = 8,
         max_deaths: int = 5,
-        start_timeout_s: float = 180.0,
+        start_timeout_s: float = 600.0,
     ) -> None:
         """``max_deaths``: actors lost in a row without one episode coming back. Raises PoolBroken."""
         self.capacity = num_actors * episodes_per_actor

@@ -83,8 +83,6 @@ class Driver:
         below = descendants(self.process.pid) | dict.fromkeys(self.actors(), "ray::_Actor")
         kill_hard(self.process.pid)
         self.process.wait(60)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
         return below
 
     def __enter__(self) -> Driver:
@@ -93,6 +91,8 @@ class Driver:
     def __exit__(self, *error: object) -> None:
         if self.process.poll() is None:
             self.kill()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def end(self) -> dict[str, Any]:
         """Wait for a good end; the JSON line printed last."""
