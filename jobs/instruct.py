@@ -19,7 +19,7 @@ from lemur_ray.recipes.command_line import TrainingJob, parse_job
 class InstructJob(TrainingJob):
     """Tune a run on conversations; the same command again resumes. First argument: a recipe, by default nano-chat."""
 
-    games: int = 3000
+    games: int = 6000
     """Games of the searching expert (split train) in the instruction table."""
     chats: int = 400
     """Questions about functions of the Python standard library in the instruction table."""
@@ -52,10 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (CorpusError, RunFolderError, TrainingStopped, ValueError, OSError) as error:
         print(f"instruct: {error}", file=sys.stderr, flush=True)
         return 1
-    print(
-        f"{'already finished' if result.get('already_finished') else 'finished'}: {out}\n{json.dumps(result)}",
-        flush=True,
-    )
+    print(f"finished: {out}\n{json.dumps(result)}", flush=True)
     return 0
 
 

@@ -138,6 +138,9 @@ class TrainConfig:
     """Steps between two lines of metrics."""
     max_failures: int = 3
     """Restarts of the worker group after a crash before the run gives up."""
+    context_weight: float = 0.0
+    """Loss weight, beside 1 on what is trained, of the other tokens inside a document. 0: in chat, the assistant alone
+    (paper A.2)."""
     skip_rows: tuple[tuple[int, int], ...] = ()
     """Half-open ranges of plan rows that are never trained on, as pairs: FIRST END."""
     max_skips_in_a_row: int = 8

@@ -1,7 +1,9 @@
-"""nano-chat: nano tuned on conversations, loss on the assistant alone; what the demo's agents are played with.
+"""nano-chat: nano tuned on conversations; what the demo's agents are played with.
 
-Starts from runs/nano. 0.8 million tokens of expert games and a few hundred questions about code, seen several times:
-many small steps and muon, as in nano, because the number of games solved grows with steps before it grows with data.
+Starts from runs/nano. Expert games and a few hundred questions about code: many small steps and muon, as in nano. The
+assistant's tokens have weight 1; what the environment says has weight 0.3 here, because a model of this size learns to
+look things up in a text mostly from predicting that text (docs/decisions/004). ``--train.context-weight 0`` is the
+paper's assistant alone, which every other recipe has.
 
     python jobs/instruct.py            # about 10 minutes on 2 CPU cores
 """
@@ -17,5 +19,7 @@ RECIPE = Recipe(
         name="muon", peak_lr=3e-3, warmup_steps=30, final_lr_fraction=0.05, b2=0.98, eps=1e-8, clip_norm=0.0
     ),
     data=nano.RECIPE.data,
-    train=TrainConfig(steps=5000, rows_per_step=1, checkpoint_every_steps=1000, checkpoint_every_s=120.0),
+    train=TrainConfig(
+        steps=6000, rows_per_step=1, context_weight=0.3, checkpoint_every_steps=1000, checkpoint_every_s=120.0
+    ),
 )
