@@ -93,6 +93,7 @@ def private_head(num_cpus: int = 0) -> Iterator[Head]:
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         "RAY_TRAIN_V2_ENABLED": "1",
         "RAY_TMPDIR": temp,
+        "RAY_worker_niceness": "0",  # Ray's own 15 stalls every job as soon as the machine does anything else
     }
     command = [
         shutil.which("ray", path=os.path.dirname(sys.executable)) or "ray",
