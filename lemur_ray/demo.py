@@ -7,7 +7,6 @@ jobs do. Everything it starts ends with it.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -63,6 +62,11 @@ class Head:
             print(f"=== {job}: {time.monotonic() - started:.0f} s", flush=True)
         return job_id
 
+    def takes_jobs(self) -> bool:
+        """Whether a job that does nothing runs to its end."""
+        command = [self._ray, "job", "submit", "--address", self.dashboard, "--", "true"]
+        return subprocess.run(command, env=self.env, cwd=ROOT, check=False, capture_output=True).returncode == 0
+
     @contextlib.contextmanager
     def served(self, *args: str) -> Iterator[str]:
         """Run jobs/serve.py beside what follows; yields the base URL of the API once the model is warm."""
@@ -106,8 +110,9 @@ def private_head(num_cpus: int = 0) -> Iterator[Head]:
     log = open(Path(temp) / "head.log", "wb")  # noqa: SIM115 (lives as long as the process)
     process = subprocess.Popen(command, env=env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
     try:
-        _wait_until_up(process, f"http://127.0.0.1:{dashboard_port}/api/version", env, Path(temp) / "head.log")
-        yield Head(env, dashboard_port)
+        head = Head(env, dashboard_port)
+        _wait_until_up(process, head, Path(temp) / "head.log")
+        yield head
     finally:
         _end(process, env["RAY_AUTH_TOKEN"])
         log.close()
@@ -165,19 +170,13 @@ def wait_for(url: str, what: str, timeout_s: float) -> None:
         time.sleep(0.5)
 
 
-def _wait_until_up(process: subprocess.Popen[bytes], url: str, env: Mapping[str, str], log: Path) -> None:
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {env['RAY_AUTH_TOKEN']}"})
+def _wait_until_up(process: subprocess.Popen[bytes], head: Head, log: Path) -> None:
+    """Until an empty job runs: the dashboard answers well before its agent takes jobs."""
     deadline = time.monotonic() + HEAD_START_S
-    while True:
-        try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
-                json.load(answer)
-                return
-        except (OSError, ValueError):
-            pass
+    while not head.takes_jobs():
         if process.poll() is not None or time.monotonic() > deadline:
             raise DemoFailed(f"the Ray head did not start; its output:\n{log.read_text(errors='replace')[-3000:]}")
-        time.sleep(0.5)
+        time.sleep(1.0)
 
 
 def _end(process: subprocess.Popen[bytes], token: str) -> None:
