@@ -57,6 +57,9 @@ def connect(**options: Any) -> str:
             f"RAY_ADDRESS={address} is a dashboard: use `ray job submit -- python jobs/...`, or unset RAY_ADDRESS"
         )
     if address:
+        # Helper actors of Ray Train look for a cluster by themselves and would find any on this machine.
+        env_vars = {**options["runtime_env"].get("env_vars", {}), "RAY_ADDRESS": address}
+        options["runtime_env"] = {**options["runtime_env"], "env_vars": env_vars}
         ray.init(address=address, **options)
         return address
     # Short, because unix socket paths end at 107 bytes.

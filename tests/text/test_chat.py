@@ -51,7 +51,7 @@ def test_contents_cannot_forge_a_turn() -> None:
 
 
 def test_the_jinja_template_of_exports_says_the_same() -> None:
-    template = jinja2.Environment(autoescape=False).from_string(TEMPLATE)  # noqa: S701 (plain text)
+    template = jinja2.Environment(autoescape=False).from_string(TEMPLATE)
     messages = [m.to_json() for m in VECTOR]
     assert template.render(messages=messages, add_generation_prompt=False) == render(VECTOR)
     assert template.render(messages=messages[:1], add_generation_prompt=True).endswith("<|im_start|>assistant\n")

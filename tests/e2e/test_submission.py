@@ -1,0 +1,101 @@
+"""The user's own commands on a plain head: every job submitted from the repository, with and without a working dir."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lemur_ray.demo import Head, private_head
+
+ROOT = Path(__file__).resolve().parents[2]
+RAY = str(Path(sys.executable).parent / "ray")
+TINY = ("--train.steps", "3", "--train.checkpoint-every-steps", "3")
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(840)]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("home")
+    before = os.environ.get("LEMUR_HOME")
+    os.environ["LEMUR_HOME"] = str(folder)
+    yield folder
+    os.environ.pop("LEMUR_HOME")
+    if before is not None:
+        os.environ["LEMUR_HOME"] = before
+
+
+@pytest.fixture(scope="module")
+def head(home: Path) -> Iterator[Head]:
+    with private_head(num_cpus=4) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def sources(home: Path) -> tuple[str, ...]:
+    folder = home / "raw"
+    folder.mkdir()
+    code = [f"def f{i}(x):\n    total = x * {i}\n    return total + {i % 7}\n" * 8 for i in range(60)]
+    prose = [f"The {i} boats went out in the morning and came back with the tide. " * 12 for i in range(60)]
+    (folder / "code.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in code))
+    (folder / "text.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in prose))
+    return ("--source", f"c:code:{folder}/code.jsonl", "--source", f"t:text:{folder}/text.jsonl")
+
+
+def submit(head: Head, job: str, *args: str, working_dir: bool) -> dict[str, object]:
+    """Submit as a user would and return the JSON object the job printed last."""
+    form = ("--working-dir", str(ROOT)) if working_dir else ()
+    command = [RAY, "job", "submit", "--address", head.dashboard, *form, "--", sys.executable, f"jobs/{job}.py", *args]
+    done = subprocess.run(command, env=head.env, cwd=ROOT, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    objects = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    assert objects, done.stdout[-3000:]
+    result: dict[str, object] = json.loads(objects[-1])
+    return result
+
+
+@pytest.mark.parametrize("working_dir", [False, True], ids=["from_the_repository", "with_working_dir"])
+def test_the_way_from_raw_text_to_a_report(head: Head, home: Path, sources: tuple[str, ...], working_dir: bool) -> None:
+    name = "b" if working_dir else "a"
+    submit(head, "build_corpus", *sources, "--vocab-size", "600", "--out", f"corpus/{name}", working_dir=working_dir)
+    run = submit(
+        head, "pretrain", "nano", "--corpus", f"corpus/{name}", "--out", f"runs/{name}", *TINY, working_dir=working_dir
+    )
+    assert run["steps"] == 3
+    tuned = submit(
+        head, "instruct", "--init-from", f"runs/{name}", "--out", f"runs/{name}-chat", "--games", "12", "--chats", "4",
+        *TINY, working_dir=working_dir,
+    )  # fmt: skip
+    assert tuned["steps"] == 3
+    scores = submit(
+        head, "agent_eval", "--policy", f"checkpoint:{name}-chat", "--limit", "2", "--max-tokens", "4", "--out",
+        f"episodes/{name}", working_dir=working_dir,
+    )  # fmt: skip
+    assert (scores["n"], scores["scored"], scores["missing"]) == (2, 2, 0)
+    submit(
+        head, "report", "--runs", f"runs/{name}", f"runs/{name}-chat", "--episodes", f"episodes/{name}", "--corpus",
+        f"corpus/{name}", "--out", f"report-{name}", working_dir=working_dir,
+    )  # fmt: skip
+    page = (home / f"report-{name}" / "index.html").read_text()
+    assert "alfworld/text" in page
+
+
+def test_a_wrong_flag_fails_the_job_and_names_the_nearest(head: Head) -> None:
+    command = [
+        RAY,
+        "job",
+        "submit",
+        "--address",
+        head.dashboard,
+        "--",
+        sys.executable,
+        "jobs/pretrain.py",
+        "--train.stepz",
+    ]
+    done = subprocess.run([*command, "3"], env=head.env, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode != 0
+    assert "--train.steps" in done.stdout
