@@ -39,6 +39,8 @@ class Context(NamedTuple):
     """Two (B, L, h / 2) float32 arrays."""
     attention: str
     """Name of the implementation."""
+    operand_dtype: Any
+    """What operands of matrix products are rounded to."""
 
 
 def _weight(rngs: nnx.Rngs, shape: tuple[int, ...], axes: tuple[str, ...], scale: float | None) -> nnx.Param:
@@ -69,16 +71,17 @@ class Block(nnx.Module):
     def __call__(self, x_BLD: jax.Array, context: Context) -> jax.Array:
         c = self.config
         rows, length, _ = x_BLD.shape
+        product = functools.partial(matmul, operand_dtype=context.operand_dtype)
         y = rms_norm(x_BLD, self.attn_norm[...], c.norm_eps)
-        q = matmul(y, self.wq[...]).reshape(rows, length, c.num_heads, c.head_dim)
-        k = matmul(y, self.wk[...]).reshape(rows, length, c.num_kv_heads, c.head_dim)
-        v = matmul(y, self.wv[...]).reshape(rows, length, c.num_kv_heads, c.head_dim)
-        mixed = attend(
-            apply_rope(q, context.rope), apply_rope(k, context.rope), v, context.segment_ids, context.attention
-        )
-        x_BLD = x_BLD + matmul(mixed.reshape(rows, length, -1), self.wo[...])
+        q = product(y, self.wq[...]).reshape(rows, length, c.num_heads, c.head_dim)
+        k = product(y, self.wk[...]).reshape(rows, length, c.num_kv_heads, c.head_dim)
+        v = product(y, self.wv[...]).reshape(rows, length, c.num_kv_heads, c.head_dim)
+        heads = (apply_rope(q, context.rope), apply_rope(k, context.rope), v)
+        q, k, v = (head.astype(context.operand_dtype) for head in heads)
+        mixed = attend(q, k, v, context.segment_ids, context.attention).reshape(rows, length, -1)
+        x_BLD = x_BLD + product(mixed.astype(x_BLD.dtype), self.wo[...])
         y = rms_norm(x_BLD, self.mlp_norm[...], c.norm_eps)
-        return x_BLD + matmul(jax.nn.silu(matmul(y, self.gate[...])) * matmul(y, self.up[...]), self.down[...])
+        return x_BLD + product(jax.nn.silu(product(y, self.gate[...])) * product(y, self.up[...]), self.down[...])
 
 
 class Llama(nnx.Module):
@@ -174,17 +177,20 @@ def hidden_states(
     positions_BL: jax.Array,
     *,
     compute_dtype: Any = jnp.float32,
+    operand_dtype: Any = None,
     remat: Remat = "none",
     attention: str = "chunked",
 ) -> jax.Array:
     """The normed residual stream before the output head: (B, L, D) in compute_dtype.
 
-    tokens, segment_ids, positions: (B, L) integer. remat: what the backward pass recomputes. attention: a name of
+    tokens, segment_ids, positions: (B, L) integer. operand_dtype: what operands of matrix products are rounded to,
+    compute_dtype by default (see ``matmul``). remat: what the backward pass recomputes. attention: a name of
     ``attention.IMPLEMENTATIONS``. Stacked layers run in one compiled loop (small program, fast compile); a list from
     ``unstack_layers`` is unrolled (faster on CPU).
     """
     graph = _block_graph(config)
-    context = Context(segment_ids_BL, rope_table(positions_BL, config.head_dim, config.rope_theta), attention)
+    table = rope_table(positions_BL, config.head_dim, config.rope_theta)
+    context = Context(segment_ids_BL, table, attention, operand_dtype or compute_dtype)
 
     def body(x_BLD: jax.Array, weights: Params) -> tuple[jax.Array, None]:
         return nnx.merge(graph, weights)(x_BLD, context), None

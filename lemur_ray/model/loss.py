@@ -9,12 +9,12 @@ Knows nothing of models and of what the weights mean.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from lemur_ray.model.matmul import dot
+from lemur_ray.model.matmul import dot, transposed
 
 CHUNK_ELEMENTS = 4 << 20
 """Logits of one chunk (16 MiB in float32) at most, at least one token of every row."""
@@ -37,7 +37,7 @@ def chunk_length(rows: int, length: int, vocab: int) -> int:
 
 def _chunk(x_TD: jax.Array, head_DV: jax.Array, targets_T: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Loss per token, shifted exponentials of the logits and the inverse of their sums, all float32."""
-    logits = dot(x_TD, head_DV, 1, 0, jnp.dtype(jnp.float32))
+    logits = dot(x_TD, head_DV, 1, 0)
     top = jnp.max(logits, axis=-1, keepdims=True)
     exponentials = jnp.exp(logits - top)
     total = jnp.sum(exponentials, axis=-1, keepdims=True)
@@ -59,19 +59,28 @@ def _join(parts: jax.Array, rows: int) -> jax.Array:
     return out.reshape(rows, -1, *parts.shape[2:])
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=())
-def cross_entropy(x_BLD: jax.Array, head_DV: jax.Array, targets_BL: jax.Array, weights_BL: jax.Array) -> Losses:
+def cross_entropy(
+    x_BLD: jax.Array, head_DV: jax.Array, targets_BL: jax.Array, weights_BL: jax.Array, operand_dtype: Any = None
+) -> Losses:
     """Sum over tokens of weight x (log-sum-exp of the logits - logit of the target).
 
-    x: hidden states in the compute dtype; head: (D, V), cast to it; targets: integer below V; weights: float32.
-    Logits are accumulated and reduced in float32. Gradients flow from ``total`` to x and head.
+    x: hidden states; head: (D, V); targets: integer below V; weights: float32. Operands of the products are rounded to
+    ``operand_dtype``, the dtype of x by default; logits are accumulated and reduced in float32. Gradients flow from
+    ``total`` to x and head.
     """
+    return _cross_entropy(x_BLD, head_DV, targets_BL, weights_BL, jnp.dtype(operand_dtype or x_BLD.dtype))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _cross_entropy(
+    x_BLD: jax.Array, head_DV: jax.Array, targets_BL: jax.Array, weights_BL: jax.Array, operand_dtype: Any
+) -> Losses:
     rows, length, _ = x_BLD.shape
     size = chunk_length(rows, length, head_DV.shape[1])
-    head = head_DV.astype(x_BLD.dtype)
+    head = head_DV.astype(operand_dtype)
 
     def one(_: None, chunk: tuple[jax.Array, jax.Array]) -> tuple[None, jax.Array]:
-        return None, _chunk(chunk[0], head, chunk[1])[0]
+        return None, _chunk(chunk[0].astype(operand_dtype), head, chunk[1])[0]
 
     _, losses = jax.lax.scan(one, None, (_split(x_BLD, size), _split(targets_BL, size)))
     per_token = _join(losses, rows)
@@ -79,23 +88,24 @@ def cross_entropy(x_BLD: jax.Array, head_DV: jax.Array, targets_BL: jax.Array, w
 
 
 def _forward(
-    x_BLD: jax.Array, head_DV: jax.Array, targets_BL: jax.Array, weights_BL: jax.Array
+    x_BLD: jax.Array, head_DV: jax.Array, targets_BL: jax.Array, weights_BL: jax.Array, operand_dtype: Any
 ) -> tuple[Losses, tuple[jax.Array, ...]]:
     rows, length, _ = x_BLD.shape
     size = chunk_length(rows, length, head_DV.shape[1])
-    head = head_DV.astype(x_BLD.dtype)
-    transposed = head.T
+    head = head_DV.astype(operand_dtype)
+    rounds = operand_dtype != x_BLD.dtype
 
     def one(
         gradient_DV: jax.Array, chunk: tuple[jax.Array, jax.Array, jax.Array]
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         x_TD, targets_T, weights_T = chunk
+        x_TD = x_TD.astype(operand_dtype)
         losses, exponentials, inverse = _chunk(x_TD, head, targets_T)
         hit = jnp.arange(head.shape[1], dtype=targets_T.dtype)[None, :] == targets_T[:, None]
         scale = weights_T[:, None]
-        slope = (exponentials * (inverse * scale) - jnp.where(hit, scale, 0.0)).astype(x_TD.dtype)
-        gradient_DV = gradient_DV + dot(x_TD.T, slope, 1, 0, jnp.dtype(jnp.float32))
-        return gradient_DV, (losses, dot(slope, transposed, 1, 0, x_TD.dtype))
+        slope = (exponentials * (inverse * scale) - jnp.where(hit, scale, 0.0)).astype(operand_dtype)
+        gradient_DV = gradient_DV + dot(transposed(x_TD, rounds), slope, 1, 0)
+        return gradient_DV, (losses, dot(slope, head, 1, 1, x_BLD.dtype))
 
     chunks = (_split(x_BLD, size), _split(targets_BL, size), _split(weights_BL, size))
     gradient_DV, (losses, gradient_x) = jax.lax.scan(one, jnp.zeros(head_DV.shape, jnp.float32), chunks)
@@ -104,10 +114,12 @@ def _forward(
     return Losses(jnp.sum(per_token * weights_BL), per_token), saved
 
 
-def _backward(saved: tuple[jax.Array, ...], slope: Losses) -> tuple[jax.Array, jax.Array, None, jax.Array]:
+def _backward(
+    operand_dtype: Any, saved: tuple[jax.Array, ...], slope: Losses
+) -> tuple[jax.Array, jax.Array, None, jax.Array]:
     gradient_x, gradient_DV, per_token = saved
     factor = slope.total
     return (gradient_x * factor.astype(gradient_x.dtype), gradient_DV * factor, None, per_token * factor)
 
 
-cross_entropy.defvjp(_forward, _backward)
+_cross_entropy.defvjp(_forward, _backward)

@@ -18,6 +18,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lemur_ray.model.matmul import transposed
+
 BLOCK = 128
 _MASKED = -1e30
 
@@ -114,17 +116,16 @@ def _gradients(
     k_BKLh: jax.Array,
     v_BKLh: jax.Array,
     segment_ids_BL: jax.Array,
-    out: jax.Array,
     lse: jax.Array,
     g_BKGLh: jax.Array,
+    delta: jax.Array,
     block: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Gradients of q (B, K, G, L, h) and, transposed, of k and v (B, K, h, L), float32."""
     _, heads, groups, length, width = q_BKGLh.shape
     order, begins = _schedule(segment_ids_BL, block)
-    g_BKGLh = g_BKGLh.astype(q_BKGLh.dtype)
-    delta = jnp.sum(g_BKGLh.astype(jnp.float32) * out, axis=-1, keepdims=True)
     dtype = q_BKGLh.dtype
+    rounds = dtype != jnp.float32
 
     def turn(
         n: jax.Array, carry: tuple[jax.Array, jax.Array, jax.Array], reach: int
@@ -144,18 +145,19 @@ def _gradients(
         slopes = (weights * (_dot(g, v, 2, 2) - _queries(delta, row, begin, block))).astype(dtype)
         part = _dot(slopes, k, 2, 1).reshape(1, heads, groups, block, width)
         at, size = (row, 0, 0, first), (1, heads, width, reach * block)
-        dk_part, dv_part = _dot(q, slopes, 1, 1)[None], _dot(g, weights.astype(dtype), 1, 1)[None]
+        dk_part = _dot(transposed(q, rounds), slopes, 2, 1)[None]
+        dv_part = _dot(transposed(g, rounds), weights.astype(dtype), 2, 1)[None]
         return (
             lax.dynamic_update_slice(dq, part, (row, 0, 0, begin, 0)),
             lax.dynamic_update_slice(dk, lax.dynamic_slice(dk, at, size) + dk_part, at),
             lax.dynamic_update_slice(dv, lax.dynamic_slice(dv, at, size) + dv_part, at),
         )
 
-    transposed = (*k_BKLh.shape[:2], width, length)
+    key_shape = (*k_BKLh.shape[:2], width, length)
     carry = (
         jnp.zeros(q_BKGLh.shape, jnp.float32),
-        jnp.zeros(transposed, jnp.float32),
-        jnp.zeros(transposed, jnp.float32),
+        jnp.zeros(key_shape, jnp.float32),
+        jnp.zeros(key_shape, jnp.float32),
     )
     for reach in range(1, length // block + 1):
         carry = lax.fori_loop(begins[reach - 1], begins[reach], partial(turn, reach=reach), carry)
@@ -187,12 +189,16 @@ def _forward(
     q = _split_heads(q_BLHh * q_BLHh.shape[-1] ** -0.5, k_BLKh.shape[2])
     k, v = k_BLKh.swapaxes(1, 2), v_BLKh.swapaxes(1, 2)
     out, lse = _run(q, k, v, segment_ids_BL, block)
-    return _join_heads(out).astype(q_BLHh.dtype), (q, k, v, segment_ids_BL, out, lse)
+    out_BLHh = _join_heads(out).astype(q_BLHh.dtype)
+    return out_BLHh, (q, k, v, segment_ids_BL, out_BLHh, lse)
 
 
 def _backward(block: int, saved: tuple[jax.Array, ...], g_BLHh: jax.Array) -> tuple[jax.Array | None, ...]:
-    q, k, v, segment_ids_BL, out, lse = saved
-    dq, dk, dv = _gradients(q, k, v, segment_ids_BL, out, lse, _split_heads(g_BLHh, k.shape[1]), block)
+    q, k, v, segment_ids_BL, out_BLHh, lse = saved
+    # Summed before the heads are split: reading across that transposition costs more than the sum.
+    delta = jnp.sum(g_BLHh.astype(jnp.float32) * out_BLHh.astype(jnp.float32), axis=-1, keepdims=True)
+    g, delta = (_split_heads(x, k.shape[1]) for x in (g_BLHh, delta))
+    dq, dk, dv = _gradients(q, k, v, segment_ids_BL, lse, g, delta, block)
     dq_BLHh = _join_heads(dq) * q.shape[-1] ** -0.5
     return dq_BLHh.astype(q.dtype), *(d.transpose(0, 3, 1, 2).astype(k.dtype) for d in (dk, dv)), None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +72,32 @@ def abstract_state(recipe: Recipe, mesh: Mesh | None = None) -> TrainState:
     )
 
 
-def _sums(params: Params, batch: Batch, recipe: Recipe, attention: str) -> tuple[jax.Array, jax.Array]:
+class Execution(NamedTuple):
+    """How the mathematics of a step is carried out on a platform."""
+
+    unroll: bool
+    """Layers one after another in the program instead of in a compiled loop."""
+    attention: str
+    """Name of an implementation in ``model.attention``."""
+    compute_dtype: Any
+    """Type of activations."""
+    operand_dtype: Any
+    """Type that operands of matrix products are rounded to."""
+
+
+def execution(recipe: Recipe, platform: str, num_devices: int) -> Execution:
+    """What is fastest on a platform. bfloat16 on CPU is for operands alone: everything else is slower in it there."""
+    cpu = platform == "cpu"
+    dtype = jnp.dtype(recipe.train.compute_dtype)
+    return Execution(
+        unroll=cpu and recipe.model.num_layers <= UNROLL_LAYERS,
+        attention=choose(platform, num_devices),
+        compute_dtype=jnp.dtype(jnp.float32) if cpu else dtype,
+        operand_dtype=dtype,
+    )
+
+
+def _sums(params: Params, batch: Batch, recipe: Recipe, how: Execution) -> tuple[jax.Array, jax.Array]:
     """Weighted sum of losses, and each row's own part of it (B,)."""
     segments = batch["segment_ids"]
     positions = batch["positions"]
@@ -86,17 +111,16 @@ def _sums(params: Params, batch: Batch, recipe: Recipe, attention: str) -> tuple
         batch["tokens"],
         segments,
         positions,
-        compute_dtype=jnp.dtype(recipe.train.compute_dtype),
+        compute_dtype=how.compute_dtype,
+        operand_dtype=how.operand_dtype,
         remat=recipe.train.remat,
-        attention=attention,
+        attention=how.attention,
     )
-    losses = cross_entropy(x, output_head(params), batch["targets"], batch["loss_weights"])
+    losses = cross_entropy(x, output_head(params), batch["targets"], batch["loss_weights"], how.operand_dtype)
     return losses.total, jnp.sum(losses.per_token * batch["loss_weights"], axis=1)
 
 
-def gradients(
-    params: Params, batch: Batch, recipe: Recipe, *, unroll: bool = False, attention: str = "chunked"
-) -> tuple[jax.Array, Params, jax.Array]:
+def gradients(params: Params, batch: Batch, recipe: Recipe, how: Execution) -> tuple[jax.Array, Params, jax.Array]:
     """(sum of losses, its float32 gradient, sum of losses per row (B,)), accumulated over the microbatches.
 
     Microbatch i takes rows i, i + m, i + 2m, ..: every device works on each of m microbatches whatever the mesh.
@@ -105,14 +129,14 @@ def gradients(
     rows = batch["tokens"].shape[0]
     if rows % microbatches:
         raise ValueError(f"train.microbatches {microbatches} does not divide a batch of {rows} rows: choose a divisor")
-    at = unstack_layers(params) if unroll else params
+    at = unstack_layers(params) if how.unroll else params
     gradient = jax.value_and_grad(_sums, has_aux=True)
     if microbatches == 1:
-        (total, row_losses), grads = gradient(at, batch, recipe, attention)
+        (total, row_losses), grads = gradient(at, batch, recipe, how)
     else:
 
         def one(carry: tuple[jax.Array, Params], part: Batch) -> tuple[tuple[jax.Array, Params], jax.Array]:
-            (total, row_losses), grads = gradient(at, part, recipe, attention)
+            (total, row_losses), grads = gradient(at, part, recipe, how)
             return (carry[0] + total, jax.tree.map(jnp.add, carry[1], grads)), row_losses
 
         parts = {
@@ -122,7 +146,7 @@ def gradients(
         zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, at))
         (total, grads), row_losses = jax.lax.scan(one, zero, parts)
         row_losses = row_losses.swapaxes(0, 1).reshape(rows)
-    return total, stack_layers(grads) if unroll else grads, row_losses
+    return total, stack_layers(grads) if how.unroll else grads, row_losses
 
 
 def weigh_context(batch: Batch, weight: float) -> Batch:
@@ -136,12 +160,12 @@ def weigh_context(batch: Batch, weight: float) -> Batch:
 
 
 def train_step(
-    state: TrainState, batch: Batch, recipe: Recipe, *, num_sources: int, unroll: bool, attention: str
+    state: TrainState, batch: Batch, recipe: Recipe, how: Execution, *, num_sources: int
 ) -> tuple[TrainState, Metrics]:
     """The mathematics of a step; ``make_train_step`` compiles it."""
     rule = direction(recipe.optimizer, recipe.model)
     batch = weigh_context(batch, recipe.train.context_weight)
-    total, grads, row_losses = gradients(state.params, batch, recipe, unroll=unroll, attention=attention)
+    total, grads, row_losses = gradients(state.params, batch, recipe, how)
     weight_sum = jnp.sum(batch["loss_weights"])
     # A batch without a trained token has gradient zero, not 0 / 0.
     scale = 1.0 / jnp.maximum(weight_sum, 1e-6)
@@ -181,9 +205,7 @@ def make_train_step(
     below it. Metrics are () float32 (``skipped`` bool) and, per source, (num_sources,) sums of losses and weights.
     """
     platform, devices = (jax.default_backend(), 1) if mesh is None else (mesh.devices.flat[0].platform, mesh.size)
-    unroll = platform == "cpu" and recipe.model.num_layers <= UNROLL_LAYERS
-    attention = choose(platform, devices)
-    step = partial(train_step, recipe=recipe, num_sources=num_sources, unroll=unroll, attention=attention)
+    step = partial(train_step, recipe=recipe, how=execution(recipe, platform, devices), num_sources=num_sources)
     if mesh is None:
         return jax.jit(step, donate_argnums=0)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(recipe, mesh))

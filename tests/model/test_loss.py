@@ -52,6 +52,19 @@ def test_per_token_losses_are_unweighted_and_the_same_without_a_gradient() -> No
     assert jnp.abs(jnp.sum(without.per_token * weights) - without.total) < 1e-3
 
 
+def test_operands_in_bfloat16_give_nearly_the_same_loss_and_gradient() -> None:
+    x, head, targets, weights = given()
+
+    def loss(x: jax.Array, operand_dtype: str) -> jax.Array:
+        return cross_entropy(x, head, targets, weights, operand_dtype).total
+
+    exact, slope = jax.value_and_grad(loss)(x, "float32")
+    rounded, rounded_slope = jax.value_and_grad(loss)(x, "bfloat16")
+    assert rounded_slope.dtype == jnp.float32
+    assert abs(float(rounded - exact)) < 3e-3 * float(exact)
+    assert jnp.abs(rounded_slope - slope).max() < 3e-2 * jnp.abs(slope).max()
+
+
 def test_huge_logits_give_a_finite_loss() -> None:
     x, head, targets, weights = given()
     out, slope = jax.value_and_grad(lambda x: cross_entropy(x, head, targets, weights).total)(x * 1e4)

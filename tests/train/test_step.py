@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lemur_ray.config import DataConfig, ModelConfig, OptimizerConfig, Recipe, TrainConfig
-from lemur_ray.train.step import Batch, TrainState, gradients, init_state, make_train_step, weigh_context
+from lemur_ray.train.step import Batch, TrainState, execution, gradients, init_state, make_train_step, weigh_context
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
 from tiny_batches import packed_batch
@@ -24,6 +24,7 @@ RECIPE = Recipe(
     data=DataConfig(seq_len=32),
     train=TrainConfig(steps=20, rows_per_step=8),
 )
+HOW = execution(RECIPE, "cpu", 1)
 DOCUMENTS = [[20, 9], [31], [5, 5, 5, 5], [32], [2, 30], [16, 16], [12], [25, 3]]
 """Rows with different numbers of trained tokens: a mean of microbatch means would be another number."""
 
@@ -51,9 +52,9 @@ def test_one_batch_equals_four_microbatches() -> None:
     cut = dataclasses.replace(RECIPE, train=dataclasses.replace(RECIPE.train, microbatches=4))
     parts, same = run(cut)
     np.testing.assert_allclose(losses, same, rtol=1e-6)
-    gradient = jax.jit(gradients, static_argnames=("recipe", "unroll", "attention"))
+    gradient = jax.jit(gradients, static_argnames=("recipe", "how"))
     at = init_state(RECIPE).params
-    assert_close(gradient(at, batch(), RECIPE)[1], gradient(at, batch(), cut)[1], 2e-6)
+    assert_close(gradient(at, batch(), RECIPE, HOW)[1], gradient(at, batch(), cut, HOW)[1], 2e-6)
     assert_close(whole.params, parts.params, 2e-5)  # Adam divides by the root of the second moment
     with pytest.raises(ValueError, match="microbatches 3 does not divide a batch of 8 rows"):
         run(dataclasses.replace(RECIPE, train=dataclasses.replace(RECIPE.train, microbatches=3)), steps=1)
@@ -99,11 +100,11 @@ def test_without_document_masks_a_row_is_one_document() -> None:
     open_rows = dataclasses.replace(RECIPE, data=dataclasses.replace(RECIPE.data, mask_documents=False))
     merged = {**batch(), "segment_ids": jnp.ones((8, 32), jnp.int32)}
     merged["positions"] = jnp.broadcast_to(jnp.arange(32, dtype=jnp.int32), (8, 32))
-    gradient = jax.jit(gradients, static_argnames=("recipe", "unroll", "attention"))
+    gradient = jax.jit(gradients, static_argnames=("recipe", "how"))
     params = init_state(RECIPE).params
-    found, expected = gradient(params, batch(), open_rows), gradient(params, merged, RECIPE)
+    found, expected = gradient(params, batch(), open_rows, HOW), gradient(params, merged, RECIPE, HOW)
     assert float(found[0]) == float(expected[0])
-    assert float(found[0]) != float(gradient(params, batch(), RECIPE)[0])
+    assert float(found[0]) != float(gradient(params, batch(), RECIPE, HOW)[0])
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
@@ -115,6 +116,16 @@ def test_a_few_steps_on_one_batch_lower_its_loss(name: str) -> None:
         state, metrics = step(state, batch())
         losses.append(float(metrics["loss"]))
     assert losses[-1] < 0.7 * losses[0]
+
+
+def test_bfloat16_operands_on_cpu_follow_float32_closely() -> None:
+    rounded = dataclasses.replace(RECIPE, train=dataclasses.replace(RECIPE.train, compute_dtype="bfloat16"))
+    exact, losses = run(RECIPE)
+    found, near = run(rounded)
+    np.testing.assert_allclose(losses, near, rtol=2e-3)
+    assert {leaf.dtype for leaf in jax.tree.leaves(found.params)} == {
+        leaf.dtype for leaf in jax.tree.leaves(exact.params)
+    }
 
 
 def test_a_compiled_step_has_no_array_of_all_logits() -> None:
@@ -135,7 +146,7 @@ sys.path[:0] = sys.argv[1:]
 import jax, numpy as np
 from lemur_ray.config import MeshConfig
 from lemur_ray.model.sharding import batch_sharding, make_mesh
-from lemur_ray.train.step import abstract_state, init_state, make_train_step
+from lemur_ray.train.step import abstract_state, execution, init_state, make_train_step
 from test_step import RECIPE, batch
 start = jax.tree.map(np.asarray, init_state(RECIPE))
 results = []

@@ -1,0 +1,161 @@
+"""Training throughput against transformers + torch: python tests/perf/train_throughput.py [--rounds 7] [--width 128].
+
+The same architecture, batch, length and optimizer (AdamW, clipping), float32 in both, one thread each, pinned to one
+core, in processes of their own that take turns within one run. What counts is tokens per second of process CPU time;
+wall time is printed beside it and means little on a shared machine. ``--operands bfloat16`` rounds the operands of our
+matrix products, ``--documents`` packs several documents into a row (torch then still attends over the whole row).
+The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+LENGTH, LAYERS, HEAD, VOCAB = 1024, 4, 32, 2048
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=4, help="steps of one turn")
+    parser.add_argument("--operands", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--documents", action="store_true")
+    parser.add_argument("--worker", choices=tuple(MAKERS), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        return serve_turns(options)
+    workers = {name: start(name) for name in MAKERS}
+    rates: dict[str, list[float]] = {name: [] for name in workers}
+    for turn in range(options.rounds + 1):
+        for name, worker in workers.items():
+            assert worker.stdin is not None
+            assert worker.stdout is not None
+            worker.stdin.write("go\n")
+            worker.stdin.flush()
+            cpu_s, wall_s = json.loads(worker.stdout.readline())
+            tokens = options.steps * LENGTH
+            if turn:  # the first turn compiles and warms
+                rates[name].append(tokens / cpu_s)
+                print(f"{name:6s} {tokens / cpu_s:8.0f} tokens/CPU-s {tokens / wall_s:8.0f} tokens/s", flush=True)
+    for worker in workers.values():
+        worker.communicate()
+    ratios = sorted(ours / torch for ours, torch in zip(rates["ours"], rates["torch"], strict=True))
+    summary: dict[str, Any] = {
+        "width": options.width, "operands": options.operands, "documents": options.documents, "rounds": options.rounds,
+        **{f"{name}_tokens_per_cpu_s": [round(f(r)) for f in (min, statistics.median, max)] for name, r in rates.items()},
+        "ratio": [round(f(ratios), 3) for f in (min, statistics.median, max)],
+    }  # fmt: skip
+    print(json.dumps(summary))
+    return 0 if summary["ratio"][1] >= 1.1 else 1
+
+
+def start(name: str) -> subprocess.Popen[str]:
+    """A worker with one thread on the last core, with the allocator that our training workers have (ours only)."""
+    sys.path.insert(0, str(ROOT))
+    from lemur_ray.train.memory import allocator_environment
+
+    core = max(os.sched_getaffinity(0))
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    if name == "ours":
+        env |= allocator_environment()
+    return subprocess.Popen(
+        [sys.executable, __file__, *sys.argv[1:], "--worker", name],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env,
+        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+    )  # fmt: skip
+
+
+def serve_turns(options: argparse.Namespace) -> int:
+    """Run a turn for every line on stdin and answer with its CPU and wall seconds."""
+    step: Callable[[], None] | None = None
+    for _ in sys.stdin:
+        if step is None:
+            step = MAKERS[options.worker](options)
+            step()
+        cpu, wall = time.process_time(), time.perf_counter()
+        for _ in range(options.steps):
+            step()
+        print(json.dumps([time.process_time() - cpu, time.perf_counter() - wall]), flush=True)
+    return 0
+
+
+def ours(options: argparse.Namespace) -> Callable[[], None]:
+    import jax
+    import numpy as np
+
+    from lemur_ray.config import ModelConfig, OptimizerConfig, Recipe, TrainConfig
+    from lemur_ray.train.step import init_state, make_train_step
+
+    width, heads = options.width, options.width // HEAD
+    recipe = Recipe(
+        model=ModelConfig(
+            vocab_size=VOCAB, num_layers=LAYERS, dim=width, ffn_dim=3 * width, num_heads=heads, num_kv_heads=heads,
+            head_dim=HEAD, max_seq_len=LENGTH,
+        ),
+        optimizer=OptimizerConfig(name="adamw", peak_lr=1e-3, eps=1e-8),
+        train=TrainConfig(rows_per_step=1, compute_dtype=options.operands),
+    )  # fmt: skip
+    lengths = [290, 250, 310, 174] if options.documents else [LENGTH]
+    tokens = np.random.default_rng(0).integers(0, VOCAB, (1, LENGTH + 1)).astype(np.int32)
+    batch = {
+        "tokens": tokens[:, :-1],
+        "targets": tokens[:, 1:],
+        "loss_weights": np.ones((1, LENGTH), np.float32),
+        "segment_ids": np.repeat(np.arange(1, len(lengths) + 1, dtype=np.int32), lengths)[None],
+        "positions": np.concatenate([np.arange(n, dtype=np.int32) for n in lengths])[None],
+        "source": np.zeros(1, np.int32),
+    }
+    state = [init_state(recipe)]
+    compiled = make_train_step(recipe, num_sources=1)
+
+    def step() -> None:
+        state[0], metrics = compiled(state[0], jax.device_put(batch))
+        float(metrics["loss"])
+
+    return step
+
+
+def torch(options: argparse.Namespace) -> Callable[[], None]:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.set_num_threads(1)
+    width, heads = options.width, options.width // HEAD
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=VOCAB, hidden_size=width, intermediate_size=3 * width, num_hidden_layers=LAYERS,
+            num_attention_heads=heads, num_key_value_heads=heads, max_position_embeddings=LENGTH,
+            tie_word_embeddings=False, attn_implementation="sdpa",
+        )
+    ).train()  # fmt: skip
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, fused=True
+    )
+    tokens = torch.randint(0, VOCAB, (1, LENGTH))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        loss.item()
+
+    return step
+
+
+MAKERS = {"ours": ours, "torch": torch}
+
+if __name__ == "__main__":
+    raise SystemExit(main())
