@@ -53,11 +53,16 @@ def main() -> int:
     ratios = sorted(ours / torch for ours, torch in zip(rates["ours"], rates["torch"], strict=True))
     summary: dict[str, Any] = {
         "width": options.width, "operands": options.operands, "documents": options.documents, "rounds": options.rounds,
-        **{f"{name}_tokens_per_cpu_s": [round(f(r)) for f in (min, statistics.median, max)] for name, r in rates.items()},
-        "ratio": [round(f(ratios), 3) for f in (min, statistics.median, max)],
+        **{f"{name}_tokens_per_cpu_s": [round(value) for value in spread(rate)] for name, rate in rates.items()},
+        "ratio": [round(value, 3) for value in spread(ratios)],
     }  # fmt: skip
     print(json.dumps(summary))
     return 0 if summary["ratio"][1] >= 1.1 else 1
+
+
+def spread(values: list[float]) -> list[float]:
+    """Smallest, median, largest."""
+    return [min(values), statistics.median(values), max(values)]
 
 
 def start(name: str) -> subprocess.Popen[str]:
