@@ -14,8 +14,7 @@ import optax
 
 from lemur_ray.config import ModelConfig, OptimizerConfig
 from lemur_ray.model.llama import Params, logical_axes
-
-NEWTON_SCHULZ_STEPS = 5
+from lemur_ray.train.muon import scale_by_muon
 
 
 def learning_rate(config: OptimizerConfig, steps: int, update: Any, xp: Any = jnp) -> Any:
@@ -45,12 +44,14 @@ def _scale_by_shape(factor: float) -> optax.GradientTransformation:
     return optax.stateless(lambda updates, _: jax.tree.map(scale, updates))
 
 
-def direction(config: OptimizerConfig, model: ModelConfig) -> optax.GradientTransformation:
+def direction(
+    config: OptimizerConfig, model: ModelConfig, operand_dtype: Any = jnp.float32
+) -> optax.GradientTransformation:
     """The rule: gradients and parameters to a direction of the parameters' shape, weight decay included.
 
-    muon: Nesterov momentum of the stacked (N, a, b) matrices orthogonalised per layer by five Newton-Schulz steps
-    (optax.contrib), times ``muon_lr_scale`` and the shape factor; decay is not scaled, so it is lr x weight_decay for
-    every matrix of either rule.
+    muon: orthogonalised momentum of the stacked matrices of the blocks (``muon.py``, products in ``operand_dtype``),
+    times ``muon_lr_scale`` and the shape factor; decay is not scaled, so it is lr x weight_decay for every matrix of
+    either rule.
     """
     matrices = is_matrix(model)
     adamw = optax.chain(
@@ -59,13 +60,8 @@ def direction(config: OptimizerConfig, model: ModelConfig) -> optax.GradientTran
     )
     if config.name == "adamw":
         return adamw
-    stacked = optax.contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=2)
     muon = optax.chain(
-        optax.contrib.scale_by_muon(
-            ns_steps=NEWTON_SCHULZ_STEPS,
-            beta=config.muon_momentum,
-            weight_dimension_numbers=lambda updates: jax.tree.map(lambda _: stacked, updates),
-        ),
+        scale_by_muon(config.muon_momentum, operand_dtype),
         _scale_by_shape(config.muon_lr_scale),
         optax.add_decayed_weights(config.weight_decay),
     )

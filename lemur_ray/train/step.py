@@ -163,7 +163,7 @@ def train_step(
     state: TrainState, batch: Batch, recipe: Recipe, how: Execution, *, num_sources: int
 ) -> tuple[TrainState, Metrics]:
     """The mathematics of a step; ``make_train_step`` compiles it."""
-    rule = direction(recipe.optimizer, recipe.model)
+    rule = direction(recipe.optimizer, recipe.model, how.operand_dtype)
     batch = weigh_context(batch, recipe.train.context_weight)
     total, grads, row_losses = gradients(state.params, batch, recipe, how)
     weight_sum = jnp.sum(batch["loss_weights"])

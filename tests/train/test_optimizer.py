@@ -10,6 +10,7 @@ import pytest
 from lemur_ray.config import ModelConfig, OptimizerConfig
 from lemur_ray.model.llama import init_params
 from lemur_ray.recipes import get_recipe
+from lemur_ray.train.muon import COEFFICIENTS, orthogonalise
 from lemur_ray.train.optimizer import direction, is_matrix, learning_rate
 
 MODEL = ModelConfig(vocab_size=24, num_layers=2, dim=16, ffn_dim=32, num_heads=2, num_kv_heads=2, head_dim=8)
@@ -73,6 +74,20 @@ def test_muon_turns_every_layer_into_a_near_orthogonal_matrix_of_its_own() -> No
     other, _ = rule.update(changed, rule.init(params), params)
     assert jnp.abs(other["layers"]["wq"][1] - towards["layers"]["wq"][1]).max() < 1e-6
     assert jnp.abs(other["layers"]["wq"][0] - towards["layers"]["wq"][0]).max() > 1
+
+
+@pytest.mark.parametrize("shape", [(2, 16, 16), (2, 16, 40), (2, 48, 16), (2, 16, 24)])
+def test_the_orthogonalisation_is_that_of_optax(shape: tuple[int, ...]) -> None:
+    from optax.contrib import MuonDimensionNumbers
+    from optax.contrib._muon import orthogonalize_via_newton_schulz
+
+    x = jax.random.normal(jax.random.key(0), shape)
+    dimensions = MuonDimensionNumbers(reduction_axis=1, output_axis=2)
+    oracle = orthogonalize_via_newton_schulz(x, jnp.array(COEFFICIENTS), 5, dimension_numbers=dimensions)
+    assert jnp.abs(jax.jit(orthogonalise)(x) - oracle).max() < 1e-4
+    rounded = jax.jit(orthogonalise, static_argnums=1)(x, "bfloat16")
+    assert jnp.abs(rounded - oracle).max() < 0.1 * jnp.abs(oracle).max()
+    assert jnp.all(orthogonalise(jnp.zeros((1, 4, 4))) == 0)
 
 
 def test_muon_leaves_embedding_head_and_norms_to_adamw() -> None:

@@ -1,0 +1,71 @@
+"""Muon for stacked matrices: Nesterov momentum, made nearly orthogonal layer by layer (Jordan et al. 2024).
+
+The orthogonalisation is the quintic Newton-Schulz iteration of ``optax.contrib.scale_by_muon``, which is the oracle of
+its test. Two things are ours: products of wide matrices run on their small Gram matrix, and operands may be rounded to
+bfloat16. At nano's shapes that takes 28 ms and 18 ms where the library takes 36. Knows nothing of schedules and decay.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""a, b, c of one step X -> a X + (b A + c A A) X, A = X X^T: steep at zero, singular values end in 0.7 .. 1.2."""
+STEPS = 5
+
+_WIDE = 2.0
+"""From this ratio of sides on, iterating on the Gram matrix takes fewer operations."""
+
+
+class MuonState(NamedTuple):
+    """Running sum of gradients, decayed."""
+
+    momentum: Any
+
+
+def _dot(a: jax.Array, b: jax.Array, b_dim: int, dtype: Any) -> jax.Array:
+    """Batched a @ b over a's last dimension, operands rounded, accumulated in float32."""
+    dims = (((2,), (b_dim,)), ((0,), (0,)))
+    return jax.lax.dot_general(a.astype(dtype), b.astype(dtype), dims, preferred_element_type=jnp.float32)
+
+
+def orthogonalise(x_NIO: jax.Array, operand_dtype: Any = jnp.float32) -> jax.Array:
+    """Each of N matrices with its singular values brought near 1: (N, I, O) float32 to the same."""
+    if x_NIO.shape[1] > x_NIO.shape[2]:
+        return orthogonalise(x_NIO.swapaxes(1, 2), operand_dtype).swapaxes(1, 2)
+    a, b, c = COEFFICIENTS
+    x = x_NIO / (jnp.sqrt(jnp.sum(x_NIO**2, axis=(1, 2), keepdims=True)) + 1e-8)
+    if x.shape[2] < _WIDE * x.shape[1]:
+        for _ in range(STEPS):
+            gram = _dot(x, x, 2, operand_dtype)
+            x = a * x + _dot(b * gram + c * _dot(gram, gram, 2, operand_dtype), x, 1, operand_dtype)
+        return x
+    # Every step multiplies x from the left by a polynomial of its Gram matrix. These are symmetric and commute, so the
+    # steps can be followed on the Gram matrix, and x is multiplied once by their product.
+    gram = _dot(x, x, 2, operand_dtype)
+    product: jax.Array | None = None
+    for step in range(STEPS):
+        factor = a * jnp.eye(x.shape[1]) + b * gram + c * _dot(gram, gram, 2, operand_dtype)
+        product = factor if product is None else _dot(factor, product, 2, operand_dtype)
+        if step < STEPS - 1:
+            gram = _dot(_dot(factor, gram, 2, operand_dtype), factor, 2, operand_dtype)
+    assert product is not None
+    return _dot(product, x, 1, operand_dtype)
+
+
+def scale_by_muon(momentum: float, operand_dtype: Any = jnp.float32) -> optax.GradientTransformation:
+    """Gradients of stacked matrices (N, I, O) to orthogonalised Nesterov momentum."""
+
+    def init(params: Any) -> MuonState:
+        return MuonState(jax.tree.map(jnp.zeros_like, params))
+
+    def update(updates: Any, state: MuonState, params: Any = None) -> tuple[Any, MuonState]:
+        running = jax.tree.map(lambda m, g: momentum * m + g, state.momentum, updates)
+        ahead = jax.tree.map(lambda m, g: momentum * m + g, running, updates)
+        return jax.tree.map(lambda x: orthogonalise(x, operand_dtype), ahead), MuonState(running)
+
+    return optax.GradientTransformation(init, update)
