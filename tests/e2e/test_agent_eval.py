@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from envs.intercode.sample_database import build_sample
 from lemur_ray.rollout import evaluation
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.policy_target import checkpoint_label, newest_run
+from lemur_ray.rollout.runner import Retries
 from tests.agents.misbehaving import completion, refusal, serving
 from tests.conftest import ROOT
 
@@ -170,7 +172,11 @@ def test_an_endpoint_is_asked_what_it_serves_and_its_garbage_is_scored(run: Run,
     assert {e.outcome.value for e in read_episodes(tmp_path / "episodes.jsonl")} == {"invalid_actions"}
 
 
-def test_an_overflow_is_scored_and_an_endpoint_that_refuses_is_missing_by_blame(run: Run, tmp_path: Path):
+def test_an_overflow_is_scored_and_an_endpoint_that_refuses_is_missing_by_blame(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(evaluation, "Retries", partial(Retries, unreachable_delay_s=0.01))
+
     def answer(asked: dict[str, Any]) -> Any:
         if "00000" in asked["user"]:
             return refusal(401, message="bad key")

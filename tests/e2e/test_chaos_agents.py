@@ -38,7 +38,7 @@ class MoodyModel:
         with self.lock:
             self.calls += 1
             number = self.calls
-            self.asked[asked["user"].split("|")[1]] += 1
+            self.asked[asked["user"]] += 1
         if self.dead.is_set():
             return None
         match number % 97:
@@ -110,12 +110,12 @@ def shoot(tmp_path: Path, address: str, model: MoodyModel, episodes: int, silenc
     """Run an evaluation of ``episodes``; kill its driver, then one of the next driver's actors; check what is left."""
     out = tmp_path / "out"
     ledger = out / "episodes.jsonl"
-    more = (*more, "--limit", str(episodes), "--actors", "2", "--out", str(out), "--patience-s", "60")
+    more = (*more, "--actors", "2", "--out", str(out), "--patience-s", "60")
     with serving(model) as server:
         with Driver(server, tmp_path / "home", tmp_path / "first.log", address, *more) as first:
             first.wait_for(lambda: num_finished(ledger) >= episodes // 8)
             below = first.kill()
-        left = wait_until_gone(list(below), 60)
+        left = wait_until_gone(list(below), 180)  # Ray's agents look for their raylet now and then
         assert not left, f"outlived a killed driver: {[below[pid] for pid in left]}"
         before = read_episodes(ledger)
         whole = b"".join(line for line in ledger.read_bytes().splitlines(keepends=True) if line.endswith(b"\n"))
@@ -139,7 +139,9 @@ def shoot(tmp_path: Path, address: str, model: MoodyModel, episodes: int, silenc
     finished = read_episodes(ledger)
     assert all((e.score is not None) == (e.blame is Blame.POLICY) for e in finished)
     for episode in before:
-        assert model.asked[episode.key.task] == asked_before[episode.key.task], "a finished episode was played again"
+        assert model.asked[str(episode.key)] == asked_before[str(episode.key)] > 0, (
+            "a finished episode was played again"
+        )
     lost = [
         e for e in finished if any("infra_lost" in reason for reason in e.retried) or e.outcome is Outcome.INFRA_LOST
     ]
@@ -159,14 +161,18 @@ def check_printed(printed: dict[str, Any], finished: list[Episode], out: Path) -
     assert (out / "index.html").stat().st_size > 1000
 
 
+SAID = ["SHOW TABLES", "```sql\nSELECT count(*) FROM packages\n```", "", "no idea", "SELECT"]
+
+
 @pytest.mark.timeout(900)
 def test_forty_episodes_survive_a_killed_driver_a_killed_actor_and_a_moody_endpoint(tmp_path: Path, ray_local: str):
-    model = MoodyModel(["SHOW TABLES", "```sql\nSELECT count(*) FROM packages\n```", "", "no idea", "SELECT"], 0.05)
-    shoot(tmp_path, ray_local, model, 40, 0.0, "--benchmark", "intercode/sql", "--in-flight", "8")
+    more = ("--benchmark", "intercode/sql", "--limit", "40", "--in-flight", "8")
+    shoot(tmp_path, ray_local, MoodyModel(SAID, 0.05), 40, 0.0, *more)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_two_hundred_games_survive_the_same_and_an_endpoint_that_is_silent_for_a_while(tmp_path: Path):
-    model = MoodyModel(["look", "> go to shelf 1", "", "inventory", "dance"], 0.05)
-    shoot(tmp_path, "", model, 200, 5.0, "--benchmark", "alfworld/text", "--in-flight", "100")
+def test_two_hundred_episodes_survive_the_same_and_an_endpoint_that_is_silent_for_a_while(tmp_path: Path):
+    """On a Ray of the driver's own, so that killing the driver takes the cluster with it."""
+    more = ("--benchmark", "intercode/sql", "--limit", "40", "--epochs", "5", "--in-flight", "60")
+    shoot(tmp_path, "", MoodyModel(SAID, 0.2), 200, 5.0, *more)
