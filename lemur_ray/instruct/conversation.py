@@ -13,7 +13,7 @@ from lemur_ray.agents.messages import Message
 
 @dataclass(frozen=True)
 class Conversation:
-    """One training example. ``dataset`` names where it came from and is the source its loss is reported under."""
+    """One training example. ``dataset`` names where it came from."""
 
     dataset: str
     id: str

@@ -1,7 +1,9 @@
-"""Conversations into an instruction table: a corpus folder with one row set per data set and trained marks per token.
+"""Conversations into an instruction table: a corpus folder with one row set, ``chat``, and trained marks per token.
 
-The trainer reads it like any corpus. Loss falls on the assistant alone; a conversation longer than a row is cut on the
-right, and one without a trained token left is dropped and counted. Knows nothing of models or Ray.
+The trainer reads it like any corpus. The data sets are packed together, because a small one in rows of its own would
+come as a shock to a model that has long been reading the other. Loss falls on the assistant alone; a conversation
+longer than a row is cut on the right, and one without a trained token left is dropped and counted. Knows no model and
+no Ray.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from lemur_ray.instruct.conversation import Conversation, fault
 from lemur_ray.text.chat import encode_chat
 from lemur_ray.text.tokenizer import Tokenizer
 
+SOURCE = "chat"
+"""Name of the one source of an instruction table."""
+
 
 def build_table(
     conversations: Iterable[Conversation], tokenizer: Tokenizer, out: str | Path, *, seq_len: int
@@ -33,7 +38,8 @@ def build_table(
     Raises CorpusError where no conversation is left.
     """
     folder = local_folder(out)
-    encoded: dict[str, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
+    encoded: list[tuple[np.ndarray, np.ndarray]] = []
+    kept: Counter[str] = Counter()
     dropped: dict[str, Counter[str]] = defaultdict(Counter)
     seen: Counter[str] = Counter()
     digest = hashlib.sha256(f"{seq_len} {tokenizer.to_json()}".encode())
@@ -52,7 +58,8 @@ def build_table(
             continue
         tokens = np.array(ids[:seq_len], np.int32)
         digest.update(name.encode() + tokens.tobytes() + marks.tobytes())
-        encoded[name].append((tokens, marks))
+        encoded.append((tokens, marks))
+        kept[name] += 1
     if not encoded:
         reasons = {name: dict(counts) for name, counts in dropped.items()}
         raise CorpusError(
@@ -64,14 +71,14 @@ def build_table(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "manifest.json").unlink(missing_ok=True)
     tokenizer.save(folder / "tokenizer.json")
-    sources = [_write(folder, name, encoded[name], tokenizer, seq_len) for name in sorted(encoded)]
+    source = _write(folder, encoded, tokenizer, seq_len)
     manifest = {
         "tokenizer": "tokenizer.json",
         "vocab_size": tokenizer.vocab_size,
         "seq_len": seq_len,
-        "sources": sources,
-        "fill": sum(s["tokens"] for s in sources) / sum(s["rows"] * seq_len for s in sources),
-        "counts": {name: {"read": seen[name], **dropped[name]} for name in sorted(seen)},
+        "sources": [source],
+        "fill": source["tokens"] / (source["rows"] * seq_len),
+        "counts": {name: {"read": seen[name], "kept": kept[name], **dropped[name]} for name in sorted(seen)},
         "config_hash": config_hash,
     }
     write_manifest(folder, manifest)
@@ -79,19 +86,19 @@ def build_table(
 
 
 def _write(
-    folder: Path, name: str, examples: list[tuple[np.ndarray, np.ndarray]], tokenizer: Tokenizer, seq_len: int
+    folder: Path, examples: list[tuple[np.ndarray, np.ndarray]], tokenizer: Tokenizer, seq_len: int
 ) -> dict[str, Any]:
-    """Pack one data set and write its rows; returns its entry in the manifest."""
+    """Pack the examples and write their rows; returns the source's entry in the manifest."""
     packing = pack(np.array([len(tokens) for tokens, _ in examples], np.int64), seq_len)
     with RowWriter(
-        row_folder(folder, name), seq_len, vocab_size=tokenizer.vocab_size, pad_id=tokenizer.pad_id
+        row_folder(folder, SOURCE), seq_len, vocab_size=tokenizer.vocab_size, pad_id=tokenizer.pad_id
     ) as writer:
         bounds = np.searchsorted(packing.row, np.arange(packing.num_rows + 1))
         for begin, end in itertools.pairwise(bounds):
             members = packing.document[begin:end]
             writer.write([examples[i][0] for i in members], [examples[i][1] for i in members])
     return {
-        "name": name,
+        "name": SOURCE,
         "kind": "chat",
         "rows": packing.num_rows,
         "tokens": int(sum(len(tokens) for tokens, _ in examples)),

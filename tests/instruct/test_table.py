@@ -24,7 +24,7 @@ def chat(*contents: str, dataset: str = "toy", name: str = "0") -> Conversation:
 def test_the_targets_that_count_are_what_the_assistants_say(tmp_path: Path) -> None:
     said = [f"answer {'x' * n}" for n in range(1, 13)]
     build_table([chat("question", s, "more", "yes") for s in said], TOKENIZER, tmp_path, seq_len=96)
-    reader = RowReader(row_folder(tmp_path, "toy"))
+    reader = RowReader(row_folder(tmp_path, "chat"))
     rows = reader.read(np.arange(len(reader)))
     texts = sorted(
         TOKENIZER.decode(row.targets[k][(row.segment_ids[k] == s) & (row.loss_weights[k] > 0)].tolist(), False)
@@ -61,6 +61,7 @@ def test_what_cannot_be_trained_on_is_dropped_and_counted(tmp_path: Path) -> Non
     counts = manifest["counts"]["toy"]
     assert counts == {
         "read": 7,
+        "kept": 1,
         "no_turns": 1,
         "no_assistant_turn": 1,
         "empty_content": 1,
@@ -78,10 +79,11 @@ def test_a_table_of_nothing_is_an_error_that_says_why(tmp_path: Path) -> None:
     assert not (tmp_path / "t").exists()
 
 
-def test_data_sets_keep_their_own_rows(tmp_path: Path) -> None:
-    manifest = build_table([chat("q", "a", dataset=d) for d in ("one", "two")], TOKENIZER, tmp_path, seq_len=64)
-    assert [s["name"] for s in manifest["sources"]] == ["one", "two"]
-    assert {s["kind"] for s in manifest["sources"]} == {"chat"}
+def test_data_sets_share_rows_and_are_counted_apart(tmp_path: Path) -> None:
+    chats = [chat("q", "a", dataset=d) for d in ("one", "two", "two")]
+    manifest = build_table(chats, TOKENIZER, tmp_path, seq_len=128)
+    assert [(s["name"], s["kind"], s["rows"], s["documents"]) for s in manifest["sources"]] == [("chat", "chat", 1, 3)]
+    assert manifest["counts"] == {"one": {"read": 1, "kept": 1}, "two": {"read": 2, "kept": 2}}
 
 
 def test_functions_become_questions_and_answers() -> None:
