@@ -29,6 +29,9 @@ from lemur_ray.serve.openai import build_app
 READY_TIMEOUT_S = 60.0
 """Seconds that a running replica may take to become reachable through Serve's proxy."""
 
+# A proxy that is not up after 5 s is killed, which on a busy machine with two cores happens before it has imported Ray.
+_PATIENCE = {"RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60", "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60"}
+
 _apps: list[str] = []
 _started_serve = False
 
@@ -77,6 +80,7 @@ def serve_model(
             proxy_location="HeadOnly",
             http_options=HTTPOptions(host=host, port=port),
             logging_config={"enable_access_log": False, "log_level": "WARNING"},
+            controller_options={"runtime_env": {"env_vars": _PATIENCE}},
         )
         _started_serve = True
     elif port not in (0, running[1]):
@@ -91,11 +95,15 @@ def serve_model(
         ray_actor_options={"num_cpus": num_cpus},
         graceful_shutdown_timeout_s=DRAIN_S,
         health_check_period_s=5,
+        health_check_timeout_s=60,
         max_constructor_retry_count=1,
     )(ChatModel)
     # Noted first: an application whose model cannot be loaded must be removed as well.
     _apps.append(app_name)
-    serve.run(deployment.bind(spec, name, options), name=app_name, route_prefix=own_path or "/")
+    try:
+        serve.run(deployment.bind(spec, name, options), name=app_name, route_prefix=own_path or "/")
+    except RuntimeError as error:
+        raise RuntimeError(f"{spec} cannot be served: {_reason(app_name) or error}") from error
     root = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}{own_path}"
     _await_ready(root)
     return f"{root}/v1"
@@ -111,6 +119,14 @@ def shutdown() -> None:
     if _started_serve:
         serve.shutdown()
         _started_serve = False
+
+
+def _reason(app_name: str) -> str:
+    """Why a deployment failed: the last line of the replica's traceback, empty where Serve does not say."""
+    application = serve.status().applications.get(app_name)
+    messages = [d.message for d in application.deployments.values()] if application else []
+    lines = [line.strip() for message in messages for line in message.splitlines() if line.strip()]
+    return lines[-1].removeprefix("RuntimeError: ") if lines else ""
 
 
 def _running_at() -> tuple[str, int] | None:

@@ -1,0 +1,44 @@
+"""How fast the engine is on the nano model: run by hand, alone on the machine, with ``pytest tests/perf -s``."""
+
+import time
+
+import numpy as np
+import pytest
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.model.llama import init_params
+from lemur_ray.serve.engine import Engine, generate
+from lemur_ray.serve.scheduler import Generation
+
+NANO = ModelConfig(vocab_size=3072)
+
+
+@pytest.mark.parametrize("episodes", [8, 32, 64])
+def test_episodes_of_twenty_turns(episodes: int) -> None:
+    """A header of 100 tokens, then turns of 12 tokens against observations of 30: what agents ask of the engine."""
+    engine = Engine(init_params(NANO, 0), NANO).start()
+    rng = np.random.default_rng(0)
+
+    def text(length: int) -> list[int]:
+        return [int(i) for i in rng.integers(7, NANO.vocab_size, length)]
+
+    header, unique = text(100), 100
+    histories = [header + text(50) for _ in range(episodes)]
+    unique += 50 * episodes
+    begin, cpu = time.monotonic(), time.process_time()
+    for _ in range(20):
+        replies = generate(engine, [Generation(tuple(h), 12) for h in histories])
+        for history, reply in zip(histories, replies, strict=True):
+            history += reply + text(30)
+            unique += 12 + 30
+    wall_s, cpu_s = time.monotonic() - begin, time.process_time() - cpu
+    stats = engine.stats
+    engine.close()
+    print(
+        f"\n{episodes} episodes: {stats.generated_tokens / cpu_s:.0f} generated and {stats.prefill_tokens / cpu_s:.0f} "
+        f"prefilled tokens per CPU-second ({wall_s:.1f} s, warm-up {stats.warmup_s:.1f} s); computed "
+        f"{stats.prefill_tokens} of {stats.prompt_tokens} prompt tokens, {unique} are different"
+    )
+    assert stats.recompiles_after_warmup == 0
+    # Every episode computes the header for itself when all of them begin at the same moment.
+    assert stats.prefill_tokens <= unique + 100 * episodes
