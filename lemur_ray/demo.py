@@ -25,6 +25,12 @@ from lemur_ray.config import lemur_home
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAD_START_S = 180.0
+AGENT_PORTS = (
+    "dashboard-agent-listen-port",
+    "dashboard-agent-grpc-port",
+    "metrics-export-port",
+    "runtime-env-agent-port",
+)
 SERVE_START_S = 300.0
 
 
@@ -106,6 +112,8 @@ def private_head(num_cpus: int = 0) -> Iterator[Head]:
         f"--ray-client-server-port={client_port}",
         *((f"--num-cpus={num_cpus}",) if num_cpus else ()),
         f"--object-store-memory={512 * 2**20}",
+        # The agents' default ports belong to the first Ray of a machine, and an agent without its port takes no jobs.
+        *(f"--{name}={free_port()}" for name in AGENT_PORTS),
     ]
     log = open(Path(temp) / "head.log", "wb")  # noqa: SIM115 (lives as long as the process)
     process = subprocess.Popen(command, env=env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
