@@ -216,8 +216,8 @@ def test_a_model_that_is_not_served_and_an_endpoint_that_is_not_there_are_errors
 def test_a_stopped_run_says_how_to_go_on_and_goes_on(run: Run, tmp_path: Path, number: signal.Signals):
     once = threading.Lock()
     ledger = tmp_path / "episodes.jsonl"
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background, where Ctrl-C is for others
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A shell's background ignores Ctrl-C, and libraries that were loaded before may have taken it for themselves.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def answer(asked: dict[str, Any]) -> Any:
         if ledger.stat().st_size and once.acquire(blocking=False):
