@@ -38,7 +38,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_logits_equal_those_of_transformers(name: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from lemur_ray.model.hf import _tensors

@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import Params, init_params
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine, generate
 from lemur_ray.serve.scheduler import Generation
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 
 _NAMES = {
     "attn_norm": "input_layernorm",
