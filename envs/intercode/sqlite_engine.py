@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ class SqlError:
 
 
 class SqliteDatabase:
-    """One open database. Not for two threads at once."""
+    """One open database. Statements of several threads run one after another; ``close`` may come from any thread."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         """Raises FileNotFoundError, or sqlite3.DatabaseError where the file is no database."""
@@ -66,6 +67,8 @@ class SqliteDatabase:
             raise FileNotFoundError(f"{path}: no such database")
         self.name = path.stem
         self._clock = clock
+        self._lock = threading.Lock()  # closing a connection that another thread is using ends the process
+        self._closing = threading.Event()
         uri = f"file:{quote(str(path))}?mode=ro&immutable=1"
         self._connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
         self._connection.text_factory = lambda data: data.decode("utf-8", "replace")
@@ -78,25 +81,30 @@ class SqliteDatabase:
         answered = self._show(query)
         if answered is not None:
             return answered
+        with self._lock:
+            return self._run(query, limits)
+
+    def close(self) -> None:
+        """Stop a running statement, if there is one, and give everything back. Safe to call twice."""
+        self._closing.set()
+        with self._lock:
+            self._connection.close()
+
+    def _run(self, query: str, limits: Limits) -> Rows | SqlError:
         deadline = self._clock() + limits.time_s
-        self._connection.set_progress_handler(lambda: self._clock() > deadline, _OPERATIONS_BETWEEN_CHECKS)
         try:
-            cursor = self._connection.execute(query)
-            return _fetched(cursor, limits)
+            self._connection.set_progress_handler(
+                lambda: self._closing.is_set() or self._clock() > deadline, _OPERATIONS_BETWEEN_CHECKS
+            )
+            return _fetched(self._connection.execute(query), limits)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+            if self._closing.is_set():
+                return SqlError("the database was closed")
             if self._clock() > deadline:
                 return SqlError("Command timed out", timed_out=True)
             return SqlError(str(error))
         except (MemoryError, OverflowError) as error:
             return SqlError(str(error) or "out of memory")
-
-    def close(self) -> None:
-        """Stop a running statement, if there is one, and give everything back. Safe to call twice."""
-        try:
-            self._connection.interrupt()
-        except sqlite3.ProgrammingError:
-            return  # closed before
-        self._connection.close()
 
     def _table_names(self) -> list[str]:
         query = "select name from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%' order by 1"

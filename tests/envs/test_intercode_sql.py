@@ -205,13 +205,30 @@ def test_closing_stops_a_running_query_and_may_be_repeated(sample: Path):
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     thread = threading.Thread(target=lambda: results.append(database.execute(endless)))
     thread.start()
-    deadline = time.monotonic() + 5
-    while thread.is_alive() and time.monotonic() < deadline:
-        database.close()
-        thread.join(0.05)
-    assert not thread.is_alive()
-    assert isinstance(results[0], SqlError)
+    time.sleep(0.05)
     database.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert results == [SqlError("the database was closed")]
+    database.close()
+    assert database.execute("SELECT 1") == SqlError("the database was closed")
+
+
+def ask_often(database: SqliteDatabase, results: list[Any]) -> None:
+    results.extend(database.execute("SELECT count(*) FROM functions") for _ in range(20))
+
+
+def test_closing_at_any_moment_of_many_queries_harms_nothing(sample: Path):
+    for _ in range(50):
+        database = SqliteDatabase(sample)
+        results: list[Any] = []
+        threads = [threading.Thread(target=ask_often, args=(database, results)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        database.close()
+        for thread in threads:
+            thread.join(10)
+        assert len(results) == 60
 
 
 def test_a_database_that_is_not_there_is_named(tmp_path: Path):
