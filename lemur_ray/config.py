@@ -143,6 +143,9 @@ class TrainConfig:
     (paper A.2)."""
     skip_rows: tuple[tuple[int, int], ...] = ()
     """Half-open ranges of plan rows that are never trained on, as pairs: FIRST END."""
+    spike_sigmas: float = 6.0
+    """Standard deviations above the last 128 steps' mean at which a loss or gradient norm is a spike and its update is
+    skipped. 0: only what is not finite is skipped."""
     max_skips_in_a_row: int = 8
     """Skipped updates in a row after which the run stops with an error."""
     eval_every_steps: int = 0

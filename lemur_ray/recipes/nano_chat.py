@@ -20,6 +20,11 @@ RECIPE = Recipe(
     ),
     data=nano.RECIPE.data,
     train=TrainConfig(
-        steps=6000, rows_per_step=1, context_weight=0.3, checkpoint_every_steps=1000, checkpoint_every_s=120.0
+        steps=6000,
+        rows_per_step=1,
+        context_weight=0.3,
+        spike_sigmas=0.0,
+        checkpoint_every_steps=1000,
+        checkpoint_every_s=120.0,
     ),
 )

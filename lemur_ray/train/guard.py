@@ -1,7 +1,7 @@
 """Which updates to skip: losses or gradient norms that are not finite or stand far outside the recent ones.
 
-The rule is MaxText's: more than six standard deviations above the mean of the last 128 accepted steps. A skipped step
-leaves no trace in the window. Knows nothing of what a step does.
+The rule is MaxText's: more than so many standard deviations (theirs: six) above the mean of the last 128 accepted
+steps. A skipped step leaves no trace in the window. Knows nothing of what a step does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 
 WINDOW = 128
-SIGMAS = 6.0
 
 
 class GuardState(NamedTuple):
@@ -31,15 +30,16 @@ def init_guard() -> GuardState:
     return GuardState(jnp.zeros(WINDOW), jnp.zeros(WINDOW), jnp.zeros((), jnp.int32))
 
 
-def check(state: GuardState, loss: jax.Array, norm: jax.Array) -> tuple[jax.Array, GuardState]:
-    """(skip () bool, the next state: unchanged where skip)."""
+def check(state: GuardState, loss: jax.Array, norm: jax.Array, sigmas: float) -> tuple[jax.Array, GuardState]:
+    """(skip () bool, the next state: unchanged where skip). ``sigmas`` 0: only what is not finite is skipped."""
 
     def spike(value: jax.Array, seen: jax.Array) -> jax.Array:
-        return value > jnp.mean(seen) + SIGMAS * jnp.std(seen)
+        return value > jnp.mean(seen) + sigmas * jnp.std(seen)
 
     full = state.accepted >= WINDOW
     skip = ~(jnp.isfinite(loss) & jnp.isfinite(norm))
-    skip |= full & (spike(loss, state.losses) | spike(norm, state.norms))
+    if sigmas > 0:
+        skip |= full & (spike(loss, state.losses) | spike(norm, state.norms))
     slot = state.accepted % WINDOW
     after = GuardState(state.losses.at[slot].set(loss), state.norms.at[slot].set(norm), state.accepted + 1)
     return skip, jax.tree.map(lambda old, new: jnp.where(skip, old, new), state, after)

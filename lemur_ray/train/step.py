@@ -171,7 +171,7 @@ def train_step(
     scale = 1.0 / jnp.maximum(weight_sum, 1e-6)
     loss = total * scale
     grad_norm = optax.tree.norm(grads) * scale
-    skip, guard = check(state.opt["guard"], loss, grad_norm)
+    skip, guard = check(state.opt["guard"], loss, grad_norm, recipe.train.spike_sigmas)
     clip = recipe.optimizer.clip_norm
     factor = scale * jnp.minimum(1.0, clip / jnp.maximum(grad_norm, 1e-12)) if clip > 0 else scale
     grads = jax.tree.map(lambda g: g * factor, grads)

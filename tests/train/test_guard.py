@@ -1,5 +1,7 @@
 """Which steps are skipped, and that a skipped one leaves no trace."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 from lemur_ray.train.guard import WINDOW, GuardState, check, init_guard
 
-JUDGE = jax.jit(check)
+JUDGE = jax.jit(partial(check, sigmas=6.0))
 
 
 def fill(count: int) -> GuardState:
@@ -34,6 +36,12 @@ def test_a_spike_is_skipped_once_the_window_is_full() -> None:
         skip, after = JUDGE(full, jnp.float32(loss), jnp.float32(norm))
         assert bool(skip)
         assert all((a == b).all() for a, b in zip(full, after, strict=True))
+
+
+def test_without_a_limit_only_what_is_not_finite_is_skipped() -> None:
+    full = fill(WINDOW)
+    assert not bool(check(full, jnp.float32(30.0), jnp.float32(40.0), sigmas=0.0)[0])
+    assert bool(check(full, jnp.float32(np.nan), jnp.float32(1.0), sigmas=0.0)[0])
 
 
 def test_ordinary_and_falling_losses_are_kept_and_enter_the_window() -> None:

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from envs.alfworld.catalogue import TASK_LINES, TASK_TYPES
+from envs.alfworld.demonstrations import demonstrations
 from envs.alfworld.engine import Play
 from envs.alfworld.expert import Expert, play_expert
 from envs.alfworld.game import Game
@@ -15,7 +16,8 @@ from envs.alfworld.triples import SPLITS
 
 def replay(game: Game, turns) -> bool:
     play = Play(game)
-    for command, answer in turns:
+    for command, answer, slip in turns:
+        assert not slip
         assert command in play.admissible(), command
         assert play.step(command) == answer
     return play.won
@@ -29,7 +31,7 @@ def test_it_wins_at_least_99_of_100_games_of_every_type_and_is_never_refused(spl
         game = Game.from_spec(spec)
         turns = play_expert(game)
         assert len(turns) <= 50
-        assert all(answer != "Nothing happens." for _, answer in turns)
+        assert all(turn.answer != "Nothing happens." for turn in turns)
         won[spec.task_type].append(replay(game, turns))
     for task_type, results in won.items():
         assert sum(results) >= 0.99 * len(results), task_type
@@ -40,7 +42,7 @@ def test_it_looks_in_the_order_of_the_room_line_until_it_has_seen_what_it_needs(
         game = Game.from_spec(draw_game("train", 4, index))
         order = [receptacle.name for receptacle in game.receptacles]
         visited = []
-        for command, _ in play_expert(game):
+        for command, *_ in play_expert(game):
             if command.startswith("take "):
                 break
             if command.startswith("go to "):
@@ -56,7 +58,7 @@ def test_act_by_turns_gives_the_same_game_as_playing_it_through():
         while not play.won:
             command = expert.act(observation)
             observation = play.step(command)
-            turns.append((command, observation))
+            turns.append((command, observation, False))
         assert turns == play_expert(game, seed=99)
 
 
@@ -95,9 +97,24 @@ def test_noise_is_drawn_by_the_seed_and_another_order_is_followed():
     game = Game.from_spec(draw_game("train", 31, 5))
     noisy = [play_expert(game, seed, noise=0.4) for seed in (1, 1, 2)]
     assert noisy[0] == noisy[1] != noisy[2]
+    assert any(turn.slip for turn in noisy[0])
+    assert all(turn.slip for turn in noisy[0] if turn.answer == "Nothing happens.")
     backwards = play_expert(game, order=lambda known: tuple(reversed(known.receptacles)))
     assert backwards[0][0] == f"go to {game.receptacles[-1].name}"
     assert replay(game, backwards)
+
+
+def test_demonstrations_are_won_games_and_only_slips_are_not_learned():
+    clean, slipping = list(demonstrations(60, slips=0.0)), list(demonstrations(60, slips=0.2))
+    assert [name for name, _ in clean] == [f"train-0-{index:05d}" for index in range(60)]
+    assert all(message.weight == 1 for _, messages in clean for message in messages)
+    assert [messages[0] for _, messages in slipping] == [messages[0] for _, messages in clean]
+    weights = [message.weight for _, messages in slipping for message in messages if message.role == "assistant"]
+    assert 0.1 < weights.count(0) / len(weights) < 0.3
+    for _, messages in slipping:
+        for said, answered in zip(messages[1::2], messages[2::2], strict=False):
+            assert said.weight == 0 or answered.content != "Nothing happens."
+    assert slipping == list(demonstrations(60, slips=0.2))
 
 
 def test_every_wording_of_a_task_is_read_back():
