@@ -12,7 +12,7 @@ from envs.alfworld.prompts import Prompt, opening
 from envs.alfworld.tasks import MAX_TURNS
 from lemur_ray.agents.messages import Message
 
-SLIPS = 0.1
+SLIPS = 0.0
 """Share of the commands that are slips: who has only seen games without one repeats the first one for ever."""
 
 

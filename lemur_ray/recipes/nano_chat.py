@@ -20,7 +20,7 @@ RECIPE = Recipe(
     ),
     data=nano.RECIPE.data,
     train=TrainConfig(
-        steps=6000,
+        steps=5500,
         rows_per_step=1,
         context_weight=0.3,
         spike_sigmas=0.0,
