@@ -133,7 +133,12 @@ class Episode:
         return self.outcome.blame
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "outcome": self.outcome.value, "blame": self.blame.value}
+        trajectory = {
+            "opening": [message.to_json() for message in self.trajectory.opening],
+            "steps": [asdict(step) for step in self.trajectory.steps],
+        }
+        plain = {"outcome": self.outcome.value, "blame": self.blame.value, "trajectory": trajectory}
+        return {**asdict(self), **plain}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Episode:
