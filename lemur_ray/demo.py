@@ -62,7 +62,8 @@ class Head:
         status = subprocess.run(command, env=self.env, cwd=ROOT, check=False).returncode
         if status:
             raise DemoFailed(
-                f"job {job} ended with status {status}: its output above says why; run the same command again"
+                f"job {job} ended with status {status}: its output above says why. The same command goes on; a "
+                "folder of another program version is left alone: start afresh with LEMUR_HOME=NEW_FOLDER"
             )
         if wait:
             print(f"=== {job}: {time.monotonic() - started:.0f} s", flush=True)
@@ -103,6 +104,7 @@ def private_head(num_cpus: int = 0) -> Iterator[Head]:
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         "RAY_TRAIN_V2_ENABLED": "1",
         "RAY_TMPDIR": temp,
+        "RAY_JOB_STOP_WAIT_TIME_S": "60",  # a stopped job gives back what it serves; Ray's own 3 s cut that off
         "RAY_worker_niceness": "0",  # Ray's own 15 stalls every job as soon as the machine does anything else
     }
     command = [
@@ -132,7 +134,8 @@ class DemoConfig:
     """Corpus to report on a Ray head of our own, under $LEMUR_HOME; the same command again resumes."""
 
     seed: int = 0
-    """Seed of the weights and of the order of rows, in pretraining and tuning."""
+    """Seed of the weights and of the order of rows, in pretraining and tuning. Runs of other seeds than 0 are kept
+    beside the first: runs/nano-seed1, runs/nano-chat-seed1."""
     games: int = 120
     """Held-out ALFWorld games played by the tuned model and the scripted baselines."""
     untrained_games: int = 24
@@ -145,13 +148,15 @@ def run(config: DemoConfig) -> Path:
     """Run every job once under ``$LEMUR_HOME`` and return the path of the report. Raises DemoFailed."""
     started = time.monotonic()
     seeds = ("--train.seed", str(config.seed), "--data.seed", str(config.seed))
+    suffix = f"-seed{config.seed}" if config.seed else ""
+    base, chat = f"runs/nano{suffix}", f"nano-chat{suffix}"
     with private_head(config.num_cpus) as head:
         head.submit("build_corpus")
-        head.submit("pretrain", "nano", *seeds)
-        head.submit("instruct", "nano-chat", *seeds)
-        with head.served("--model", "nano-chat") as url:
+        head.submit("pretrain", "nano", *seeds, "--out", base)
+        head.submit("instruct", "nano-chat", *seeds, "--init-from", base, "--out", f"runs/{chat}")
+        with head.served("--model", chat) as url:
             games = ("--benchmark", "alfworld/text", "--prompt", "brief")
-            tuned = ("--policy", f"openai:{url}", "--policy-model", "nano-chat")
+            tuned = ("--policy", f"openai:{url}", "--policy-model", chat)
             head.submit("agent_eval", *games, *tuned, "--limit", str(config.games))
             head.submit("agent_eval", "--benchmark", "intercode/sql", *tuned)
         for baseline in ("random", "expert"):

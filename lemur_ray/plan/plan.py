@@ -94,7 +94,7 @@ class Plan:
     @cached_property
     def counts(self) -> tuple[int, ...]:
         """Rows of each source among the run's rows, those skipped included."""
-        return tuple(self.mixture.counts(self._unskipped(self.num_rows - 1) + 1).tolist())
+        return tuple(self.mixture.counts(self._skips.before(self.num_rows - 1) + 1).tolist())
 
     @cached_property
     def used_rows(self) -> tuple[int, ...]:
@@ -102,25 +102,8 @@ class Plan:
         return tuple(_used(source, count) for source, count in zip(self.sources, self.counts, strict=True))
 
     @cached_property
-    def _skips(self) -> tuple[np.ndarray, np.ndarray]:
-        """Merged skipped ranges: first row number that has moved up past each range, and by how much in total."""
-        merged: list[list[int]] = []
-        for begin, end in sorted(self.skip):
-            if merged and begin <= merged[-1][1]:
-                merged[-1][1] = max(merged[-1][1], end)
-            else:
-                merged.append([begin, end])
-        total, firsts, shifts = 0, [], []
-        for begin, end in merged:
-            firsts.append(begin - total)
-            total += end - begin
-            shifts.append(total)
-        return np.array(firsts, np.int64), np.array([0, *shifts], np.int64)
-
-    def _unskipped(self, rows: Any) -> Any:
-        """Row numbers in the order without skips."""
-        firsts, shifts = self._skips
-        return rows + shifts[np.searchsorted(firsts, rows, side="right")]
+    def _skips(self) -> _Skips:
+        return _Skips(self.skip)
 
     def row(self, i: int) -> PlanRow:
         """Source, epoch and example of row ``i``; as fast for row 10^10 as for row 0. Raises IndexError."""
@@ -132,7 +115,7 @@ class Plan:
         rows = np.asarray(rows, np.int64).reshape(-1)
         if rows.size and (rows.min() < 0 or rows.max() >= self.num_rows):
             raise IndexError(f"plan rows {rows.min()} to {rows.max()}: the plan has rows 0 to {self.num_rows - 1}")
-        source, occurrence = self.mixture.rows(self._unskipped(rows))
+        source, occurrence = self.mixture.rows(self._skips.before(rows))
         epoch, inside = np.divmod(occurrence, np.maximum(np.array(self.used_rows), 1)[source])
         example = np.empty_like(inside)
         for index in np.unique(source).tolist():
@@ -161,6 +144,31 @@ class Plan:
             }
             for source, count, used in zip(self.sources, self.counts, self.used_rows, strict=True)
         ]
+
+
+class _Skips:
+    """Row numbers with and without the skipped ranges, which may overlap."""
+
+    def __init__(self, ranges: tuple[tuple[int, int], ...]) -> None:
+        merged: list[list[int]] = []
+        for begin, end in sorted(ranges):
+            if merged and begin <= merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], end)
+            else:
+                merged.append([begin, end])
+        total, firsts, shifts = 0, [], []
+        for begin, end in merged:
+            firsts.append(begin - total)
+            total += end - begin
+            shifts.append(total)
+        self._firsts = np.array(firsts, np.int64)
+        """First row number that has moved up past each range .."""
+        self._shifts = np.array([0, *shifts], np.int64)
+        """.. and by how much it has moved in all."""
+
+    def before(self, rows: Any) -> Any:
+        """Row numbers of a plan in the order without skips."""
+        return rows + self._shifts[np.searchsorted(self._firsts, rows, side="right")]
 
 
 def _used(source: PlanSource, count: int) -> int:
@@ -204,8 +212,7 @@ def plan_for(recipe: Recipe, manifest: Mapping[str, Any]) -> Plan:
         asked = [(name, kind, share, None) for name, kind, share in _shares(manifest, recipe.data.code_to_text)]
     num_rows = recipe.train.steps * recipe.train.rows_per_step
     mixture = Mixture([weight for _, _, weight, _ in asked])
-    skipped = sum(end - begin for begin, end in recipe.train.skip_rows)
-    counts = mixture.counts(num_rows + skipped).tolist()
+    counts = mixture.counts(_Skips(recipe.train.skip_rows).before(num_rows - 1) + 1).tolist()
     sources = []
     for (name, kind, weight, epochs), count in zip(asked, counts, strict=True):
         rows = available[name]["rows"]

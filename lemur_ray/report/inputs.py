@@ -103,7 +103,9 @@ def read_run(folder: Path) -> TrainingRun:
     result = _json(folder / "result.json") if (folder / "result.json").is_file() else {}
     recipe = written.get("recipe", written)
     metrics = _metrics(folder / "metrics.jsonl")
-    return TrainingRun(folder, recipe, str(written.get("hash", "")), str(written.get("init_from", "")), metrics, result)
+    return TrainingRun(
+        folder, recipe, str(written.get("hash", "")), str(written.get("init_from_path", "")), metrics, result
+    )
 
 
 def collect(runs: Sequence[Path], episodes: Sequence[Path], corpus: Path | None) -> Inputs:

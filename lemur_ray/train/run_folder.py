@@ -52,7 +52,7 @@ class Run:
     def described(self) -> dict[str, Any]:
         """What must be equal for a checkpoint to be continued, as JSON."""
         return {"recipe": identity(self.recipe), "hash": self.recipe.hash, "corpus": fingerprint(self.corpus),
-                "init_from": self.init_from}  # fmt: skip
+                "init_from": weights_of(self.init_from)}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +102,23 @@ def fingerprint(corpus: str) -> str:
                 "pass --corpus"
             ) from None
     return digest.hexdigest()[:16]
+
+
+def weights_of(init_from: str) -> str:
+    """What names the parameters in ``init_from``, wherever the folder lies: recipe and corpus of their run, and step.
+
+    A model that is no run of ours (Hugging Face folder, ``random:nano``) is named by ``init_from`` itself.
+    """
+    commit = newest_commit(f"{init_from}/{CHECKPOINTS}") if init_from else None
+    if init_from and commit is None and init_from.rstrip("/").rsplit("/", 1)[-1].isdigit():
+        parent, step = init_from.rstrip("/").rsplit("/", 1)
+        commit = next((found for found in commits(parent)[0] if found.step == int(step)), None)
+    if commit is None:
+        return init_from
+    plan = commit.plan
+    return f"{plan.get('hash')} on {plan.get('corpus')}, step {commit.step}" + (
+        f", from {plan['init_from']}" if plan.get("init_from") else ""
+    )
 
 
 def commits(folder: str) -> tuple[list[Commit], list[str]]:
@@ -194,7 +211,13 @@ def prepare(run: Run) -> dict[str, Any] | None:
     full = {"recipe": dataclasses.asdict(run.recipe), "hash": described["hash"], "identity": described["recipe"]}
     write_json(
         f"{run.out}/recipe.json",
-        {**full, "corpus": described["corpus"], "corpus_path": run.corpus, "init_from": run.init_from},
+        {
+            **full,
+            "corpus": described["corpus"],
+            "corpus_path": run.corpus,
+            "init_from": described["init_from"],
+            "init_from_path": run.init_from,
+        },
     )
     return None
 

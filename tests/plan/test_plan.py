@@ -202,6 +202,16 @@ def test_rows_of_another_length_are_refused() -> None:
         plan_for(Recipe(), MANIFEST)
 
 
+def test_overlapping_skips_and_skips_after_the_end_count_as_what_they_leave_out() -> None:
+    def built(*skips: tuple[int, int]) -> list[int]:
+        train = TrainConfig(steps=100, rows_per_step=4, skip_rows=skips)
+        plan = plan_for(dataclasses.replace(recipe(), train=train), MANIFEST)
+        return [source["built_rows"] for source in plan.summary()]
+
+    assert built((8, 12), (10, 16)) == built((8, 16))
+    assert built((8, 16), (900, 5000)) == built((8, 16))
+
+
 def test_skipped_rows_of_the_recipe_do_not_shorten_the_run() -> None:
     skipping = dataclasses.replace(recipe(), train=TrainConfig(steps=100, rows_per_step=4, skip_rows=((8, 12),)))
     plan, plain = plan_for(skipping, MANIFEST), plan_for(recipe(steps=101), MANIFEST)

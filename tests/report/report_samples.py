@@ -119,7 +119,7 @@ def write_run(folder: Path, *, steps: int = 1200, chat: bool = False, finished: 
     (folder / "metrics.jsonl").write_text("".join(lines))
     recipe = {"name": "nano", "train": {"steps": steps}, "data": {"code_to_text": 10.0}}
     init = "" if not chat else str(folder.parent / "nano")
-    written = {"recipe": recipe, "hash": "a3f0" * 4, "init_from": init}
+    written = {"recipe": recipe, "hash": "a3f0" * 4, "init_from": init, "init_from_path": init}
     (folder / "recipe.json").write_text(json.dumps(written))
     if finished:
         mixture = [

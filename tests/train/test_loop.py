@@ -290,6 +290,12 @@ def test_a_run_starts_from_the_parameters_of_another_with_a_fresh_optimizer(
     assert second["loss"] < first["loss"]
     with pytest.raises(RunFolderError, match="init_from: "):
         run_here(small_recipe(eval_every_steps=1), tmp_path / "second", init_from="")
+    (tmp_path / "first").rename(tmp_path / "moved")
+    again = run_here(small_recipe(eval_every_steps=1), tmp_path / "second", init_from=str(tmp_path / "moved"))
+    assert (again["loss"], again["first_step"]) == (second["loss"], again["steps"]), "trained again after a move"
+    run_here(small_recipe(eval_every_steps=1, seed=5), tmp_path / "first")
+    with pytest.raises(RunFolderError, match="init_from: "):
+        run_here(small_recipe(eval_every_steps=1), tmp_path / "second", init_from=str(tmp_path / "first"))
 
 
 def test_starting_from_another_architecture_names_the_fields_that_differ(
