@@ -1,6 +1,5 @@
 """Build a token corpus: the machine's own software, or ``--source NAME:KIND:PATH``. Prints one JSON line last.
 
-python jobs/build_corpus.py
 python jobs/build_corpus.py --source stack:code:/data/stack --source wiki:text:/data/wiki.jsonl.gz --out corpus/mine
 """
 
@@ -25,6 +24,8 @@ class Arguments:
     config: Annotated[CorpusConfig, tyro.conf.arg(name="")] = CorpusConfig()
     out: str = ""
     """Folder of the corpus. Default: $LEMUR_HOME/corpus/embedded."""
+    overwrite: bool = False
+    """Replace a complete corpus of another configuration in that folder."""
     workers: int | None = None
     """Tasks at once. None: as many as the cluster has cores; 0: all in this process, without Ray."""
 
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         extra = () if arguments.config.source else agent_texts()
-        manifest = build(arguments.config, out, extra_texts=extra, workers=arguments.workers)
+        manifest = build(arguments.config, out, arguments.overwrite, extra_texts=extra, workers=arguments.workers)
     except CorpusError as error:
         print(f"build_corpus: {error}", file=sys.stderr)
         return 1

@@ -46,9 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         table = resolve_out(job.corpus, f"instruct/{job.recipe.name}")
         if not job.corpus:
             tokenizer = Tokenizer.load(f"{init_from}/tokenizer.json")
-            manifest = build_table(conversations(job), tokenizer, table, seq_len=job.recipe.data.seq_len)
+            table, manifest = build_table(conversations(job), tokenizer, table, seq_len=job.recipe.data.seq_len)
             print(f"instruction table: {table} {json.dumps(manifest['counts'])}", flush=True)
-        result = train(job.recipe, corpus=table, out=out, init_from=init_from)
+        result = train(job.recipe, corpus=str(table), out=out, init_from=init_from)
     except (CorpusError, RunFolderError, TrainingStopped, ValueError, OSError) as error:
         print(f"instruct: {error}", file=sys.stderr, flush=True)
         return 1

@@ -54,6 +54,7 @@ def _print(line: str) -> None:
 def build(
     config: CorpusConfig,
     folder: str | Path,
+    overwrite: bool = False,
     *,
     extra_texts: Sequence[str] = (),
     workers: int | None = None,
@@ -63,8 +64,9 @@ def build(
 
     ``extra_texts`` join those of ``config.tokenizer_extra`` in the tokenizer's sample. ``workers``: tasks at once on
     the cluster that ``ray.init`` has joined (default: as many as it has cores), or 0 to do everything in this process
-    without Ray; the rows do not depend on it. Raises CorpusError where a source has no documents, the folder cannot be
-    written, or the disk is full.
+    without Ray; the rows do not depend on it. ``overwrite``: a complete corpus of another configuration is replaced.
+    Raises CorpusError where there is one and it may not be, a source has no documents, the folder cannot be written,
+    or the disk is full.
     """
     if workers != 0 and not ray.is_initialized():
         raise RuntimeError("corpus.build needs a Ray cluster: call ray.init first, or pass workers=0")
@@ -74,7 +76,7 @@ def build(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder, say):
-            if _reusable(folder, description, say):
+            if _reusable(folder, description, overwrite, say):
                 return read_manifest(folder)
             return _Build(config, folder, description, workers, say).run(extra)
     except OSError as error:
@@ -95,8 +97,8 @@ def _alone(folder: Path, say: Say) -> Iterator[None]:
         yield
 
 
-def _reusable(folder: Path, description: dict[str, Any], say: Say) -> bool:
-    """Whether the folder holds this very corpus. A different one is uncommitted, with what differs."""
+def _reusable(folder: Path, description: dict[str, Any], overwrite: bool, say: Say) -> bool:
+    """Whether the folder holds this very corpus. A different one is uncommitted if it may be, else CorpusError."""
     if not is_complete(folder):
         return False
     manifest = read_manifest(folder)
@@ -112,7 +114,12 @@ def _reusable(folder: Path, description: dict[str, Any], say: Say) -> bool:
         say(f"{folder} is complete and of this configuration: used as it is")
         return True
     differences = "; ".join(differing_fields(manifest.get("config", {}), description)) or "made by something else"
-    say(f"{folder} holds another corpus ({differences}): it is built again")
+    if not overwrite:
+        raise CorpusError(
+            f"{folder} holds another corpus (found != asked: {differences}): choose another --out, or replace it with "
+            "--overwrite (runs that were trained on it cannot be resumed then)"
+        )
+    say(f"{folder} holds another corpus ({differences}): it is replaced")
     (folder / MANIFEST).unlink()
     return False
 

@@ -30,14 +30,14 @@ SOURCE = "chat"
 
 
 def build_table(
-    conversations: Iterable[Conversation], tokenizer: Tokenizer, out: str | Path, *, seq_len: int
-) -> dict[str, Any]:
-    """Write the instruction table of ``conversations`` into the corpus folder ``out`` and return its manifest.
+    conversations: Iterable[Conversation], tokenizer: Tokenizer, shelf: str | Path, *, seq_len: int
+) -> tuple[Path, dict[str, Any]]:
+    """Write the instruction table of ``conversations`` into a corpus folder of its own; returns it and its manifest.
 
-    The same conversations in the same order give the same bytes; a complete table of the same content is reused.
-    Raises CorpusError where no conversation is left.
+    The folder lies in ``shelf`` and is named by its content, so a table that a run reads is never rewritten: the same
+    conversations in the same order are the same table, which is written once, others are other folders. Raises
+    CorpusError where no conversation is left.
     """
-    folder = local_folder(out)
     encoded: list[tuple[np.ndarray, np.ndarray]] = []
     kept: Counter[str] = Counter()
     dropped: dict[str, Counter[str]] = defaultdict(Counter)
@@ -62,14 +62,12 @@ def build_table(
         kept[name] += 1
     if not encoded:
         reasons = {name: dict(counts) for name, counts in dropped.items()}
-        raise CorpusError(
-            f"no conversation left for {folder}: {sum(seen.values())} read, dropped {json.dumps(reasons)}"
-        )
+        raise CorpusError(f"no conversation left for {shelf}: {sum(seen.values())} read, dropped {json.dumps(reasons)}")
     config_hash = digest.hexdigest()
-    if is_complete(folder) and (old := read_manifest(folder)).get("config_hash") == config_hash:
-        return old
+    folder = local_folder(shelf) / config_hash[:12]
+    if is_complete(folder):
+        return folder, read_manifest(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "manifest.json").unlink(missing_ok=True)
     tokenizer.save(folder / "tokenizer.json")
     source = _write(folder, encoded, tokenizer, seq_len)
     manifest = {
@@ -82,7 +80,7 @@ def build_table(
         "config_hash": config_hash,
     }
     write_manifest(folder, manifest)
-    return read_manifest(folder)
+    return folder, read_manifest(folder)
 
 
 def _write(

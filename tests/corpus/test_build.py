@@ -120,12 +120,16 @@ def test_a_damaged_corpus_is_built_again_to_the_same_bytes(
     assert tree_hash(tmp_path / "corpus") == tree_hash(built)
 
 
-def test_another_configuration_is_built_again_and_says_what_differs(
+def test_a_corpus_of_another_configuration_is_replaced_only_if_asked_and_what_differs_is_said(
     built: Path, tmp_path: Path, small_sources: tuple[str, str]
 ) -> None:
-    shutil.copytree(built, tmp_path / "corpus")
-    lines: list[str] = []
-    manifest = build(small_config(small_sources, vocab_size=500), tmp_path / "corpus", workers=0, say=lines.append)
+    folder, lines = tmp_path / "corpus", list[str]()
+    shutil.copytree(built, folder)
+    other = small_config(small_sources, vocab_size=500)
+    with pytest.raises(CorpusError, match=r"vocab_size: 600 != 500.*--overwrite"):
+        build(other, folder, workers=0, say=lines.append)
+    assert tree_hash(folder) == tree_hash(built)
+    manifest = build(other, folder, workers=0, overwrite=True, say=lines.append)
     assert "vocab_size: 600 != 500" in lines[0]
     assert manifest["vocab_size"] == 500
 

@@ -1,7 +1,7 @@
 """The user's own commands on a plain head: every job submitted from the repository, with and without a working dir."""
 
 import json
-import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,13 +20,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(840)]
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A LEMUR_HOME, and the environment of a user: nothing but the jobs themselves finds the project."""
     folder = tmp_path_factory.mktemp("home")
-    before = os.environ.get("LEMUR_HOME")
-    os.environ["LEMUR_HOME"] = str(folder)
-    yield folder
-    os.environ.pop("LEMUR_HOME")
-    if before is not None:
-        os.environ["LEMUR_HOME"] = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LEMUR_HOME", str(folder))
+        patch.delenv("PYTHONPATH")
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +45,10 @@ def sources(home: Path) -> tuple[str, ...]:
     return ("--source", f"c:code:{folder}/code.jsonl", "--source", f"t:text:{folder}/text.jsonl")
 
 
-def submit(head: Head, job: str, *args: str, working_dir: bool) -> dict[str, object]:
+def submit(head: Head, job: str, *args: str, form: tuple[str, ...] = (), cwd: Path = ROOT) -> dict[str, object]:
     """Submit as a user would and return the JSON object the job printed last."""
-    form = ("--working-dir", str(ROOT)) if working_dir else ()
     command = [RAY, "job", "submit", "--address", head.dashboard, *form, "--", sys.executable, f"jobs/{job}.py", *args]
-    done = subprocess.run(command, env=head.env, cwd=ROOT, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, env=head.env, cwd=cwd, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     objects = [line for line in done.stdout.splitlines() if line.startswith("{")]
     assert objects, done.stdout[-3000:]
@@ -61,27 +59,53 @@ def submit(head: Head, job: str, *args: str, working_dir: bool) -> dict[str, obj
 @pytest.mark.parametrize("working_dir", [False, True], ids=["from_the_repository", "with_working_dir"])
 def test_the_way_from_raw_text_to_a_report(head: Head, home: Path, sources: tuple[str, ...], working_dir: bool) -> None:
     name = "b" if working_dir else "a"
-    submit(head, "build_corpus", *sources, "--vocab-size", "600", "--out", f"corpus/{name}", working_dir=working_dir)
-    run = submit(
-        head, "pretrain", "nano", "--corpus", f"corpus/{name}", "--out", f"runs/{name}", *TINY, working_dir=working_dir
-    )
+    form = ("--working-dir", str(ROOT)) if working_dir else ()
+    submit(head, "build_corpus", *sources, "--vocab-size", "600", "--out", f"corpus/{name}", form=form)
+    run = submit(head, "pretrain", "nano", "--corpus", f"corpus/{name}", "--out", f"runs/{name}", *TINY, form=form)
     assert run["steps"] == 3
     tuned = submit(
         head, "instruct", "--init-from", f"runs/{name}", "--out", f"runs/{name}-chat", "--games", "12", "--chats", "4",
-        *TINY, working_dir=working_dir,
+        *TINY, form=form,
     )  # fmt: skip
     assert tuned["steps"] == 3
     scores = submit(
         head, "agent_eval", "--policy", f"checkpoint:{name}-chat", "--limit", "2", "--max-tokens", "4", "--out",
-        f"episodes/{name}", working_dir=working_dir,
+        f"episodes/{name}", form=form,
     )  # fmt: skip
     assert (scores["n"], scores["scored"], scores["missing"]) == (2, 2, 0)
     submit(
         head, "report", "--runs", f"runs/{name}", f"runs/{name}-chat", "--episodes", f"episodes/{name}", "--corpus",
-        f"corpus/{name}", "--out", f"report-{name}", working_dir=working_dir,
+        f"corpus/{name}", "--out", f"report-{name}", form=form,
     )  # fmt: skip
     page = (home / f"report-{name}" / "index.html").read_text()
     assert "alfworld/text" in page
+
+
+def test_with_nothing_given_nano_is_trained_on_the_embedded_corpus_and_the_newest_checkpoint_is_played(
+    head: Head, home: Path
+) -> None:
+    run = submit(head, "pretrain", "--train.steps", "3")
+    assert (run["name"], run["out"]) == ("nano", str(home / "runs" / "nano"))
+    assert (home / "corpus" / "embedded" / "manifest.json").is_file()
+    scores = submit(head, "agent_eval", "--limit", "1", "--max-tokens", "4")
+    assert (scores["benchmark"], scores["n"], scores["scored"]) == ("alfworld/text", 1, 1)
+    assert str(scores["policy"]).startswith("nano")
+
+
+def test_jobs_beside_an_installed_package_need_no_repository(
+    head: Head, home: Path, sources: tuple[str, ...], tmp_path: Path
+) -> None:
+    for name in ("lemur_ray", "envs"):
+        shutil.copytree(ROOT / name, tmp_path / "source" / name)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, tmp_path / "source")
+    shutil.copytree(ROOT / "jobs", tmp_path / "elsewhere" / "jobs")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path / "site")]
+    subprocess.run([*pip, str(tmp_path / "source")], check=True, timeout=300)
+    form = ("--runtime-env-json", json.dumps({"env_vars": {"PYTHONPATH": str(tmp_path / "site")}}))
+    options = (*sources, "--vocab-size", "600", "--out", "corpus/c")
+    built = submit(head, "build_corpus", *options, form=form, cwd=tmp_path / "elsewhere")
+    assert built["corpus"] == str(home / "corpus" / "c")
 
 
 def test_a_wrong_flag_fails_the_job_and_names_the_nearest(head: Head) -> None:

@@ -23,8 +23,8 @@ def chat(*contents: str, dataset: str = "toy", name: str = "0") -> Conversation:
 
 def test_the_targets_that_count_are_what_the_assistants_say(tmp_path: Path) -> None:
     said = [f"answer {'x' * n}" for n in range(1, 13)]
-    build_table([chat("question", s, "more", "yes") for s in said], TOKENIZER, tmp_path, seq_len=96)
-    reader = RowReader(row_folder(tmp_path, "chat"))
+    folder, _ = build_table([chat("question", s, "more", "yes") for s in said], TOKENIZER, tmp_path, seq_len=96)
+    reader = RowReader(row_folder(folder, "chat"))
     rows = reader.read(np.arange(len(reader)))
     texts = sorted(
         TOKENIZER.decode(row.targets[k][(row.segment_ids[k] == s) & (row.loss_weights[k] > 0)].tolist(), False)
@@ -44,8 +44,9 @@ def test_the_same_conversations_give_the_same_bytes_and_are_not_built_twice(tmp_
     before = {f: (tmp_path / "a" / f).stat().st_mtime_ns for f in files}
     build_table(chats, TOKENIZER, tmp_path / "a", seq_len=128)
     assert before == {f: (tmp_path / "a" / f).stat().st_mtime_ns for f in files}
-    build_table(chats[:-1], TOKENIZER, tmp_path / "a", seq_len=128)
-    assert (tmp_path / "a" / "manifest.json").stat().st_mtime_ns != before[Path("manifest.json")]
+    other, _ = build_table(chats[:-1], TOKENIZER, tmp_path / "a", seq_len=128)
+    assert other.parent == tmp_path / "a"
+    assert before == {f: (tmp_path / "a" / f).stat().st_mtime_ns for f in files}, "a table in use was rewritten"
 
 
 def test_what_cannot_be_trained_on_is_dropped_and_counted(tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_what_cannot_be_trained_on_is_dropped_and_counted(tmp_path: Path) -> Non
         Conversation("toy", "2", (Message("user", "q"), Message("system", "s"), Message("assistant", "a"))),
         chat("q" * 200, "never reached"),
     ]
-    manifest = build_table([*bad, chat("q", "a")], TOKENIZER, tmp_path, seq_len=64)
+    _, manifest = build_table([*bad, chat("q", "a")], TOKENIZER, tmp_path, seq_len=64)
     counts = manifest["counts"]["toy"]
     assert counts == {
         "read": 7,
@@ -81,7 +82,7 @@ def test_a_table_of_nothing_is_an_error_that_says_why(tmp_path: Path) -> None:
 
 def test_data_sets_share_rows_and_are_counted_apart(tmp_path: Path) -> None:
     chats = [chat("q", "a", dataset=d) for d in ("one", "two", "two")]
-    manifest = build_table(chats, TOKENIZER, tmp_path, seq_len=128)
+    _, manifest = build_table(chats, TOKENIZER, tmp_path, seq_len=128)
     assert [(s["name"], s["kind"], s["rows"], s["documents"]) for s in manifest["sources"]] == [("chat", "chat", 1, 3)]
     assert manifest["counts"] == {"one": {"read": 1, "kept": 1}, "two": {"read": 2, "kept": 2}}
 
