@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from envs.alfworld.catalogue import TOOL_OF_VERB
 from envs.alfworld.engine import Play
@@ -19,19 +18,6 @@ from envs.alfworld.knowledge import Knowledge, kind_of
 SearchOrder = Callable[[Knowledge], Sequence[str]]
 NOTHING_LEFT = "look"
 """What the expert says when everything was seen and the goal cannot be reached."""
-
-
-class Turn(NamedTuple):
-    """A command and its answer. ``slip``: the command is not the expert's own."""
-
-    command: str
-    answer: str
-    slip: bool = False
-
-
-def search_order(knowledge: Knowledge) -> Sequence[str]:
-    """Where to look, first to last: the order of the room line. What was already seen is left out by the expert."""
-    return knowledge.receptacles
 
 
 class Expert:
@@ -103,27 +89,19 @@ class Expert:
 
 def play_expert(
     game: Game, seed: int = 0, *, noise: float = 0.0, max_steps: int = 50, order: SearchOrder = search_order
-) -> list[Turn]:
-    """The expert's game, until it is won or ``max_steps`` are over.
+) -> list[tuple[str, str]]:
+    """The (command, answer) pairs of the expert's game, until it is won or ``max_steps`` are over.
 
-    A pure function. With ``noise`` that share of the commands, drawn by ``seed``, is a slip: a command that is possible
-    now, or as often one that was possible before and now is refused. The expert recovers from what it would not have
-    done. Without noise the seed changes nothing.
+    A pure function. With ``noise`` that share of the commands, drawn by ``seed``, is a random admissible one instead:
+    games in which the expert recovers from what it would not have done. Without noise the seed changes nothing.
     """
     rng = random.Random(seed)
     play = Play(game)
-    turns: list[Turn] = []
+    turns: list[tuple[str, str]] = []
     expert = Expert(play.opening, order)
-    once_possible: dict[str, None] = {}
     while not play.won and len(turns) < max_steps:
-        command, slip = expert.advice(), bool(noise) and rng.random() < noise
-        if noise:
-            now = play.admissible()
-            stale = [c for c in once_possible if c not in now]
-            once_possible |= dict.fromkeys(now)
-            if slip:
-                command = rng.choice(stale if stale and rng.random() < 0.5 else now)
+        command = rng.choice(play.admissible()) if noise and rng.random() < noise else expert.advice()
         answer = play.step(command)
         expert.observe(command, answer)
-        turns.append(Turn(command, answer, slip))
+        turns.append((command, answer))
     return turns

@@ -19,8 +19,6 @@ class Message:
 
     role: Role
     content: str
-    weight: Literal[0, 1] = 1
-    """0: an assistant's turn to be read but not learned in training. Not part of what an endpoint is sent."""
 
     def to_json(self) -> dict[str, str]:
         return {"role": self.role, "content": self.content}

@@ -1,8 +1,8 @@
 """ChatML: messages to ids, and which of them are trained (paper A.2; the serving side uses the same function).
 
 Each turn is ``<|im_start|>role\\n``, the stripped content, ``<|im_end|>\\n``; BOS once in front. Trained are the
-assistant's content, its ``<|im_end|>`` and the newline after it, unless the message has weight 0. Every segment is
-tokenised by itself, so no boundary depends on what stands beside it. Knows nothing of models or of data sets.
+assistant's content, its ``<|im_end|>`` and the newline after it. Every segment is tokenised by itself, so no boundary
+depends on what stands beside it. Knows nothing of models or of data sets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def encode_chat(
         head = _header(tokenizer, message.role)
         body = [*tokenizer.encode(message.content.strip()), tokenizer.im_end_id, *newline]
         ids += head + body
-        trained += [False] * len(head) + [message.role == "assistant" and message.weight > 0] * len(body)
+        trained += [False] * len(head) + [message.role == "assistant"] * len(body)
     return ids[:max_tokens], trained[:max_tokens]
 
 

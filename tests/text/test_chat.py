@@ -30,15 +30,6 @@ def test_the_specified_vector() -> None:
     assert trained_text([Message("system", "S"), *VECTOR]) == "Yo<|im_end|>\n"
 
 
-def test_an_assistants_turn_of_weight_0_is_read_but_not_trained() -> None:
-    slip = [Message("user", "Hi"), Message("assistant", "Go", weight=0), *VECTOR]
-    assert trained_text(slip) == "Yo<|im_end|>\n"
-    assert (
-        encode_chat(TOKENIZER, slip)[0]
-        == encode_chat(TOKENIZER, [Message("user", "Hi"), Message("assistant", "Go"), *VECTOR])[0]
-    )
-
-
 @given(CHATS)
 def test_trained_is_exactly_what_the_assistant_says_and_its_end(messages: list[Message]) -> None:
     said = "".join(m.content.strip() + "<|im_end|>\n" for m in messages if m.role == "assistant")
