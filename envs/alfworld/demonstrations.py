@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envs.alfworld.engine import Play
-from envs.alfworld.expert import play_expert
+from envs.alfworld.expert import Expert
 from envs.alfworld.game import Game
 from envs.alfworld.generator import draw_game
 from envs.alfworld.prompts import Prompt, opening
@@ -23,8 +23,12 @@ def demonstrations(count: int, seed: int = 0, *, prompt: Prompt = "brief") -> It
         first, system = opening(play, prompt, MAX_TURNS)
         messages = [Message("system", system)] if system else []
         messages.append(Message("user", first))
-        for command, answer in play_expert(play.game, max_steps=MAX_TURNS):
+        expert = Expert(play.opening)
+        for _ in range(MAX_TURNS):
+            command = expert.advice()
+            answer = play.step(command)
             messages += [Message("assistant", command), Message("user", answer)]
-            play.step(command)
-        if play.won:
-            yield f"train-{seed}-{index:05d}", tuple(messages[:-1])
+            expert.observe(command, answer)
+            if play.won:
+                yield f"train-{seed}-{index:05d}", tuple(messages[:-1])
+                break

@@ -133,12 +133,7 @@ class Episode:
         return self.outcome.blame
 
     def to_json(self) -> dict[str, Any]:
-        trajectory = {
-            "opening": [message.to_json() for message in self.trajectory.opening],
-            "steps": [asdict(step) for step in self.trajectory.steps],
-        }
-        plain = {"outcome": self.outcome.value, "blame": self.blame.value, "trajectory": trajectory}
-        return {**asdict(self), **plain}
+        return {**asdict(self), "outcome": self.outcome.value, "blame": self.blame.value}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Episode:
