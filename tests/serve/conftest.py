@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
+import httpx
+import openai
 import pytest
 
 from lemur_ray.model.llama import init_params
@@ -44,3 +46,15 @@ def url(front: Front) -> Iterator[str]:
     """Base URL of the app under uvicorn, in this process."""
     with running(front, close_engine=False) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def client(url: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=url, api_key="any", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def http(url: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=url.removesuffix("/v1"), timeout=60) as http:
+        yield http

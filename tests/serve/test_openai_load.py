@@ -1,0 +1,120 @@
+"""The server under load: many at once, clients that go away, a full queue, an engine that breaks."""
+
+import json
+import random
+import socket
+import urllib.parse
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from lemur_ray.serve.engine import Engine
+from lemur_ray.serve.front import Front
+from lemur_ray.serve.local import running
+from tests.serve.protocol import CHAT, error, metric
+from tests.serve.tiny import TOKENIZER, poll
+
+
+def test_forty_mixed_requests_at_once_are_all_answered(client: openai.OpenAI, http: httpx.Client) -> None:
+    rng = random.Random(0)
+
+    def one(n: int) -> str:
+        body = {**CHAT, "messages": [{"role": "user", "content": "w" * rng.randrange(90)}], "max_tokens": 1 + n % 30}
+        if n % 4 == 0:
+            return "".join(
+                c.choices[0].delta.content or "" for c in client.chat.completions.create(**body, stream=True)
+            )
+        if n % 4 == 1:
+            return client.completions.create(model="tiny", prompt="q" * n, max_tokens=5).choices[0].text
+        if n % 4 == 2:
+            body |= {"temperature": 1.0, "stop": ["e", "zz"]}
+        elif n % 8 == 3:
+            with pytest.raises(openai.BadRequestError):
+                client.chat.completions.create(**{**body, "max_tokens": 9999})
+        return client.chat.completions.create(**body).choices[0].message.content or ""
+
+    with ThreadPoolExecutor(40) as pool:
+        assert len(list(pool.map(one, range(40)))) == 40
+    poll(lambda: metric(http, "lemur_active") == 0, "no request is active")
+    assert metric(http, "lemur_recompiles_after_warmup_total") == 0
+
+
+def send(url: str, body: dict[str, Any]) -> socket.socket:
+    """A request over a bare socket, which can be dropped in the middle of the answer."""
+    at = urllib.parse.urlparse(url)
+    assert at.hostname
+    assert at.port
+    data = json.dumps(body).encode()
+    connection = socket.create_connection((at.hostname, at.port))
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+    connection.sendall(head.encode() + data)
+    return connection
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_frees_its_slots(url: str, http: httpx.Client, engine: Engine, stream: bool) -> None:
+    cancelled = engine.stats.finished.get("cancelled", 0)
+    # A seed under which eight replies do not all end by themselves at once.
+    body = {**CHAT, "max_tokens": 200, "n": 8, "temperature": 2.0, "seed": 3, "stream": stream}
+    with send(url, body) as connection:
+        if stream:
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        poll(lambda: engine.stats.active > 0, "the request is active")
+    poll(lambda: engine.stats.active == 0, "the slots are free")
+    assert engine.stats.finished.get("cancelled", 0) > cancelled
+    assert http.get("/health").status_code == 200
+
+
+@pytest.fixture
+def small(small_engine: Callable[..., Engine]) -> Iterator[tuple[Engine, httpx.Client]]:
+    """A server with two slots of its own."""
+    engine = small_engine(max_queue=1)
+    with running(Front(engine, TOKENIZER, "tiny", "0")) as url, httpx.Client(base_url=url, timeout=60) as http:
+        yield engine, http
+
+
+LONG = {"model": "tiny", "prompt": [9], "max_tokens": 255, "temperature": 0}
+
+
+def test_a_full_queue_is_a_429_that_says_when_to_come_back(small: tuple[Engine, httpx.Client]) -> None:
+    engine, http = small
+    with ThreadPoolExecutor(8) as pool:
+        answers = [
+            a.result() for a in [pool.submit(http.post, "/completions", json={**LONG, "n": 2}) for _ in range(8)]
+        ]
+    refused = [a for a in answers if a.status_code != 200]
+    assert refused
+    for answer in refused:
+        assert answer.status_code == 429
+        assert error(answer)["code"] == "rate_limit_exceeded"
+        assert int(answer.headers["retry-after"]) >= 1
+    # All choices of a request or none: nothing of a refused one is left behind.
+    poll(lambda: engine.stats.active == 0 and engine.stats.queued == 0, "the engine is idle")
+
+
+def test_a_dead_engine_is_a_503_for_those_who_wait_and_for_those_who_come(small: tuple[Engine, httpx.Client]) -> None:
+    engine, http = small
+    calls = 0
+    working = engine._programs.forward
+
+    def breaks_later(*args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > 2:
+            raise RuntimeError("the device is gone")
+        return working(*args)
+
+    engine._programs.forward = breaks_later  # type: ignore[method-assign]
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(http.post, "/completions", json=LONG)
+        streaming = pool.submit(http.post, "/completions", json={**LONG, "stream": True})
+        assert waiting.result().status_code == 503
+        events = [e for e in streaming.result().text.split("\n\n") if e]
+    assert events[-1] == "data: [DONE]" or json.loads(events[-1][6:])["error"]["code"] == "service_unavailable"
+    assert error(http.post("/completions", json=LONG))["code"] == "service_unavailable"
+    for page in ("/health", "/ready"):
+        assert http.get(str(http.base_url).removesuffix("/v1/") + page).status_code == 503

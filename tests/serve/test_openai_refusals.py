@@ -1,0 +1,121 @@
+"""What the server refuses, and with which words: OpenAI's error body, whatever is wrong."""
+
+import json
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.serve.protocol import ASK, CHAT, error
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"n": 0}, "n"),
+        ({"n": 1000}, "n"),
+        ({"n": True}, "n"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_p": 1.01}, "top_p"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_completion_tokens": 1.5}, "max_completion_tokens"),
+        ({"seed": "x"}, "seed"),
+        ({"stop": ["a", ""]}, "stop"),
+        ({"stop": 3}, "stop"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"messages": []}, "messages"),
+        ({"messages": "hello"}, "messages"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [*ASK, {"role": "robot", "content": "x"}]}, "messages[1].role"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
+        ({"model": None}, "model"),
+        ({"model": 3}, "model"),
+    ],
+)
+def test_wrong_values_are_a_400_that_names_the_parameter(
+    http: httpx.Client, change: dict[str, Any], param: str
+) -> None:
+    answer = http.post("/v1/chat/completions", content=json.dumps({**CHAT, **change}))
+    assert answer.status_code == 400
+    assert error(answer)["param"] == param
+    assert error(answer)["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    "prompt", [None, [], 5, [1, "a"], [[1], []], [[1], "a"], {"a": 1}, [1.5], [True], [-1], [10**9], [[10**12]]]
+)
+def test_wrong_prompts_are_a_400(http: httpx.Client, prompt: object) -> None:
+    answer = http.post("/v1/completions", json={"model": "tiny", "prompt": prompt})
+    assert answer.status_code == 400
+    assert error(answer)["param"] == "prompt"
+
+
+@pytest.mark.parametrize(
+    "name_and_value",
+    [
+        ("tools", [{"type": "function", "function": {"name": "f"}}]),
+        ("logprobs", True),
+        ("response_format", {"type": "json_object"}),
+        ("logit_bias", {"5": 1}),
+        ("presence_penalty", 0.5),
+        ("frequency_penalty", -1),
+    ],
+)
+def test_known_parameters_that_are_not_offered_are_refused_not_ignored(
+    http: httpx.Client, name_and_value: tuple[str, object]
+) -> None:
+    name, value = name_and_value
+    answer = http.post("/v1/chat/completions", json={**CHAT, name: value})
+    assert answer.status_code == 400
+    assert (error(answer)["code"], error(answer)["param"]) == ("unsupported_parameter", name)
+
+
+def test_parameters_at_the_value_that_asks_for_nothing_are_accepted(http: httpx.Client) -> None:
+    harmless = {
+        "tools": [],
+        "logprobs": False,
+        "presence_penalty": 0.0,
+        "response_format": {"type": "text"},
+        "user": "x",
+    }
+    nulls = dict.fromkeys(("n", "stop", "seed", "top_p", "stream", "max_tokens", "logit_bias"))
+    body = {**CHAT, **harmless, **nulls, "max_completion_tokens": 2}
+    assert http.post("/v1/chat/completions", json=body).status_code == 200
+
+
+@pytest.mark.parametrize("body", [b"{", b"", b"\xff\xfe", b"nope", b"[" * 100_000])
+def test_a_body_that_is_not_json_is_a_400(http: httpx.Client, body: bytes) -> None:
+    answer = http.post("/v1/chat/completions", content=body)
+    assert answer.status_code == 400
+    assert error(answer)["code"] == "invalid_json"
+
+
+@pytest.mark.parametrize("body", ["[]", "3", '"x"', "null"])
+def test_a_body_that_is_no_object_is_a_400(http: httpx.Client, body: str) -> None:
+    answer = http.post("/v1/completions", content=body)
+    assert answer.status_code == 400
+    assert "expected an object" in error(answer)["message"]
+
+
+def test_wrong_routes_methods_and_models_have_the_same_form(http: httpx.Client) -> None:
+    for path, status in (("/v1/nothing", 404), ("/v1/completions", 405), ("/v1/models/", 404)):
+        answer = http.get(path)
+        assert answer.status_code == status
+        assert path in error(answer)["message"] or status == 404
+    answer = http.post("/v1/chat/completions", json={**CHAT, "model": "gpt-4"})
+    assert (answer.status_code, error(answer)["code"]) == (404, "model_not_found")
+
+
+def test_what_does_not_fit_the_context_is_context_length_exceeded(client: openai.OpenAI) -> None:
+    for change in ({"messages": [{"role": "user", "content": "x" * 300}]}, {"max_tokens": 250}):
+        for stream in (False, True):
+            with pytest.raises(openai.BadRequestError) as refused:
+                client.chat.completions.create(**{**CHAT, **change}, stream=stream)
+            assert refused.value.code == "context_length_exceeded"
+            assert refused.value.type == "invalid_request_error"
+            assert "maximum context length is 256 tokens" in refused.value.message
