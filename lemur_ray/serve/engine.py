@@ -31,7 +31,7 @@ from lemur_ray.serve.exactness import is_batch_invariant
 from lemur_ray.serve.forward import prepare
 from lemur_ray.serve.invariant import TILE
 from lemur_ray.serve.programs import Programs, decode_buckets, empty_draw, empty_step
-from lemur_ray.serve.sampling import seed_words
+from lemur_ray.serve.sampling import Draw, seed_words
 from lemur_ray.serve.scheduler import Generation, Scheduler, Tile
 
 log = logging.getLogger(__name__)
@@ -55,12 +55,18 @@ class EngineClosed(EngineError):
     """The engine is draining, was closed, or died."""
 
 
+class RequestFailed(EngineError):
+    """The engine gave up one request, whose computation raised an error; the others go on."""
+
+
 class ContextExceeded(EngineError):
     """Prompt and reply do not fit the context."""
 
-    def __init__(self, prompt_tokens: int, max_tokens: int, context: int):
+    def __init__(self, prompt_tokens: int, max_tokens: int, context: int, *, at_least: bool = False):
+        """at_least: the prompt was too long to be worth counting, it has prompt_tokens or more."""
+        bound = "at least " if at_least else ""
         super().__init__(
-            f"This model's maximum context length is {context} tokens. However, you requested "
+            f"This model's maximum context length is {context} tokens. However, you requested {bound}"
             f"{prompt_tokens + max_tokens} tokens ({prompt_tokens} in the prompt, {max_tokens} in the completion)."
         )
 
@@ -152,10 +158,15 @@ class Engine:
         """Queue a request; returns its number. Its last event has ``finish``.
 
         every_token False: one event with all tokens at the end. Raises ContextExceeded, QueueFull, EngineClosed, and
-        ValueError for an empty prompt or ids outside the vocabulary.
+        ValueError for an empty prompt, ids outside the vocabulary and settings that no draw can have.
         """
         if not request.prompt or request.max_tokens < 1:
             raise ValueError("a generation needs at least one prompt token and max_tokens of at least 1")
+        if not 0 <= request.top_k < 2**31 or not 0 <= request.temperature < math.inf or not 0 < request.top_p <= 1:
+            raise ValueError(
+                f"temperature {request.temperature}, top_k {request.top_k}, top_p {request.top_p}: expected a finite "
+                "temperature of at least 0, top_k from 0 to 2147483647 and top_p above 0 and at most 1"
+            )
         prompt = np.array(request.prompt, np.int32)
         if prompt.min() < 0 or prompt.max() >= self.config.vocab_size:
             raise ValueError(f"prompt has token ids outside 0..{self.config.vocab_size - 1}")
@@ -165,8 +176,8 @@ class Engine:
                 raise EngineClosed(f"the engine died: {self.failure!r}")
             if not self._accepting:
                 raise EngineClosed("the engine is shutting down")
-            if (waiting := len(self._pending) - self.num_slots) >= self.options.max_queue:
-                raise QueueFull(waiting, self._retry_after_s())
+            if len(self._pending) >= self.capacity:
+                raise QueueFull(len(self._pending) - self.num_slots, self._retry_after_s())
             number = next(self._numbers)
             self.stats.queued += 1
             self.stats.requests += 1
@@ -194,6 +205,11 @@ class Engine:
         self._inbox.put(None)
         if self._thread.ident is not None:
             self._thread.join()
+
+    @property
+    def capacity(self) -> int:
+        """Requests that can be there at once, running and waiting."""
+        return self.num_slots + self.options.max_queue
 
     @property
     def accepting(self) -> bool:
@@ -308,15 +324,18 @@ class Engine:
     def _choose(self, logits: Any, rows: list[tuple[int, scheduling.Sequence]]) -> None:
         """Draw the next token of these rows and tell the listeners."""
         draw = empty_draw(logits.shape[0])
+        drawn = []
         for r, sequence in rows:
-            request = sequence.request
-            draw.temperature[r] = request.temperature
-            if request.temperature > 0:
-                draw.top_k[r], draw.top_p[r] = request.top_k, request.top_p
-                draw.seed[r], draw.choice[r] = seed_words(request.seed), request.choice
-                draw.position[r] = sequence.computed
+            try:
+                _describe(draw, r, sequence)
+            except Exception:  # whatever is wrong with one request, the others are not to pay for it
+                log.exception("request %d failed", sequence.number)
+                draw.temperature[r] = 0
+                self._finish(sequence, "error")
+            else:
+                drawn.append((r, sequence))
         ids = self._programs.choose(logits, draw).tolist()
-        for r, sequence in rows:
+        for r, sequence in drawn:
             token, request = ids[r], sequence.request
             sequence.generated.append(token)
             self.stats.generated_tokens += 1
@@ -348,7 +367,12 @@ class Engine:
     def _flush(self) -> None:
         outbox, self._outbox = self._outbox, {}
         for listener, events in outbox.items():
-            listener(events)
+            try:
+                listener(events)
+            except Exception:  # a listener that cannot hear concerns nobody but its own requests
+                log.exception("a listener failed: its requests are given up")
+                for number in {event.number for event in events} & self._pending.keys():
+                    self._finish(self._pending[number].sequence, "error")
 
     def _fail_all(self) -> None:
         """Nobody is left waiting for an engine that does not run any more."""
@@ -359,6 +383,16 @@ class Engine:
         for number, item in pending.items():
             self._tell(item.listener, Event(number, (), "error"))
         self._flush()
+
+
+def _describe(draw: Draw, row: int, sequence: scheduling.Sequence) -> None:
+    """Write how a sequence is drawn into its row."""
+    request = sequence.request
+    draw.temperature[row] = request.temperature
+    if request.temperature > 0:
+        draw.top_k[row], draw.top_p[row] = request.top_k, request.top_p
+        draw.seed[row], draw.choice[row] = seed_words(request.seed), request.choice
+        draw.position[row] = sequence.computed
 
 
 def generate(engine: Engine, requests: Sequence[Generation]) -> list[list[int]]:
@@ -374,6 +408,8 @@ def generate(engine: Engine, requests: Sequence[Generation]) -> list[list[int]]:
     while len(results) < len(numbers):
         event = done.get()
         if event.finish == "error":
+            if engine.accepting:
+                raise RequestFailed(f"request {event.number} failed: the log says why")
             raise EngineClosed(f"the engine died: {engine.failure!r}")
         results[event.number] = list(event.tokens)
     return [results[n] for n in numbers]

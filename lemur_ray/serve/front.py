@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from lemur_ray.agents.messages import FinishReason, Message
-from lemur_ray.serve.engine import Engine, EngineClosed, Event
+from lemur_ray.serve.engine import ContextExceeded, Engine, EngineClosed, Event, RequestFailed
 from lemur_ray.serve.scheduler import Generation
 from lemur_ray.serve.text_stream import TextStream
 from lemur_ray.text.chat import encode_prompt
 from lemur_ray.text.tokenizer import Tokenizer
+
+_ENCODED_AT_ONCE = 8192
+"""Bytes of text that are encoded in the event loop (some milliseconds); more goes to a thread."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,25 @@ class Front:
     def encode_text(self, text: str) -> tuple[int, ...]:
         """Prompt ids of plain text: BOS first, as in every document of the training data."""
         return (self.tokenizer.bos_id, *self.tokenizer.encode(text))
+
+    async def chat_prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """``encode_chat`` for the event loop. Raises ContextExceeded for what cannot fit, before it is encoded."""
+        # Every turn has its two ChatML tokens besides its text.
+        return await self._encoded([m.content.strip() for m in messages], 2, partial(self.encode_chat, messages))
+
+    async def text_prompt(self, text: str) -> tuple[int, ...]:
+        """``encode_text`` for the event loop. Raises ContextExceeded for what cannot fit, before it is encoded."""
+        return await self._encoded([text], 1, partial(self.encode_text, text))
+
+    async def _encoded(
+        self, texts: Sequence[str], tokens_each: int, encode: Callable[[], tuple[int, ...]]
+    ) -> tuple[int, ...]:
+        """Ids of a prompt made of these texts, each with ``tokens_each`` tokens or more around it."""
+        sizes = [len(text.encode()) for text in texts]
+        fewest = sum(tokens_each + -(-size // self.tokenizer.longest_token) for size in sizes)
+        if self.tokenizer.keeps_text and fewest >= self.engine.context:
+            raise ContextExceeded(fewest, 1, self.engine.context, at_least=True)
+        return encode() if sum(sizes) <= _ENCODED_AT_ONCE else await asyncio.to_thread(encode)
 
     def text_stream(self, stop: Sequence[str]) -> TextStream:
         """Text of one reply. Rows of the head that no token belongs to (padding of foreign models) have no text."""
@@ -116,7 +139,7 @@ class Replies:
         self._total += 1
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """All pieces until every reply is complete. Raises EngineClosed when the engine stops before that."""
+        """All pieces until every reply is complete. Raises EngineClosed, RequestFailed when that cannot be."""
         while self._open:
             event = await self.queue.get()
             if event.number in self._open:
@@ -147,6 +170,8 @@ class Replies:
     def _piece(self, event: Event) -> Piece:
         if event.finish == "error":
             self._forget(event.number, cancel=False)
+            if self._front.engine.accepting:
+                raise RequestFailed("the request failed in the engine; the server's log says why")
             raise EngineClosed("the engine stopped before the reply was complete")
         index, text = self._open[event.number]
         out, used = "", 0

@@ -5,10 +5,11 @@ Every error has OpenAI's body. Knows nothing of how the app is hosted: see ``loc
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
 from lemur_ray.serve.asgi import ClientGone, EventStream, RequestIds, unless_gone
-from lemur_ray.serve.engine import ContextExceeded, EngineClosed, QueueFull
+from lemur_ray.serve.engine import ContextExceeded, EngineClosed, EngineError, QueueFull, RequestFailed
 from lemur_ray.serve.front import Front, Piece, Replies, Reply
 from lemur_ray.serve.metrics import Metrics
 from lemur_ray.serve.requests import ApiError, Common, parse_chat, parse_completion
@@ -33,14 +34,14 @@ def build_app(front: Front) -> FastAPI:
     _handle_errors(app)
     metrics = Metrics(front.engine)
 
-    @app.get("/health")
+    @app.api_route("/health", methods=["GET", "HEAD"])
     async def health() -> Response:
         """The engine's thread lives."""
         if front.engine.failure is not None:
             raise _unavailable(f"the engine died: {front.engine.failure!r}")
         return JSONResponse({"status": "ok"})
 
-    @app.get("/ready")
+    @app.api_route("/ready", methods=["GET", "HEAD"])
     async def ready() -> Response:
         """Programs are compiled and requests are taken."""
         if not front.engine.ready.is_set() or not front.engine.accepting:
@@ -64,13 +65,18 @@ def build_app(front: Front) -> FastAPI:
     async def chat(request: Request) -> Response:
         call = parse_chat(await _json(request))
         _check_model(front, call.common.model)
-        return await _answer(request, front, metrics, call.common, [front.encode_chat(call.messages)], is_chat=True)
+        _check_number(front, call.common, 1)
+        with _fitting("messages"):
+            prompt = await front.chat_prompt(call.messages)
+        return await _answer(request, front, metrics, call.common, [prompt], is_chat=True)
 
     @app.post("/v1/completions")
     async def complete(request: Request) -> Response:
         call = parse_completion(await _json(request))
         _check_model(front, call.common.model)
-        prompts = [front.encode_text(p) if isinstance(p, str) else p for p in call.prompts]
+        _check_number(front, call.common, len(call.prompts))
+        with _fitting("prompt"):
+            prompts = [await front.text_prompt(p) if isinstance(p, str) else p for p in call.prompts]
         return await _answer(request, front, metrics, call.common, prompts, is_chat=False)
 
     return app
@@ -112,7 +118,8 @@ async def _answer(
     request: Request, front: Front, metrics: Metrics, common: Common, prompts: list[tuple[int, ...]], *, is_chat: bool
 ) -> Response:
     metrics.ignored(common.ignored)
-    generations = [_generation(front, common, prompt, choice) for prompt in prompts for choice in range(common.n)]
+    with _fitting("messages" if is_chat else "prompt"):
+        generations = [_generation(front, common, prompt, choice) for prompt in prompts for choice in range(common.n)]
     number = ("chatcmpl-" if is_chat else "cmpl-") + secrets.token_hex(12)
     shape = Shape(front, common, prompts, is_chat, number, int(time.time()))
     try:
@@ -124,7 +131,7 @@ async def _answer(
     begin = time.monotonic()
     try:
         done = await unless_gone(request.receive, replies.collect())
-    except EngineClosed as error:
+    except (EngineClosed, RequestFailed) as error:
         raise _refusal(error) from error
     except ClientGone:
         return Response(status_code=499)
@@ -141,22 +148,20 @@ async def _answer(
 
 
 def _generation(front: Front, common: Common, prompt: tuple[int, ...], choice: int) -> Generation:
-    """The engine's request. Raises ApiError 400 where it cannot fit or names ids that do not exist."""
+    """The engine's request. Raises ContextExceeded, and ApiError 400 where it names ids that do not exist."""
     vocab, left = front.engine.config.vocab_size, front.engine.context - len(prompt)
     if any(not 0 <= i < vocab for i in prompt):
         raise ApiError(400, f"prompt has token ids outside 0..{vocab - 1}", param="prompt", code="invalid_value")
     max_tokens = max(left, 1) if common.max_tokens is None else common.max_tokens
-    try:
-        front.engine.check(len(prompt), max_tokens)
-    except ContextExceeded as error:
-        raise ApiError(400, str(error), param="messages", code="context_length_exceeded") from error
+    front.engine.check(len(prompt), max_tokens)
     return Generation(
         prompt=prompt,
         max_tokens=max_tokens,
         stop_ids=front.stop_ids,
         # Keeping one token alone is the greedy choice, with its rule for ties.
         temperature=0.0 if common.top_k == 1 else common.temperature,
-        top_k=common.top_k,
+        # Keeping more tokens than there are is keeping all.
+        top_k=0 if common.top_k >= vocab else common.top_k,
         top_p=common.top_p,
         seed=common.seed,
         choice=choice,
@@ -182,7 +187,7 @@ async def _chunks(shape: Shape, replies: Replies, metrics: Metrics) -> AsyncIter
             cached[piece.index] = piece.cached_tokens
             if out := choices(*_deltas(shape, piece)):
                 yield out
-    except EngineClosed as error:
+    except (EngineClosed, RequestFailed) as error:
         yield _event(_refusal(error).body())
         return
     if shape.common.include_usage:
@@ -211,10 +216,34 @@ def _check_model(front: Front, name: str) -> None:
         raise ApiError(404, message, param="model", code="model_not_found")
 
 
+def _check_number(front: Front, common: Common, num_prompts: int) -> None:
+    """Refuse what would not even fit an idle engine, so that nobody is told to try again."""
+    if num_prompts * common.n > front.engine.capacity:
+        asked = f"{num_prompts} prompts with n {common.n} are {num_prompts * common.n} replies"
+        message = f"{asked}: this server takes at most {front.engine.capacity} in one request"
+        raise ApiError(400, message, param="n" if num_prompts == 1 else "prompt", code="invalid_value")
+
+
+@contextlib.contextmanager
+def _fitting(param: str) -> Iterator[None]:
+    """What does not fit the context is a 400 about this parameter."""
+    try:
+        yield
+    except ContextExceeded as error:
+        raise ApiError(400, str(error), param=param, code="context_length_exceeded") from error
+
+
 async def _json(request: Request) -> Any:
-    raw = await request.body()
-    if len(raw) > MAX_BODY_BYTES:
-        raise ApiError(413, f"the body has {len(raw)} bytes: at most {MAX_BODY_BYTES} are read")
+    """The body of a request; one that is too large is refused before it is in memory."""
+    declared = request.headers.get("content-length", "")
+    too_large = ApiError(413, f"the body is too large: at most {MAX_BODY_BYTES} bytes are read")
+    if declared.isdigit() and int(declared[:20]) > MAX_BODY_BYTES:
+        raise too_large
+    raw = bytearray()
+    async for chunk in request.stream():
+        raw += chunk
+        if len(raw) > MAX_BODY_BYTES:
+            raise too_large
     try:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -225,10 +254,12 @@ def _unavailable(message: str) -> ApiError:
     return ApiError(503, message, kind="server_error", code="service_unavailable")
 
 
-def _refusal(error: QueueFull | EngineClosed) -> ApiError:
+def _refusal(error: EngineError) -> ApiError:
     if isinstance(error, QueueFull):
         headers = {"retry-after": str(error.retry_after_s)}
         return ApiError(429, str(error), kind="rate_limit_error", code="rate_limit_exceeded", headers=headers)
+    if isinstance(error, RequestFailed):
+        return ApiError(500, str(error), kind="server_error")
     return _unavailable(str(error))
 
 

@@ -138,6 +138,8 @@ def parse_completion(body: Any) -> CompletionCall:
         prompts = tuple(tuple(p) for p in prompt)
     else:
         raise _invalid("prompt", "must not mix strings and token ids, and no list of token ids may be empty")
+    if not all(_is_utf8(p) for p in prompts if isinstance(p, str)):
+        raise _invalid("prompt", _LONE)
     return CompletionCall(common, prompts)
 
 
@@ -193,6 +195,8 @@ def _message(value: Any, param: str) -> Message:
         content = "".join(p["text"] for p in content)
     if not isinstance(content, str):
         raise _invalid(f"{param}.content", "must be a string or a list of text parts")
+    if not _is_utf8(content):
+        raise _invalid(f"{param}.content", _LONE)
     return Message("system" if role == "developer" else role, content)
 
 
@@ -214,6 +218,18 @@ def _flag(body: Mapping[str, Any], name: str, prefix: str = "") -> bool:
     if value is not None and not isinstance(value, bool):
         raise _invalid(prefix + name, "must be true or false")
     return bool(value)
+
+
+_LONE = "holds half of a surrogate pair, which is no text"
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether a string is text; JSON can spell strings that are not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_int(value: Any) -> bool:

@@ -36,6 +36,9 @@ _PATTERN = (
     r"|\s+"
 )
 
+_LONG = 8192
+"""Characters from which a text is encoded as a batch of one: only batches let go of the interpreter lock."""
+
 
 class Tokenizer:
     """Text to ids and back. Safe to call from several threads."""
@@ -88,6 +91,8 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text; special tokens spelled out in it are ordinary text."""
+        if len(text) > _LONG:
+            return self.encode_batch([text])[0]
         return self._backend.encode(text, add_special_tokens=False).ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -100,6 +105,16 @@ class Tokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes one id stands for; a special token is its own spelling."""
         return self._bytes[token_id]
+
+    @property
+    def keeps_text(self) -> bool:
+        """Whether tokens hold every byte of a text: nothing is normalised away, nothing becomes one unknown token."""
+        return self._backend.normalizer is None and getattr(self._backend.model, "unk_token", None) is None
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Bytes of the longest token that is no special: a text of n bytes has at least n / longest_token tokens."""
+        return max(len(self._bytes[i]) for i in range(self.vocab_size) if i not in self.special_ids)
 
     @property
     def vocab_size(self) -> int:

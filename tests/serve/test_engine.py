@@ -10,7 +10,7 @@ import pytest
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import init_params
 from lemur_ray.serve import engine as engine_module
-from lemur_ray.serve.engine import ContextExceeded, Engine, EngineClosed, QueueFull, generate
+from lemur_ray.serve.engine import ContextExceeded, Engine, EngineClosed, QueueFull, RequestFailed, generate
 from lemur_ray.serve.scheduler import Generation
 from tests.serve.tiny import OPTIONS, TINY, Waiter, poll, prompts
 
@@ -170,6 +170,45 @@ def test_what_cannot_be_generated_is_refused_at_once(engine: Engine) -> None:
         engine.submit(Generation((), 10), listen)
     with pytest.raises(ValueError, match=r"outside 0\.\.262"):
         engine.submit(Generation((TINY.vocab_size,), 10), listen)
+
+
+@pytest.mark.parametrize(
+    "change", [{"top_k": 2**31}, {"top_k": -1}, {"temperature": float("nan")}, {"temperature": -1.0}, {"top_p": 0.0}]
+)
+def test_settings_that_no_draw_can_have_are_refused_at_once(engine: Engine, change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"expected a finite temperature .* top_k from 0"):
+        engine.submit(Generation((9,), 4, **change), lambda events: None)
+
+
+def test_an_error_of_one_request_ends_that_request_and_no_other(
+    small_engine: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = small_engine()
+    steady = Generation((9,), 40, temperature=1.0, seed=1)
+    alone = generate(engine, [steady])[0]
+    words = engine_module.seed_words
+    monkeypatch.setattr(engine_module, "seed_words", lambda seed: words(seed) if seed != 13 else 1 // 0)
+    first, broken = Waiter(engine, steady), Waiter(engine, Generation((9, 10), 40, temperature=1.0, seed=13))
+    assert broken.end().finish == "error"
+    assert first.end().finish == "length"
+    assert first.tokens == alone
+    with pytest.raises(RequestFailed):
+        generate(engine, [Generation((9,), 4, temperature=1.0, seed=13)])
+    assert (engine.failure, engine.stats.finished["error"]) == (None, 2)
+    poll(lambda: engine.stats.active == 0 and engine.stats.queued == 0, "the slots are free")
+
+
+def test_a_listener_that_fails_loses_its_own_request_only(small_engine: Make) -> None:
+    engine = small_engine()
+
+    def deaf(events: object) -> None:
+        raise RuntimeError("the loop is closed")
+
+    waiter = Waiter(engine, Generation((9,), 30))
+    engine.submit(Generation((9, 10), 200), deaf)
+    assert waiter.end().finish == "length"
+    poll(lambda: engine.stats.active == 0, "the deaf listener's slot is free")
+    assert engine.failure is None
 
 
 def test_the_context_can_be_filled_to_its_last_token(engine: Engine) -> None:

@@ -96,6 +96,28 @@ def test_a_full_queue_is_a_429_that_says_when_to_come_back(small: tuple[Engine, 
     poll(lambda: engine.stats.active == 0 and engine.stats.queued == 0, "the engine is idle")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_fails_alone_is_a_500_and_the_server_goes_on(
+    small: tuple[Engine, httpx.Client], monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    _, http = small
+    drawn: list[int] = []
+
+    def breaks(seed: int) -> tuple[int, int]:
+        drawn.append(seed)
+        if seed == 13 and drawn.count(13) > 1:
+            raise OverflowError("too large")
+        return 0, seed
+
+    monkeypatch.setattr("lemur_ray.serve.engine.seed_words", breaks)
+    body = {"model": "tiny", "prompt": [9], "max_tokens": 20, "temperature": 0.5, "stream": stream}
+    answer = http.post("/completions", json={**body, "seed": 13})
+    failed = json.loads([e for e in answer.text.split("\n\n") if e][-1][6:]) if stream else answer.json()
+    assert stream or answer.status_code == 500
+    assert failed["error"]["type"] == "server_error"
+    assert http.post("/completions", json={**body, "seed": 14}).status_code == 200
+
+
 def test_a_dead_engine_is_a_503_for_those_who_wait_and_for_those_who_come(small: tuple[Engine, httpx.Client]) -> None:
     engine, http = small
     calls = 0

@@ -7,7 +7,12 @@ import httpx
 import openai
 import pytest
 
+from lemur_ray.serve.engine import Engine
 from tests.serve.protocol import ASK, CHAT, error
+
+
+def user(content: object) -> dict[str, Any]:
+    return {"role": "user", "content": content}
 
 
 @pytest.mark.parametrize(
@@ -44,6 +49,27 @@ def test_wrong_values_are_a_400_that_names_the_parameter(
     assert answer.status_code == 400
     assert error(answer)["param"] == param
     assert error(answer)["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("temperature", [0, 0.5])
+@pytest.mark.parametrize(
+    "change",
+    [{"top_k": 2**31}, {"top_k": 10**12}, {"seed": 10**40}, {"seed": -(10**40)}, {"top_p": 1e-300}, {"top_k": -1}],
+)
+def test_numbers_of_any_size_are_answered_and_the_engine_lives(
+    http: httpx.Client, change: dict[str, Any], temperature: float
+) -> None:
+    answer = http.post("/v1/chat/completions", json={**CHAT, **change, "temperature": temperature})
+    assert answer.status_code == 200, answer.text
+    assert http.get("/ready").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "n", "top_k", "temperature", "top_p"])
+@pytest.mark.parametrize("value", [10**400, -(10**400)])
+def test_numbers_beyond_every_machine_word_never_break_the_server(http: httpx.Client, name: str, value: int) -> None:
+    answer = http.post("/v1/chat/completions", json={**CHAT, name: value})
+    assert answer.status_code == (200 if (name, value > 0) == ("top_k", True) else 400), answer.text
+    assert http.get("/ready").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -88,6 +114,16 @@ def test_parameters_at_the_value_that_asks_for_nothing_are_accepted(http: httpx.
     assert http.post("/v1/chat/completions", json=body).status_code == 200
 
 
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
+def test_half_a_surrogate_pair_is_a_400_because_it_is_no_text(http: httpx.Client, text: str) -> None:
+    for content in (text, [{"type": "text", "text": text}]):
+        answer = http.post("/v1/chat/completions", content=json.dumps({**CHAT, "messages": [*ASK, user(content)]}))
+        assert (answer.status_code, error(answer)["param"]) == (400, "messages[1].content")
+    for prompt in (text, ["fine", text]):
+        answer = http.post("/v1/completions", content=json.dumps({"model": "tiny", "prompt": prompt}))
+        assert (answer.status_code, error(answer)["param"]) == (400, "prompt")
+
+
 @pytest.mark.parametrize("body", [b"{", b"", b"\xff\xfe", b"nope", b"[" * 100_000])
 def test_a_body_that_is_not_json_is_a_400(http: httpx.Client, body: bytes) -> None:
     answer = http.post("/v1/chat/completions", content=body)
@@ -119,3 +155,30 @@ def test_what_does_not_fit_the_context_is_context_length_exceeded(client: openai
             assert refused.value.code == "context_length_exceeded"
             assert refused.value.type == "invalid_request_error"
             assert "maximum context length is 256 tokens" in refused.value.message
+
+
+def test_a_completion_that_does_not_fit_is_about_its_prompt(http: httpx.Client) -> None:
+    for prompt in ([9] * 300, "x" * 300, "x" * 10**6, ["short", "x" * 10**6]):
+        answer = http.post("/v1/completions", json={"model": "tiny", "prompt": prompt})
+        assert answer.status_code == 400
+        assert (error(answer)["code"], error(answer)["param"]) == ("context_length_exceeded", "prompt")
+    answer = http.post("/v1/chat/completions", json={**CHAT, "messages": [user("x" * 10**6)]})
+    assert (error(answer)["code"], error(answer)["param"]) == ("context_length_exceeded", "messages")
+
+
+def test_more_replies_than_the_server_can_hold_are_refused_for_good(http: httpx.Client, engine: Engine) -> None:
+    assert engine.capacity == 104
+    for body, param in (
+        ({"prompt": "a", "n": 105}, "n"),
+        ({"prompt": ["a"] * 53, "n": 2}, "prompt"),
+        ({"prompt": ["a"] * 10**5}, "prompt"),
+    ):
+        answer = http.post("/v1/completions", json={"model": "tiny", **body})
+        assert (answer.status_code, error(answer)["param"]) == (400, param)
+        assert "at most 104 in one request" in error(answer)["message"]
+
+
+def test_the_pages_of_an_operator_answer_a_head_request(http: httpx.Client) -> None:
+    for page in ("/health", "/ready"):
+        answer = http.head(page)
+        assert (answer.status_code, answer.content) == (200, b"")
