@@ -193,10 +193,17 @@ def _hold_out(listing: Listing, clean: Clean, config: CorpusConfig) -> None:
         clean.heldout[at[total <= wanted]] = True
 
 
-def make_tokenizer(work: Path, listing: Listing, clean: Clean, config: CorpusConfig, extra: Sequence[str]) -> Tokenizer:
-    """The tokenizer of this build: trained on a seeded sample mixed as the corpus is asked to be, or read back."""
+def make_tokenizer(
+    work: Path, listing: Listing, clean: Clean, config: CorpusConfig, extra: Sequence[str], given: Tokenizer | None
+) -> Tokenizer:
+    """The tokenizer of this build: the one given, or trained on a seeded sample mixed as the corpus is asked to be.
+
+    A build that was cut off reads back the one it has.
+    """
     path = work / "tokenizer.json"
-    if not path.is_file():
+    if given is not None:
+        write_atomically(path, given.to_json().encode())
+    elif not path.is_file():
         texts = _sample(work, listing, clean, config)
         tokenizer = train_tokenizer(texts, extra, config.tokenizer_extra_share, config.vocab_size)
         write_atomically(path, tokenizer.to_json().encode())

@@ -22,7 +22,7 @@ import ray
 import ray.data
 import ray.exceptions
 
-from lemur_ray.config import differing_fields
+from lemur_ray.config import differing_fields, resolve_out
 from lemur_ray.corpus import assembly, stages
 from lemur_ray.corpus.config import CorpusConfig, build_hash, describe
 from lemur_ray.corpus.embedded import embedded_sources
@@ -38,6 +38,7 @@ from lemur_ray.corpus.manifest import (
 from lemur_ray.corpus.reading import read_texts
 from lemur_ray.corpus.rows import RowReader, RowSetError
 from lemur_ray.corpus.sources import Source, folder_source
+from lemur_ray.text.tokenizer import Tokenizer
 
 Say = Callable[[str], None]
 
@@ -72,13 +73,19 @@ def build(
         raise RuntimeError("corpus.build needs a Ray cluster: call ray.init first, or pass workers=0")
     folder = local_folder(folder).absolute()
     extra = [*_extra_texts(config), *extra_texts]
-    description = {**describe(config), "extra": hashlib.sha256("\0".join(extra).encode()).hexdigest()[:16]}
+    given = _given_tokenizer(config)
+    description = describe(config)
+    if given is None:
+        del description["tokenizer"]
+    else:
+        description["tokenizer"] = hashlib.sha256(given.to_json().encode()).hexdigest()[:16]
+    description = {**description, "extra": hashlib.sha256("\0".join(extra).encode()).hexdigest()[:16]}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder, say):
             if _reusable(folder, description, overwrite, say):
                 return read_manifest(folder)
-            return _Build(config, folder, description, workers, say).run(extra)
+            return _Build(config, folder, description, workers, say).run(extra, given)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise CorpusError(f"{folder}: the disk is full ({error}): free some, the same command goes on") from error
@@ -136,6 +143,17 @@ def _extra_texts(config: CorpusConfig) -> list[str]:
     return texts
 
 
+def _given_tokenizer(config: CorpusConfig) -> Tokenizer | None:
+    """The tokenizer that the configuration names. Raises CorpusError where its file is missing or damaged."""
+    if not config.tokenizer:
+        return None
+    path = Path(resolve_out(config.tokenizer, ""))
+    try:
+        return Tokenizer.load(path / "tokenizer.json" if path.is_dir() else path)
+    except (OSError, ValueError) as error:
+        raise CorpusError(f"--tokenizer: {error}") from error
+
+
 @dataclass(frozen=True)
 class _Build:
     """One build under way."""
@@ -150,7 +168,7 @@ class _Build:
     def work(self) -> Path:
         return self.folder / _WORK / build_hash(self.description)
 
-    def run(self, extra: Sequence[str]) -> dict[str, Any]:
+    def run(self, extra: Sequence[str], given: Tokenizer | None) -> dict[str, Any]:
         began = time.monotonic()
         work, config = self.work, self.config
         listing = self._list()
@@ -160,8 +178,9 @@ class _Build:
             self.say(line)
         kept = clean.sizes[clean.keep]
         self.say(f"kept {len(kept):,} of {sum(c['read'] for c in clean.counts):,} documents, {kept.sum() / 1e6:.1f} MB")
-        tokenizer = assembly.make_tokenizer(work, listing, clean, config, extra)
-        self.say(f"tokenizer: {tokenizer.vocab_size} tokens, {len(extra)} extra texts in its sample")
+        tokenizer = assembly.make_tokenizer(work, listing, clean, config, extra, given)
+        origin = f"as in {config.tokenizer}" if given else f"{len(extra)} extra texts in its sample"
+        self.say(f"tokenizer: {tokenizer.vocab_size} tokens, {origin}")
         self._parallel("tokenise", stages.tokenise_part, [{"number": n} for n in self._parts(listing, "tokens")])
         sets = assembly.row_sets(work, listing, clean, config)
         shape = {"seq_len": config.seq_len, "pad_id": tokenizer.pad_id, "vocab_size": tokenizer.vocab_size}

@@ -10,6 +10,9 @@ from typing import Annotated, Any
 
 import tyro
 
+SMALLEST_VOCABULARY = 263
+"""256 single bytes and the seven special tokens."""
+
 
 @dataclass(frozen=True)
 class CorpusConfig:
@@ -26,6 +29,9 @@ class CorpusConfig:
     """Tokens of one packed row."""
     vocab_size: int = 2048
     """Tokens of the vocabulary, specials and single bytes included; a small corpus may give fewer."""
+    tokenizer: str = ""
+    """A tokenizer.json to use as it is, for example of the model that --init-from of a run will name. Empty: one is
+    trained on the corpus."""
     tokenizer_sample_mb: float = 4.0
     """Millions of bytes of documents that the tokenizer is trained on."""
     tokenizer_extra: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
@@ -45,6 +51,7 @@ class CorpusConfig:
             ("embedded_mb", 0.01, 1e6),
             ("code_to_text", 0.001, 1e6),
             ("seq_len", 16, 1 << 20),
+            ("vocab_size", SMALLEST_VOCABULARY, 1 << 20),
             ("tokenizer_sample_mb", 0.001, 1e5),
             ("tokenizer_extra_share", 0.0, 0.9),
             ("heldout_rows", 0, 1 << 20),

@@ -20,7 +20,7 @@ def open_front(spec: str, options: EngineOptions | None = None, name: str = "") 
     """
     try:
         model = load_model(spec)
-    except (ModelNotFound, HuggingFaceError, TensorFileError) as error:
+    except (ModelNotFound, HuggingFaceError, TensorFileError, ValueError) as error:
         raise RuntimeError(str(error)) from error
     engine = Engine(model.params, model.config, options).start()
     return Front(engine, model.tokenizer, name or model.name, model.version)

@@ -6,6 +6,7 @@ placed by the callers (documents, chat template) by id. Knows nothing of chat ro
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -73,18 +74,27 @@ class Tokenizer:
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"no tokenizer at {path}: expected a tokenizer.json of the tokenizers library")
-        backend = Backend.from_file(str(path))
-        backend.add_special_tokens(
-            [AddedToken(s, special=True, normalized=False) for s in SPECIALS if backend.token_to_id(s) is None]
-        )
-        return cls(backend)
+        try:
+            backend = Backend.from_file(str(path))
+        except Exception as error:  # the library raises nothing narrower
+            raise ValueError(
+                f"{path} is not a tokenizer.json of the tokenizers library ({error}): copy it anew from where it came "
+                "from, or build the corpus again"
+            ) from error
+        return cls(_with_specials(backend))
 
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:
-        return cls(Backend.from_str(text))
+        """``load`` for the content of a file."""
+        return cls(_with_specials(Backend.from_str(text)))
 
     def to_json(self) -> str:
         return self._backend.to_str(pretty=False)
+
+    def is_same(self, other: Tokenizer) -> bool:
+        """Whether both have the same vocabulary, ids and merges; how their files are written does not matter."""
+        mine, theirs = (json.loads(t.to_json())["model"] for t in (self, other))
+        return self._backend.get_vocab() == other._backend.get_vocab() and mine.get("merges") == theirs.get("merges")
 
     def save(self, path: str | Path) -> None:
         Path(path).write_text(self.to_json(), encoding="utf-8")
@@ -164,6 +174,12 @@ class Tokenizer:
             else:
                 out.append(bytes(_BYTE_OF[c] for c in token))
         return out
+
+
+def _with_specials(backend: Backend) -> Backend:
+    missing = [AddedToken(s, special=True, normalized=False) for s in SPECIALS if backend.token_to_id(s) is None]
+    backend.add_special_tokens(missing)
+    return backend
 
 
 def _trainer(vocab_size: int) -> trainers.BpeTrainer:

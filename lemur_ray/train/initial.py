@@ -28,7 +28,7 @@ def initial_params(spec: str, recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
     """
     try:
         loaded = load_model(spec)
-    except (ModelNotFound, HuggingFaceError, TensorFileError) as error:
+    except (ModelNotFound, HuggingFaceError, TensorFileError, ValueError) as error:
         raise RunFolderError(f"--init-from: {error}") from error
     found, asked = dataclasses.asdict(loaded.config), dataclasses.asdict(recipe.model)
     differing = [d for d in differing_fields(found, asked) if d.split(":")[0] not in _SHAPE_FREE]

@@ -25,6 +25,7 @@ from lemur_ray.corpus.manifest import read_manifest
 from lemur_ray.plan.feed import PlanFeed
 from lemur_ray.plan.plan import plan_for
 from lemur_ray.recipes import with_vocabulary
+from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.memory import allocator_environment
 from lemur_ray.train.run_folder import (
     Run,
@@ -223,8 +224,11 @@ def _worker(config: dict[str, Any]) -> None:
 
 def _check_tokenizer(run: Run) -> None:
     """Raises RunFolderError where the starting weights were trained with another tokenizer than the corpus's."""
-    if run.init_from and (theirs := tokenizer_of(run.init_from)) and theirs != tokenizer_of(run.corpus):
+    theirs, mine = tokenizer_of(run.init_from) if run.init_from else None, tokenizer_of(run.corpus)
+    if theirs is None or mine is None or theirs == mine:
+        return
+    if not Tokenizer.from_json(theirs.decode()).is_same(Tokenizer.from_json(mine.decode())):
         raise RunFolderError(
             f"--init-from {run.init_from} was trained with another tokenizer than corpus {run.corpus}: build the "
-            "corpus with that run's tokenizer.json"
+            "corpus with jobs/build_corpus.py --tokenizer and that model's tokenizer.json"
         )

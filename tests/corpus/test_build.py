@@ -228,3 +228,22 @@ def test_too_little_disk_is_said_before_anything_is_written(
 def test_a_field_out_of_range_is_an_error_that_names_it(field: str) -> None:
     with pytest.raises(ValueError, match=f"{field} -1: expected"):
         CorpusConfig(**{field: -1})
+
+
+def test_a_vocabulary_that_cannot_hold_the_bytes_is_refused_before_anything_is_read() -> None:
+    smallest = Tokenizer.bytes_only().vocab_size
+    assert CorpusConfig(vocab_size=smallest).vocab_size == smallest
+    with pytest.raises(ValueError, match=f"vocab_size 10: expected {smallest} to"):
+        CorpusConfig(vocab_size=10)
+
+
+def test_a_given_tokenizer_is_used_as_it_is(built: Path, small_sources: tuple[str, str], tmp_path: Path) -> None:
+    theirs = Tokenizer.train([PROSE] * 20, 300)
+    theirs.save(tmp_path / "tokenizer.json")
+    config = small_config(small_sources, tokenizer=str(tmp_path / "tokenizer.json"))
+    manifest = build(config, tmp_path / "corpus", workers=0, say=quiet)
+    assert manifest["vocab_size"] == theirs.vocab_size
+    assert Tokenizer.load(tmp_path / "corpus" / "tokenizer.json").is_same(theirs)
+    with pytest.raises(CorpusError, match=r"--tokenizer: no tokenizer at .*nowhere"):
+        build(dataclasses.replace(config, tokenizer="/nowhere"), tmp_path / "other", workers=0, say=quiet)
+    assert not (tmp_path / "other").exists()

@@ -1,6 +1,8 @@
 """The tokenizer: round trips, specials that text cannot forge, determinism."""
 
+import json
 import pickle
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -78,3 +80,27 @@ def test_a_vocabulary_too_small_for_all_bytes_is_refused() -> None:
 def test_a_missing_file_says_what_was_expected(tmp_path: object) -> None:
     with pytest.raises(FileNotFoundError, match=r"tokenizer\.json"):
         Tokenizer.load(f"{tmp_path}/nothing.json")
+
+
+@pytest.mark.parametrize("content", ["", "{}", "not json", '{"model": {"type": "BPE", "vocab": {}}'])
+def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"tokenizer\.json is not a tokenizer\.json .* copy it anew"):
+        Tokenizer.load(path)
+
+
+def test_the_same_vocabulary_and_merges_are_the_same_tokenizer_however_the_file_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(TOKENIZER.to_json()), indent=2))
+    assert path.read_text() != TOKENIZER.to_json()
+    assert Tokenizer.load(path).is_same(TOKENIZER)
+    assert not Tokenizer.train(TEXTS, 280).is_same(TOKENIZER)
+    other = json.loads(TOKENIZER.to_json())
+    other["model"]["merges"] = other["model"]["merges"][::-1]
+    path.write_text(json.dumps(other))
+    assert not Tokenizer.load(path).is_same(TOKENIZER)
+    older = json.loads(TOKENIZER.to_json())
+    older["model"]["merges"] = [" ".join(pair) for pair in older["model"]["merges"]]
+    path.write_text(json.dumps(older))
+    assert Tokenizer.load(path).is_same(TOKENIZER), "merges written as strings, as older files have them"
