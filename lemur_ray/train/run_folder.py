@@ -173,7 +173,12 @@ def check_same_run(plan: dict[str, Any], run: Run, where: str) -> None:
 
 def check_writable(out: str) -> None:
     """Make the folder and try to write in it. Raises RunFolderError."""
-    fs, inner = fsspec.url_to_fs(out)
+    try:
+        fs, inner = fsspec.url_to_fs(out)
+    except (ImportError, ValueError) as error:
+        extra = {"gs": "gcs", "gcs": "gcs", "s3": "s3"}.get(out.partition("://")[0])
+        what = f"install what it needs with pip install 'lemur-ray[{extra}]'" if extra else "choose a folder, gs or s3"
+        raise RunFolderError(f"--out {out} cannot be written from here ({error}): {what}") from error
     probe = f"{inner}/.probe-{os.getpid()}"
     try:
         fs.makedirs(inner, exist_ok=True)

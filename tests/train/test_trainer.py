@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from lemur_ray.config import MeshConfig, Recipe
-from lemur_ray.train.run_folder import RunFolderError
+from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.train.run_folder import RunFolderError, check_writable
 
 Losses = Callable[[Path], dict[int, float]]
 
@@ -101,3 +103,28 @@ def test_the_mesh_of_a_recipe_is_what_ray_is_asked_for() -> None:
     assert worker_env(alone)["JAX_PLATFORMS"] == "cpu"
     assert jax_config(MeshConfig(num_workers=2)).use_tpu, "two CPU workers need jax.distributed"
     assert jax_config(MeshConfig(num_workers=2, use_gpu=True)).use_gpu
+
+
+def test_a_tokenizer_file_written_in_another_way_is_the_same_tokenizer(tmp_path: Path, corpus: Path) -> None:
+    from lemur_ray.train.run_folder import Run
+    from lemur_ray.train.trainer import _check_tokenizer
+
+    text = (corpus / "tokenizer.json").read_text()
+    (tmp_path / "tokenizer.json").write_text(json.dumps(json.loads(text), indent=2))
+    run = Run(Recipe(), str(corpus), str(tmp_path / "run"), str(tmp_path))
+    _check_tokenizer(run)
+    Tokenizer.bytes_only().save(tmp_path / "tokenizer.json")
+    with pytest.raises(RunFolderError, match=r"build_corpus\.py --tokenizer"):
+        _check_tokenizer(run)
+
+
+@pytest.mark.parametrize(
+    ("out", "said"), [("s3://b/x", r"lemur-ray\[s3\]"), ("gs://b/x", r"lemur-ray\[gcs\]"), ("nosuch://b", "gs or s3")]
+)
+def test_a_bucket_without_its_library_names_what_to_install(
+    out: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for library in ("s3fs", "gcsfs"):
+        monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(RunFolderError, match=said):
+        check_writable(out)
