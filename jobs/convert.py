@@ -8,9 +8,10 @@ import _path  # noqa: F401
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from lemur_ray.config import parse, resolve_out
+from lemur_ray.config import find_model, parse, resolve_out
 from lemur_ray.train.convert import Convert, convert
 
 
@@ -20,6 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lemur_ray.model.tensor_files import TensorFileError
 
     try:
+        job = replace(job, model=find_model(job.model))
         print(f"wrote {convert(job, Path(resolve_out(job.out, '')))}")
     except (ModelNotFound, TensorFileError, ValueError, OSError) as error:
         print(f"convert: {error}", file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from envs.alfworld.demonstrations import demonstrations
-from lemur_ray.config import resolve_out
+from lemur_ray.config import find_model, resolve_out
 from lemur_ray.instruct.code_chats import code_chats, standard_library
 from lemur_ray.instruct.conversation import Conversation
 from lemur_ray.recipes.command_line import TrainingJob, parse_job
@@ -19,6 +19,10 @@ from lemur_ray.recipes.command_line import TrainingJob, parse_job
 class InstructJob(TrainingJob):
     """Tune a run on conversations; the same command again resumes. First argument: a recipe, by default nano-chat."""
 
+    corpus: str = ""
+    """Instruction table. Empty: made of games and questions, in a folder of instruct/<name of the recipe>."""
+    init_from: str = ""
+    """Run or its name, checkpoint or Hugging Face folder whose parameters start the run. Empty: the run nano."""
     games: int = 6000
     """Games of the searching expert (split train) in the instruction table."""
     chats: int = 400
@@ -33,23 +37,24 @@ def conversations(job: InstructJob) -> Iterator[Conversation]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse_job(InstructJob, argv, prog="instruct.py", recipe="nano-chat")
-    init_from, out = resolve_out(job.init_from, "runs/nano"), resolve_out(job.out, f"runs/{job.recipe.name}")
+    out = resolve_out(job.out, f"runs/{job.recipe.name}")
     _path.connect()
     from lemur_ray.corpus.manifest import CorpusError
     from lemur_ray.instruct.table import build_table
-    from lemur_ray.text.tokenizer import Tokenizer
+    from lemur_ray.model.load import ModelNotFound, load_tokenizer
     from lemur_ray.train.run_folder import RunFolderError, TrainingStopped, check_writable
     from lemur_ray.train.trainer import train
 
     try:
+        init_from = find_model(job.init_from or "nano")
         check_writable(out)
         table = resolve_out(job.corpus, f"instruct/{job.recipe.name}")
         if not job.corpus:
-            tokenizer = Tokenizer.load(f"{init_from}/tokenizer.json")
-            table, manifest = build_table(conversations(job), tokenizer, table, seq_len=job.recipe.data.seq_len)
+            tokens, seq_len = load_tokenizer(init_from), job.recipe.data.seq_len
+            table, manifest = build_table(conversations(job), tokens, table, seq_len=seq_len)
             print(f"instruction table: {table} {json.dumps(manifest['counts'])}", flush=True)
         result = train(job.recipe, corpus=str(table), out=out, init_from=init_from)
-    except (CorpusError, RunFolderError, TrainingStopped, ValueError, OSError) as error:
+    except (CorpusError, ModelNotFound, RunFolderError, TrainingStopped, ValueError, OSError) as error:
         print(f"instruct: {error}", file=sys.stderr, flush=True)
         return 1
     print(f"finished: {out}\n{json.dumps(result)}", flush=True)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from _words import agent_texts
-from lemur_ray.config import resolve_out
+from lemur_ray.config import find_model, resolve_out
 from lemur_ray.recipes.command_line import TrainingJob, parse_job
 from lemur_ray.train.run_folder import RunFolderError, TrainingStopped, check_writable
 
@@ -21,8 +21,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     corpus = resolve_out(job.corpus, "corpus/embedded")
     out = resolve_out(job.out, f"runs/{job.recipe.name}")
     try:
+        init_from = find_model(job.init_from) if job.init_from else ""
         check_writable(out)
-    except RunFolderError as error:
+    except (RunFolderError, ValueError) as error:
         print(f"pretrain: {error}", file=sys.stderr)
         return 1
     _path.connect()
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not job.corpus and not is_complete(corpus):
             print(f"building the embedded corpus at {corpus}", flush=True)
             build(CorpusConfig(), corpus, extra_texts=agent_texts())
-        result = train(job.recipe, corpus=corpus, out=out, init_from=job.init_from)
+        result = train(job.recipe, corpus=corpus, out=out, init_from=init_from)
     except (CorpusError, RunFolderError, TrainingStopped, ValueError) as error:
         print(f"pretrain: {error}", file=sys.stderr, flush=True)
         return 1

@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,18 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
 T = TypeVar("T")
+
+
+def check_ranges(config: Any, **ranges: tuple[float, float]) -> None:
+    """Raises ValueError naming the first field outside its closed range (low, high); nan and inf are in none."""
+    for name, (low, high) in ranges.items():
+        value = getattr(config, name)
+        if not low <= value <= high or value == math.inf:
+            wanted = f"at least {low:g}" if high == math.inf else f"{low:g} to {high:g}"
+            raise ValueError(f"{name} is {value}: expected {wanted}")
+
+
+COUNT, FROM_ZERO, _BELOW_ONE = (1, math.inf), (0, math.inf), (0.0, 1 - 1e-9)
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,10 @@ class ModelConfig:
     """Epsilon of RMSNorm, computed in float32."""
     tie_embeddings: bool = False
     """Share the embedding with the output head."""
+
+    def __post_init__(self) -> None:
+        counts = ("vocab_size", "num_layers", "dim", "ffn_dim", "num_heads", "num_kv_heads", "head_dim", "max_seq_len")
+        check_ranges(self, **dict.fromkeys(counts, COUNT), rope_theta=COUNT, norm_eps=FROM_ZERO)
 
     @property
     def num_params(self) -> int:
@@ -81,6 +98,11 @@ class OptimizerConfig:
     muon_momentum: float = 0.95
     """Momentum of muon."""
 
+    def __post_init__(self) -> None:
+        free = ("peak_lr", "warmup_steps", "eps", "weight_decay", "clip_norm", "muon_lr_scale")
+        check_ranges(self, **dict.fromkeys(free, FROM_ZERO), final_lr_fraction=(0, 1))
+        check_ranges(self, b1=_BELOW_ONE, b2=_BELOW_ONE, muon_momentum=_BELOW_ONE)
+
 
 @dataclass(frozen=True)
 class SourceConfig:
@@ -94,6 +116,9 @@ class SourceConfig:
     """Share of the rows; weights are normalised by their own sum."""
     epochs: float | None = None
     """Passes over the rows used. None: as many as the run needs, at most one where unstated sources run out."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, weight=FROM_ZERO, **({} if self.epochs is None else {"epochs": FROM_ZERO}))
 
 
 @dataclass(frozen=True)
@@ -110,6 +135,9 @@ class DataConfig:
     """Seed of the order of rows."""
     mask_documents: bool = True
     """Attention stays inside a document. False: packed documents see each other, as the paper's base code had it."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, code_to_text=FROM_ZERO, seq_len=COUNT)
 
 
 @dataclass(frozen=True)
@@ -152,6 +180,15 @@ class TrainConfig:
     """Steps between two held-out evaluations; 0: only after the last step."""
     eval_rows: int = 32
     """Held-out rows per kind that one evaluation reads; 0: no evaluation."""
+
+    def __post_init__(self) -> None:
+        counts = ("steps", "rows_per_step", "microbatches", "checkpoint_every_steps", "keep_checkpoints")
+        free = ("checkpoint_every_s", "max_failures", "context_weight", "spike_sigmas", "eval_every_steps", "eval_rows")
+        check_ranges(self, **dict.fromkeys(counts, COUNT), **dict.fromkeys(free, FROM_ZERO))
+        check_ranges(self, log_every_steps=COUNT, max_skips_in_a_row=FROM_ZERO)
+        for first, end in self.skip_rows:
+            if not 0 <= first < end:
+                raise ValueError(f"skip_rows has {first} {end}: expected FIRST END with 0 <= FIRST < END")
 
 
 @dataclass(frozen=True)
@@ -252,6 +289,26 @@ def resolve_out(out: str, default: str) -> str:
     return str(path if path.is_absolute() else lemur_home() / path)
 
 
+def find_model(name: str) -> str:
+    """Absolute folder of the model that a flag names: a run of ``$LEMUR_HOME/runs``, else a folder under $LEMUR_HOME,
+    else one under the working directory. Of ``random:RECIPE[@MODEL]`` only MODEL is looked for.
+
+    Raises:
+        ValueError: there is no such folder; it names the runs that are there.
+    """
+    if name.startswith("random:"):
+        recipe, at, model = name.partition("@")
+        return f"{recipe}@{find_model(model)}" if at else name
+    if "://" in name:
+        raise ValueError(f"model {name}: models are read from a local or mounted folder: copy it to one")
+    path, runs = Path(name).expanduser(), lemur_home() / "runs"
+    for folder in (runs / path, lemur_home() / path, path):
+        if name and folder.is_dir():
+            return str(folder.absolute())
+    there = ", ".join(sorted(run.name for run in runs.glob("*") if run.is_dir())) or "none"
+    raise ValueError(f"model {name!r}: neither a folder nor a run in {runs} (there: {there})")
+
+
 def from_dict(config: type[T], value: dict[str, Any]) -> T:
     """A frozen dataclass from its JSON form (``dataclasses.asdict``). Fields it does not know are an error.
 
@@ -311,6 +368,8 @@ def parse(
     bare_flags: bool = False,
 ) -> T:
     """Read a frozen dataclass from the command line. Unknown flags name the nearest one; exit code 2.
+
+    So does a ValueError of the dataclass itself (a number out of its range).
 
     ``bare_flags``: a bool is ``--handicap`` or ``--no-handicap`` instead of ``--handicap True``.
     """

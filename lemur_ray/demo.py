@@ -161,7 +161,8 @@ def run(config: DemoConfig) -> Path:
             head.submit("agent_eval", "--benchmark", "intercode/sql", *tuned)
         for baseline in ("random", "expert"):
             head.submit("agent_eval", *games, "--policy", baseline, "--limit", str(config.games))
-        head.submit("agent_eval", *games, "--policy", "checkpoint:random:nano", "--limit", str(config.untrained_games))
+        untrained = ("--policy", f"checkpoint:random:nano@{chat}", "--limit", str(config.untrained_games))
+        head.submit("agent_eval", *games, *untrained)
         head.submit("report")
     report = lemur_home() / "report" / "index.html"
     print(f"\n{(time.monotonic() - started) / 60:.1f} minutes in all. Open {report}", flush=True)

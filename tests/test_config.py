@@ -1,8 +1,10 @@
 """The command line and the identity of a run."""
 
 import dataclasses
+import importlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from lemur_ray.config import (
     Recipe,
     SourceConfig,
     differing_fields,
+    find_model,
     format_source,
     from_dict,
     identity,
@@ -21,6 +24,7 @@ from lemur_ray.config import (
 )
 from lemur_ray.recipes import get_recipe
 from lemur_ray.recipes.command_line import TrainingJob, parse_job
+from lemur_ray.serve.config import ServeJob
 
 
 def fields_of(config: Any, prefix: str = "") -> Iterator[str]:
@@ -104,7 +108,7 @@ def test_the_hash_changes_with_every_field_that_decides_the_numbers_and_with_no_
     free |= {"train.eval_rows"}
     other: dict[type, Any] = {
         int: lambda v: v + 1,
-        float: lambda v: v + 1.5,
+        float: lambda v: v / 2 + 0.01,
         bool: lambda v: not v,
         str: lambda v: v + "x",
     }
@@ -121,9 +125,95 @@ def test_the_hash_changes_with_every_field_that_decides_the_numbers_and_with_no_
         assert same == (name in free or section in free), name
 
 
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("train.log-every-steps", "0"),
+        ("train.checkpoint-every-steps", "0"),
+        ("train.microbatches", "0"),
+        ("train.steps", "-1"),
+        ("train.context-weight", "nan"),
+        ("train.spike-sigmas", "inf"),
+        ("model.num-heads", "0"),
+        ("model.dim", "-128"),
+        ("optimizer.peak-lr", "nan"),
+        ("optimizer.b1", "1.0"),
+        ("data.seq-len", "0"),
+        ("data.code-to-text", "-1.0"),
+        ("data.sources", "python:code:nan"),
+        ("data.sources", "python:code:1:-2"),
+    ],
+)
+def test_a_number_out_of_its_range_is_refused_by_name_with_code_2(
+    flag: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        parse_job(TrainingJob, [f"--{flag}={value}"], prog="pretrain.py")
+    assert end.value.code == 2
+    said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    name = flag.split(".")[1].replace("-", "_")
+    assert f"{name} is {value}: expected" in said or f"Error parsing --{flag}" in said
+    assert value in said
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("engine.prefill-tiles", "0"),
+        ("engine.context", "-5"),
+        ("engine.compile-threads", "0"),
+        ("engine.max-slots", "0"),
+        ("engine.cache-bytes", "0"),
+        ("engine.max-queue", "-1"),
+        ("port", "99999999"),
+        ("num-cpus", "-1.0"),
+    ],
+)
+def test_a_server_of_an_impossible_size_is_refused_by_name_with_code_2(
+    flag: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        parse(ServeJob, [f"--{flag}={value}"], prog="serve.py", bare_flags=True)
+    assert end.value.code == 2
+    said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert f"{flag.split('.')[-1].replace('-', '_')} is {value}: expected" in said
+
+
 def test_differing_fields_are_named_with_both_values() -> None:
     a, b = Recipe(), dataclasses.replace(Recipe(), train=dataclasses.replace(Recipe().train, steps=7))
     assert differing_fields(identity(a), identity(b)) == ["train.steps: 1000 != 7"]
+
+
+def test_a_model_is_a_run_by_name_or_a_folder_and_never_a_bucket(
+    lemur_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = lemur_home / "runs" / "nano" / "checkpoints" / "5"
+    (tmp_path / "cwd" / "nano").mkdir(parents=True)
+    step.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "cwd")
+    assert find_model("nano") == find_model("runs/nano") == str(lemur_home / "runs" / "nano")
+    assert find_model(str(step)) == find_model("nano/checkpoints/5") == str(step)
+    assert find_model("random:nano") == "random:nano"
+    assert find_model("random:nano@nano") == f"random:nano@{lemur_home / 'runs' / 'nano'}"
+    for name in ("nona", "", "random:nano@nona"):
+        with pytest.raises(ValueError, match=r"neither a folder nor a run in .*runs \(there: nano\)"):
+            find_model(name)
+    with pytest.raises(ValueError, match="local or mounted folder"):
+        find_model("gs://bucket/nano")
+
+
+def test_instruct_says_in_its_help_what_its_own_defaults_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "jobs"))
+    with pytest.raises(SystemExit):
+        importlib.import_module("instruct").main(["--help"])
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "Empty: the run nano." in text
+    assert "Empty: made of games and questions, in a folder of instruct/<name of the recipe>." in text
+    assert "the embedded corpus, built first" not in text
+    assert "random parameters" not in text
 
 
 def test_outputs_never_lie_in_the_working_directory(lemur_home: Any) -> None:

@@ -1,4 +1,4 @@
-"""A model by name: a run folder, one of its checkpoints, a Hugging Face folder, or ``random:<recipe>``.
+"""A model by name: a run folder, one of its checkpoints, a Hugging Face folder, or ``random:<recipe>[@<folder>]``.
 
 Reads parameters only, never optimizer state, and needs no Ray. Knows nothing of training and of serving.
 """
@@ -48,11 +48,12 @@ def load_model(spec: str) -> LoadedModel:
     """Load a model.
 
     spec: a run folder (its newest committed checkpoint is taken), a folder ``<run>/checkpoints/<step>``, a Hugging Face
-    folder, or ``random:nano`` (seeded random weights of that recipe with a tokenizer of bytes).
+    folder, ``random:nano`` (seeded random weights of that recipe with a tokenizer of bytes), or ``random:nano@FOLDER``
+    (the same with the tokenizer of the model in that folder, so that both see prompts of equal length).
     Raises ModelNotFound, HuggingFaceError, TensorFileError.
     """
     if spec.startswith(RANDOM):
-        return _random(spec.removeprefix(RANDOM))
+        return _random(spec)
     folder = Path(spec).expanduser().absolute()
     if not folder.is_dir():
         raise ModelNotFound(f"no model at {folder}: expected a run folder, a checkpoint, a model folder or random:nano")
@@ -69,8 +70,23 @@ def load_model(spec: str) -> LoadedModel:
     )
 
 
-def _random(name: str) -> LoadedModel:
-    tokenizer = Tokenizer.bytes_only()
+def load_tokenizer(spec: str) -> Tokenizer:
+    """The tokenizer that ``load_model`` would give a spec, without the model. Raises ModelNotFound, ValueError."""
+    folder = spec
+    if spec.startswith(RANDOM):
+        _, at, folder = spec.partition("@")
+        if not at:
+            return Tokenizer.bytes_only()
+    path = Path(folder).expanduser().absolute()
+    for place in (path, path.parent.parent):
+        if (place / "tokenizer.json").is_file():
+            return Tokenizer.load(place / "tokenizer.json")
+    raise ModelNotFound(f"no tokenizer.json in {path}: expected a run folder, a checkpoint or a model folder")
+
+
+def _random(spec: str) -> LoadedModel:
+    tokenizer = load_tokenizer(spec)
+    name = spec.removeprefix(RANDOM).partition("@")[0]
     recipe = get_recipe(name)
     recipe = dataclasses.replace(recipe, model=with_vocabulary(recipe, tokenizer.vocab_size).model)
     params = jax.tree.map(np.asarray, init_params(recipe.model, recipe.train.seed))

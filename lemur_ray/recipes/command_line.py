@@ -29,7 +29,7 @@ class TrainingJob:
     out: str = ""
     """Run folder, absolute, a URI, or relative to $LEMUR_HOME. Empty: runs/<name of the recipe>."""
     init_from: str = ""
-    """Run folder, checkpoint or Hugging Face folder whose parameters start the run. Empty: random parameters."""
+    """Run or its name, checkpoint or Hugging Face folder whose parameters start the run. Empty: random parameters."""
     recipe: Flat = dataclasses.field(default_factory=Recipe)
 
 

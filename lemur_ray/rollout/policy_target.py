@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.policy_spec import PolicySpec
+from lemur_ray.config import find_model
 
 PROBE_S = 60.0
 """How long an endpoint may take to answer at all before the evaluation is not even begun."""
@@ -58,7 +59,8 @@ def checkpoint_label(model: str) -> str:
     The last part changes when the checkpoint is written anew, so that a ledger never takes one model for another.
     """
     if model.startswith("random:"):
-        return model
+        recipe, at, tokenizer = model.partition("@")
+        return recipe + at + Path(tokenizer).name
     run = Path(model)
     newest = _newest_checkpoint(run)
     if newest is None:
@@ -68,19 +70,16 @@ def checkpoint_label(model: str) -> str:
 
 
 def find_run(target: str, runs: Path) -> str:
-    """What ``checkpoint[:RUN]`` names, as the model to serve: a folder, the name of one in ``runs``, or the newest.
+    """What ``checkpoint[:RUN]`` names, as the model to serve: see ``config.find_model``; empty is the newest run.
 
-    ``random:NAME`` (an untrained model) stays as it is. Raises EvaluationError.
+    Raises EvaluationError.
     """
     if not target:
         return str(newest_run(runs))
-    if target.startswith("random:"):
-        return target
-    for folder in (Path(target).expanduser(), runs / target):
-        if folder.is_dir():
-            return str(folder.absolute())
-    known = ", ".join(sorted(run.name for run in runs.glob("*") if _newest_checkpoint(run))) or "none"
-    raise EvaluationError(f"checkpoint {target!r}: neither a folder nor a run in {runs} (there: {known})")
+    try:
+        return find_model(target)
+    except ValueError as error:
+        raise EvaluationError(str(error)) from None
 
 
 def _newest_checkpoint(run: Path) -> tuple[int, int] | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lemur_ray.config import COUNT, FROM_ZERO, check_ranges
+
 
 @dataclass(frozen=True)
 class EngineOptions:
@@ -12,7 +14,7 @@ class EngineOptions:
     context: int = 0
     """Longest sequence in tokens; 0: the model's own."""
     max_slots: int = 64
-    """Sequences that are generated at once, or kept to be continued."""
+    """Sequences that are generated at once, or kept to be continued; at least 2."""
     cache_bytes: int = 2**30
     """Memory for keys and values in bytes; there are fewer slots where this does not hold all."""
     max_queue: int = 256
@@ -22,13 +24,18 @@ class EngineOptions:
     compile_threads: int = 2
     """Programs compiled at the same time at the start."""
 
+    def __post_init__(self) -> None:
+        check_ranges(self, context=FROM_ZERO, max_slots=(2, 4096), cache_bytes=COUNT, max_queue=FROM_ZERO)
+        check_ranges(self, prefill_tiles=COUNT, compile_threads=COUNT)
+
 
 @dataclass(frozen=True)
 class ServeJob:
     """What is served where."""
 
     model: str = ""
-    """Run folder or its name, checkpoint step folder, Hugging Face folder, or random:nano. Empty: the newest run."""
+    """Run folder or its name, checkpoint step folder, Hugging Face folder, random:nano, or random:nano@RUN (with that
+    run's tokenizer). Empty: the newest run."""
     name: str = ""
     """Name of the model in requests. Empty: the model's own."""
     no_ray: bool = False
@@ -40,3 +47,6 @@ class ServeJob:
     num_cpus: float = 1.0
     """CPUs that the replica reserves on Ray."""
     engine: EngineOptions = EngineOptions()
+
+    def __post_init__(self) -> None:
+        check_ranges(self, port=(0, 65535), num_cpus=FROM_ZERO)

@@ -126,6 +126,8 @@ class Engine:
         self.ready = threading.Event()
         per_slot = -(-self.context // BLOCK)
         fitting = self.options.cache_bytes // (per_slot * block_bytes(config))
+        if fitting < 2:
+            log.warning("cache_bytes %d cannot hold two sequences: they get more than that", self.options.cache_bytes)
         self.num_slots = max(2, min(self.options.max_slots, fitting))
         self._weights = prepare(params, config)
         self._inbox: queue.SimpleQueue[_Submit | _Cancel | None] = queue.SimpleQueue()

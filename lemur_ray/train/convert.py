@@ -26,7 +26,7 @@ class Convert:
     """Convert a model between this project's run folders and the Hugging Face format."""
 
     model: str
-    """Run folder, checkpoint, Hugging Face folder or random:nano."""
+    """Run folder or its name, checkpoint, Hugging Face folder, random:nano or random:nano@RUN."""
     out: str
     """Folder to write; relative paths lie in LEMUR_HOME."""
     to: Literal["hf", "run"] = "hf"
@@ -35,6 +35,10 @@ class Convert:
     """Type of the weights in Hugging Face format."""
     max_file_gb: float = 5.0
     """Size of one weight file at most, in 10^9 bytes."""
+
+    def __post_init__(self) -> None:
+        if "://" in self.out:
+            raise ValueError(f"out is {self.out}: expected a local or mounted folder; copy it to the bucket afterwards")
 
 
 def convert(job: Convert, out: Path) -> Path:

@@ -7,7 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from lemur_ray.model.load import LoadedModel, ModelNotFound, load_model
+from lemur_ray.model.load import LoadedModel, ModelNotFound, load_model, load_tokenizer
+from lemur_ray.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,6 +47,35 @@ def test_a_random_model_goes_to_a_run_to_hugging_face_and_back(
 
     assert job(["--model", str(run), "--out", "hf"], monkeypatch) == 1
     assert "is not empty" in capsys.readouterr().err
+
+
+def test_convert_finds_runs_by_name_and_writes_to_no_bucket(
+    lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert job(["--model", "random:nano", "--out", "runs/start", "--to", "run"], monkeypatch) == 0
+    assert job(["--model", "start", "--out", "hf"], monkeypatch) == 0
+    assert job(["--model", "nowhere", "--out", "other"], monkeypatch) == 1
+    assert "there: start" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as end:
+        job(["--model", "start", "--out", "s3://x/y"], monkeypatch)
+    assert end.value.code == 2
+    assert "out is s3://x/y: expected a local" in " ".join(capsys.readouterr().err.split())
+
+
+def test_random_weights_can_have_the_tokenizer_of_another_model(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(["the cat sat on the mat"] * 20, 280)
+    step = tmp_path / "run" / "checkpoints" / "3"
+    step.mkdir(parents=True)
+    tokenizer.save(tmp_path / "run" / "tokenizer.json")
+    for folder in (tmp_path / "run", step):
+        loaded = load_model(f"random:nano@{folder}")
+        assert loaded.tokenizer.is_same(tokenizer)
+        assert loaded.params["embed"].shape[0] == loaded.config.vocab_size == tokenizer.vocab_size
+        assert loaded.name == "random-nano"
+        assert load_tokenizer(str(folder)).is_same(tokenizer)
+    assert load_tokenizer("random:nano").is_same(Tokenizer.bytes_only())
+    with pytest.raises(ModelNotFound, match=r"no tokenizer\.json in"):
+        load_model(f"random:nano@{tmp_path}/elsewhere")
 
 
 def test_a_torn_checkpoint_is_passed_over(lemur_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
