@@ -1,11 +1,20 @@
-"""What the tokenizer of the embedded corpus reads besides it: the agents' games and chats, which must tokenise well."""
+"""Games and chats of the agents: the conversations a model is tuned on, and what the corpus' tokenizer reads of them."""
 
 import _path  # noqa: F401
 
 import itertools
+from collections.abc import Iterator
 
 from envs.alfworld.demonstrations import demonstrations
 from lemur_ray.instruct.code_chats import code_chats, standard_library
+from lemur_ray.instruct.conversation import Conversation
+
+
+def conversations(games: int, chats: int) -> Iterator[Conversation]:
+    """Expert games, then questions about functions of the standard library: the instruction table of nano-chat."""
+    for name, messages in demonstrations(games):
+        yield Conversation("alfworld", name, messages)
+    yield from itertools.islice(code_chats(standard_library()), chats)
 
 
 def agent_texts(games: int = 300, chats: int = 100) -> list[str]:

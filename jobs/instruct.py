@@ -2,16 +2,13 @@
 
 import _path
 
-import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.alfworld.demonstrations import demonstrations
+from _words import conversations
 from lemur_ray.config import find_model, resolve_out
-from lemur_ray.instruct.code_chats import code_chats, standard_library
-from lemur_ray.instruct.conversation import Conversation
 from lemur_ray.recipes.command_line import TrainingJob, parse_job
 
 
@@ -27,12 +24,6 @@ class InstructJob(TrainingJob):
     """Games of the searching expert (split train) in the instruction table."""
     chats: int = 400
     """Questions about functions of the Python standard library in the instruction table."""
-
-
-def conversations(job: InstructJob) -> Iterator[Conversation]:
-    for name, messages in demonstrations(job.games):
-        yield Conversation("alfworld", name, messages)
-    yield from itertools.islice(code_chats(standard_library()), job.chats)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         table = resolve_out(job.corpus, f"instruct/{job.recipe.name}")
         if not job.corpus:
             tokens, seq_len = load_tokenizer(init_from), job.recipe.data.seq_len
-            table, manifest = build_table(conversations(job), tokens, table, seq_len=seq_len)
+            table, manifest = build_table(conversations(job.games, job.chats), tokens, table, seq_len=seq_len)
             print(f"instruction table: {table} {json.dumps(manifest['counts'])}", flush=True)
         result = train(job.recipe, corpus=str(table), out=out, init_from=init_from)
     except (CorpusError, ModelNotFound, RunFolderError, TrainingStopped, ValueError, OSError) as error:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lemur_ray.agents.messages import FinishReason, Message
-from lemur_ray.serve.engine import ContextExceeded, Engine, EngineClosed, Event, RequestFailed
+from lemur_ray.serve.engine import Engine, Event
+from lemur_ray.serve.errors import ContextExceeded, EngineClosed, RequestFailed
 from lemur_ray.serve.scheduler import Generation
 from lemur_ray.serve.text_stream import TextStream
 from lemur_ray.text.chat import encode_prompt

@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
 from lemur_ray.serve.asgi import ClientGone, EventStream, RequestIds, unless_gone
-from lemur_ray.serve.engine import ContextExceeded, EngineClosed, EngineError, QueueFull, RequestFailed
+from lemur_ray.serve.errors import ContextExceeded, EngineClosed, EngineError, QueueFull, RequestFailed
 from lemur_ray.serve.front import Front, Piece, Replies, Reply
 from lemur_ray.serve.metrics import Metrics
 from lemur_ray.serve.requests import ApiError, Common, parse_chat, parse_completion

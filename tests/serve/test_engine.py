@@ -10,7 +10,8 @@ import pytest
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import init_params
 from lemur_ray.serve import engine as engine_module
-from lemur_ray.serve.engine import ContextExceeded, Engine, EngineClosed, QueueFull, RequestFailed, generate
+from lemur_ray.serve.engine import Engine, generate
+from lemur_ray.serve.errors import ContextExceeded, EngineClosed, QueueFull, RequestFailed
 from lemur_ray.serve.scheduler import Generation
 from tests.serve.tiny import OPTIONS, TINY, Waiter, poll, prompts
 

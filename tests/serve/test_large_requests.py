@@ -10,7 +10,7 @@ import pytest
 from fastapi import Request
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.serve.engine import ContextExceeded
+from lemur_ray.serve.errors import ContextExceeded
 from lemur_ray.serve.front import Front
 from lemur_ray.serve.openai import MAX_BODY_BYTES, _json
 from lemur_ray.serve.requests import ApiError
