@@ -1,4 +1,4 @@
-"""Games and chats of the agents: the conversations a model is tuned on, and what the corpus' tokenizer reads of them."""
+"""Games and chats of the agents: what a model is tuned on, and what the corpus' tokenizer reads of them."""
 
 import _path  # noqa: F401
 
