@@ -10,6 +10,7 @@ import difflib
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -312,6 +313,8 @@ def parse(
 ) -> T:
     """Read a frozen dataclass from the command line. Unknown flags name the nearest one; exit code 2.
 
+    A value that the dataclass itself refuses (ValueError) is said in one line, with the same exit code.
+
     ``bare_flags``: a bool is ``--handicap`` or ``--no-handicap`` instead of ``--handicap True``.
     """
     import tyro  # here: workers and the server import this module and never see a command line
@@ -330,12 +333,16 @@ def parse(
             str_from_instance=lambda value: [format_source(value)],
         )
 
-    parsed: T = tyro.cli(  # type: ignore[assignment]
-        config,
-        args=argv,
-        default=default,
-        prog=prog,
-        config=() if bare_flags else (tyro.conf.FlagConversionOff,),
-        registry=registry,
-    )
+    try:
+        parsed: T = tyro.cli(  # type: ignore[assignment]
+            config,
+            args=argv,
+            default=default,
+            prog=prog,
+            config=() if bare_flags else (tyro.conf.FlagConversionOff,),
+            registry=registry,
+        )
+    except ValueError as error:
+        print(f"{prog or Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
     return parsed

@@ -72,6 +72,17 @@ class EvalConfig:
     step_s: float = 60.0
     """Seconds one step of an environment may take."""
 
+    def __post_init__(self) -> None:
+        """Raises ValueError that names the setting, what was found and what was expected."""
+        for name, least in (("limit", 0), ("epochs", 1), ("in_flight", 1), ("actors", 0), ("max_tokens", 0)):
+            if (found := getattr(self, name)) < least:
+                raise ValueError(f"--{name.replace('_', '-')} {found}: expected {least} or more")
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"--temperature {self.temperature:g}: expected 0 (greedy) or a finite number above it")
+        for name in ("patience_s", "step_s"):
+            if not 0 < (seconds := getattr(self, name)) < math.inf:
+                raise ValueError(f"--{name.replace('_', '-')} {seconds:g}: expected a finite number of seconds above 0")
+
 
 @dataclass(frozen=True)
 class Settings:

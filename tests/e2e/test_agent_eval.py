@@ -111,7 +111,6 @@ def test_flags_of_sql_reach_the_environment_and_change_the_recipe(run: Run, lemu
         (("--policy", "rndom"), "expected one of openai:URL"),
         ((), r"runs: no checkpoint yet; run jobs/pretrain.py"),
         (("--policy", "checkpoint:nothing"), "neither a folder nor a run"),
-        (("--policy", "random", "--limit", "-1"), "at least one"),
         (("--policy", "random", "--out", "gs://bucket/x"), "give a local folder"),
     ],
 )
@@ -144,6 +143,20 @@ def test_an_unknown_flag_names_the_nearest_one(run: Run, capsys: pytest.CaptureF
         run("--benchmrk", "alfworld/text")
     assert ended.value.code == 2
     assert "--benchmark" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    ["--in-flight 0", "--epochs 0", "--actors -1", "--limit -1", "--temperature -1", "--temperature nan", "--step-s nan",
+     "--step-s 0", "--patience-s inf"],
+)  # fmt: skip
+def test_a_number_that_makes_no_sense_is_refused_before_anything_is_begun(
+    run: Run, capsys: pytest.CaptureFixture[str], argv: str
+):
+    with pytest.raises(SystemExit) as ended:
+        run("--policy", "random", *argv.split())
+    assert ended.value.code == 2
+    assert f"{argv}: expected" in capsys.readouterr().err
 
 
 def test_a_second_run_into_the_same_folder_is_refused(run: Run, tmp_path: Path):
