@@ -132,7 +132,7 @@ def run_evaluation(
     out: Path,
     make_pool: Callable[[], AbstractContextManager[Pool]],
 ) -> list[Episode]:
-    """Play everything that the ledger in ``out`` does not hold; the episodes of all tasks and epochs.
+    """Play everything that has no score in the ledger in ``out``; the episodes of all tasks and epochs.
 
     ``make_pool`` is called only if there is something to play: a finished evaluation starts no server and no Ray.
     """
@@ -146,7 +146,8 @@ def run_evaluation(
         if ledger.repaired:
             print(ledger.repaired, file=sys.stderr, flush=True)
         with contextlib.ExitStack() as stack:
-            pool = stack.enter_context(make_pool()) if any(order.key not in ledger for order in orders) else NoPool()
+            finished = all(ledger.settled(order.key) for order in orders)
+            pool = NoPool() if finished else stack.enter_context(make_pool())
             progress = Progress(sys.stderr, time.monotonic, label=config.benchmark)
             return run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
 
@@ -171,6 +172,19 @@ class End:
     """How a job ended, as an exit code."""
 
     code: int = 0
+
+    def say(self, headline: Mapping[str, Any]) -> None:
+        """Print the JSON line that ends a job. An evaluation in which nothing was scored measured nothing: code 1."""
+        print(json.dumps(headline, allow_nan=False), flush=True)
+        if headline["scored"] == 0:
+            self.code = 1
+            why = ", ".join(f"{count} by {blame}" for blame, count in headline["missing_by_blame"].items())
+            print(
+                f"nothing was scored ({why}), so there is no rate; episodes.jsonl says what went wrong, and the same "
+                "command plays them again",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 @contextlib.contextmanager

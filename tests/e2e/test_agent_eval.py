@@ -138,6 +138,17 @@ def test_no_tasks_are_an_error_and_never_a_success(run: Run, monkeypatch: pytest
     assert "empty: no tasks, so nothing to evaluate" in err
 
 
+def test_an_evaluation_in_which_nothing_was_scored_fails_and_can_be_run_again(run: Run, tmp_path: Path):
+    argv = ("--benchmark", "intercode/sql", "--policy", "expert", "--limit", "2", "--out", str(tmp_path))
+    code, out, err = run(*argv, "--step-s", "0.000001")
+    assert code == 1
+    assert json.loads(out[-1])["missing"] == 2
+    assert "nothing was scored (2 by env)" in err
+    code, out, err = run(*argv)
+    assert (code, json.loads(out[-1])["solved"]) == (0, 2)
+    assert "are in the ledger" not in err
+
+
 def test_an_unknown_flag_names_the_nearest_one(run: Run, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ended:
         run("--benchmrk", "alfworld/text")

@@ -65,6 +65,27 @@ def test_the_first_record_of_a_key_wins_and_the_second_is_not_written(path: Path
         assert len(ledger) == 1
 
 
+def test_a_scored_record_supersedes_one_without_a_score_and_nothing_supersedes_a_scored_one(path: Path):
+    lost, scored = episode("a", Outcome.INFRA_LOST), episode("a", Outcome.FAILED)
+    with Ledger(path) as ledger:
+        ledger.append(lost)
+        assert not ledger.settled(lost.key)
+        assert not ledger.append(episode("a", Outcome.ENV_ERROR))
+    with Ledger(path) as ledger:
+        assert ledger.append(scored)
+        assert ledger.settled(lost.key)
+        assert not ledger.append(episode("a", Outcome.SOLVED))
+    assert read_episodes(path) == [scored]
+    assert path.read_bytes().count(b"\n") == 2
+    with path.open("a") as file:
+        file.write(json.dumps(episode("a", Outcome.ENV_ERROR).to_json()) + "\n")
+    assert read_episodes(path) == [scored]
+    with Ledger(path) as ledger:
+        assert ledger.get(lost.key) == scored
+        assert ledger.extend([episode("b", Outcome.ENV_ERROR), episode("b"), episode("b", Outcome.FAILED)]) == 1
+    assert read_episodes(path) == [scored, episode("b")]
+
+
 def test_a_second_writer_is_refused_until_the_first_is_gone(path: Path):
     with Ledger(path), pytest.raises(LedgerError, match="another run is writing"):
         Ledger(path)

@@ -126,6 +126,55 @@ def test_hanging_environments_hold_up_nobody_else(path: Path):
     assert {e.attempts for e in episodes[:3]} == {3}
 
 
+def test_what_has_no_score_is_played_again_by_the_next_run_and_what_has_one_is_not(path: Path):
+    tasks = [toy_task("t0"), toy_task("t1")]
+    lost = run(ThreadPool(Counting(9), 1), tasks[:1], path)
+    assert lost[0].outcome is Outcome.POLICY_UNREACHABLE
+    first = run(ThreadPool(ExpertPolicy(), 1), tasks, path)
+    assert [e.outcome for e in first] == [Outcome.SOLVED] * 2
+    policy = Counting()
+    assert run(ThreadPool(policy, 1), tasks, path) == first == read_episodes(path)
+    assert policy.episodes == []
+
+
+class Silent:
+    """A pool of one actor whose policy answers nobody, on a clock that each attempt advances by four minutes."""
+
+    capacity = 2
+
+    def __init__(self, answers: int = 0) -> None:
+        self.now, self.answers, self.attempts = 0.0, answers, 0
+        self.running: list[Order] = []
+
+    def submit(self, order: Order) -> None:
+        self.running.append(order)
+
+    def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+        self.now += 240.0
+        ended, self.running = self.running, []
+        self.attempts += len(ended)
+        self.answers -= 1
+        silent = Attempt(Outcome.POLICY_UNREACHABLE, None, detail="nobody at home")
+        return [(order, Attempt(Outcome.SOLVED, 1.0) if self.answers >= 0 else silent) for order in ended]
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_policy_that_answers_nobody_stops_the_run_which_can_be_resumed(path: Path):
+    tasks = [toy_task(f"t{i}") for i in range(100)]
+    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK)
+    pool = Silent(answers=3)
+    with Ledger(path) as ledger, pytest.raises(PolicyUnreachable, match=r"for 8 minutes \(6 attempts.*nobody at home"):
+        run_orders(
+            orders, pool, ledger, retries=Retries(), progress=Progress(io.StringIO(), lambda: pool.now),
+            clock=lambda: pool.now,
+        )  # fmt: skip
+    assert pool.attempts == 12
+    assert len(read_episodes(path)) == 6
+    assert len(run(ThreadPool(ExpertPolicy(), 4), tasks, path)) == 100
+
+
 def test_a_retry_waits_for_its_delay_while_others_are_played(path: Path):
     class Ticking:
         """A pool without threads on a clock that each look advances by one second."""
