@@ -128,7 +128,7 @@ def _today() -> str:
 
 def _write(out: Path, html: str, numbers: Mapping[str, Any], tables: Mapping[str, str]) -> None:
     """Numbers first, page last: a page that is there has its numbers beside it."""
-    (out / "report.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    (out / "report.json").write_text(json.dumps(numbers, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     for name, text in tables.items():
         (out / name).write_text(text, encoding="utf-8")
     (out / "index.html").write_text(html, encoding="utf-8")

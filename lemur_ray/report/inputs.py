@@ -75,9 +75,13 @@ class Inputs:
         return sum(len(episodes) for _, episodes in self.ledgers)
 
 
+def _not_a_number(name: str) -> None:
+    """NaN and Infinity, as a diverging run logs them: no value, as JSON has none for them."""
+
+
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_a_number)
     except ValueError as error:
         raise ReportError(f"{path} is not JSON ({error}): move it away or make it again") from error
 
@@ -88,7 +92,7 @@ def _metrics(path: Path) -> list[Mapping[str, Any]]:
     first: dict[int, Mapping[str, Any]] = {}
     for number, line in enumerate(lines[:-1], 1):
         try:
-            record = json.loads(line)
+            record = json.loads(line, parse_constant=_not_a_number)
             first.setdefault(int(record["step"]), record)
         except (ValueError, KeyError, TypeError) as error:
             raise ReportError(f"{path}, line {number}: not a metrics record ({error!r}); mend or remove it") from error

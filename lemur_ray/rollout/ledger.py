@@ -55,7 +55,7 @@ class Ledger:
         for episode in episodes:
             if _supersedes(episode, new.get(episode.key, self._episodes.get(episode.key))):
                 new[episode.key] = episode
-        lines = b"".join(json.dumps(e.to_json(), separators=(",", ":")).encode() + b"\n" for e in new.values())
+        lines = b"".join(_line(e) for e in new.values())
         size = os.fstat(self._fd).st_size
         try:
             while lines:
@@ -121,7 +121,7 @@ def _parse(path: Path) -> Iterator[Episode]:
             if not line.endswith(b"\n") and not _is_record(line):
                 return  # torn, or being written this very moment
             try:
-                yield Episode.from_json(json.loads(line))
+                yield _record(line)
             except ValueError as error:
                 raise LedgerError(f"{path}, line {number}: {error}; move the file away or mend the line") from error
 
@@ -142,9 +142,20 @@ def _repair(fd: int, path: Path) -> str:
     return said
 
 
+def _line(episode: Episode) -> bytes:
+    return json.dumps(episode.to_json(), separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def _record(line: bytes) -> Episode:
+    try:
+        return Episode.from_json(json.loads(line))
+    except RecursionError as error:
+        raise ValueError("not an episode record: nested too deeply") from error
+
+
 def _is_record(line: bytes) -> bool:
     try:
-        Episode.from_json(json.loads(line))
+        _record(line)
     except ValueError:
         return False
     return True

@@ -215,6 +215,19 @@ def test_a_broken_line_of_metrics_names_file_and_line(tmp_path: Path) -> None:
         read_run(folder)
 
 
+def test_a_diverged_run_gives_a_page_whose_numbers_are_json(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "nano", steps=30)
+    with (folder / "metrics.jsonl").open("a") as f:
+        f.write('{"step": 40, "loss": NaN, "tokens": Infinity, "time_s": 1.0}\n')
+    ledger = write_ledger(tmp_path / "e", [episode("a", Outcome.SOLVED)])
+    render_report(tmp_path / "out", runs=[folder], episodes=[ledger], corpus=None)
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    json.loads((tmp_path / "out/report.json").read_text(), parse_constant=refuse)
+
+
 def test_folders_are_found_under_the_home(tmp_path: Path) -> None:
     write_run(tmp_path / "runs/nano", steps=20)
     write_ledger(tmp_path / "episodes/x", [episode("a", Outcome.SOLVED)])

@@ -4,7 +4,9 @@ import errno
 import json
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -125,6 +127,48 @@ def test_a_broken_line_in_the_middle_names_file_and_line(path: Path, broken: str
         Ledger(path)
     Path(path).write_text("")
     Ledger(path).close()  # the failed opening has given its lock back
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    """A record with other values, by dotted name."""
+    value: dict[str, Any] = json.loads(json.dumps(episode("a").to_json()))
+    for name, new in changes.items():
+        inner: Any = value
+        *path, last = name.split("__")
+        for part in path:
+            inner = inner[int(part) if part.isdigit() else part]
+        inner[last] = new
+    return value
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"score": "abc"}, {"score": float("nan")}, {"score": 10**400}, {"category": None}, {"attempts": "x"},
+        {"attempts": True}, {"wall_s": float("inf")}, {"detail": 3}, {"retried": [3]}, {"outcome": ["solved"]},
+        {"key__task": ["a"]}, {"key__epoch": "0"}, {"key__policy": None}, {"trajectory": []},
+        {"trajectory__opening": ["x"]}, {"trajectory__opening": [{"role": "user", "content": 1}]},
+        {"trajectory__steps": ["x"]}, {"trajectory__steps__0__reply": 5}, {"trajectory__steps__0__action": ["x"]},
+        {"trajectory__steps__0__reward": float("nan")}, {"trajectory__steps__0__valid": 1},
+        {"trajectory__steps__0__prompt_tokens": 1.5},
+    ],
+)  # fmt: skip
+def test_a_record_with_a_value_of_another_type_names_file_and_line(path: Path, wrong: dict[str, Any]):
+    path.write_text(f"{json.dumps(episode('b').to_json())}\n{json.dumps(changed(**wrong))}\n")
+    with pytest.raises(LedgerError, match=r"episodes.jsonl, line 2: "):
+        read_episodes(path)
+
+
+def test_a_record_that_nests_too_deeply_is_a_broken_line(path: Path):
+    path.write_text("[" * 100_000 + "]" * 100_000 + "\n")
+    with pytest.raises(LedgerError, match=r"line 1: .*nested too deeply"):
+        read_episodes(path)
+
+
+def test_what_json_cannot_say_is_not_written(path: Path):
+    with Ledger(path) as ledger, pytest.raises(ValueError, match="JSON"):
+        ledger.append(replace(episode("a"), wall_s=float("nan")))
+    assert path.read_bytes() == b""
 
 
 def test_a_full_disk_leaves_no_half_line(path: Path, monkeypatch: pytest.MonkeyPatch):
