@@ -18,7 +18,7 @@ from lemur_ray.rollout.threads import Pool
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0: every task ended, scored or missing with a blame. 1: it could not be run, or nothing was scored. 130: stopped, resumable."""
+    """0: every task is scored, or missing with a blame. 1: nothing was scored, or it could not run. 130: stopped."""
     config = parse(evaluation.EvalConfig, argv, bare_flags=True)
     with evaluation.ending_well("agent_eval") as end:
         benchmark, spec = get_benchmark(config.benchmark), PolicySpec.parse(config.policy, config.policy_model)

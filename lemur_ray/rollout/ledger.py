@@ -1,9 +1,10 @@
 """The ledger of a run: one JSON line per finished episode, appended, synced, never rewritten.
 
-The first *scored* record of a key wins. A record without a score (its end was not the policy's doing) stands for its key
-only until a scored one follows: running again plays it again. A tail torn by a crash (bytes after the last newline) is cut off when the ledger is
-opened for writing, and said; a broken line anywhere else is an error that names file and line. One writer at a time,
-held by ``flock``. Readers need no lock: DuckDB's ``read_json`` reads the file as it is.
+The first *scored* record of a key wins. A record without a score (its end was not the policy's doing) stands for its
+key only until a scored one follows: running again plays it again. A tail torn by a crash (bytes after the last newline)
+is cut off when the ledger is opened for writing, and said; a broken line anywhere else is an error that names file and
+line. One writer at a time, held by ``flock``. Readers need no lock: DuckDB's ``read_json`` reads the file as it is, all
+records of a key included.
 
 Knows nothing of how an episode came about.
 """

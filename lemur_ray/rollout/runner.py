@@ -2,8 +2,8 @@
 
 Killing the process at any moment loses only what was in flight; the same call resumes. An outcome that is not the
 policy's is tried again with the same seeds a bounded number of times, then recorded as missing with its blame; what
-every earlier attempt died of stays in the episode (``retried``). The same call plays missing episodes again. Where
-nothing but silence comes from the policy for ``Retries.silence_s`` the run stops. Knows nothing of Ray, of models or of environments.
+every earlier attempt died of stays in the episode (``retried``), and the next run plays it again. Where nothing but
+silence comes from the policy for ``Retries.silence_s``, the run stops. Knows nothing of Ray, models or environments.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Retries:
     unreachable_delay_s: float = 5.0
     """Before another attempt at an endpoint that did not answer; doubles with each attempt."""
     silence_s: float = 300.0
-    """Of attempts that all ended as policy_unreachable, at least one for every episode in flight: then the run stops."""
+    """Of attempts that all found the policy unreachable, more than are in flight: then the run stops."""
 
     def allowed(self, outcome: Outcome) -> int:
         """Repetitions after the first attempt."""

@@ -158,8 +158,8 @@ def test_an_unknown_flag_names_the_nearest_one(run: Run, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize(
     "argv",
-    ["--in-flight 0", "--epochs 0", "--actors -1", "--limit -1", "--temperature -1", "--temperature nan", "--step-s nan",
-     "--step-s 0", "--patience-s inf"],
+    ["--in-flight 0", "--epochs 0", "--actors -1", "--limit -1", "--temperature -1", "--temperature nan",
+     "--step-s nan", "--step-s 0", "--patience-s inf"],
 )  # fmt: skip
 def test_a_number_that_makes_no_sense_is_refused_before_anything_is_begun(
     run: Run, capsys: pytest.CaptureFixture[str], argv: str
