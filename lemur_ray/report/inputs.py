@@ -68,6 +68,7 @@ class Inputs:
     corpus: Mapping[str, Any] = field(default_factory=dict)
     corpus_folder: Path | None = None
     ledgers: list[tuple[Path, list[Episode]]] = field(default_factory=list)
+    """Folders and their episodes; the ledger that was written last comes last."""
     missing: list[str] = field(default_factory=list)
 
     @property
@@ -136,6 +137,7 @@ def collect(runs: Sequence[Path], episodes: Sequence[Path], corpus: Path | None)
             found.ledgers.append((folder, read))
         else:
             found.missing.append(f"{path} holds no finished episode")
+    found.ledgers.sort(key=lambda ledger: (ledger[0] / "episodes.jsonl").stat().st_mtime_ns)
     if not found.num_episodes:
         places = ", ".join(map(str, episodes)) or "no folder was given or found under LEMUR_HOME/episodes"
         raise ReportError(f"no episodes found ({places}): run jobs/agent_eval.py first, or pass --episodes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -199,6 +200,23 @@ def test_two_recipes_in_one_ledger_are_shown_apart(tmp_path: Path) -> None:
     assert "nano-chat aaaaaa" in (tmp_path / "index.html").read_text()
 
 
+def test_of_several_versions_of_a_policy_the_newest_is_shown_and_the_others_are_named(tmp_path: Path) -> None:
+    folders = []
+    for age, (version, outcome) in enumerate([("900-aaaaaaaa", Outcome.SOLVED), ("400-bbbbbbbb", Outcome.FAILED)]):
+        played = [episode(f"t{i}", outcome, policy=f"openai:nano-chat@{version}") for i in range(5)]
+        folders.append(write_ledger(tmp_path / f"e{9 - age}", played))
+        os.utime(folders[-1] / "episodes.jsonl", ns=(age, age))
+    folders.append(write_ledger(tmp_path / "expert", [episode("t0", Outcome.SOLVED, policy="expert")]))
+    numbers = render_report(tmp_path / "out", runs=[], episodes=folders, corpus=None)
+    assert [run["policy"] for run in numbers["agents"]] == ["openai:nano-chat@400-bbbbbbbb", "expert"]
+    assert [run["policy"] for run in numbers["earlier_versions"]] == ["openai:nano-chat@900-aaaaaaaa"]
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "nano-chat, step 400" in page
+    assert "nano-chat, step 900" not in page
+    assert "openai:nano-chat@900-aaaaaaaa" in page.partition("Earlier versions")[2]
+    assert "openai:nano-chat@900-aaaaaaaa" in (tmp_path / "out" / "episodes.csv").read_text()
+
+
 def test_a_torn_last_line_of_metrics_is_ignored_and_the_first_line_of_a_step_wins(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "nano", steps=30)
     with (folder / "metrics.jsonl").open("a") as f:
@@ -244,6 +262,8 @@ def test_folders_are_found_under_the_home(tmp_path: Path) -> None:
 def test_policies_without_a_trained_model_are_baselines() -> None:
     assert display_name("openai:nano-chat") == "nano-chat"
     assert display_name("nano-chat@1500-3f9a01bc") == "nano-chat, step 1500"
+    assert display_name("openai:nano-chat@1500-3f9a01bc") == "nano-chat, step 1500"
+    assert display_name("openai:gpt@v2") == "gpt, version v2"
     assert [is_baseline(p) for p in ("random", "expert", "random:nano", "openai:random:nano", "nano-chat")] == [
         True, True, True, True, False,
     ]  # fmt: skip
