@@ -110,7 +110,7 @@ def comparisons(played: Sequence[Played]) -> list[tuple[Played, Played, PairedDi
 
 
 def section(benchmark: str, played: Sequence[Played], earlier: Sequence[Played] = ()) -> str:
-    """Everything about one benchmark; ``played`` is ordered (see ``order``), ``earlier`` are versions left out of it."""
+    """Everything about one benchmark; ``played`` as ``order`` gives it, ``earlier``: versions left out."""
     parts = [_missing(played), _success_figure(benchmark, played), _numbers(played)]
     parts += [_differences(played), _by_turn(played), _published(benchmark, played), _episodes(played)]
     parts.append(_earlier(earlier))
