@@ -27,8 +27,8 @@ LIMITS: Mapping[str, Sequence[str]] = {
         "The games are generated and smaller than ALFWorld's own (about 13 receptacles against 25, 12 objects against "
         "more than 40). These rates are not ALFWorld scores.",
         "Held out means that no (task type, object, target) triple was seen in training. Every goal object has been "
-        "the goal of some training game. Where it never had been, a model of this size solved 0 of 99 games in an "
-        "earlier measurement (docs/log.md).",
+        "the goal of some training game: games with an object that was never a goal in training are not in these "
+        "numbers, and nothing here shows that the model could solve one.",
         "The model imitates an expert on games of the same generator. It shows that the chain works end to end, not "
         "that a model of this size has general skill.",
     ),

@@ -111,7 +111,7 @@ def settings_of(
 def prepare_out(folder: str) -> Path:
     """The output folder, made and proven writable. Raises EvaluationError."""
     if "://" in folder:
-        raise EvaluationError(f"--out {folder}: episodes are synced to a local file one by one; give a local folder")
+        raise EvaluationError(f"--out {folder}: episodes and pages are written to local files; give a local folder")
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)

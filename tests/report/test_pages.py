@@ -104,7 +104,7 @@ def test_the_page_shows_what_the_issue_asks_for(tmp_path: Path) -> None:
     text = (tmp_path / "report/index.html").read_text()
     wanted = [
         "random action", "untrained model", "expert", "puttwo", "Mixture, as asked and as built", "10", "bits per byte",
-        "6n_causal", "tokens per second", "a3f0a3f0a3f0a3f0", "Table 7", "59.70", "0 of 99", "by infra",
+        "6n_causal", "tokens per second", "a3f0a3f0a3f0a3f0", "Table 7", "59.70", "never a goal in training", "by infra",
         "Lemur-70B-Chat",
     ]  # fmt: skip
     assert not [words for words in wanted if words not in text]
@@ -231,6 +231,21 @@ def test_a_broken_line_of_metrics_names_file_and_line(tmp_path: Path) -> None:
     (folder / "metrics.jsonl").write_text('{"step": 1}\nnonsense\n')
     with pytest.raises(ReportError, match=r"metrics.jsonl, line 2"):
         read_run(folder)
+
+
+def test_the_page_says_what_the_loss_weighs(tmp_path: Path) -> None:
+    ledger = write_ledger(tmp_path / "e", [episode("a", Outcome.SOLVED)])
+    runs = [write_run(tmp_path / name, steps=30, chat=name != "nano") for name in ("nano", "paper", "nano-chat")]
+    recipe = json.loads((runs[2] / "recipe.json").read_text())
+    recipe["recipe"]["train"]["context_weight"] = 0.3
+    (runs[2] / "recipe.json").write_text(json.dumps(recipe))
+    numbers = render_report(tmp_path / "out", runs=runs, episodes=[ledger], corpus=None)
+    page = (tmp_path / "out/index.html").read_text()
+    said = ["1 on every token", "1 on the assistant alone, as in the paper", "0.3 on all else (the paper: 0)"]
+    assert not [words for words in said if words not in page]
+    assert {run["name"]: run["context_weight"] for run in numbers["training"]} == {
+        "nano": None, "paper": 0.0, "nano-chat": 0.3,
+    }  # fmt: skip
 
 
 def test_a_diverged_run_gives_a_page_whose_numbers_are_json(tmp_path: Path) -> None:
