@@ -15,9 +15,8 @@ from pathlib import Path
 from lemur_ray.config import lemur_home, parse, resolve_out
 from lemur_ray.report.html import render_report
 from lemur_ray.report.inputs import ReportError, discover
-from lemur_ray.rollout.evaluation import prepare_out
+from lemur_ray.rollout.evaluation import EvaluationError, prepare_out
 from lemur_ray.rollout.ledger import LedgerError
-from lemur_ray.rollout.policy_target import EvaluationError
 
 
 @dataclass(frozen=True)

@@ -211,6 +211,7 @@ def run_summary(run: TrainingRun) -> dict[str, Any]:
         "name": run.name, "stage": run.stage, "recipe": run.recipe.get("name"), "hash": run.hash,
         "folder": str(run.folder), "finished": bool(run.result), "init_from": run.init_from,
         "steps": run.last("step"), "tokens": run.last("tokens"), "parameters": run.result.get("parameters"),
-        "loss": run.last("loss"), "context_weight": context_weight(run), "train_s": run.last("time_s"), "tokens_per_s": speed(run), **utilisation,
+        "loss": run.last("loss"),
+        "context_weight": context_weight(run), "train_s": run.last("time_s"), "tokens_per_s": speed(run), **utilisation,
         **held_out, "mixture": list(run.mixture), "skipped_steps": run.last("skipped_steps"),
     }  # fmt: skip

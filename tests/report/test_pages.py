@@ -104,7 +104,8 @@ def test_the_page_shows_what_the_issue_asks_for(tmp_path: Path) -> None:
     text = (tmp_path / "report/index.html").read_text()
     wanted = [
         "random action", "untrained model", "expert", "puttwo", "Mixture, as asked and as built", "10", "bits per byte",
-        "6n_causal", "tokens per second", "a3f0a3f0a3f0a3f0", "Table 7", "59.70", "never a goal in training", "by infra",
+        "6n_causal", "tokens per second", "a3f0a3f0a3f0a3f0", "Table 7", "59.70", "never a goal in training",
+        "by infra",
         "Lemur-70B-Chat",
     ]  # fmt: skip
     assert not [words for words in wanted if words not in text]

@@ -48,7 +48,7 @@ class StandIn:
         self.alive: list[Actor] = []
 
     def remote(self, *args: Any) -> Any:
-        if args and isinstance(args[0], type):
+        if args[0] is pool._Actor:
             return self
         start = self.starts.pop(0) if len(self.starts) > 1 else self.starts[0]
         if isinstance(start, KeyboardInterrupt):

@@ -26,11 +26,12 @@ from tests.rollout.toy import SlowExpert, toy_task
 
 QUICK = Limits(step_s=0.3, reset_s=5.0, close_s=0.3)
 """For environments that hang; a healthy one may need longer on a busy machine."""
+PATIENT = Limits()
 AT_ONCE = Retries(unreachable_delay_s=0.0)
 
 
 def run(
-    pool: Pool, tasks: list[Task], path: Path, *, epochs: int = 1, limits: Limits = Limits(), retries: Retries = AT_ONCE
+    pool: Pool, tasks: list[Task], path: Path, *, epochs: int = 1, limits: Limits = PATIENT, retries: Retries = AT_ONCE
 ) -> list[Episode]:
     orders = plan_orders(tasks, epochs=epochs, policy="p", recipe="r", sampling=Sampling(), limits=limits)
     with Ledger(path) as ledger:

@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-import threading
 import random
 import socket
+import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
