@@ -278,10 +278,10 @@ def _revive(hint: Any, name: str, item: Any) -> Any:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``: did you mean 'x'?`` for the nearest of the known names, else the list of them."""
+    """``: did you mean 'x'?`` for the nearest of the known names, where there is one, and the list of them."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f": did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
+    return (f": did you mean {near[0]!r}?" if near else "") + f" (known: {', '.join(names)})"
 
 
 def parse_source(text: str) -> SourceConfig:

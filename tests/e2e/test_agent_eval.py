@@ -107,7 +107,7 @@ def test_flags_of_sql_reach_the_environment_and_change_the_recipe(run: Run, lemu
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("--benchmark", "alfwrld/text"), r"did you mean alfworld/text\? \(known: alfworld/text, intercode/sql\)"),
+        (("--benchmark", "alfwrld/text"), r"did you mean 'alfworld/text'\? \(known: alfworld/text, intercode/sql\)"),
         (("--policy", "rndom"), "expected one of openai:URL"),
         ((), r"runs: no checkpoint yet; run jobs/pretrain.py"),
         (("--policy", "checkpoint:nothing"), "neither a folder nor a run"),

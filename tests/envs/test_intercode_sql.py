@@ -255,7 +255,7 @@ def test_a_model_sees_the_system_prompt_the_question_and_the_last_two_turns(samp
         ({"reward": "f1"}, "expected one of iou, tau"),
         ({"prompt": "long"}, "expected one of full, brief"),
         ({"database": "/nowhere/x.sqlite"}, "no such database"),
-        ({"databse": "x"}, "did you mean database"),
+        ({"databse": "x"}, "did you mean 'database'"),
     ],
 )
 def test_bad_options_are_the_environments_fault_and_named(sample: Path, options: dict[str, Any], message: str):
