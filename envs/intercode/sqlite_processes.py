@@ -47,6 +47,10 @@ class Worker:
                 return Answer(error="Command timed out", timed_out=True)
             return Answer(error=f"the query ended its process ({ended})")
 
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
     def kill(self) -> None:
         """End the process at once; a query that runs in it is answered with an error."""
         self._process.kill()
@@ -72,6 +76,9 @@ def worker() -> Iterator[Worker]:
     with _places:
         with _lock:
             mine = _idle.pop() if _idle else None
+        if mine is not None and not mine.alive:  # killed while nobody used it: no query's fault
+            mine.close()
+            mine = None
         mine = mine or Worker()
         try:
             yield mine

@@ -107,6 +107,8 @@ def _authorize(action: int, first: str | None, second: str | None, database: str
 def main() -> None:
     """Answer until there is nobody left to ask."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then closes this process
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # whoever started this process may have ignored or blocked it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     opened: OrderedDict[str, sqlite3.Connection] = OrderedDict()
     while True:
         try:
