@@ -5,12 +5,12 @@ A benchmark's module is imported when it is asked for. Knows no policy.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from lemur_ray.agents.trajectory import Task
+from lemur_ray.config import did_you_mean
 from lemur_ray.grading.sql import Reward
 
 Prompt = Literal["full", "brief"]
@@ -59,7 +59,5 @@ BENCHMARKS: dict[str, Benchmark] = {
 def get_benchmark(name: str) -> Benchmark:
     """Raises ValueError that lists the known ones."""
     if name not in BENCHMARKS:
-        near = difflib.get_close_matches(name, BENCHMARKS, n=1)
-        hint = f", did you mean {near[0]}?" if near else ""
-        raise ValueError(f"unknown benchmark {name!r}{hint} (known: {', '.join(sorted(BENCHMARKS))})")
+        raise ValueError(f"unknown benchmark {name!r}{did_you_mean(name, sorted(BENCHMARKS))}")
     return BENCHMARKS[name]

@@ -22,7 +22,6 @@ A solved or otherwise finished task is ``terminated``; the limit of turns is ``t
 
 from __future__ import annotations
 
-import difflib
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ import gymnasium
 
 from envs.spaces import Message
 from lemur_ray.agents.trajectory import Outcome
+from lemur_ray.config import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -152,6 +152,4 @@ def check_option_names(options: Mapping[str, Any], known: frozenset[str]) -> Non
     """Raises ValueError for an unknown option, with the nearest known name."""
     for name in options:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
-            hint = f", did you mean {near[0]}?" if near else ""
-            raise ValueError(f"unknown option {name!r}{hint} (known: {', '.join(sorted(known))})")
+            raise ValueError(f"unknown option {name!r}{did_you_mean(str(name), sorted(known))}")

@@ -3,7 +3,6 @@
 import _path
 
 import contextlib
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -19,7 +18,7 @@ from lemur_ray.rollout.threads import Pool
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0: every task ended, scored or missing with a blame. 1: it could not be run. 130: stopped, resumable."""
+    """0: every task is scored, or missing with a blame. 1: nothing was scored, or it could not run. 130: stopped."""
     config = parse(evaluation.EvalConfig, argv, bare_flags=True)
     with evaluation.ending_well("agent_eval") as end:
         benchmark, spec = get_benchmark(config.benchmark), PolicySpec.parse(config.policy, config.policy_model)
@@ -34,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         pool = partial(_pool, config, spec)
         episodes = evaluation.run_evaluation(config, tasks, spec.label, settings, out, pool)
         render_run(out, settings.values)
-        print(json.dumps({**summarise(episodes).headline(), "out": str(out)}), flush=True)
+        end.say({**summarise(episodes).headline(), "out": str(out)})
     return end.code
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from lemur_ray.config import lemur_home, parse, resolve_out
 from lemur_ray.report.html import render_report
 from lemur_ray.report.inputs import ReportError, discover
+from lemur_ray.rollout.evaluation import EvaluationError, prepare_out
 from lemur_ray.rollout.ledger import LedgerError
 
 
@@ -39,9 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     episodes = [Path(resolve_out(folder, "")) for folder in job.episodes] or episodes
     out = Path(resolve_out(job.out, "report"))
     try:
+        prepare_out(str(out))
         found = Path(resolve_out(job.corpus, "")) if job.corpus else corpus
         numbers = render_report(out, runs=runs, episodes=episodes, corpus=found)
-    except (ReportError, LedgerError, OSError) as error:
+    except (ReportError, LedgerError, EvaluationError, OSError) as error:
         print(f"report: {error}", file=sys.stderr)
         return 1
     for line in numbers["missing"]:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -334,10 +335,10 @@ def _revive(hint: Any, name: str, item: Any) -> Any:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``: did you mean 'x'?`` for the nearest of the known names, else the list of them."""
+    """``: did you mean 'x'?`` for the nearest of the known names, where there is one, and the list of them."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f": did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
+    return (f": did you mean {near[0]!r}?" if near else "") + f" (known: {', '.join(names)})"
 
 
 def parse_source(text: str) -> SourceConfig:
@@ -369,7 +370,7 @@ def parse(
 ) -> T:
     """Read a frozen dataclass from the command line. Unknown flags name the nearest one; exit code 2.
 
-    So does a ValueError of the dataclass itself (a number out of its range).
+    A value that the dataclass itself refuses (ValueError) is said in one line, with the same exit code.
 
     ``bare_flags``: a bool is ``--handicap`` or ``--no-handicap`` instead of ``--handicap True``.
     """
@@ -389,12 +390,16 @@ def parse(
             str_from_instance=lambda value: [format_source(value)],
         )
 
-    parsed: T = tyro.cli(  # type: ignore[assignment]
-        config,
-        args=argv,
-        default=default,
-        prog=prog,
-        config=() if bare_flags else (tyro.conf.FlagConversionOff,),
-        registry=registry,
-    )
+    try:
+        parsed: T = tyro.cli(  # type: ignore[assignment]
+            config,
+            args=argv,
+            default=default,
+            prog=prog,
+            config=() if bare_flags else (tyro.conf.FlagConversionOff,),
+            registry=registry,
+        )
+    except ValueError as error:
+        print(f"{prog or Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
     return parsed

@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lemur_ray.config import lemur_home
+from lemur_ray.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAD_START_S = 180.0
@@ -36,13 +36,6 @@ SERVE_START_S = 300.0
 
 class DemoFailed(Exception):
     """A step of the demo did not end well; the message names the step and what to look at."""
-
-
-def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 class Head:

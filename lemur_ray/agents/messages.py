@@ -24,7 +24,10 @@ class Message:
         return {"role": self.role, "content": self.content}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Message:
+    def from_json(cls, value: Any) -> Message:
+        """Inverse of ``to_json``. Raises ValueError that says what is wrong."""
+        if not isinstance(value, Mapping):
+            raise ValueError(f"message of type {type(value).__name__}: expected an object with role and content")
         role, content = value.get("role"), value.get("content")
         if role not in ("system", "user", "assistant"):
             raise ValueError(f"message role {role!r}: expected system, user or assistant")

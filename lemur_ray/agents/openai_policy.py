@@ -82,8 +82,10 @@ class OpenAIPolicy:
                 raise PolicyUnreachable(f"{self.base_url}: {refusal} ({spent}, next pause {pause_s:.1f} s)")
             self._sleep(pause_s)
 
-    def served_models(self) -> list[str]:
-        """Names of the models that the endpoint serves; empty where it answers but does not say.
+    def served_models(self) -> dict[str, str]:
+        """Name -> version of the models that the endpoint serves; empty where it answers but does not say.
+
+        The version, empty where there is none, is a field that our own server adds to the protocol.
 
         Raises PolicyUnreachable where nothing answers within the patience.
         """
@@ -92,14 +94,15 @@ class OpenAIPolicy:
         give_up_at = self._clock() + self._patience_s
         while True:
             try:
-                return [model.id for model in self._client.models.list().data]
+                listed = self._client.models.list().data
+                return {model.id: str((model.model_extra or {}).get("version") or "") for model in listed}
             except openai.APIConnectionError as error:
                 if self._clock() + 1.0 >= give_up_at:
                     message = f"nothing answers at {self.base_url}: {error} ({error.__cause__}); is the server running?"
                     raise PolicyUnreachable(message) from error
                 self._sleep(1.0)
             except (openai.APIError, ValueError, TypeError, AttributeError):
-                return []
+                return {}
 
     def close(self) -> None:
         """Close the connections to the endpoint."""

@@ -136,23 +136,63 @@ class Episode:
         return {**asdict(self), "outcome": self.outcome.value, "blame": self.blame.value}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Episode:
-        """Inverse of ``to_json``. Raises ValueError that says what is wrong."""
+    def from_json(cls, value: Any) -> Episode:
+        """Inverse of ``to_json``. Raises ValueError that says what is wrong; every value has its type afterwards."""
         try:
             trajectory = value["trajectory"]
             return cls(
-                key=EpisodeKey(**value["key"]),
-                category=value["category"],
+                key=_key(value["key"]),
+                category=_text(value["category"], "category"),
                 outcome=Outcome(value["outcome"]),
-                score=value["score"],
-                attempts=value["attempts"],
+                score=None if value["score"] is None else _number(value["score"], "score"),
+                attempts=_count(value["attempts"], "attempts"),
                 trajectory=Trajectory(
                     opening=tuple(Message.from_json(m) for m in trajectory["opening"]),
-                    steps=tuple(Step(**s) for s in trajectory["steps"]),
+                    steps=tuple(_step(s) for s in trajectory["steps"]),
                 ),
-                wall_s=value["wall_s"],
-                detail=value["detail"],
-                retried=tuple(value["retried"]),
+                wall_s=_number(value["wall_s"], "wall_s"),
+                detail=_text(value["detail"], "detail"),
+                retried=tuple(_text(reason, "retried") for reason in value["retried"]),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not an episode record: {type(error).__name__}: {error}") from error
+
+
+def _step(value: Any) -> Step:
+    step = Step(**value)
+    if not isinstance(step.valid, bool):
+        raise ValueError(f"valid is {step.valid!r}: expected true or false")
+    for name in ("reward", "policy_s", "env_s"):
+        _number(getattr(step, name), name)
+    for name in ("prompt_tokens", "completion_tokens"):
+        _count(getattr(step, name), name)
+    _text(step.reply, "reply")
+    _text(step.observation, "observation")
+    _text("" if step.action is None else step.action, "action")
+    return step
+
+
+def _key(value: Any) -> EpisodeKey:
+    key = EpisodeKey(**value)
+    for name in ("benchmark", "task", "policy", "recipe"):
+        _text(getattr(key, name), name)
+    _count(key.epoch, "epoch")
+    return key
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is of type {type(value).__name__}: expected a text")
+    return value
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -1e300 < value < 1e300:
+        raise ValueError(f"{name} is {str(value)[:40]!r}: expected a finite number")
+    return value
+
+
+def _count(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} is {str(value)[:40]!r}: expected a whole number, 0 or more")
+    return value

@@ -111,7 +111,7 @@ def _reusable(folder: Path, description: dict[str, Any], overwrite: bool, say: S
     manifest = read_manifest(folder)
     try:
         for source in manifest["sources"]:
-            RowReader(row_folder(folder, source["name"]))
+            RowReader(row_folder(folder, source["name"])).verify()
     except RowSetError as error:
         say(f"{folder} is damaged ({error}): it is built again")
         (folder / MANIFEST).unlink()

@@ -6,7 +6,6 @@ Reads parameters only, never optimizer state, and needs no Ray. Knows nothing of
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from lemur_ray.checkpoints import CHECKPOINTS, Commit, commit_at, model_fingerprint, newest_commit
 from lemur_ray.config import ModelConfig, from_dict
 from lemur_ray.model.hf import HuggingFaceError, read_config, read_params
 from lemur_ray.model.llama import Params, abstract_params, init_params
@@ -39,7 +39,7 @@ class LoadedModel:
     name: str
     """Short name for people and protocols, for example nano-chat."""
     version: str
-    """Changes when the weights change."""
+    """Changes when the weights change: step and fingerprint of a checkpoint, fingerprint of a model folder."""
     recipe: dict[str, Any]
     """The recipe as JSON; empty for a model that this project did not train."""
 
@@ -59,8 +59,9 @@ def load_model(spec: str) -> LoadedModel:
         raise ModelNotFound(f"no model at {folder}: expected a run folder, a checkpoint, a model folder or random:nano")
     if (folder / "recipe.json").is_file():
         return _checkpoint(folder, _newest(folder))
-    if _committed(folder) and (folder.parent.parent / "recipe.json").is_file():
-        return _checkpoint(folder.parent.parent, folder)
+    commit = commit_at(str(folder))
+    if commit is not None and (folder.parent.parent / "recipe.json").is_file():
+        return _checkpoint(folder.parent.parent, commit)
     if (folder / "config.json").is_file():
         return _hugging_face(folder)
     found = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
@@ -94,26 +95,21 @@ def _random(spec: str) -> LoadedModel:
     return LoadedModel(params, recipe.model, tokenizer, f"random-{name}", version, dataclasses.asdict(recipe))
 
 
-def _committed(step: Path) -> bool:
-    """Whether a checkpoint folder is complete: orbax renames it into place, and both of its items are there."""
-    return step.name.isdigit() and (step / "plan" / "metadata").is_file() and (step / "state" / "_METADATA").is_file()
+def _newest(run: Path) -> Commit:
+    commit = newest_commit(str(run / CHECKPOINTS))
+    if commit is None:
+        raise ModelNotFound(
+            f"no committed checkpoint under {run / CHECKPOINTS}: let the run reach its first checkpoint"
+        )
+    return commit
 
 
-def _newest(run: Path) -> Path:
-    checkpoints = run / "checkpoints"
-    steps = [path for path in checkpoints.iterdir() if _committed(path)] if checkpoints.is_dir() else []
-    if not steps:
-        raise ModelNotFound(f"no committed checkpoint under {checkpoints}: let the run reach its first checkpoint")
-    return max(steps, key=lambda path: int(path.name))
-
-
-def _checkpoint(run: Path, step: Path) -> LoadedModel:
+def _checkpoint(run: Path, commit: Commit) -> LoadedModel:
     recipe = json.loads((run / "recipe.json").read_text())["recipe"]
     config = from_dict(ModelConfig, recipe["model"])
-    params = read_checkpoint_params(step, config)
-    plan = json.loads((step / "plan" / "metadata").read_text())
+    params = read_checkpoint_params(commit.folder, config)
     tokenizer = Tokenizer.load(run / "tokenizer.json")
-    return LoadedModel(params, config, tokenizer, run.name, f"{plan.get('hash', '')}-{step.name}", recipe)
+    return LoadedModel(params, config, tokenizer, run.name, f"{commit.step}-{commit.fingerprint}", recipe)
 
 
 def read_checkpoint_params(step: str | Path, config: ModelConfig) -> Params:
@@ -158,9 +154,4 @@ def _hugging_face(folder: Path) -> LoadedModel:
             f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, the model {config.vocab_size} rows: "
             "tokenizer.json and weights do not belong together"
         )
-    digest = hashlib.sha256((folder / "config.json").read_bytes())
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            digest.update(file.read(1 << 20))
-        digest.update(str((path.stat().st_size, path.stat().st_mtime_ns)).encode())
-    return LoadedModel(params, config, tokenizer, folder.name, digest.hexdigest()[:16], {})
+    return LoadedModel(params, config, tokenizer, folder.name, model_fingerprint(folder), {})

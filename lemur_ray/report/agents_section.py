@@ -27,8 +27,8 @@ LIMITS: Mapping[str, Sequence[str]] = {
         "The games are generated and smaller than ALFWorld's own (about 13 receptacles against 25, 12 objects against "
         "more than 40). These rates are not ALFWorld scores.",
         "Held out means that no (task type, object, target) triple was seen in training. Every goal object has been "
-        "the goal of some training game. Where it never had been, a model of this size solved 0 of 99 games in an "
-        "earlier measurement (docs/log.md).",
+        "the goal of some training game: games with an object that was never a goal in training are not in these "
+        "numbers, and nothing here shows that the model could solve one.",
         "The model imitates an expert on games of the same generator. It shows that the chain works end to end, not "
         "that a model of this size has general skill.",
     ),
@@ -64,16 +64,28 @@ def is_baseline(policy: str) -> bool:
 
 
 def _untrained(policy: str) -> bool:
-    return "untrained" in policy or policy.removeprefix("openai:").startswith("random:")
+    return "untrained" in policy or policy.removeprefix("openai:").startswith(("random:", "random-"))
 
 
 def display_name(policy: str) -> str:
-    """How a policy is called on the page: ``nano-chat@1500-3f9a01bc`` is ``nano-chat, step 1500``."""
+    """How a policy is called on the page: ``openai:nano-chat@1500-3f9a01bc`` is ``nano-chat, step 1500``."""
     if _untrained(policy):
         return "untrained model"
-    if checkpoint := re.fullmatch(r"(.+)@(\d+)-[0-9a-f]{8}", policy):
-        return f"{checkpoint[1]}, step {checkpoint[2]}"
-    return _BASELINES.get(policy, policy.removeprefix("openai:"))
+    name, _, version = policy.removeprefix("openai:").partition("@")
+    if checkpoint := re.fullmatch(r"(\d+)-[0-9a-f]{8}", version):
+        return f"{name}, step {checkpoint[1]}"
+    return _BASELINES.get(policy, f"{name}, version {version}" if version else name)
+
+
+def newest_versions(runs: Sequence[Sequence[Episode]]) -> tuple[list[int], list[int]]:
+    """Places of the runs of each policy's newest version on its benchmark, and places of all runs of earlier ones.
+
+    ``runs`` go from the oldest to the newest; a policy is what stands before the ``@`` of its name.
+    """
+    keys = [run[0].key for run in runs]
+    newest = {(key.benchmark, key.policy.partition("@")[0]): key.policy for key in keys}
+    shown = [newest[key.benchmark, key.policy.partition("@")[0]] == key.policy for key in keys]
+    return [i for i, is_new in enumerate(shown) if is_new], [i for i, is_new in enumerate(shown) if not is_new]
 
 
 def order(played: Sequence[Played]) -> list[Played]:
@@ -97,10 +109,11 @@ def comparisons(played: Sequence[Played]) -> list[tuple[Played, Played, PairedDi
     return out
 
 
-def section(benchmark: str, played: Sequence[Played]) -> str:
-    """Everything about one benchmark; ``played`` is ordered (see ``order``)."""
+def section(benchmark: str, played: Sequence[Played], earlier: Sequence[Played] = ()) -> str:
+    """Everything about one benchmark; ``played`` as ``order`` gives it, ``earlier``: versions left out."""
     parts = [_missing(played), _success_figure(benchmark, played), _numbers(played)]
     parts += [_differences(played), _by_turn(played), _published(benchmark, played), _episodes(played)]
+    parts.append(_earlier(earlier))
     return "".join(parts)
 
 
@@ -207,6 +220,18 @@ def _differences(played: Sequence[Played]) -> str:
         "p (McNemar)",
     ]
     return table(header, rows)
+
+
+def _earlier(earlier: Sequence[Played]) -> str:
+    if not earlier:
+        return ""
+    rows = [
+        [p.report.policy, p.report.recipe[:6], p.report.overall.n, Safe(inline(rate_text(p.report.overall.success)))]
+        for p in earlier
+    ]
+    return "<h3>Earlier versions of these policies, not shown above</h3>" + table(
+        ["policy and version", "settings", "episodes", "solved of scored [95 %]"], rows
+    )
 
 
 def _by_turn(played: Sequence[Played]) -> str:

@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ def render_run(out: Path, notes: Mapping[str, object] | None = None) -> Report:
     episodes = read_episodes(ledger) if ledger.is_file() else []
     if not episodes:
         raise ReportError(f"{ledger}: no episodes, so nothing to report (did the run find any task?)")
-    runs = list(by_run(episodes).values())
+    everything = list(by_run(episodes).values())
+    shown, passed = agents.newest_versions(everything)
+    runs, earlier = [everything[i] for i in shown], [agents.played(everything[i]) for i in passed]
     inner = [inline_transcripts(run, f"e{i}-" if i else "e") for i, run in enumerate(runs)]
     talk, played = "", []
     for i, (run, drawn) in enumerate(zip(runs, inner, strict=True)):
@@ -57,10 +60,11 @@ def render_run(out: Path, notes: Mapping[str, object] | None = None) -> Report:
     body.append(_run_tiles(last))
     body.append(table(["", ""], list(notes.items())) if notes else "")
     for benchmark in benchmarks:
-        body.append(agents.section(benchmark, agents.order([p for p in played if p.report.benchmark == benchmark])))
+        body.append(_section(benchmark, agents.order([p for p in played if p.report.benchmark == benchmark]), earlier))
     body.append(f"<h3>What this does not show</h3>{warning(agents.limits(benchmarks))}")
     body += [f"<h3>Transcripts</h3>{talk}" if talk else "", _footer(["report.json", "episodes.csv", "episodes.jsonl"])]
     numbers = {**last.headline(), "notes": dict(notes or {}), "runs": [r.to_json() for r in reports]}
+    numbers["earlier_versions"] = [p.report.to_json() for p in earlier]
     _write(out, page(title, "".join(body)), numbers, {"episodes.csv": to_csv(reports)})
     return last
 
@@ -80,13 +84,16 @@ def render_report(
     """
     found = collect_inputs(runs, episodes, corpus)
     out.mkdir(parents=True, exist_ok=True)
+    everything = [(folder, run) for folder, episodes_of in found.ledgers for run in by_run(episodes_of).values()]
+    shown, passed = agents.newest_versions([run for _, run in everything])
+    folders = Counter(folder for folder, _ in everything)
     by_benchmark: dict[str, list[Played]] = {}
-    for folder, everything in found.ledgers:
-        for (benchmark, policy, recipe), run in by_run(everything).items():
-            name = slug(f"{folder.name}-{recipe}" if len(by_run(everything)) > 1 else folder.name)
-            heading = f"{agents.display_name(policy)} on {benchmark}"
-            links = write_transcripts(out / "transcripts", name, heading, run, "../index.html")
-            by_benchmark.setdefault(benchmark, []).append(agents.played(run, links))
+    for folder, run in (everything[i] for i in shown):
+        key = run[0].key
+        name = slug(f"{folder.name}-{key.recipe}" if folders[folder] > 1 else folder.name)
+        links = write_transcripts(out / "transcripts", name, _title(key), run, "../index.html")
+        by_benchmark.setdefault(key.benchmark, []).append(agents.played(run, links))
+    earlier = [agents.played(everything[i][1]) for i in passed]
     groups = {benchmark: agents.order(played) for benchmark, played in sorted(by_benchmark.items())}
     body = [
         f"<h1>{inline(title)}</h1>",
@@ -97,7 +104,9 @@ def render_report(
         warning(found.missing),
     ]
     for benchmark, played in groups.items():
-        body.append(f'<h2 id="{slug(benchmark)}">Agents: {inline(benchmark)}</h2>{agents.section(benchmark, played)}')
+        body.append(
+            f'<h2 id="{slug(benchmark)}">Agents: {inline(benchmark)}</h2>{_section(benchmark, played, earlier)}'
+        )
     pretrain = next((run for run in found.runs if run.stage == "pretraining"), None)
     if found.corpus:
         section = training.corpus_section(found.corpus, str(found.corpus_folder), pretrain)
@@ -108,14 +117,18 @@ def render_report(
     body.append(f'<h2 id="limits">What this page does not show</h2>{warning(agents.limits(list(groups)))}')
     files = ["report.json", "episodes.csv", "losses.csv", "mixture.csv"]
     body.append(_footer(files))
-    numbers = _numbers(found, groups)
+    numbers = {**_numbers(found, groups), "earlier_versions": [p.report.to_json() for p in earlier]}
     tables = {
-        "episodes.csv": to_csv(p.report for played in groups.values() for p in played),
+        "episodes.csv": to_csv(p.report for played in (*groups.values(), earlier) for p in played),
         "losses.csv": _losses_csv(found.runs),
         "mixture.csv": _mixture_csv(found.runs),
     }
     _write(out, page(title, "".join(body)), numbers, tables)
     return numbers
+
+
+def _section(benchmark: str, played: Sequence[Played], earlier: Sequence[Played]) -> str:
+    return agents.section(benchmark, played, [p for p in earlier if p.report.benchmark == benchmark])
 
 
 def _title(key: Any) -> str:
@@ -128,7 +141,7 @@ def _today() -> str:
 
 def _write(out: Path, html: str, numbers: Mapping[str, Any], tables: Mapping[str, str]) -> None:
     """Numbers first, page last: a page that is there has its numbers beside it."""
-    (out / "report.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    (out / "report.json").write_text(json.dumps(numbers, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     for name, text in tables.items():
         (out / name).write_text(text, encoding="utf-8")
     (out / "index.html").write_text(html, encoding="utf-8")

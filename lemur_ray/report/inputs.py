@@ -68,6 +68,7 @@ class Inputs:
     corpus: Mapping[str, Any] = field(default_factory=dict)
     corpus_folder: Path | None = None
     ledgers: list[tuple[Path, list[Episode]]] = field(default_factory=list)
+    """Folders and their episodes; the ledger that was written last comes last."""
     missing: list[str] = field(default_factory=list)
 
     @property
@@ -75,9 +76,13 @@ class Inputs:
         return sum(len(episodes) for _, episodes in self.ledgers)
 
 
+def _not_a_number(name: str) -> None:
+    """NaN and Infinity, as a diverging run logs them: no value, as JSON has none for them."""
+
+
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_a_number)
     except ValueError as error:
         raise ReportError(f"{path} is not JSON ({error}): move it away or make it again") from error
 
@@ -88,7 +93,7 @@ def _metrics(path: Path) -> list[Mapping[str, Any]]:
     first: dict[int, Mapping[str, Any]] = {}
     for number, line in enumerate(lines[:-1], 1):
         try:
-            record = json.loads(line)
+            record = json.loads(line, parse_constant=_not_a_number)
             first.setdefault(int(record["step"]), record)
         except (ValueError, KeyError, TypeError) as error:
             raise ReportError(f"{path}, line {number}: not a metrics record ({error!r}); mend or remove it") from error
@@ -132,6 +137,7 @@ def collect(runs: Sequence[Path], episodes: Sequence[Path], corpus: Path | None)
             found.ledgers.append((folder, read))
         else:
             found.missing.append(f"{path} holds no finished episode")
+    found.ledgers.sort(key=lambda ledger: (ledger[0] / "episodes.jsonl").stat().st_mtime_ns)
     if not found.num_episodes:
         places = ", ".join(map(str, episodes)) or "no folder was given or found under LEMUR_HOME/episodes"
         raise ReportError(f"no episodes found ({places}): run jobs/agent_eval.py first, or pass --episodes")

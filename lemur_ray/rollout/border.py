@@ -36,10 +36,41 @@ def step_answer(answer: Any, env_id: str) -> tuple[str, float, bool, bool, Mappi
     """The checked answer of ``step``: observation, reward, terminated, truncated, info. Raises EnvironmentFault."""
     match answer:
         case (str() as observation, (int() | float()) as reward, terminated, truncated, Mapping() as info):
-            if math.isfinite(reward):
+            if _finite(reward):
                 return observation, float(reward), bool(terminated), bool(truncated), info
     expected = "(observation: str, finite reward, terminated, truncated, info: dict)"
     raise EnvironmentFault(f"{env_id}: step returned {_shape(answer)}: expected {expected}")
+
+
+def score_of(info: Mapping[str, Any], reward: float, env_id: str) -> float:
+    """``info['score']``, or the last reward where there is none. Raises EnvironmentFault."""
+    score = info.get("score", reward)
+    if isinstance(score, int | float) and _finite(score):
+        return float(score)
+    raise EnvironmentFault(f"{env_id}: info['score'] is {str(score)[:40]!r}: expected a finite number")
+
+
+def text_in(info: Mapping[str, Any], name: str, env_id: str) -> str | None:
+    """A text of ``info``, None where there is none. Raises EnvironmentFault."""
+    value = info.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    raise EnvironmentFault(f"{env_id}: info[{name!r}] is of type {type(value).__name__}: expected a text or None")
+
+
+def count_in(info: Mapping[str, Any], name: str, env_id: str) -> int | None:
+    """A whole number of ``info``, None where there is none. Raises EnvironmentFault."""
+    value = info.get(name)
+    if value is None or (isinstance(value, int) and value >= 0):
+        return value
+    raise EnvironmentFault(f"{env_id}: info[{name!r}] is {str(value)[:40]!r}: expected a whole number or None")
+
+
+def _finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number beyond every float
+        return False
 
 
 def outcome_named(name: Any, env_id: str) -> Outcome:

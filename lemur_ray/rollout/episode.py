@@ -30,7 +30,16 @@ import gymnasium
 from lemur_ray.agents.messages import ChatReply, ChatRequest, ContextOverflow, Message, Policy, PolicyUnreachable
 from lemur_ray.agents.trajectory import Outcome, Step, Trajectory
 from lemur_ray.rollout.attempt import Attempt, Order, seed_of, turn_sampling
-from lemur_ray.rollout.border import EnvironmentFault, bounded, outcome_named, reset_answer, step_answer
+from lemur_ray.rollout.border import (
+    EnvironmentFault,
+    bounded,
+    count_in,
+    outcome_named,
+    reset_answer,
+    score_of,
+    step_answer,
+    text_in,
+)
 from lemur_ray.rollout.deadline import Call, DeadlineExceeded, call_directly
 
 MakeEnv = Callable[[str], Any]
@@ -108,10 +117,10 @@ def _play(
         seed = seed_of(task.benchmark, task.id, order.key.epoch)
         answer = of_env("reset", lambda: env.reset(seed=seed, options=options), limits.reset_s)
         observation, info = reset_answer(answer, task.env_id)
-        if info.get("system"):
-            opening.append(Message("system", info["system"]))
+        if system := text_in(info, "system", task.env_id):
+            opening.append(Message("system", system))
         opening.append(Message("user", bounded(observation, limits.observation_chars, "first observation", notes)))
-        dialogue_limit = info.get("dialogue_limit")
+        dialogue_limit = count_in(info, "dialogue_limit", task.env_id)
         reward, terminated = 0.0, False
         for turn in range(task.max_turns):
             messages = (*opening, *recent_turns(steps, dialogue_limit))
@@ -125,7 +134,7 @@ def _play(
             steps.append(
                 Step(
                     reply=text,
-                    action=info.get("action"),
+                    action=text_in(info, "action", task.env_id),
                     observation=bounded(observation, limits.observation_chars, f"observation {turn + 1}", notes),
                     reward=reward,
                     valid=bool(info.get("valid", True)),
@@ -158,7 +167,7 @@ def judge(
         outcome = Outcome.FAILED if terminated else Outcome.TURN_LIMIT
     if outcome is Outcome.TURN_LIMIT and steps and not any(step.valid for step in steps):
         outcome = Outcome.INVALID_ACTIONS
-    return outcome, float(info.get("score", reward)) if outcome.scored else None
+    return outcome, score_of(info, reward, env_id) if outcome.scored else None
 
 
 def recent_turns(steps: Sequence[Step], dialogue_limit: int | None) -> list[Message]:

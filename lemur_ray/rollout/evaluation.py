@@ -72,6 +72,17 @@ class EvalConfig:
     step_s: float = 60.0
     """Seconds one step of an environment may take."""
 
+    def __post_init__(self) -> None:
+        """Raises ValueError that names the setting, what was found and what was expected."""
+        for name, least in (("limit", 0), ("epochs", 1), ("in_flight", 1), ("actors", 0), ("max_tokens", 0)):
+            if (found := getattr(self, name)) < least:
+                raise ValueError(f"--{name.replace('_', '-')} {found}: expected {least} or more")
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"--temperature {self.temperature:g}: expected 0 (greedy) or a finite number above it")
+        for name in ("patience_s", "step_s"):
+            if not 0 < (seconds := getattr(self, name)) < math.inf:
+                raise ValueError(f"--{name.replace('_', '-')} {seconds:g}: expected a finite number of seconds above 0")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -100,7 +111,7 @@ def settings_of(
 def prepare_out(folder: str) -> Path:
     """The output folder, made and proven writable. Raises EvaluationError."""
     if "://" in folder:
-        raise EvaluationError(f"--out {folder}: episodes are synced to a local file one by one; give a local folder")
+        raise EvaluationError(f"--out {folder}: episodes and pages are written to local files; give a local folder")
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -121,7 +132,7 @@ def run_evaluation(
     out: Path,
     make_pool: Callable[[], AbstractContextManager[Pool]],
 ) -> list[Episode]:
-    """Play everything that the ledger in ``out`` does not hold; the episodes of all tasks and epochs.
+    """Play everything that has no score in the ledger in ``out``; the episodes of all tasks and epochs.
 
     ``make_pool`` is called only if there is something to play: a finished evaluation starts no server and no Ray.
     """
@@ -135,7 +146,8 @@ def run_evaluation(
         if ledger.repaired:
             print(ledger.repaired, file=sys.stderr, flush=True)
         with contextlib.ExitStack() as stack:
-            pool = stack.enter_context(make_pool()) if any(order.key not in ledger for order in orders) else NoPool()
+            finished = all(ledger.settled(order.key) for order in orders)
+            pool = NoPool() if finished else stack.enter_context(make_pool())
             progress = Progress(sys.stderr, time.monotonic, label=config.benchmark)
             return run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
 
@@ -160,6 +172,19 @@ class End:
     """How a job ended, as an exit code."""
 
     code: int = 0
+
+    def say(self, headline: Mapping[str, Any]) -> None:
+        """Print the JSON line that ends a job. An evaluation in which nothing was scored measured nothing: code 1."""
+        print(json.dumps(headline, allow_nan=False), flush=True)
+        if headline["scored"] == 0:
+            self.code = 1
+            why = ", ".join(f"{count} by {blame}" for blame, count in headline["missing_by_blame"].items())
+            print(
+                f"nothing was scored ({why}), so there is no rate; episodes.jsonl says what went wrong, and the same "
+                "command plays them again",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 @contextlib.contextmanager

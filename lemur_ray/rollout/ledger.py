@@ -1,8 +1,10 @@
 """The ledger of a run: one JSON line per finished episode, appended, synced, never rewritten.
 
-The first record of a key wins. A tail torn by a crash (bytes after the last newline) is cut off when the ledger is
-opened for writing, and said; a broken line anywhere else is an error that names file and line. One writer at a time,
-held by ``flock``. Readers need no lock: DuckDB's ``read_json`` reads the file as it is.
+The first *scored* record of a key wins. A record without a score (its end was not the policy's doing) stands for its
+key only until a scored one follows: running again plays it again. A tail torn by a crash (bytes after the last newline)
+is cut off when the ledger is opened for writing, and said; a broken line anywhere else is an error that names file and
+line. One writer at a time, held by ``flock``. Readers need no lock: DuckDB's ``read_json`` reads the file as it is, all
+records of a key included.
 
 Knows nothing of how an episode came about.
 """
@@ -38,23 +40,23 @@ class Ledger:
                     f"{path}: another run is writing to it; wait for it or choose another --out"
                 ) from None
             self.repaired = _repair(self._fd, path)
-            self._episodes = {episode.key: episode for episode in reversed(list(_parse(path)))}
+            self._episodes = _standing(_parse(path))
             _sync_folder(path.parent)
         except BaseException:
             os.close(self._fd)
             raise
 
     def append(self, episode: Episode) -> bool:
-        """Write an episode and sync it. False, and nothing written, where its key has a record already."""
+        """Write an episode and sync it. False, and nothing written, where the record of its key stays (see above)."""
         return self.extend([episode]) == 1
 
     def extend(self, episodes: Iterable[Episode]) -> int:
         """Write several episodes with one sync (it costs milliseconds); returns how many were new."""
         new: dict[EpisodeKey, Episode] = {}
         for episode in episodes:
-            if episode.key not in self._episodes:
-                new.setdefault(episode.key, episode)
-        lines = b"".join(json.dumps(e.to_json(), separators=(",", ":")).encode() + b"\n" for e in new.values())
+            if _supersedes(episode, new.get(episode.key, self._episodes.get(episode.key))):
+                new[episode.key] = episode
+        lines = b"".join(_line(e) for e in new.values())
         size = os.fstat(self._fd).st_size
         try:
             while lines:
@@ -68,6 +70,10 @@ class Ledger:
 
     def __contains__(self, key: EpisodeKey) -> bool:
         return key in self._episodes
+
+    def settled(self, key: EpisodeKey) -> bool:
+        """Whether the key has a scored record: it will never be played again."""
+        return key in self._episodes and self._episodes[key].outcome.scored
 
     def __len__(self) -> int:
         return len(self._episodes)
@@ -89,14 +95,25 @@ class Ledger:
 
 
 def read_episodes(path: Path) -> list[Episode]:
-    """The episodes of a ledger in the order they were finished, the first record of each key; a torn tail is ignored.
+    """The episode of each key, in the order the keys first ended; a torn tail is ignored.
+
+    The first scored record of a key, or its first record where none is scored.
 
     Raises LedgerError where a whole line is not an episode, FileNotFoundError where there is no ledger.
     """
-    first: dict[EpisodeKey, Episode] = {}
-    for episode in _parse(path):
-        first.setdefault(episode.key, episode)
-    return list(first.values())
+    return list(_standing(_parse(path)).values())
+
+
+def _standing(episodes: Iterable[Episode]) -> dict[EpisodeKey, Episode]:
+    standing: dict[EpisodeKey, Episode] = {}
+    for episode in episodes:
+        if _supersedes(episode, standing.get(episode.key)):
+            standing[episode.key] = episode
+    return standing
+
+
+def _supersedes(episode: Episode, before: Episode | None) -> bool:
+    return before is None or (episode.outcome.scored and not before.outcome.scored)
 
 
 def _parse(path: Path) -> Iterator[Episode]:
@@ -105,7 +122,7 @@ def _parse(path: Path) -> Iterator[Episode]:
             if not line.endswith(b"\n") and not _is_record(line):
                 return  # torn, or being written this very moment
             try:
-                yield Episode.from_json(json.loads(line))
+                yield _record(line)
             except ValueError as error:
                 raise LedgerError(f"{path}, line {number}: {error}; move the file away or mend the line") from error
 
@@ -126,9 +143,20 @@ def _repair(fd: int, path: Path) -> str:
     return said
 
 
+def _line(episode: Episode) -> bytes:
+    return json.dumps(episode.to_json(), separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def _record(line: bytes) -> Episode:
+    try:
+        return Episode.from_json(json.loads(line))
+    except RecursionError as error:
+        raise ValueError("not an episode record: nested too deeply") from error
+
+
 def _is_record(line: bytes) -> bool:
     try:
-        Episode.from_json(json.loads(line))
+        _record(line)
     except ValueError:
         return False
     return True

@@ -5,12 +5,14 @@ Looks into run folders and asks endpoints what they serve; knows nothing of task
 
 from __future__ import annotations
 
-import hashlib
+import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.policy_spec import PolicySpec
+from lemur_ray.checkpoints import CHECKPOINTS, commit_at, model_fingerprint, newest_commit
 from lemur_ray.config import find_model
 
 PROBE_S = 60.0
@@ -28,45 +30,72 @@ def named(spec: PolicySpec, runs: Path, patience_s: float) -> PolicySpec:
     """
     spec = replace(spec, patience_s=patience_s)
     if spec.kind == "checkpoint":
-        model = find_run(spec.target, runs)
+        model = pinned(find_run(spec.target, runs))
         return replace(spec, target=model, label=checkpoint_label(model))
     return served_model(spec) if spec.kind == "openai" else spec
 
 
 def served_model(spec: PolicySpec) -> PolicySpec:
-    """An endpoint's spec with the model it serves. Raises EvaluationError, PolicyUnreachable where nothing answers."""
+    """An endpoint's spec with the model it serves and, where the endpoint tells, its version: ``openai:NAME@VERSION``.
+
+    Raises EvaluationError, PolicyUnreachable where nothing answers.
+    """
     probe = OpenAIPolicy(spec.target, spec.model or "unknown", patience_s=min(spec.patience_s, PROBE_S))
     models = probe.served_models()
-    if spec.model and (spec.model in models or not models):
-        return spec
-    if not spec.model and len(models) == 1:
-        return spec.at_endpoint(spec.target, models[0], spec.label or f"openai:{models[0]}")
-    asked = f"model {spec.model!r} is not served" if spec.model else "say with --policy-model which model to ask"
-    raise EvaluationError(f"{spec.target}: {asked} (served: {', '.join(models) or 'it does not say'})")
+    name = spec.model or (next(iter(models)) if len(models) == 1 else "")
+    if not name or (models and name not in models):
+        asked = f"model {spec.model!r} is not served" if spec.model else "say with --policy-model which model to ask"
+        raise EvaluationError(f"{spec.target}: {asked} (served: {', '.join(models) or 'it does not say'})")
+    version = re.sub(r"[^A-Za-z0-9._-]", "-", models.get(name, ""))[:64]
+    if not version:
+        print(
+            f"{spec.target} does not say which version of {name} it serves: episodes of an earlier one in the same "
+            "folder count as this one's; give another --out after the model has changed",
+            file=sys.stderr,
+            flush=True,
+        )
+    return spec.at_endpoint(spec.target, name, f"openai:{name}@{version}" if version else f"openai:{name}")
 
 
 def newest_run(runs: Path) -> Path:
     """The run folder with the newest committed checkpoint. Raises EvaluationError where there is none."""
-    stamps = {run: stamp for run in sorted(runs.glob("*")) if (stamp := _newest_checkpoint(run)) is not None}
-    if not stamps:
+    newest = {run: commit for run in sorted(runs.glob("*")) if (commit := newest_commit(str(run / CHECKPOINTS)))}
+    if not newest:
         raise EvaluationError(f"{runs}: no checkpoint yet; run jobs/pretrain.py, or name another policy with --policy")
-    return max(stamps, key=lambda run: stamps[run][0])
+    return max(newest, key=lambda run: Path(newest[run].folder).stat().st_mtime_ns)
+
+
+def pinned(model: str) -> str:
+    """A run as the folder of its newest committed checkpoint: what is named is what is loaded, even if the run goes on.
+
+    Everything else stays as it is. Raises EvaluationError where a run has no checkpoint.
+    """
+    checkpoints = Path(model) / CHECKPOINTS
+    if model.startswith("random:") or not (Path(model) / "recipe.json").is_file():
+        return model
+    commit = newest_commit(str(checkpoints))
+    if commit is None:
+        raise EvaluationError(f"{checkpoints}: no committed checkpoint yet; let the run reach its first one")
+    return commit.folder
 
 
 def checkpoint_label(model: str) -> str:
-    """Name of a run's newest checkpoint as a policy, such as ``nano-chat@1500-3f9a01bc``.
+    """Name of a checkpoint or a model folder as a policy: ``nano-chat@1500-3f9a01bc``, ``Llama-2-7b@<16 digits>``.
 
-    The last part changes when the checkpoint is written anew, so that a ledger never takes one model for another.
+    The last part changes with the weights, so that a ledger never takes one model for another. Raises EvaluationError.
     """
     if model.startswith("random:"):
         recipe, at, tokenizer = model.partition("@")
         return recipe + at + Path(tokenizer).name
-    run = Path(model)
-    newest = _newest_checkpoint(run)
-    if newest is None:
-        return run.name
-    stamp, step = newest
-    return f"{run.name}@{step}-{hashlib.sha256(str(stamp).encode()).hexdigest()[:8]}"
+    folder = Path(model)
+    if (commit := commit_at(model)) is not None:
+        return f"{folder.parent.parent.name}@{commit.step}-{commit.fingerprint}"
+    try:
+        return f"{folder.name}@{model_fingerprint(folder)}"
+    except OSError as error:
+        raise EvaluationError(
+            f"{model}: expected a run folder, a committed checkpoint or a Hugging Face folder ({error})"
+        ) from error
 
 
 def find_run(target: str, runs: Path) -> str:
@@ -80,12 +109,3 @@ def find_run(target: str, runs: Path) -> str:
         return find_model(target)
     except ValueError as error:
         raise EvaluationError(str(error)) from None
-
-
-def _newest_checkpoint(run: Path) -> tuple[int, int] | None:
-    """Time of commit in ns and step of the newest whole checkpoint: renamed into place, with its place in the plan."""
-    folders = [path for path in (run / "checkpoints").glob("*") if (path / "plan" / "metadata").is_file()]
-    steps = [int(path.name) for path in folders if path.name.isdigit()]
-    if not steps:
-        return None
-    return (run / "checkpoints" / str(max(steps))).stat().st_mtime_ns, max(steps)

@@ -4,7 +4,7 @@
 |---|---|
 | an actor or its node dies | its episodes end as infra_lost (the runner tries them again), a new actor replaces it |
 | calls in an actor never come back | after ``max_stuck`` of them it gets no more episodes, and is replaced once idle |
-| actors die again and again and nothing is ever played | PoolBroken: this is no accident of one machine |
+| actors die again and again and nothing is ever played | what ended is handed out, then PoolBroken |
 
 Everything a task holds is in its order, so any actor can play it. Knows nothing of retries or ledgers.
 """
@@ -78,16 +78,22 @@ class RayPool:
         self._max_stuck = max_stuck
         self._max_deaths = max_deaths
         self._deaths = 0
+        self._broken = ""
         self._actor_class = ray.remote(_Actor).options(
             num_cpus=cpus_per_actor,
             max_restarts=0,
             max_concurrency=episodes_per_actor + 2,
             scheduling_strategy="SPREAD",
         )
-        self._slots = [_Slot(self._new_actor()) for _ in range(num_actors)]
+        self._slots: list[_Slot] = []
         try:
+            for _ in range(num_actors):
+                self._slots.append(_Slot(self._new_actor()))
             self.pids = ray.get([slot.handle.pid.remote() for slot in self._slots], timeout=start_timeout_s)
-        except (ray.exceptions.GetTimeoutError, ray.exceptions.RayError) as error:
+        except BaseException as error:
+            self.close()
+            if not isinstance(error, ray.exceptions.RayError | ray.exceptions.GetTimeoutError):
+                raise
             have = ray.cluster_resources().get("CPU", 0)
             asked = f"{num_actors} actors with {cpus_per_actor:g} CPU each, cluster has {have:g}"
             raise PoolBroken(
@@ -100,6 +106,8 @@ class RayPool:
         slot.in_flight[slot.handle.play.remote(order)] = order
 
     def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+        if self._broken:
+            raise PoolBroken(self._broken)
         waiting = [ref for slot in self._slots for ref in slot.in_flight]
         if not waiting:
             time.sleep(timeout_s)
@@ -145,13 +153,14 @@ class RayPool:
     def _replace(self, slot: _Slot, ended: list[tuple[Order, Attempt]]) -> None:
         """A new actor in the slot of a dead one; what was in flight there is lost with it."""
         self._deaths += 1
-        if self._deaths > self._max_deaths:
-            raise PoolBroken(
-                f"{self._deaths} actors died in a row without one episode coming back: {ended[-1][1].detail}"
-            )
+        why = ended[-1][1].detail
         ended += [(order, _lost("its actor died")) for order in slot.in_flight.values()]
         ray.kill(slot.handle)  # no-op on the dead; ends one that was only unreachable, so that nothing is played twice
-        slot.handle, slot.in_flight, slot.stuck = self._new_actor(), {}, 0
+        slot.in_flight, slot.stuck = {}, 0
+        if self._deaths > self._max_deaths:
+            self._broken = f"{self._deaths} actors died in a row without one episode coming back: {why}"
+        else:
+            slot.handle = self._new_actor()
 
 
 def _lost(error: object) -> Attempt:

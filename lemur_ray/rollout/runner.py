@@ -2,7 +2,8 @@
 
 Killing the process at any moment loses only what was in flight; the same call resumes. An outcome that is not the
 policy's is tried again with the same seeds a bounded number of times, then recorded as missing with its blame; what
-every earlier attempt died of stays in the episode (``retried``). Knows nothing of Ray, of models or of environments.
+every earlier attempt died of stays in the episode (``retried``), and the next run plays it again. Where nothing but
+silence comes from the policy for ``Retries.silence_s``, the run stops. Knows nothing of Ray, models or environments.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from lemur_ray.agents.messages import Sampling
+from lemur_ray.agents.messages import PolicyUnreachable, Sampling
 from lemur_ray.agents.trajectory import Blame, Episode, EpisodeKey, Outcome, Task
 from lemur_ray.rollout.attempt import Attempt, Limits, Order
 from lemur_ray.rollout.ledger import Ledger
@@ -30,6 +31,8 @@ class Retries:
     harness: int = 1
     unreachable_delay_s: float = 5.0
     """Before another attempt at an endpoint that did not answer; doubles with each attempt."""
+    silence_s: float = 300.0
+    """Of attempts that all found the policy unreachable, more than are in flight: then the run stops."""
 
     def allowed(self, outcome: Outcome) -> int:
         """Repetitions after the first attempt."""
@@ -71,6 +74,30 @@ def _counted(tasks: Sequence[Task]) -> list[tuple[Task, int]]:
 
 
 @dataclass
+class _Silence:
+    """Attempts in a row that found the policy unreachable."""
+
+    attempts: int = 0
+    since: float = 0.0
+
+    def heard(self, outcome: Outcome, now: float) -> None:
+        if outcome is not Outcome.POLICY_UNREACHABLE:
+            self.attempts = 0
+        else:
+            self.since = self.since if self.attempts else now
+            self.attempts += 1
+
+    def check(self, now: float, in_flight: int, retries: Retries, detail: str) -> None:
+        """Raises PolicyUnreachable where going on would only cost time."""
+        lasted = now - self.since
+        if self.attempts > max(2, in_flight) and lasted >= retries.silence_s:
+            raise PolicyUnreachable(
+                f"the policy answered nobody for {lasted / 60:.0f} minutes ({self.attempts} attempts in a row, the "
+                f"last: {detail[:300]}). What was finished is kept: run the same command again once it answers"
+            )
+
+
+@dataclass
 class _Try:
     """How often an order was tried, and what it died of so far."""
 
@@ -87,16 +114,19 @@ def run_orders(
     progress: Progress,
     clock: Callable[[], float],
 ) -> list[Episode]:
-    """Play every order that the ledger does not hold; return the episodes of all of them, in the order of ``orders``.
+    """Play every order without a score in the ledger; return the episodes of all of them, in the order of ``orders``.
 
-    ``clock``: monotonic seconds. KeyboardInterrupt leaves a ledger that the same call continues.
+    ``clock``: monotonic seconds. KeyboardInterrupt and PolicyUnreachable (a policy that answers nobody for too long)
+    leave a ledger that the same call continues.
     """
-    todo = deque(order for order in orders if order.key not in ledger)
-    progress.begin(total=len(orders), finished=[e for o in orders if (e := ledger.get(o.key)) is not None])
+    todo = deque(order for order in orders if not ledger.settled(order.key))
+    settled = [e for o in orders if (e := ledger.get(o.key)) is not None and e.outcome.scored]
+    progress.begin(total=len(orders), finished=settled)
     tries = {order.key: _Try() for order in todo}
     later: list[tuple[float, int, Order]] = []
     tie_break = itertools.count()
-    in_flight = 0
+    in_flight, detail = 0, ""
+    silence = _Silence()
     while todo or later or in_flight:
         while later and later[0][0] <= clock():
             todo.appendleft(heapq.heappop(later)[2])
@@ -106,6 +136,8 @@ def run_orders(
         ended: list[Episode] = []
         for order, attempt in pool.collect(timeout_s=0.5):
             in_flight -= 1
+            silence.heard(attempt.outcome, clock())
+            detail = attempt.detail
             tried = tries[order.key]
             if not attempt.outcome.scored and tried.number <= retries.allowed(attempt.outcome):
                 tried.reasons += (f"attempt {tried.number}: {attempt.outcome.value}: {attempt.detail}"[:2000],)
@@ -118,6 +150,8 @@ def run_orders(
         if ended:
             ledger.extend(ended)
             progress.ended(*ended)
+        if silence.attempts:
+            silence.check(clock(), in_flight, retries, detail)
         progress.show(in_flight=in_flight, waiting=len(later))
     progress.finish()
     return [episode for order in orders if (episode := ledger.get(order.key)) is not None]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import socket
 import time
 import urllib.error
 import urllib.request
@@ -21,6 +20,7 @@ from ray.serve.config import HTTPOptions
 from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
 
+from lemur_ray.ports import free_port
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.loading import open_front
 from lemur_ray.serve.local import DRAIN_S
@@ -75,7 +75,7 @@ def serve_model(
     options = options or EngineOptions()
     running = _running_at()
     if running is None:
-        port = port or _free_port(host)
+        port = port or free_port(host)
         serve.start(
             proxy_location="HeadOnly",
             http_options=HTTPOptions(host=host, port=port),
@@ -140,11 +140,6 @@ def _running_at() -> tuple[str, int] | None:
         return None
     options = client.http_config
     return options.host or "127.0.0.1", options.port
-
-
-def _free_port(host: str) -> int:
-    with socket.create_server((host, 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def _await_ready(root: str) -> None:

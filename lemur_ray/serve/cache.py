@@ -86,10 +86,6 @@ class SlotCache:
     def table(self, slot: int) -> np.ndarray:
         return self._tables[slot]
 
-    @property
-    def num_idle(self) -> int:
-        return int(self._idle.sum())
-
     def forget(self) -> None:
         """Drop every prefix that may be reused, for example because the weights changed."""
         self._lengths[self._idle] = 0

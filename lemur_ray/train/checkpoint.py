@@ -14,7 +14,8 @@ from typing import Any
 
 import orbax.checkpoint as ocp
 
-from lemur_ray.train.run_folder import Commit, TrainingStopped, commits
+from lemur_ray.checkpoints import Commit, commits
+from lemur_ray.train.run_folder import TrainingStopped
 
 
 class UnreadableCheckpoint(Exception):

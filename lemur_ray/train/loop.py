@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from lemur_ray.checkpoints import Commit
 from lemur_ray.config import Recipe, lemur_home
 from lemur_ray.corpus.manifest import read_manifest
 from lemur_ray.model.flops import CONVENTIONS, flops_per_token
@@ -25,7 +26,7 @@ from lemur_ray.train.checkpoint import Checkpoints, UnreadableCheckpoint
 from lemur_ray.train.evaluate import Evaluator
 from lemur_ray.train.initial import initial_params
 from lemur_ray.train.metrics import PEAK_FLOPS, MetricsLog, Window, finite, progress_line
-from lemur_ray.train.run_folder import Commit, Run, TrainingStopped, check_same_run, fingerprint, write_json
+from lemur_ray.train.run_folder import Run, TrainingStopped, check_same_run, fingerprint, write_json
 from lemur_ray.train.step import abstract_state, init_state, make_train_step
 
 HostBatch = dict[str, np.ndarray]

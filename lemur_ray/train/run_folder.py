@@ -1,4 +1,4 @@
-"""A run's folder seen from outside: what it is a run of, which checkpoints are committed, who is writing it.
+"""A run's folder seen from outside: what it is a run of, and who is writing it.
 
 Reads and writes small JSON files and one lock; knows nothing of jax, Ray or what is inside a checkpoint.
 """
@@ -18,11 +18,8 @@ from typing import Any
 
 import fsspec
 
+from lemur_ray.checkpoints import CHECKPOINTS, commit_at, newest_commit
 from lemur_ray.config import Recipe, differing_fields, identity
-
-CHECKPOINTS = "checkpoints"
-_PIECES = ("plan/metadata", "state/_METADATA", "state/manifest.ocdbt")
-"""What a committed checkpoint always has: the plan JSON and the index of the arrays."""
 
 
 class RunFolderError(Exception):
@@ -53,15 +50,6 @@ class Run:
         """What must be equal for a checkpoint to be continued, as JSON."""
         return {"recipe": identity(self.recipe), "hash": self.recipe.hash, "corpus": fingerprint(self.corpus),
                 "init_from": weights_of(self.init_from)}  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class Commit:
-    """One committed checkpoint."""
-
-    step: int
-    plan: dict[str, Any]
-    """The JSON item: rows (plan rows consumed), recipe, hash, corpus, init_from, progress."""
 
 
 def read_json(path: str) -> Any:
@@ -109,48 +97,12 @@ def weights_of(init_from: str) -> str:
 
     A model that is no run of ours (Hugging Face folder, ``random:nano``) is named by ``init_from`` itself.
     """
-    commit = newest_commit(f"{init_from}/{CHECKPOINTS}") if init_from else None
-    if init_from and commit is None and init_from.rstrip("/").rsplit("/", 1)[-1].isdigit():
-        parent, step = init_from.rstrip("/").rsplit("/", 1)
-        commit = next((found for found in commits(parent)[0] if found.step == int(step)), None)
+    commit = (newest_commit(f"{init_from}/{CHECKPOINTS}") or commit_at(init_from)) if init_from else None
     if commit is None:
         return init_from
-    plan = commit.plan
-    return f"{plan.get('hash')} on {plan.get('corpus')}, step {commit.step}" + (
-        f", from {plan['init_from']}" if plan.get("init_from") else ""
-    )
-
-
-def commits(folder: str) -> tuple[list[Commit], list[str]]:
-    """(committed checkpoints, newest first; one line for everything in the folder that is not one)."""
-    fs, inner = fsspec.url_to_fs(folder)
-    if not fs.isdir(inner):
-        return [], []
-    fs.invalidate_cache()
-    found, ignored = [], []
-    for path in fs.ls(inner, detail=False):
-        name = path.rstrip("/").rsplit("/", 1)[-1]
-        if not name.isdigit():
-            ignored.append(f"{folder}/{name}: not committed")
-            continue
-        missing = [piece for piece in _PIECES if not fs.exists(f"{path}/{piece}")]
-        try:
-            plan = json.loads(fs.cat_file(f"{path}/plan/metadata")) if not missing else {}
-            if not missing and not isinstance(plan.get("rows"), int):
-                missing = ["plan/metadata (no row number)"]
-        except ValueError:
-            missing = ["plan/metadata (not JSON)"]
-        if missing:
-            ignored.append(f"{folder}/{name}: torn, lacks {', '.join(missing)}")
-        else:
-            found.append(Commit(int(name), plan))
-    return sorted(found, key=lambda commit: -commit.step), ignored
-
-
-def newest_commit(folder: str) -> Commit | None:
-    """The newest committed checkpoint of a run's ``checkpoints`` folder."""
-    found, _ = commits(folder)
-    return found[0] if found else None
+    before = commit.plan.get("init_from")
+    found = f"{commit.plan.get('hash')} on {commit.plan.get('corpus')}, step {commit.step}"
+    return f"{found}, from {before}" if before else found
 
 
 def check_same_run(plan: dict[str, Any], run: Run, where: str) -> None:

@@ -20,6 +20,7 @@ from ray.train.v2.api.config import FailureConfig, LoggingConfig, RunConfig, Sca
 from ray.train.v2.api.exceptions import TrainingFailedError
 from ray.train.v2.jax import JaxConfig, JaxTrainer
 
+from lemur_ray.checkpoints import newest_commit
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.corpus.manifest import read_manifest
 from lemur_ray.plan.feed import PlanFeed
@@ -33,7 +34,6 @@ from lemur_ray.train.run_folder import (
     TrainingStopped,
     check_same_run,
     lock,
-    newest_commit,
     prepare,
     read_json,
     tokenizer_of,

@@ -42,6 +42,8 @@ class Server:
         self, answer: Callable[[dict[str, Any]], Answer | None], port: int = 0, models: tuple[str, ...] = ("toy",)
     ):
         self.asked: list[dict[str, Any]] = []
+        self.version = ""
+        """What the list of models says of each; nothing where it is empty."""
         self.released = threading.Event()
         """Set when the server ends: answers that are silent wait for it."""
         outer = self
@@ -53,7 +55,11 @@ class Server:
             def do_GET(self) -> None:
                 listed = {
                     "object": "list",
-                    "data": [{"id": m, "object": "model", "created": 1, "owned_by": "x"} for m in models],
+                    "data": [
+                        {"id": m, "object": "model", "created": 1, "owned_by": "x"}
+                        | ({"version": outer.version} if outer.version else {})
+                        for m in models
+                    ],
                 }
                 self.send((200, {"Content-Type": "application/json"}, json.dumps(listed).encode()))
 

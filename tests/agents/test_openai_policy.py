@@ -179,7 +179,7 @@ def test_a_server_that_dies_and_comes_back_is_waited_for():
 
 def test_an_endpoint_says_what_it_serves_and_one_that_is_not_there_is_unreachable():
     with serving_in_turn(completion()) as server, policy_at(server.url) as policy:
-        assert policy.served_models() == ["toy"]
+        assert policy.served_models() == {"toy": ""}
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"

@@ -120,6 +120,18 @@ def test_a_damaged_corpus_is_built_again_to_the_same_bytes(
     assert tree_hash(tmp_path / "corpus") == tree_hash(built)
 
 
+def test_a_corpus_with_a_flipped_byte_is_not_used_as_it_is(
+    built: Path, tmp_path: Path, small_sources: tuple[str, str]
+) -> None:
+    shutil.copytree(built, tmp_path / "corpus")
+    shard = next((tmp_path / "corpus" / "rows" / "code").glob("*.tokens"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\xff")
+    lines: list[str] = []
+    build(small_config(small_sources), tmp_path / "corpus", workers=0, say=lines.append)
+    assert "its content differs" in lines[0]
+    assert tree_hash(tmp_path / "corpus") == tree_hash(built)
+
+
 def test_a_corpus_of_another_configuration_is_replaced_only_if_asked_and_what_differs_is_said(
     built: Path, tmp_path: Path, small_sources: tuple[str, str]
 ) -> None:

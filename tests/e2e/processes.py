@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+
+def parents() -> dict[int, int]:
+    """Every process -> its parent."""
+    found: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            found[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it ended while we looked
+    return found
 
 
 def descendants(pid: int) -> dict[int, str]:
     """Processes below ``pid`` -> their command lines."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
+    parent_of = parents()
     found: dict[int, str] = {}
-    for child in parents:
+    for child in parent_of:
         ancestor = child
-        while ancestor in parents and ancestor != pid:
-            ancestor = parents[ancestor]
+        while ancestor in parent_of and ancestor != pid:
+            ancestor = parent_of[ancestor]
         if ancestor == pid and child != pid:
             found[child] = command_line(child)
     return found
@@ -31,6 +40,15 @@ def command_line(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
         return ""
+
+
+def wait_while_it_runs(process: subprocess.Popen[Any], what: Callable[[], bool], timeout_s: float, log: Path) -> None:
+    """Until ``what`` is so; fails with the end of ``log`` where the process ends first, or after ``timeout_s``."""
+    deadline = time.monotonic() + timeout_s
+    while not what():
+        assert process.poll() is None, f"ended too soon:\n{log.read_text()[-3000:]}"
+        assert time.monotonic() < deadline, f"not in {timeout_s} s:\n{log.read_text()[-3000:]}"
+        time.sleep(0.002)
 
 
 def wait_until_gone(pids: list[int], timeout_s: float) -> list[int]:

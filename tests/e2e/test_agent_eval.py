@@ -20,7 +20,7 @@ from envs import benchmarks
 from envs.intercode.sample_database import build_sample
 from lemur_ray.rollout import evaluation
 from lemur_ray.rollout.ledger import Ledger, read_episodes
-from lemur_ray.rollout.policy_target import checkpoint_label, newest_run
+from lemur_ray.rollout.policy_target import EvaluationError, checkpoint_label, newest_run, pinned
 from lemur_ray.rollout.runner import Retries
 from tests.agents.misbehaving import completion, refusal, serving
 from tests.conftest import ROOT
@@ -107,11 +107,10 @@ def test_flags_of_sql_reach_the_environment_and_change_the_recipe(run: Run, lemu
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("--benchmark", "alfwrld/text"), r"did you mean alfworld/text\? \(known: alfworld/text, intercode/sql\)"),
+        (("--benchmark", "alfwrld/text"), r"did you mean 'alfworld/text'\? \(known: alfworld/text, intercode/sql\)"),
         (("--policy", "rndom"), "expected one of openai:URL"),
         ((), r"runs: no checkpoint yet; run jobs/pretrain.py"),
         (("--policy", "checkpoint:nothing"), "neither a folder nor a run"),
-        (("--policy", "random", "--limit", "-1"), "at least one"),
         (("--policy", "random", "--out", "gs://bucket/x"), "give a local folder"),
     ],
 )
@@ -144,6 +143,20 @@ def test_an_unknown_flag_names_the_nearest_one(run: Run, capsys: pytest.CaptureF
         run("--benchmrk", "alfworld/text")
     assert ended.value.code == 2
     assert "--benchmark" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    ["--in-flight 0", "--epochs 0", "--actors -1", "--limit -1", "--temperature -1", "--temperature nan",
+     "--step-s nan", "--step-s 0", "--patience-s inf"],
+)  # fmt: skip
+def test_a_number_that_makes_no_sense_is_refused_before_anything_is_begun(
+    run: Run, capsys: pytest.CaptureFixture[str], argv: str
+):
+    with pytest.raises(SystemExit) as ended:
+        run("--policy", "random", *argv.split())
+    assert ended.value.code == 2
+    assert f"{argv}: expected" in capsys.readouterr().err
 
 
 def test_a_second_run_into_the_same_folder_is_refused(run: Run, tmp_path: Path):
@@ -195,6 +208,22 @@ def test_an_overflow_is_scored_and_an_endpoint_that_refuses_is_missing_by_blame(
     assert outcomes["00000"].attempts == 4
 
 
+def test_an_evaluation_in_which_nothing_was_scored_fails_and_can_be_run_again(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(evaluation, "Retries", partial(Retries, unreachable_delay_s=0.01))
+    answers = [refusal(401, message="bad key")]
+    with serving(lambda asked: answers[-1]) as server:
+        argv = ("--policy", f"openai:{server.url}", "--limit", "2", "--out", str(tmp_path), "--patience-s", "5")
+        code, out, err = run(*argv)
+        assert (code, json.loads(out[-1])["missing"]) == (1, 2)
+        assert "nothing was scored (2 by infra)" in err
+        answers.append(completion("look"))
+        code, out, err = run(*argv)
+    assert (code, json.loads(out[-1])["scored"]) == (0, 2)
+    assert "are in the ledger" not in err
+
+
 def test_a_model_that_is_not_served_and_an_endpoint_that_is_not_there_are_errors(run: Run, tmp_path: Path):
     with serving(lambda asked: completion(), models=("a", "b")) as server:
         code, _, err = run("--policy", f"openai:{server.url}", "--policy-model", "c", "--out", str(tmp_path))
@@ -240,24 +269,72 @@ def test_a_stopped_run_says_how_to_go_on_and_goes_on(run: Run, tmp_path: Path, n
 # Checkpoints by name
 
 
-def test_the_newest_checkpoint_is_found_and_its_name_changes_when_it_is_written_anew(tmp_path: Path):
-    for run, step, time_ns in (
-        ("old", "100", 1_000),
-        ("new", "20", 3_000),
-        ("new", "7", 9_000),
-        ("half", "5.tmp", 9_999),
-    ):
-        folder = tmp_path / run / "checkpoints" / step
-        (folder / "plan").mkdir(parents=True)
-        (folder / "plan" / "metadata").write_text("{}")
-        os.utime(folder, ns=(time_ns, time_ns))
-    (tmp_path / "new" / "checkpoints" / "21").mkdir()  # not whole
+def write_checkpoint(folder: Path, weights: str = "") -> Path:
+    """Files as orbax leaves them, without arrays."""
+    for name in ("plan", "state"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder.parents[1] / "recipe.json").write_text("{}")
+    (folder / "plan" / "metadata").write_text('{"rows": 1}')
+    (folder / "state" / "_METADATA").write_text("{}")
+    (folder / "state" / "manifest.ocdbt").write_text(weights)
+    return folder
+
+
+def test_the_newest_whole_checkpoint_is_found_and_its_name_changes_with_its_weights(tmp_path: Path):
+    written = (("old", "100", 1_000), ("new", "7", 9_000), ("new", "20", 3_000), ("half", "5.tmp", 9_999))
+    for run, step, time_ns in written:
+        os.utime(write_checkpoint(tmp_path / run / "checkpoints" / step), ns=(time_ns, time_ns))
+    (write_checkpoint(tmp_path / "new" / "checkpoints" / "21") / "state" / "_METADATA").unlink()  # torn: plan only
     assert newest_run(tmp_path) == tmp_path / "new"
-    label = checkpoint_label(str(tmp_path / "new"))
-    assert label.startswith("new@20-")
-    os.utime(tmp_path / "new" / "checkpoints" / "20", ns=(4_000, 4_000))
-    assert checkpoint_label(str(tmp_path / "new")) != label
-    assert checkpoint_label("random:nano") == "random:nano"
+    newest = pinned(str(tmp_path / "new"))
+    assert newest == str(tmp_path / "new" / "checkpoints" / "20")
+    label = checkpoint_label(newest)
+    assert re.fullmatch("new@20-[0-9a-f]{8}", label)
+    write_checkpoint(Path(newest), "other weights")
+    assert checkpoint_label(newest) != label
+    assert checkpoint_label("random:nano") == pinned("random:nano") == "random:nano"
+    with pytest.raises(EvaluationError, match="no committed checkpoint yet"):
+        pinned(str(tmp_path / "half"))
+
+
+def test_every_set_of_weights_has_a_name_of_its_own(tmp_path: Path):
+    steps = [write_checkpoint(tmp_path / run / "checkpoints" / "500", run) for run in ("a", "b")]
+    folders = [tmp_path / place / "Llama" for place in ("x", "y")]
+    for number, folder in enumerate(folders):
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(b"a" * 9_000 + bytes([number]) * 9_000)
+    names = [checkpoint_label(str(folder)) for folder in (*steps, *folders)]
+    assert [name.split("-")[0] for name in names[:2]] == ["a@500", "b@500"]
+    assert [name.split("@")[0] for name in names[2:]] == ["Llama", "Llama"]
+    assert len(set(names)) == 4
+
+
+def test_a_finished_evaluation_of_an_old_version_does_not_hide_the_new_one(run: Run, tmp_path: Path, lemur_home: Path):
+    with serving(lambda asked: completion("look")) as server:
+        argv = ("--policy", f"openai:{server.url}", "--limit", "2")
+        asked = []
+        for version in ("500-aaaaaaaa", "500-bbbbbbbb"):
+            server.version = version
+            for out in ((), ("--out", str(tmp_path / "one"))):
+                code, lines, err = run(*argv, *out)
+                assert (code, json.loads(lines[-1])["policy"]) == (0, f"openai:toy@{version}")
+                assert "are in the ledger" not in err
+                assert "does not say which version" not in err
+                asked.append(len(server.asked))
+        assert len(set(asked)) == 4
+        server.version = ""
+        _, _, err = run(*argv)
+        assert "does not say which version of toy it serves" in err
+    assert sorted(folder.name for folder in (lemur_home / "episodes").iterdir()) == [
+        "alfworld-text-openai-toy",
+        "alfworld-text-openai-toy@500-aaaaaaaa",
+        "alfworld-text-openai-toy@500-bbbbbbbb",
+    ]
+    assert len(read_episodes(tmp_path / "one" / "episodes.jsonl")) == 4
+    page = (tmp_path / "one" / "index.html").read_text()
+    assert "Earlier versions" in page
+    assert "openai:toy@500-aaaaaaaa" in page
 
 
 def test_the_recipe_of_an_evaluation_is_what_changes_its_numbers():

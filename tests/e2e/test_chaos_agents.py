@@ -19,7 +19,7 @@ from lemur_ray.agents.trajectory import Blame, Episode, Outcome
 from lemur_ray.rollout.ledger import read_episodes
 from tests.agents.misbehaving import Answer, Server, completion, refusal, serving
 from tests.conftest import ROOT
-from tests.e2e.processes import descendants, kill_hard, wait_until_gone
+from tests.e2e.processes import descendants, kill_hard, wait_until_gone, wait_while_it_runs
 
 
 class MoodyModel:
@@ -68,11 +68,7 @@ class Driver:
             self.process = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, stderr=output, env=environment)
 
     def wait_for(self, what: Callable[[], bool], timeout_s: float = 400.0) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not what():
-            assert self.process.poll() is None, f"ended too soon:\n{self.log.read_text()[-3000:]}"
-            assert time.monotonic() < deadline, f"not in {timeout_s} s:\n{self.log.read_text()[-3000:]}"
-            time.sleep(0.02)
+        wait_while_it_runs(self.process, what, timeout_s, self.log)
 
     def actors(self) -> list[int]:
         # Below this very process: as workers of the session's Ray, or of the one that the driver started.

@@ -105,7 +105,7 @@ def test_what_is_not_a_string_is_no_reply():
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"greting": "x"}, "unknown option 'greting', did you mean greeting"),
+        ({"greting": "x"}, "unknown option 'greting': did you mean 'greeting'"),
         ({"max_steps": "3"}, "option max_steps: '3'"),
         ({"max_steps": True}, "option max_steps: True"),
         ({"hints": 1}, "option hints: 1"),

@@ -7,7 +7,9 @@ import jax
 import numpy as np
 import pytest
 
+from lemur_ray.checkpoints import model_fingerprint
 from lemur_ray.model.load import LoadedModel, ModelNotFound, load_model, load_tokenizer
+from lemur_ray.rollout.policy_target import checkpoint_label, find_run, pinned
 from lemur_ray.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,7 +85,26 @@ def test_a_torn_checkpoint_is_passed_over(lemur_home: Path, monkeypatch: pytest.
     torn = lemur_home / "r" / "checkpoints" / "7" / "plan"
     torn.mkdir(parents=True)
     (torn / "metadata").write_text("{}")
-    assert load_model(str(lemur_home / "r")).version.endswith("-0")
+    assert load_model(str(lemur_home / "r")).version.startswith("0-")
+    run = find_run("r", lemur_home)
+    assert checkpoint_label(pinned(run)) == f"r@{load_model(run).version}"
+
+
+def test_weights_written_anew_have_another_version(lemur_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = set()
+    for name in ("a", "b"):
+        assert job(["--model", "random:nano", "--out", f"{name}/r", "--to", "run"], monkeypatch) == 0
+        assert job(["--model", str(lemur_home / name / "r"), "--out", f"{name}/hf"], monkeypatch) == 0
+        for folder in ("r", "r/checkpoints/0"):
+            versions.add(load_model(str(lemur_home / name / folder)).version)
+    assert len(versions) == 2
+    weights = lemur_home / "b" / "hf" / "model.safetensors"
+    assert model_fingerprint(lemur_home / "a" / "hf") == model_fingerprint(weights.parent)
+    data = bytearray(weights.read_bytes())
+    data[-4096:] = bytes(4096)
+    weights.write_bytes(data)
+    assert model_fingerprint(lemur_home / "a" / "hf") != model_fingerprint(weights.parent)
+    assert load_model(str(weights.parent)).version == model_fingerprint(weights.parent)
 
 
 def test_what_is_not_a_model_is_described(tmp_path: Path) -> None:

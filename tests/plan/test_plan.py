@@ -43,7 +43,7 @@ def test_each_full_epoch_is_a_permutation_of_one_fixed_set_of_rows(plan: Plan) -
 
 @given(plans())
 @settings(max_examples=60, deadline=None)
-def test_every_row_is_visited_floor_or_ceil_of_the_asked_epochs(plan: Plan) -> None:
+def test_epochs_come_out_as_asked_to_within_a_row_and_every_row_is_visited_floor_or_ceil_of_them(plan: Plan) -> None:
     where = plan.rows(np.arange(plan.num_rows))
     for index, source in enumerate(plan.sources):
         visits = np.unique(where.example[where.source == index], return_counts=True)[1]
@@ -52,6 +52,9 @@ def test_every_row_is_visited_floor_or_ceil_of_the_asked_epochs(plan: Plan) -> N
         if source.epochs >= 1 and plan.counts[index]:
             assert visits.sum() / plan.used_rows[index] <= source.epochs * (1 + 1e-9)
             assert visits.sum() > source.epochs * (plan.used_rows[index] - 1)
+            assert len(visits) == plan.used_rows[index]
+            assert visits.min() == visits.sum() // len(visits)
+            assert visits.max() == -(-visits.sum() // len(visits))
 
 
 @given(plans(), st.lists(st.integers(0, 49), min_size=1, max_size=20))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -103,7 +104,8 @@ def test_the_page_shows_what_the_issue_asks_for(tmp_path: Path) -> None:
     text = (tmp_path / "report/index.html").read_text()
     wanted = [
         "random action", "untrained model", "expert", "puttwo", "Mixture, as asked and as built", "10", "bits per byte",
-        "6n_causal", "tokens per second", "a3f0a3f0a3f0a3f0", "Table 7", "59.70", "0 of 99", "by infra",
+        "6n_causal", "tokens per second", "a3f0a3f0a3f0a3f0", "Table 7", "59.70", "never a goal in training",
+        "by infra",
         "Lemur-70B-Chat",
     ]  # fmt: skip
     assert not [words for words in wanted if words not in text]
@@ -199,6 +201,23 @@ def test_two_recipes_in_one_ledger_are_shown_apart(tmp_path: Path) -> None:
     assert "nano-chat aaaaaa" in (tmp_path / "index.html").read_text()
 
 
+def test_of_several_versions_of_a_policy_the_newest_is_shown_and_the_others_are_named(tmp_path: Path) -> None:
+    folders = []
+    for age, (version, outcome) in enumerate([("900-aaaaaaaa", Outcome.SOLVED), ("400-bbbbbbbb", Outcome.FAILED)]):
+        played = [episode(f"t{i}", outcome, policy=f"openai:nano-chat@{version}") for i in range(5)]
+        folders.append(write_ledger(tmp_path / f"e{9 - age}", played))
+        os.utime(folders[-1] / "episodes.jsonl", ns=(age, age))
+    folders.append(write_ledger(tmp_path / "expert", [episode("t0", Outcome.SOLVED, policy="expert")]))
+    numbers = render_report(tmp_path / "out", runs=[], episodes=folders, corpus=None)
+    assert [run["policy"] for run in numbers["agents"]] == ["openai:nano-chat@400-bbbbbbbb", "expert"]
+    assert [run["policy"] for run in numbers["earlier_versions"]] == ["openai:nano-chat@900-aaaaaaaa"]
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "nano-chat, step 400" in page
+    assert "nano-chat, step 900" not in page
+    assert "openai:nano-chat@900-aaaaaaaa" in page.partition("Earlier versions")[2]
+    assert "openai:nano-chat@900-aaaaaaaa" in (tmp_path / "out" / "episodes.csv").read_text()
+
+
 def test_a_torn_last_line_of_metrics_is_ignored_and_the_first_line_of_a_step_wins(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "nano", steps=30)
     with (folder / "metrics.jsonl").open("a") as f:
@@ -213,6 +232,34 @@ def test_a_broken_line_of_metrics_names_file_and_line(tmp_path: Path) -> None:
     (folder / "metrics.jsonl").write_text('{"step": 1}\nnonsense\n')
     with pytest.raises(ReportError, match=r"metrics.jsonl, line 2"):
         read_run(folder)
+
+
+def test_the_page_says_what_the_loss_weighs(tmp_path: Path) -> None:
+    ledger = write_ledger(tmp_path / "e", [episode("a", Outcome.SOLVED)])
+    runs = [write_run(tmp_path / name, steps=30, chat=name != "nano") for name in ("nano", "paper", "nano-chat")]
+    recipe = json.loads((runs[2] / "recipe.json").read_text())
+    recipe["recipe"]["train"]["context_weight"] = 0.3
+    (runs[2] / "recipe.json").write_text(json.dumps(recipe))
+    numbers = render_report(tmp_path / "out", runs=runs, episodes=[ledger], corpus=None)
+    page = (tmp_path / "out/index.html").read_text()
+    said = ["1 on every token", "1 on the assistant alone, as in the paper", "0.3 on all else (the paper: 0)"]
+    assert not [words for words in said if words not in page]
+    assert {run["name"]: run["context_weight"] for run in numbers["training"]} == {
+        "nano": None, "paper": 0.0, "nano-chat": 0.3,
+    }  # fmt: skip
+
+
+def test_a_diverged_run_gives_a_page_whose_numbers_are_json(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "nano", steps=30)
+    with (folder / "metrics.jsonl").open("a") as f:
+        f.write('{"step": 40, "loss": NaN, "tokens": Infinity, "time_s": 1.0}\n')
+    ledger = write_ledger(tmp_path / "e", [episode("a", Outcome.SOLVED)])
+    render_report(tmp_path / "out", runs=[folder], episodes=[ledger], corpus=None)
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    json.loads((tmp_path / "out/report.json").read_text(), parse_constant=refuse)
 
 
 def test_folders_are_found_under_the_home(tmp_path: Path) -> None:
@@ -231,6 +278,8 @@ def test_folders_are_found_under_the_home(tmp_path: Path) -> None:
 def test_policies_without_a_trained_model_are_baselines() -> None:
     assert display_name("openai:nano-chat") == "nano-chat"
     assert display_name("nano-chat@1500-3f9a01bc") == "nano-chat, step 1500"
+    assert display_name("openai:nano-chat@1500-3f9a01bc") == "nano-chat, step 1500"
+    assert display_name("openai:gpt@v2") == "gpt, version v2"
     assert [is_baseline(p) for p in ("random", "expert", "random:nano", "openai:random:nano", "nano-chat")] == [
         True, True, True, True, False,
     ]  # fmt: skip

@@ -51,3 +51,12 @@ def test_folders_can_be_named_and_a_wrong_flag_names_the_right_one(tmp_path: Pat
     wrong = report(home, "--episode", str(ledger))
     assert wrong.returncode == 2
     assert "--episodes" in wrong.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(tmp_path: Path) -> None:
+    ledger = write_ledger(tmp_path / "mine", alfworld("expert", 1.0, 1, per_kind=1))
+    (tmp_path / "file").write_text("")
+    done = report(tmp_path / "home", "--episodes", str(ledger), "--out", str(tmp_path / "file" / "page"))
+    assert done.returncode == 1
+    assert "file/page is not writable" in done.stderr
+    assert "choose another folder" in done.stderr

@@ -172,6 +172,23 @@ def test_an_environment_that_breaks_its_protocol_is_to_blame_itself(answer: Any,
     assert "expected" in attempt.detail
 
 
+@pytest.mark.parametrize(
+    "step_info",
+    [{"score": float("nan")}, {"score": "abc"}, {"score": 10**400}, {"score": None}, {"action": ["right"]}],
+)
+def test_a_score_or_action_of_another_kind_is_the_environments_fault(step_info: dict[str, Any]):
+    attempt = play(toy_task(step_info=step_info), ExpertPolicy())
+    assert (attempt.outcome, attempt.score) == (Outcome.ENV_ERROR, None)
+    assert f"info['{next(iter(step_info))}'] is" in attempt.detail
+
+
+@pytest.mark.parametrize("reset_info", [{"system": 3}, {"dialogue_limit": "5"}])
+def test_an_opening_of_another_kind_is_the_environments_fault(reset_info: dict[str, Any]):
+    attempt = play(toy_task(reset_info=reset_info), ExpertPolicy())
+    assert attempt.outcome is Outcome.ENV_ERROR
+    assert f"info['{next(iter(reset_info))}'] is" in attempt.detail
+
+
 def test_an_unknown_environment_is_an_environment_error():
     task = Task("toy", "t", "tests.rollout.toy:toy/Nowhere-v0", "line")
     assert play(task, ExpertPolicy()).outcome is Outcome.ENV_ERROR

@@ -4,7 +4,9 @@ import errno
 import json
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -65,6 +67,27 @@ def test_the_first_record_of_a_key_wins_and_the_second_is_not_written(path: Path
         assert len(ledger) == 1
 
 
+def test_a_scored_record_supersedes_one_without_a_score_and_nothing_supersedes_a_scored_one(path: Path):
+    lost, scored = episode("a", Outcome.INFRA_LOST), episode("a", Outcome.FAILED)
+    with Ledger(path) as ledger:
+        ledger.append(lost)
+        assert not ledger.settled(lost.key)
+        assert not ledger.append(episode("a", Outcome.ENV_ERROR))
+    with Ledger(path) as ledger:
+        assert ledger.append(scored)
+        assert ledger.settled(lost.key)
+        assert not ledger.append(episode("a", Outcome.SOLVED))
+    assert read_episodes(path) == [scored]
+    assert path.read_bytes().count(b"\n") == 2
+    with path.open("a") as file:
+        file.write(json.dumps(episode("a", Outcome.ENV_ERROR).to_json()) + "\n")
+    assert read_episodes(path) == [scored]
+    with Ledger(path) as ledger:
+        assert ledger.get(lost.key) == scored
+        assert ledger.extend([episode("b", Outcome.ENV_ERROR), episode("b"), episode("b", Outcome.FAILED)]) == 1
+    assert read_episodes(path) == [scored, episode("b")]
+
+
 def test_a_second_writer_is_refused_until_the_first_is_gone(path: Path):
     with Ledger(path), pytest.raises(LedgerError, match="another run is writing"):
         Ledger(path)
@@ -104,6 +127,48 @@ def test_a_broken_line_in_the_middle_names_file_and_line(path: Path, broken: str
         Ledger(path)
     Path(path).write_text("")
     Ledger(path).close()  # the failed opening has given its lock back
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    """A record with other values, by dotted name."""
+    value: dict[str, Any] = json.loads(json.dumps(episode("a").to_json()))
+    for name, new in changes.items():
+        inner: Any = value
+        *path, last = name.split("__")
+        for part in path:
+            inner = inner[int(part) if part.isdigit() else part]
+        inner[last] = new
+    return value
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"score": "abc"}, {"score": float("nan")}, {"score": 10**400}, {"category": None}, {"attempts": "x"},
+        {"attempts": True}, {"wall_s": float("inf")}, {"detail": 3}, {"retried": [3]}, {"outcome": ["solved"]},
+        {"key__task": ["a"]}, {"key__epoch": "0"}, {"key__policy": None}, {"trajectory": []},
+        {"trajectory__opening": ["x"]}, {"trajectory__opening": [{"role": "user", "content": 1}]},
+        {"trajectory__steps": ["x"]}, {"trajectory__steps__0__reply": 5}, {"trajectory__steps__0__action": ["x"]},
+        {"trajectory__steps__0__reward": float("nan")}, {"trajectory__steps__0__valid": 1},
+        {"trajectory__steps__0__prompt_tokens": 1.5},
+    ],
+)  # fmt: skip
+def test_a_record_with_a_value_of_another_type_names_file_and_line(path: Path, wrong: dict[str, Any]):
+    path.write_text(f"{json.dumps(episode('b').to_json())}\n{json.dumps(changed(**wrong))}\n")
+    with pytest.raises(LedgerError, match=r"episodes.jsonl, line 2: "):
+        read_episodes(path)
+
+
+def test_a_record_that_nests_too_deeply_is_a_broken_line(path: Path):
+    path.write_text("[" * 100_000 + "]" * 100_000 + "\n")
+    with pytest.raises(LedgerError, match=r"line 1: .*nested too deeply"):
+        read_episodes(path)
+
+
+def test_what_json_cannot_say_is_not_written(path: Path):
+    with Ledger(path) as ledger, pytest.raises(ValueError, match="JSON"):
+        ledger.append(replace(episode("a"), wall_s=float("nan")))
+    assert path.read_bytes() == b""
 
 
 def test_a_full_disk_leaves_no_half_line(path: Path, monkeypatch: pytest.MonkeyPatch):

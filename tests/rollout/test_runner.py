@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,13 @@ from lemur_ray.rollout.threads import Pool, PoolBroken, ThreadPool
 from tests.rollout.toy import SlowExpert, toy_task
 
 QUICK = Limits(step_s=0.3, reset_s=5.0, close_s=0.3)
+"""For environments that hang; a healthy one may need longer on a busy machine."""
+PATIENT = Limits()
 AT_ONCE = Retries(unreachable_delay_s=0.0)
 
 
 def run(
-    pool: Pool, tasks: list[Task], path: Path, *, epochs: int = 1, limits: Limits = QUICK, retries: Retries = AT_ONCE
+    pool: Pool, tasks: list[Task], path: Path, *, epochs: int = 1, limits: Limits = PATIENT, retries: Retries = AT_ONCE
 ) -> list[Episode]:
     orders = plan_orders(tasks, epochs=epochs, policy="p", recipe="r", sampling=Sampling(), limits=limits)
     with Ledger(path) as ledger:
@@ -120,10 +123,65 @@ def test_what_is_the_policys_own_fault_is_never_tried_again(path: Path):
 def test_hanging_environments_hold_up_nobody_else(path: Path):
     tasks = [toy_task(f"h{i}", step="hang") for i in range(3)] + [toy_task(f"t{i}") for i in range(20)]
     started = time.monotonic()
-    episodes = run(ThreadPool(ExpertPolicy(), 4), tasks, path)
+    orders = [
+        replace(order, limits=QUICK if order.task.id.startswith("h") else Limits())
+        for order in plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=Limits())
+    ]
+    with Ledger(path) as ledger:
+        progress = Progress(io.StringIO(), time.monotonic)
+        pool = ThreadPool(ExpertPolicy(), 4)
+        episodes = run_orders(orders, pool, ledger, retries=AT_ONCE, progress=progress, clock=time.monotonic)
     assert time.monotonic() - started < 20
-    assert [e.outcome for e in episodes] == [Outcome.ENV_ERROR] * 3 + [Outcome.SOLVED] * 20
-    assert {e.attempts for e in episodes[:3]} == {3}
+    assert [(e.outcome, e.attempts) for e in episodes] == [(Outcome.ENV_ERROR, 3)] * 3 + [(Outcome.SOLVED, 1)] * 20
+
+
+def test_what_has_no_score_is_played_again_by_the_next_run_and_what_has_one_is_not(path: Path):
+    tasks = [toy_task("t0"), toy_task("t1")]
+    lost = run(ThreadPool(Counting(9), 1), tasks[:1], path)
+    assert lost[0].outcome is Outcome.POLICY_UNREACHABLE
+    first = run(ThreadPool(ExpertPolicy(), 1), tasks, path)
+    assert [e.outcome for e in first] == [Outcome.SOLVED] * 2
+    policy = Counting()
+    assert run(ThreadPool(policy, 1), tasks, path) == first == read_episodes(path)
+    assert policy.episodes == []
+
+
+class Silent:
+    """A pool of one actor whose policy answers nobody, on a clock that each attempt advances by four minutes."""
+
+    capacity = 2
+
+    def __init__(self, answers: int = 0) -> None:
+        self.now, self.answers, self.attempts = 0.0, answers, 0
+        self.running: list[Order] = []
+
+    def submit(self, order: Order) -> None:
+        self.running.append(order)
+
+    def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+        self.now += 240.0
+        ended, self.running = self.running, []
+        self.attempts += len(ended)
+        self.answers -= 1
+        silent = Attempt(Outcome.POLICY_UNREACHABLE, None, detail="nobody at home")
+        return [(order, Attempt(Outcome.SOLVED, 1.0) if self.answers >= 0 else silent) for order in ended]
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_policy_that_answers_nobody_stops_the_run_which_can_be_resumed(path: Path):
+    tasks = [toy_task(f"t{i}") for i in range(100)]
+    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK)
+    pool = Silent(answers=3)
+    with Ledger(path) as ledger, pytest.raises(PolicyUnreachable, match=r"for 8 minutes \(6 attempts.*nobody at home"):
+        run_orders(
+            orders, pool, ledger, retries=Retries(), progress=Progress(io.StringIO(), lambda: pool.now),
+            clock=lambda: pool.now,
+        )  # fmt: skip
+    assert pool.attempts == 12
+    assert len(read_episodes(path)) == 6
+    assert len(run(ThreadPool(ExpertPolicy(), 4), tasks, path)) == 100
 
 
 def test_a_retry_waits_for_its_delay_while_others_are_played(path: Path):
@@ -220,7 +278,7 @@ def test_three_hundred_episodes_wait_for_a_slow_policy_all_at_once(path: Path):
             everyone.wait(timeout=60)
             return super().reply(request)
 
-    episodes = run(ThreadPool(Waiting(), 300), [toy_task(f"t{i}", length=2) for i in range(300)], path, limits=Limits())
+    episodes = run(ThreadPool(Waiting(), 300), [toy_task(f"t{i}", length=2) for i in range(300)], path)
     assert all(e.outcome is Outcome.SOLVED and e.attempts == 1 for e in episodes)
 
 
@@ -280,7 +338,7 @@ def test_an_actor_full_of_calls_that_hang_is_replaced(ray_pool: Any, path: Path)
     pool = ray_pool(num_actors=1, episodes_per_actor=4, max_stuck=2)
     tasks = [toy_task(f"h{i}", step="hang") for i in range(2)]
     before = pool._slots[0].handle
-    episodes = run(pool, tasks, path, retries=Retries(env=0))
+    episodes = run(pool, tasks, path, limits=QUICK, retries=Retries(env=0))
     assert [e.outcome for e in episodes] == [Outcome.ENV_ERROR] * 2
     assert pool._slots[0].handle is not before
     assert run(pool, [toy_task("t")], path)[0].outcome is Outcome.SOLVED

@@ -3,6 +3,7 @@
 import json
 import random
 import socket
+import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -120,23 +121,21 @@ def test_a_request_that_fails_alone_is_a_500_and_the_server_goes_on(
 
 def test_a_dead_engine_is_a_503_for_those_who_wait_and_for_those_who_come(small: tuple[Engine, httpx.Client]) -> None:
     engine, http = small
-    calls = 0
-    working = engine._programs.forward
+    both_wait = threading.Event()
 
-    def breaks_later(*args: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls > 2:
-            raise RuntimeError("the device is gone")
-        return working(*args)
+    def breaks(*args: Any) -> Any:
+        assert both_wait.wait(60)
+        raise RuntimeError("the device is gone")
 
-    engine._programs.forward = breaks_later  # type: ignore[method-assign]
+    engine._programs.forward = breaks  # type: ignore[method-assign]
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(http.post, "/completions", json=LONG)
         streaming = pool.submit(http.post, "/completions", json={**LONG, "stream": True})
+        poll(lambda: engine.stats.active + engine.stats.queued == 2, "both requests have arrived")
+        both_wait.set()
         assert waiting.result().status_code == 503
         events = [e for e in streaming.result().text.split("\n\n") if e]
-    assert events[-1] == "data: [DONE]" or json.loads(events[-1][6:])["error"]["code"] == "service_unavailable"
+    assert json.loads(events[-1].removeprefix("data: "))["error"]["code"] == "service_unavailable"
     assert error(http.post("/completions", json=LONG))["code"] == "service_unavailable"
     for page in ("/health", "/ready"):
         assert http.get(str(http.base_url).removesuffix("/v1/") + page).status_code == 503

@@ -15,9 +15,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+from lemur_ray.checkpoints import commits, newest_commit
 from lemur_ray.config import Recipe
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed
-from lemur_ray.train.run_folder import RunFolderError, commits, lock, newest_commit
+from lemur_ray.train.run_folder import RunFolderError, lock
 
 Losses = Callable[[Path], dict[int, float]]
 
@@ -155,7 +156,7 @@ import resource, sys
 from pathlib import Path
 import jax, jax.numpy as jnp
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed
-from lemur_ray.train.run_folder import newest_commit
+from lemur_ray.checkpoints import newest_commit
 
 def state(seed):
     return {"w": jax.random.normal(jax.random.key(seed), (600, 600))}

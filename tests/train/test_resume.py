@@ -7,18 +7,18 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from lemur_ray.ports import free_port
 from lemur_ray.recipes import with_vocabulary
 from lemur_ray.recipes.command_line import TrainingJob, parse_job
+from tests.e2e.processes import command_line, descendants, parents, wait_while_it_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 Losses = Callable[[Path], dict[int, float]]
@@ -30,12 +30,6 @@ RECIPE = (  # noqa: SIM905
     "--model.num-kv-heads 1 --model.head-dim 16 --model.max-seq-len 64 --data.seq-len 64 --optimizer.warmup-steps 2 "
     "--train.rows-per-step 2 --train.log-every-steps 1"
 ).split()
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 class Head:
@@ -53,19 +47,8 @@ class Head:
 
     def processes(self) -> list[int]:
         """The head's process, everything started with its folder, and all their descendants."""
-        parents, commands = {}, {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    commands[int(entry.name)] = (entry / "cmdline").read_bytes().decode(errors="replace")
-                    stat = (entry / "stat").read_text()
-                except OSError:
-                    continue  # it ended while we looked
-                parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-        found = {self.process.pid} | {pid for pid, command in commands.items() if self.folder in command}
-        while more := {pid for pid, parent in parents.items() if parent in found} - found:
-            found |= more
-        return sorted(found - {os.getpid()})
+        found = {self.process.pid} | {pid for pid in parents() if self.folder in command_line(pid)}
+        return sorted(found.union(*map(descendants, found)) - {os.getpid()})
 
     def kill(self) -> None:
         """SIGKILL to all of it, as when the machine goes down."""
@@ -117,16 +100,6 @@ def last_json(process: subprocess.Popen) -> dict:
     return result
 
 
-def wait_for_lines(path: Path, count: int, process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 400
-    while time.monotonic() < deadline:
-        if path.exists() and path.read_bytes().count(b"\n") >= count:
-            return
-        assert process.poll() is None, "the run ended before it could be killed"
-        time.sleep(0.002)
-    raise AssertionError(f"{path} did not reach {count} lines")
-
-
 @pytest.mark.parametrize("victim", ["driver", "cluster"])
 def test_after_a_kill_the_same_command_goes_on_bit_for_bit(
     victim: str,
@@ -143,7 +116,10 @@ def test_after_a_kill_the_same_command_goes_on_bit_for_bit(
     head = heads()
     first = pretrain(head, arguments, tmp_path)
     at = random.Random(victim).randrange(60, 300)
-    wait_for_lines(tmp_path / "run" / "metrics.jsonl", at, first)
+    lines = tmp_path / "run" / "metrics.jsonl"
+    wait_while_it_runs(
+        first, lambda: lines.exists() and lines.read_bytes().count(b"\n") >= at, 400, tmp_path / "log.txt"
+    )
     if victim == "driver":
         first.kill()
     else:

@@ -135,7 +135,7 @@ def test_the_environments_seed_draws_the_game_where_no_index_is_given(env):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"spilt": "train"}, "unknown option 'spilt', did you mean split?"),
+        ({"spilt": "train"}, "unknown option 'spilt': did you mean 'split'?"),
         ({"split": "test"}, "split 'test': expected one of"),
         ({"prompt": "long"}, "option prompt: 'long'"),
         ({"prompt": ["full"]}, "option prompt"),

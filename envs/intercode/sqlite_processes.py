@@ -1,0 +1,102 @@
+"""A few processes that run queries, shared by all databases of this process, started when needed and reused.
+
+Knows nothing of SQL: a query goes in, an answer comes out, or the process is dead and the next query gets another one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from envs.intercode.sqlite_worker import Answer, Query
+
+_MOST_AT_ONCE = 32
+_MOST_IDLE = 4
+_SCRIPT = Path(__file__).with_name("sqlite_worker.py")
+
+
+class Worker:
+    """One process. ``kill`` may come from any thread."""
+
+    def __init__(self) -> None:
+        # Without the user's site and environment: nothing but the standard library is needed, and it starts faster.
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.dead = False
+
+    def ask(self, query: Query) -> Answer:
+        """Run a query. Where it ends the process, the answer says so."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            pickle.dump(tuple(query), self._process.stdin)
+            self._process.stdin.flush()
+            return Answer(*pickle.load(self._process.stdout))
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+            self.dead = True
+            ended = self._process.wait()
+            if ended == -signal.SIGALRM:
+                return Answer(error="Command timed out", timed_out=True)
+            return Answer(error=f"the query ended its process ({ended})")
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End the process at once; a query that runs in it is answered with an error."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End the process and give its pipes back."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+_idle: list[Worker] = []
+_lock = threading.Lock()
+_places = threading.BoundedSemaphore(_MOST_AT_ONCE)
+
+
+@contextlib.contextmanager
+def worker() -> Iterator[Worker]:
+    """A process of one's own for a while; waits where too many are at work."""
+    with _places:
+        with _lock:
+            mine = _idle.pop() if _idle else None
+        if mine is not None and not mine.alive:  # killed while nobody used it: no query's fault
+            mine.close()
+            mine = None
+        mine = mine or Worker()
+        try:
+            yield mine
+        except BaseException:
+            mine.dead = True  # an answer may still be on its way: nobody else must read it
+            raise
+        finally:
+            with _lock:
+                keep = not mine.dead and len(_idle) < _MOST_IDLE
+                if keep:
+                    _idle.append(mine)
+            if not keep:
+                mine.close()
+
+
+@atexit.register
+def close_idle() -> None:
+    """End the processes that nobody uses. They would end by themselves with this one."""
+    with _lock:
+        while _idle:
+            _idle.pop().close()

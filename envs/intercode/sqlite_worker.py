@@ -1,0 +1,140 @@
+"""The process that runs untrusted queries on SQLite, and that may be killed in the middle of any of them.
+
+Run as a script by ``sqlite_processes``: reads queries from its standard input one after another and answers on its
+standard output. A query that SQLite itself can stop is stopped by a progress handler and costs no more than its time.
+One that sits inside a single function, or in the planner, is not asked between two steps: for it the kernel's timer
+ends the whole process a moment later. Imports the standard library alone, so that it starts in a few hundredths of a
+second; knows no task.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import sqlite3
+import sys
+import time
+from collections import OrderedDict
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+_READS = frozenset(
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, getattr(sqlite3, "SQLITE_RECURSIVE", 33)}
+)
+_FORBIDDEN_FUNCTIONS = frozenset(
+    {"load_extension", "fts3_tokenizer", "writefile", "readfile", "edit", "printf", "format"}
+)
+_HEAP_LIMIT_BYTES = 512 * 2**20
+_OPERATIONS_BETWEEN_CHECKS = 5_000
+_OPEN_DATABASES = 16
+GRACE_S = 0.5
+"""Between the end of a query's time and the end of the process that it does not leave."""
+
+
+class Query(NamedTuple):
+    """``database``: path of the file. Times in seconds."""
+
+    database: str
+    text: str
+    time_s: float
+    max_rows: int
+    max_bytes: int
+
+
+class Answer(NamedTuple):
+    """``rows`` and whether there were more, or an ``error`` and whether it is that the time was over."""
+
+    rows: tuple[tuple[Any, ...], ...] = ()
+    cut: bool = False
+    error: str | None = None
+    timed_out: bool = False
+
+
+def open_read_only(path: str) -> sqlite3.Connection:
+    """Raises sqlite3.Error."""
+    uri = f"file:{quote(path)}?mode=ro&immutable=1"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    return connection
+
+
+def guard(connection: sqlite3.Connection) -> None:
+    """From here on the connection reads, and nothing else, and no value or statement is very large."""
+    connection.execute("pragma temp_store = memory")
+    connection.execute("pragma trusted_schema = off")
+    connection.execute(f"pragma hard_heap_limit = {_HEAP_LIMIT_BYTES}")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, 50_000)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 200)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 50)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1_000)
+    connection.set_authorizer(_authorize)
+
+
+def run(connection: sqlite3.Connection, query: Query) -> Answer:
+    """Run one statement. Never raises for anything a query can contain."""
+    deadline = time.monotonic() + query.time_s
+    try:
+        connection.set_progress_handler(lambda: time.monotonic() > deadline, _OPERATIONS_BETWEEN_CHECKS)
+        return _fetched(connection.execute(query.text), query)
+    except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+        timed_out = time.monotonic() > deadline
+        return Answer(error="Command timed out" if timed_out else str(error), timed_out=timed_out)
+    except (MemoryError, OverflowError) as error:
+        return Answer(error=str(error) or "out of memory")
+
+
+def _fetched(cursor: sqlite3.Cursor, query: Query) -> Answer:
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    for row in cursor:
+        size += sum(len(value) if isinstance(value, (str, bytes)) else 8 for value in row)
+        if len(rows) == query.max_rows or size > query.max_bytes:
+            return Answer(tuple(rows), cut=True)
+        rows.append(row)
+    return Answer(tuple(rows))
+
+
+def _authorize(action: int, first: str | None, second: str | None, database: str | None, trigger: str | None) -> int:
+    if action not in _READS:
+        return sqlite3.SQLITE_DENY
+    if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _FORBIDDEN_FUNCTIONS:
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK
+
+
+def main() -> None:
+    """Answer until there is nobody left to ask."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then closes this process
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # whoever started this process may have ignored or blocked it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+    opened: OrderedDict[str, sqlite3.Connection] = OrderedDict()
+    while True:
+        try:
+            query = Query(*pickle.load(sys.stdin.buffer))
+        except EOFError:
+            return
+        signal.setitimer(signal.ITIMER_REAL, query.time_s + GRACE_S)  # nobody handles it: the kernel ends the process
+        answer = _answer(opened, query)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        pickle.dump(tuple(answer), sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+
+
+def _answer(opened: OrderedDict[str, sqlite3.Connection], query: Query) -> Answer:
+    try:
+        if query.database not in opened:
+            opened[query.database] = open_read_only(query.database)
+            guard(opened[query.database])
+    except sqlite3.Error as error:
+        opened.pop(query.database, None)
+        return Answer(error=str(error))
+    opened.move_to_end(query.database)
+    if len(opened) > _OPEN_DATABASES:
+        opened.popitem(last=False)[1].close()
+    return run(opened[query.database], query)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Which checkpoints of a run are committed, and what tells one set of weights from another.
+
+Training, loading and evaluation all ask here, so that none of them takes a checkpoint for whole that another passes
+over. Reads small files by path or URI; knows nothing of jax, of Ray or of what the arrays mean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+CHECKPOINTS = "checkpoints"
+"""Name of the folder in a run's folder."""
+_PIECES = ("plan/metadata", "state/_METADATA", "state/manifest.ocdbt")
+"""What a committed checkpoint always has: the plan JSON and the index of the arrays."""
+_SAMPLES = 256
+_SAMPLE_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One committed checkpoint."""
+
+    step: int
+    plan: dict[str, Any]
+    """The JSON item: rows (plan rows consumed), recipe, hash, corpus, init_from, progress."""
+    folder: str
+    """Path or URI of the checkpoint itself."""
+
+    @property
+    def fingerprint(self) -> str:
+        """8 hex digits over the plan and the index of the arrays; another one whenever it is written anew.
+
+        The index (OCDBT manifest) names the data files, and those get random names: no array needs to be read.
+        """
+        fs, inner = fsspec.url_to_fs(self.folder)
+        digest = hashlib.sha256()
+        for piece in _PIECES:
+            digest.update(fs.cat_file(f"{inner}/{piece}"))
+        return digest.hexdigest()[:8]
+
+
+def commit_at(folder: str) -> Commit | None:
+    """The checkpoint in ``folder`` (``<run>/checkpoints/<step>``), None where it is not a committed one."""
+    found = _look(folder)
+    return found if isinstance(found, Commit) else None
+
+
+def commits(folder: str) -> tuple[list[Commit], list[str]]:
+    """(committed checkpoints, newest first; one line for everything in the folder that is not one)."""
+    fs, inner = fsspec.url_to_fs(folder)
+    if not fs.isdir(inner):
+        return [], []
+    fs.invalidate_cache()
+    names = [path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(inner, detail=False)]
+    looked = {name: _look(f"{folder}/{name}") for name in names}
+    found = [commit for commit in looked.values() if isinstance(commit, Commit)]
+    ignored = [f"{folder}/{name}: {why}" for name, why in looked.items() if isinstance(why, str)]
+    return sorted(found, key=lambda commit: -commit.step), ignored
+
+
+def newest_commit(folder: str) -> Commit | None:
+    """The newest committed checkpoint of a run's ``checkpoints`` folder."""
+    found, _ = commits(folder)
+    return found[0] if found else None
+
+
+def _look(folder: str) -> Commit | str:
+    """The commit in a folder, or why it is none."""
+    fs, inner = fsspec.url_to_fs(folder)
+    name = inner.rstrip("/").rsplit("/", 1)[-1]
+    if not name.isdigit():
+        return "not committed"
+    missing = [piece for piece in _PIECES if not fs.exists(f"{inner}/{piece}")]
+    try:
+        plan = json.loads(fs.cat_file(f"{inner}/plan/metadata")) if not missing else {}
+        if not missing and not (isinstance(plan, dict) and isinstance(plan.get("rows"), int)):
+            missing = ["plan/metadata (no row number)"]
+    except ValueError:
+        missing = ["plan/metadata (not JSON)"]
+    if missing:
+        return f"torn, lacks {', '.join(missing)}"
+    return Commit(int(name), plan, folder)
+
+
+def model_fingerprint(folder: Path) -> str:
+    """16 hex digits over a Hugging Face folder: its configuration, and sizes and samples of its safetensors.
+
+    Of each file 256 pieces of 4 KiB at equal distances are read: another training changes them, and 140 GB cost a
+    second. Raises FileNotFoundError where there is no config.json.
+    """
+    digest = hashlib.sha256((folder / "config.json").read_bytes())
+    for path in sorted(folder.glob("*.safetensors")):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}\n".encode())
+        with path.open("rb") as file:
+            for i in range(_SAMPLES):
+                file.seek(i * max(size - _SAMPLE_BYTES, 0) // (_SAMPLES - 1))
+                digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()[:16]
