@@ -9,7 +9,8 @@ from functools import partial
 
 from envs.benchmarks import Choice, get_benchmark
 from lemur_ray.agents.policy_spec import PolicySpec
-from lemur_ray.config import lemur_home, parse, resolve_out
+from lemur_ray.config import parse
+from lemur_ray.home import lemur_home, resolve_out
 from lemur_ray.report.html import render_run
 from lemur_ray.report.tables import summarise
 from lemur_ray.rollout import evaluation

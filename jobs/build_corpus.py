@@ -13,7 +13,8 @@ from typing import Annotated
 import tyro
 
 from _words import agent_texts
-from lemur_ray.config import parse, resolve_out
+from lemur_ray.config import parse
+from lemur_ray.home import resolve_out
 from lemur_ray.corpus.config import CorpusConfig
 
 
@@ -31,11 +32,7 @@ class Arguments:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    try:
-        arguments = parse(Arguments, argv, prog="build_corpus")
-    except ValueError as error:
-        print(f"build_corpus: {error}", file=sys.stderr)
-        return 2
+    arguments = parse(Arguments, argv, prog="build_corpus")
     out = resolve_out(arguments.out, "corpus/embedded")
     if arguments.workers != 0:
         _path.connect()

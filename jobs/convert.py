@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lemur_ray.config import find_model, parse, resolve_out
+from lemur_ray.config import parse
+from lemur_ray.home import find_model, resolve_out
 from lemur_ray.train.convert import Convert, convert
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from _words import conversations
-from lemur_ray.config import find_model, resolve_out
+from lemur_ray.home import find_model, resolve_out
 from lemur_ray.recipes.command_line import TrainingJob, parse_job
 
 

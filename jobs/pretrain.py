@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from _words import agent_texts
-from lemur_ray.config import find_model, resolve_out
+from lemur_ray.home import find_model, resolve_out
 from lemur_ray.recipes.command_line import TrainingJob, parse_job
 from lemur_ray.train.run_folder import RunFolderError, TrainingStopped, check_writable
 

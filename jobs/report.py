@@ -1,7 +1,6 @@
 """One page, corpus to agents: python jobs/report.py [--runs DIR ...] [--episodes DIR ...] [--corpus DIR] [--out DIR].
 
-With nothing given, all that is under LEMUR_HOME: runs/*, episodes/*, corpus/embedded; the page is LEMUR_HOME/report.
-Prints the path of index.html, then one JSON line. No episode found is an error.
+With nothing given, all that is under LEMUR_HOME. Prints the path of index.html, then one JSON line.
 """
 
 import _path  # noqa: F401
@@ -12,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lemur_ray.config import lemur_home, parse, resolve_out
+from lemur_ray.config import parse
+from lemur_ray.home import lemur_home, resolve_out
 from lemur_ray.report.html import render_report
 from lemur_ray.report.inputs import ReportError, discover
 from lemur_ray.rollout.evaluation import EvaluationError, prepare_out

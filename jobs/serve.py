@@ -12,7 +12,8 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
-from lemur_ray.config import lemur_home, parse
+from lemur_ray.config import parse
+from lemur_ray.home import lemur_home
 from lemur_ray.rollout.policy_target import EvaluationError, find_run
 from lemur_ray.serve.config import ServeJob
 

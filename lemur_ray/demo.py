@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lemur_ray.config import lemur_home
+from lemur_ray.home import lemur_home
 from lemur_ray.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from lemur_ray.config import lemur_home
+from lemur_ray.home import lemur_home
 
 Status = Literal["ok", "warn", "missing"]
 GIB = 2**30

@@ -14,14 +14,13 @@ from lemur_ray.config import (
     Recipe,
     SourceConfig,
     differing_fields,
-    find_model,
     format_source,
     from_dict,
     identity,
     parse,
     parse_source,
-    resolve_out,
 )
+from lemur_ray.home import find_model, resolve_out
 from lemur_ray.recipes import get_recipe
 from lemur_ray.recipes.command_line import TrainingJob, parse_job
 from lemur_ray.serve.config import ServeJob

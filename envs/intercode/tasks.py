@@ -9,8 +9,8 @@ from envs.intercode.sample_questions import ask_all
 from envs.intercode.sql_prompts import PROMPTS, Prompt
 from envs.intercode.sqlite_engine import Rows, SqliteDatabase
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.config import lemur_home
 from lemur_ray.grading.sql import Reward
+from lemur_ray.home import lemur_home
 
 BENCHMARK = "intercode/sql"
 ENV_ID = "envs:lemur/InterCodeSQL-v0"

@@ -22,7 +22,7 @@ import ray
 import ray.data
 import ray.exceptions
 
-from lemur_ray.config import differing_fields, resolve_out
+from lemur_ray.config import differing_fields
 from lemur_ray.corpus import assembly, stages
 from lemur_ray.corpus.config import CorpusConfig, build_hash, describe
 from lemur_ray.corpus.embedded import embedded_sources
@@ -38,6 +38,7 @@ from lemur_ray.corpus.manifest import (
 from lemur_ray.corpus.reading import read_texts
 from lemur_ray.corpus.rows import RowReader, RowSetError
 from lemur_ray.corpus.sources import Source, folder_source
+from lemur_ray.home import resolve_out
 from lemur_ray.text.tokenizer import Tokenizer
 
 Say = Callable[[str], None]

@@ -13,7 +13,7 @@ from pathlib import Path
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.checkpoints import CHECKPOINTS, commit_at, model_fingerprint, newest_commit
-from lemur_ray.config import find_model
+from lemur_ray.home import find_model
 
 PROBE_S = 60.0
 """How long an endpoint may take to answer at all before the evaluation is not even begun."""
@@ -99,7 +99,7 @@ def checkpoint_label(model: str) -> str:
 
 
 def find_run(target: str, runs: Path) -> str:
-    """What ``checkpoint[:RUN]`` names, as the model to serve: see ``config.find_model``; empty is the newest run.
+    """What ``checkpoint[:RUN]`` names, as the model to serve: see ``home.find_model``; empty is the newest run.
 
     Raises EvaluationError.
     """

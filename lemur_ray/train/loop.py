@@ -16,8 +16,9 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from lemur_ray.checkpoints import Commit
-from lemur_ray.config import Recipe, lemur_home
+from lemur_ray.config import Recipe
 from lemur_ray.corpus.manifest import read_manifest
+from lemur_ray.home import lemur_home
 from lemur_ray.model.flops import CONVENTIONS, flops_per_token
 from lemur_ray.model.llama import num_params
 from lemur_ray.model.sharding import batch_sharding, make_mesh
