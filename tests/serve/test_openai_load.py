@@ -121,17 +121,24 @@ def test_a_request_that_fails_alone_is_a_500_and_the_server_goes_on(
 
 def test_a_dead_engine_is_a_503_for_those_who_wait_and_for_those_who_come(small: tuple[Engine, httpx.Client]) -> None:
     engine, http = small
-    both_wait = threading.Event()
+    arrived, both_wait, submit = threading.Semaphore(0), threading.Event(), engine.submit
+
+    def counted(*args: Any, **options: Any) -> Any:
+        result = submit(*args, **options)
+        arrived.release()
+        return result
 
     def breaks(*args: Any) -> Any:
         assert both_wait.wait(60)
         raise RuntimeError("the device is gone")
 
+    engine.submit = counted  # type: ignore[method-assign]
     engine._programs.forward = breaks  # type: ignore[method-assign]
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(http.post, "/completions", json=LONG)
         streaming = pool.submit(http.post, "/completions", json={**LONG, "stream": True})
-        poll(lambda: engine.stats.active + engine.stats.queued == 2, "both requests have arrived")
+        assert arrived.acquire(timeout=60)
+        assert arrived.acquire(timeout=60)
         both_wait.set()
         assert waiting.result().status_code == 503
         events = [e for e in streaming.result().text.split("\n\n") if e]
