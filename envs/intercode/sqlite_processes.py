@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import pickle
 import signal
 import subprocess
 import sys
@@ -15,10 +14,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from envs.intercode.sqlite_worker import Answer, Query
+from envs.intercode.sqlite_worker import Answer, Query, from_line, to_line
 
 _MOST_AT_ONCE = 32
 _MOST_IDLE = 4
+_DYING_S = 5.0
 _SCRIPT = Path(__file__).with_name("sqlite_worker.py")
 
 
@@ -37,12 +37,17 @@ class Worker:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            pickle.dump(tuple(query), self._process.stdin)
+            self._process.stdin.write(to_line(query))
             self._process.stdin.flush()
-            return Answer(*pickle.load(self._process.stdout))
-        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+            rows, *rest = from_line(self._process.stdout.readline())
+            return Answer(tuple(map(tuple, rows)), *rest)
+        except (BrokenPipeError, ValueError):
             self.dead = True
-            ended = self._process.wait()
+            try:
+                ended = self._process.wait(_DYING_S)
+            except subprocess.TimeoutExpired:  # it lives, but what it says is no answer
+                self._process.kill()
+                ended = self._process.wait()
             if ended == -signal.SIGALRM:
                 return Answer(error="Command timed out", timed_out=True)
             return Answer(error=f"the query ended its process ({ended})")

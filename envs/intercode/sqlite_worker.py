@@ -3,13 +3,14 @@
 Run as a script by ``sqlite_processes``: reads queries from its standard input one after another and answers on its
 standard output. A query that SQLite itself can stop is stopped by a progress handler and costs no more than its time.
 One that sits inside a single function, or in the planner, is not asked between two steps: for it the kernel's timer
-ends the whole process a moment later. Imports the standard library alone, so that it starts in a few hundredths of a
-second; knows no task.
+ends the whole process a moment later. Both directions are one line of JSON (``to_line``, ``from_line``): what comes
+out of a process that runs untrusted queries is data and nothing else. Imports the standard library alone, so that it
+starts in a few hundredths of a second; knows no task.
 """
 
 from __future__ import annotations
 
-import pickle
+import json
 import signal
 import sqlite3
 import sys
@@ -48,6 +49,19 @@ class Answer(NamedTuple):
     cut: bool = False
     error: str | None = None
     timed_out: bool = False
+
+
+def to_line(values: Query | Answer) -> bytes:
+    """One line of JSON. Bytes, which JSON has not, become {"hex": ..}."""
+    return json.dumps(values, default=lambda value: {"hex": value.hex()}).encode() + b"\n"
+
+
+def from_line(line: bytes) -> list[Any]:
+    """The fields of what ``to_line`` wrote. Raises ValueError where the line is cut off or something else."""
+    fields = json.loads(line, object_hook=lambda tagged: bytes.fromhex(tagged["hex"]))
+    if not line.endswith(b"\n") or not isinstance(fields, list):
+        raise ValueError("not a line of fields")
+    return fields
 
 
 def open_read_only(path: str) -> sqlite3.Connection:
@@ -111,14 +125,13 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     opened: OrderedDict[str, sqlite3.Connection] = OrderedDict()
     while True:
-        try:
-            query = Query(*pickle.load(sys.stdin.buffer))
-        except EOFError:
+        if not (line := sys.stdin.buffer.readline()):
             return
+        query = Query(*from_line(line))
         signal.setitimer(signal.ITIMER_REAL, query.time_s + GRACE_S)  # nobody handles it: the kernel ends the process
         answer = _answer(opened, query)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        pickle.dump(tuple(answer), sys.stdout.buffer)
+        sys.stdout.buffer.write(to_line(answer))
         sys.stdout.buffer.flush()
 
 
