@@ -230,8 +230,6 @@ def _shares(manifest: Mapping[str, Any], code_to_text: float) -> list[tuple[str,
     tokens: dict[str, int] = {}
     for source in usable:
         tokens[source["kind"]] = tokens.get(source["kind"], 0) + source["tokens"]
-    if not (math.isfinite(code_to_text) and code_to_text >= 0):
-        raise PlanError(f"code_to_text {code_to_text}: expected a number of at least 0")
     ratio = {"code": code_to_text, "text": 1.0, "chat": 1.0}
     total = math.fsum(ratio[kind] for kind in tokens)
     if not usable or total <= 0:

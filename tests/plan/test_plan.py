@@ -192,7 +192,6 @@ def test_named_sources_with_epochs_are_taken_as_they_are() -> None:
         ({"sources": (SourceConfig("java", "code"),)}, "'java' is not in the corpus: it has c, docs, empty, python"),
         ({"sources": (SourceConfig("empty", "text"),)}, "'empty' has no rows"),
         ({"sources": (SourceConfig("docs", "text", 1.0, 1.0),)}, "the corpus has 30"),
-        ({"code_to_text": -1.0}, "code_to_text -1.0"),
     ],
 )
 def test_a_recipe_that_does_not_fit_the_corpus_is_an_error_that_says_how(data: dict[str, Any], message: str) -> None:
