@@ -45,10 +45,10 @@ def sources(home: Path) -> tuple[str, ...]:
     return ("--source", f"c:code:{folder}/code.jsonl", "--source", f"t:text:{folder}/text.jsonl")
 
 
-def submit(head: Head, job: str, *args: str, form: tuple[str, ...] = (), cwd: Path = ROOT) -> dict[str, object]:
+def submit(head: Head, job: str, *args: str, form: tuple[str, ...] = ()) -> dict[str, object]:
     """Submit as a user would and return the JSON object the job printed last."""
     command = [RAY, "job", "submit", "--address", head.dashboard, *form, "--", sys.executable, f"jobs/{job}.py", *args]
-    done = subprocess.run(command, env=head.env, cwd=cwd, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, env=head.env, cwd=ROOT, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     objects = [line for line in done.stdout.splitlines() if line.startswith("{")]
     assert objects, done.stdout[-3000:]
@@ -92,7 +92,7 @@ def test_with_nothing_given_nano_is_trained_on_the_embedded_corpus_and_the_newes
     assert str(scores["policy"]).startswith("nano")
 
 
-def test_jobs_beside_an_installed_package_need_no_repository(
+def test_an_installed_package_and_the_jobs_alone_are_enough(
     head: Head, home: Path, sources: tuple[str, ...], tmp_path: Path
 ) -> None:
     for name in ("lemur_ray", "envs"):
@@ -102,10 +102,12 @@ def test_jobs_beside_an_installed_package_need_no_repository(
     shutil.copytree(ROOT / "jobs", tmp_path / "elsewhere" / "jobs")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path / "site")]
     subprocess.run([*pip, str(tmp_path / "source")], check=True, timeout=300)
-    form = ("--runtime-env-json", json.dumps({"env_vars": {"PYTHONPATH": str(tmp_path / "site")}}))
-    options = (*sources, "--vocab-size", "600", "--out", "corpus/c")
-    built = submit(head, "build_corpus", *options, form=form, cwd=tmp_path / "elsewhere")
-    assert built["corpus"] == str(home / "corpus" / "c")
+    installed = ("--runtime-env-json", json.dumps({"env_vars": {"PYTHONPATH": str(tmp_path / "site")}}))
+    alone = ("--working-dir", str(tmp_path / "elsewhere"), *installed)
+    for form, name in ((alone, "c"), (installed, "d")):  # the second: in the repository, with a PYTHONPATH of one's own
+        options = (*sources, "--vocab-size", "600", "--out", f"corpus/{name}")
+        built = submit(head, "build_corpus", *options, form=form)
+        assert built["corpus"] == str(home / "corpus" / name)
 
 
 def test_a_wrong_flag_fails_the_job_and_names_the_nearest(head: Head) -> None:
