@@ -242,3 +242,10 @@ TREATABLE: Mapping[str, frozenset[str]] = {
     "cool": FITS["Fridge"],
 }
 """Verb -> the classes it works on."""
+
+
+def class_names() -> list[str]:
+    """Every class of furniture and of things, as the game spells it, sorted."""
+    furniture = {name for pieces in ROOMS.values() for name in pieces}
+    things = {name for stock in STOCK.values() for name in stock}
+    return sorted(name.lower() for name in furniture | things | {LAMP})

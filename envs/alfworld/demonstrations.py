@@ -16,6 +16,7 @@ from lemur_ray.agents.messages import Message
 def demonstrations(count: int, seed: int = 0, *, prompt: Prompt = "brief") -> Iterator[tuple[str, tuple[Message, ...]]]:
     """(id, messages) of the first ``count`` training games that the expert wins; each ends with its last command.
 
+    A reply is the expert's thought, where it has one, and its command on the last line (docs/decisions/006).
     A pure function of its arguments. Held-out games cannot be asked for: their goals are no training game's.
     """
     for index in range(count):
@@ -25,9 +26,10 @@ def demonstrations(count: int, seed: int = 0, *, prompt: Prompt = "brief") -> It
         messages.append(Message("user", first))
         expert = Expert(play.opening)
         for _ in range(MAX_TURNS):
-            command = expert.advice()
+            thought, command = expert.thought(), expert.advice()
             answer = play.step(command)
-            messages += [Message("assistant", command), Message("user", answer)]
+            reply = f"{thought}\n{command}" if thought else command
+            messages += [Message("assistant", reply), Message("user", answer)]
             expert.observe(command, answer)
             if play.won:
                 yield f"train-{seed}-{index:05d}", tuple(messages[:-1])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from envs.alfworld.catalogue import TOOL_OF_VERB
+from envs.alfworld.catalogue import LAMP, TOOL_OF_VERB
 from envs.alfworld.engine import Play
 from envs.alfworld.game import Game
 from envs.alfworld.knowledge import Knowledge, kind_of
@@ -51,27 +51,48 @@ class Expert:
     def advice(self) -> str:
         """The command to give now."""
         known, goal = self.knowledge, self.knowledge.goal
-        if known.held is None:
-            return self._fetch()
-        if kind_of(known.held) != goal.object:
+        if known.held is not None and kind_of(known.held) != goal.object:
             return self._put_back(known.held)
-        if goal.light:
-            lamp = known.lamp()
-            return self._search() if lamp is None else self._at(known.seen[lamp], f"use {lamp}")
+        if kind := self._wanted():
+            thing = self._known(kind)
+            return self._search() if thing is None else self._use_up(thing)
+        assert known.held is not None
         if goal.verb and goal.verb not in known.treated.get(known.held, ()):
             tools = known.of_kind(TOOL_OF_VERB[goal.verb].lower())
             return self._at(tools[0], f"{goal.verb} {known.held} with {tools[0]}") if tools else NOTHING_LEFT
         targets = known.of_kind(goal.target)
         return self._at_open(targets[0], f"move {known.held} to {targets[0]}") if targets else NOTHING_LEFT
 
-    def _fetch(self) -> str:
-        """Take a goal thing that was seen and is not yet where it belongs; search if there is none."""
+    def thought(self) -> str | None:
+        """What it looks for and where it knows one: ``find: mug? no`` or ``find: mug 2, shelf 1``.
+
+        None if it looks for nothing, or has only learned that the furniture in front of it is shut.
+        """
+        known, kind = self.knowledge, self._wanted()
+        if kind is None or known.here in known.shut:
+            return None
+        thing = self._known(kind)
+        return f"find: {kind}? no" if thing is None else f"find: {thing}, {known.seen[thing]}"
+
+    def _wanted(self) -> str | None:
+        """The class of thing to find now: the goal's, or a lamp once the goal's is in hand. None: nothing."""
+        known, goal = self.knowledge, self.knowledge.goal
+        if known.held is None:
+            return goal.object
+        return LAMP.lower() if goal.light and kind_of(known.held) == goal.object else None
+
+    def _known(self, kind: str) -> str | None:
+        """The first thing seen of that class that is not yet where it belongs."""
         known, goal = self.knowledge, self.knowledge.goal
         placed = set(known.of_kind(goal.target)[:1]) if goal.two else set()
-        for thing in known.goal_things():
-            if (place := known.seen[thing]) not in placed:
-                return self._at_open(place, f"take {thing} from {place}")
-        return self._search()
+        return next((thing for thing in known.of_class(kind) if known.seen[thing] not in placed), None)
+
+    def _use_up(self, thing: str) -> str:
+        """Take the goal's thing, or switch on the lamp."""
+        place = self.knowledge.seen[thing]
+        if self.knowledge.held is None:
+            return self._at_open(place, f"take {thing} from {place}")
+        return self._at(place, f"use {thing}")
 
     def _search(self) -> str:
         known = self.knowledge

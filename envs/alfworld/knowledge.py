@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from envs.alfworld.catalogue import LAMP, LIGHT, TASK_LINES, TREATMENTS, TWO
+from envs.alfworld.catalogue import LIGHT, TASK_LINES, TREATMENTS, TWO
 from envs.alfworld.game import Goal
 from envs.alfworld.texts import NOTHING_HAPPENS
 
@@ -118,13 +118,9 @@ class Knowledge:
         for thing in _NAMED.findall(listed):
             self.seen[thing] = receptacle
 
-    def lamp(self) -> str | None:
-        """The first lamp seen."""
-        return next((thing for thing in self.seen if kind_of(thing) == LAMP.lower()), None)
-
-    def goal_things(self) -> list[str]:
-        """Things of the goal's class seen and not held, in the order of first sight."""
-        return [thing for thing in self.seen if kind_of(thing) == self.goal.object]
+    def of_class(self, kind: str) -> list[str]:
+        """Things of a class seen and not held, in the order of first sight."""
+        return [thing for thing in self.seen if kind_of(thing) == kind]
 
     def of_kind(self, kind: str) -> list[str]:
         """Furniture of a class, in the order of the room line."""

@@ -3,7 +3,7 @@
 1,377,408 parameters at a vocabulary of 2,048 (a run takes the vocabulary of its corpus' tokenizer). Many small steps
 (1,024 tokens each) and muon on the matrices are what moves a model of this size in minutes of CPU time.
 
-    python jobs/pretrain.py            # about 2.5 minutes on 2 CPU cores once the corpus is there
+    python jobs/pretrain.py            # about 2 minutes on 2 CPU cores once the corpus is there
 """
 
 from lemur_ray.config import DataConfig, ModelConfig, OptimizerConfig, Recipe, TrainConfig
@@ -19,9 +19,9 @@ RECIPE = Recipe(
     ),
     data=DataConfig(code_to_text=10.0, seq_len=1024),
     train=TrainConfig(
-        steps=1000,
+        steps=600,
         rows_per_step=1,
-        checkpoint_every_steps=500,
+        checkpoint_every_steps=300,
         checkpoint_every_s=60.0,
         log_every_steps=10,
     ),

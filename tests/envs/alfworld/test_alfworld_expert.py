@@ -1,6 +1,7 @@
 """The searching expert: wins within the limit, never tries in vain, sees only the texts, and recovers from others."""
 
 import random
+import re
 
 import pytest
 
@@ -11,6 +12,7 @@ from envs.alfworld.expert import Expert, play_expert
 from envs.alfworld.game import Game
 from envs.alfworld.generator import draw_game
 from envs.alfworld.knowledge import Knowledge, read_goal
+from envs.alfworld.reply import read_command
 from envs.alfworld.triples import SPLITS
 
 
@@ -108,9 +110,39 @@ def test_demonstrations_are_the_expert_s_won_games_in_the_words_of_the_environme
         play = Play(Game.from_spec(draw_game("train", 0, index)))
         assert [message.role for message in messages] == ["user", "assistant"] * (len(messages) // 2)
         for said, answered in zip(messages[1::2], [*messages[2::2], None], strict=True):
-            answer = play.step(said.content)
+            answer = play.step(read_command(said.content))
             assert answered is None or answer == answered.content
         assert play.won
+
+
+def test_a_demonstration_says_what_it_looks_for_and_where_it_knows_one():
+    seen = 0
+    for _, messages in demonstrations(200):
+        task, replies = messages[0].content, [message.content for message in messages[1::2]]
+        if not (match := re.search(r"put a (\w+) in|examine the (\w+) with the desklamp", task)):
+            continue
+        seen += 1
+        wanted = match[1] or match[2]
+        found = next(i for i, reply in enumerate(replies) if "\ntake " in reply)
+        for reply in replies[:found]:
+            assert reply.startswith((f"find: {wanted}? no\n", f"find: {wanted} ", "open "))
+        assert re.fullmatch(rf"find: ({wanted} \d+), (\w+ \d+)\ntake \1 from \2", replies[found])
+        if match[2]:
+            assert re.fullmatch(r"find: (desklamp \d+), \w+ \d+\nuse \1", replies[-1])
+        else:
+            assert not any("find" in reply for reply in replies[found + 1 :])
+    assert seen > 20
+
+
+def test_at_shut_furniture_it_says_only_the_command():
+    shut = [
+        said.content
+        for _, messages in demonstrations(30)
+        for told, said in zip(messages[::2], messages[1::2], strict=True)
+        if told.content.endswith(" is closed.")
+    ]
+    assert len(shut) > 30
+    assert not any("\n" in reply for reply in shut)
 
 
 def test_every_wording_of_a_task_is_read_back():
