@@ -5,6 +5,7 @@ A job works installed or not, as ``ray job submit -- python jobs/x.py`` on a hea
 """
 
 import atexit
+import io
 import json
 import logging
 import os
@@ -16,6 +17,11 @@ from typing import Any
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
+
+for stream in (sys.stdout, sys.stderr):
+    # A job's output is a file that somebody follows: line by line, not in blocks of 8 KiB.
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(line_buffering=True)
 
 GIVEN = dict(os.environ)
 """The environment as the user gave it (`jobs/doctor.py` looks at that one)."""

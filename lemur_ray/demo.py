@@ -153,7 +153,8 @@ def run(config: DemoConfig) -> Path:
             head.submit("agent_eval", *games, *tuned, "--limit", str(config.games))
             head.submit("agent_eval", "--benchmark", "intercode/sql", *tuned)
         for baseline in ("random", "expert"):
-            head.submit("agent_eval", *games, "--policy", baseline, "--limit", str(config.games))
+            # No model, no waiting: threads of one process are faster there than Ray actors are started.
+            head.submit("agent_eval", *games, "--policy", baseline, "--limit", str(config.games), "--actors", "0")
         untrained = ("--policy", f"checkpoint:random:nano@{chat}", "--limit", str(config.untrained_games))
         head.submit("agent_eval", *games, *untrained)
         head.submit("report")

@@ -19,9 +19,9 @@ RECIPE = Recipe(
     ),
     data=DataConfig(code_to_text=10.0, seq_len=1024),
     train=TrainConfig(
-        steps=600,
+        steps=500,
         rows_per_step=1,
-        checkpoint_every_steps=300,
+        checkpoint_every_steps=250,
         checkpoint_every_s=60.0,
         log_every_steps=10,
     ),

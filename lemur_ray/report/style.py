@@ -9,7 +9,7 @@ CSS = """
 --k0:#6ea8ff;--k1:#f0a04b;--k2:#58c48a;--k3:#b38cff;--k4:#ff7b8a;--k5:#45c4cd;--k6:#c9a878;--k7:#f08cc8;--muted:#7d858e}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--ink);font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
-main{max-width:940px;margin:0 auto;padding:28px 20px 80px}
+main{max-width:1040px;margin:0 auto;padding:28px 20px 80px}
 h1{font-size:30px;line-height:1.2;margin:0 0 6px;letter-spacing:-.02em}
 h2{font-size:22px;margin:48px 0 6px;letter-spacing:-.01em;padding-top:20px;border-top:1px solid var(--line)}
 h3{font-size:16px;margin:26px 0 6px}
