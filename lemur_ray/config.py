@@ -166,9 +166,6 @@ class TrainConfig:
     """Steps between two lines of metrics."""
     max_failures: int = 3
     """Restarts of the worker group after a crash before the run gives up."""
-    context_weight: float = 0.0
-    """Loss weight, beside 1 on what is trained, of the other tokens inside a document. 0: in chat, the assistant alone
-    (paper A.2)."""
     skip_rows: tuple[tuple[int, int], ...] = ()
     """Half-open ranges of plan rows that are never trained on, as pairs: FIRST END."""
     spike_sigmas: float = 6.0
@@ -183,7 +180,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         counts = ("steps", "rows_per_step", "microbatches", "checkpoint_every_steps", "keep_checkpoints")
-        free = ("checkpoint_every_s", "max_failures", "context_weight", "spike_sigmas", "eval_every_steps", "eval_rows")
+        free = ("checkpoint_every_s", "max_failures", "spike_sigmas", "eval_every_steps", "eval_rows")
         check_ranges(self, **dict.fromkeys(counts, COUNT), **dict.fromkeys(free, FROM_ZERO))
         check_ranges(self, log_every_steps=COUNT, max_skips_in_a_row=FROM_ZERO)
         for first, end in self.skip_rows:

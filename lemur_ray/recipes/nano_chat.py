@@ -1,9 +1,7 @@
 """nano-chat: nano tuned on conversations; what the demo's agents are played with.
 
-Starts from runs/nano. Expert games and a few hundred questions about code: many small steps and muon, as in nano. The
-assistant's tokens have weight 1; what the environment says has weight 0.3 here, because a model of this size learns to
-look things up in a text mostly from predicting that text (docs/decisions/004). ``--train.context-weight 0`` is the
-paper's assistant alone, which every other recipe has.
+Starts from runs/nano. Expert games, in which the expert says what it looks for (docs/decisions/006), and a few hundred
+questions about code: many small steps and muon, as in nano. Loss on the assistant alone, as in the paper.
 
     python jobs/instruct.py            # about 12 minutes on 2 otherwise idle CPU cores
 """
@@ -22,7 +20,6 @@ RECIPE = Recipe(
     train=TrainConfig(
         steps=4400,
         rows_per_step=1,
-        context_weight=0.3,
         spike_sigmas=0.0,
         checkpoint_every_steps=1000,
         checkpoint_every_s=120.0,

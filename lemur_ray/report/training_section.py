@@ -145,7 +145,7 @@ def _facts(run: TrainingRun) -> str:
         ("steps", Safe(f"{steps:,} of {train.get('steps', steps):,}")),
         ("tokens", run.result.get("tokens") or run.last("tokens")),
         ("training time", Safe(duration(run.result.get("train_s") or run.last("time_s")))),
-        ("loss weights", loss_weights_text(run)),
+        ("loss over", loss_over(run)),
         ("final loss", run.result.get("loss") or run.last("loss")),
         ("tokens per second", Safe(speed_text(run))),
         ("model FLOP/s and MFU", Safe(utilisation_text(run))),
@@ -155,20 +155,9 @@ def _facts(run: TrainingRun) -> str:
     return table(["", ""], facts).replace("<thead><tr><th></th><th></th></tr></thead>", "").replace(' class="n"', "")
 
 
-def context_weight(run: TrainingRun) -> float | None:
-    """Loss weight of what a chat model is told; None for pretraining, where there is no such thing."""
-    return None if run.stage == "pretraining" else float(run.recipe.get("train", {}).get("context_weight") or 0.0)
-
-
-def loss_weights_text(run: TrainingRun) -> str:
-    """What the loss of a run is taken over, and where that is not the paper's."""
-    match context_weight(run):
-        case None:
-            return "1 on every token"
-        case 0.0:
-            return "1 on the assistant alone, as in the paper"
-        case weight:
-            return f"1 on the assistant, {weight:g} on all else (the paper: 0)"
+def loss_over(run: TrainingRun) -> str:
+    """What the loss of a run is taken over."""
+    return "every token" if run.stage == "pretraining" else "the assistant alone (paper A.2)"
 
 
 def speed(run: TrainingRun) -> float | None:
@@ -212,6 +201,6 @@ def run_summary(run: TrainingRun) -> dict[str, Any]:
         "folder": str(run.folder), "finished": bool(run.result), "init_from": run.init_from,
         "steps": run.last("step"), "tokens": run.last("tokens"), "parameters": run.result.get("parameters"),
         "loss": run.last("loss"),
-        "context_weight": context_weight(run), "train_s": run.last("time_s"), "tokens_per_s": speed(run), **utilisation,
+        "train_s": run.last("time_s"), "tokens_per_s": speed(run), **utilisation,
         **held_out, "mixture": list(run.mixture), "skipped_steps": run.last("skipped_steps"),
     }  # fmt: skip

@@ -149,22 +149,11 @@ def gradients(params: Params, batch: Batch, recipe: Recipe, how: Execution) -> t
     return total, stack_layers(grads) if how.unroll else grads, row_losses
 
 
-def weigh_context(batch: Batch, weight: float) -> Batch:
-    """The batch with at least ``weight`` on every target inside a document, also where ``loss_weights`` says 0."""
-    if weight == 0.0:
-        return batch
-    segments = batch["segment_ids"]
-    inside = (segments[:, :-1] == segments[:, 1:]) & (segments[:, :-1] > 0)
-    floor = jnp.pad(jnp.where(inside, weight, 0.0), ((0, 0), (0, 1)))
-    return {**batch, "loss_weights": jnp.maximum(batch["loss_weights"], floor)}
-
-
 def train_step(
     state: TrainState, batch: Batch, recipe: Recipe, how: Execution, *, num_sources: int
 ) -> tuple[TrainState, Metrics]:
     """The mathematics of a step; ``make_train_step`` compiles it."""
     rule = direction(recipe.optimizer, recipe.model, how.operand_dtype)
-    batch = weigh_context(batch, recipe.train.context_weight)
     total, grads, row_losses = gradients(state.params, batch, recipe, how)
     weight_sum = jnp.sum(batch["loss_weights"])
     # A batch without a trained token has gradient zero, not 0 / 0.

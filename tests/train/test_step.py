@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lemur_ray.config import DataConfig, ModelConfig, OptimizerConfig, Recipe, TrainConfig
-from lemur_ray.train.step import Batch, TrainState, execution, gradients, init_state, make_train_step, weigh_context
+from lemur_ray.train.step import Batch, TrainState, execution, gradients, init_state, make_train_step
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
 from tiny_batches import packed_batch
@@ -174,13 +174,3 @@ def test_every_mesh_gives_the_same_losses() -> None:
     paths = [str(here.parents[1]), str(here), str(here.parent / "model")]
     done = subprocess.run([sys.executable, "-c", MESHES, *paths], capture_output=True, text=True, timeout=250)
     assert done.stdout.strip().endswith("meshes agree"), done.stderr[-2000:]
-
-
-def test_context_weight_reaches_every_target_inside_a_document_and_nothing_else() -> None:
-    batch = {
-        "segment_ids": jnp.array([[1, 1, 1, 2, 2, 0]]),
-        "loss_weights": jnp.array([[0.0, 1.0, 0.0, 0.0, 0.0, 0.0]]),
-    }
-    assert weigh_context(batch, 0.0) is batch
-    weighed = weigh_context(batch, 0.25)["loss_weights"]
-    assert weighed.tolist() == [[0.25, 1.0, 0.0, 0.25, 0.0, 0.0]]
