@@ -72,6 +72,7 @@ def connect(**options: Any) -> str:
         return address
     # Short, because unix socket paths end at 107 bytes.
     folder = tempfile.mkdtemp(prefix="lr-", dir="/tmp" if os.path.isdir("/tmp") else None)
+    atexit.register(_end_private_cluster, folder)
     try:
         context = ray.init(address="local", include_dashboard=False, _temp_dir=folder, **options)
     except Exception as error:
@@ -80,9 +81,14 @@ def connect(**options: Any) -> str:
             raise
         print("Ray did not start within its 30 s: trying once more", file=sys.stderr, flush=True)
         ray.shutdown()
-        context = ray.init(address="local", include_dashboard=False, _temp_dir=folder, **options)
+        try:
+            context = ray.init(address="local", include_dashboard=False, _temp_dir=folder, **options)
+        except Exception as again:
+            raise SystemExit(
+                f"Ray did not start ({again}): the machine is too busy. Run the same command again, or start a head "
+                "yourself (ray start --head) and submit to it"
+            ) from again
     os.environ["RAY_ADDRESS"] = context.address_info["address"]
-    atexit.register(_end_private_cluster, folder)
     return os.environ["RAY_ADDRESS"]
 
 

@@ -2,6 +2,7 @@
 
 import _path  # noqa: F401
 
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -11,6 +12,8 @@ from lemur_ray.demo import DemoConfig, DemoFailed, run
 
 def main(argv: Sequence[str] | None = None) -> int:
     config = parse(DemoConfig, argv, prog="demo.py")
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: what was started ends, what was finished stays
+        signal.signal(number, signal.default_int_handler)
     try:
         run(config)
     except DemoFailed as error:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from _words import agent_texts
 from lemur_ray.home import find_model, resolve_out
+from lemur_ray.corpus.manifest import CorpusError, is_complete, read_manifest
 from lemur_ray.recipes.command_line import TrainingJob, parse_job
 from lemur_ray.train.run_folder import RunFolderError, TrainingStopped, check_writable
 
@@ -23,13 +24,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         init_from = find_model(job.init_from) if job.init_from else ""
         check_writable(out)
-    except (RunFolderError, ValueError) as error:
+        if job.corpus:
+            read_manifest(corpus)
+    except (CorpusError, RunFolderError, ValueError, OSError) as error:
         print(f"pretrain: {error}", file=sys.stderr)
         return 1
     _path.connect()
     from lemur_ray.corpus.build import build
     from lemur_ray.corpus.config import CorpusConfig
-    from lemur_ray.corpus.manifest import CorpusError, is_complete
     from lemur_ray.train.trainer import train
 
     try:
@@ -37,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"building the embedded corpus at {corpus}", flush=True)
             build(CorpusConfig(), corpus, extra_texts=agent_texts())
         result = train(job.recipe, corpus=corpus, out=out, init_from=init_from)
-    except (CorpusError, RunFolderError, TrainingStopped, ValueError) as error:
+    except (CorpusError, RunFolderError, TrainingStopped, ValueError, OSError) as error:
         print(f"pretrain: {error}", file=sys.stderr, flush=True)
         return 1
     print(f"{'already finished' if result.get('already_finished') else 'finished'}: {out}", flush=True)

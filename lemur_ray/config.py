@@ -28,7 +28,7 @@ def check_ranges(config: Any, **ranges: tuple[float, float]) -> None:
             raise ValueError(f"{name} is {value}: expected {wanted}")
 
 
-COUNT, FROM_ZERO, _BELOW_ONE = (1, math.inf), (0, math.inf), (0.0, 1 - 1e-9)
+COUNT, FROM_ZERO, _BELOW_ONE, _SEED = (1, math.inf), (0, math.inf), (0.0, 1 - 1e-9), (0, 2**63 - 1)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class DataConfig:
     """Attention stays inside a document. False: packed documents see each other, as the paper's base code had it."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, code_to_text=FROM_ZERO, seq_len=COUNT)
+        check_ranges(self, code_to_text=FROM_ZERO, seq_len=COUNT, seed=_SEED)
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class TrainConfig:
         counts = ("steps", "rows_per_step", "microbatches", "checkpoint_every_steps", "keep_checkpoints")
         free = ("checkpoint_every_s", "max_failures", "spike_sigmas", "eval_every_steps", "eval_rows")
         check_ranges(self, **dict.fromkeys(counts, COUNT), **dict.fromkeys(free, FROM_ZERO))
-        check_ranges(self, log_every_steps=COUNT, max_skips_in_a_row=FROM_ZERO)
+        check_ranges(self, log_every_steps=COUNT, max_skips_in_a_row=COUNT, seed=_SEED)
         for first, end in self.skip_rows:
             if not 0 <= first < end:
                 raise ValueError(f"skip_rows has {first} {end}: expected FIRST END with 0 <= FIRST < END")
@@ -210,6 +210,11 @@ class MeshConfig:
     """Number of devices that parameters and batch are sharded over; -1: all that are left."""
     tp: int = 1
     """Number of devices that share one matmul."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, num_workers=COUNT, dcn=COUNT, tp=COUNT, cpus_per_worker=FROM_ZERO)
+        if self.fsdp != -1:
+            check_ranges(self, fsdp=COUNT)
 
 
 @dataclass(frozen=True)

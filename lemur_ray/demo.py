@@ -7,6 +7,7 @@ jobs do. Everything it starts ends with it.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -16,8 +17,9 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lemur_ray.home import lemur_home
@@ -73,10 +75,21 @@ class Head:
         port = free_port()
         job_id = self.submit("serve", *args, "--port", str(port), wait=False)
         try:
-            wait_for(f"http://127.0.0.1:{port}/ready", "the served model", SERVE_START_S)
+            wait_for(f"http://127.0.0.1:{port}/ready", "the served model", SERVE_START_S, partial(self._fate, job_id))
             yield f"http://127.0.0.1:{port}/v1"
         finally:
             self.stop(job_id)
+
+    def _fate(self, job_id: str) -> str:
+        """Why a job that was not waited for has ended: the end of its output; empty while it runs."""
+        token = {"Authorization": f"Bearer {self.env['RAY_AUTH_TOKEN']}"}
+        asked = urllib.request.Request(f"{self.dashboard}/api/jobs/{job_id}", headers=token)
+        with urllib.request.urlopen(asked, timeout=5) as answer:
+            if json.load(answer)["status"] not in ("FAILED", "STOPPED", "SUCCEEDED"):
+                return ""
+        command = [self._ray, "job", "logs", "--address", self.dashboard, job_id]
+        done = subprocess.run(command, env=self.env, cwd=ROOT, check=False, capture_output=True, text=True)
+        return f"job {job_id} ended; the end of its output:\n{done.stdout[-3000:]}"
 
     def stop(self, job_id: str) -> None:
         """Stop a job that was not waited for."""
@@ -163,8 +176,8 @@ def run(config: DemoConfig) -> Path:
     return report
 
 
-def wait_for(url: str, what: str, timeout_s: float) -> None:
-    """Poll a URL until it answers 200. Raises DemoFailed after ``timeout_s``."""
+def wait_for(url: str, what: str, timeout_s: float, fate: Callable[[], str]) -> None:
+    """Poll a URL until it answers 200. Raises DemoFailed after ``timeout_s``, or once ``fate`` says why."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -173,6 +186,9 @@ def wait_for(url: str, what: str, timeout_s: float) -> None:
                     return
         except OSError:
             pass
+        with contextlib.suppress(OSError):
+            if why := fate():
+                raise DemoFailed(why)
         if time.monotonic() > deadline:
             raise DemoFailed(f"{what} did not answer at {url} within {timeout_s:.0f} s")
         time.sleep(0.5)

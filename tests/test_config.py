@@ -106,7 +106,7 @@ def test_the_hash_changes_with_every_field_that_decides_the_numbers_and_with_no_
     free |= {"train.log_every_steps", "train.max_failures", "train.max_skips_in_a_row", "train.eval_every_steps"}
     free |= {"train.eval_rows"}
     other: dict[type, Any] = {
-        int: lambda v: v + 1,
+        int: lambda v: v + 2,  # fsdp may be -1 or 1, not 0
         float: lambda v: v / 2 + 0.01,
         bool: lambda v: not v,
         str: lambda v: v + "x",
@@ -131,7 +131,13 @@ def test_the_hash_changes_with_every_field_that_decides_the_numbers_and_with_no_
         ("train.checkpoint-every-steps", "0"),
         ("train.microbatches", "0"),
         ("train.steps", "-1"),
-        ("train.context-weight", "nan"),
+        ("train.max-skips-in-a-row", "0"),
+        ("train.seed", str(2**70)),
+        ("data.seed", "-1"),
+        ("mesh.num-workers", "0"),
+        ("mesh.tp", "0"),
+        ("mesh.fsdp", "-7"),
+        ("mesh.cpus-per-worker", "nan"),
         ("train.spike-sigmas", "inf"),
         ("model.num-heads", "0"),
         ("model.dim", "-128"),

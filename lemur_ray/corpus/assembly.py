@@ -5,8 +5,10 @@ Knows ids, sizes and counts of documents; their texts only for the tokenizer's s
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +43,7 @@ class Listing:
     """Sources and their parts, as they were listed when the build began."""
 
     sources: tuple[dict[str, Any], ...]
-    """name, kind, looked_for, required, files, bytes, parts (numbers)."""
+    """name, kind, looked_for, required, files, bytes, state (see ``_state``), parts (numbers)."""
 
     @property
     def num_parts(self) -> int:
@@ -70,6 +72,7 @@ def write_listing(work: Path, sources: Sequence[Source], part_bytes: float) -> L
                 "required": source.required,
                 "files": len(source.files),
                 "bytes": sum(ref.size for ref in source.files),
+                "state": _state(source),
                 "parts": numbers,
             }
         )
@@ -77,10 +80,20 @@ def write_listing(work: Path, sources: Sequence[Source], part_bytes: float) -> L
     return Listing(tuple(entries))
 
 
-def read_listing(work: Path) -> Listing | None:
-    """The listing of an earlier, unfinished build, or None."""
+def read_listing(work: Path, sources: Sequence[Source]) -> Listing | None:
+    """The listing of an earlier, unfinished build of these very files; None where there is none or they changed."""
     path = work / "listing.json"
-    return Listing(tuple(json.loads(path.read_bytes()))) if path.is_file() else None
+    if not path.is_file():
+        return None
+    entries = tuple(json.loads(path.read_bytes()))
+    same = [(entry["name"], entry["state"]) for entry in entries] == [(s.name, _state(s)) for s in sources]
+    return Listing(entries) if same else None
+
+
+def _state(source: Source) -> str:
+    """A hash of a source's files: paths, sizes, times of change."""
+    files = [[*ref.to_json(), os.stat(ref.path).st_mtime_ns if os.path.exists(ref.path) else 0] for ref in source.files]
+    return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
 
 
 @dataclass

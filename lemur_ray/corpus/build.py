@@ -86,7 +86,12 @@ def build(
         with _alone(folder, say):
             if _reusable(folder, description, overwrite, say):
                 return read_manifest(folder)
-            return _Build(config, folder, description, workers, say).run(extra, given)
+            building = _Build(config, folder, description, workers, say)
+            try:
+                return building.run(extra, given)
+            except CorpusError:  # about the input: what was made of it must not outlive its correction
+                shutil.rmtree(folder / _WORK, ignore_errors=True)
+                raise
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise CorpusError(f"{folder}: the disk is full ({error}): free some, the same command goes on") from error
@@ -201,15 +206,15 @@ class _Build:
         return read_manifest(self.folder)
 
     def _list(self) -> assembly.Listing:
-        """Files of every source: those of the build that was cut off, or as they are now."""
-        if listing := assembly.read_listing(self.work):
+        """Files of every source: those of the build that was cut off where they are the same now, else anew."""
+        sources = self._sources()
+        if listing := assembly.read_listing(self.work, sources):
             self.say("an earlier build was cut off: going on with its finished parts")
             return listing
         shutil.rmtree(self.folder / _WORK, ignore_errors=True)
         shutil.rmtree(self.folder / "rows", ignore_errors=True)
         for name in ("parts", "clean", "keep", "tokens", "sets"):
             (self.work / name).mkdir(parents=True, exist_ok=True)
-        sources = self._sources()
         size = sum(ref.size for source in sources for ref in source.files)
         free = shutil.disk_usage(self.folder).free
         if free < _DISK_PER_BYTE * size:

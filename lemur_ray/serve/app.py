@@ -55,6 +55,10 @@ class ChatModel:
             self._front.engine.close()
 
 
+class CannotServe(ValueError):
+    """The model, or the address it was asked for at, cannot be served; the message says why."""
+
+
 def serve_model(
     spec: str,
     *,
@@ -68,7 +72,7 @@ def serve_model(
 
     spec: as in ``model.load``; port 0: any free one; name: of the model in requests, by default the spec's own.
     Where Serve runs in the cluster already, its address stays and the model gets a path of its own in front of /v1.
-    Raises RuntimeError when the model could not be loaded, TimeoutError when it cannot be reached.
+    Raises CannotServe when the model could not be loaded, TimeoutError when it cannot be reached.
     """
     global _started_serve
     spec = spec if ":" in spec else str(Path(spec).expanduser().absolute())
@@ -84,7 +88,7 @@ def serve_model(
         )
         _started_serve = True
     elif port not in (0, running[1]):
-        raise RuntimeError(f"Ray Serve listens on port {running[1]} in this cluster already: ask for that one or for 0")
+        raise CannotServe(f"Ray Serve listens on port {running[1]} in this cluster already: ask for that one or for 0")
     else:
         host, port = running
     own_path = "" if running is None else f"/{secrets.token_hex(4)}"
@@ -103,22 +107,25 @@ def serve_model(
     try:
         serve.run(deployment.bind(spec, name, options), name=app_name, route_prefix=own_path or "/")
     except RuntimeError as error:
-        raise RuntimeError(f"{spec} cannot be served: {_reason(app_name) or error}") from error
+        raise CannotServe(f"{spec} cannot be served: {_reason(app_name) or error}") from error
     root = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}{own_path}"
     _await_ready(root)
     return f"{root}/v1"
 
 
 def shutdown() -> None:
-    """Remove the models that this process serves; stop Serve if it was started here. Running requests may finish."""
+    """Remove the models that this process serves. Running requests may finish.
+
+    Serve itself is stopped if it was started here and nobody else has a model on it by now.
+    """
     global _started_serve
     if not ray.is_initialized():
         return
     while _apps:
         serve.delete(_apps.pop())
-    if _started_serve:
+    if _started_serve and not serve.status().applications:
         serve.shutdown()
-        _started_serve = False
+    _started_serve = False
 
 
 def _reason(app_name: str) -> str:

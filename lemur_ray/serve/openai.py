@@ -16,6 +16,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from lemur_ray.serve.asgi import ClientGone, EventStream, RequestIds, unless_gone
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, EngineError, QueueFull, RequestFailed
@@ -240,10 +241,13 @@ async def _json(request: Request) -> Any:
     if declared.isdigit() and int(declared[:20]) > MAX_BODY_BYTES:
         raise too_large
     raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > MAX_BODY_BYTES:
-            raise too_large
+    try:
+        async for chunk in request.stream():
+            raw += chunk
+            if len(raw) > MAX_BODY_BYTES:
+                raise too_large
+    except ClientDisconnect as gone:
+        raise ApiError(499, "the client went away before its request was whole") from gone
     try:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:

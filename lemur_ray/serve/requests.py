@@ -72,6 +72,7 @@ class CompletionCall:
 
 
 MAX_CHOICES = 128
+MAX_STOPS, MAX_STOP_CHARACTERS = 16, 1024
 
 _COMMON = {
     *("model", "max_tokens", "temperature", "top_p", "top_k", "n", "seed", "stop", "stream", "stream_options", "user"),
@@ -204,6 +205,8 @@ def _stop(value: Any) -> tuple[str, ...]:
     stops = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(s, str) and s for s in stops):
         raise _invalid("stop", "must be a string or a list of strings, none of them empty")
+    if len(stops) > MAX_STOPS or any(len(s) > MAX_STOP_CHARACTERS for s in stops):
+        raise _invalid("stop", f"may hold {MAX_STOPS} strings of {MAX_STOP_CHARACTERS} characters at most")
     return tuple(stops)
 
 

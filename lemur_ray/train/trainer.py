@@ -87,7 +87,7 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
             ),
         )
         try:
-            trainer.fit()
+            ended = trainer.fit()
         except TrainingFailedError as error:
             raise TrainingStopped(
                 f"the workers failed more than {recipe.train.max_failures} times, the last time with: {_cause(error)}; "
@@ -96,7 +96,8 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
     try:
         return dict(read_json(f"{out}/result.json"))
     except FileNotFoundError:
-        raise TrainingStopped(read_json(f"{out}/stopped.json")["error"]) from None
+        told = (ended.metrics or {}).get("stopped")
+        raise TrainingStopped(told or read_json(f"{out}/stopped.json")["error"]) from None
 
 
 class _Trainer(JaxTrainer):
@@ -219,7 +220,10 @@ def _worker(config: dict[str, Any]) -> None:
     ) as error:  # ValueErrors are about the recipe: trying again is no use
         if world_size > 1:
             raise  # the others may wait in a collective: only a restart ends that
-        write_json(f"{run.out}/stopped.json", {"error": str(error)})
+        try:
+            write_json(f"{run.out}/stopped.json", {"error": str(error)})
+        except OSError as full:  # a disk that took no checkpoint may not take the reason either
+            ray.train.report({"stopped": f"{error} (and the reason could not be written: {full})"})
 
 
 def _check_tokenizer(run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lemur_ray.corpus import assembly
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.filters import drop_rule, mask_personal_data
@@ -189,6 +191,31 @@ def test_a_source_without_documents_is_an_error_that_says_what_was_dropped(tmp_p
     ):
         build(small_config((f"mine:code:{tmp_path / 'src'}",)), tmp_path / "out", workers=0, say=quiet)
     assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_corrected_source_is_read_anew_by_the_same_command(tmp_path: Path, small_sources: tuple[str, str]) -> None:
+    name, kind, source = small_sources[0].split(":", 2)
+    (tmp_path / "src").mkdir()
+    config = small_config((f"{name}:{kind}:{tmp_path / 'src'}", small_sources[1]))
+    (tmp_path / "src" / "bad.py").write_bytes(b"\xff\xfe")
+    with pytest.raises(CorpusError, match="no document is left of 1 in 1 files"):
+        build(config, tmp_path / "out", workers=0, say=quiet)
+    shutil.copytree(source, tmp_path / "src" / "good")
+    said: list[str] = []
+    manifest = build(config, tmp_path / "out", workers=0, say=said.append)
+    assert manifest["counts"][name]["kept"] > 0
+    assert not any("cut off" in line for line in said)
+
+
+def test_a_build_cut_off_lists_files_anew_once_one_has_changed(tmp_path: Path, small_sources: tuple[str, str]) -> None:
+    name, kind, source = small_sources[0].split(":", 2)
+    shutil.copytree(source, tmp_path / "src")
+    listed = folder_source(f"{name}:{kind}:{tmp_path / 'src'}")
+    (tmp_path / "work" / "parts").mkdir(parents=True)
+    assembly.write_listing(tmp_path / "work", [listed], 1e5)
+    assert assembly.read_listing(tmp_path / "work", [listed]) is not None
+    os.utime(listed.files[0].path, (1, 1))
+    assert assembly.read_listing(tmp_path / "work", [listed]) is None
 
 
 def test_of_a_document_in_two_sources_the_first_source_keeps_it(tmp_path: Path) -> None:

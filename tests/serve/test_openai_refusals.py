@@ -31,6 +31,8 @@ def user(content: object) -> dict[str, Any]:
         ({"seed": "x"}, "seed"),
         ({"stop": ["a", ""]}, "stop"),
         ({"stop": 3}, "stop"),
+        ({"stop": [str(i) for i in range(17)]}, "stop"),
+        ({"stop": "x" * 1025}, "stop"),
         ({"stream": "yes"}, "stream"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"messages": []}, "messages"),

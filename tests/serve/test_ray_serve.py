@@ -69,7 +69,7 @@ def test_a_client_that_goes_away_is_noticed_behind_the_proxy(http: httpx.Client)
 def test_a_model_that_cannot_be_loaded_says_so_and_leaves_the_other_alone(url: str, http: httpx.Client) -> None:
     from lemur_ray.serve import app
 
-    with pytest.raises(RuntimeError, match="no model at /nowhere"):
+    with pytest.raises(app.CannotServe, match="no model at /nowhere"):
         app.serve_model("/nowhere")
     assert http.get("/ready").status_code == 200
 
@@ -77,5 +77,5 @@ def test_a_model_that_cannot_be_loaded_says_so_and_leaves_the_other_alone(url: s
 def test_serve_cannot_listen_on_two_ports(url: str) -> None:
     from lemur_ray.serve import app
 
-    with pytest.raises(RuntimeError, match="listens on port"):
+    with pytest.raises(app.CannotServe, match="listens on port"):
         app.serve_model("random:nano", port=1)
