@@ -14,11 +14,11 @@ RECIPE = Recipe(
     source="ours; loss mask after the paper's A.2",
     model=nano.RECIPE.model,
     optimizer=OptimizerConfig(
-        name="muon", peak_lr=3e-3, warmup_steps=30, final_lr_fraction=0.05, b2=0.98, eps=1e-8, clip_norm=0.0
+        name="muon", peak_lr=2e-3, warmup_steps=30, final_lr_fraction=0.05, b2=0.98, eps=1e-8, clip_norm=0.0
     ),
     data=nano.RECIPE.data,
     train=TrainConfig(
-        steps=4400,
+        steps=4200,
         rows_per_step=1,
         spike_sigmas=0.0,
         checkpoint_every_steps=1000,
