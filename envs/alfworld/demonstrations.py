@@ -16,7 +16,7 @@ from lemur_ray.agents.messages import Message
 def demonstrations(count: int, seed: int = 0, *, prompt: Prompt = "brief") -> Iterator[tuple[str, tuple[Message, ...]]]:
     """(id, messages) of the first ``count`` training games that the expert wins; each ends with its last command.
 
-    A reply is the expert's thought, where it has one, and its command on the last line (docs/decisions/006).
+    A reply is the expert's thought, where it has one, and its command on the last line (docs/decisions/004).
     A pure function of its arguments. Held-out games cannot be asked for: their goals are no training game's.
     """
     for index in range(count):

@@ -1,6 +1,6 @@
 """nano-chat: nano tuned on conversations; what the demo's agents are played with.
 
-Starts from runs/nano. Expert games, in which the expert says what it looks for (docs/decisions/006), and a few hundred
+Starts from runs/nano. Expert games, in which the expert says what it looks for (docs/decisions/004), and a few hundred
 questions about code: many small steps and muon, as in nano. Loss on the assistant alone, as in the paper.
 
     python jobs/instruct.py            # about 12 minutes on 2 otherwise idle CPU cores
