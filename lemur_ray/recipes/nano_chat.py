@@ -3,7 +3,7 @@
 Starts from runs/nano. Expert games, in which the expert says what it looks for (docs/decisions/004), and a few hundred
 questions about code: many small steps and muon, as in nano. Loss on the assistant alone, as in the paper.
 
-    python jobs/instruct.py            # about 12 minutes on 2 otherwise idle CPU cores
+    python jobs/instruct.py            # about 11 minutes on 2 otherwise idle CPU cores
 """
 
 from lemur_ray.config import OptimizerConfig, Recipe, TrainConfig
@@ -18,7 +18,7 @@ RECIPE = Recipe(
     ),
     data=nano.RECIPE.data,
     train=TrainConfig(
-        steps=4200,
+        steps=3600,
         rows_per_step=1,
         spike_sigmas=0.0,
         checkpoint_every_steps=1000,
