@@ -204,16 +204,27 @@ def _wait_until_up(process: subprocess.Popen[bytes], head: Head, log: Path) -> N
 
 
 def _end(process: subprocess.Popen[bytes], token: str) -> None:
-    """End the head, then by id whatever still carries its token in its environment (drivers, workers, agents)."""
+    """End the head, then by id what is left of its session and whatever carries its token (drivers, workers)."""
     for sig, patience_s in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 5.0)):
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(sig)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(patience_s)
             break
-    for pid in _carrying(token):
+    for pid in {*_carrying(token), *_in_session(process.pid)}:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def _in_session(leader: int) -> Sequence[int]:
+    """Processes of the session that the head led (Linux): its agents' names overwrite their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            session = path.read_text().rpartition(")")[2].split()[3]
+            if int(session) == leader:
+                found.append(int(path.parent.name))
+    return found
 
 
 def _carrying(token: str) -> Sequence[int]:

@@ -54,6 +54,7 @@ def test_a_demo_that_is_told_to_end_leaves_no_process_behind(tmp_path: Path) -> 
     environment = {**os.environ, "LEMUR_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
     demo = subprocess.Popen([sys.executable, "jobs/demo.py"], cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
     marker = f"LEMUR_HOME={tmp_path}".encode()
+    before = named_by_ray()
     try:
         deadline = time.monotonic() + 120
         while len(carrying(marker)) < 4 and time.monotonic() < deadline:
@@ -65,10 +66,21 @@ def test_a_demo_that_is_told_to_end_leaves_no_process_behind(tmp_path: Path) -> 
         while carrying(marker) and time.monotonic() < deadline:
             time.sleep(0.5)
         assert not carrying(marker)
+        assert not named_by_ray() - before
     finally:
         for pid in carrying(marker):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def named_by_ray() -> set[int]:
+    """Processes that Ray has given a name of its own, which hides their environment."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes().startswith(b"ray::"):
+                found.add(int(path.parent.name))
+    return found
 
 
 def carrying(marker: bytes) -> list[int]:
