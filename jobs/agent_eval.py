@@ -26,13 +26,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if config.out:  # said before anything slow is begun
             evaluation.prepare_out(resolve_out(config.out, ""))
         spec = named(spec, lemur_home() / "runs", config.patience_s)
-        prompt = config.prompt if config.prompt != "auto" else "brief" if spec.kind == "checkpoint" else "full"
+        prompt = config.prompt if config.prompt != "auto" else "brief" if spec.knows_our_words else "full"
         tasks = benchmark.load(Choice(config.limit, prompt, config.reward, config.handicap))
         settings = evaluation.settings_of(config, prompt, benchmark.max_tokens[prompt], tasks, benchmark.settings)
         out = evaluation.prepare_out(resolve_out(config.out, evaluation.default_out(config.benchmark, spec.label)))
         print(f"writing to {out}", file=sys.stderr, flush=True)
         pool = partial(_pool, config, spec)
         episodes = evaluation.run_evaluation(config, tasks, spec.label, settings, out, pool)
+        evaluation.say_overflow(episodes)
         render_run(out, settings.values)
         end.say({**summarise(episodes).headline(), "out": str(out)})
     return end.code

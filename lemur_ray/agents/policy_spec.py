@@ -30,6 +30,8 @@ class PolicySpec:
     """Model name at the endpoint."""
     label: str = ""
     """Name of the policy in keys and reports."""
+    our_server: bool = False
+    """Whether an endpoint is a server of ours: it tells which version of the weights it serves."""
     patience_s: float = 240.0
     """Seconds an endpoint may fail to answer one request before its episode is given up."""
 
@@ -45,6 +47,11 @@ class PolicySpec:
             return cls(kind, label=kind)
         known = "; ".join(f"{name} ({what})" for name, what in KNOWN.items())
         raise ValueError(f"--policy {text!r}: expected one of {known}")
+
+    @property
+    def knows_our_words(self) -> bool:
+        """Whether it is served by us, here or elsewhere: such models were tuned on the brief prompts."""
+        return self.kind == "checkpoint" or self.our_server
 
     def at_endpoint(self, url: str, model: str, label: str) -> PolicySpec:
         """The same policy once it is served at ``url``."""

@@ -133,6 +133,12 @@ def _missing(played: Sequence[Played]) -> str:
                 f"out of the rates; counted as failed, the success rate would be "
                 f"{rate_text(overall.success_missing_failed)}."
             )
+        early = sum(e.outcome is Outcome.CONTEXT_OVERFLOW and len(e.trajectory.steps) <= 1 for e in p.episodes)
+        if early:
+            lines.append(
+                f"{p.name}: {early} of {overall.n} episodes did not fit the model's context after at most one turn. "
+                "They count as failed, but say nothing of its skill: the prompt is too long for it."
+            )
     return warning(lines)
 
 

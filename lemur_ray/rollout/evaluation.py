@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Any, Literal
 
 from lemur_ray.agents.messages import Policy, PolicyUnreachable, Sampling
-from lemur_ray.agents.trajectory import Episode, Task
+from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.rollout.attempt import Limits
 from lemur_ray.rollout.ledger import Ledger, LedgerError
 from lemur_ray.rollout.policy_target import EvaluationError
@@ -56,7 +56,7 @@ class EvalConfig:
     actors: int = 2
     """Ray actors they are spread over. 0: threads in this process, no Ray."""
     prompt: Literal["auto", "full", "brief"] = "auto"
-    """How much a model is told. auto: brief for a checkpoint of ours, full for everything else."""
+    """How much a model is told. auto: brief for a model that we serve, here or at an endpoint, full for others."""
     reward: Literal["iou", "tau"] = "iou"
     """InterCode-SQL: overlap of rows, or overlap times agreement of order."""
     handicap: bool = False
@@ -150,6 +150,18 @@ def run_evaluation(
             pool = NoPool() if finished else stack.enter_context(make_pool())
             progress = Progress(sys.stderr, time.monotonic, label=config.benchmark)
             return run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
+
+
+def say_overflow(episodes: Sequence[Episode]) -> None:
+    """Warn on stderr where episodes ended because the conversation did not fit the model before it really began."""
+    early = [e for e in episodes if e.outcome is Outcome.CONTEXT_OVERFLOW and len(e.trajectory.steps) <= 1]
+    if early:
+        print(
+            f"{len(early)} of {len(episodes)} episodes did not fit the model's context after at most one turn, so "
+            "their 0 says nothing of its skill: give it a shorter prompt (--prompt brief) or replies (--max-tokens)",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def default_out(benchmark: str, label: str) -> str:

@@ -54,7 +54,8 @@ def served_model(spec: PolicySpec) -> PolicySpec:
             file=sys.stderr,
             flush=True,
         )
-    return spec.at_endpoint(spec.target, name, f"openai:{name}@{version}" if version else f"openai:{name}")
+    label = f"openai:{name}@{version}" if version else f"openai:{name}"
+    return replace(spec.at_endpoint(spec.target, name, label), our_server=bool(version))
 
 
 def newest_run(runs: Path) -> Path:

@@ -208,6 +208,19 @@ def test_an_overflow_is_scored_and_an_endpoint_that_refuses_is_missing_by_blame(
     assert outcomes["00000"].attempts == 4
 
 
+def test_a_model_of_ours_gets_the_brief_prompt_and_a_prompt_that_does_not_fit_is_said(run: Run, tmp_path: Path):
+    with serving(lambda asked: refusal(400, "context_length_exceeded")) as server:
+        options = ("--policy", f"openai:{server.url}", "--limit", "2")
+        code, _, err = run(*options, "--out", str(tmp_path / "full"))
+        assert (code, [m["role"] for m in server.asked[0]["messages"]]) == (0, ["system", "user"])
+        assert "2 of 2 episodes did not fit the model's context after at most one turn" in err
+        assert "say nothing of its skill" in (tmp_path / "full" / "index.html").read_text()
+        server.version = "1500-3f9a01bc"
+        server.asked.clear()
+        run(*options, "--out", str(tmp_path / "brief"))
+        assert [m["role"] for m in server.asked[0]["messages"]] == ["user"]
+
+
 def test_an_evaluation_in_which_nothing_was_scored_fails_and_can_be_run_again(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
