@@ -98,7 +98,7 @@ def test_every_recipe_has_its_own_hash_and_it_is_the_same_in_every_process() -> 
     assert hashes["lemur-70b"] == HASH_OF_LEMUR_70B
 
 
-HASH_OF_LEMUR_70B = "ae287d89dcb35abc"
+HASH_OF_LEMUR_70B = "1dc0dc2a405d5dfc"
 """Changes only with a field that decides numbers; then older checkpoints are of another recipe, on purpose."""
 
 
