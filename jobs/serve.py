@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 signal.signal(number, lambda *_: stop.set())
             print(f"serving at {url}\n  curl {url}/models", flush=True)
             stop.wait()
-    except (EvaluationError, ValueError, OSError) as error:
+    except (EvaluationError, ValueError, OSError, RuntimeError) as error:
         print(f"serve: {error}", file=sys.stderr, flush=True)
         return 1
     return 0

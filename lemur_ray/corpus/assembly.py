@@ -86,7 +86,7 @@ def read_listing(work: Path, sources: Sequence[Source]) -> Listing | None:
     if not path.is_file():
         return None
     entries = tuple(json.loads(path.read_bytes()))
-    same = [(entry["name"], entry["state"]) for entry in entries] == [(s.name, _state(s)) for s in sources]
+    same = [(entry["name"], entry.get("state")) for entry in entries] == [(s.name, _state(s)) for s in sources]
     return Listing(entries) if same else None
 
 
