@@ -1,0 +1,119 @@
+"""The harness's end of the channel to the first process of a sandbox."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lemur_ray.sandbox.inside import wire
+
+
+class ConnectionLost(ConnectionError):
+    """The other side is gone, silent for too long, or says what it cannot mean."""
+
+
+class ConnectionSilent(ConnectionLost):
+    """The other side is there and does not answer in time."""
+
+
+class Connection:
+    """One request at a time; every wait has a deadline."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self.channel.setblocking(False)
+        self._frames = wire.Frames()
+
+    def ask(
+        self,
+        message: Mapping[str, Any],
+        data: bytes | None = None,
+        *,
+        timeout_s: float,
+        output: Callable[[int, bytes], None] | None = None,
+    ) -> dict[str, Any]:
+        """Send a request (with ``data`` behind it) and wait for its answer.
+
+        ``output`` takes what comes before the answer: (wire.STDOUT or STDERR, bytes). ConnectionLost where there is no
+        answer within ``timeout_s`` seconds.
+        """
+        deadline = time.monotonic() + timeout_s
+        self._send(wire.json_frame(message) + (b"" if data is None else wire.data_frames(data)), deadline)
+        return self.answer(deadline, output)
+
+    def answer(self, deadline: float, output: Callable[[int, bytes], None] | None = None) -> dict[str, Any]:
+        """The next JSON message."""
+        while True:
+            kind, payload = self._frame(deadline)
+            if kind == wire.JSON:
+                return _object(payload)
+            if output is None or kind == wire.DATA:
+                raise ConnectionLost(f"a frame of kind {kind} where an answer was expected")
+            output(kind, payload)
+
+    def data(self, deadline: float, max_bytes: int) -> bytes:
+        """The data that an answer announced."""
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            kind, payload = self._frame(deadline)
+            if kind != wire.DATA:
+                raise ConnectionLost(f"a frame of kind {kind} where data was expected")
+            if not payload:
+                return b"".join(parts)
+            size += len(payload)
+            if size > max_bytes:
+                raise ConnectionLost(f"more than the {max_bytes} bytes that were asked for")
+            parts.append(payload)
+
+    def close(self) -> None:
+        """Close it; a thread that waits for an answer gets its ConnectionLost now."""
+        with contextlib.suppress(OSError):  # a mere close does not wake who waits
+            self.channel.shutdown(socket.SHUT_RDWR)
+        self.channel.close()
+
+    def _send(self, data: bytes, deadline: float) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self.channel.send(view[: 2**20]) :]
+            except BlockingIOError:
+                self._wait(select.POLLOUT, deadline)
+            except OSError as error:
+                raise ConnectionLost(f"the sandbox takes nothing: {error}") from error
+
+    def _frame(self, deadline: float) -> tuple[int, bytes]:
+        while True:
+            try:
+                if (found := self._frames.next()) is not None:
+                    return found
+                more = self.channel.recv(2**18)
+            except BlockingIOError:
+                self._wait(select.POLLIN, deadline)
+                continue
+            except (OSError, wire.WireError) as error:
+                raise ConnectionLost(f"the channel to the sandbox broke: {error}") from error
+            if not more:
+                raise ConnectionLost("the first process of the sandbox is gone")
+            self._frames.feed(more)
+
+    def _wait(self, event: int, deadline: float) -> None:
+        poller = select.poll()
+        poller.register(self.channel, event)
+        if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise ConnectionSilent("the sandbox does not answer in time")
+
+
+def _object(payload: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(payload)
+    except ValueError as error:
+        raise ConnectionLost(f"an answer that is not JSON: {payload[:200]!r}") from error
+    if not isinstance(message, dict):
+        raise ConnectionLost(f"an answer that is no object: {payload[:200]!r}")
+    return message

@@ -1,0 +1,79 @@
+"""The Docker engine as this process reaches it: a client for each call, every kind of failure as one.
+
+Knows nothing of sandboxes. ``DOCKER_HOST`` and its companions say which engine; it must run on this machine, because a
+sandbox is led by a socket that lies in a folder here.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lemur_ray.sandbox.sandbox import SandboxUnavailable
+
+TIMEOUT_S = 60.0
+OLDEST = "1.41"
+"""The protocol is spoken in this version (Docker 20.10) until the engine has said its own."""
+SOCKET = "/var/run/docker.sock"
+INSTALL = "apt-get install -y docker.io && systemctl start docker"
+PACKAGE = "pip install 'lemur-ray[docker]'"
+
+
+@contextmanager
+def client(doing: str, timeout_s: float = TIMEOUT_S) -> Iterator[Any]:
+    """A low-level client (``docker.APIClient``) for one errand.
+
+    ``doing`` goes into the error. SandboxUnavailable where the package is missing, no engine answers, it refuses, or it
+    is silent for ``timeout_s``.
+    """
+    try:
+        import docker
+        import requests
+    except ImportError as error:
+        raise SandboxUnavailable(f"the Docker backend needs the package docker: {PACKAGE}") from error
+    host = os.environ.get("DOCKER_HOST", "")
+    if host and not host.startswith("unix://"):
+        raise SandboxUnavailable(f"DOCKER_HOST={host}: expected unix://..., the sandboxes' engine runs on this machine")
+    opened = None
+    try:
+        _knock(host.removeprefix("unix://") or SOCKET, timeout_s)
+        opened = docker.APIClient(version=OLDEST, timeout=timeout_s, **docker.utils.kwargs_from_env())
+        newest = opened.version(api_version=False)["ApiVersion"]
+        if newest != OLDEST:
+            opened.close()
+            opened = docker.APIClient(version=newest, timeout=timeout_s, **docker.utils.kwargs_from_env())
+        yield opened
+    except docker.errors.APIError as error:
+        raise SandboxUnavailable(f"the Docker engine refuses {doing}: {error.explanation or error}") from error
+    except docker.errors.DockerException as error:
+        raise SandboxUnavailable(f"no Docker engine answers ({error}): {INSTALL}") from error
+    except requests.RequestException as error:
+        raise SandboxUnavailable(f"the Docker engine failed at {doing}: {error}") from error
+    except OSError as error:
+        raise SandboxUnavailable(f"no Docker engine answers ({error}): {INSTALL}") from error
+    finally:
+        if opened is not None:
+            opened.close()
+
+
+def _knock(path: str, timeout_s: float) -> None:
+    """OSError where nobody listens at ``path``: the package would leave its socket open there."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(timeout_s)
+        try:
+            probe.connect(path)
+        except OSError as error:
+            raise OSError(f"{path}: {error.strerror or error}") from error
+
+
+def why_not() -> str:
+    """Why no engine can be used here; empty where one can."""
+    try:
+        with client("a greeting", 10.0) as api:
+            api.ping()
+    except SandboxUnavailable as error:
+        return str(error)
+    return ""

@@ -1,0 +1,115 @@
+"""From a fork of the first process to a program of the policy: descriptors, limits, root, no capabilities, filter."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lemur_ray.sandbox.inside import kernel, seccomp
+
+OPEN_FILES = 1024
+NOT_FOUND, NOT_RUNNABLE, BROKEN = 127, 126, 125
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """What binds every program of a sandbox. ``root``: folder that becomes its root; empty where it is already."""
+
+    root: str
+    processes: int
+    memory_bytes: int
+    disk_bytes: int
+    allow_ptrace: bool
+    count_all_memory: bool
+    """No cgroup sums up memory: refuse memory that belongs to no process."""
+    filter_calls: bool = True
+
+
+def limits_of(c: Confinement) -> list[tuple[int, int]]:
+    return [
+        (resource.RLIMIT_NPROC, c.processes),
+        (resource.RLIMIT_DATA, c.memory_bytes),
+        (resource.RLIMIT_FSIZE, c.disk_bytes),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, OPEN_FILES),
+        (resource.RLIMIT_MEMLOCK, 65536),
+        (resource.RLIMIT_MSGQUEUE, 65536),
+        (resource.RLIMIT_SIGPENDING, 1024),
+        (resource.RLIMIT_NICE, 0),
+        (resource.RLIMIT_RTPRIO, 0),
+    ]
+
+
+def fork_into(confinement: Confinement, descriptors: Mapping[int, int], action: Callable[[], int]) -> int:
+    """Fork a confined process that runs ``action`` (which may execute a program) and exits with what it returns.
+
+    ``descriptors``: number there -> number here; all others are closed. Returns the pid.
+    """
+    pid = os.fork()
+    if pid:
+        return pid
+    status = BROKEN
+    try:
+        _enter(confinement, descriptors)
+        status = action()
+    except BaseException as error:  # a fork of the first process must never return into its loop
+        with contextlib.suppress(OSError):
+            os.write(2, f"sandbox: {error}\n".encode())
+    finally:
+        os._exit(status)
+
+
+def _enter(c: Confinement, descriptors: Mapping[int, int]) -> None:
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    # /proc/self of a process that may not be looked into belongs to the superuser, even for itself.
+    kernel.prctl(kernel.SET_DUMPABLE, 1)
+    with contextlib.suppress(OSError), open(f"{c.root}/proc/self/oom_score_adj", "w") as file:
+        file.write("900")  # where memory ends, programs of the policy go before the first process
+    kernel.prctl(kernel.SET_DUMPABLE, 0)
+    high = {at: os.dup2(fd, 200 + at, inheritable=True) for at, fd in descriptors.items()}
+    for at, fd in high.items():
+        os.dup2(fd, at, inheritable=True)
+    kept = sorted(descriptors)
+    for low, above in zip([-1, *kept], [*kept, OPEN_FILES * 4], strict=True):
+        if low + 1 < above:  # an empty range that begins at 0 would close everything
+            os.closerange(low + 1, above)
+    if c.root:
+        os.chroot(c.root)
+    os.chdir("/")
+    os.umask(0o022)
+    kernel.drop_capabilities()
+    for which, value in limits_of(c):
+        hard = resource.getrlimit(which)[1]
+        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(which, (bound, bound))
+    if c.filter_calls:
+        seccomp.install(c.allow_ptrace, c.count_all_memory)
+
+
+def program(argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> Callable[[], int]:
+    """The action that becomes a program. A program that cannot be run says so on stderr, with a shell's exit codes."""
+
+    def action() -> int:
+        try:
+            os.chdir(cwd)
+        except OSError as error:
+            sys.stderr.write(f"sandbox: cannot enter {cwd}: {error.strerror}\n")
+            return BROKEN
+        try:
+            os.execvpe(argv[0], list(argv), dict(env))
+        except FileNotFoundError:
+            sys.stderr.write(f"sandbox: {argv[0]}: command not found\n")
+            return NOT_FOUND
+        except (OSError, ValueError) as error:
+            sys.stderr.write(f"sandbox: {argv[0]}: {error}\n")
+            return NOT_RUNNABLE
+
+    return action

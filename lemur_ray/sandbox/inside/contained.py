@@ -1,0 +1,79 @@
+"""The first process of a container: takes a user namespace of its own, lays out the system, becomes the keeper.
+
+The container gives it no capability and no user of any standing. What the keeper needs to make generations it has in
+its own user namespace alone, as under bubblewrap; from there on both backends are the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import traceback
+from typing import Any
+
+from lemur_ray.sandbox.inside import keeper, kernel
+from lemur_ray.sandbox.inside.wire import Pipe
+
+CHANNEL, ROOTFS, MOUNTS = "/channel", "/rootfs", "/mounts"
+"""Where the engine shows the harness's socket, the specification's root file system and its mounts, by number."""
+
+
+def main() -> None:
+    """Serve the harness until it is gone."""
+    channel = socket.socket(socket.AF_UNIX)
+    channel.connect(CHANNEL)
+    pipe = Pipe(channel.fileno(), channel.fileno())
+    try:
+        order = pipe.receive_json()
+        own_namespace(order["uid"], order["held"])
+        lay_out(order)
+    except BaseException:  # whatever it was, the harness must hear of it and this process must end
+        with contextlib.suppress(OSError):
+            pipe.send_json({"error": traceback.format_exc()[-2000:]})
+        os._exit(1)
+    keeper.main(channel.detach())
+
+
+def own_namespace(uid: int, held: list[int]) -> None:
+    """A user namespace in which this process is ``uid`` with the capabilities ``held``; nothing changes outside."""
+    user, group = os.getuid(), os.getgid()
+    kernel.unshare(kernel.NEWUSER | kernel.NEWNS)
+    for file, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{uid} {user} 1"),
+        ("gid_map", f"{uid} {group} 1"),
+    ):
+        with open(f"/proc/self/{file}", "w") as opened:
+            opened.write(text)
+    kernel.mount("none", "/", None, kernel.REC | kernel.PRIVATE)
+    kernel.keep_capabilities(held)
+
+
+def lay_out(order: dict[str, Any]) -> None:
+    """Show beneath the keeper's base what a generation's root is made of: the same names as bubblewrap shows there.
+
+    ``order``: rootfs (whether one is given), names (of its top level, or of the image's), etc (parts of /etc).
+    """
+    kernel.mount("base", keeper.BASE, "tmpfs", kernel.NOSUID | kernel.NODEV, "size=1m,mode=755")
+    top = ROOTFS if order["rootfs"] else ""
+    for name in order["names"]:
+        if os.path.lexists(f"{top}/{name}"):
+            _show(f"{top}/{name}", f"{keeper.BASE}/{name}")
+    for name in order["etc"]:
+        if os.path.exists(f"/etc/{name}"):
+            _show(os.path.realpath(f"/etc/{name}"), f"{keeper.BASE}/etc-parts/{name}")
+    os.symlink(MOUNTS, f"{keeper.BASE}/mounts")
+
+
+def _show(source: str, target: str) -> None:
+    if os.path.islink(source):
+        os.symlink(os.readlink(source), target)
+        return
+    if os.path.isdir(source):
+        os.makedirs(target)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "x"):
+            pass
+    kernel.mount(source, target, None, kernel.BIND | kernel.REC)

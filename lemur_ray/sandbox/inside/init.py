@@ -1,0 +1,313 @@
+"""The first process of a generation: runs programs, sessions, reads and writes for the harness, collects the dead.
+
+It keeps its capabilities (in the sandbox's own user namespace) and is not dumpable, so nothing of the policy can look
+into it, and as process 1 no signal from inside reaches it. Everything of the policy is a confined child.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import stat
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lemur_ray.sandbox.inside import kernel, processes, tree, wire
+from lemur_ray.sandbox.inside.confine import Confinement, fork_into, program
+from lemur_ray.sandbox.inside.steps import GRACE_S, SHELL_GRACE_S, Live, Step, Watcher, starvation
+from lemur_ray.sandbox.inside.wire import Pipe
+
+FILE_S = 20.0
+"""A read or write of a file that takes longer is given up."""
+REPORT_FD, ORDERS_FD = 8, 9
+
+
+def main(read_fd: int, write_fd: int, root: str, spec: dict[str, Any]) -> None:
+    """Serve until the harness is gone; then exit, which ends every process of the namespace."""
+    kernel.prctl(kernel.SET_DUMPABLE, 0)
+    try:
+        init = Init(Pipe(read_fd, write_fd), root, spec)
+        init.serve()
+    except (EOFError, ConnectionResetError, BrokenPipeError):
+        os._exit(0)
+    except BaseException as error:
+        sys.stderr.write(f"sandbox: first process: {error!r}\n")
+        os._exit(1)
+
+
+class Init:
+    def __init__(self, pipe: Pipe, root: str, spec: dict[str, Any]) -> None:
+        self.pipe, self.root, self.spec = pipe, root, spec
+        self.proc = f"{root}/proc"
+        self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self.sessions: dict[int, Live] = {}
+        self.ended: processes.Ended = {}
+        """Sessions that are already collected: wait status, CPU seconds."""
+        self.wakeup, awake = os.pipe()
+        os.set_blocking(awake, False)
+        signal.set_wakeup_fd(awake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        self.watcher = Watcher(pipe, self.wakeup, self.proc, self._remember)
+
+    def serve(self) -> None:
+        self.pipe.send_json({"ok": True, "hash": self.snapshot()})
+        while True:
+            while self.pipe.read_fd not in (ready := select.select([self.pipe.read_fd, self.wakeup], [], [])[0]):
+                os.read(ready[0], 4096)
+                self._remember(processes.collect())
+            order = self.pipe.receive_json()
+            answer = getattr(self, f"do_{order['op']}")(order)
+            self.pipe.send_json(answer)
+
+    def _remember(self, ended: processes.Ended) -> None:
+        self.ended.update({pid: how for pid, how in ended.items() if pid in self.sessions})
+
+    def _fork(self, order: dict[str, Any], descriptors: dict[int, int], action: Callable[[], int]) -> int:
+        """A confined child; where the sandbox is so full that not even this fits, what is no session goes first."""
+        try:
+            return fork_into(self.confinement(order), descriptors, action)
+        except BlockingIOError:
+            spared = {live.name for live in self.sessions.values()}
+            processes.kill_except(self.proc, spared, self._remember)
+            return fork_into(self.confinement(order), descriptors, action)
+
+    # Steps
+
+    def confinement(self, order: dict[str, Any]) -> Confinement:
+        spec = self.spec
+        return Confinement(
+            root=self.root,
+            processes=min(order.get("processes", spec["processes"]), spec["processes"]) + spec["overhead"],
+            memory_bytes=spec["memory_bytes"],
+            disk_bytes=spec["disk_bytes"],
+            allow_ptrace=spec["allow_ptrace"],
+            count_all_memory=not spec["memory_cgroup"],
+        )
+
+    def do_exec(self, order: dict[str, Any]) -> dict[str, Any]:
+        stdin = self._held(self.pipe.receive_data())
+        before = {p.name for p in processes.listed(self.proc)}
+        out, out_w = os.pipe2(os.O_CLOEXEC)
+        err, err_w = os.pipe2(os.O_CLOEXEC)
+        action = program(order["argv"], order["cwd"], order["env"])
+        started = time.monotonic()
+        pid = self._fork(order, {0: stdin, 1: out_w, 2: err_w}, action)
+        for fd in (out_w, err_w, *([stdin] if stdin != self.null else [])):
+            os.close(fd)
+        step = self._step(order, started, out, err)
+        step.main = pid
+        self.watcher.watch(step)
+        extra: dict[str, Any] = {}
+        if step.reason:
+            extra = starvation(self.proc, step.main, (p for p in processes.listed(self.proc) if p.name not in before))
+            self._clear(before, step)
+            self.watcher.settle(step, lambda: step.status is not None, 2.0)
+            self.watcher.drain(step, 0.0)
+        else:
+            self.watcher.drain(step, GRACE_S)
+            left = self._crowd(before)
+            if not order["keep_background"] or left >= self.spec["processes"] * 0.9:
+                extra["killed_behind"] = left
+                self._clear(before, step)
+                self.watcher.drain(step, 0.0)
+        os.close(out)
+        os.close(err)
+        status = None if step.status is None else os.waitstatus_to_exitcode(step.status)
+        return {**self._done(step, started), **extra, "status": status}
+
+    def do_session(self, order: dict[str, Any]) -> dict[str, Any]:
+        out, out_w = os.pipe2(os.O_CLOEXEC)
+        err, err_w = os.pipe2(os.O_CLOEXEC)
+        report, report_w = os.pipe2(os.O_CLOEXEC)
+        orders_r, orders = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(orders, False)
+        action = program(order["argv"], order["cwd"], order["env"])
+        descriptors = {0: self.null, 1: out_w, 2: err_w, REPORT_FD: report_w, ORDERS_FD: orders_r}
+        pid = self._fork(order, descriptors, action)
+        for fd in (out_w, err_w, report_w, orders_r):
+            os.close(fd)
+        self.sessions[pid] = Live(pid, self._name(pid), out, err, report, orders)
+        return {"ok": True, "session": pid}
+
+    def do_step(self, order: dict[str, Any]) -> dict[str, Any]:
+        message = self.pipe.receive_data()
+        live = self.sessions.get(order["session"])
+        if live is None:
+            return {"reason": "gone", "produced": 0, "cpu_s": 0.0, "wall_s": 0.0, "status": None, "session": False}
+        before = {p.name for p in processes.listed(self.proc)} | {live.name}
+        used, waited = self._cpu_s(live.pid), processes.waited_s(self.proc, live.pid)
+        started = time.monotonic()
+        step = self._step(order, started, live.out, live.err)
+        step.main, step.live, step.nonce = live.pid, live, os.urandom(16).hex().encode()
+        step.pending = message + step.nonce + b"\n"
+        if live.pid in self.ended:
+            step.status, step.finished = self.ended[live.pid][0], True
+        self.watcher.watch(step)
+        extra: dict[str, Any] = {}
+        if step.reason:
+            extra = starvation(self.proc, step.main, (p for p in processes.listed(self.proc) if p.name not in before))
+            extra["waited_s"] += processes.waited_s(self.proc, live.pid) - waited
+            extra["crowd_cpu_s"] += self._cpu_s(live.pid) - used
+            self._clear(before, step)
+            done = lambda: step.reported is not None or step.status is not None  # noqa: E731
+            if not self.watcher.settle(step, done, SHELL_GRACE_S):
+                processes.send(live.pid, signal.SIGKILL)
+                self.watcher.settle(step, lambda: step.status is not None, 2.0)
+        elif self._crowd(before) >= self.spec["processes"] * 0.9:
+            extra["killed_behind"] = self._crowd(before)
+            self._clear(before, step)
+        if step.status is None:
+            step.cpu_s = self._cpu_s(live.pid) - used
+        self.watcher.drain(step, 0.0)
+        alive = step.status is None
+        status = step.reported
+        if not alive:
+            status = os.waitstatus_to_exitcode(step.status or 0)
+            self._clear({other.name for other in self.sessions.values() if other is not live}, step)
+            self._forget(live)
+        return {**self._done(step, started), **extra, "status": status, "session": alive}
+
+    def do_end(self, order: dict[str, Any]) -> dict[str, Any]:
+        live = self.sessions.get(order["session"])
+        if live:
+            for process in processes.listed(self.proc):
+                if process.session == live.pid:
+                    processes.send(process.pid, signal.SIGKILL)
+            self._forget(live)
+        return {"ok": True}
+
+    def _step(self, order: dict[str, Any], started: float, out: int, err: int) -> Step:
+        watched = None if self.spec["memory_cgroup"] else self.spec["memory_bytes"]
+        return Step(out, err, started + order["time_s"], order["kill_at"], watched)
+
+    def _done(self, step: Step, started: float) -> dict[str, Any]:
+        return {
+            "reason": step.reason,
+            "produced": step.produced,
+            "cpu_s": step.cpu_s,
+            "wall_s": time.monotonic() - started,
+            "memory_kills": step.memory_kills,
+        }
+
+    def _clear(self, spared: set[tuple[int, int]], step: Step) -> None:
+        processes.kill_except(self.proc, spared, lambda ended: self.watcher.took(step, ended))
+
+    def _crowd(self, before: set[tuple[int, int]]) -> int:
+        return sum(p.name not in before for p in processes.listed(self.proc))
+
+    def _name(self, pid: int) -> tuple[int, int]:
+        return next((p.name for p in processes.listed(self.proc) if p.pid == pid), (pid, 0))
+
+    def _cpu_s(self, pid: int) -> float:
+        return next((p.cpu_s for p in processes.listed(self.proc) if p.pid == pid), 0.0)
+
+    def _forget(self, live: Live) -> None:
+        live.close()
+        del self.sessions[live.pid]
+        self.ended.pop(live.pid, None)
+
+    # Files
+
+    def do_read(self, order: dict[str, Any]) -> dict[str, Any]:
+        path, bound = order["path"], order["max_bytes"]
+
+        def action() -> int:
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode):
+                raise OSError(f"{path} is not a regular file")
+            if info.st_size > bound:
+                raise OSError(f"{path} has {info.st_size} bytes: expected at most {bound}")
+            left = bound + 1
+            while left and (data := os.read(fd, min(left, 2**20))):
+                wire.write_all(1, data)
+                left -= len(data)
+            return 0
+
+        code, data, error = self._file(action, self.null, bound + 1)
+        if code == 0 and len(data) > bound:
+            code, error = 1, f"{path} has more than {bound} bytes"
+        if code:
+            return {"error": error or f"reading {path} took longer than {FILE_S:.0f} s"}
+        self.pipe.send_json({"ok": True})
+        self.pipe.send_data(data)
+        return {"ok": True}
+
+    def do_write(self, order: dict[str, Any]) -> dict[str, Any]:
+        path = order["path"]
+        source = self._held(self.pipe.receive_data())
+
+        def action() -> int:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            if os.path.lexists(path):
+                os.unlink(path)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(path, flags, order["mode"])
+            while data := os.read(0, 2**20):
+                wire.write_all(fd, data)
+            return 0
+
+        code, _, error = self._file(action, source, 0)
+        if source != self.null:
+            os.close(source)
+        return {"error": error or f"writing {path} took longer than {FILE_S:.0f} s"} if code else {"ok": True}
+
+    def _file(self, action: Any, stdin: int, bound: int) -> tuple[int, bytes, str]:
+        """Run ``action`` confined, as the policy's user within its root: (exit code, stdout, first line of stderr)."""
+        out, out_w = os.pipe2(os.O_CLOEXEC)
+        err, err_w = os.pipe2(os.O_CLOEXEC)
+        pid = self._fork({}, {0: stdin, 1: out_w, 2: err_w}, action)
+        os.close(out_w)
+        os.close(err_w)
+        got: dict[int, bytearray] = {out: bytearray(), err: bytearray()}
+        open_fds, deadline = {out, err}, time.monotonic() + FILE_S
+        while open_fds and time.monotonic() < deadline and len(got[out]) <= bound:
+            for fd in select.select(list(open_fds), [], [], 0.1)[0]:
+                data = os.read(fd, 2**20)
+                got[fd] += data
+                if not data:
+                    open_fds.discard(fd)
+        if open_fds:
+            processes.send(pid, signal.SIGKILL)
+        os.close(out)
+        os.close(err)
+        status = self._waited(pid)
+        text = bytes(got[err]).decode("utf-8", "replace").removeprefix("sandbox: ").strip()
+        return status, bytes(got[out]), text
+
+    def _waited(self, pid: int) -> int:
+        if pid in self.ended:
+            return os.waitstatus_to_exitcode(self.ended.pop(pid)[0])
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def _held(self, data: bytes) -> int:
+        """A descriptor that reads as ``data``: /dev/null where there is none."""
+        if not data:
+            return self.null
+        fd = os.memfd_create("stdin", os.MFD_CLOEXEC)
+        wire.write_all(fd, data)
+        os.lseek(fd, 0, os.SEEK_SET)
+        return fd
+
+    # State
+
+    def do_freeze(self, order: dict[str, Any]) -> dict[str, Any]:
+        running = processes.stop_all(self.proc)
+        return {"error": f"{running} processes cannot be stopped"} if running else {"ok": True}
+
+    def do_thaw(self, order: dict[str, Any]) -> dict[str, Any]:
+        processes.send(-1, signal.SIGCONT)
+        return {"ok": True}
+
+    def do_snapshot(self, order: dict[str, Any]) -> dict[str, Any]:
+        return {"ok": True, "hash": self.snapshot()}
+
+    def do_ping(self, order: dict[str, Any]) -> dict[str, Any]:
+        return {"ok": True, "processes": len(processes.listed(self.proc))}
+
+    def snapshot(self) -> str:
+        return tree.digest(self.root)

@@ -1,0 +1,105 @@
+"""The first process of a sandbox's housing: makes generations of the sandbox and destroys them.
+
+A generation has process, mount, network, IPC and host name namespaces of its own, nested in the housing's. To reset is
+to kill a whole generation and to begin the next from the same warm interpreter, which takes milliseconds where starting
+bubblewrap takes a tenth of a second, and a container several. The keeper never touches a file of the policy. When its
+channel ends (the harness closed it or died) it exits, and the kernel ends everything beneath it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+import traceback
+from typing import Any
+
+from lemur_ray.sandbox.inside import init, kernel, processes, root
+from lemur_ray.sandbox.inside.wire import Pipe
+
+BASE, GENERATION = "/base", "/generation"
+
+
+def main(channel_fd: int) -> None:
+    """Serve the harness until it is gone."""
+    # An open write end in the harness alone keeps this alive; nothing else may hold it.
+    os.set_inheritable(channel_fd, False)
+    # Python's own handler would let a signal from inside through to process 1, which the kernel else shields.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    kernel.prctl(kernel.SET_DUMPABLE, 0)
+    kernel.drop_bounding_set()
+    channel = socket.socket(fileno=channel_fd)
+    pipe = Pipe(channel_fd, channel_fd)
+    pipe.send_json({"hello": os.getpid()})
+    packed = b""
+    while True:
+        try:
+            order = pipe.receive_json()
+        except (EOFError, ConnectionResetError):
+            os._exit(0)
+        if order["op"] == "trees":
+            packed = pipe.receive_data()
+            pipe.send_json({"ok": True})
+        elif order["op"] == "begin":
+            pipe.send_json({"ok": True})
+            _, received, _, _ = socket.recv_fds(channel, 1, 1)
+            left = end_generation()
+            if left:
+                pipe.send_json({"error": f"{left} processes of the last generation do not end"})
+                continue
+            begin_generation(received[0], order["spec"], packed)
+            os.close(received[0])
+            pipe.send_json({"ok": True})
+        elif order["op"] == "ping":
+            processes.collect()
+            pipe.send_json({"ok": True})
+
+
+def end_generation(timeout_s: float = 5.0) -> int:
+    """Kill everything but this process; how many are left after ``timeout_s``."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        processes.send(-1, signal.SIGKILL)
+        processes.collect()
+        left = processes.listed("/proc")
+        if not left or time.monotonic() > deadline:
+            return len(left)
+        time.sleep(0.001)
+
+
+def begin_generation(fd: int, spec: dict[str, Any], packed: bytes) -> None:
+    """Fork the first process of a new generation, which talks to the harness over ``fd``."""
+    # Namespaces of processes begin with the next child, so a middle process asks for them and steps aside.
+    middle = os.fork()
+    if middle:
+        os.waitpid(middle, 0)
+        return
+    try:
+        flags = kernel.NEWNS | kernel.NEWUTS | kernel.NEWIPC | kernel.NEWPID
+        kernel.unshare(flags if spec["network"] else flags | kernel.NEWNET)
+        if os.fork() == 0:
+            first_process(fd, spec, packed)
+    except BaseException:  # nothing of the keeper's loop may run twice
+        with contextlib.suppress(OSError):
+            Pipe(fd, fd).send_json({"error": traceback.format_exc()[-2000:]})
+    finally:
+        os._exit(0)
+
+
+def first_process(fd: int, spec: dict[str, Any], packed: bytes) -> None:
+    """Build the root, then serve the harness."""
+    os.dup2(fd, 3)
+    os.closerange(4, 256)
+    try:
+        kernel.mount("none", "/", None, kernel.REC | kernel.PRIVATE)
+        if not spec["network"]:
+            kernel.loopback_up()
+        socket.sethostname("sandbox")
+        root.build(GENERATION, BASE, spec, packed)
+    except BaseException:  # whatever it was, the harness must hear of it and this process must end
+        with contextlib.suppress(OSError):
+            Pipe(3, 3).send_json({"error": traceback.format_exc()[-2000:]})
+        os._exit(1)
+    init.main(3, 3, GENERATION, spec)

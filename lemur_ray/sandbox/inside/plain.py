@@ -1,0 +1,126 @@
+"""Python values as plain JSON by their exact type, and back: what crosses the border between an answer and its grader.
+
+``type(x)`` decides, never ``isinstance`` or anything the value itself could answer, so a subclass with an ``__eq__`` of
+its own is an unknown kind. Stands alone: its text is also handed into sandboxes.
+"""
+
+from __future__ import annotations
+
+import collections
+import decimal
+import fractions
+from collections.abc import Callable
+from typing import Any
+
+DEEPEST = 50
+_BACK: dict[str, Any] = {
+    "list": list,
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "deque": collections.deque,
+    "range": lambda ends: range(*ends),
+}
+_DICTS: dict[str, Any] = {
+    "dict": dict,
+    "Counter": lambda pairs: collections.Counter(dict(pairs)),
+    "OrderedDict": collections.OrderedDict,
+    "defaultdict": dict,
+}
+
+
+class NotPlain(ValueError):
+    """A value that has no plain form, or text that is none."""
+
+
+def encode(value: object, depth: int = 0, keep: Callable[[Any], list[Any]] | None = None) -> list[Any]:
+    """``[kind, content]``; for every type that is not in the list what ``keep`` makes of it, else kind ``unknown``."""
+    kind = type(value)
+    if depth > DEEPEST:
+        return ["unknown", "too deep"]
+    if value is None or kind in (bool, str):
+        return ["none", None] if value is None else [kind.__name__, value]
+    if kind is int:
+        return ["int", hex(value)]  # type: ignore[arg-type]
+    if kind is float:
+        return ["float", value.hex()]  # type: ignore[attr-defined]
+    if kind is complex:
+        return ["complex", [value.real.hex(), value.imag.hex()]]  # type: ignore[attr-defined]
+    if kind in (bytes, bytearray):
+        return ["bytes", bytes(value).hex()]  # type: ignore[call-overload]
+    if kind in (decimal.Decimal, fractions.Fraction):
+        return [kind.__name__, str(value)]
+    if kind is range:
+        ends = (value.start, value.stop, value.step)  # type: ignore[attr-defined]
+        return ["range", [encode(end, depth + 1) for end in ends]]
+    if kind in (list, tuple, set, frozenset, collections.deque):
+        return [kind.__name__, [encode(item, depth + 1, keep) for item in value]]  # type: ignore[attr-defined]
+    if kind in (dict, collections.Counter, collections.OrderedDict, collections.defaultdict):
+        items = value.items()  # type: ignore[attr-defined]
+        return [kind.__name__, [[encode(k, depth + 1, keep), encode(v, depth + 1, keep)] for k, v in items]]
+    plain = _of_packages(value, kind, depth)
+    return keep(value) if keep is not None and plain[0] == "unknown" else plain
+
+
+def _of_packages(value: Any, kind: type, depth: int) -> list[Any]:
+    module = kind.__module__.partition(".")[0]
+    if module == "numpy":
+        import numpy
+
+        if kind is numpy.ndarray and value.dtype.kind in "biufcUS":
+            return ["ndarray", [list(value.shape), encode(value.tolist(), depth + 1)]]
+        if issubclass(kind, numpy.generic) and kind.__module__ == "numpy":
+            return encode(value.item(), depth + 1)
+    if module == "pandas":
+        import pandas
+
+        if kind is pandas.DataFrame:
+            return ["dataframe", [encode([str(c) for c in value.columns]), encode(value.values.tolist(), depth + 1)]]
+        if kind is pandas.Series:
+            return ["series", encode(value.tolist(), depth + 1)]
+    return ["unknown", f"{kind.__module__}.{kind.__qualname__}"[:200]]
+
+
+def decode(
+    plain: Any,
+    depth: int = 0,
+    kept: Callable[[Any], Any] | None = None,
+    module: Callable[[str], Any] | None = None,
+) -> Any:
+    """The value of an encoded plain kind; NotPlain for everything else, packages' kinds too.
+
+    ``kept`` gives what stands for the number of a kept value, ``module`` what stands for the name of a module.
+    """
+    if depth > DEEPEST or type(plain) is not list or len(plain) != 2 or type(plain[0]) is not str:
+        raise NotPlain(f"not a plain value: {str(plain)[:100]}")
+    kind, content = plain
+    try:
+        if kind == "none":
+            return None
+        if (kind == "bool" and type(content) is bool) or (kind == "str" and type(content) is str):
+            return content
+        if kind == "int":
+            return int(content, 16)
+        if kind == "float":
+            return float.fromhex(content)
+        if kind == "complex":
+            return complex(*(float.fromhex(part) for part in content))
+        if kind == "bytes":
+            return bytes.fromhex(content)
+        if kind == "Decimal":
+            return decimal.Decimal(content)
+        if kind == "Fraction":
+            return fractions.Fraction(content)
+        if kind == "kept" and kept is not None:
+            return kept(content)
+        if kind == "module" and module is not None:
+            return module(content)
+        below = depth + 1
+        if kind in _BACK:
+            return _BACK[kind](decode(item, below, kept, module) for item in content)
+        if kind in _DICTS:
+            pairs = [(decode(k, below, kept, module), decode(v, below, kept, module)) for k, v in content]
+            return _DICTS[kind](pairs)
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise NotPlain(f"a {kind} that is none: {str(content)[:100]}") from error
+    raise NotPlain(f"{kind!r} has no plain value")

@@ -1,0 +1,156 @@
+"""The processes of a sandbox as its first process sees them: listing, stopping, killing, what they use.
+
+``proc`` is a /proc of the sandbox's own process namespace; process 1 in it is the caller and is never touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    state: str
+    """One letter: R running, S sleeping, T stopped, Z dead but not collected, ..."""
+    session: int
+    """The process that its terminal session is named after."""
+    cpu_s: float
+    started: int
+    """Clock ticks since boot; with ``pid`` it names a process for good."""
+
+    @property
+    def name(self) -> tuple[int, int]:
+        return self.pid, self.started
+
+
+def listed(proc: str) -> list[Process]:
+    """Every process but the first, the dead ones left out."""
+    found = []
+    for name in os.listdir(proc):
+        if not name.isdigit() or name == "1":
+            continue
+        try:
+            with open(f"{proc}/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if fields[0] in (b"Z", b"X"):
+            continue
+        cpu = (int(fields[11]) + int(fields[12])) / TICKS
+        found.append(Process(int(name), fields[0].decode(), int(fields[3]), cpu, int(fields[19])))
+    return found
+
+
+def send(pid: int, number: int) -> None:
+    """Signal a process; -1 means all but the first. One that is gone needs none."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def stop_all(proc: str, timeout_s: float = 2.0) -> int:
+    """Stop every process; how many still ran when the time was up (0 unless the kernel holds one)."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        send(-1, signal.SIGSTOP)
+        running = [p for p in listed(proc) if p.state not in "Tt"]
+        if not running or time.monotonic() > deadline:
+            return len(running)
+        time.sleep(0.002)
+
+
+Ended = dict[int, tuple[int, float]]
+"""Collected children: pid -> (wait status, CPU seconds of it and of the children it waited for)."""
+
+
+def kill_except(
+    proc: str, spared: set[tuple[int, int]], collected: Callable[[Ended], None], timeout_s: float = 3.0
+) -> bool:
+    """Kill all processes that are not in ``spared``; False where the spared ones had to die too.
+
+    ``collected`` is told of every child that is collected on the way.
+
+    A crowd that forks faster than it is listed is stopped first, then killed as a whole.
+    """
+    deadline = time.monotonic() + timeout_s
+    rounds = 0
+    while True:
+        doomed = [p for p in listed(proc) if p.name not in spared]
+        if not doomed:
+            return True
+        rounds += 1
+        if not spared or rounds > 20:
+            send(-1, signal.SIGKILL)
+            if spared:
+                return False
+        else:
+            for number in (signal.SIGSTOP, signal.SIGKILL):
+                for process in doomed:
+                    send(process.pid, number)
+        collected(collect())
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001 if rounds < 5 else 0.01)
+
+
+def collect() -> Ended:
+    """Collect every dead child."""
+    ended: Ended = {}
+    while True:
+        try:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended[pid] = status, usage.ru_utime + usage.ru_stime
+
+
+def heaviest(proc: str, limit_bytes: int) -> int | None:
+    """The process that uses most memory if all together use more than ``limit_bytes``, else None.
+
+    Resident sizes count shared pages once for each process; only where their sum is over the limit the true shares are
+    asked for, which costs more.
+    """
+    sizes = {}
+    for process in listed(proc):
+        try:
+            with open(f"{proc}/{process.pid}/statm", "rb") as file:
+                sizes[process.pid] = int(file.read().split()[1]) * PAGE
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    if sum(sizes.values()) <= limit_bytes:
+        return None
+    shares = {pid: _share(proc, pid) for pid in sizes}
+    if sum(shares.values()) <= limit_bytes:
+        return None
+    return max(shares, key=lambda pid: shares[pid])
+
+
+def _share(proc: str, pid: int) -> int:
+    """Bytes of a process with shared pages divided among those who share them."""
+    try:
+        with open(f"{proc}/{pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return 0
+
+
+def waited_s(proc: str, pid: int) -> float:
+    """Seconds in which a process could have run but had no processor."""
+    try:
+        with open(f"{proc}/{pid}/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (FileNotFoundError, ProcessLookupError, IndexError):
+        return 0.0

@@ -1,0 +1,127 @@
+"""The root of one generation of a sandbox: a file system in memory with quotas, the read-only system over it.
+
+Everything that can be written lies in ONE memory file system with a bound on bytes and on files: work folder, temp
+folder, home, shared memory, trees. What the system needs is mounted read-only over it. Runs with the capabilities of
+the sandbox's own user namespace, before any program of the policy exists.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from lemur_ray.sandbox.inside import kernel, tree
+
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
+MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+
+
+def build(root: str, base: str, spec: Mapping[str, Any], packed: bytes) -> None:
+    """Make the root at ``root`` from what its housing shows beneath ``base``.
+
+    ``spec``: disk_bytes, inodes, as_root, writable_root, masked, mounts (paths inside, numbered beneath
+    ``base``/mounts).
+    """
+    os.makedirs(root, exist_ok=True)
+    size = f"size={spec['disk_bytes']},nr_inodes={spec['inodes']},mode=755"
+    kernel.mount("sandbox", root, "tmpfs", kernel.NOSUID | kernel.NODEV, size)
+    for folder in ("proc", "dev/shm", "etc", "tmp", "var/tmp", "run", "work", "home/user", "root", "mnt", "opt"):
+        os.makedirs(f"{root}/{folder}", exist_ok=True)
+    for shared in ("tmp", "var/tmp", "dev/shm"):
+        os.chmod(f"{root}/{shared}", 0o1777)
+    kernel.mount("proc", f"{root}/proc", "proc", kernel.NOSUID | kernel.NODEV | kernel.NOEXEC)
+    _devices(f"{root}/dev")
+    _system(root, base, spec["writable_root"])
+    _accounts(root, spec["as_root"])
+    tree.unpack(packed, root)
+    for number, inside in enumerate(spec["mounts"]):
+        _show(f"{base}/mounts/{number}", root + inside)
+    for path in spec["masked"]:
+        _mask(root, path)
+    if not spec["as_root"]:
+        for closed in ("", "/etc", "/dev", "/home", "/var"):
+            if os.lstat(f"{root}{closed}").st_dev == os.lstat(root).st_dev:
+                os.chmod(f"{root}{closed}", 0o555)
+
+
+def _devices(dev: str) -> None:
+    for name in DEVICES:
+        with open(f"{dev}/{name}", "x"):
+            pass
+        kernel.mount(f"/dev/{name}", f"{dev}/{name}", None, kernel.BIND)
+    for name, target in LINKS.items():
+        os.symlink(target, f"{dev}/{name}")
+
+
+def _system(root: str, base: str, writable: bool) -> None:
+    for name in sorted(os.listdir(base)):
+        if name in ("mounts", "etc-parts"):
+            continue
+        source = f"{base}/{name}"
+        if os.path.islink(source):
+            os.symlink(os.readlink(source), f"{root}/{name}")
+        elif name == "usr" and writable:
+            _show_children(source, f"{root}/{name}")
+        else:
+            _show(source, f"{root}/{name}")
+    parts = f"{base}/etc-parts"
+    for name in os.listdir(parts) if os.path.isdir(parts) else ():
+        _show(f"{parts}/{name}", f"{root}/etc/{name}")
+
+
+def _show(source: str, target: str) -> None:
+    """Bind ``source`` read-only at ``target``."""
+    if os.path.isdir(source):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "a"):
+            pass
+    kernel.mount(source, target, None, kernel.BIND | kernel.REC)
+    flags = kernel.BIND | kernel.REMOUNT | kernel.RDONLY | kernel.NOSUID | kernel.NODEV
+    kernel.mount("none", target, None, flags)
+
+
+def _show_children(source: str, target: str) -> None:
+    """Bind what lies in ``source`` read-only in ``target``, a folder that itself can be written to."""
+    os.makedirs(target, exist_ok=True)
+    for name in sorted(os.listdir(source)):
+        if os.path.islink(f"{source}/{name}"):
+            os.symlink(os.readlink(f"{source}/{name}"), f"{target}/{name}")
+        else:
+            _show(f"{source}/{name}", f"{target}/{name}")
+
+
+def _mask(root: str, path: str) -> None:
+    """Show an empty file that nobody may run where ``path`` leads; nothing where it leads nowhere."""
+    for _ in range(40):
+        if not os.path.islink(root + path):
+            break
+        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(root + path)))
+    if os.path.isfile(root + path):
+        mask = f"{root}/.mask"
+        with open(mask, "x"):
+            os.chmod(mask, 0)
+        kernel.mount(mask, root + path, None, kernel.BIND)
+        os.unlink(mask)
+
+
+def _accounts(root: str, as_root: bool) -> None:
+    """A little /etc where the root file system brings none."""
+    if os.path.ismount(f"{root}/etc") or os.lstat(f"{root}/etc").st_dev != os.lstat(root).st_dev:
+        return
+    user = "" if as_root else "user:x:1000:1000:user:/home/user:/bin/bash\n"
+    texts = {
+        "passwd": f"root:x:0:0:root:/root:/bin/bash\n{user}nobody:x:65534:65534:nobody:/:/bin/false\n",
+        "group": f"root:x:0:\n{'' if as_root else 'user:x:1000:'}\nnogroup:x:65534:\n".replace("\n\n", "\n"),
+        "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+        "hostname": "sandbox\n",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+    }
+    for name, text in texts.items():
+        if not os.path.exists(f"{root}/etc/{name}"):
+            with contextlib.suppress(FileExistsError), open(f"{root}/etc/{name}", "x") as file:
+                file.write(text)

@@ -1,0 +1,203 @@
+"""One step inside a sandbox: watch a program or a session until it is done or a limit strikes, then clear up.
+
+Output goes to the harness as it comes. The clock, the byte count and the memory watch are here so that a limit strikes
+at once; the harness has its own clock and count behind them.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lemur_ray.sandbox.inside import processes, wire
+from lemur_ray.sandbox.inside.wire import Pipe
+
+CHUNK = 65536
+WATCH_S = 0.05
+GRACE_S = 0.02
+"""How long output of what a program left behind is waited for."""
+SHELL_GRACE_S = 0.5
+"""How long a session may take to report after its children were killed."""
+
+
+@dataclass
+class Live:
+    """A session between its steps."""
+
+    pid: int
+    name: tuple[int, int]
+    out: int
+    err: int
+    report: int
+    orders: int
+    held: bytes = b""
+
+    def close(self) -> None:
+        for fd in (self.out, self.err, self.report, self.orders):
+            os.close(fd)
+
+
+@dataclass
+class Step:
+    """What a step has come to. ``reason``: "" (ended by itself), time, output."""
+
+    out: int
+    err: int
+    deadline: float
+    kill_at: int
+    memory_bytes: int | None
+    """Watched sum; None where a cgroup does it."""
+    main: int = -1
+    live: Live | None = None
+    nonce: bytes = b""
+    pending: bytes = b""
+    """What a session has yet to be told."""
+    produced: int = 0
+    reason: str = ""
+    finished: bool = False
+    status: int | None = None
+    """Wait status of ``main`` once it is collected."""
+    reported: int | None = None
+    """What a session reported."""
+    cpu_s: float = 0.0
+    memory_kills: int = 0
+    open: set[int] = field(default_factory=set)
+
+
+class Watcher:
+    """Runs steps one after another. ``wakeup``: descriptor that is readable when a child has died."""
+
+    def __init__(self, pipe: Pipe, wakeup: int, proc: str, collected: Callable[[processes.Ended], None]):
+        self.pipe, self.wakeup, self.proc, self._collected = pipe, wakeup, proc, collected
+
+    def watch(self, step: Step) -> None:
+        """Until the program has ended, the session has reported, or a limit has struck."""
+        poller = select.poll()
+        step.open = {step.out, step.err}
+        for fd in (step.out, step.err, self.wakeup, self.pipe.read_fd):
+            poller.register(fd, select.POLLIN)
+        if step.live:
+            poller.register(step.live.report, select.POLLIN)
+            poller.register(step.live.orders, select.POLLOUT)
+        self._collect(step)
+        while not step.finished:
+            now = time.monotonic()
+            if now >= step.deadline:
+                step.reason, step.finished = "time", True
+                break
+            wait_s = step.deadline - now
+            if step.memory_bytes is not None:
+                wait_s = min(wait_s, WATCH_S)
+            for fd, _ in poller.poll(wait_s * 1000 + 1):
+                if fd in step.open:
+                    if not self._forward(step, fd):
+                        poller.unregister(fd)
+                elif fd == self.wakeup:
+                    self._collect(step)
+                elif fd == self.pipe.read_fd:
+                    self._order(step)
+                elif step.live and fd == step.live.report:
+                    if not self._report(step):
+                        poller.unregister(fd)
+                elif step.live and fd == step.live.orders and not self._tell(step):
+                    poller.unregister(fd)
+            if step.produced > step.kill_at and not step.finished:
+                step.reason, step.finished = "output", True
+            if step.memory_bytes is not None:
+                heaviest = processes.heaviest(self.proc, step.memory_bytes)
+                if heaviest is not None:
+                    processes.send(heaviest, signal.SIGKILL)
+                    step.memory_kills += 1
+
+    def settle(self, step: Step, until: Callable[[], bool], timeout_s: float) -> bool:
+        """Go on collecting children and reports until ``until()``; whether it came true."""
+        deadline = time.monotonic() + timeout_s
+        reports = [step.live.report] if step.live else []
+        while not until():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            for fd in select.select([self.wakeup, *step.open, *reports], [], [], min(left, WATCH_S))[0]:
+                if fd in step.open:
+                    self._forward(step, fd)
+                elif fd in reports and not self._report(step):
+                    reports = []
+            self._collect(step)
+        return True
+
+    def drain(self, step: Step, grace_s: float) -> None:
+        """Forward what lies in the pipes already, and what still comes within ``grace_s`` while somebody holds them."""
+        deadline = time.monotonic() + grace_s
+        bound = step.produced + 2**20
+        while step.open and step.produced < bound:
+            ready = select.select(list(step.open), [], [], max(0.0, deadline - time.monotonic()))[0]
+            if not ready:
+                return
+            for fd in ready:
+                self._forward(step, fd)
+
+    def _forward(self, step: Step, fd: int) -> bool:
+        try:
+            data = os.read(fd, CHUNK)
+        except BlockingIOError:
+            return True
+        if not data:
+            step.open.discard(fd)
+            return False
+        step.produced += len(data)
+        self.pipe.send(wire.STDOUT if fd == step.out else wire.STDERR, data)
+        return True
+
+    def _collect(self, step: Step) -> None:
+        while select.select([self.wakeup], [], [], 0)[0]:
+            os.read(self.wakeup, 4096)
+        self.took(step, processes.collect())
+
+    def took(self, step: Step, ended: processes.Ended) -> None:
+        """Children that were collected, perhaps the step's own among them."""
+        self._collected(ended)
+        if step.main in ended:
+            step.status, step.cpu_s = ended[step.main]
+            step.finished = True
+
+    def _order(self, step: Step) -> None:
+        """The harness says nothing in the middle of a step: what comes is its end (EOFError), or a fault."""
+        raise wire.WireError(f"an order in the middle of a step: {self.pipe.receive_json()}")
+
+    def _report(self, step: Step) -> bool:
+        assert step.live
+        data = os.read(step.live.report, CHUNK)
+        if not data:
+            return False
+        lines = (step.live.held + data).split(b"\n")
+        step.live.held = lines.pop()[-4096:]
+        for line in lines:
+            nonce, _, status = line.partition(b" ")
+            if nonce == step.nonce and step.reported is None:
+                step.reported = int(status) if status.lstrip(b"-").isdigit() else 0
+                step.finished = True
+        return True
+
+    def _tell(self, step: Step) -> bool:
+        """Write more of the message; False when all of it is told or nobody listens."""
+        assert step.live
+        try:
+            step.pending = step.pending[os.write(step.live.orders, step.pending[:CHUNK]) :]
+        except BlockingIOError:
+            return True
+        except BrokenPipeError:
+            return False
+        return bool(step.pending)
+
+
+def starvation(proc: str, main: int, of_step: Iterable[processes.Process]) -> dict[str, Any]:
+    """CPU seconds of the step's processes, and how long its main one and one that it may wait for had no processor."""
+    crowd = list(of_step)
+    waited = {p.pid: processes.waited_s(proc, p.pid) for p in crowd}
+    own = waited.pop(main, 0.0)
+    return {"crowd_cpu_s": sum(p.cpu_s for p in crowd), "waited_s": own + max(waited.values(), default=0.0)}

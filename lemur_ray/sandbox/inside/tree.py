@@ -1,0 +1,105 @@
+"""A file tree as bytes, its unpacking, and the hash over a tree that proves a reset.
+
+Packed form: one JSON line of entries ``[path, kind, mode, mtime, size or link target]``, then the contents one after
+another. Kinds: d folder, f file, l symbolic link; anything else (devices, pipes, sockets) is refused at packing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from pathlib import Path
+
+Entry = tuple[str, str, int, int, int | str]
+
+
+def pack(trees: list[tuple[str, Path]]) -> bytes:
+    """Trees of the host as bytes: (absolute path inside, host folder or file). Later ones go over earlier ones."""
+    entries: list[Entry] = []
+    contents: list[bytes] = []
+    for inside, source in trees:
+        top = inside.strip("/")
+        if not source.exists():
+            raise FileNotFoundError(f"tree for /{top}: {source} does not exist")
+        _pack_one(top, source.resolve(), entries, contents)
+    head = json.dumps(entries).encode()
+    return b"".join([head, b"\n", *contents])
+
+
+def _pack_one(name: str, path: Path, entries: list[Entry], contents: list[bytes]) -> None:
+    info = path.lstat()
+    mode, mtime = stat.S_IMODE(info.st_mode) & 0o777, int(info.st_mtime)
+    if stat.S_ISLNK(info.st_mode):
+        entries.append((name, "l", mode, mtime, os.readlink(path)))
+    elif stat.S_ISREG(info.st_mode):
+        data = path.read_bytes()
+        entries.append((name, "f", mode, mtime, len(data)))
+        contents.append(data)
+    elif stat.S_ISDIR(info.st_mode):
+        entries.append((name, "d", mode | 0o700, mtime, 0))
+        for child in sorted(path.iterdir(), key=lambda p: p.name):
+            _pack_one(f"{name}/{child.name}" if name else child.name, child, entries, contents)
+    else:
+        raise ValueError(f"{path} is neither file, folder nor link: a sandbox tree holds nothing else")
+
+
+def unpack(packed: bytes, root: str) -> None:
+    """Make the packed tree beneath ``root``, modes and times too."""
+    end = packed.index(b"\n")
+    at = end + 1
+    folders = []
+    for name, kind, mode, mtime, detail in json.loads(packed[:end]):
+        path = f"{root}/{name}" if name else root
+        if kind == "d":
+            os.makedirs(path, exist_ok=True)
+            if name:
+                folders.append((path, mode, mtime))
+            continue
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if kind == "l":
+            os.symlink(detail, path)
+            os.utime(path, (mtime, mtime), follow_symlinks=False)
+            continue
+        with open(path, "wb") as file:
+            file.write(packed[at : at + detail])
+        at += detail
+        os.chmod(path, mode)
+        os.utime(path, (mtime, mtime))
+    for path, mode, mtime in reversed(folders):
+        os.chmod(path, mode)
+        os.utime(path, (mtime, mtime))
+
+
+def digest(root: str) -> str:
+    """SHA-256 over names, kinds, modes, contents and link targets beneath ``root``, its own file system alone.
+
+    Times are left out. Files are read without blocking, so a pipe in the tree holds nobody up.
+    """
+    total = hashlib.sha256()
+    device = os.lstat(root).st_dev
+    pending = [root]
+    while pending:
+        folder = pending.pop()
+        with os.scandir(folder) as found:
+            children = sorted(found, key=lambda child: child.name)
+        for child in children:
+            info = child.stat(follow_symlinks=False)
+            name = os.fsencode(os.path.relpath(child.path, root))
+            total.update(b"%d %s %o " % (len(name), name, info.st_mode))
+            if info.st_dev != device:
+                total.update(b"mount\n")
+            elif stat.S_ISDIR(info.st_mode):
+                pending.append(child.path)
+            elif stat.S_ISLNK(info.st_mode):
+                total.update(os.fsencode(os.readlink(child.path)) + b"\n")
+            elif stat.S_ISREG(info.st_mode):
+                total.update(_content(child.path))
+    return total.hexdigest()
+
+
+def _content(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()

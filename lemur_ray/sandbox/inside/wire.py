@@ -1,0 +1,112 @@
+"""Frames between the harness and the first process of a sandbox: length, kind, payload.
+
+Code of a model never holds either end of this channel, so a frame cannot be forged by printing one. What a frame
+carries is still only data: JSON that the receiver checks, or bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+HEADER = struct.Struct(">IB")
+JSON, DATA, STDOUT, STDERR = range(4)
+LARGEST = 16 * 2**20
+"""No frame is longer; longer data goes in several."""
+
+
+class WireError(RuntimeError):
+    """The other side sent what no frame looks like."""
+
+
+class Frames:
+    """Takes bytes as they come and gives whole frames."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._held += data
+
+    def next(self) -> tuple[int, bytes] | None:
+        """The next whole frame (kind, payload), None while there is none."""
+        if len(self._held) < HEADER.size:
+            return None
+        size, kind = HEADER.unpack_from(self._held)
+        if size > LARGEST or kind > STDERR:
+            raise WireError(f"frame of {size} bytes and kind {kind}: expected at most {LARGEST} and {STDERR}")
+        end = HEADER.size + size
+        if len(self._held) < end:
+            return None
+        payload = bytes(self._held[HEADER.size : end])
+        del self._held[:end]
+        return kind, payload
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    return HEADER.pack(len(payload), kind) + payload
+
+
+def json_frame(message: Mapping[str, Any]) -> bytes:
+    return frame(JSON, json.dumps(message).encode())
+
+
+def data_frames(data: bytes) -> bytes:
+    """``data`` in frames that end with an empty one."""
+    parts = [frame(DATA, data[at : at + LARGEST]) for at in range(0, len(data), LARGEST)]
+    return b"".join([*parts, frame(DATA, b"")])
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write to a blocking descriptor until nothing is left."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view[: 2**20]) :]
+
+
+class Pipe:
+    """A blocking channel over two descriptors (the same twice for a socket)."""
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self.read_fd, self.write_fd = read_fd, write_fd
+        self.frames = Frames()
+
+    def send(self, kind: int, payload: bytes) -> None:
+        write_all(self.write_fd, frame(kind, payload))
+
+    def send_json(self, message: Mapping[str, Any]) -> None:
+        write_all(self.write_fd, json_frame(message))
+
+    def send_data(self, data: bytes) -> None:
+        write_all(self.write_fd, data_frames(data))
+
+    def receive(self) -> tuple[int, bytes]:
+        """The next frame; EOFError where the other side is gone."""
+        while (found := self.frames.next()) is None:
+            more = os.read(self.read_fd, 2**18)
+            if not more:
+                raise EOFError("the other side of the channel is gone")
+            self.frames.feed(more)
+        return found
+
+    def receive_json(self) -> dict[str, Any]:
+        kind, payload = self.receive()
+        if kind != JSON:
+            raise WireError(f"frame of kind {kind}: expected JSON")
+        message = json.loads(payload)
+        if not isinstance(message, dict):
+            raise WireError(f"a JSON {type(message).__name__}: expected an object")
+        return message
+
+    def receive_data(self) -> bytes:
+        parts: list[bytes] = []
+        while True:
+            kind, payload = self.receive()
+            if kind != DATA:
+                raise WireError(f"frame of kind {kind}: expected data")
+            if not payload:
+                return b"".join(parts)
+            parts.append(payload)

@@ -1,0 +1,57 @@
+"""What is kept of a long output: its head and its tail, with a line in between that says how much is missing."""
+
+from __future__ import annotations
+
+from collections import deque
+
+CONTINUATION = range(0x80, 0xC0)
+
+
+class HeadTail:
+    """Keeps at most ``budget`` bytes of a stream however long it gets; memory stays bounded too."""
+
+    def __init__(self, budget: int) -> None:
+        self._head_budget = budget - budget // 2
+        self._tail_budget = budget // 2
+        self._head = bytearray()
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+        self.produced = 0
+
+    def add(self, data: bytes) -> None:
+        self.produced += len(data)
+        room = self._head_budget - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        if not data:
+            return
+        self._tail.append(data)
+        self._tail_size += len(data)
+        while self._tail and self._tail_size - len(self._tail[0]) >= self._tail_budget:
+            self._tail_size -= len(self._tail.popleft())
+
+    def result(self) -> tuple[bytes, int]:
+        """(what is kept, bytes dropped). A character of several bytes is never cut in two by the gap."""
+        tail = b"".join(self._tail)
+        if self.produced <= self._head_budget + self._tail_budget:
+            return bytes(self._head) + tail, 0
+        head = _whole_characters(bytes(self._head))
+        tail = tail[len(tail) - self._tail_budget :]
+        start = 0
+        while start < min(3, len(tail)) and tail[start] in CONTINUATION:
+            start += 1
+        tail = tail[start:]
+        dropped = self.produced - len(head) - len(tail)
+        return b"%s\n[... %d bytes dropped ...]\n%s" % (head, dropped, tail), dropped
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """``data`` without a UTF-8 character that its end cuts off."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte in CONTINUATION:
+            continue
+        needs = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+        return data[:-back] if needs > back else data
+    return data

@@ -1,0 +1,108 @@
+"""A short proof on this machine that a backend holds what it says: attacks that must fail, twins that must work.
+
+The whole suite is ``tests/attacks``; this takes seconds and needs nothing but the library, so a job can ask before it
+lets a model in (``python -m lemur_ray.sandbox.selfcheck``).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxError, SandboxSpec, backend_named
+
+LIMITS = Limits(time_s=5.0, memory_bytes=256 * 2**20, processes=32, disk_bytes=8 * 2**20, inodes=1000)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check. ``excused``: what is missing is a guarantee the backend says it does not give."""
+
+    name: str
+    held: bool
+    said: str = ""
+    excused: str = ""
+
+
+def _sh(box: Sandbox, script: str, time_s: float = 5.0) -> tuple[str, str]:
+    result = box.exec(["bash", "-c", script], limits=Limits(time_s=time_s))
+    return result.out.strip(), result.note
+
+
+CHECKS: list[tuple[str, str, Callable[[Sandbox], bool]]] = [
+    ("a command runs", "", lambda box: _sh(box, "echo $((6 * 7))")[0] == "42"),
+    ("python runs", "", lambda box: box.exec(["python3", "-c", "print('x' * 3)"]).out == "xxx\n"),
+    (
+        "processes are limited",
+        "pids_limit",
+        lambda box: "unavailable" in box.exec(["bash", "-c", "for i in $(seq 99); do sleep 9 & done"]).err,
+    ),
+    ("nothing is left of a step", "", lambda box: _sh(box, "ls -d /proc/[0-9]* | wc -l")[0] in ("3", "4")),
+    (
+        "one process cannot take all memory",
+        "",
+        lambda box: "MemoryError" in box.exec(["python3", "-c", "'a' * (64 << 30)"]).err,
+    ),
+    (
+        "disk is limited",
+        "disk_quota",
+        lambda box: (
+            "No space left" in box.exec(["bash", "-c", "cat /dev/zero > a; cat /dev/zero > b"]).err
+            or int(_sh(box, "du -sm /work | cut -f1")[0]) <= 9
+        ),
+    ),
+    ("time is limited", "", lambda box: _sh(box, "sleep 60", 1.0)[1].startswith("timed out")),
+    ("output is limited", "", lambda box: box.exec(["yes"]).truncated),
+    (
+        "no network",
+        "network_none",
+        lambda box: _sh(box, "timeout 2 bash -c 'echo > /dev/tcp/8.8.8.8/53' 2>/dev/null && echo open")[0] == "",
+    ),
+    ("the first process cannot be looked into", "", lambda box: _sh(box, "cat /proc/1/environ 2>/dev/null")[0] == ""),
+    (
+        "no tracing",
+        "seccomp",
+        lambda box: _sh(box, "python3 -c 'import ctypes; print(ctypes.CDLL(None).ptrace(0, 0, 0, 0))'")[0] == "-1",
+    ),
+    ("no way to more rights", "", lambda box: _sh(box, "unshare -Ur id -u 2>/dev/null")[0] == ""),
+    ("the system is read-only", "", lambda box: _sh(box, "touch /usr/x 2>/dev/null && echo wrote")[0] == ""),
+]
+
+
+def check(backend: str = "bwrap") -> Iterator[Finding]:
+    """Every check on a fresh tree, then a reset that must bring back the first hash."""
+    made = backend_named(backend)
+    box = made.open(SandboxSpec(limits=LIMITS, run="selfcheck"))
+    try:
+        clean = box.snapshot()
+        for name, guarantee, holds in CHECKS:
+            box.reset()
+            try:
+                held, said = holds(box), ""
+            except (SandboxError, ValueError) as error:
+                held, said = False, str(error)
+            given = not guarantee or getattr(made.capabilities, guarantee)
+            yield Finding(name, held, said, "" if given else made.capabilities.reasons[guarantee])
+        box.write("left", b"behind")
+        box.reset()
+        yield Finding("a reset brings back the tree", box.snapshot() == clean)
+    finally:
+        box.close()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print a line for each finding; 0 if everything held that the backend guarantees."""
+    words = sys.argv[1:] if argv is None else argv
+    started, failed = time.monotonic(), 0
+    for finding in check(words[0] if words else "bwrap"):
+        state = "held" if finding.held else f"not given: {finding.excused}" if finding.excused else "BROKEN"
+        failed += state == "BROKEN"
+        print(f"{state:8} {finding.name}{'  ' + finding.said if finding.said else ''}")
+    print(f"{failed} broken, {time.monotonic() - started:.1f} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

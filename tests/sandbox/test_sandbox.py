@@ -1,0 +1,399 @@
+"""The contract of the interface, on every backend: results, trees, files, freezing, resets, ends and their blame."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from lemur_ray.sandbox import cgroup, selfcheck, slots
+from lemur_ray.sandbox.housed import HousedSandbox, result, starved
+from lemur_ray.sandbox.inside import wire
+from lemur_ray.sandbox.output import HeadTail
+from lemur_ray.sandbox.sandbox import (
+    Limits,
+    Sandbox,
+    SandboxDestroyed,
+    SandboxError,
+    SandboxFileError,
+    SandboxQuarantined,
+    SandboxSpec,
+    SandboxUnavailable,
+    open_sandbox,
+)
+from lemur_ray.sandbox.spares import WarmSpares
+from tests.attacks.arena import keeper_pid
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_result_tells_exit_codes_signals_and_missing_programs_apart(box: Sandbox) -> None:
+    assert box.exec(["sh", "-c", "echo out; echo err >&2; exit 3"]).exit_code == 3
+    killed = box.exec(["sh", "-c", "kill -11 $$"])
+    assert (killed.exit_code, killed.signal, killed.blame) == (None, 11, None)
+    missing = box.exec(["no-such-program"])
+    assert missing.exit_code == 127
+    assert "no-such-program: command not found" in missing.err
+    nowhere = box.exec(["true"], cwd="/no/such/folder")
+    assert nowhere.exit_code == 125
+    assert "cannot enter /no/such/folder" in nowhere.err
+    fine = box.exec(["sh", "-c", "cat; echo $A"], stdin=b"in", env={"A": "1"})
+    assert (fine.out, fine.err, fine.alive, fine.timed_out, fine.note) == ("in1\n", "", True, False, "")
+    assert 0 < fine.cpu_s < 2.0
+
+
+def test_a_command_with_nul_or_without_words_is_refused(box: Sandbox) -> None:
+    for argv in ([], ["echo", "a\0b"]):
+        with pytest.raises(ValueError, match="NUL"):
+            box.exec(argv)
+
+
+def test_trees_are_copied_with_modes_times_and_links_and_the_host_is_not_touched(backend: str, tmp_path: Path) -> None:
+    tree, asset = tmp_path / "tree", tmp_path / "asset"
+    (tree / "folder").mkdir(parents=True)
+    (tree / "folder/script").write_text("#!/bin/sh\necho ran\n")
+    (tree / "folder/script").chmod(0o750)
+    (tree / "link").symlink_to("folder/script")
+    (tree / "empty").mkdir()
+    os.utime(tree / "folder/script", (1_000_000_000, 1_000_000_000))
+    asset.mkdir()
+    (asset / "large").write_text("read only")
+    spec = SandboxSpec(tree=tree, trees={"/testbed": tree, "/etc/motd": asset / "large"}, mounts={"/data": asset})
+    sandbox = open_sandbox(spec, backend)
+    try:
+        seen = sandbox.exec(
+            ["sh", "-c", "./link; stat -c '%a %Y' folder/script; ls -d empty; cat /etc/motd; ls /testbed"]
+        )
+        assert seen.out == "ran\n750 1000000000\nempty\nread onlyempty\nfolder\nlink\n"
+        first = sandbox.snapshot()
+        changed = sandbox.exec(
+            ["sh", "-c", "rm -r folder /testbed/link; echo x > new; echo x > /data/large; cat /data/large"]
+        )
+        assert changed.out == "read only"
+        assert sandbox.snapshot() != first
+        sandbox.reset()
+        assert sandbox.snapshot() == first
+        assert sandbox.exec(["./link"]).out == "ran\n"
+    finally:
+        sandbox.close()
+    assert (tree / "folder/script").exists()
+
+
+def test_a_tree_that_is_not_there_is_named(backend: str, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        open_sandbox(SandboxSpec(tree=tmp_path / "nowhere"), backend)
+
+
+def test_as_root_files_belong_to_user_0_and_no_capability_comes_with_it(backend: str) -> None:
+    sandbox = open_sandbox(SandboxSpec(as_root=True), backend)
+    try:
+        script = "id -u; whoami; stat -c %U /work /; grep CapEff /proc/self/status; touch /new && echo wrote"
+        seen = sandbox.exec(["sh", "-c", script]).out.split()
+        assert seen == ["0", "root", "root", "root", "CapEff:", "0000000000000000", "wrote"]
+        assert sandbox.exec(["sh", "-c", "mount -t tmpfs x /mnt || chown 5 /work || touch /usr/x"]).exit_code != 0
+    finally:
+        sandbox.close()
+
+
+def test_a_root_file_system_takes_the_place_of_the_machines(backend: str, tmp_path: Path) -> None:
+    rootfs = tmp_path / "rootfs"
+    listed = subprocess.run(["ldd", "/usr/bin/dash"], capture_output=True, text=True, check=True).stdout
+    for name in ["/usr/bin/dash", *re.findall(r"(/\S+) \(", listed)]:
+        target = rootfs / Path(name).resolve().relative_to("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(name, target)
+        named = target.with_name(Path(name).name)
+        if not named.exists():
+            named.symlink_to(target.name)
+    for link in ("bin", "lib", "lib64"):
+        (rootfs / link).symlink_to(f"usr/{link}")
+    (rootfs / "usr/lib64").mkdir(exist_ok=True)
+    for loader in rootfs.glob("usr/lib/*/ld-linux*"):
+        (rootfs / "usr/lib64" / loader.name).symlink_to(f"../lib/{loader.parent.name}/{loader.name}")
+    (rootfs / "etc").mkdir()
+    (rootfs / "etc/motd").write_text("of the root file system\n")
+    sandbox = open_sandbox(SandboxSpec(rootfs=rootfs, as_root=True), backend)
+    try:
+        script = "read line < /etc/motd; echo $line; echo x > /etc/motd; echo y > /new && read y < /new && echo $y"
+        seen = sandbox.exec(["/usr/bin/dash", "-c", script])
+        assert seen.out == "of the root file system\ny\n", seen
+        assert "Read-only" in seen.err
+        assert sandbox.exec(["bash", "-c", "true"]).exit_code == 127, "nothing of the machine's own /usr"
+        first = sandbox.first_hash  # type: ignore[attr-defined]
+        sandbox.reset()
+        assert sandbox.snapshot() == first
+    finally:
+        sandbox.close()
+    assert (rootfs / "etc/motd").read_text() == "of the root file system\n"
+
+
+def test_files_are_written_and_read_whatever_their_bytes(box: Sandbox) -> None:
+    data = bytes(range(256)) * 9000
+    box.write("deep/er/file", data)
+    assert box.read("deep/er/file") == data
+    box.write("deep/er/file", b"")
+    assert box.read("deep/er/file") == b""
+    for path in ("absent", "/etc/shadow", "deep", "a\0b"):
+        with pytest.raises(SandboxFileError):
+            box.read(path)
+    with pytest.raises(SandboxFileError, match="Read-only"):
+        box.write("/usr/x", b"x")
+    with pytest.raises(SandboxFileError, match=r"No space|too large"):
+        box.write("huge", b"x" * (9 * 2**20))
+
+
+def test_a_frozen_sandbox_stands_still_and_still_runs_the_harness_s_commands(box: Sandbox) -> None:
+    box.exec(["sh", "-c", "(while :; do date +%N > tick; done) & sleep 0.1"], keep_background=True)
+    box.freeze()
+    box.freeze()
+    held = box.read("tick")
+    assert box.exec(["cat", "tick"]).stdout == held
+    assert box.exec(["cat", "tick"]).stdout == held
+    box.thaw()
+    deadline = time.monotonic() + 10.0
+    while box.read("tick") == held:
+        assert time.monotonic() < deadline
+
+
+def test_a_reset_that_does_not_prove_puts_the_sandbox_in_quarantine(backend: str) -> None:
+    sandbox = open_sandbox(SandboxSpec(), backend)
+    assert isinstance(sandbox, HousedSandbox)
+    try:
+        sandbox.first_hash = "0" * 64
+        with pytest.raises(SandboxQuarantined, match="use another sandbox"):
+            sandbox.reset()
+        for call in (sandbox.reset, sandbox.snapshot, lambda: sandbox.exec(["true"])):
+            with pytest.raises(SandboxQuarantined):
+                call()
+    finally:
+        sandbox.close()
+
+
+def test_the_death_of_process_1_is_the_policys_and_noticed_in_the_same_step(backend: str) -> None:
+    sandbox = open_sandbox(SandboxSpec(limits=Limits(time_s=20)), backend)
+    assert isinstance(sandbox, HousedSandbox)
+    try:
+        first = _children(keeper_pid(sandbox))[0]
+        threading.Timer(0.3, lambda: os.kill(first, signal.SIGKILL)).start()
+        ended = sandbox.exec(["sleep", "15"])
+        assert (ended.alive, ended.blame, ended.exit_code) == (False, "policy", None)
+        assert ended.wall_s < 10.0
+        assert "sandbox destroyed" in ended.note
+        with pytest.raises(SandboxDestroyed) as raised:
+            sandbox.exec(["true"])
+        assert raised.value.blame == "policy"
+        sandbox.reset()
+        assert sandbox.exec(["echo", "again"]).out == "again\n"
+    finally:
+        sandbox.close()
+
+
+def test_the_death_of_the_whole_housing_is_the_machines(backend: str) -> None:
+    sandbox = open_sandbox(SandboxSpec(limits=Limits(time_s=20)), backend)
+    try:
+        keeper = keeper_pid(sandbox)
+        doomed = [*_children(keeper), keeper]
+        threading.Timer(0.3, lambda: [os.kill(pid, signal.SIGKILL) for pid in doomed]).start()
+        ended = sandbox.exec(["sleep", "15"])
+        assert (ended.alive, ended.blame) == (False, "infra")
+        with pytest.raises(SandboxDestroyed) as raised:
+            sandbox.reset()
+        assert raised.value.blame == "infra"
+    finally:
+        sandbox.close()
+
+
+def _children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_closing_is_idempotent_ends_a_step_in_another_thread_and_leaves_nothing(backend: str) -> None:
+    sandbox = open_sandbox(SandboxSpec(limits=Limits(time_s=30)), backend)
+    assert isinstance(sandbox, HousedSandbox)
+    housing = sandbox._housing
+    pid = keeper_pid(sandbox)
+    folders = housing.cgroup.folders if housing.cgroup else ()  # type: ignore[attr-defined]
+    seen: list[object] = []
+    runner = threading.Thread(target=lambda: seen.append(sandbox.exec(["sleep", "25"])))
+    runner.start()
+    deadline = time.monotonic() + 20
+    while not _children(_children(pid)[0]):
+        assert time.monotonic() < deadline
+    sandbox.close()
+    sandbox.close()
+    runner.join(20)
+    assert not runner.is_alive()
+    assert slots.started(pid) is None
+    assert not any(folder.exists() for folder in folders)
+    with pytest.raises(SandboxDestroyed, match="closed"):
+        sandbox.exec(["true"])
+
+
+@pytest.mark.parametrize("cycles", [8, pytest.param(100, marks=pytest.mark.slow)])
+def test_open_and_close_cycles_leave_no_process_mount_descriptor_or_slot(backend: str, cycles: int) -> None:
+    def state() -> tuple[int, int, int]:
+        mounts = len(Path("/proc/self/mounts").read_text().splitlines())
+        return len(_children(os.getpid())), mounts, len(os.listdir("/proc/self/fd"))
+
+    before = state()
+    for _ in range(cycles):
+        with open_sandbox(SandboxSpec(run="cycles"), backend) as sandbox:  # type: ignore[attr-defined]
+            assert sandbox.exec(["true"]).ok
+    assert state() == before
+    assert not any(record.get("run") == "cycles" for record in slots.reap())
+
+
+def test_without_a_cgroup_the_sum_of_memory_is_watched_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroup, "_parents", lambda: ())
+    limits = Limits(time_s=20.0, memory_bytes=128 * 2**20)
+    grow = (
+        "import os, time\n"
+        "for _ in range(4):\n"
+        "  if os.fork() == 0:\n"
+        "    held = [bytearray(b'x' * (5 << 20)) for _ in range(12)]; time.sleep(60); os._exit(0)\n"
+        "print(sorted(os.wait()[1] for _ in range(1)))"
+    )
+    with open_sandbox(SandboxSpec(limits=limits)) as sandbox:  # type: ignore[attr-defined]
+        grown = sandbox.exec(["python3", "-c", grow])
+        assert grown.out == "[9]\n", grown
+        assert grown.blame == "policy"
+        assert "memory limit of 134217728 bytes" in grown.note
+        hidden = "import os; os.memfd_create('x')"
+        assert "Operation not permitted" in sandbox.exec(["python3", "-c", hidden]).err
+        shared = (
+            "import os, time\nx = bytearray(b'x' * (60 << 20))\nfor _ in range(5):\n"
+            "  if os.fork() == 0: time.sleep(0.3); os._exit(0)\n"
+        )
+        forked = sandbox.exec(["python3", "-c", shared + "print([os.wait()[1] for _ in range(5)])"])
+        assert forked.out == "[0, 0, 0, 0, 0]\n", "shared pages count once"
+
+
+def test_threads_that_ask_at_once_are_all_told_the_same_of_cgroups() -> None:
+    for _ in range(5):
+        cgroup._tried.cache_clear()
+        gate, told = threading.Barrier(8), []
+
+        def ask(gate: threading.Barrier = gate, told: list[object] = told) -> None:
+            gate.wait()
+            told.append(cgroup._parents())
+
+        askers = [threading.Thread(target=ask) for _ in range(8)]
+        for asker in askers:
+            asker.start()
+        for asker in askers:
+            asker.join()
+        assert len(set(told)) == 1, told
+
+
+def test_the_selfcheck_finds_nothing_broken(backend: str) -> None:
+    assert [finding for finding in selfcheck.check(backend) if not finding.held] == []
+
+
+def test_a_spare_that_came_back_is_handed_out_as_new_and_another_is_opened_behind_it(backend: str) -> None:
+    with WarmSpares(SandboxSpec(), backend, 2) as spares:
+        first = spares.take()
+        first.write("x", b"x")
+        spares.give_back(first)
+        taken = {id(each): each for each in (spares.take(), spares.take())}
+        assert id(first) in taken
+        for sandbox in taken.values():
+            with pytest.raises(SandboxFileError):
+                sandbox.read("x")
+            spares.give_back(sandbox)
+        late = spares.take()
+    with pytest.raises(SandboxDestroyed):
+        taken[next(key for key in taken if key != id(late))].exec(["true"])  # closing took those that were idle
+    assert late.exec(["true"]).ok
+    spares.give_back(late)
+    with pytest.raises(SandboxDestroyed):
+        late.exec(["true"])
+
+
+def test_a_spare_that_does_not_come_back_clean_is_not_handed_out_again(backend: str) -> None:
+    with WarmSpares(SandboxSpec(), backend, 1) as spares:
+        sandbox = open_sandbox(SandboxSpec(), backend)
+        sandbox.first_hash = "wrong"  # type: ignore[attr-defined]
+        spares.give_back(sandbox)
+        assert spares.quarantined == 1
+        with pytest.raises(SandboxQuarantined):
+            sandbox.exec(["true"])
+        another = spares.take()
+        assert another is not sandbox
+        another.close()
+
+
+def test_without_bubblewrap_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SandboxUnavailable, match="apt-get install -y bubblewrap"):
+        open_sandbox(SandboxSpec())
+
+
+def test_an_unknown_backend_lists_the_known() -> None:
+    with pytest.raises(ValueError, match="expected one of bwrap, docker"):
+        open_sandbox(SandboxSpec(), "firejail")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user to try it")
+def test_it_works_as_a_user_who_is_not_root() -> None:
+    code = (
+        "import os, sys\nfrom lemur_ray.sandbox.sandbox import *\ns = open_sandbox(SandboxSpec())\n"
+        "r = s.exec(['bash', '-c', 'id -u; echo x > f; cat f; :(){ :|:& };:'])\n"
+        "s.reset(); print(r.out.split(), s.capabilities.own_uid, s.snapshot() == s.first_hash); s.close()"
+    )
+    python = Path("/usr/bin/python3")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        shutil.copytree(ROOT / "lemur_ray/sandbox", Path(folder, "lemur_ray/sandbox"))
+        shutil.copy(ROOT / "lemur_ray/__init__.py", Path(folder, "lemur_ray"))
+        done = subprocess.run(
+            [str(python if python.exists() else Path(sys.executable).resolve()), "-c", code],
+            cwd=folder,
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": folder, "HOME": folder},
+            user=65533,
+            group=65533,
+            extra_groups=[],
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+    assert done.returncode == 0, done.stderr[-1500:]
+    assert done.stdout.strip() == "['1000', 'x'] False True"
+
+
+def test_a_step_is_called_starved_only_if_it_waited_and_did_not_spin() -> None:
+    assert starved({"waited_s": 9.0, "crowd_cpu_s": 0.1}, 10.0)
+    assert not starved({"waited_s": 9.0, "crowd_cpu_s": 9.0}, 10.0), "64 spinning processes starve each other"
+    assert not starved({"waited_s": 0.1, "crowd_cpu_s": 0.0}, 10.0), "sleeping is not starving"
+    kept = {wire.STDOUT: HeadTail(100), wire.STDERR: HeadTail(100)}
+    starving = result({"reason": "time", "waited_s": 9.0, "wall_s": 10.0}, kept, Limits(), "", None)
+    assert (starving.timed_out, starving.blame) == (True, "infra")
+
+
+def test_an_interpreter_that_lies_on_the_wire_is_refused() -> None:
+    frames = wire.Frames()
+    frames.feed(b"\xff\xff\xff\xff\x00")
+    with pytest.raises(wire.WireError, match="expected at most"):
+        frames.next()
+
+
+def test_a_slot_of_a_dead_run_is_cleared_before_it_is_used_again() -> None:
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    slot = slots.take()
+    slot.record(run="dead", process=[sleeper.pid, slots.started(sleeper.pid)], cgroups=[])
+    os.close(slot._file)
+    slot._file = -1
+    records = slots.reap()
+    assert [record["run"] for record in records if record["run"] == "dead"] == ["dead"]
+    assert sleeper.wait(10) == -signal.SIGKILL
+    assert re.fullmatch(r"\d+", slot.path.name)
+    with pytest.raises(SandboxError):
+        raise SandboxDestroyed("x", "infra")
