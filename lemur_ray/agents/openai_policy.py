@@ -6,28 +6,32 @@
 | 408, 409, 429, 5xx, no connection, no answer in time, not a chat completion | tries again, as below |
 | any other status | PolicyUnreachable at once: asking again would change nothing |
 
-It tries again with growing, jittered pauses, or after exactly as long as ``Retry-After`` says, until ``patience_s``
-have passed since the request was first sent; then PolicyUnreachable. The pauses let a server that died in the middle of
-an episode come back. Safe to share between threads. Knows nothing of environments.
+How long and how often it tries again, and how many requests are sent at once while the endpoint refuses (429, 503),
+is ``agents.persistence``'s. The pauses let a server that died in the middle of an episode come back. An answer that
+never ends is cut off by time and by size. Safe to share between threads. Knows nothing of environments.
 """
 
 from __future__ import annotations
 
 import email.utils
+import json
 import os
-import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest, ContextOverflow, PolicyUnreachable, Usage
+from lemur_ray.agents.persistence import Again, Persistence
+from lemur_ray.agents.throttle import Pressure
 
 if TYPE_CHECKING:
     import openai
 
 AGAIN = frozenset({408, 409, 429})
-FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 15.0
+REFUSALS = frozenset({429, 503})
+"""Of an endpoint that has too much to do."""
+MOST_BYTES = 16 * 2**20
+"""Of one answer; no chat completion is that long."""
 
 
 class OpenAIPolicy:
@@ -56,6 +60,7 @@ class OpenAIPolicy:
         self.base_url = base_url
         self._timeout_s, self._patience_s = timeout_s, patience_s
         self._clock, self._wall_clock, self._sleep = clock, wall_clock, sleep
+        self._persistence = Persistence(base_url, patience_s, clock, sleep)
         self._client: openai.OpenAI = openai.OpenAI(
             base_url=base_url,
             api_key=api_key or os.environ.get("OPENAI_API_KEY") or "none",
@@ -64,23 +69,12 @@ class OpenAIPolicy:
         )
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """One reply. Raises ContextOverflow or PolicyUnreachable, after at most about ``patience_s`` seconds."""
-        give_up_at = self._clock() + self._patience_s
-        jitter = random.Random(request.sampling.seed)
-        tried = 0
-        while True:
-            tried += 1
-            refusal, pause_s = "", None
-            try:
-                return self._ask(request, give_up_at)
-            except _Again as again:
-                refusal, pause_s = str(again), again.after_s
-            if pause_s is None:
-                pause_s = min(FIRST_PAUSE_S * 2 ** (tried - 1), LONGEST_PAUSE_S) * jitter.uniform(0.5, 1.0)
-            if self._clock() + pause_s >= give_up_at:
-                spent = f"{tried} requests in {self._patience_s:g} s of patience"
-                raise PolicyUnreachable(f"{self.base_url}: {refusal} ({spent}, next pause {pause_s:.1f} s)")
-            self._sleep(pause_s)
+        """One reply. Raises ContextOverflow, or PolicyUnreachable after about ``patience_s`` seconds of asking."""
+        return self._persistence.ask(lambda left_s: self._ask(request, left_s), request.sampling.seed)
+
+    def pressure(self) -> Pressure:
+        """How the endpoint holds this process back."""
+        return self._persistence.pressure()
 
     def served_models(self) -> dict[str, str]:
         """Name -> version of the models that the endpoint serves; empty where it answers but does not say.
@@ -108,13 +102,14 @@ class OpenAIPolicy:
         """Close the connections to the endpoint."""
         self._client.close()
 
-    def _ask(self, request: ChatRequest, give_up_at: float) -> ChatReply:
-        """One request. Raises _Again where another one may do better."""
+    def _ask(self, request: ChatRequest, left_s: float) -> ChatReply:
+        """One request. Raises Again where another one may do better."""
         import openai
 
         s = request.sampling
+        timeout_s = max(0.1, min(self._timeout_s, left_s))
         try:
-            completion = self._client.chat.completions.create(
+            with self._client.chat.completions.with_streaming_response.create(
                 model=self.model,
                 messages=[message.to_json() for message in request.messages],  # type: ignore[misc]
                 max_tokens=s.max_tokens,
@@ -124,19 +119,23 @@ class OpenAIPolicy:
                 stop=list(s.stop) or openai.omit,
                 user=request.episode or openai.omit,
                 extra_body={"top_k": s.top_k} if s.top_k else None,
-                timeout=max(0.1, min(self._timeout_s, give_up_at - self._clock())),
-            )
+                timeout=timeout_s,
+            ) as answer:
+                # The timeout is that of each read: an endpoint that says a little now and then would never meet it.
+                body = _whole(answer.iter_bytes(), self._clock() + timeout_s, self._clock)
+            return _reply_of(json.loads(body))
         except openai.APIStatusError as error:
             if _is_overflow(error):
                 raise ContextOverflow(error.message) from error
             if error.status_code in AGAIN or error.status_code >= 500:
-                raise _Again(f"status {error.status_code}: {error.message[:300]}", self._retry_after(error)) from error
+                refused = error.status_code in REFUSALS
+                said = f"status {error.status_code}: {error.message[:300]}"
+                raise Again(said, self._retry_after(error), refused=refused) from error
             raise PolicyUnreachable(f"{self.base_url}: status {error.status_code}: {error.message[:1000]}") from error
         except openai.APIConnectionError as error:
-            raise _Again(f"{type(error).__name__}: {error} ({error.__cause__})") from error
-        except (openai.APIError, ValueError) as error:
-            raise _Again(f"not a chat completion: {type(error).__name__}: {str(error)[:300]}") from error
-        return _reply_of(completion)
+            raise Again(f"{type(error).__name__}: {error} ({error.__cause__})") from error
+        except (openai.APIError, ValueError, RecursionError) as error:
+            raise Again(f"not a chat completion: {type(error).__name__}: {str(error)[:300]}") from error
 
     def _retry_after(self, error: openai.APIStatusError) -> float | None:
         """Seconds the server asks to wait: a number, milliseconds, or an HTTP date."""
@@ -154,12 +153,20 @@ class OpenAIPolicy:
             return None  # a malformed header: our own pause is as good
 
 
-class _Again(Exception):
-    """This request failed, another one may not. ``after_s``: what the server asked for."""
-
-    def __init__(self, message: str, after_s: float | None = None) -> None:
-        super().__init__(message)
-        self.after_s = after_s
+def _whole(chunks: Iterator[bytes], until: float, clock: Callable[[], float]) -> bytes:
+    """The body of an answer. Raises Again where it breaks off, is too long, or is not over at ``until``."""
+    body = bytearray()
+    try:
+        for chunk in chunks:
+            body += chunk
+            if len(body) > MOST_BYTES or clock() > until:
+                why = f"{len(body)} bytes" if len(body) > MOST_BYTES else "its time was over"
+                raise Again(f"an answer without an end: given up after {why}")
+    except Again:
+        raise
+    except Exception as error:  # of the HTTP library under the client, whose classes differ between versions of it
+        raise Again(f"the answer broke off: {type(error).__name__}: {error}") from error
+    return bytes(body)
 
 
 def _is_overflow(error: openai.APIStatusError) -> bool:
@@ -170,17 +177,16 @@ def _is_overflow(error: openai.APIStatusError) -> bool:
 
 
 def _reply_of(completion: Any) -> ChatReply:
-    """The reply in a completion; a server may send anything, so each part is looked at. Raises _Again."""
+    """The reply in a completion; a server may send anything, so each part is looked at. Raises Again."""
     try:
-        choice = completion.choices[0]
-        text = choice.message.content
-        finish = choice.finish_reason
-    except (AttributeError, IndexError, TypeError) as error:
-        raise _Again(f"not a chat completion: {type(completion).__name__} {str(completion)[:200]!r}") from error
+        choice = completion["choices"][0]
+        text, finish = choice["message"].get("content"), choice.get("finish_reason")
+        usage = completion.get("usage")
+        details = usage.get("prompt_tokens_details") if isinstance(usage, Mapping) else None
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise Again(f"not a chat completion: {type(completion).__name__} {str(completion)[:200]!r}") from error
     if text is not None and not isinstance(text, str):
-        raise _Again(f"content of type {type(text).__name__} in a chat completion: expected a string")
-    usage = getattr(completion, "usage", None)
-    details = getattr(usage, "prompt_tokens_details", None)
+        raise Again(f"content of type {type(text).__name__} in a chat completion: expected a string")
     return ChatReply(
         text=text or "",
         finish_reason="length" if finish == "length" else "stop",
@@ -192,6 +198,6 @@ def _reply_of(completion: Any) -> ChatReply:
     )
 
 
-def _count(holder: object, name: str) -> int:
-    value = getattr(holder, name, None)
-    return value if isinstance(value, int) else 0
+def _count(holder: Any, name: str) -> int:
+    value = holder.get(name) if isinstance(holder, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0

@@ -1,22 +1,43 @@
 """What ``--policy`` says, as a value: parsed on the driver, carried to every actor, built into a policy there.
 
-Knows nothing of serving: ``checkpoint`` must have been turned into an endpoint before a policy can be built.
+Knows nothing of serving: ``checkpoint`` must have been turned into an endpoint before a policy can be built, and the
+policy of a ``handle`` is built by what serves it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from lemur_ray.agents.human import HumanPolicy
 from lemur_ray.agents.messages import Policy
+from lemur_ray.agents.mint_replay import MintReplay, is_mint_log, read_log, subset_of
 from lemur_ray.agents.openai_policy import OpenAIPolicy
+from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.scripted import ExpertPolicy, RandomPolicy
 
 KNOWN = {
     "openai:URL": "an OpenAI-compatible endpoint, for example openai:http://127.0.0.1:8000/v1",
     "checkpoint[:RUN]": "a local checkpoint, served here: a run folder or its name, by default the newest",
+    "handle[:RUN]": "the same, asked for token ids inside the cluster, without HTTP",
+    "replay:FILE": "a recorded run of InterCode or MINT (.json or .jsonl, either with .gz)",
+    "human": "a person at this terminal",
     "random": "a random admissible action",
     "expert": "the environment's own expert",
 }
+
+
+_WITHOUT_TARGET: dict[str, Callable[[], Policy]] = {
+    "human": HumanPolicy,
+    "random": RandomPolicy,
+    "expert": ExpertPolicy,
+}
+
+
+def _recording_name(file: Path) -> str:
+    """What a recording is called in keys: MINT's by model and setting, the folders it lies in, any other by file."""
+    return f"{file.parts[-3]}/{file.parts[-2]}" if subset_of(file) and len(file.parts) > 3 else file.name
 
 
 @dataclass(frozen=True)
@@ -25,7 +46,7 @@ class PolicySpec:
 
     kind: str
     target: str = ""
-    """URL of an endpoint, or run of a checkpoint (empty: the newest)."""
+    """URL of an endpoint, run of a checkpoint or handle (empty: the newest), or file of a recording."""
     model: str = ""
     """Model name at the endpoint."""
     label: str = ""
@@ -41,17 +62,30 @@ class PolicySpec:
         kind, _, target = text.partition(":")
         if kind == "openai" and target.startswith(("http://", "https://")):
             return cls(kind, target.rstrip("/"), model, f"openai:{model}" if model else "")
-        if kind == "checkpoint":
+        if kind in ("checkpoint", "handle"):
             return cls(kind, target, model)
-        if text in ("random", "expert"):
+        if kind == "replay" and target:
+            file = Path(target).expanduser().absolute()
+            return cls(kind, str(file), label=f"replay:{_recording_name(file)}")
+        if text in _WITHOUT_TARGET:
             return cls(kind, label=kind)
         known = "; ".join(f"{name} ({what})" for name, what in KNOWN.items())
         raise ValueError(f"--policy {text!r}: expected one of {known}")
 
     @property
+    def served_here(self) -> bool:
+        """Whether it is a model of ours that must be served before it can be asked."""
+        return self.kind in ("checkpoint", "handle")
+
+    @property
     def knows_our_words(self) -> bool:
         """Whether it is served by us, here or elsewhere: such models were tuned on the brief prompts."""
-        return self.kind == "checkpoint" or self.our_server
+        return self.served_here or self.our_server
+
+    @property
+    def recording(self) -> str:
+        """File of the recording that is replayed, or empty."""
+        return self.target if self.kind == "replay" else ""
 
     def at_endpoint(self, url: str, model: str, label: str) -> PolicySpec:
         """The same policy once it is served at ``url``."""
@@ -60,6 +94,9 @@ class PolicySpec:
     def __call__(self) -> Policy:
         if self.kind == "openai":
             return OpenAIPolicy(self.target, self.model, name=self.label, patience_s=self.patience_s)
-        if self.kind in ("random", "expert"):
-            return RandomPolicy() if self.kind == "random" else ExpertPolicy()
+        if self.kind == "replay":
+            file = Path(self.target)
+            return MintReplay(read_log(file), self.label) if is_mint_log(file) else ReplayPolicy(file, self.label)
+        if self.kind in _WITHOUT_TARGET:
+            return _WITHOUT_TARGET[self.kind]()
         raise ValueError(f"policy {self.kind!r} must be served before it can be asked")

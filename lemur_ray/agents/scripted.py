@@ -1,4 +1,4 @@
-"""Policies without a model: a random admissible action, the expert's action, and a fixed list of replies.
+"""Policies without a model: a random admissible action, the expert's action, fixed replies, and what was said before.
 
 The first two live on ``request.hints``, which the environment gives because they ask for them (``wants_hints``); a
 model never sees hints. They are the baselines of every report. Knows nothing of any particular environment.
@@ -7,7 +7,7 @@ model never sees hints. They are the baselines of every report. Knows nothing of
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest
 
@@ -46,12 +46,25 @@ class ExpertPolicy:
         return ChatReply(str(action))
 
 
-class ScriptedPolicy:
-    """Says ``replies`` turn by turn, and the last one for ever after.
+class _Turns:
+    """Counts the turns of each episode by its id, because what a policy is shown of the past may be cut.
 
-    Counts the turns of each episode by its id, because what it is shown of the past may be cut; a request without any
-    reply of its own in it begins an episode anew.
+    A request without any reply of its own in it begins an episode anew.
     """
+
+    def __init__(self) -> None:
+        self._turns: dict[str, int] = {}
+
+    def of(self, request: ChatRequest) -> int:
+        """The turn (0-based) that a request is about."""
+        begins = all(message.role != "assistant" for message in request.messages)
+        turn = 0 if begins else self._turns[request.episode] + 1
+        self._turns[request.episode] = turn
+        return turn
+
+
+class ScriptedPolicy:
+    """Says ``replies`` turn by turn, and the last one for ever after."""
 
     wants_hints = False
 
@@ -60,10 +73,23 @@ class ScriptedPolicy:
             raise ValueError("a scripted policy needs at least one reply")
         self.name = name
         self._replies = tuple(replies)
-        self._turns: dict[str, int] = {}
+        self._turns = _Turns()
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        begins = all(message.role != "assistant" for message in request.messages)
-        turn = 0 if begins else self._turns[request.episode] + 1
-        self._turns[request.episode] = turn
-        return ChatReply(self._replies[min(turn, len(self._replies) - 1)])
+        return ChatReply(self._replies[min(self._turns.of(request), len(self._replies) - 1)])
+
+
+class RepeatPolicy:
+    """Says in each episode what was said in it before. ``said``: replies by episode id (``str(EpisodeKey)``)."""
+
+    wants_hints = False
+
+    def __init__(self, said: Mapping[str, Sequence[str]], name: str = "repeat") -> None:
+        self.name = name
+        self._said = said
+        self._turns = _Turns()
+
+    def reply(self, request: ChatRequest) -> ChatReply:
+        """Empty once everything was said: an episode that goes on longer than before is another one."""
+        said, turn = self._said[request.episode], self._turns.of(request)
+        return ChatReply(said[turn] if turn < len(said) else "")

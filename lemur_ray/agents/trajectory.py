@@ -123,6 +123,8 @@ class Episode:
     wall_s: float = 0.0
     detail: str = ""
     retried: tuple[str, ...] = ()
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Score by each grader, where a benchmark has several; ``score`` is one of them."""
 
     def __post_init__(self) -> None:
         if (self.score is None) == self.outcome.scored:
@@ -153,6 +155,7 @@ class Episode:
                 wall_s=_number(value["wall_s"], "wall_s"),
                 detail=_text(value["detail"], "detail"),
                 retried=tuple(_text(reason, "retried") for reason in value["retried"]),
+                scores={str(name): _number(score, "scores") for name, score in value.get("scores", {}).items()},
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not an episode record: {type(error).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""The app on Ray Serve: one deployment that holds the engine and answers with the app of ``openai.py``.
+"""The app on Ray Serve: one deployment that holds the engine and answers with the app of ``openai.py``, or by handle.
 
 The replica's own ASGI app answers, its token stream goes through Serve untouched. Requests beyond the engine's queue
 are refused by the engine (429), so Serve lets more of them through than the engine takes. Needs a running Ray.
@@ -11,7 +11,9 @@ import secrets
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import ray
 from fastapi import FastAPI
@@ -20,8 +22,12 @@ from ray.serve.config import HTTPOptions
 from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
 
+from lemur_ray.agents.messages import Policy
+from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.ports import free_port
 from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.direct import converse
+from lemur_ray.serve.handle import HandleSpec
 from lemur_ray.serve.loading import open_front
 from lemur_ray.serve.local import DRAIN_S
 from lemur_ray.serve.openai import build_app
@@ -45,6 +51,10 @@ class ChatModel:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return build_app(self._front)
+
+    async def converse(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Token ids for a policy in the cluster: see ``serve.direct``."""
+        return await converse(self._front, asked)
 
     def check_health(self) -> None:
         if self._front.engine.failure is not None:
@@ -75,8 +85,6 @@ def serve_model(
     Raises CannotServe when the model could not be loaded, TimeoutError when it cannot be reached.
     """
     global _started_serve
-    spec = spec if ":" in spec else str(Path(spec).expanduser().absolute())
-    options = options or EngineOptions()
     running = _running_at()
     if running is None:
         port = port or free_port(host)
@@ -92,7 +100,44 @@ def serve_model(
     else:
         host, port = running
     own_path = "" if running is None else f"/{secrets.token_hex(4)}"
-    app_name = f"lemur{own_path.replace('/', '-')}"
+    _deploy(f"lemur{own_path.replace('/', '-')}", own_path or "/", spec, name, num_cpus, options)
+    root = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}{own_path}"
+    _await_ready(root)
+    return f"{root}/v1"
+
+
+def serve_handle(spec: str, *, name: str = "", num_cpus: float = 1.0, options: EngineOptions | None = None) -> str:
+    """Serve a model to processes of this cluster alone, by handle; returns the name of its application once it is warm.
+
+    Where Serve does not run yet, it is started without any HTTP proxy. Raises CannotServe when the model could not be
+    loaded.
+    """
+    global _started_serve
+    if _running_at() is None:
+        serve.start(
+            proxy_location="Disabled",
+            logging_config={"enable_access_log": False, "log_level": "WARNING"},
+            controller_options={"runtime_env": {"env_vars": _PATIENCE}},
+        )
+        _started_serve = True
+    app_name = f"lemur-{secrets.token_hex(4)}"
+    _deploy(app_name, None, spec, name, num_cpus, options)
+    return app_name
+
+
+def serve_policy(spec: PolicySpec) -> Callable[[], Policy]:
+    """Serve the model of a ``checkpoint`` or ``handle``; what builds its policy, in any process of the cluster."""
+    if spec.kind == "handle":
+        return HandleSpec(serve_handle(spec.target, name=spec.label), spec.label, spec.patience_s)
+    return spec.at_endpoint(serve_model(spec.target, name=spec.label), spec.label, spec.label)
+
+
+def _deploy(
+    app_name: str, route: str | None, spec: str, name: str, num_cpus: float, options: EngineOptions | None
+) -> None:
+    """Run the application; returns when its replica is warm. Raises CannotServe that says why it is not."""
+    spec = spec if ":" in spec else str(Path(spec).expanduser().absolute())
+    options = options or EngineOptions()
     deployment = serve.deployment(
         name="ChatModel",
         max_ongoing_requests=options.max_slots + options.max_queue + 64,
@@ -105,12 +150,9 @@ def serve_model(
     # Noted first: an application whose model cannot be loaded must be removed as well.
     _apps.append(app_name)
     try:
-        serve.run(deployment.bind(spec, name, options), name=app_name, route_prefix=own_path or "/")
+        serve.run(deployment.bind(spec, name, options), name=app_name, route_prefix=route)
     except RuntimeError as error:
         raise CannotServe(f"{spec} cannot be served: {_reason(app_name) or error}") from error
-    root = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}{own_path}"
-    _await_ready(root)
-    return f"{root}/v1"
 
 
 def shutdown() -> None:

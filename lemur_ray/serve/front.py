@@ -84,11 +84,14 @@ class Front:
             raise ContextExceeded(fewest, 1, self.engine.context, at_least=True)
         return encode() if sum(sizes) <= _ENCODED_AT_ONCE else await asyncio.to_thread(encode)
 
+    def token_text(self, token: int) -> bytes:
+        """Bytes of a token's text: none of a special's, nor of a row of the head that no token belongs to (padding)."""
+        hidden = token in self.tokenizer.special_ids or token >= self.tokenizer.vocab_size
+        return b"" if hidden else self.tokenizer.token_bytes(token)
+
     def text_stream(self, stop: Sequence[str]) -> TextStream:
-        """Text of one reply. Rows of the head that no token belongs to (padding of foreign models) have no text."""
-        tokenizer = self.tokenizer
-        size = tokenizer.vocab_size
-        return TextStream(lambda i: tokenizer.token_bytes(i) if i < size else b"", tokenizer.special_ids, stop)
+        """Text of one reply."""
+        return TextStream(self.token_text, stop=stop)
 
     def open(self, requests: Sequence[Generation], stop: Sequence[str] = (), *, whole: bool = False) -> Replies:
         """Submit requests together, in a running event loop. Raises what ``Engine.submit`` raises; then none is queued.

@@ -1,0 +1,101 @@
+"""A policy that speaks token ids with a model of our own in the same cluster, without HTTP.
+
+What the model said in earlier turns goes back to it as the very ids it generated, not as text that would be tokenised
+anew and perhaps otherwise; new text is encoded beside the model (``serve.direct``), so no tokenizer is needed here.
+Where an environment shows a past reply differently from how it was said (cut, or framed by a prefix), it is text.
+
+``ask`` carries a request to the model and its answer back: this file knows neither Ray nor how models run.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from lemur_ray.agents.messages import ChatReply, ChatRequest, ContextOverflow, Message, PolicyUnreachable, Usage
+from lemur_ray.agents.persistence import Again, Persistence
+from lemur_ray.agents.throttle import Pressure
+
+REMEMBERED = 4096
+"""Episodes whose ids are kept, the ones last spoken in."""
+
+Ask = Callable[[Mapping[str, Any], float], Mapping[str, Any]]
+"""(request, seconds it may take) -> answer, as ``serve.direct.converse`` takes and gives them. May raise Again."""
+
+
+class HandlePolicy:
+    """Safe to share between threads."""
+
+    wants_hints = False
+
+    def __init__(
+        self,
+        ask: Ask,
+        name: str,
+        *,
+        timeout_s: float = 120.0,
+        patience_s: float = 240.0,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """``timeout_s``: for one request. ``patience_s``: for one reply, all its requests and pauses together."""
+        self.name = name
+        self._ask, self._timeout_s = ask, timeout_s
+        self._persistence = Persistence(name, patience_s, clock, sleep)
+        self._said: OrderedDict[str, list[tuple[str, tuple[int, ...]]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def reply(self, request: ChatRequest) -> ChatReply:
+        """One reply. Raises ContextOverflow or PolicyUnreachable."""
+        said = self._of(request)
+        asked = {"turns": turns_of(request.messages, said), "sampling": asdict(request.sampling)}
+        reply = self._persistence.ask(lambda left_s: self._once(asked, left_s), request.sampling.seed)
+        said.append((reply.text, reply.token_ids))
+        return reply
+
+    def pressure(self) -> Pressure:
+        """How the model's queue holds this process back."""
+        return self._persistence.pressure()
+
+    def _of(self, request: ChatRequest) -> list[tuple[str, tuple[int, ...]]]:
+        """What was said in this episode; a request without any reply in it begins it anew."""
+        begins = all(message.role != "assistant" for message in request.messages)
+        with self._lock:
+            said = [] if begins else self._said.get(request.episode, [])
+            self._said[request.episode] = said
+            self._said.move_to_end(request.episode)
+            while len(self._said) > REMEMBERED:
+                self._said.popitem(last=False)
+        return said
+
+    def _once(self, asked: Mapping[str, Any], left_s: float) -> ChatReply:
+        answer = self._ask(asked, max(0.1, min(self._timeout_s, left_s)))
+        match answer.get("refused"):
+            case None:
+                usage = Usage(answer["prompt_tokens"], answer["completion_tokens"], answer["cached_tokens"])
+                return ChatReply(answer["text"], answer["finish_reason"], usage, tuple(answer["ids"]))
+            case "context":
+                raise ContextOverflow(answer["message"])
+            case "busy":
+                raise Again(answer["message"], answer["retry_after_s"], refused=True)
+            case "closed":
+                raise Again(answer["message"])
+            case _:
+                raise PolicyUnreachable(f"{self.name}: {answer['message']}")
+
+
+def turns_of(messages: Sequence[Message], said: Sequence[tuple[str, tuple[int, ...]]]) -> list[dict[str, Any]]:
+    """The conversation as ``{"role", "content"}``, or ``{"ids"}`` where a reply is shown as it was said.
+
+    The newest reply in ``messages`` is the newest in ``said``, and so on backwards.
+    """
+    turns: list[dict[str, Any]] = []
+    left = list(said)
+    for message in reversed(messages):
+        text, ids = left.pop() if message.role == "assistant" and left else (None, ())
+        turns.append({"ids": list(ids)} if text == message.content else dict(message.to_json()))
+    return turns[::-1]

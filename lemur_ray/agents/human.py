@@ -1,0 +1,67 @@
+"""The policy that is a person at a terminal: shows what a model would be shown, and reads one reply a turn.
+
+A reply is one line, or as many as it takes to close a fence (```) that it opens. The end of input (Ctrl-D) is the
+person leaving: it raises KeyboardInterrupt, which stops the run as Ctrl-C does, resumable. Shown is what was said since
+the last turn; terminal escapes in it are shown as text. One episode at a time. Knows no environment.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+from collections.abc import Callable
+from typing import TextIO
+
+from lemur_ray.agents.messages import ChatReply, ChatRequest, Message
+
+FENCE = "```"
+
+
+def read_line() -> str:
+    """One line of standard input; empty at its end."""
+    # Unbuffered: a thread that waits inside Python's own buffered stdin would not let the process end.
+    return io.FileIO(0, closefd=False).readline().decode("utf-8", "replace")
+
+
+class HumanPolicy:
+    """``read_line`` gives a line with its newline, and an empty text at the end of input."""
+
+    name = "human"
+    wants_hints = False
+
+    def __init__(self, read_line: Callable[[], str] = read_line, out: TextIO | None = None) -> None:
+        self._read_line = read_line
+        self._out = out or sys.stderr
+        self._lock = threading.Lock()
+
+    def reply(self, request: ChatRequest) -> ChatReply:
+        """One reply. Raises KeyboardInterrupt where input has ended."""
+        with self._lock:
+            past = [i for i, message in enumerate(request.messages) if message.role == "assistant"]
+            if not past:
+                self._say(f"\n=== {request.episode.split('|')[1] if '|' in request.episode else request.episode}\n")
+            for message in request.messages[past[-1] + 1 if past else 0 :]:
+                self._say(_shown(message))
+            self._say("> ")
+            text = self._line()
+            while text.count(FENCE) % 2:
+                self._say(". ")
+                text += self._line()
+            return ChatReply(text.removesuffix("\n"))
+
+    def _line(self) -> str:
+        line = self._read_line()
+        if not line:
+            self._say("\n")
+            raise KeyboardInterrupt
+        return line
+
+    def _say(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()
+
+
+def _shown(message: Message) -> str:
+    text = "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in message.content)
+    return f"--- {message.role}\n{text}\n" if message.role == "system" else f"{text}\n"

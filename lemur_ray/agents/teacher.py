@@ -1,0 +1,124 @@
+"""The simulated user of MINT: feedback in words after every turn that did not end an episode.
+
+From any policy (an OpenAI endpoint as a rule), or from a recorded run. What the teacher is told follows mint-bench
+3f7f12c in its parts and their order; the words are ours, because no log holds upstream's. ``ground_truth`` shows it the
+right solution; without it the teacher still sees "Your answer is wrong.", which comes from the grader.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from lemur_ray.agents.messages import ChatRequest, ContextOverflow, Message, Policy, PolicyUnreachable, Sampling
+from lemur_ray.agents.mint_replay import PREFIX, LoggedEpisode
+
+FeedbackKind = Literal["textual", "binary"]
+STOPS = ("\nObservation:", "\nTask:", "\nAssistant:")
+MAX_TOKENS = 1024
+ATTEMPTS = 2
+GOOD, BAD = "This is GOOD.", "This is BAD."
+_SEPARATOR = "\n\n---\n\n"
+_ROLE = (
+    "You are an expert who watches an assistant solve a task with a Python interpreter, over several turns. After each "
+    "turn you say briefly whether it was good and what to do better. You may point at mistakes and at the next step; "
+    "you never give the solution itself away. Begin with 'This is GOOD.' or 'This is BAD.'"
+)
+_REQUEST = "Give your feedback on the assistant's last turn, as in the example, in a few sentences."
+_BINARY_REQUEST = "Say in one sentence whether the assistant's last turn is GOOD or BAD, and nothing else."
+
+
+class FeedbackMissing(Exception):
+    """The teacher gave no usable answer: says nothing of the policy, whose episode has to be played again."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a teacher is asked about: an episode after one of its turns (0-based)."""
+
+    subset: str
+    task_id: str
+    turn: int
+    example: str
+    """The in-context example with feedback, of the task's family."""
+    tools: str
+    """Description of the assistant's tools, empty where it has none."""
+    prompt: str
+    dialogue: tuple[Message, ...]
+    """Messages after the first one, the reply of this turn last."""
+    observation: str
+    """The observation of this turn with its count-down."""
+    solution: str = ""
+
+
+class Teacher(Protocol):
+    """Anything that gives feedback."""
+
+    def feedback(self, situation: Situation) -> str:
+        """Feedback in words, empty for none. Raises FeedbackMissing."""
+
+
+class ModelTeacher:
+    """Asks a model. ``kind`` binary reduces its answer to GOOD or BAD."""
+
+    def __init__(self, policy: Policy, kind: FeedbackKind = "textual", ground_truth: bool = False) -> None:
+        self.policy, self.kind, self.ground_truth = policy, kind, ground_truth
+
+    def feedback(self, situation: Situation) -> str:
+        """Raises FeedbackMissing after two fruitless attempts."""
+        text = teacher_prompt(situation, self.kind, self.ground_truth)
+        episode = f"teacher|{situation.subset}|{situation.task_id}"
+        said = ""
+        for attempt in range(ATTEMPTS):
+            sampling = Sampling(max_tokens=MAX_TOKENS, temperature=0.0, seed=attempt, stop=STOPS)
+            try:
+                said = self.policy.reply(ChatRequest((Message("user", text),), sampling, episode)).text
+            except (PolicyUnreachable, ContextOverflow) as error:
+                said = f"{type(error).__name__}: {error}"
+                continue
+            if said.strip():
+                answer = said.strip() if self.kind == "textual" else binary(said)
+                if answer:
+                    return answer
+        raise FeedbackMissing(f"teacher {self.policy.name}: no {self.kind} feedback in {said[:300]!r}")
+
+
+class RecordedTeacher:
+    """Repeats the feedback of a recorded run."""
+
+    def __init__(self, episodes: Sequence[LoggedEpisode]) -> None:
+        self._episodes = {episode.task_id: episode for episode in episodes}
+
+    def feedback(self, situation: Situation) -> str:
+        """Empty where the log has none at this turn. Raises FeedbackMissing for a task that it does not hold."""
+        episode = self._episodes.get(situation.task_id)
+        if episode is None:
+            raise FeedbackMissing(f"no recorded feedback for task {situation.task_id!r}")
+        turns = episode.turns
+        return (turns[situation.turn].feedback or "") if situation.turn < len(turns) else ""
+
+
+def binary(said: str) -> str:
+    """``This is GOOD.`` or ``This is BAD.`` by the first sentence; empty where it says neither or both."""
+    first = re.split(r"(?<=[.!?])\s|\n", said.strip(), maxsplit=1)[0].upper()
+    good, bad = re.search(r"\bGOOD\b", first), re.search(r"\bBAD\b", first)
+    if bool(good) == bool(bad):
+        return ""
+    return GOOD if good else BAD
+
+
+def teacher_prompt(situation: Situation, kind: FeedbackKind, ground_truth: bool) -> str:
+    """The one message that a teacher is sent."""
+    example = situation.example[max(0, situation.example.find("Task:")) :].strip()
+    lines = [
+        f"{PREFIX}{message.content}\n" if message.role == "assistant" else message.content
+        for message in situation.dialogue
+    ]
+    trajectory = "\n".join([f"Task:\n{situation.prompt}\n", *lines, situation.observation]).strip()
+    solution = situation.solution.strip() if ground_truth else ""
+    shown = f"Correct solution (do not disclose it): {solution or 'NOT GIVEN'}"
+    request = _REQUEST if kind == "textual" else _BINARY_REQUEST
+    body = "\n\n".join(filter(None, [situation.tools.strip(), trajectory, shown, request]))
+    return f"{_SEPARATOR.join([_ROLE, example, body])}\n\nExpert feedback:"

@@ -1,0 +1,102 @@
+"""The simulated user: what it is told, what becomes of its answer, and what of its silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lemur_ray.agents.messages import ChatReply, ChatRequest, Message, PolicyUnreachable
+from lemur_ray.agents.mint_replay import read_log
+from lemur_ray.agents.teacher import (
+    BAD,
+    GOOD,
+    FeedbackMissing,
+    ModelTeacher,
+    RecordedTeacher,
+    Situation,
+    binary,
+)
+
+SITUATION = Situation(
+    subset="gsm8k",
+    task_id="3",
+    turn=0,
+    example="intro\nTask:\nexample task\n\nExpert feedback:\nThis is BAD.",
+    tools="[1] wikipedia_search(query: str) -> str",
+    prompt="How many?",
+    dialogue=(Message("assistant", "<execute>1+1</execute>"),),
+    observation="Observation:\nOut[1]: 2\nYou have 4 steps left and 2 chances to propose solution left.\n",
+    solution="42",
+)
+
+
+class Scripted:
+    """Says its lines one after another; an exception among them is raised."""
+
+    name = "scripted"
+
+    def __init__(self, *lines: str | Exception) -> None:
+        self.lines, self.asked = list(lines), []  # type: ignore[var-annotated]
+
+    def reply(self, request: ChatRequest) -> ChatReply:
+        self.asked.append(request)
+        line = self.lines.pop(0)
+        if isinstance(line, Exception):
+            raise line
+        return ChatReply(line)
+
+
+def test_the_teacher_sees_example_tools_and_trajectory_and_not_the_solution() -> None:
+    policy = Scripted("This is GOOD. Go on. ")
+    assert ModelTeacher(policy).feedback(SITUATION) == "This is GOOD. Go on."
+    (request,) = policy.asked
+    text = request.messages[0].content
+    parts = [
+        "\n---\n",
+        "Task:\nexample task",
+        "wikipedia_search",
+        "Task:\nHow many?",
+        "Assistant:\n<execute>",
+        "Out[1]: 2",
+    ]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert "NOT GIVEN" in text
+    assert "42" not in text
+    assert text.endswith("Expert feedback:")
+    assert request.sampling.temperature == 0
+    assert request.sampling.max_tokens == 1024
+    assert "\nTask:" in request.sampling.stop
+
+
+def test_ground_truth_is_shown_where_it_is_asked_for() -> None:
+    policy = Scripted("This is BAD.")
+    ModelTeacher(policy, ground_truth=True).feedback(SITUATION)
+    assert "42" in policy.asked[0].messages[0].content
+    assert "NOT GIVEN" not in policy.asked[0].messages[0].content
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [("This is GOOD. But BAD later.", GOOD), ("It is bad!", BAD), ("Hm.", ""), ("GOOD or BAD?", ""), ("goodness", "")],
+)
+def test_binary_feedback_is_the_first_sentence(said: str, verdict: str) -> None:
+    assert binary(said) == verdict
+
+
+def test_a_silent_teacher_is_asked_again_and_then_missing() -> None:
+    policy = Scripted(PolicyUnreachable("down"), "This is GOOD.")
+    assert ModelTeacher(policy, "binary").feedback(SITUATION) == GOOD
+    with pytest.raises(FeedbackMissing, match="scripted"):
+        ModelTeacher(Scripted("", PolicyUnreachable("down"))).feedback(SITUATION)
+
+
+def test_recorded_feedback_is_repeated(data_dir: Path) -> None:
+    log = read_log(data_dir / "mint/outputs/gpt-3.5-turbo-0613/F=gpt-4-0613/gsm8k.results.jsonl.gz")
+    logged = next(e for e in log if e.turns[0].feedback)
+    teacher = RecordedTeacher(log)
+    situation = Situation("gsm8k", logged.task_id, 0, "", "", "", (), "")
+    assert teacher.feedback(situation) == logged.turns[0].feedback
+    with pytest.raises(FeedbackMissing, match="no such"):
+        teacher.feedback(Situation("gsm8k", "no such", 0, "", "", "", (), ""))
