@@ -6,7 +6,8 @@ Frozen, picklable, JSON-free. Knows nothing of how an episode is played or store
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome, Task, Trajectory
@@ -24,8 +25,8 @@ class Limits:
     """Longer than the policy's own patience: the last resort, against an endpoint that streams for ever."""
     reply_chars: int = 16_384
     """A longer reply is cut, and the episode's detail says so."""
-    observation_chars: int = 65_536
-    """A longer observation is cut likewise."""
+    observation_chars: int = 66_560
+    """A longer observation is cut likewise: 64 KiB, which is what a sandbox keeps, and 1 KiB for what it says of it."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Attempt:
     trajectory: Trajectory = Trajectory()
     wall_s: float = 0.0
     detail: str = ""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Score by each grader, where a benchmark has several."""
 
 
 def seed_of(*parts: object) -> int:

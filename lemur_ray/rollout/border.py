@@ -16,6 +16,10 @@ class EnvironmentFault(Exception):
     """The environment raised, hung or broke its protocol."""
 
 
+class MachineFault(EnvironmentFault):
+    """The machine took from the environment what it runs in."""
+
+
 def bounded(text: str, limit: int, what: str, notes: list[str]) -> str:
     """Text that every reader can store: at most ``limit`` characters, no lone surrogate, no NUL. A cut is noted."""
     if len(text) > limit:
@@ -48,6 +52,14 @@ def score_of(info: Mapping[str, Any], reward: float, env_id: str) -> float:
     if isinstance(score, int | float) and _finite(score):
         return float(score)
     raise EnvironmentFault(f"{env_id}: info['score'] is {str(score)[:40]!r}: expected a finite number")
+
+
+def scores_in(info: Mapping[str, Any], env_id: str) -> dict[str, float]:
+    """The scores of several graders, empty where there are none. Raises EnvironmentFault."""
+    scores = info.get("scores") or {}
+    if not isinstance(scores, Mapping):
+        raise EnvironmentFault(f"{env_id}: info['scores'] is of type {type(scores).__name__}: expected a mapping")
+    return {str(name): score_of({"score": score}, 0.0, env_id) for name, score in scores.items()}
 
 
 def text_in(info: Mapping[str, Any], name: str, env_id: str) -> str | None:

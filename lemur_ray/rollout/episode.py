@@ -7,6 +7,8 @@ its own deadline; ``rollout.deadline`` says what becomes of a call that never re
 | what happened | outcome |
 |---|---|
 | the environment raises, hangs or breaks its protocol in make, reset or step | env_error |
+| a sandbox did not come back clean (SandboxQuarantined): it is never used again | env_error |
+| the machine ended a sandbox (SandboxDestroyed with the blame ``infra``) | infra_lost |
 | the policy did not answer (PolicyUnreachable, or its deadline) | policy_unreachable |
 | the conversation no longer fits the model (ContextOverflow) | context_overflow, scored 0 |
 | anything else raises | harness_bug |
@@ -14,7 +16,8 @@ its own deadline; ``rollout.deadline`` says what becomes of a call that never re
 | the turns ran out and no action of them could be carried out | invalid_actions |
 
 At reset an environment may say ``info['system']`` (system prompt), ``info['dialogue_limit']`` (messages of past turns
-that a policy is shown) and ``info['hints']``; at the end ``info['score']`` where the score is not the last reward.
+that a policy is shown), ``info['reply_prefix']`` (what its own replies then begin with) and ``info['hints']``; at the
+end ``info['score']`` where the score is not the last reward, and ``info['scores']`` where there are several graders.
 
 Knows nothing of Ray, of retries or of where episodes are stored.
 """
@@ -32,15 +35,18 @@ from lemur_ray.agents.trajectory import Outcome, Step, Trajectory
 from lemur_ray.rollout.attempt import Attempt, Order, seed_of, turn_sampling
 from lemur_ray.rollout.border import (
     EnvironmentFault,
+    MachineFault,
     bounded,
     count_in,
     outcome_named,
     reset_answer,
     score_of,
+    scores_in,
     step_answer,
     text_in,
 )
 from lemur_ray.rollout.deadline import Call, DeadlineExceeded, call_directly
+from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxQuarantined
 
 MakeEnv = Callable[[str], Any]
 
@@ -63,12 +69,13 @@ def run_episode(
     opening: list[Message] = []
     steps: list[Step] = []
     notes: list[str] = []
+    scores: dict[str, float] = {}
     outcome: Outcome
     score: float | None
     try:
-        outcome, score = _play(order, policy, opening, steps, notes, clock, call, make_env)
+        outcome, score = _play(order, policy, opening, steps, notes, scores, clock, call, make_env)
     except EnvironmentFault as fault:
-        outcome, score = Outcome.ENV_ERROR, None
+        outcome, score = Outcome.INFRA_LOST if isinstance(fault, MachineFault) else Outcome.ENV_ERROR, None
         notes.append(str(fault))
     except (PolicyUnreachable, DeadlineExceeded) as error:
         outcome, score = Outcome.POLICY_UNREACHABLE, None
@@ -80,7 +87,7 @@ def run_episode(
         outcome, score = Outcome.HARNESS_BUG, None
         notes.append("".join(traceback.format_exception(error))[-4000:])
     detail = bounded("; ".join(notes), 8000, "detail", [])
-    return Attempt(outcome, score, Trajectory(tuple(opening), tuple(steps)), clock() - started, detail)
+    return Attempt(outcome, score, Trajectory(tuple(opening), tuple(steps)), clock() - started, detail, scores)
 
 
 def _play(
@@ -89,11 +96,12 @@ def _play(
     opening: list[Message],
     steps: list[Step],
     notes: list[str],
+    scores: dict[str, float],
     clock: Callable[[], float],
     call: Call,
     make_env: MakeEnv,
 ) -> tuple[Outcome, float | None]:
-    """The turns of an episode. Fills ``opening``, ``steps`` and ``notes`` as it goes: they outlive an exception."""
+    """The turns of an episode. What it fills as it goes (``opening`` to ``scores``) outlives an exception."""
     task, limits = order.task, order.limits
 
     def of_env(what: str, function: Callable[[], Any], timeout_s: float) -> Any:
@@ -101,6 +109,12 @@ def _play(
             return call(function, timeout_s, f"{task.env_id}: {what}")
         except DeadlineExceeded as error:
             raise EnvironmentFault(str(error)) from error
+        except SandboxQuarantined as error:
+            # An environment lives for one attempt, so the sandbox goes with it; what kept spares has dropped it, too.
+            raise EnvironmentFault(f"{task.env_id}: {what}: a sandbox was put in quarantine: {error}") from error
+        except SandboxDestroyed as error:
+            fault = MachineFault if error.blame == "infra" else EnvironmentFault
+            raise fault(f"{task.env_id}: {what}: {error}") from error
         except (Exception, SystemExit) as error:
             last_lines = "".join(traceback.format_exception(error)[-2:]).strip()
             raise EnvironmentFault(f"{task.env_id}: {what} raised: {last_lines[-2000:]}") from error
@@ -121,9 +135,10 @@ def _play(
             opening.append(Message("system", system))
         opening.append(Message("user", bounded(observation, limits.observation_chars, "first observation", notes)))
         dialogue_limit = count_in(info, "dialogue_limit", task.env_id)
+        prefix = text_in(info, "reply_prefix", task.env_id) or ""
         reward, terminated = 0.0, False
         for turn in range(task.max_turns):
-            messages = (*opening, *recent_turns(steps, dialogue_limit))
+            messages = (*opening, *recent_turns(steps, dialogue_limit, prefix))
             hints = info.get("hints") or {}
             asked = clock()
             reply = turn_of_policy(ChatRequest(messages, turn_sampling(order, turn), str(order.key), hints))
@@ -131,6 +146,7 @@ def _play(
             acted = clock()
             answer = of_env("step", lambda text=text: env.step(text), limits.step_s)  # type: ignore[misc]
             observation, reward, terminated, truncated, info = step_answer(answer, task.env_id)
+            scores.update(scores_in(info, task.env_id))
             steps.append(
                 Step(
                     reply=text,
@@ -170,10 +186,19 @@ def judge(
     return outcome, score_of(info, reward, env_id) if outcome.scored else None
 
 
-def recent_turns(steps: Sequence[Step], dialogue_limit: int | None) -> list[Message]:
+def recent_turns(steps: Sequence[Step], dialogue_limit: int | None, prefix: str = "") -> list[Message]:
     """What a policy is shown of the past: every turn, or the newest whole turns that fit ``dialogue_limit`` messages.
 
     At least one turn, and whole ones, so that roles go on alternating. The record of an episode keeps everything.
     """
     shown = steps if dialogue_limit is None else steps[-max(1, dialogue_limit // 2) :]
-    return [m for s in shown for m in (Message("assistant", s.reply), Message("user", s.observation))]
+    return [m for s in shown for m in (*_own(s.reply, prefix), Message("user", s.observation))]
+
+
+def _own(reply: str, prefix: str) -> list[Message]:
+    """A reply as its model is shown it. Where replies are framed, an empty one leaves no message (as MINT does)."""
+    if not prefix:
+        return [Message("assistant", reply)]
+    if not reply.strip():
+        return []
+    return [Message("assistant", f"{'' if reply.lstrip().startswith(prefix) else prefix}{reply}\n")]

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -27,9 +27,11 @@ from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.rollout.attempt import Limits
 from lemur_ray.rollout.ledger import Ledger, LedgerError
 from lemur_ray.rollout.policy_target import EvaluationError
-from lemur_ray.rollout.progress import Progress
+from lemur_ray.rollout.progress import Prices, Progress
 from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
 from lemur_ray.rollout.threads import NoPool, Pool, PoolBroken, ThreadPool
+
+A_WEEK_S = 7 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -37,30 +39,58 @@ class EvalConfig:
     """Play a benchmark's tasks with a policy; the same command again resumes."""
 
     benchmark: str = "alfworld/text"
-    """alfworld/text or intercode/sql."""
+    """alfworld/text, intercode/ with sql, bash, python, ctf, or mint/ with gsm8k, math, theoremqa, hotpotqa, mmlu,
+    humaneval, mbpp, alfworld."""
     policy: str = "checkpoint"
-    """openai:URL, checkpoint[:RUN] (a run folder or its name under LEMUR_HOME/runs; the newest by default), random or
-    expert."""
+    """openai:URL, checkpoint[:RUN] (a run folder or its name under LEMUR_HOME/runs; the newest by default),
+    handle[:RUN] (the same, asked for token ids inside the cluster, no HTTP), replay:FILE, human, random or expert."""
     policy_model: str = ""
     """Model name at an openai endpoint. Empty: the one it serves."""
     out: str = ""
     """Folder for episodes.jsonl, report.json and index.html. Empty: LEMUR_HOME/episodes/<benchmark>-<policy>."""
     data: str = field(default_factory=lambda: os.environ.get("LEMUR_DATA", ""))
-    """Folder of outside data sets (default $LEMUR_DATA); neither benchmark needs it so far."""
+    """Folder of outside data sets (default $LEMUR_DATA). Without one, intercode/sql asks about a sample database."""
     limit: int = 0
-    """Number of tasks, the first ones. 0: 120 generated ALFWorld games, or every SQL question."""
+    """Number of tasks, the first ones. 0: 120 generated ALFWorld games, or all there are."""
     epochs: int = 1
     """Times each task is played, each with seeds of its own."""
     in_flight: int = 32
     """Episodes played at the same time."""
     actors: int = 2
     """Ray actors they are spread over. 0: threads in this process, no Ray."""
+    split: Literal["heldout", "train", "novel_object"] = "heldout"
+    """alfworld/text: which generated games. Solved games of train may become training data (jobs/export_sft.py)."""
     prompt: Literal["auto", "full", "brief"] = "auto"
     """How much a model is told. auto: brief for a model that we serve, here or at an endpoint, full for others."""
     reward: Literal["iou", "tau"] = "iou"
     """InterCode-SQL: overlap of rows, or overlap times agreement of order."""
     handicap: bool = False
     """InterCode-SQL: tell the model all tables and columns."""
+    engine: str = "sqlite"
+    """InterCode-SQL: sqlite, or mysql:URL of a MySQL or MariaDB, for example mysql://user:password@127.0.0.1:3306."""
+    compat: bool = False
+    """InterCode: repeat upstream's quirks, to compare with published numbers."""
+    replay: Literal["auto", "strict", "grading"] = "auto"
+    """A replay carries out the recorded actions (strict), or grades the recorded results (grading). auto: grading for
+    CTF and MINT, whose submissions alone are worth anything, else strict."""
+    sandbox: Literal["bwrap", "docker"] = "bwrap"
+    """Where code of a model runs: bubblewrap, or a Docker engine on each actor's machine (docs/guides/sandbox.md)."""
+    rootfs: str = ""
+    """InterCode-Bash: a root file system for its sandbox. Empty: /usr of this machine."""
+    grader: Literal["auto", "mint-2023", "strict"] = "auto"
+    """MINT: which verdict ends an episode; both are always reported. auto: mint-2023 for a replay, else strict."""
+    option_rule: Literal["legacy", "head"] = "legacy"
+    """MINT, TheoremQA under mint-2023: as in the recorded runs, or as since 2023-10-11."""
+    feedback: Literal["none", "textual", "binary"] = "none"
+    """MINT: what a simulated user says after every turn."""
+    teacher: str = ""
+    """MINT: who that is, openai:URL#MODEL or log:FILE. In a replay the recorded one."""
+    ground_truth: bool = False
+    """MINT: the simulated user knows the solution."""
+    wikipedia: str = "none"
+    """MINT: what the search tool asks: none, live, index:FILE, answers:FILE. In a replay the recorded answers."""
+    parser: Literal["tags", "lenient"] = "tags"
+    """MINT: lenient also takes fenced code and CodeLlama's tag for code to run."""
     max_tokens: int = 0
     """Tokens of one reply. 0: the benchmark's own limit."""
     temperature: float = 0.0
@@ -71,6 +101,10 @@ class EvalConfig:
     """Seconds an endpoint may fail to answer one request before the episode is given up and tried again."""
     step_s: float = 60.0
     """Seconds one step of an environment may take."""
+    price_in: float = 0.0
+    """Price of a million prompt tokens, in any currency. With price_out 0 too, no cost is shown."""
+    price_out: float = 0.0
+    """Price of a million tokens of replies."""
 
     def __post_init__(self) -> None:
         """Raises ValueError that names the setting, what was found and what was expected."""
@@ -79,9 +113,39 @@ class EvalConfig:
                 raise ValueError(f"--{name.replace('_', '-')} {found}: expected {least} or more")
         if not 0 <= self.temperature < math.inf:
             raise ValueError(f"--temperature {self.temperature:g}: expected 0 (greedy) or a finite number above it")
+        for name in ("price_in", "price_out"):
+            if not 0 <= (price := getattr(self, name)) < math.inf:
+                raise ValueError(f"--{name.replace('_', '-')} {price:g}: expected a price of 0 or more")
         for name in ("patience_s", "step_s"):
             if not 0 < (seconds := getattr(self, name)) < math.inf:
                 raise ValueError(f"--{name.replace('_', '-')} {seconds:g}: expected a finite number of seconds above 0")
+
+    @property
+    def engine_kind(self) -> str:
+        """The engine without its address and password."""
+        return self.engine.partition(":")[0]
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether a person at the terminal plays: then one episode at a time, in this process."""
+        return self.policy == "human"
+
+    @property
+    def num_actors(self) -> int:
+        """Ray actors, 0 for threads in this process."""
+        return 0 if self.by_hand else self.actors
+
+    @property
+    def reply_s(self) -> float:
+        """The last resort against a policy that never answers: beyond its own patience and any wait for a place."""
+        return A_WEEK_S if self.by_hand else self.patience_s + 3600.0
+
+    @property
+    def judged_by(self) -> str:
+        """MINT's grader, with ``auto`` decided."""
+        if self.grader != "auto":
+            return self.grader
+        return "mint-2023" if self.policy.startswith("replay:") else "strict"
 
 
 @dataclass(frozen=True)
@@ -98,14 +162,51 @@ class Settings:
 
 
 def settings_of(
-    config: EvalConfig, prompt: str, max_tokens: int, tasks: Sequence[Task], names: Sequence[str]
+    config: EvalConfig,
+    prompt: str,
+    max_tokens: int,
+    tasks: Sequence[Task],
+    names: Sequence[str],
+    stop: tuple[str, ...] = (),
 ) -> Settings:
-    """``names``: fields of the configuration that matter for this benchmark alone."""
-    sampling = Sampling(max_tokens=config.max_tokens or max_tokens, temperature=config.temperature, seed=config.seed)
+    """``names``: fields of the configuration that matter for this benchmark alone. ``stop``: where its replies end."""
+    length = config.max_tokens or max_tokens
+    sampling = Sampling(max_tokens=length, temperature=config.temperature, seed=config.seed, stop=stop)
     data = sorted({str(task.options["database_id"]) for task in tasks if "database_id" in task.options})
     values = {"prompt": prompt, "max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
     values |= {"seed": sampling.seed, "data": data, **{name: getattr(config, name) for name in names}}
     return Settings(sampling, values)
+
+
+def remember(out: Path, settings: Settings, config: EvalConfig) -> None:
+    """Keep in ``evaluations.json`` what a recipe hash stands for: replays and exports build the tasks from it again."""
+    known = recalled(out)
+    same = known.setdefault(settings.hash, {"settings": dict(settings.values), "configs": []})
+    without_password = {**asdict(config), "engine": config.engine_kind}
+    if without_password not in same["configs"]:
+        same["configs"].append(without_password)
+        replace_file(out / "evaluations.json", json.dumps(known, indent=1) + "\n")
+
+
+def recalled(out: Path) -> dict[str, dict[str, Any]]:
+    """Recipe hash -> settings of the evaluations in a folder, and every configuration that had them (with other limits
+    for example). Raises EvaluationError."""
+    path = out / "evaluations.json"
+    if not path.is_file():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise EvaluationError(f"{path} is not JSON ({error}); remove it and run the evaluation again") from error
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a whole file or none of it."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(file.name, path)
 
 
 def prepare_out(folder: str) -> Path:
@@ -138,17 +239,20 @@ def run_evaluation(
     """
     if not tasks:
         raise EvaluationError(f"{config.benchmark}: no tasks, so nothing to evaluate")
-    limits = Limits(step_s=config.step_s, policy_s=config.patience_s + 300.0)
+    limits = Limits(step_s=config.step_s, policy_s=config.reply_s)
     orders = plan_orders(
         tasks, epochs=config.epochs, policy=policy, recipe=settings.hash, sampling=settings.sampling, limits=limits
     )
     with Ledger(out / "episodes.jsonl") as ledger:
+        remember(out, settings, config)
         if ledger.repaired:
             print(ledger.repaired, file=sys.stderr, flush=True)
         with contextlib.ExitStack() as stack:
             finished = all(ledger.settled(order.key) for order in orders)
             pool = NoPool() if finished else stack.enter_context(make_pool())
-            progress = Progress(sys.stderr, time.monotonic, label=config.benchmark)
+            prices = Prices(config.price_in, config.price_out)
+            every_s = math.inf if config.by_hand else 10.0
+            progress = Progress(sys.stderr, time.monotonic, label=config.benchmark, every_s=every_s, prices=prices)
             return run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
 
 
@@ -171,8 +275,8 @@ def default_out(benchmark: str, label: str) -> str:
 
 def pool_of(config: EvalConfig, policy: Callable[[], Policy]) -> Pool:
     """The pool a configuration asks for; actors need a connected Ray."""
-    if not config.actors:
-        return ThreadPool(policy(), config.in_flight)
+    if not config.num_actors:
+        return ThreadPool(policy(), 1 if config.by_hand else config.in_flight)
     from lemur_ray.rollout.pool import RayPool  # the only road to Ray, taken only where actors are asked for
 
     per_actor = math.ceil(config.in_flight / config.actors)

@@ -5,6 +5,7 @@ Looks into run folders and asks endpoints what they serve; knows nothing of task
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from dataclasses import replace
@@ -29,9 +30,10 @@ def named(spec: PolicySpec, runs: Path, patience_s: float) -> PolicySpec:
     Raises EvaluationError, PolicyUnreachable.
     """
     spec = replace(spec, patience_s=patience_s)
-    if spec.kind == "checkpoint":
+    if spec.served_here:
         model = pinned(find_run(spec.target, runs))
-        return replace(spec, target=model, label=checkpoint_label(model))
+        # Ids are not always what their text is tokenised to: what was asked over HTTP is a policy of its own.
+        return replace(spec, target=model, label=("handle:" if spec.kind == "handle" else "") + checkpoint_label(model))
     return served_model(spec) if spec.kind == "openai" else spec
 
 
@@ -41,7 +43,8 @@ def served_model(spec: PolicySpec) -> PolicySpec:
     Raises EvaluationError, PolicyUnreachable where nothing answers.
     """
     probe = OpenAIPolicy(spec.target, spec.model or "unknown", patience_s=min(spec.patience_s, PROBE_S))
-    models = probe.served_models()
+    with contextlib.closing(probe):
+        models = probe.served_models()
     name = spec.model or (next(iter(models)) if len(models) == 1 else "")
     if not name or (models and name not in models):
         asked = f"model {spec.model!r} is not served" if spec.model else "say with --policy-model which model to ask"

@@ -21,9 +21,12 @@ import ray
 import ray.exceptions
 
 from lemur_ray.agents.messages import Policy
+from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.rollout.attempt import Attempt, Order
 from lemur_ray.rollout.threads import EpisodeThreads, PoolBroken
+
+PRESSURE_EVERY_S = 2.0
 
 
 class _Actor:
@@ -35,12 +38,17 @@ class _Actor:
     async def pid(self) -> int:
         return os.getpid()
 
+    async def pressure(self) -> Pressure:
+        return self._threads.pressure()
+
     async def play(self, order: Order) -> tuple[Attempt, int]:
         """The attempt, and the number of calls that are stuck in this process for good."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Attempt] = loop.create_future()
 
-        def done(attempt: Attempt) -> None:
+        def done(attempt: Attempt | KeyboardInterrupt) -> None:
+            if isinstance(attempt, KeyboardInterrupt):
+                attempt = Attempt(Outcome.HARNESS_BUG, None, detail="the policy left; a person plays in threads alone")
             loop.call_soon_threadsafe(ended.set_result, attempt)
 
         self._threads.start(order, done)
@@ -55,6 +63,9 @@ class _Slot:
         self.handle = handle
         self.in_flight: dict[Any, Order] = {}
         self.stuck = 0
+        self.pressure = Pressure()
+        self.asked: Any = None
+        """The question for its pressure that is not answered yet."""
 
 
 class RayPool:
@@ -79,10 +90,11 @@ class RayPool:
         self._max_deaths = max_deaths
         self._deaths = 0
         self._broken = ""
+        self._ask_at = time.monotonic() + PRESSURE_EVERY_S
         self._actor_class = ray.remote(_Actor).options(
             num_cpus=cpus_per_actor,
             max_restarts=0,
-            max_concurrency=episodes_per_actor + 2,
+            max_concurrency=episodes_per_actor + 4,
             scheduling_strategy="SPREAD",
         )
         self._slots: list[_Slot] = []
@@ -129,6 +141,23 @@ class RayPool:
                 ray.kill(slot.handle)
                 slot.handle, slot.stuck = self._new_actor(), 0
         return ended
+
+    def pressure(self) -> Pressure:
+        """The sum over the actors, each as it last told: they are asked every ``PRESSURE_EVERY_S`` seconds."""
+        asked = [slot.asked for slot in self._slots if slot.asked is not None]
+        ready = ray.wait(asked, num_returns=len(asked), timeout=0)[0] if asked else []
+        for slot in self._slots:
+            if slot.asked in ready:
+                ref, slot.asked = slot.asked, None
+                try:
+                    slot.pressure = ray.get(ref)
+                except ray.exceptions.RayError:  # it is gone; whoever collects its episodes replaces it
+                    slot.pressure = Pressure()
+        if time.monotonic() >= self._ask_at:
+            self._ask_at = time.monotonic() + PRESSURE_EVERY_S
+            for slot in self._slots:
+                slot.asked = slot.asked or slot.handle.pressure.remote()
+        return sum((slot.pressure for slot in self._slots), Pressure())
 
     def close(self) -> None:
         for slot in self._slots:

@@ -1,29 +1,57 @@
-"""The live line of a run: done, solved, in flight, rate, time left, tokens. Knows no pool."""
+"""The live line of a run: done, solved, in flight, rate, time left, tokens, cost, and an endpoint that holds it back.
+
+Knows no pool.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TextIO
 
+from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Episode, Outcome
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Of a million tokens, in any one currency. Both 0: cost is not shown."""
+
+    per_million_in: float = 0.0
+    per_million_out: float = 0.0
+
+    def cost(self, tokens_in: int, tokens_out: int) -> float:
+        return (tokens_in * self.per_million_in + tokens_out * self.per_million_out) / 1e6
 
 
 class Progress:
     """Writes to ``stream``: rewriting one line on a terminal, else a new line every ``every_s`` seconds."""
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float], *, label: str = "", every_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        clock: Callable[[], float],
+        *,
+        label: str = "",
+        every_s: float = 10.0,
+        prices: Prices | None = None,
+    ) -> None:
+        """``every_s`` infinite: only how the run ended (somebody else uses the terminal)."""
         self._stream = stream
         self._clock = clock
         self._label = label
-        self._live = stream.isatty()
+        self._prices = prices or Prices()
+        self._live = stream.isatty() and every_s < math.inf
         self._every_s = 0.5 if self._live else every_s
-        self._total = self._done = self._solved = self._missing = self._retries = self._tokens = self._resumed = 0
+        self._total = self._done = self._solved = self._missing = self._retries = self._resumed = 0
+        self._tokens_in = self._tokens_out = 0
         self._started = self._shown = clock()
 
     def begin(self, total: int, finished: Sequence[Episode]) -> None:
         """A run of ``total`` episodes begins; ``finished`` of them are in the ledger already."""
         self._started = self._clock()
-        self._shown = float("-inf")
+        self._shown = -math.inf if self._every_s < math.inf else self._started
         self._total, self._resumed = total, len(finished)
         self.ended(*finished)
         if finished:
@@ -34,24 +62,28 @@ class Progress:
             self._done += 1
             self._solved += episode.outcome is Outcome.SOLVED
             self._missing += not episode.outcome.scored
-            self._tokens += sum(s.prompt_tokens + s.completion_tokens for s in episode.trajectory.steps)
+            self._tokens_in += sum(step.prompt_tokens for step in episode.trajectory.steps)
+            self._tokens_out += sum(step.completion_tokens for step in episode.trajectory.steps)
 
     def retried(self, outcome: Outcome) -> None:
         self._retries += 1
 
-    def show(self, in_flight: int, waiting: int) -> None:
+    def show(self, in_flight: int, waiting: int, pressure: Pressure | None = None) -> None:
         """Write the line if it is time for it."""
         if self._clock() - self._shown < self._every_s:
             return
         self._shown = self._clock()
-        line = self.line(in_flight, waiting)
+        line = self.line(in_flight, waiting, pressure)
         self._write(f"\r\x1b[K{line}" if self._live else f"{line}\n")
 
     def finish(self) -> None:
         self._write((f"\r\x1b[K{self.line(0, 0)}" if self._live else self.line(0, 0)) + "\n")
 
-    def line(self, in_flight: int, waiting: int) -> str:
-        """For example: ``alfworld/text 37/120 done, 21 solved, 32 in flight, 1.9/s, 0:43 left, 312k tokens``."""
+    def line(self, in_flight: int, waiting: int, pressure: Pressure | None = None) -> str:
+        """For example::
+
+        alfworld/text 37/120 done, 21 solved, 32 in flight, 1.90/s, 0:44 left, 312k tokens in, 9k out, cost 0.17
+        """
         rate = (self._done - self._resumed) / max(self._clock() - self._started, 1e-9)
         parts = [f"{self._done}/{self._total} done", f"{self._solved} solved", f"{in_flight} in flight"]
         parts += [f"{self._missing} missing"] if self._missing else []
@@ -61,7 +93,13 @@ class Progress:
         if rate > 0 and self._done < self._total:
             left = round((self._total - self._done) / rate)
             parts += [f"{left // 60}:{left % 60:02d} left"]
-        parts += [f"{self._tokens / 1000:.0f}k tokens"]
+        parts += [f"{self._tokens_in / 1000:.0f}k tokens in", f"{self._tokens_out / 1000:.0f}k out"]
+        if self._prices != Prices():
+            parts += [f"cost {self._prices.cost(self._tokens_in, self._tokens_out):.2f}"]
+        if pressure is not None and pressure.limit:
+            parts += [f"endpoint refuses: {pressure.limit} requests at once, {pressure.waiting} wait"]
+        if pressure is not None and pressure.refused:
+            parts += [f"{pressure.refused} refused"]
         return f"{self._label} {', '.join(parts)}".strip()
 
     def _write(self, text: str) -> None:

@@ -152,7 +152,7 @@ def run_orders(
             progress.ended(*ended)
         if silence.attempts:
             silence.check(clock(), in_flight, retries, detail)
-        progress.show(in_flight=in_flight, waiting=len(later))
+        progress.show(in_flight=in_flight, waiting=len(later), pressure=pool.pressure())
     progress.finish()
     return [episode for order in orders if (episode := ledger.get(order.key)) is not None]
 
@@ -168,4 +168,5 @@ def _episode(order: Order, attempt: Attempt, tried: _Try) -> Episode:
         wall_s=round(attempt.wall_s, 4),
         detail=attempt.detail,
         retried=tried.reasons,
+        scores=attempt.scores,
     )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from lemur_ray.agents.messages import Policy
+from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.rollout.attempt import Attempt, Order
 from lemur_ray.rollout.deadline import CompanionThread
@@ -37,6 +38,10 @@ class Pool(Protocol):
         """Episodes that ended since the last call; waits at most ``timeout_s`` for the first."""
         ...
 
+    def pressure(self) -> Pressure:
+        """How the policy's endpoint holds the episodes back, as far as it is known."""
+        ...
+
     def close(self) -> None:
         """Give everything back; episodes in flight are lost."""
         ...
@@ -52,21 +57,38 @@ class EpisodeThreads:
         self._make_env = make_env
         self._lock = threading.Lock()
 
-    def start(self, order: Order, done: Callable[[Attempt], None]) -> None:
-        """Play ``order`` in a thread of its own; ``done`` is called from that thread."""
+    def pressure(self) -> Pressure:
+        """How the policy is held back, nothing where it has no such thing."""
+        ask: Callable[[], Pressure] | None = getattr(self._policy, "pressure", None)
+        return ask() if ask else Pressure()
+
+    def close(self) -> None:
+        """Close the policy's connections, where it has any. Threads of episodes in flight end with the process."""
+        close: Callable[[], None] | None = getattr(self._policy, "close", None)
+        if close:
+            close()
+
+    def start(self, order: Order, done: Callable[[Attempt | KeyboardInterrupt], None]) -> None:
+        """Play ``order`` in a thread of its own; ``done`` is called from that thread.
+
+        It is given a KeyboardInterrupt where the policy (a person) left: that stops the whole run, as Ctrl-C does.
+        """
         threading.Thread(target=self._play, args=(order, done), name=order.task.id, daemon=True).start()
 
-    def _play(self, order: Order, done: Callable[[Attempt], None]) -> None:
+    def _play(self, order: Order, done: Callable[[Attempt | KeyboardInterrupt], None]) -> None:
         call = CompanionThread(order.task.id)
+        ended: Attempt | KeyboardInterrupt
         try:
-            attempt = run_episode(order, self._policy, clock=time.monotonic, call=call, make_env=self._make_env)
+            ended = run_episode(order, self._policy, clock=time.monotonic, call=call, make_env=self._make_env)
+        except KeyboardInterrupt as left:
+            ended = left
         except BaseException as error:  # a thread that ended without an answer would be waited for for ever
-            attempt = Attempt(Outcome.HARNESS_BUG, None, detail=f"episode thread: {error!r}")
+            ended = Attempt(Outcome.HARNESS_BUG, None, detail=f"episode thread: {error!r}")
         finally:
             call.close()
             with self._lock:
                 self.stuck += call.abandoned
-        done(attempt)
+        done(ended)
 
 
 class ThreadPool:
@@ -75,22 +97,31 @@ class ThreadPool:
     def __init__(self, policy: Policy, capacity: int, make_env: MakeEnv = make_by_id) -> None:
         self.capacity = capacity
         self._threads = EpisodeThreads(policy, make_env)
-        self._ended: queue.SimpleQueue[tuple[Order, Attempt]] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[tuple[Order, Attempt | KeyboardInterrupt]] = queue.SimpleQueue()
 
     def submit(self, order: Order) -> None:
         self._threads.start(order, lambda attempt: self._ended.put((order, attempt)))
 
     def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+        """Raises KeyboardInterrupt where the policy left."""
         try:
             ended = [self._ended.get(timeout=timeout_s)]
         except queue.Empty:
             return []
         while not self._ended.empty():
             ended.append(self._ended.get())
-        return ended
+        attempts: list[tuple[Order, Attempt]] = []
+        for order, attempt in ended:
+            if isinstance(attempt, KeyboardInterrupt):
+                raise attempt
+            attempts.append((order, attempt))
+        return attempts
+
+    def pressure(self) -> Pressure:
+        return self._threads.pressure()
 
     def close(self) -> None:
-        """Nothing to give back: threads of episodes in flight are daemons and end with the process."""
+        self._threads.close()
 
 
 class NoPool:
@@ -103,6 +134,9 @@ class NoPool:
 
     def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
         return []
+
+    def pressure(self) -> Pressure:
+        return Pressure()
 
     def close(self) -> None:
         pass

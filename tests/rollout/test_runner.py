@@ -15,6 +15,7 @@ import pytest
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest, PolicyUnreachable, Sampling
 from lemur_ray.agents.scripted import ExpertPolicy, ScriptedPolicy
+from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.rollout.attempt import Attempt, Limits, Order
 from lemur_ray.rollout.ledger import Ledger, read_episodes
@@ -166,6 +167,9 @@ class Silent:
         silent = Attempt(Outcome.POLICY_UNREACHABLE, None, detail="nobody at home")
         return [(order, Attempt(Outcome.SOLVED, 1.0) if self.answers >= 0 else silent) for order in ended]
 
+    def pressure(self) -> Pressure:
+        return Pressure()
+
     def close(self) -> None:
         pass
 
@@ -203,6 +207,9 @@ def test_a_retry_waits_for_its_delay_while_others_are_played(path: Path):
             fails = [name for _, name in self.log].count("bad") < 3
             bad = Attempt(Outcome.POLICY_UNREACHABLE, None)
             return [(o, bad if o.task.id == "bad" and fails else Attempt(Outcome.SOLVED, 1.0)) for o in ended]
+
+        def pressure(self) -> Pressure:
+            return Pressure()
 
         def close(self) -> None:
             pass
@@ -262,7 +269,7 @@ def test_the_progress_line_says_what_is_going_on():
     progress.ended(episode)
     progress.retried(Outcome.ENV_ERROR)
     assert progress.line(3, 1) == (
-        "toy 2/10 done, 2 solved, 3 in flight, 1 retries, 1 wait for a retry, 0.50/s, 0:16 left, 0k tokens"
+        "toy 2/10 done, 2 solved, 3 in flight, 1 retries, 1 wait for a retry, 0.50/s, 0:16 left, 0k tokens in, 0k out"
     )
     progress.show(3, 1)
     progress.show(3, 1)
