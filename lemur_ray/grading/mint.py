@@ -1,0 +1,66 @@
+"""Both verdicts on a proposal of MINT: ``mint-2023`` as the recorded runs had it, and ``strict``.
+
+Every proposal is graded by both, whichever decides the episode; reports show both and where they part. ALFWorld is not
+here: there the game is the judge. Knows no episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lemur_ray.grading.choices import choice_matches, choice_matches_2023, options_of
+from lemur_ray.grading.python_tests import TestRun
+from lemur_ray.grading.short_answers import f1, matches_2023, number_equals, number_matches, phrase_matches
+from lemur_ray.grading.theorem import OptionRule, theorem_matches, theorem_matches_2023
+
+Grader = Literal["mint-2023", "strict"]
+GRADERS: tuple[Grader, ...] = ("mint-2023", "strict")
+RunTests = Callable[[str, str], TestRun]
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """``exact``: number tasks, whether the number is the reference's itself. ``f1``: HotpotQA, shared words."""
+
+    mint_2023: bool
+    strict: bool
+    exact: bool | None = None
+    f1: float | None = None
+    note: str = ""
+
+    def by(self, grader: Grader) -> bool:
+        return self.mint_2023 if grader == "mint-2023" else self.strict
+
+
+def grade(
+    subset: str,
+    answer: str,
+    reference: Any,
+    *,
+    prompt: str = "",
+    answer_type: str = "",
+    option_rule: OptionRule = "legacy",
+    run_tests: RunTests | None = None,
+) -> Verdicts:
+    """Grade one parsed answer. ``prompt`` holds MMLU's options, ``answer_type`` is TheoremQA's, ``run_tests`` runs a
+    program against tests. Raises ValueError for a subset without answers to grade."""
+    if subset in ("gsm8k", "math"):
+        strict = number_matches(answer, str(reference))
+        return Verdicts(matches_2023(answer, str(reference)), strict, exact=number_equals(answer, str(reference)))
+    if subset == "hotpotqa":
+        text = str(reference)
+        return Verdicts(matches_2023(answer, text), phrase_matches(answer, text), f1=f1(answer, text))
+    if subset == "mmlu":
+        options = options_of(prompt)
+        return Verdicts(choice_matches_2023(answer, reference, options), choice_matches(answer, reference, options))
+    if subset == "theoremqa":
+        legacy = theorem_matches_2023(answer, reference, answer_type, option_rule)
+        return Verdicts(legacy, theorem_matches(answer, reference, answer_type))
+    if subset in ("humaneval", "mbpp"):
+        if run_tests is None:
+            raise ValueError(f"{subset}: a program cannot be graded without a sandbox")
+        run = run_tests(answer, str(reference))
+        return Verdicts(run.passed, run.passed, note=run.note)
+    raise ValueError(f"{subset}: has no answers to grade")

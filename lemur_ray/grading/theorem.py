@@ -1,0 +1,119 @@
+"""Answers of TheoremQA in MINT: read into a typed value, compared by answer type, by both graders.
+
+The reading rules are those of the recorded runs (mint-bench 3f7f12c), with the safe evaluator in place of ``eval``.
+``legacy`` and ``head`` are its two rules for options: the recorded runs used the first; since 2023-10-11 "(b)" is
+accepted too.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any, Literal
+
+from lemur_ray.grading.arithmetic import MATH_NAMES, NotArithmetic, evaluate
+from lemur_ray.grading.numbers import plain_number
+
+OptionRule = Literal["legacy", "head"]
+
+_NUMBER = r"(?:[\d,]*(?:\d|\.+\d+))"
+_PLAIN = re.compile(r"[-+]?(\d{1,3}(,\d{3})*|\d+)(\.\d+)?")
+_UNITS = (
+    re.compile(rf"([-+]?{_NUMBER}) [^0-9 ]+$"),
+    re.compile(rf"[^0-9 ]+ ([-+]?{_NUMBER})$"),
+    re.compile(rf"([-+]?{_NUMBER})[^\d]{{1,2}}$"),
+    re.compile(rf"[^-+\d]{{1,2}}({_NUMBER})$"),
+)
+_OPTION = re.compile(r"(?<!\w)([a-z])\s?\)|^\W*([a-z])\W*$|\bor ([a-z])$|^([a-z])(?= or\b)")
+_TRUTH = {"true": "True", "yes": "True", "false": "False", "no": "False"}
+_TOLERANCE = 0.04
+
+
+def theorem_matches_2023(answer: str, reference: Any, answer_type: str, rule: OptionRule = "legacy") -> bool:
+    """The verdict of the recorded runs. ``reference`` is typed JSON."""
+    return _matches(_read(_cleaned(answer)), reference, answer_type.lower(), rule)
+
+
+def theorem_matches(answer: str, reference: Any, answer_type: str) -> bool:
+    """Both spellings of an option; names such as ``pi`` and one number with its unit are understood besides."""
+    kind = answer_type.lower()
+    if kind == "option":
+        named = {letter for pair in _OPTION.findall(answer.strip().lower()) for letter in pair if letter}
+        return named == {str(reference).strip().strip("()").lower()}
+    value = _read(_cleaned(answer), MATH_NAMES)
+    if isinstance(value, Fraction):
+        value = float(value)
+    if value is None and kind in ("integer", "float"):
+        value = plain_number(answer)
+    if kind == "bool":
+        return isinstance(value, bool) and value is _truth(reference)
+    return _matches(value, reference, kind, "head")
+
+
+def _truth(reference: Any) -> bool:
+    return reference if isinstance(reference, bool) else str(reference).strip().lower() == "true"
+
+
+def _cleaned(text: str) -> str:
+    """The part of an answer that is to be evaluated."""
+    for mark in ("=", "≈"):
+        if mark in text:
+            text = text.split(mark)[-1].strip()
+    for mark in "`$°":
+        text = text.replace(mark, "")
+    text = _TRUTH.get(text, text)
+    if "True" in text or "False" in text:
+        text = "True" if "True" in text else "False"
+    if "approximately" in text:
+        text = text.replace("approximately", "").strip()
+    text = text.split(" or ")[0]
+    for pattern in _UNITS:
+        if found := pattern.match(text):
+            text = found[1]
+    text = re.sub(r"10\^(-?\d+)", r"math.pow(10, \1)", text).replace(" x ", "*").replace(" \u00d7 ", "*")
+    if _PLAIN.fullmatch(text):
+        text = text.replace(",", "")
+    for letter in "abcd":
+        if f"{letter})" in text or f"{letter} )" in text or text.lower().strip() == letter:
+            text = f"({letter})"
+    if found := re.search(r"\([a-d]\)", text):
+        text = repr(found[0])
+    return text or "0"
+
+
+def _read(text: str, names: Any = None) -> Any:
+    """The value of a cleaned answer, None where it has none; of a complex number its real part, of a set its list."""
+    try:
+        value = evaluate(text, names)
+    except NotArithmetic:
+        return None
+    if isinstance(value, set | tuple):
+        value = list(value)
+    return value.real if isinstance(value, complex) else value
+
+
+def _matches(value: Any, reference: Any, kind: str, rule: OptionRule) -> bool:
+    if kind in ("bool", "option"):
+        return bool(value == reference) or (rule == "head" and value == f"({reference})")
+    if kind in ("integer", "float"):
+        return _near(value, reference)
+    if kind not in ("list of integer", "list of float"):
+        raise ValueError(f"answer type {kind!r}: expected bool, option, integer, float, or a list of numbers")
+    if not isinstance(value, list) or len(value) != len(reference):
+        return False
+    if not all(_is_number(x) for x in value):
+        return False
+    return all(_near(x, y) for x, y in zip(sorted(value), sorted(reference), strict=True))
+
+
+def _near(value: Any, reference: Any) -> bool:
+    if not _is_number(value) or value != value:
+        return False
+    if isinstance(reference, float):
+        return bool(abs(value - reference) <= abs(reference) * _TOLERANCE)
+    return abs(value) != float("inf") and round(value) == reference
+
+
+def _is_number(value: Any) -> bool:
+    # Truth values are numbers here, as they are to Python and were in the recorded runs; fractions were not.
+    return isinstance(value, int | float)

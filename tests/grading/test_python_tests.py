@@ -1,0 +1,136 @@
+"""Programs are graded by tests that they share no process with: honest ones pass, and tricks do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from lemur_ray.grading.python_tests import TestRun, names_under_test, run_each, run_tests
+from lemur_ray.sandbox.sandbox import SandboxSpec, open_sandbox
+
+TESTS = "assert double(3) == 6\nassert double(-1) == -2"
+Graded = Callable[..., TestRun]
+
+
+@pytest.fixture(scope="module")
+def graded() -> Iterator[Graded]:
+    of_solution, of_tests = open_sandbox(SandboxSpec()), open_sandbox(SandboxSpec())
+
+    def grade(solution: str, tests: str = TESTS, time_s: float = 10.0) -> TestRun:
+        of_solution.reset()
+        return run_tests(solution, tests, of_solution, of_tests, time_s)
+
+    yield grade
+    of_solution.close()
+    of_tests.close()
+
+
+def test_a_right_solution_passes_and_a_wrong_one_does_not(graded: Graded) -> None:
+    assert graded("def double(x):\n    return 2 * x").passed
+    wrong = graded("def double(x):\n    return x + 3")
+    assert (wrong.passed, wrong.note) == (False, "AssertionError: ")
+    assert graded("def double(x) return").note == "SyntaxError"
+    assert graded("def twice(x): return 2 * x").note.startswith("NameError: name 'double'")
+    assert graded("def double(x): return [][x]").note == "IndexError: IndexError"
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "import sys; sys.exit(0)",
+        "import os; os._exit(0)",
+        "import sys, os; sys.excepthook = lambda *a: os._exit(0)",
+        "print('{\"passed\": true}'); raise SystemExit",
+        "import os; os.kill(os.getpid(), 9)",
+        "import os\nfor fd in range(64):\n    try: os.write(fd, b'{\"passed\": true}\\n')\n    except OSError: pass\n"
+        "os._exit(0)",
+        "import os; os.execv('/bin/true', ['true'])",
+        "def double(x): raise SystemExit(0)",
+    ],
+)
+def test_leaving_early_is_no_success(graded: Graded, attack: str) -> None:
+    assert not graded(attack).passed
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "class Always:\n    def __eq__(self, other): return True\ndef double(x): return Always()",
+        "class Always(int):\n    def __eq__(self, other): return True\ndef double(x): return Always(1)",
+        "class Always(dict):\n    def __missing__(self, key): return 6\ndef double(x): return Always()",
+        "import builtins\nbuiltins.abs = builtins.sum = lambda *a: 0\ndef double(x): return x",
+        "def abs(x): return 0\ndef AssertionError(*a): pass\ndef double(x): return x",
+        "import sys\nframe = sys._getframe()\nwhile frame:\n"
+        "    frame.f_globals.update(passed=True, __debug__=False); frame = frame.f_back\ndef double(x): return x",
+        "import gc\nfor o in gc.get_objects():\n    if type(o) is dict and 'passed' in o: o['passed'] = True\n"
+        "def double(x): return x",
+        "from unittest.mock import ANY\ndef double(x): return ANY",
+        "def double(x): return float('nan')",
+    ],
+)
+def test_tricks_with_equality_builtins_and_frames_pass_nothing(graded: Graded, attack: str) -> None:
+    assert not graded(attack).passed
+    assert not graded(attack, "assert abs(double(3) - 6) < 1e-6").passed
+
+
+def test_no_test_is_ever_where_the_solution_is(graded: Graded) -> None:
+    spy = (
+        "import gc, sys, os\ndef double(x):\n"
+        "    seen = repr([o for o in gc.get_objects() if type(o) in (dict, list, tuple, str, bytes)])\n"
+        "    seen += open('/proc/self/cmdline').read() + open('/proc/self/environ').read()\n"
+        "    for top, _, names in os.walk('/tmp'): seen += repr(names)\n"
+        "    return ''.join(['the_secret', '_value']) in seen"
+    )
+    assert graded(spy, "secret = 'the_secret_value'\nassert double(3) is False").passed
+
+
+@pytest.mark.parametrize(
+    ("solution", "tests"),
+    [
+        ("def f(n): return (i * i for i in range(n))", "assert list(f(2000))[-1] == 1999 ** 2"),
+        (
+            "import re\ndef f(s): return re.match('a+', s)",
+            "assert f('aab')\nassert not f('b')\nassert f('aa').group(0) == 'aa'",
+        ),
+        ("from collections import Counter\ndef f(s): return Counter(s)", "assert f('aab') == {'a': 2, 'b': 1}"),
+        ("def f(n): return range(n)", "assert f(3) == range(3)\nassert tuple(f(3)) == (0, 1, 2)"),
+        ("class Pair:\n    def __init__(self, a): self.a = a\ndef f(p): return p.a", "assert f(Pair(4)) == 4"),
+        ("import math\ndef f(x): return math.sqrt(x)", "assert math.isclose(f(2), 1.4142135, rel_tol=1e-6)"),
+        ("def sum(a, b): return a * b", "assert sum(2, 5) == 10"),
+        ("def f(x, key=0): return x, key", "def check(candidate):\n    assert candidate(1, key=2) == (1, 2)\ncheck(f)"),
+        ("def f(x): raise KeyError(x)", "try:\n    f(1)\n    assert False\nexcept KeyError:\n    pass"),
+        ("n = 0\ndef f():\n    global n\n    n += 1\n    return n", "assert [f(), f(), f()] == [1, 2, 3]"),
+    ],
+)
+def test_honest_solutions_pass_whatever_they_return(graded: Graded, solution: str, tests: str) -> None:
+    run = graded(solution, tests)
+    assert run.passed, run.note
+
+
+def test_a_time_out_is_said(graded: Graded) -> None:
+    run = graded("def double(x):\n    while True: pass", time_s=0.5)
+    assert (run.passed, run.timed_out, run.note) == (False, True, "timed out after 0.5 s")
+    assert graded("while True: pass", time_s=0.5).timed_out
+
+
+def test_neither_input_nor_output_reaches_a_program(graded: Graded) -> None:
+    code = "import sys\nassert sys.stdin.read() == ''\nprint('x' * 10**6)\ndef double(x):\n    return 2 * x"
+    assert graded(code).passed
+
+
+def test_names_under_test_are_those_that_the_tests_do_not_bring() -> None:
+    assert names_under_test("assert f(len([1])) == 2") == ["f"]
+    assert names_under_test("assert sum(10, 15) == 6") == ["sum"]
+    assert names_under_test("import math\ndef check(c):\n    x = 1\n    assert c(x) == math.pi\ncheck(f)") == ["f"]
+    with pytest.raises(ValueError, match="line 1"):
+        names_under_test("assert (")
+
+
+def test_each_of_several_tests_has_a_verdict_of_its_own(graded: Graded) -> None:
+    code = "def f(x):\n    if x == 2: raise ValueError\n    if x == 4: import os; os._exit(0)\n    return x"
+    tests = [f"assert f({x}) == {x}" for x in (1, 2, 3, 4, 5)]
+    with closing(open_sandbox()) as of_solution, closing(open_sandbox()) as of_tests:
+        runs = run_each(code, tests, of_solution, of_tests)
+    assert [run.passed for run in runs] == [True, False, True, False, False]
