@@ -7,7 +7,11 @@ import gymnasium
 
 ENVIRONMENTS = {
     "lemur/ALFWorldText-v0": "envs.alfworld.env:ALFWorldTextEnv",
+    "lemur/InterCodeBash-v0": "envs.intercode.bash_env:InterCodeBashEnv",
+    "lemur/InterCodeCTF-v0": "envs.intercode.ctf_env:InterCodeCTFEnv",
+    "lemur/InterCodePython-v0": "envs.intercode.python_env:InterCodePythonEnv",
     "lemur/InterCodeSQL-v0": "envs.intercode.sql_env:InterCodeSQLEnv",
+    "lemur/MINT-v0": "envs.mint.mint_env:MintEnv",
 }
 
 for _id, _entry_point in ENVIRONMENTS.items():

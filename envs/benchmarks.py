@@ -5,11 +5,17 @@ A benchmark's module is imported when it is asked for. Knows no policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
-from lemur_ray.agents.trajectory import Task
+from envs.alfworld.triples import Split
+from lemur_ray.agents.mint_replay import SUBSETS, read_log
+from lemur_ray.agents.recording import ReplayMode, read_recording
+from lemur_ray.agents.replay import recorded_tasks
+from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.config import did_you_mean
 from lemur_ray.grading.sql import Reward
 
@@ -24,6 +30,42 @@ class Choice:
     prompt: Prompt = "full"
     reward: Reward = "iou"
     handicap: bool = False
+    split: Split = "heldout"
+    """Of generated games."""
+    data: str = ""
+    """Folder of outside data sets, or empty."""
+    engine: str = "sqlite"
+    compat: bool = False
+    recording: Path | None = None
+    """Play the tasks of this recording, as they were when it was recorded."""
+    mode: ReplayMode = "strict"
+    mint: Mapping[str, Any] = field(default_factory=dict)
+    """Options of MINT's environment."""
+    rootfs: str = ""
+    sandbox: str = "bwrap"
+
+    @classmethod
+    def of(cls, config: Any, prompt: Prompt, recording: str) -> Choice:
+        """From the settings of an evaluation that carry the same names."""
+        same = {
+            name: getattr(config, name)
+            for name in ("limit", "reward", "handicap", "split", "data", "engine", "compat", "rootfs", "sandbox")
+        }
+        names = ("option_rule", "feedback", "ground_truth", "teacher", "wikipedia", "parser")
+        mint = {name: getattr(config, name) for name in names} | {"grader": config.judged_by}
+        # Of a CTF and of MINT only submissions are worth anything: nothing need be run to grade what was recorded.
+        proposing = "ctf" in config.benchmark or config.benchmark.startswith("mint/")
+        mode: ReplayMode = config.replay if config.replay != "auto" else "grading" if proposing else "strict"
+        file = Path(recording) if recording else None
+        return cls(**same, prompt=prompt, recording=file, mode=mode, mint=mint)
+
+    def narrowed(self, tasks: list[Task]) -> list[Task]:
+        """The tasks of the recording, if there is one, and of those the first ``limit``. Raises ValueError."""
+        if self.limit < 0:
+            raise ValueError(f"{self.limit} tasks asked for: an evaluation needs at least one")
+        if self.recording is not None:
+            tasks = recorded_tasks(tasks, read_recording(self.recording), self.recording, self.mode)
+        return tasks[: self.limit or None]
 
 
 @dataclass(frozen=True)
@@ -34,26 +76,148 @@ class Benchmark:
     max_tokens: dict[str, int]
     thread_safe: bool = True
     settings: tuple[str, ...] = ()
-    """Fields of the choice that change what is measured, besides the prompt."""
+    """Fields of the evaluation that change what is measured, besides the prompt."""
+    notes: Callable[[Sequence[Episode]], Mapping[str, Any]] = lambda episodes: {}
+    """Numbers that belong beside the success rate."""
+    reward_tolerance: float = 0.0051
+    """Of a turn's reward, in a replay."""
+    stop: tuple[str, ...] = ()
+    """Texts at which a reply ends."""
 
 
 def _alfworld(choice: Choice) -> list[Task]:
     from envs.alfworld.tasks import load_tasks
 
     extra: dict[str, Any] = {"limit": choice.limit} if choice.limit else {}
-    return load_tasks(prompt=choice.prompt, **extra)
+    return load_tasks(choice.split, prompt=choice.prompt, **extra)
 
 
 def _sql(choice: Choice) -> list[Task]:
-    from envs.intercode.tasks import load_sql_tasks
+    shared: dict[str, Any] = {"reward": choice.reward, "handicap": choice.handicap, "prompt": choice.prompt}
+    if not choice.data:
+        from envs.intercode.tasks import load_sql_tasks
 
-    return load_sql_tasks(choice.limit or None, reward=choice.reward, handicap=choice.handicap, prompt=choice.prompt)
+        if choice.engine != "sqlite" or choice.recording is not None:
+            raise ValueError("a recording, or an engine besides sqlite, needs InterCode's data: say where, --data DIR")
+        return load_sql_tasks(choice.limit or None, **shared)
+    from envs.intercode.spider import load_spider_tasks
 
+    server = ""
+    if choice.engine != "sqlite":
+        from envs.intercode.mysql_server import reader_url
+
+        server = reader_url(choice.engine, Path(choice.data))
+    compat = choice.compat or choice.recording is not None
+    return choice.narrowed(load_spider_tasks(Path(choice.data), server=server, compat=compat, **shared))
+
+
+def _sandboxed(load: Callable[[Choice], list[Task]], choice: Choice) -> list[Task]:
+    """Tasks whose environments are told which backend their sandboxes have."""
+    return [replace(task, options={**task.options, "backend": choice.sandbox}) for task in load(choice)]
+
+
+def _bash(choice: Choice) -> list[Task]:
+    from envs.intercode.bash_tasks import load_bash_tasks
+
+    return choice.narrowed(load_bash_tasks(_outside(choice), compat=choice.compat, rootfs=choice.rootfs))
+
+
+def _ctf(choice: Choice) -> list[Task]:
+    from envs.intercode.ctf_tasks import load_ctf_tasks
+
+    # What was recorded was graded with the golds as published; and nothing need be run to grade submissions.
+    recorded = choice.recording is not None
+    files = not (recorded and choice.mode == "grading")
+    return choice.narrowed(load_ctf_tasks(_outside(choice), compat=choice.compat or recorded, files=files))
+
+
+def _python(choice: Choice) -> list[Task]:
+    from envs.intercode.python_tasks import load_python_tasks
+
+    # What was recorded was graded with upstream's faults.
+    compat = choice.compat or choice.recording is not None
+    return choice.narrowed(load_python_tasks(_outside(choice), compat=compat))
+
+
+def _outside(choice: Choice) -> Path:
+    if not choice.data:
+        raise ValueError("this benchmark needs InterCode's data: say where with --data DIR")
+    return Path(choice.data)
+
+
+def _sql_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
+    from envs.intercode.spider import spider_notes
+
+    return spider_notes(episodes)
+
+
+def _mint(subset: str, choice: Choice) -> list[Task]:
+    from envs.mint.tasks import load_mint_tasks, replayed
+
+    if not choice.data:
+        raise ValueError("MINT's tasks are outside data: say where they are, --data DIR or LEMUR_DATA")
+    if choice.limit < 0:
+        raise ValueError(f"{choice.limit} tasks asked for: an evaluation needs at least one")
+    options, log = dict(choice.mint), None
+    if choice.recording is not None:
+        log = read_log(choice.recording, subset)
+        options |= replayed(choice.recording, log, strict=choice.mode == "strict")
+    tasks = load_mint_tasks(subset, Path(choice.data), options=options)
+    if log is not None:
+        known = {episode.task_id for episode in log}
+        if unknown := sorted(known - {task.id for task in tasks}):
+            raise ValueError(f"{choice.recording}: task {unknown[0]!r} is not one of mint/{subset}")
+        tasks = [task for task in tasks if task.id in known]
+    return tasks[: choice.limit or None]
+
+
+def _mint_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
+    from envs.mint.notes import mint_notes
+
+    return mint_notes(episodes)
+
+
+_MINT_SETTINGS = (
+    *("judged_by", "option_rule", "feedback", "teacher", "ground_truth", "wikipedia", "parser", "replay", "sandbox"),
+)
+_MINT_STOP = ("\nObservation:", "\nExpert feedback:", "\nTask:", "\n---")
 
 BENCHMARKS: dict[str, Benchmark] = {
     "alfworld/text": Benchmark(_alfworld, {"full": 256, "brief": 32}),
-    "intercode/sql": Benchmark(_sql, {"full": 512, "brief": 96}, settings=("reward", "handicap")),
+    "intercode/bash": Benchmark(
+        partial(_sandboxed, _bash),
+        {"full": 512, "brief": 512},
+        settings=("compat", "replay", "sandbox", "rootfs"),
+        reward_tolerance=0.011,
+    ),
+    "intercode/ctf": Benchmark(
+        partial(_sandboxed, _ctf), {"full": 512, "brief": 512}, settings=("compat", "replay", "sandbox")
+    ),
+    "intercode/python": Benchmark(
+        partial(_sandboxed, _python), {"full": 512, "brief": 512}, settings=("compat", "replay", "sandbox")
+    ),
+    "intercode/sql": Benchmark(
+        _sql,
+        {"full": 512, "brief": 96},
+        settings=("reward", "handicap", "engine_kind", "compat", "replay"),
+        notes=_sql_notes,
+    ),
+    **{
+        f"mint/{subset}": Benchmark(
+            partial(_sandboxed, partial(_mint, subset)),
+            {"full": 512, "brief": 512},
+            settings=_MINT_SETTINGS,
+            notes=_mint_notes,
+            stop=_MINT_STOP,
+        )
+        for subset in SUBSETS
+    },
 }
+
+
+def tasks_of(config: Any, prompt: Prompt) -> list[Task]:
+    """The tasks of an evaluation from its settings. Raises ValueError, or FileNotFoundError where its data is gone."""
+    return get_benchmark(config.benchmark).load(Choice.of(config, prompt, ""))
 
 
 def get_benchmark(name: str) -> Benchmark:

@@ -12,7 +12,9 @@ reply itself, because only it knows its protocol. Knows no model, no policy and 
 - ``outcome``: at the end of an episode, the value of an ``Outcome``;
 - ``system``: at reset, the system prompt, if there is one;
 - ``dialogue_limit``: at reset, the number of messages of past turns that a model is to be shown, if there is a limit;
+- ``reply_prefix``: at reset, what past replies begin with when a model is shown them, if anything;
 - ``score``: at the end, the score of the episode;
+- ``scores``: the score so far by each grader, where a benchmark has several;
 - ``hints``: if ``options["hints"]``, what scripted policies may see and a model may not.
 
 The reward is 0.0 until the end and the score at the end, unless the benchmark rewards every turn (``Turn.reward``).
@@ -43,6 +45,8 @@ class Opening:
     """The system prompt that explains the protocol, or None for none."""
     dialogue_limit: int | None = None
     """How many messages of past turns a model is to be shown besides the opening; None: all of them."""
+    reply_prefix: str = ""
+    """What a model's own past replies begin with when it is shown them, where a protocol frames them so."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ class Turn:
     """What the episode scores if it ends here, from 0 to 1."""
     reward: float | None = None
     """Reward of this very turn, where a benchmark has one. None: 0 until the end, and the score at the end."""
+    scores: Mapping[str, float] | None = None
+    """Score so far by each grader, where a benchmark has several."""
     outcome: Outcome | None = None
     """Why a finished episode ended, where it is neither ``solved`` nor ``failed``."""
 
@@ -113,6 +119,8 @@ class TextEnv(gymnasium.Env[str, str]):
             info["system"] = opening.system
         if opening.dialogue_limit is not None:
             info["dialogue_limit"] = opening.dialogue_limit
+        if opening.reply_prefix:
+            info["reply_prefix"] = opening.reply_prefix
         return opening.observation, info
 
     def step(self, reply: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -126,6 +134,8 @@ class TextEnv(gymnasium.Env[str, str]):
         terminated = turn.solved or turn.finished
         truncated = not terminated and self._turns_left == 0
         info = self._info(turn.action, valid=turn.valid, solved=turn.solved)
+        if turn.scores is not None:
+            info["scores"] = dict(turn.scores)
         if terminated or truncated:
             self._turns_left = 0
             info["outcome"] = _outcome(turn, truncated).value

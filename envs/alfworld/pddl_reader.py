@@ -30,7 +30,7 @@ def read_problem(problem: str, task: str) -> Game:
     Raises ValueError that names what was found if the problem is not one that the engine plays as textworld would.
     """
     try:
-        return _read(_expression(problem), task)
+        return _read(parse_pddl(problem), task)
     except (KeyError, IndexError, TypeError) as error:
         raise ValueError(f"not a PDDL problem of ALFWorld: {type(error).__name__}: {error}") from error
 
@@ -80,7 +80,7 @@ def _read(expression: Any, task: str) -> Game:
     )
 
 
-def _expression(text: str) -> Any:
+def parse_pddl(text: str) -> Any:
     """The first s-expression of a text as nested lists of lower-case words; ``;`` starts a comment."""
     stack: list[list[Any]] = [[]]
     for word in re.findall(r"[()]|[^\s()]+", re.sub(r";[^\n]*", "", text.lower())):

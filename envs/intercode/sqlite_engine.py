@@ -17,46 +17,22 @@ import contextlib
 import re
 import sqlite3
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from envs.intercode.sql_engine import DEFAULT_LIMITS, Limits, Row, Rows, SqlError
 from envs.intercode.sqlite_processes import Worker, worker
 from envs.intercode.sqlite_worker import Answer, Query, open_read_only
-
-Row = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one query may cost."""
-
-    time_s: float = 10.0
-    max_rows: int = 10_000
-    max_bytes: int = 2_000_000
-
-
-@dataclass(frozen=True)
-class Rows:
-    """What a query returned. ``cut``: there was more than the limits allow."""
-
-    rows: tuple[Row, ...]
-    cut: bool = False
-
-
-@dataclass(frozen=True)
-class SqlError:
-    """Why a query returned nothing."""
-
-    message: str
-    timed_out: bool = False
 
 
 class SqliteDatabase:
     """One open database. Statements of several threads run one after another; ``close`` may come from any thread."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises FileNotFoundError, or sqlite3.DatabaseError where the file is no database."""
+    def __init__(self, path: Path, described: Mapping[str, Sequence[Row]] | None = None) -> None:
+        """``described``: what DESCRIBE says of every table, where SQLite's own schema does not tell.
+
+        Raises FileNotFoundError, or sqlite3.DatabaseError where the file is no database.
+        """
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such database")
         self.name = path.stem
@@ -65,11 +41,10 @@ class SqliteDatabase:
         self._lock = threading.Lock()
         self._worker: Worker | None = None
         self._closed = False
-        with contextlib.closing(open_read_only(str(path))) as connection:
-            self.tables = {name: _columns(connection, name) for name in _table_names(connection)}
+        self.tables: Mapping[str, Sequence[Row]] = described if described is not None else _described(path)
         """Table name -> rows as DESCRIBE gives them."""
 
-    def execute(self, query: str, limits: Limits = Limits()) -> Rows | SqlError:
+    def execute(self, query: str, limits: Limits = DEFAULT_LIMITS) -> Rows | SqlError:
         """Run one statement. Never raises for anything a query can contain."""
         answered = self._show(query)
         if answered is not None:
@@ -117,8 +92,13 @@ class SqliteDatabase:
         asked = match[1].strip("`\"'").split(".")[-1].strip("`\"'").lower()
         for name, columns in self.tables.items():
             if name.lower() == asked:
-                return Rows(columns)
+                return Rows(tuple(columns))
         return SqlError(f"no such table: {match[1]}")
+
+
+def _described(path: Path) -> dict[str, tuple[Row, ...]]:
+    with contextlib.closing(open_read_only(str(path))) as connection:
+        return {name: _columns(connection, name) for name in _table_names(connection)}
 
 
 def _table_names(connection: sqlite3.Connection) -> list[str]:

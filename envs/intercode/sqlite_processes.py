@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -17,7 +18,11 @@ from pathlib import Path
 from envs.intercode.sqlite_worker import Answer, Query, from_line, to_line
 
 _MOST_AT_ONCE = 32
-_MOST_IDLE = 4
+"""Processes at work; further queries wait for one of them."""
+_ENOUGH = max(4, 2 * (os.cpu_count() or 1))
+"""As many as keep the processors busy. They stay; another one is started only for a query that waits for long."""
+_PATIENCE_S = 1.0
+"""Most queries take milliseconds: one of the processes is free again long before another one would have started."""
 _DYING_S = 5.0
 _SCRIPT = Path(__file__).with_name("sqlite_worker.py")
 
@@ -71,37 +76,42 @@ class Worker:
 
 
 _idle: list[Worker] = []
-_lock = threading.Lock()
-_places = threading.BoundedSemaphore(_MOST_AT_ONCE)
+_busy = 0
+_changed = threading.Condition()
 
 
 @contextlib.contextmanager
 def worker() -> Iterator[Worker]:
     """A process of one's own for a while; waits where too many are at work."""
-    with _places:
-        with _lock:
-            mine = _idle.pop() if _idle else None
+    global _busy
+    with _changed:
+        if _busy >= _ENOUGH:
+            _changed.wait_for(lambda: bool(_idle), _PATIENCE_S)
+        _changed.wait_for(lambda: bool(_idle) or _busy < _MOST_AT_ONCE)
+        _busy += 1
+        mine = _idle.pop() if _idle else None
+    keep = False
+    try:
         if mine is not None and not mine.alive:  # killed while nobody used it: no query's fault
             mine.close()
             mine = None
         mine = mine or Worker()
-        try:
-            yield mine
-        except BaseException:
-            mine.dead = True  # an answer may still be on its way: nobody else must read it
-            raise
-        finally:
-            with _lock:
-                keep = not mine.dead and len(_idle) < _MOST_IDLE
-                if keep:
-                    _idle.append(mine)
-            if not keep:
-                mine.close()
+        yield mine
+        keep = not mine.dead  # after an exception an answer may still be on its way: nobody else must read it
+    finally:
+        with _changed:
+            _busy -= 1
+            keep = keep and len(_idle) < _ENOUGH
+            if keep and mine is not None:
+                _idle.append(mine)
+            _changed.notify()
+        if not keep and mine is not None:
+            mine.close()
 
 
 @atexit.register
 def close_idle() -> None:
     """End the processes that nobody uses. They would end by themselves with this one."""
-    with _lock:
+    with _changed:
         while _idle:
             _idle.pop().close()

@@ -28,6 +28,7 @@ _FORBIDDEN_FUNCTIONS = frozenset(
 _HEAP_LIMIT_BYTES = 512 * 2**20
 _OPERATIONS_BETWEEN_CHECKS = 5_000
 _OPEN_DATABASES = 16
+COLLATION = "mysql_general_ci"
 GRACE_S = 0.5
 """Between the end of a query's time and the end of the process that it does not leave."""
 
@@ -69,7 +70,24 @@ def open_read_only(path: str) -> sqlite3.Connection:
     uri = f"file:{quote(path)}?mode=ro&immutable=1"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    create_collation(connection)
+    connection.create_function("concat", -1, _concat, deterministic=True)  # SQLite has it only from 3.44 on
     return connection
+
+
+def create_collation(connection: sqlite3.Connection) -> None:
+    """Teach a connection the collation of converted MySQL tables: case and trailing blanks do not count."""
+    connection.create_collation(COLLATION, _collate)
+
+
+def _collate(a: str, b: str) -> int:
+    a, b = a.rstrip(" ").lower(), b.rstrip(" ").lower()
+    return (a > b) - (a < b)
+
+
+def _concat(*parts: object) -> str | None:
+    """As MySQL's: one NULL makes all of it NULL."""
+    return None if None in parts else "".join(str(part) for part in parts)
 
 
 def guard(connection: sqlite3.Connection) -> None:

@@ -1,4 +1,4 @@
-"""Tasks of InterCode-SQL on the sample database. Knows no environment and no policy."""
+"""Tasks of InterCode-SQL on the sample database. Knows no environment, no policy and no outside data."""
 
 from __future__ import annotations
 

@@ -1,0 +1,57 @@
+"""InterCode-Bash's four file trees, made as folders from their manifests. Knows no sandbox and no task.
+
+A manifest lists path, mode, type (dir or file), content (``text`` or ``b64``) and, where it was set on purpose, mtime.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import shutil
+import zlib
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+
+def make_tree(manifest: Path, folder: Path, *, keep_empty_folders: bool) -> dict[str, Path]:
+    """Make the tree in ``folder`` anew; returns absolute path inside -> what to copy there, for each top-level entry.
+
+    Entries without an mtime are dated now, so that their age does not grow with that of the folder. Upstream's first
+    reset deletes folders without a file beneath them: ``keep_empty_folders`` False does so too. Raises ValueError that
+    names the entry.
+    """
+    entries = _read(manifest)
+    files = [entry["path"] for entry in entries if entry["type"] == "file"]
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    dated: list[tuple[Path, dict[str, Any]]] = []
+    for entry in entries:
+        path = folder / entry["path"].lstrip("/")
+        if entry["type"] == "dir":
+            if not keep_empty_folders and not any(file.startswith(entry["path"] + "/") for file in files):
+                continue
+            path.mkdir(parents=True, exist_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(base64.b64decode(entry["b64"]) if "b64" in entry else entry["text"].encode())
+        dated.append((path, entry))
+    for path, entry in reversed(dated):
+        path.chmod(int(entry["mode"], 8))
+        if "mtime" in entry:
+            os.utime(path, (entry["mtime"], entry["mtime"]))
+    return {f"/{child.name}": child for child in sorted(folder.iterdir())}
+
+
+def _read(manifest: Path) -> list[dict[str, Any]]:
+    try:
+        entries = json.loads(gzip.decompress(manifest.read_bytes()))
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise ValueError(f"{manifest}: {error}; expected gzipped JSON") from error
+    for number, entry in enumerate(entries if isinstance(entries, list) else [None]):
+        path = PurePosixPath(str(entry.get("path", ""))) if isinstance(entry, dict) else PurePosixPath()
+        right = path.is_absolute() and ".." not in path.parts and entry.get("type") in ("dir", "file")
+        if not right or (entry["type"] == "file" and "text" not in entry and "b64" not in entry):
+            raise ValueError(f"{manifest}, entry {number}: expected an absolute path, a type and a file's content")
+    return entries

@@ -1,0 +1,99 @@
+"""Tasks of InterCode-CTF: 100 challenges of picoCTF, of which 76 can be solved without a network.
+
+The data is under picoCTF's own terms and outside of this project, in ``DATA/intercode/ctf``. All flags are public: a
+model may have read them in training, and reports must say so. Knows no environment and no policy.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import shutil
+import tarfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+from envs.intercode.outside_data import required
+from lemur_ray.agents.trajectory import Task
+from lemur_ray.home import lemur_home
+
+BENCHMARK = "intercode/ctf"
+ENV_ID = "envs:lemur/InterCodeCTF-v0"
+MAX_TURNS = 10
+
+NEEDS_HOST = frozenset({1, 9, 16, 20, 28, 29, 35, 39, 41, 42, 43, 54, 57, 62, 66, 73, 87, 88, 89, 95})
+"""A live host of picoCTF is part of the task."""
+NEEDS_ASSET = frozenset({1, 7, 65, 66, 70})
+"""A file is not among the assets (disk images, a link)."""
+NEEDS_LOOKUP = frozenset({59})
+"""A whois query."""
+NOT_OFFLINE = NEEDS_HOST | NEEDS_ASSET | NEEDS_LOOKUP
+
+CORRECTED_GOLDS = {15: ("1|/|_4", r"1|\/|_4")}
+"""Task -> (what its gold holds, what the program prints). Upstream's gold lacks a backslash."""
+SAME_TASKS = ((5, 90),)
+
+
+def load_ctf_tasks(data: Path, *, scratch: Path | None = None, compat: bool = False, files: bool = True) -> list[Task]:
+    """The tasks that can be solved offline, golds corrected; with ``compat`` all 100 with the golds as published.
+
+    ``files``: unpack the assets under ``scratch`` (default: LEMUR_HOME); solutions are never unpacked. The category is
+    the first tag. Upstream's ``setup`` commands fetch from the network and are not run: of the offline tasks only 14
+    has one, and can be solved without. Raises FileNotFoundError that says what to fetch, ValueError naming the place.
+    """
+    path = required(data, "intercode/ctf/ic_ctf.json.gz")
+    entries = _entries(path)
+    assets = None
+    if files:
+        packed = required(data, "intercode/ctf/task_assets.tar.gz")
+        assets = _unpacked(packed, scratch or lemur_home() / "intercode" / "ctf")
+    content = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    tasks = []
+    for entry in entries:
+        number = entry["task_id"]
+        if number in NOT_OFFLINE and not compat:
+            continue
+        gold = entry["gold"] if compat else corrected(number, entry["gold"])
+        options: dict[str, Any] = {"question": entry["query"], "gold": gold, "max_steps": MAX_TURNS}
+        options |= {"offline": number not in NOT_OFFLINE, "compat": compat, "database_id": content}
+        folder = assets / str(number) if assets else None
+        options |= {"assets": str(folder) if folder is not None and folder.is_dir() else "", "number": number}
+        tasks.append(Task(BENCHMARK, f"ctf-{number}", ENV_ID, entry["tags"][0], options, MAX_TURNS))
+    return tasks
+
+
+def corrected(number: int, gold: str) -> str:
+    """The flag that the task really has."""
+    wrong, right = CORRECTED_GOLDS.get(number, ("", ""))
+    return gold.replace(wrong, right) if wrong else gold
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    try:
+        entries = json.loads(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise ValueError(f"{path}: {error}; expected gzipped JSON") from error
+    for number, entry in enumerate(entries if isinstance(entries, list) else [None]):
+        right = isinstance(entry, dict) and isinstance(entry.get("task_id"), int) and bool(entry.get("tags"))
+        if not right or not all(isinstance(entry.get(key), str) and entry[key] for key in ("query", "gold")):
+            raise ValueError(f"{path}, task {number}: expected an object with task_id, query, gold and tags")
+    return entries
+
+
+def _unpacked(packed: Path, into: Path) -> Path:
+    """The assets as a folder by task number, unpacked unless they are there; nothing named solution."""
+    folder = into / hashlib.sha256(packed.read_bytes()).hexdigest()[:16]
+    done = folder / ".done"
+    if not done.is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            with tarfile.open(packed) as archive:
+                members = [m for m in archive.getmembers() if "solution" not in m.name.split("/")]
+                archive.extractall(folder, members, filter="data")
+        except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{packed}: {error}; fetch the file again") from error
+        done.touch()
+    return folder / "task_assets"

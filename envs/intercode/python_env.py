@@ -1,0 +1,136 @@
+"""InterCode-Python: write the function that a sentence asks for, in an interpreter that keeps its names.
+
+A reply that begins with ``def`` is submitted as well: its function stands under the name that the tests call, and the
+reward is the share of tests that pass. Everything else is run and shown. Tests run in a process of their own
+(``grading/python_tests``). Protocol: princeton-nlp/intercode c3e46d8, seven turns; with ``compat`` a ``def`` that does
+not compile is worth 1, as it was there: neither side had a function, and their answers were equal.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from envs.intercode.bash_env import shown
+from envs.text_env import Opening, TextEnv, Turn
+from lemur_ray.agents.trajectory import Outcome
+from lemur_ray.grading.python_tests import TestRun, parsed, run_each
+from lemur_ray.sandbox.python_repl import PythonSession
+from lemur_ray.sandbox.sandbox import Sandbox, SandboxDestroyed, SandboxSpec
+from lemur_ray.sandbox.spares import shared_spares
+
+DIALOGUE_LIMIT = 7
+TIME_S = 10.0
+_FENCE = re.compile(r"```\s*(?:python|py)?[ \t]*\n?(.*?)```", re.I | re.S)
+_SYSTEM = """\
+You write Python in an interpreter that keeps its names from turn to turn. You are given a task; each of your turns is \
+one piece of code in a fenced block.
+
+A block that begins with `def` is submitted: its function is tested, and the answer tells the share of tests it \
+passes. Any other block is run and its output shown. You have {max_turns} turns."""
+
+
+class InterCodePythonEnv(TextEnv):
+    """Options
+
+    - ``question``, ``tests`` (assertions), ``name`` (the function they call), ``setup`` (code before the tests),
+      ``gold`` (a solution);
+    - ``compat`` (see the module); ``backend`` of the sandbox;
+    - ``recorded`` ("strict"): replies are the actions of a recording, taken as they are;
+    - ``recording``, ``index``, ``database_id`` (not read: identify the data).
+    """
+
+    option_names: ClassVar[frozenset[str]] = frozenset(
+        {"question", "tests", "name", "setup", "gold", "compat", "recorded", "recording", "index"}
+        | {"database_id", "backend"}
+    )
+    default_max_steps: ClassVar[int] = 7
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._session: PythonSession | None = None
+        self._sandbox: Sandbox | None = None
+
+    def begin(self, options: Mapping[str, Any]) -> Opening:
+        self.close()
+        for name in ("question", "name"):
+            if not isinstance(options.get(name), str) or not options[name]:
+                raise ValueError(f"option {name}: {options.get(name)!r}, expected a text that is not empty")
+        if not isinstance(options.get("tests"), Sequence) or not options["tests"]:
+            raise ValueError("option tests: expected a list of assertions")
+        if options.get("recorded") == "grading":
+            raise ValueError("a recording of InterCode-Python holds no verdicts of tests: replay it with strict")
+        self._question, self._name, self._gold = options["question"], options["name"], str(options.get("gold", ""))
+        self._tests = [f"{options.get('setup', '')}\n{test}" for test in options["tests"]]
+        self._compat, self._recorded = bool(options.get("compat")), bool(options.get("recorded"))
+        self._best, self._ran = 0.0, ""
+        self._backend = str(options.get("backend", "bwrap"))
+        return Opening(f"Task: {self._question}\nYour code?", _SYSTEM.format(max_turns=self.max_steps), DIALOGUE_LIMIT)
+
+    def respond(self, reply: str) -> Turn:
+        code = reply if self._recorded else parse_python(reply)
+        if not code.strip() or code.strip().lower() == "skip":
+            valid = bool(code.strip())
+            text = "Skipped." if valid else "No code was found in your reply."
+            return Turn(text, "skip" if valid else None, valid, finished=valid, reward=0.0, score=self._best)
+        try:
+            output, raised = self._run(code)
+        except SandboxDestroyed as error:
+            if error.blame != "policy":
+                raise
+            outcome = Outcome.SANDBOX_DESTROYED
+            return Turn(str(error), code, valid=True, finished=True, reward=0.0, score=0.0, outcome=outcome)
+        if not code.startswith("def "):
+            return Turn(f"Output: {shown(output)}", code, valid=not raised, reward=0.0, score=self._best)
+        reward = self._submitted(code)
+        self._best = max(self._best, reward)
+        observation = f"Output: {shown(output)}\nReward: {reward:g}\nThe task was: {self._question}\nTry again."
+        return Turn(observation, code, valid=not raised, solved=reward == 1, reward=reward, score=self._best)
+
+    def _run(self, code: str) -> tuple[str, bool]:
+        """Output of a cell, and whether it raised; what did not raise is in scope of later submissions."""
+        if self._session is None:
+            self._sandbox = shared_spares(_CELLS, self._backend).take()
+            self._session = PythonSession(self._sandbox)
+        cell = self._session.cell(code, TIME_S)
+        if cell.result.blame == "infra":
+            raise SandboxDestroyed(f"the machine gave a cell no time: {cell.result.note}", "infra")
+        if not cell.raised and not code.startswith("def "):
+            self._ran += f"{code}\n"
+        return cell.text, cell.raised
+
+    def _submitted(self, code: str) -> float:
+        """Share of tests that the submitted function passes."""
+        try:
+            defined = [node.name for node in parsed(code).body if isinstance(node, ast.FunctionDef)]
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return 1.0 if self._compat else 0.0
+        runs = _tested(f"{self._ran}{code}\n{self._name} = {defined[0]}\n", self._tests, self._backend)
+        return sum(run.passed for run in runs) / len(runs)
+
+    def hints(self) -> dict[str, Any]:
+        """The gold."""
+        return {"expert": f"```python\n{self._gold}\n```", "admissible": ["1 + 1", "help(str)"]}
+
+    def close(self) -> None:
+        if self._sandbox is not None:
+            shared_spares(_CELLS, self._backend).give_back(self._sandbox)
+        self._session = self._sandbox = None
+
+
+def parse_python(reply: str) -> str:
+    """The first fenced block, else the whole reply."""
+    fenced = _FENCE.search(reply)
+    return (fenced[1] if fenced else reply).strip()
+
+
+_CELLS = SandboxSpec(run="intercode-python")
+_SOLUTIONS = SandboxSpec(run="intercode-python-solutions")
+_TESTS = SandboxSpec(run="intercode-python-tests")
+
+
+def _tested(solution: str, tests: Sequence[str], backend: str) -> list[TestRun]:
+    with shared_spares(_SOLUTIONS, backend).one() as of_solution, shared_spares(_TESTS, backend).one() as of_tests:
+        return run_each(solution, tests, of_solution, of_tests)

@@ -1,0 +1,21 @@
+"""From a model's reply to the shell action in it, by InterCode's rules. Knows no sandbox."""
+
+from __future__ import annotations
+
+import re
+
+_FENCE = re.compile(r"```\s*(?:(?:bash|sh|shell|console)\b)?\s*(.*?)```", re.I | re.S)
+
+
+def parse_bash(reply: str, *, compat: bool) -> str:
+    """The first fenced block, else the whole reply; line breaks are blanks. ``compat``: a block in lower case."""
+    text = reply.replace("\r", " ").replace("\n", " ")
+    fenced = _FENCE.search(text)
+    if fenced is None:
+        return text.strip()
+    return fenced[1].strip().lower() if compat else fenced[1].strip()
+
+
+def parse_ctf(reply: str) -> str:
+    """The reply without a leading ``Action:``; line breaks are blanks."""
+    return re.sub(r"^\s*Action:\s*", "", reply.replace("\r", " ").replace("\n", " ")).strip()

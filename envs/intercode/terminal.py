@@ -1,0 +1,108 @@
+"""One action at a time in a sandbox, as InterCode runs them: each a shell of its own, in a folder that is remembered.
+
+With ``compat`` an action is put between double quotes unescaped and the line is split by a shell lexer without
+expansion, as upstream does: inner double quotes vanish or cut the command short. Source: princeton-nlp/intercode
+c3e46d8. Knows no task and no reward.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lemur_ray.sandbox.sandbox import ExecResult, Limits, Sandbox, SandboxDestroyed
+
+TIMED_OUT = "Command timed out"
+MALFORMED = "Malformed command"
+_BOTH_STREAMS = 'exec "$@" 2>&1'
+
+
+@dataclass(frozen=True)
+class Output:
+    """What an action printed, both streams in the order of writing. ``destroyed``: it ended its sandbox."""
+
+    text: str
+    exit_code: int | None = None
+    destroyed: bool = False
+    understood: bool = True
+
+
+class Terminal:
+    """Runs actions in ``sandbox``; ``cwd`` moves with an action that is a successful ``cd``."""
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        cwd: str,
+        *,
+        compat: bool,
+        limits: Limits,
+        env: Mapping[str, str] | None = None,
+        shell: Sequence[str] = ("/bin/bash",),
+    ) -> None:
+        """``env``: the whole environment of every action; None: what the sandbox gives. ``shell``: with its options."""
+        self.sandbox = sandbox
+        self.cwd = cwd
+        self._compat = compat
+        self._limits = limits
+        self._shell = tuple(shell)
+        self._prefix = ["/usr/bin/env", "-i", *(f"{k}={v}" for k, v in env.items())] if env is not None else []
+
+    def run(self, action: str) -> Output:
+        """Carry out one action. Raises SandboxDestroyed where the machine, not the action, ended the sandbox."""
+        target = self._changed_folder(action)
+        try:
+            argv = self._argv(action if target is None else f"cd {target}")
+        except ValueError:
+            return Output(MALFORMED, understood=False)
+        output = self.argv(argv, "/" if target is not None else self.cwd)
+        if target is not None and output.exit_code == 0:
+            self.cwd = target
+        return output
+
+    def argv(self, argv: Sequence[str], cwd: str) -> Output:
+        """Run a program. Raises as ``run`` does."""
+        if not argv or any("\0" in word for word in argv):
+            return Output(MALFORMED, understood=False)
+        try:
+            done = self.sandbox.exec(
+                ["/bin/bash", "-c", _BOTH_STREAMS, "-", *self._prefix, *argv], cwd=cwd, limits=self._limits
+            )
+        except SandboxDestroyed as error:
+            if error.blame != "policy":
+                raise
+            return Output(str(error), destroyed=True)
+        return _output(done)
+
+    def _argv(self, action: str) -> list[str]:
+        """Raises ValueError for what the lexer cannot read."""
+        if self._compat:
+            return [*self._shell, *shlex.split(f'-c "{action.strip()}"')]
+        return [*self._shell, "-c", action]
+
+    def _changed_folder(self, action: str) -> str | None:
+        """Where an action that only changes the folder leads to; None for any other action."""
+        if not action.startswith("cd"):
+            return None
+        if self._compat:
+            return os.path.normpath(os.path.join(self.cwd, action.partition("cd ")[2].strip()))
+        try:
+            words = shlex.split(action)
+        except ValueError:
+            return None
+        if words[0] != "cd" or len(words) > 2 or any(sign in action for sign in ";&|<>$`*?~\n"):
+            return None
+        return os.path.normpath(os.path.join(self.cwd, words[1])) if len(words) == 2 else "/root"
+
+
+def _output(done: ExecResult) -> Output:
+    if done.timed_out:
+        if done.blame == "infra":
+            raise SandboxDestroyed(f"the machine gave a command no time: {done.note}", "infra")
+        return Output(TIMED_OUT, None, destroyed=not done.alive)
+    if not done.alive and done.blame != "policy":
+        raise SandboxDestroyed(done.note, "infra")
+    note = f"\n[{done.note}]" if done.note and done.blame == "policy" else ""
+    return Output(done.out + note, done.exit_code, destroyed=not done.alive)

@@ -1,0 +1,141 @@
+"""Who says whether a task is solved: graders of answers, or the game that the model's code plays.
+
+``mint-2023`` and ``strict`` are always both kept, so that every episode has both verdicts. Knows no turns.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from envs.mint.household import Household
+from envs.mint.tasks import household_games
+from envs.mint.tools import Tool
+from lemur_ray.grading.mint import GRADERS, Grader, Verdicts, grade
+from lemur_ray.grading.python_tests import TestRun, run_tests
+from lemur_ray.grading.theorem import OptionRule
+from lemur_ray.sandbox.python_repl import own_packages
+from lemur_ray.sandbox.sandbox import SandboxSpec
+from lemur_ray.sandbox.spares import WarmSpares, shared_spares
+
+COMMAND_LIMIT = 50
+TESTS = SandboxSpec(run="mint-tests")
+"""Where tests run. No code of a model comes here."""
+_ARRIVAL = "You arrive at loc "
+
+
+class Judge(Protocol):
+    """Knows whether an episode's task is solved, by either grader."""
+
+    def propose(self, answer: str) -> None:
+        """Take a proposal into account."""
+
+    def solved(self, grader: Grader) -> bool:
+        """Whether the task is solved by now."""
+
+    def over(self, grader: Grader) -> bool:
+        """Whether it can no longer be solved."""
+
+    def close(self) -> None:
+        """Give back what was opened."""
+
+
+class AnswerJudge:
+    """Grades proposals. A proposal that either grader accepts stays accepted by it."""
+
+    def __init__(
+        self,
+        subset: str,
+        prompt: str,
+        reference: Any,
+        answer_type: str,
+        option_rule: OptionRule,
+        backend: str = "bwrap",
+    ) -> None:
+        if reference is None:
+            raise ValueError(f"option reference: nothing to grade answers of {subset} by")
+        self._subset, self._prompt, self._reference = subset, prompt, reference
+        self._answer_type, self._option_rule = answer_type, option_rule
+        self._run_tests = partial(_in_fresh_sandboxes, backend)
+        self._accepted = dict.fromkeys(GRADERS, False)
+        self.verdicts: list[Verdicts] = []
+
+    def propose(self, answer: str) -> None:
+        verdicts = grade(
+            self._subset,
+            answer,
+            self._reference,
+            prompt=self._prompt,
+            answer_type=self._answer_type,
+            option_rule=self._option_rule,
+            run_tests=self._run_tests,
+        )
+        self.verdicts.append(verdicts)
+        for grader in GRADERS:
+            self._accepted[grader] |= verdicts.by(grader)
+
+    def solved(self, grader: Grader) -> bool:
+        return self._accepted[grader]
+
+    def over(self, grader: Grader) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+def _in_fresh_sandboxes(backend: str, solution: str, tests: str) -> TestRun:
+    with _solutions(backend).one() as of_solution, shared_spares(TESTS, backend).one() as of_tests:
+        return run_tests(solution, tests, of_solution, of_tests)
+
+
+@cache
+def _solutions(backend: str) -> WarmSpares:
+    """Where solutions run: with this interpreter's packages, as the Python tool has them."""
+    mounts = own_packages()
+    environment = {"PYTHONPATH": ":".join(mounts), "MPLBACKEND": "Agg"}
+    return shared_spares(SandboxSpec(mounts=mounts, env=environment, run="mint-solutions"), backend)
+
+
+class HouseholdJudge:
+    """One play of a real ALFWorld game. ``won``: the goal held after some command within the first 50; ``done``: it
+    held after any command, or 50 commands were used up, which the recorded runs count as success."""
+
+    def __init__(self, archive: Path, game: str) -> None:
+        games = household_games(archive)
+        if game not in games:
+            raise ValueError(f"{archive} has no game {game!r}")
+        self._house = Household(games[game])
+        self.commands = 0
+        self._won_at: int | None = None
+
+    def command(self, tool: Tool, arguments: list[str]) -> str:
+        """The tool's answer: the game's, without the number of the location one arrives at."""
+        if tool.command is None or len(arguments) != len(tool.parameters):
+            raise ValueError(f"{tool.name}: {len(arguments)} arguments, expected {tool.signature}")
+        answer = self._house.step(tool.command(*arguments))
+        self.commands += 1
+        if self._house.won and self._won_at is None:
+            self._won_at = self.commands
+        return answer.partition(". ")[2] if answer.startswith(_ARRIVAL) else answer
+
+    @property
+    def won(self) -> bool:
+        return self._won_at is not None and self._won_at <= COMMAND_LIMIT
+
+    @property
+    def done(self) -> bool:
+        return self._won_at is not None or self.commands >= COMMAND_LIMIT
+
+    def propose(self, answer: str) -> None:
+        """A proposal changes nothing in a household."""
+
+    def solved(self, grader: Grader) -> bool:
+        return self.done if grader == "mint-2023" else self.won
+
+    def over(self, grader: Grader) -> bool:
+        return self.commands >= COMMAND_LIMIT and not self.solved(grader)
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,227 @@
+"""MINT-v0: one task of MINT's eight subsets, solved over a few turns by code that is run and answers that are graded.
+
+| option | |
+|---|---|
+| ``subset``, ``id``, ``prompt``, ``reference``, ``example`` | the task (see ``tasks``) |
+| ``answer_type``, ``games`` | of theoremqa, of alfworld |
+| ``wording`` | what the model is told apart from its task (see ``wording``); default: our words |
+| ``max_steps`` 5, ``max_propose`` 2 | turns, and proposals among them |
+| ``grader`` strict or mint-2023 | which verdict ends the episode; both are in ``info["scores"]`` |
+| ``option_rule`` legacy or head | TheoremQA's options, mint-2023 alone |
+| ``parser`` tags or lenient | how a reply is read |
+| ``tools`` run or skip | skip: code of the model is not run (a replay that only grades; not for alfworld) |
+| ``wikipedia`` none, live, index:FILE, answers:FILE or log:FILE | what the search tool asks; what a log does not
+ answer is an error in the model's code, what any other source does not answer one of the environment |
+| ``feedback`` none, textual or binary; ``ground_truth`` | the simulated user |
+| ``teacher`` openai:URL#MODEL or log:FILE | who that is |
+| ``split_system`` | instruction as a system message (no recorded run has it) |
+
+Everything a model wrote is run in a sandbox. Knows no policy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from envs.mint import protocol
+from envs.mint.judges import AnswerJudge, HouseholdJudge, Judge
+from envs.mint.python_tool import PythonTool, SandboxedPython, ToolRefused
+from envs.mint.reply import PARSERS
+from envs.mint.sources import teacher_of, wikipedia_of
+from envs.mint.tasks import MAX_PROPOSE, MAX_STEPS
+from envs.mint.tools import tools_of
+from envs.mint.wikipedia import WikipediaUnavailable, wikipedia_search
+from envs.mint.wording import Wording, own_wording, split_system
+from envs.text_env import Opening, TextEnv, Turn
+from lemur_ray.agents.messages import Message
+from lemur_ray.agents.mint_replay import NOT_EXECUTED, PREFIX, SUBSETS
+from lemur_ray.agents.teacher import Situation, Teacher
+from lemur_ray.agents.trajectory import Outcome
+from lemur_ray.grading.mint import GRADERS, Grader
+from lemur_ray.sandbox.sandbox import BACKENDS, SandboxDestroyed
+
+_CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "subset": SUBSETS,
+    "grader": ("strict", "mint-2023"),
+    "option_rule": ("legacy", "head"),
+    "parser": tuple(PARSERS),
+    "tools": ("run", "skip"),
+    "feedback": ("none", "textual", "binary"),
+    "ground_truth": (False, True),
+    "split_system": (False, True),
+    "backend": tuple(BACKENDS),
+}
+
+
+class MintEnv(TextEnv):
+    """Replies with ``<execute>`` and ``<solution>`` in, MINT's messages out. See the module for its options."""
+
+    option_names: ClassVar[frozenset[str]] = frozenset(
+        {
+            *_CHOICES,
+            "id",
+            "prompt",
+            "reference",
+            "example",
+            "answer_type",
+            "games",
+            "wording",
+            "max_propose",
+            "wikipedia",
+            "teacher",
+        }
+    )
+    default_max_steps: ClassVar[int] = MAX_STEPS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._python: PythonTool | None = None
+        self._judge: Judge | None = None
+
+    def begin(self, options: Mapping[str, Any]) -> Opening:
+        self.close()
+        chosen = {name: _one_of(name, options.get(name, known[0]), known) for name, known in _CHOICES.items()}
+        for name in ("subset", "id", "prompt", "example"):
+            if not isinstance(options.get(name), str):
+                raise ValueError(f"option {name}: {options.get(name)!r}, expected a text")
+        max_propose = options.get("max_propose", MAX_PROPOSE)
+        if not isinstance(max_propose, int) or isinstance(max_propose, bool) or max_propose < 1:
+            raise ValueError(f"option max_propose: {max_propose!r}, expected a whole number, 1 or more")
+        self._subset, self._id = str(chosen["subset"]), str(options["id"])
+        self._prompt, self._example = str(options["prompt"]), str(options["example"])
+        self._grader: Grader = chosen["grader"]
+        self._parse = PARSERS[chosen["parser"]]
+        self._accounting = protocol.Accounting(self.max_steps, max_propose)
+        self._dialogue: list[Message] = []
+        self._turn = 0
+        self._tools = tools_of(self._subset)
+        self._wording = _wording(options.get("wording"), self._subset)
+        self._wikipedia = wikipedia_of(str(options.get("wikipedia", "none")))
+        self._is_replay = str(options.get("wikipedia", "")).startswith("log:")
+        self._teacher: Teacher | None = None
+        if chosen["feedback"] != "none":
+            self._teacher = teacher_of(str(options.get("teacher", "")), chosen["feedback"], chosen["ground_truth"])
+        self._solution = str(options.get("reference", ""))
+        self._judge = self._judge_of(options, chosen["option_rule"], chosen["backend"])
+        if chosen["tools"] == "run":
+            self._python = SandboxedPython(self._tools, self._call, backend=chosen["backend"])
+        elif self._subset == "alfworld":
+            raise ValueError("option tools: skip is not for alfworld, where code plays the game")
+        message = self._wording.first_message(
+            self._example, self._prompt, max_steps=self.max_steps, max_propose=max_propose
+        )
+        if chosen["split_system"]:
+            system, user = split_system(message)
+            return Opening(user, system, reply_prefix=PREFIX)
+        return Opening(message, reply_prefix=PREFIX)
+
+    def _judge_of(self, options: Mapping[str, Any], option_rule: Any, backend: str) -> Judge:
+        if self._subset == "alfworld":
+            return HouseholdJudge(Path(str(options.get("games"))), self._id)
+        answer_type = str(options.get("answer_type", ""))
+        return AnswerJudge(self._subset, self._prompt, options.get("reference"), answer_type, option_rule, backend)
+
+    def respond(self, reply: str) -> Turn:
+        judge = self._judge
+        if judge is None:
+            raise RuntimeError("no running episode: call reset first")
+        try:
+            action, text = self._act(reply, judge)
+        except SandboxDestroyed as error:
+            if error.blame != "policy":
+                raise
+            note = f"The sandbox was destroyed by its code: {error}"
+            return Turn(note, reply, valid=False, finished=True, outcome=Outcome.SANDBOX_DESTROYED)
+        scores: dict[str, float] = {grader: float(judge.solved(grader)) for grader in GRADERS}
+        solved = judge.solved(self._grader)
+        finished = not solved and (self._accounting.out_of_proposals or judge.over(self._grader))
+        message = self._accounting.message(text)
+        if reply.strip():
+            self._dialogue.append(Message("assistant", reply))
+        if not solved and not finished and self._accounting.steps_left > 0:
+            message = self._with_feedback(message)
+        self._dialogue.append(Message("user", message))
+        self._turn += 1
+        return Turn(
+            message,
+            action,
+            valid=action is not None and action != PROPOSED_NOTHING,
+            solved=solved,
+            finished=finished,
+            score=float(solved),
+            scores=scores,
+        )
+
+    def _act(self, reply: str, judge: Judge) -> tuple[str | None, str]:
+        """What was understood, in tags, and the observation's text."""
+        asked = self._parse(reply)
+        if asked.kind == "propose":
+            self._accounting.count("propose_solution")
+            if asked.content is None:
+                return PROPOSED_NOTHING, self._wording.not_understood
+            judge.propose(asked.content)
+            text = "" if judge.solved(self._grader) else protocol.WRONG_ANSWER
+            return f"<solution>{asked.content}</solution>", text
+        if asked.content is None:
+            self._accounting.count("invalid_action")
+            return None, self._wording.not_understood
+        self._accounting.count("use_tool")
+        text = NOT_EXECUTED if self._python is None else self._python.run(asked.content)
+        return f"<execute>{asked.content}</execute>", text
+
+    def _call(self, name: str, arguments: list[str]) -> str:
+        """A tool called from the model's code."""
+        if isinstance(self._judge, HouseholdJudge):
+            return self._judge.command(next(t for t in self._tools if t.name == name), arguments)
+        if self._wikipedia is None:
+            raise WikipediaUnavailable("no source of Wikipedia pages: set option wikipedia")
+        try:
+            return wikipedia_search(arguments[0], self._wikipedia, task=self._id, compat=self._grader == "mint-2023")
+        except WikipediaUnavailable as error:
+            if self._is_replay:  # what is compared then is the rest of the episode
+                raise ToolRefused(str(error)) from error
+            raise
+
+    def _with_feedback(self, message: str) -> str:
+        if self._teacher is None:
+            return message
+        situation = Situation(
+            subset=self._subset,
+            task_id=self._id,
+            turn=self._turn,
+            example=self._example,
+            tools=self._wording.tools,
+            prompt=self._prompt,
+            dialogue=tuple(self._dialogue),
+            observation=message,
+            solution=self._solution,
+        )
+        return protocol.with_feedback(message, self._teacher.feedback(situation))
+
+    def close(self) -> None:
+        for part in (self._python, self._judge):
+            if part is not None:
+                part.close()
+        self._python = self._judge = None
+
+
+PROPOSED_NOTHING = "<solution>"
+"""The action of a proposal in which nothing is proposed."""
+
+
+def _wording(given: Any, subset: str) -> Wording:
+    if given is None:
+        return own_wording(subset)
+    names = [field.name for field in dataclasses.fields(Wording)]
+    if not isinstance(given, Mapping) or sorted(given) != sorted(names):
+        raise ValueError(f"option wording: expected a mapping of {', '.join(names)}")
+    return Wording(**{name: str(given[name]) for name in names})
+
+
+def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> Any:
+    if value not in known or isinstance(value, bool) != isinstance(known[0], bool):
+        raise ValueError(f"option {name}: {value!r}, expected one of {', '.join(map(str, known))}")
+    return value

@@ -1,0 +1,207 @@
+"""MINT's Python tool: a Python that lives from cell to cell in a sandbox, whose functions this process answers.
+
+A cell that calls a function ends a step of the sandbox's session with the call; the answer is the next step's message.
+So the code runs without network while the search runs here, and the game is where no code of the model can reach it.
+Limits and texts are MINT's (mint-bench 3f7f12c): 30 s a cell, 2000 characters. Knows no task.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from envs.mint.inside import interpreter
+from envs.mint.protocol import NO_OUTPUT
+from envs.mint.tools import Tool
+from lemur_ray.sandbox.inside import look, repl
+from lemur_ray.sandbox.python_repl import own_packages
+from lemur_ray.sandbox.sandbox import (
+    ExecResult,
+    Limits,
+    Sandbox,
+    SandboxDestroyed,
+    SandboxSpec,
+    Session,
+)
+from lemur_ray.sandbox.spares import WarmSpares, shared_spares
+
+TIME_S = 30.0
+MAX_CHARS = 2_000
+TRUNCATED = "...\n[Output Truncated]"
+MAX_CALLS = 2_000
+"""Of functions by one cell: a loop that never ends must not keep the harness busy for ever."""
+_SLACK_S = 10.0
+_START_S = 60.0
+_MEMORY_BYTES = 2 * 2**30
+_FOLDER = "/tmp/.tool"
+_START = f"""
+import json, sys, types
+def load(name):
+    module = types.ModuleType(name)
+    with open("{_FOLDER}/" + name + ".py", encoding="utf-8") as file:
+        exec(compile(file.read(), "<lemur " + name + ">", "exec"), module.__dict__)
+    return module
+load("interpreter").main(load("look"), load("repl"), float(sys.argv[1]), json.loads(sys.argv[2]))
+"""
+"""Texts compiled under such names are left out of tracebacks (``sandbox/inside/look.py``)."""
+
+Call = Callable[[str, list[str]], str]
+
+
+class PythonTool(Protocol):
+    """Runs cells one after another in one interpreter."""
+
+    def run(self, code: str) -> str:
+        """What the model is shown of a cell."""
+
+    def close(self) -> None:
+        """Give the interpreter back."""
+
+
+class PythonToolFault(Exception):
+    """The tool broke, and not through the policy's doing."""
+
+
+class SandboxedPython:
+    """A shell that is started at the first cell, and anew after a cell that killed it.
+
+    ``call`` answers the functions of ``tools``; what it raises is raised by ``run``, and the shell is given up.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        call: Call,
+        *,
+        time_s: float = TIME_S,
+        backend: str = "bwrap",
+        network: bool = False,
+    ) -> None:
+        self._tools = {tool.name: list(tool.parameters) for tool in tools}
+        self._call, self._time_s = call, time_s
+        self._pool = sandboxes(backend, network)
+        self._sandbox: Sandbox | None = None
+        self._session: Session | None = None
+
+    def run(self, code: str) -> str:
+        """Raises SandboxDestroyed where the code ended its sandbox, PythonToolFault, SandboxUnavailable, and what the
+        functions raise."""
+        return shown(self._run(code))
+
+    def _run(self, code: str) -> str:
+        left_s = self._time_s + _SLACK_S
+        message: dict[str, Any] = {"code": code}
+        for _ in range(MAX_CALLS + 1):
+            answer, result = self._step(message, left_s)
+            left_s -= result.wall_s
+            if "out" in answer:
+                return str(answer["out"])
+            if "call" not in answer:
+                self._give_up()
+                if result.blame == "infra":
+                    raise PythonToolFault(f"the Python tool was lost: {result.note}")
+                if not result.alive:
+                    raise SandboxDestroyed(result.note, "policy")
+                return _ended(result, self._time_s)
+            name, arguments = answer["call"], answer["arguments"]
+            if name not in self._tools or not _texts(arguments):
+                message = {"error": f"no function {name!r} of {arguments!r}"}
+                continue
+            try:
+                message = {"answer": self._call(name, arguments)}
+            except ToolRefused as error:
+                message = {"error": str(error)}
+            except BaseException:
+                self._give_up()
+                raise
+        self._give_up()
+        return f"Stopped after {MAX_CALLS} calls of tool functions."
+
+    def _step(self, message: dict[str, Any], time_s: float) -> tuple[dict[str, Any], ExecResult]:
+        session = self._session or self._start()
+        size = interpreter.ENOUGH_CHARS * 8
+        limits = Limits(time_s=max(time_s, 0.5), output_bytes=2 * size, kill_at_bytes=4 * size)
+        try:
+            result = session.step(json.dumps(message).encode() + b"\n", limits)
+        except SandboxDestroyed as error:
+            self._give_up()
+            if error.blame == "policy":
+                raise
+            raise PythonToolFault(str(error)) from error
+        line = result.stdout.decode("utf-8", "replace").strip()
+        try:
+            answer = json.loads(line) if line else {}
+        except ValueError:
+            answer = {}  # the model's code wrote into the channel: its cell is lost, and the shell with it
+        return answer if isinstance(answer, dict) else {}, result
+
+    def _start(self) -> Session:
+        """A new shell, which has answered once: what ends before its first cell was never the model's doing."""
+        if self._sandbox is None:
+            self._sandbox = self._pool.take()
+        for module in (interpreter, repl, look):
+            file = Path(str(module.__file__))
+            self._sandbox.write(f"{_FOLDER}/{file.name}", file.read_bytes())
+        self._session = self._sandbox.session(["python3", "-c", _START, str(self._time_s), json.dumps(self._tools)])
+        try:
+            answer, result = self._step({}, _START_S)
+        except SandboxDestroyed as error:
+            raise PythonToolFault(f"the Python tool does not start: {error}") from error
+        if answer.get("out") != "":
+            self._give_up()
+            said = result.err[-500:] or result.note or f"it answered {result.out[:200]!r}"
+            raise PythonToolFault(f"the Python tool does not start: {said}")
+        return self._session
+
+    def _give_up(self) -> None:
+        """End the shell; the next cell gets a new one in a new sandbox."""
+        self._session = None
+        self.close()
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+        if self._sandbox is not None:
+            self._pool.give_back(self._sandbox)
+            self._sandbox = None
+
+
+def sandboxes(backend: str, network: bool) -> WarmSpares:
+    """Sandboxes with this interpreter's packages in them; network off unless asked."""
+    mounts = own_packages()
+    environment = {
+        "PYTHONPATH": ":".join(mounts),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "MPLBACKEND": "Agg",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONHASHSEED": "0",
+    }
+    limits = Limits(memory_bytes=_MEMORY_BYTES)
+    spec = SandboxSpec(mounts=mounts, env=environment, limits=limits, network=network, run="mint")
+    return shared_spares(spec, backend)
+
+
+class ToolRefused(Exception):
+    """A function's answer is an error that the model's code may catch."""
+
+
+def shown(out: str) -> str:
+    """What MINT shows of a cell's output."""
+    text = out or NO_OUTPUT
+    if len(text) > MAX_CHARS:
+        text = text[:MAX_CHARS] + TRUNCATED
+    return text.strip()
+
+
+def _ended(result: ExecResult, time_s: float) -> str:
+    """What a model is told of a shell that died in a cell."""
+    if result.timed_out:
+        return f"Timed out after {time_s:g} seconds. The interpreter was restarted."
+    return f"The interpreter ended ({result.note or 'it exited'}) and was restarted."
+
+
+def _texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)

@@ -1,0 +1,45 @@
+"""Options that name a source, made into one: where Wikipedia's pages and a teacher's feedback come from.
+
+Files and indexes are opened once a process: many episodes share them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from envs.mint.wikipedia import LiveWikipedia, PageSource, RecordedAnswers, answers_of_logs, read_answers
+from envs.mint.wikipedia_index import WikipediaIndex
+from lemur_ray.agents.mint_replay import read_log
+from lemur_ray.agents.openai_policy import OpenAIPolicy
+from lemur_ray.agents.teacher import FeedbackKind, ModelTeacher, RecordedTeacher, Teacher
+
+
+@cache
+def wikipedia_of(text: str) -> PageSource | RecordedAnswers | None:
+    """``none``, ``live``, ``index:FILE``, ``answers:FILE`` (lines of query and answer) or ``log:FILE`` (a recorded
+    run). Raises ValueError for all else, or for a file that is not one."""
+    kind, _, file = text.partition(":")
+    if text == "none":
+        return None
+    if text == "live":
+        return LiveWikipedia()
+    if kind == "index" and file:
+        return WikipediaIndex(Path(file))
+    if kind == "answers" and file:
+        return read_answers(Path(file))
+    if kind == "log" and file:
+        return answers_of_logs(read_log(Path(file)))
+    raise ValueError(f"option wikipedia: {text!r}, expected none, live, index:FILE, answers:FILE or log:FILE")
+
+
+@cache
+def teacher_of(text: str, kind: FeedbackKind, ground_truth: bool) -> Teacher:
+    """``openai:URL#MODEL`` or ``log:FILE``. Raises ValueError for all else."""
+    source, _, rest = text.partition(":")
+    if source == "log" and rest:
+        return RecordedTeacher(read_log(Path(rest)))
+    url, _, model = rest.partition("#")
+    if source == "openai" and url.startswith(("http://", "https://")) and model:
+        return ModelTeacher(OpenAIPolicy(url, model, name=f"teacher:{model}"), kind, ground_truth)
+    raise ValueError(f"option teacher: {text!r}, expected openai:URL#MODEL or log:FILE")

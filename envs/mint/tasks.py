@@ -1,0 +1,171 @@
+"""MINT's 586 tasks from the data folder: prompts as the recorded runs had them. Knows no policy.
+
+Layout: ``DATA/mint/tasks/<subset>.test_prompts.jsonl.gz``, ``DATA/mint/tasks/alfworld/`` and
+``DATA/mint/in_context_examples/``; where each file stands upstream is in DATA_SOURCE.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import tarfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from envs.mint.household import Household, HouseholdGame, parse_game
+from envs.mint.wording import recorded_wording
+from lemur_ray.agents.mint_replay import SUBSETS, LoggedEpisode
+from lemur_ray.agents.trajectory import Task
+
+ENV_ID = "envs:lemur/MINT-v0"
+MAX_STEPS, MAX_PROPOSE = 5, 2
+SIZES: Mapping[str, int] = dict(zip(SUBSETS, (48, 100, 49, 43, 76, 45, 91, 134), strict=True))
+DATA_SOURCE = (
+    "github.com/xingyaoww/mint-bench at 3f7f12c (Apache-2.0, 3 MB of its data folder): data/processed/<subset>/"
+    "test_prompts.json gzipped, data/processed/alfworld, mint/tasks/in_context_examples; "
+    "fetch it with: git clone --depth 1 https://github.com/xingyaoww/mint-bench"
+)
+_GAMES = "valid_unseen_134_games.tar.gz"
+_HOUSE_FAMILY = {
+    "pick_and_place_simple": "put",
+    "pick_clean_then_place_in_recep": "clean",
+    "pick_heat_then_place_in_recep": "heat",
+    "pick_cool_then_place_in_recep": "cool",
+    "look_at_obj_in_light": "examine",
+    "pick_two_obj_and_place": "puttwo",
+}
+
+
+def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[str, Any] | None = None) -> list[Task]:
+    """The tasks of a subset, in the data's order. ``options`` go to every episode (see ``mint_env``).
+
+    Raises ValueError for an unknown subset or a malformed file (names file and line), FileNotFoundError that says what
+    is missing and where it comes from.
+    """
+    if subset not in SUBSETS:
+        raise ValueError(f"MINT has no subset {subset!r}: expected one of {', '.join(SUBSETS)}")
+    folder, shared = data / "mint", {"subset": subset, "max_steps": MAX_STEPS, **(options or {})}
+    feedback = shared.get("feedback", "none") != "none"
+    rows = _household_rows(folder) if subset == "alfworld" else _rows(folder, subset)
+    texts = {str(row["id"]): task_text(subset, str(row["prompt"])) for row in rows}
+    wording = recorded_wording(folder / "outputs", subset, texts)
+    shared["wording"] = dataclasses.asdict(wording)
+    tasks = []
+    for row in rows[: limit or None]:
+        family = _family(subset, row)
+        example = _read(folder / "in_context_examples" / family / f"with_tool{'_and_feedback' * feedback}.txt")
+        tasks.append(
+            Task(
+                benchmark=f"mint/{subset}",
+                id=str(row["id"]),
+                env_id=ENV_ID,
+                category=family.removeprefix("alfworld/") if subset == "alfworld" else row.get("answer_type", subset),
+                options={
+                    **shared,
+                    **_given(subset, row),
+                    "id": str(row["id"]),
+                    "prompt": wording.lead + texts[str(row["id"])],
+                    "example": example,
+                },
+                max_turns=2 * int(shared["max_steps"]),
+            )
+        )
+    return tasks
+
+
+def replayed(log: Path, episodes: Sequence[LoggedEpisode], *, strict: bool) -> dict[str, Any]:
+    """Options of a replay. ``strict``: code is run and search answers as recorded; else proposals alone are graded
+    (and ALFWorld's code, which plays the game). Feedback is the recorded one."""
+    options: dict[str, Any] = {"tools": "run" if strict or episodes[0].subset == "alfworld" else "skip"}
+    options["wikipedia"] = f"log:{log}"
+    if any(turn.feedback is not None for episode in episodes for turn in episode.turns):
+        options |= {"feedback": "textual", "teacher": f"log:{log}"}
+    return options
+
+
+def _given(subset: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What grades the answer."""
+    if subset == "alfworld":
+        return {"games": row["games"], "reference": ""}
+    given = {"reference": row["reference"]}
+    if subset == "theoremqa":
+        given["answer_type"] = row["answer_type"]
+    return given
+
+
+def task_text(subset: str, raw: str) -> str:
+    """The task's own text as the recorded runs show it."""
+    if subset == "mbpp":
+        return raw.replace('"""', "").strip()
+    return raw if subset in ("mmlu", "humaneval", "alfworld") else raw.strip()
+
+
+def household_prompt(game: HouseholdGame) -> str:
+    """The text of a game: its opening without the welcome line."""
+    room, task = Household(game).opening.split("\n\n")[1:]
+    return f"{room}\n{task}"
+
+
+@cache
+def household_games(archive: Path) -> Mapping[str, HouseholdGame]:
+    """The games of an archive by id (``<task>/<trial>``), parsed once a process. Raises ValueError on none."""
+    games = {}
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            name = Path(member.name)
+            if name.name != "game.tw-pddl" or not member.isfile() or (file := tar.extractfile(member)) is None:
+                continue
+            try:
+                content = json.load(file)
+                game = parse_game(content["pddl_problem"], content["pddl_domain"], content["grammar"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"{archive}, {member.name}: not a game: {type(error).__name__}: {error}") from error
+            games["/".join(name.parts[-3:-1])] = game
+    if not games:
+        raise ValueError(f"{archive}: no game.tw-pddl in it")
+    return games
+
+
+def _household_rows(folder: Path) -> list[dict[str, Any]]:
+    archive = _existing(folder / "tasks" / "alfworld" / _GAMES)
+    games = household_games(archive)
+    ids = _read(folder / "tasks" / "alfworld" / "gamefile_id.txt").split()
+    ids = ["/".join(Path(i).parts[-2:]) for i in ids]
+    if missing := [i for i in ids if i not in games]:
+        raise ValueError(f"{archive}: lacks {len(missing)} of {len(ids)} games, first {missing[0]}")
+    return [{"id": i, "games": str(archive), "prompt": household_prompt(games[i])} for i in ids]
+
+
+def _family(subset: str, row: Mapping[str, Any]) -> str:
+    if subset == "alfworld":
+        return f"alfworld/{_HOUSE_FAMILY[row['id'].split('-')[0]]}"
+    return subset if subset in ("humaneval", "mbpp") else "reasoning"
+
+
+def _rows(folder: Path, subset: str) -> list[dict[str, Any]]:
+    path = _existing(folder / "tasks" / f"{subset}.test_prompts.jsonl.gz")
+    rows = []
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+                needed = {"id", "prompt", "reference"} | ({"answer_type"} if subset == "theoremqa" else set())
+                if missing := needed - set(row):
+                    raise ValueError(f"lacks {', '.join(sorted(missing))}")
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{path}, line {number}: not a task of {subset}: {error}") from error
+            rows.append(row)
+    return rows
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing (set --data or LEMUR_DATA). It comes from {DATA_SOURCE}")
+    return path
+
+
+def _read(path: Path) -> str:
+    return _existing(path).read_text(encoding="utf-8")

@@ -1,0 +1,150 @@
+"""The Wikipedia tool of MINT: one function, three sources of pages (live, a local index, recorded answers).
+
+The rule is that of mint-bench 3f7f12c: the first 300 characters of the query, the two best titles, "Page: ...",
+"Summary: ...", 1000 characters in all. Nothing found is "no result"; upstream's odd sentence for it is ``compat``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from lemur_ray.agents.mint_replay import LoggedEpisode
+
+MAX_QUERY, MAX_TITLES, MAX_ANSWER = 300, 2, 1000
+NO_RESULT = "no result"
+NO_RESULT_2023 = "Wikipedia Search Result was found"
+_LITERAL = re.compile(
+    r"\A\s*<execute>\s*print\(wikipedia_search\((?:query\s*=\s*)?(\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')\)\)\s*</execute>",
+    re.DOTALL,
+)
+
+
+class WikipediaUnavailable(Exception):
+    """The source cannot answer: an error of the environment, never of the policy."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the tool shows of an article."""
+
+    title: str
+    summary: str
+
+
+class PageSource(Protocol):
+    """Where pages come from."""
+
+    def pages(self, query: str) -> list[Page]:
+        """The best pages, best first, at most two. Raises WikipediaUnavailable."""
+
+
+@dataclass(frozen=True)
+class RecordedAnswers:
+    """Answers by query; ``of_task`` (task id, query) goes before, because the same query was answered differently."""
+
+    answers: Mapping[str, str]
+    of_task: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def answer(self, query: str, task: str = "") -> str:
+        """Raises WikipediaUnavailable for a query that was never asked."""
+        found = self.of_task.get((task, query), self.answers.get(query))
+        if found is None:
+            raise WikipediaUnavailable(
+                f"no recorded answer to {query[:200]!r}: recorded answers serve the logs they come from alone; use a "
+                "local index or the live source"
+            )
+        return found
+
+
+def wikipedia_search(query: str, source: PageSource | RecordedAnswers, *, task: str = "", compat: bool = False) -> str:
+    """The tool's answer to a query. Raises WikipediaUnavailable."""
+    if isinstance(source, RecordedAnswers):
+        return source.answer(query, task)
+    shown = [f"Page: {page.title}\nSummary: {page.summary}" for page in source.pages(query[:MAX_QUERY]) if page.summary]
+    if not shown:
+        return NO_RESULT_2023 if compat else NO_RESULT
+    return "\n\n".join(shown[:MAX_TITLES])[:MAX_ANSWER]
+
+
+@dataclass(frozen=True)
+class LiveWikipedia:
+    """Asks the MediaWiki API. Missing and disambiguation pages are left out, redirects followed."""
+
+    endpoint: str = "https://en.wikipedia.org/w/api.php"
+    timeout_s: float = 10.0
+
+    def pages(self, query: str) -> list[Page]:
+        found = self._get(list="search", srsearch=query, srlimit=str(MAX_TITLES), srprop="")
+        titles = [hit["title"] for hit in found.get("search", [])]
+        return [page for title in titles if (page := self._page(title)) is not None]
+
+    def _page(self, title: str) -> Page | None:
+        found = self._get(
+            prop="extracts|pageprops",
+            ppprop="disambiguation",
+            exintro="1",
+            explaintext="1",
+            redirects="1",
+            titles=title,
+        )
+        for page in found.get("pages", {}).values():
+            if "missing" not in page and "disambiguation" not in page.get("pageprops", {}):
+                return Page(str(page["title"]), str(page.get("extract", "")))
+        return None
+
+    def _get(self, **parameters: str) -> Mapping[str, Any]:
+        url = f"{self.endpoint}?{urllib.parse.urlencode({'action': 'query', 'format': 'json', **parameters})}"
+        request = urllib.request.Request(url, headers={"User-Agent": "lemur-ray (agent evaluation)"})
+        try:
+            with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:
+                value = json.load(answer)
+        except (OSError, ValueError) as error:
+            raise WikipediaUnavailable(f"{self.endpoint}: {error}") from error
+        if "error" in value or not isinstance(value.get("query", {}), dict):
+            raise WikipediaUnavailable(f"{self.endpoint}: {str(value.get('error', value))[:300]}")
+        return value.get("query", {})
+
+
+def answers_of_logs(episodes: Iterable[LoggedEpisode]) -> RecordedAnswers:
+    """The answers that logs hold: of turns whose whole code prints one search for a literal text."""
+    answers: dict[str, str] = {}
+    of_task: dict[tuple[str, str], str] = {}
+    for episode in episodes:
+        for turn in episode.turns:
+            query, text = literal_query(turn.reply), turn.observation
+            if query is None or text is None or "Traceback (most recent call last)" in text:
+                continue
+            answers.setdefault(query, text)
+            of_task.setdefault((episode.task_id, query), text)
+    return RecordedAnswers(answers, of_task)
+
+
+def literal_query(reply: str) -> str | None:
+    """The query of a reply that does nothing but print one search for a literal text, else None."""
+    if "<solution>" in reply or reply.count("<execute>") != 1:
+        return None
+    found = _LITERAL.search(reply[reply.index("<execute>") :])
+    if found is None:
+        return None
+    body = found[1][1:-1]
+    return re.sub(r"\\(['\"\\])", r"\1", body) if "\\" in body else body
+
+
+def read_answers(path: Path) -> RecordedAnswers:
+    """Recorded answers from lines of ``{"query": ..., "answer": ...}``. Raises ValueError that names file and line."""
+    answers: dict[str, str] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            answers.setdefault(str(row["query"]), str(row["answer"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}, line {number}: expected query and answer: {error}") from error
+    return RecordedAnswers(answers)

@@ -1,0 +1,165 @@
+"""A local Wikipedia: a full-text index (SQLite FTS5) of titles and lead sections, built from a dump the user gives.
+
+Reads MediaWiki XML dumps (``pages-articles.xml``, plain, .gz or .bz2) and lines of ``{"title", "text"}`` (.jsonl, plain
+or .gz). Redirects, disambiguation pages and other namespaces are left out. Knows nothing of MINT's tool.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import html
+import json
+import os
+import re
+import sqlite3
+import threading
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from envs.mint.wikipedia import MAX_TITLES, Page, WikipediaUnavailable
+
+LEAD_CHARS = 4_000
+"""Kept of a lead section: the tool shows 1000 characters of two pages."""
+
+_TEMPLATE = re.compile(r"\{\{[^{}]*\}\}|\{\|.*?\|\}", re.DOTALL)
+_DROPPED = re.compile(r"<!--.*?-->|<ref[^>/]*/>|<ref.*?</ref>|<[^>]+>", re.DOTALL)
+_FILE = re.compile(r"\[\[(?:File|Image|Category):(?:[^\[\]]|\[\[[^\[\]]*\]\])*\]\]", re.IGNORECASE)
+_LINK = re.compile(r"\[\[(?:[^|\]]*\|)?([^\]|]*)\]\]")
+_OUTSIDE = re.compile(r"\[https?://\S+\s?([^\]]*)\]")
+_DISAMBIGUATION = re.compile(r"\{\{[^{}]*disambig", re.IGNORECASE)
+_WORDS = re.compile(r"\w+")
+
+
+def build_index(dump: Path, index: Path) -> int:
+    """Index a dump; the number of pages. The index appears whole or not at all.
+
+    Raises FileNotFoundError, ValueError where the dump holds no page or is not of a known form.
+    """
+    if not dump.is_file():
+        raise FileNotFoundError(f"{dump}: no such dump (a MediaWiki pages-articles XML, or lines of title and text)")
+    index.parent.mkdir(parents=True, exist_ok=True)
+    partial = index.with_name(f"{index.name}.partial-{os.getpid()}")
+    partial.unlink(missing_ok=True)
+    connection = sqlite3.connect(partial)
+    try:
+        connection.execute("CREATE VIRTUAL TABLE pages USING fts5(title, summary, tokenize='unicode61')")
+        count = 0
+        for page in _pages(dump):
+            connection.execute("INSERT INTO pages VALUES (?, ?)", (page.title, page.summary))
+            count += 1
+        if not count:
+            raise ValueError(f"{dump}: no article in it")
+        connection.commit()
+    except BaseException:
+        connection.close()
+        partial.unlink(missing_ok=True)
+        raise
+    connection.close()
+    partial.replace(index)
+    return count
+
+
+class WikipediaIndex:
+    """Searches an index. Safe to share between threads."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises FileNotFoundError that says how an index is made, ValueError where the file is none."""
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: no such index; build it with jobs/index_wikipedia.py --dump DUMP")
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        try:
+            self._connection.execute("SELECT title FROM pages LIMIT 1").fetchone()
+        except sqlite3.DatabaseError as error:
+            self._connection.close()
+            raise ValueError(f"{path}: not an index of Wikipedia: {error}") from error
+
+    def pages(self, query: str) -> list[Page]:
+        """The two best pages: all words of the query first, then any of them; words of the title count ten times."""
+        words = [f'"{word}"' for word in _WORDS.findall(query)]
+        if not words:
+            return []
+        found: dict[str, Page] = {}
+        for operator in (" ", " OR "):
+            for title, summary in self._match(operator.join(words)):
+                found.setdefault(title, Page(title, summary))
+            if len(found) >= MAX_TITLES:
+                break
+        return list(found.values())[:MAX_TITLES]
+
+    def _match(self, expression: str) -> list[tuple[str, str]]:
+        statement = (
+            "SELECT title, summary FROM pages WHERE pages MATCH ? ORDER BY bm25(pages, 10.0, 1.0), rowid LIMIT ?"
+        )
+        try:
+            with self._lock:
+                return self._connection.execute(statement, (expression, MAX_TITLES)).fetchall()
+        except sqlite3.Error as error:
+            raise WikipediaUnavailable(f"local index: {error}") from error
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _pages(dump: Path) -> Iterator[Page]:
+    name = dump.name.removesuffix(".gz").removesuffix(".bz2")
+    readers = {".xml": _xml_pages, ".jsonl": _line_pages}
+    reader = readers.get(Path(name).suffix)
+    if reader is None:
+        raise ValueError(f"{dump}: expected .xml or .jsonl, either with .gz or .bz2")
+    with _opened(dump) as stream:
+        yield from reader(stream, dump)
+
+
+def _opened(dump: Path) -> IO[bytes]:
+    if dump.suffix == ".gz":
+        return cast(IO[bytes], gzip.open(dump))
+    return cast(IO[bytes], bz2.open(dump)) if dump.suffix == ".bz2" else dump.open("rb")
+
+
+def _line_pages(lines: IO[bytes], dump: Path) -> Iterator[Page]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            title, text = str(row["title"]), str(row["text"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{dump}, line {number}: expected title and text: {error}") from error
+        if summary := text.split("\n\n")[0].strip()[:LEAD_CHARS]:
+            yield Page(title, summary)
+
+
+def _xml_pages(stream: IO[bytes], dump: Path) -> Iterator[Page]:
+    try:
+        for _, element in ET.iterparse(stream):
+            if _bare(element.tag) != "page":
+                continue
+            fields = {_bare(child.tag): child.text or "" for child in element.iter()}
+            text = fields.get("text", "")
+            if fields.get("ns", "0") == "0" and "redirect" not in fields and not _DISAMBIGUATION.search(text):
+                title, summary = fields.get("title", ""), lead_section(text)
+                if title and summary:
+                    yield Page(title, summary)
+            element.clear()
+    except ET.ParseError as error:
+        raise ValueError(f"{dump}: not a MediaWiki dump: {error}") from error
+
+
+def _bare(tag: str) -> str:
+    return tag.rpartition("}")[2]
+
+
+def lead_section(wikitext: str) -> str:
+    """The text before the first heading without markup, at most LEAD_CHARS characters."""
+    text = re.split(r"^==", wikitext, maxsplit=1, flags=re.MULTILINE)[0]
+    text = _DROPPED.sub("", text)
+    while (without := _TEMPLATE.sub("", text)) != text:  # templates hold templates: innermost first
+        text = without
+    text = _LINK.sub(r"\1", _FILE.sub("", text))
+    text = _OUTSIDE.sub(r"\1", text).replace("'''", "").replace("''", "")
+    lines = (re.sub(r"[ \t]+", " ", line).strip() for line in html.unescape(text).splitlines())
+    return "\n".join(line for line in lines if line)[:LEAD_CHARS].strip()

@@ -1,0 +1,122 @@
+"""What a model is told in a MINT episode, apart from its task: recorded words, or our own.
+
+A replay has to be told what the recorded model was told, byte by byte, so the words of recorded runs are read from the
+runs themselves (``DATA/mint/outputs``). Where no run is at hand, the same protocol is told in our words. Knows no
+environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from envs.mint.tools import Tool, tools_of
+from lemur_ray.agents.mint_replay import LoggedEpisode, after_observation, read_log
+
+SEPARATOR = "\n---\n"
+_STEPS, _PROPOSALS = "{max_steps}", "{max_propose}"
+_RECORDED_STEPS, _RECORDED_PROPOSALS = "You have 5 chances", "solution 2 times"
+
+_INSTRUCTION = """\
+You solve a task over several turns, with the help of a Python interpreter that keeps its variables.
+
+Begin each turn with your reasoning, inside a tag: <thought> I have to print a greeting first. </thought>. Then do one
+of two things:
+
+1) Run code and see what it prints: <execute> print("good morning") </execute>
+2) Give your solution, in the form that the task asks for: <solution> 7 </solution>
+
+There are {max_steps} turns in all, and no more than {max_propose} of them may give a solution.
+
+"""
+_TOOLS_HEADER = "Functions that your code can call without importing them:\n"
+_NOT_UNDERSTOOD = (
+    "There is neither code nor a solution in your message. Code stands in <execute> tags, a solution in <solution> "
+    "tags, as in: <solution> 42 </solution>.\n"
+)
+_LEADS: Mapping[str, str] = {
+    "theoremqa": "The answer is a number, a list of numbers, True or False. ",
+    "humaneval": "Write the body of this function:\n\n",
+    "alfworld": "Your code acts in a household.\n",
+}
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The sentences of one subset's episodes."""
+
+    instruction: str
+    """Holds ``{max_steps}`` and ``{max_propose}``."""
+    tools: str
+    """Describes the functions, with two line breaks at its end; empty where there are none."""
+    lead: str
+    """Stands before a task's own text."""
+    not_understood: str
+    """The observation of a reply without code and solution."""
+
+    def first_message(self, example: str, prompt: str, *, max_steps: int = 5, max_propose: int = 2) -> str:
+        """The whole first message. ``example`` is the family's in-context example, ``prompt`` the task's."""
+        instruction = self.instruction.replace(_STEPS, str(max_steps)).replace(_PROPOSALS, str(max_propose))
+        return SEPARATOR.join([f"{instruction}{self.tools}\n", f"\n{example}\n", f"\nTask:\n{prompt}\n"])
+
+
+def split_system(message: str) -> tuple[str, str]:
+    """A first message as system and user message: an option, off in all recorded runs."""
+    system, _, user = message.partition(SEPARATOR)
+    return system.strip(), user.strip()
+
+
+def own_wording(subset: str) -> Wording:
+    """The protocol in our words."""
+    return Wording(_INSTRUCTION, _described(tools_of(subset)), _LEADS.get(subset, ""), _NOT_UNDERSTOOD)
+
+
+def recorded_wording(outputs: Path, subset: str, texts: Mapping[str, str]) -> Wording:
+    """The words of the first runs in a folder of recorded runs (``<model>/<setting>/<subset>.results.jsonl.gz``).
+
+    ``texts``: the tasks' own texts by id. What no run shows is said in our words. Raises ValueError for a bad run.
+    """
+    own = own_wording(subset)
+    paths = sorted(outputs.glob("*/*/*.results.jsonl.gz"), key=lambda path: not path.name.startswith(f"{subset}."))
+    first = next(_episodes([path for path in paths if path.name.startswith(f"{subset}.")]), None)
+    if first is None:
+        return own
+    said, *_ = first.first_message.partition(SEPARATOR)
+    said = said.removesuffix("\n")
+    listing = said.find("\n[1] ")
+    tools = said[said.rfind("\n\n", 0, listing) + 2 :] if listing >= 0 else ""
+    instruction = said.removesuffix(tools)
+    for recorded, name, number in ((_RECORDED_STEPS, _STEPS, "5"), (_RECORDED_PROPOSALS, _PROPOSALS, "2")):
+        instruction = instruction.replace(recorded, recorded.replace(number, name))
+    return Wording(instruction, tools, _lead(first, texts), next(_not_understood(paths), own.not_understood))
+
+
+def _described(tools: Sequence[Tool]) -> str:
+    if not tools:
+        return ""
+    described = "\n\n".join(f"[{i}] {tool.signature}\n{tool.description}" for i, tool in enumerate(tools, 1))
+    return f"{_TOOLS_HEADER}{described}\n\n"
+
+
+def _lead(episode: LoggedEpisode, texts: Mapping[str, str]) -> str:
+    text = texts.get(episode.task_id)
+    if text is None or not episode.prompt.endswith(text):
+        raise ValueError(f"recorded task {episode.subset} {episode.task_id} is none of this benchmark")
+    return episode.prompt.removesuffix(text)
+
+
+def _not_understood(paths: Sequence[Path]) -> Iterator[str]:
+    for episode in _episodes(paths):
+        for turn in episode.turns:
+            if (
+                turn.content is not None
+                and turn.reply
+                and not any(t in turn.reply for t in ("<execute>", "<solution>"))
+            ):
+                yield after_observation(turn.content)
+
+
+def _episodes(paths: Sequence[Path]) -> Iterator[LoggedEpisode]:
+    for path in paths:
+        yield from read_log(path)

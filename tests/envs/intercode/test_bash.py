@@ -1,0 +1,177 @@
+"""InterCode-Bash in the sandbox: turns, grading, and what a model may do to its grader."""
+
+import gzip
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+from envs.benchmarks import Choice, get_benchmark
+from envs.intercode.bash_env import cut_as_recorded
+from envs.intercode.bash_tasks import load_bash_tasks
+from envs.intercode.bash_tree import make_tree
+from envs.intercode.shell_reply import parse_bash, parse_ctf
+from lemur_ray.agents.recording import read_recording
+from lemur_ray.agents.replay import ReplayPolicy
+from lemur_ray.agents.trajectory import Episode, EpisodeKey
+from lemur_ray.report.agreement import agreement_of
+from lemur_ray.rollout.attempt import Limits, Order
+from lemur_ray.rollout.episode import run_episode
+
+ENTRIES = [
+    {"path": "/testbed", "mode": "0o755", "type": "dir"},
+    {"path": "/testbed/hollow", "mode": "0o755", "type": "dir"},
+    {"path": "/testbed/a.txt", "mode": "0o644", "type": "file", "text": "one\ntwo\n"},
+    {"path": "/testbed/run.sh", "mode": "0o755", "type": "file", "b64": "IyEvYmluL3NoCg==", "mtime": 1685577599},
+    {"path": "/index.html", "mode": "0o644", "type": "file", "text": "x"},
+]
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> dict[str, str]:
+    manifest = tmp_path / "manifest.json.gz"
+    manifest.write_bytes(gzip.compress(json.dumps(ENTRIES).encode()))
+    made = make_tree(manifest, tmp_path / "tree", keep_empty_folders=True)
+    return {inside: str(source) for inside, source in made.items()}
+
+
+@pytest.fixture
+def played(trees: dict[str, str]) -> Iterator[Any]:
+    """Starts an episode with a gold command; closes it afterwards."""
+    opened = []
+
+    def start(gold: str, **options: Any) -> Any:
+        env = gymnasium.make("envs:lemur/InterCodeBash-v0", disable_env_checker=True)
+        opened.append(env)
+        env.reset(options={"question": "Do it.", "gold": gold, "trees": trees, **options})
+        return env
+
+    yield start
+    for env in opened:
+        env.close()
+
+
+def test_the_tree_is_that_of_the_manifest_with_its_modes_and_dates(trees: dict[str, str], tmp_path: Path):
+    assert sorted(trees) == ["/index.html", "/testbed"]
+    script = Path(trees["/testbed"]) / "run.sh"
+    assert (script.stat().st_mtime, script.stat().st_mode & 0o777) == (1685577599, 0o755)
+    assert (Path(trees["/testbed"]) / "hollow").is_dir()
+    lean = make_tree(tmp_path / "manifest.json.gz", tmp_path / "lean", keep_empty_folders=False)
+    assert not (lean["/testbed"] / "hollow").exists()
+    (tmp_path / "bad.json.gz").write_bytes(gzip.compress(b'[{"path": "../x", "type": "file", "text": ""}]'))
+    with pytest.raises(ValueError, match=r"bad.json.gz, entry 0"):
+        make_tree(tmp_path / "bad.json.gz", tmp_path / "bad", keep_empty_folders=True)
+
+
+def test_the_gold_solves_and_a_fresh_tree_waits_for_the_model(played: Any):
+    env = played("rm /testbed/a.txt; echo done")
+    assert "one" in env.step("```bash\ncat /testbed/a.txt\n```")[0]
+    observation, reward, terminated, _, info = env.step("rm /testbed/a.txt; echo done")
+    assert (reward, terminated, info["solved"]) == (1.0, True, True)
+    assert "Output: done" in observation
+
+
+def test_only_cd_is_remembered_and_quoting_is_that_of_a_shell(played: Any):
+    env = played("echo the answer")
+    env.step("cd /testbed")
+    assert "/testbed" in env.step("pwd")[0]
+    assert "a b" in env.step('echo "a b"')[0]
+    env.step("export LATER=1")
+    assert "later:." in env.step('echo "later:$LATER."')[0]
+    env.step("cd nowhere")
+    assert "/testbed" in env.step("pwd")[0]
+
+
+def test_with_compat_the_machine_is_as_old_as_upstreams(played: Any):
+    env = played("true", compat=True, recorded="strict")
+    assert "/testbed/." in env.step("echo /testbed/.*")[0]
+    observation, *_ = env.step("cp -R /testbed /usr/; ls /usr/testbed; which c++")
+    assert "a.txt" in observation
+    assert "c++" not in observation
+    assert "Read-only" in env.step("touch /usr/bin/new")[0]
+
+
+def test_a_golds_output_is_cut_only_where_the_recording_shows_its_end():
+    assert cut_as_recorded("/workspace\n/workspace/dir1\n", "e\n/workspace/dir1\n") == "e\n/workspace/dir1\n"
+    assert cut_as_recorded("0\n", "\n") == "\n"
+    assert cut_as_recorded("many words\n", "\n") == "many words\n"
+    assert cut_as_recorded("May 20\n", "May 21\n") == "May 20\n"
+    assert cut_as_recorded("one\n", None) == cut_as_recorded("one\n", "") == "one\n"
+
+
+def test_with_compat_inner_quotes_vanish_and_an_open_one_is_malformed(played: Any):
+    env = played('echo "a b"', compat=True, recorded="strict")
+    observation, reward, _, _, _ = env.step('echo "a b"')
+    assert "Output: a\n" in observation
+    assert reward == 1.0
+    env = played("true", compat=True, recorded="strict")
+    observation, _, _, _, info = env.step("echo 'it")
+    assert "Output: " in observation
+    observation, _, _, _, info = env.step('echo "it')
+    assert ("Malformed command" in observation, info["valid"]) == (True, False)
+
+
+def test_the_grader_is_not_moved_by_what_a_model_leaves_behind(played: Any):
+    env = played("touch /testbed/new.txt")
+    attacks = [
+        "printf '#!/bin/sh\\necho' > /testbed/find; chmod +x /testbed/find; PATH=/testbed:$PATH",
+        "mkdir /.git; printf '[core]\\nfsmonitor = touch /testbed/pwned\\n' > /.git/config",
+        "echo /testbed/evil.so > /etc/ld.so.preload",
+        "ln -s /etc/passwd /testbed/link; mkfifo /testbed/pipe",
+    ]
+    for attack in attacks:
+        reward = env.step(attack)[1]
+        assert reward < 1, attack
+    env = played("touch /testbed/new.txt")
+    assert env.step("echo x > /testbed/$'odd\\n name'; touch /testbed/new.txt")[1] < 1
+    assert env.step("rm /testbed/odd*")[1] == 1.0
+
+
+def test_a_tree_with_many_files_is_graded(played: Any):
+    env = played("true")
+    env.step("for i in $(seq 500); do echo $i > /testbed/f$i; done")
+    assert env.step("rm /testbed/f*")[1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("reply", "action"),
+    [
+        ("```bash\nls -I\n```", "ls -I"),
+        ("Try ```sh ls``` or ```pwd```", "ls"),
+        ("ls\npwd", "ls pwd"),
+        ("", ""),
+    ],
+)
+def test_the_command_in_a_reply_is_found(reply: str, action: str):
+    assert parse_bash(reply, compat=False) == action
+    assert parse_bash("```bash\nLS -I\n```", compat=True) == "ls -i"
+    assert parse_ctf("Action: submit x\n") == "submit x"
+
+
+def test_two_hundred_tasks_in_four_trees(data_dir: Path, tmp_path: Path):
+    tasks = load_bash_tasks(data_dir, scratch=tmp_path)
+    assert [sum(task.category == f"fs_{n}" for task in tasks) for n in (1, 2, 3, 4)] == [60, 53, 60, 27]
+    assert len({task.id for task in tasks}) == 200
+    assert set(tasks[0].options["trees"]) == {"/index.html", "/testbed"}
+
+
+@pytest.mark.slow
+def test_gpt_35s_runs_are_solved_alike(data_dir: Path):
+    """The target for bubblewrap is 92 %; the guide names the cause of every episode that differs."""
+    same = total = 0
+    for number in (1, 3, 4):
+        file = data_dir / f"intercode/logs/bash/gpt-3.5/ic_bash_multiturn_gpt-3.5_10_turns_fs_{number}.json.gz"
+        tasks = get_benchmark("intercode/bash").load(Choice(data=str(data_dir), compat=True, recording=file))
+        policy, episodes = ReplayPolicy(file, "replay"), []
+        for task in tasks:
+            order = Order(EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=Limits(step_s=180.0))
+            tried = run_episode(order, policy, clock=time.monotonic)
+            episodes.append(Episode(order.key, task.category, tried.outcome, tried.score, 1, tried.trajectory))
+        found = agreement_of(episodes, read_recording(file), 0.011)
+        same, total = same + found.same_success, total + len(episodes)
+    assert total == 147
+    assert same >= 0.92 * total, f"{same} of {total}"

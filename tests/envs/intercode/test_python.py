@@ -1,0 +1,87 @@
+"""InterCode-Python: what is run, what is submitted, what it is worth, and what the recorded run says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+from envs.benchmarks import Choice, get_benchmark
+from envs.intercode.python_tasks import load_python_tasks, name_under_test
+from lemur_ray.agents.recording import read_recording
+from lemur_ray.agents.replay import ReplayPolicy
+from lemur_ray.agents.trajectory import Episode, EpisodeKey
+from lemur_ray.report.agreement import agreement_of
+from lemur_ray.rollout.attempt import Limits, Order
+from lemur_ray.rollout.episode import run_episode
+
+TASK = {"question": "Double a number.", "name": "twice", "tests": ["assert twice(2) == 4", "assert twice(0) == 0"]}
+LOG = "intercode/logs/python/gpt-3.5/ic_python_multiturn_gpt-3.5_7_turns.json.gz"
+
+
+@pytest.fixture
+def env() -> Iterator[Any]:
+    made = gymnasium.make("envs:lemur/InterCodePython-v0", disable_env_checker=True)
+    yield made
+    made.close()
+
+
+def test_code_is_run_and_a_def_is_tested_whatever_it_is_called(env: Any) -> None:
+    env.reset(options=TASK)
+    observation, reward, *_ = env.step("```python\nfactor = 2\nprint('hello')\n```")
+    assert ("hello" in observation, reward) == (True, 0.0)
+    assert env.step("def f(x): return 4")[1] == 0.5
+    _, reward, terminated, _, info = env.step("def double(x): return factor * x")
+    assert (reward, terminated, info["solved"]) == (1.0, True, True)
+
+
+def test_a_def_that_does_not_compile_is_worth_one_upstream_and_nothing_here(env: Any) -> None:
+    env.reset(options=TASK)
+    assert env.step("def f(x) return 4")[1] == 0.0
+    env.reset(options={**TASK, "compat": True})
+    assert env.step("def f(x) return 4")[1] == 1.0
+
+
+def test_a_submission_cannot_fake_its_verdict(env: Any) -> None:
+    env.reset(options=TASK)
+    fake = "def f(x):\n    class A:\n        __eq__ = lambda s, o: True\n    return A()"
+    assert env.step(fake)[1] == 0.0
+    assert env.step("def f(x):\n    import os; os._exit(0)")[1] == 0.0
+    assert env.step("")[4]["valid"] is False
+
+
+def test_every_question_names_the_function_that_its_tests_call(data_dir: Path) -> None:
+    tasks = load_python_tasks(data_dir)
+    assert len(tasks) == 974
+    assert tasks[0].options["name"] == "min_cost"
+    assert name_under_test("def a(): pass\ndef b(): pass", ["assert a() == 1"]) == "a"
+
+
+def replayed(data: Path, limit: int) -> tuple[list[Episode], Any]:
+    file = data / LOG
+    tasks = get_benchmark("intercode/python").load(Choice(limit=limit, data=str(data), recording=file))
+    policy, episodes = ReplayPolicy(file, "replay"), []
+    for task in tasks:
+        order = Order(EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=Limits(step_s=120.0))
+        attempt = run_episode(order, policy, clock=time.monotonic)
+        assert attempt.score is not None, attempt.detail
+        episodes.append(
+            Episode(order.key, task.category, attempt.outcome, attempt.score, 1, attempt.trajectory, attempt.wall_s)
+        )
+    return episodes, agreement_of(episodes, read_recording(file), 0.0051)
+
+
+def test_the_first_recorded_episodes_end_as_recorded(data_dir: Path) -> None:
+    episodes, found = replayed(data_dir, 6)
+    assert (len(episodes), found.differing) == (6, ())
+
+
+@pytest.mark.slow
+def test_the_recorded_run_is_solved_alike(data_dir: Path) -> None:
+    episodes, found = replayed(data_dir, 0)
+    assert len(episodes) == 117
+    assert found.same_success >= 0.98 * found.episodes, found.differing

@@ -1,0 +1,143 @@
+"""The 134 real games on our own engine: against the texts of the recorded runs and, slowly, against textworld."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from envs.mint.household import Household, load_game
+from envs.mint.judges import HouseholdJudge
+from envs.mint.tasks import household_games, household_prompt
+from envs.mint.tools import HOUSEHOLD
+from lemur_ray.agents.mint_replay import read_log
+
+TOOLS = {tool.name: tool for tool in HOUSEHOLD}
+ONE_CALL = re.compile(r"^print\((\w+)\((.*)\)\)$")
+DESK = "pick_two_obj_and_place-KeyChain-None-Safe-219"
+
+
+@pytest.fixture(scope="session")
+def archive(data_dir: Path) -> Path:
+    return data_dir / "mint" / "tasks" / "alfworld" / "valid_unseen_134_games.tar.gz"
+
+
+def test_all_games_load_and_open_as_the_recorded_prompts_say(archive: Path, data_dir: Path) -> None:
+    games = household_games(archive)
+    assert len(games) == 134
+    log = read_log(data_dir / "mint/outputs/gpt-3.5-turbo-0613/F=None/alfworld.results.jsonl.gz")
+    assert len(log) == 134
+    openings = {e.task_id: household_prompt(games[e.task_id]).strip() for e in log}
+    assert [e.task_id for e in log if not e.prompt.strip().endswith(openings[e.task_id])] == []
+    leads = {e.prompt.strip().removesuffix(openings[e.task_id]) for e in log}
+    assert len(leads) == 1, leads  # the same words stand before every game
+
+
+def plain_calls(code: str) -> list[tuple[str, list[str]]] | None:
+    """The calls of a cell that does nothing but print calls with literal arguments; None for any other cell."""
+    calls = []
+    for line in filter(None, (line.strip() for line in code.splitlines())):
+        found = ONE_CALL.match(line)
+        if found is None or found[1] not in TOOLS:
+            return None
+        try:
+            arguments = json.loads(f"[{found[2]}]")
+        except ValueError:
+            return None
+        if len(arguments) != len(TOOLS[found[1]].parameters):
+            return None
+        calls.append((found[1], arguments))
+    return calls or None
+
+
+def test_answers_are_the_recorded_ones(archive: Path, data_dir: Path) -> None:
+    """Of cells that only print calls with literal arguments: no code has to be run for them, and few are so plain."""
+    seen = 0
+    for path in sorted((data_dir / "mint" / "outputs").glob("*/*/alfworld.results.jsonl.gz")):
+        for logged in read_log(path):
+            judge = HouseholdJudge(archive, logged.task_id)
+            for turn in logged.turns:
+                code = "\n".join(c.strip() for c in re.findall(r"<execute>(.*?)</execute>", turn.reply, re.DOTALL))
+                calls = plain_calls(code)
+                if calls is None or "<solution>" in turn.reply:
+                    break
+                answers = [judge.command(TOOLS[name], arguments) for name, arguments in calls]
+                if turn.observation is not None and len("\n".join(answers)) < 2000:
+                    assert "\n".join(answers).strip() == turn.observation, f"{path} {logged.task_id}"
+                    seen += 1
+    assert seen >= 4
+
+
+def test_fifty_looks_are_a_success_for_the_old_grader_alone(archive: Path) -> None:
+    judge = HouseholdJudge(archive, next(iter(household_games(archive))))
+    for _ in range(49):
+        judge.command(TOOLS["look"], [])
+    assert not judge.solved("mint-2023")
+    judge.command(TOOLS["look"], [])
+    assert judge.solved("mint-2023")
+    assert not judge.solved("strict")
+    assert judge.over("strict")
+
+
+def test_a_goal_reached_after_fifty_commands_is_no_strict_success(archive: Path) -> None:
+    game = next(name for name in household_games(archive) if name.startswith("pick_and_place_simple"))
+    judge = HouseholdJudge(archive, game)
+    for _ in range(50):
+        judge.command(TOOLS["look"], [])
+    judge._house.won = True
+    judge._house.step = lambda command: "Nothing happens."  # type: ignore[method-assign]
+    judge.command(TOOLS["look"], [])
+    assert judge.done
+    assert not judge.won
+
+
+def test_impossible_commands_change_nothing(archive: Path) -> None:
+    house = Household(household_games(archive)[next(iter(household_games(archive)))])
+    for command in (
+        "toggle x",
+        "go to nowhere 1",
+        "take a from b",
+        "put a in/on b",
+        "open",
+        "",
+        "use",
+        "inventory",
+        "GO TO",
+    ):
+        assert house.step(command) == "Nothing happens."
+
+
+def test_a_file_that_is_no_game_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "game.tw-pddl"
+    path.write_text('{"pddl_problem": "(define"}')
+    with pytest.raises(ValueError, match=re.escape(str(path))):
+        load_game(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["pick_two_obj_and_place", "look_at_obj_in_light", "pick_heat_then_place_in_recep"])
+def test_random_commands_are_answered_as_textworld_answers(archive: Path, tmp_path: Path, kind: str) -> None:
+    textworld = pytest.importorskip("textworld")
+    environment = pytest.importorskip("alfworld.agents.environment.alfred_tw_env")
+    games = household_games(archive)
+    name = sorted(game for game in games if game.startswith(kind))[0]
+    with tarfile.open(archive) as tar:
+        member = next(m for m in tar.getmembers() if m.name.endswith(f"{name}/game.tw-pddl"))
+        tar.extract(member, tmp_path, filter="data")
+    infos = textworld.EnvInfos(won=True, admissible_commands=True)
+    oracle = textworld.start(str(tmp_path / member.name), infos, wrappers=[environment.AlfredDemangler(shuffle=False)])
+    state, house, draw = oracle.reset(), Household(games[name]), random.Random(0)
+    assert house.opening == state.feedback.strip()
+    verbs = ("go", "open", "close", "put", "take", "use", "clean", "heat", "cool", "look")
+    for _ in range(40):
+        commands = [c for c in state.admissible_commands if c.split()[0] in verbs]
+        acting = [c for c in commands if not c.startswith("go ")]
+        command = draw.choice(acting if acting and draw.random() < 0.5 else commands)
+        state, _, _ = oracle.step(command)
+        assert house.step(command).strip() == state.feedback.strip(), command
+        assert house.won == state.won, command
+    oracle.close()

@@ -1,0 +1,161 @@
+"""The search tool: three sources behind one function."""
+
+from __future__ import annotations
+
+import bz2
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+
+from envs.mint.sources import wikipedia_of
+from envs.mint.wikipedia import (
+    NO_RESULT,
+    NO_RESULT_2023,
+    LiveWikipedia,
+    Page,
+    WikipediaUnavailable,
+    answers_of_logs,
+    literal_query,
+    read_answers,
+    wikipedia_search,
+)
+from envs.mint.wikipedia_index import WikipediaIndex, build_index, lead_section
+from lemur_ray.agents.mint_replay import read_log
+
+DUMP = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/">
+<page><title>Lemur</title><ns>0</ns><revision><text>{{Infobox|a={{b}}}}'''Lemurs''' are [[primate]]s of
+[[Madagascar|the island]].&lt;ref&gt;x&lt;/ref&gt;
+
+== History ==
+More.</text></revision></page>
+<page><title>Primate</title><ns>0</ns><revision><text>A primate is a mammal. Lemurs too.</text></revision></page>
+<page><title>Lemur (disambiguation)</title><ns>0</ns><revision><text>{{disambiguation}}</text></revision></page>
+<page><title>Maki</title><ns>0</ns><redirect title="Lemur"/><revision><text>#REDIRECT [[Lemur]]</text></revision></page>
+<page><title>Talk:Lemur</title><ns>1</ns><revision><text>Chat about lemurs.</text></revision></page>
+</mediawiki>"""
+
+
+class Fixed:
+    """A source with the same pages for every query."""
+
+    def __init__(self, *pages: Page) -> None:
+        self.found, self.asked = list(pages), ""
+
+    def pages(self, query: str) -> list[Page]:
+        self.asked = query
+        return self.found
+
+
+def test_two_pages_are_shown_and_the_answer_is_bounded() -> None:
+    source = Fixed(Page("A", "first"), Page("B", "second"), Page("C", "third"))
+    assert wikipedia_search("q", source) == "Page: A\nSummary: first\n\nPage: B\nSummary: second"
+    source = Fixed(Page("A", "x" * 5000))
+    assert len(wikipedia_search("q" * 500, source)) == 1000
+    assert len(source.asked) == 300
+
+
+def test_no_summary_is_no_result_or_upstreams_odd_sentence() -> None:
+    assert wikipedia_search("q", Fixed()) == NO_RESULT
+    assert wikipedia_search("q", Fixed(Page("A", "")), compat=True) == NO_RESULT_2023
+
+
+def test_an_index_is_built_from_a_dump_and_searched(tmp_path: Path) -> None:
+    dump = tmp_path / "wiki-pages-articles.xml.bz2"
+    dump.write_bytes(bz2.compress(DUMP.encode()))
+    assert build_index(dump, tmp_path / "index" / "wiki.sqlite") == 2
+    index = WikipediaIndex(tmp_path / "index" / "wiki.sqlite")
+    assert [page.title for page in index.pages("lemurs")] == ["Lemur", "Primate"]
+    assert index.pages("lemurs")[0].summary == "Lemurs are primates of\nthe island."
+    assert [page.title for page in index.pages('"NEAR( lemur* OR --')][:1] == ["Lemur"]
+    assert index.pages("??") == []
+    index.close()
+
+
+def test_an_index_can_be_built_from_lines_and_broken_ones_are_named(tmp_path: Path) -> None:
+    dump = tmp_path / "wiki.jsonl"
+    dump.write_text('{"title": "A", "text": "lead\\n\\nmore"}\n')
+    assert build_index(dump, tmp_path / "a.sqlite") == 1
+    dump.write_text('{"title": "A", "text": "lead"}\n{"title": "B"}\n')
+    with pytest.raises(ValueError, match="line 2"):
+        build_index(dump, tmp_path / "b.sqlite")
+    assert not list(tmp_path.glob("b.sqlite*"))
+    with pytest.raises(FileNotFoundError, match="index_wikipedia"):
+        WikipediaIndex(tmp_path / "none.sqlite")
+
+
+def test_markup_goes_and_the_lead_stays() -> None:
+    text = "{|table|}[[File:x.jpg|thumb|a [[b]] c]]''It'' is [http://x.org outside] &amp; {{a|{{b}}}}fine<!-- no -->."
+    text += "\n==H==\nx"
+    assert lead_section(text) == "It is outside & fine."
+
+
+@pytest.fixture
+def api() -> Iterator[str]:
+    class Api(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = {name: values[0] for name, values in parse_qs(urlparse(self.path).query).items()}
+            if asked.get("srsearch") == "fail":
+                self.send_error(500)
+                return
+            if "srsearch" in asked:
+                answer: object = {"query": {"search": [{"title": "Good"}, {"title": "Ambiguous"}]}}
+            elif asked["titles"] == "Good":
+                answer = {"query": {"pages": {"1": {"title": "Good", "extract": "Lead."}}}}
+            else:
+                page = {"title": "Ambiguous", "extract": "x", "pageprops": {"disambiguation": ""}}
+                answer = {"query": {"pages": {"2": page}}}
+            body = json.dumps(answer).encode()
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Api)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/w/api.php"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_the_live_source_leaves_out_ambiguous_pages_and_blames_the_environment(api: str) -> None:
+    live = LiveWikipedia(api)
+    assert wikipedia_search("q", live) == "Page: Good\nSummary: Lead."
+    with pytest.raises(WikipediaUnavailable, match="500"):
+        wikipedia_search("fail", live)
+    with pytest.raises(WikipediaUnavailable):
+        wikipedia_search("q", LiveWikipedia("http://127.0.0.1:9/w/api.php", timeout_s=1.0))
+
+
+def test_recorded_answers_serve_their_own_logs_alone(data_dir: Path, tmp_path: Path) -> None:
+    log = read_log(data_dir / "mint/outputs/lemur-70b-chat-v1.even/F=None/hotpotqa.results.jsonl.gz")
+    cassette = answers_of_logs(log)
+    assert cassette.answers
+    for logged in log:
+        for turn in logged.turns:
+            query = literal_query(turn.reply)
+            if query is not None and turn.observation and "Traceback" not in turn.observation:
+                assert wikipedia_search(query, cassette, task=logged.task_id) == turn.observation
+                break
+    with pytest.raises(WikipediaUnavailable, match="never asked"):
+        wikipedia_search("never asked", cassette)
+    file = tmp_path / "answers.jsonl"
+    file.write_text('{"query": "a", "answer": "b"}\n')
+    assert read_answers(file).answer("a") == "b"
+    file.write_text("{}\n")
+    with pytest.raises(ValueError, match="line 1"):
+        read_answers(file)
+
+
+def test_an_unknown_source_lists_the_known_ones() -> None:
+    assert wikipedia_of("none") is None
+    with pytest.raises(ValueError, match="index:FILE"):
+        wikipedia_of("google")
