@@ -64,7 +64,8 @@ def is_baseline(policy: str) -> bool:
 
 
 def _untrained(policy: str) -> bool:
-    return "untrained" in policy or policy.removeprefix("openai:").startswith(("random:", "random-"))
+    served = policy.removeprefix("openai:").removeprefix("handle:")
+    return "untrained" in policy or served.startswith(("random:", "random-"))
 
 
 def display_name(policy: str) -> str:
@@ -160,7 +161,8 @@ def _success_figure(benchmark: str, played: Sequence[Played]) -> str:
         rows.append((name.replace("_", " "), marks))
     drawn = figures.intervals(rows, label=f"Success on {benchmark} by category, with 95 % Wilson intervals")
     key = figures.legend([(p.name, colour) for p, colour in zip(played, colours, strict=True)])
-    return f"<h3>Solved, by kind of task</h3>{key}{drawn}"
+    figure = " (the paper's Figure 5)" if benchmark == "intercode/ctf" else ""
+    return f"<h3>Solved, by kind of task{figure}</h3>{key}{drawn}"
 
 
 def _colours(played: Sequence[Played]) -> list[int | None]:

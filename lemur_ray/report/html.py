@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.report import agents_section as agents
+from lemur_ray.report import paper_section
 from lemur_ray.report import training_section as training
 from lemur_ray.report.agents_section import Played
 from lemur_ray.report.escape import inline, slug
 from lemur_ray.report.inputs import Inputs, ReportError, TrainingRun
 from lemur_ray.report.inputs import collect as collect_inputs
 from lemur_ray.report.markup import cell, page, percent, table, tiles, warning
+from lemur_ray.report.retries import retries_json, retries_section
 from lemur_ray.report.tables import Group, Report, by_run, to_csv
 from lemur_ray.report.transcripts import inline_transcripts, write_transcripts
 from lemur_ray.rollout.ledger import read_episodes
@@ -61,9 +63,11 @@ def render_run(out: Path, notes: Mapping[str, object] | None = None) -> Report:
     body.append(table(["", ""], list(notes.items())) if notes else "")
     for benchmark in benchmarks:
         body.append(_section(benchmark, agents.order([p for p in played if p.report.benchmark == benchmark]), earlier))
+    body += [retries_section(run) for run in runs]
     body.append(f"<h3>What this does not show</h3>{warning(agents.limits(benchmarks))}")
     body += [f"<h3>Transcripts</h3>{talk}" if talk else "", _footer(["report.json", "episodes.csv", "episodes.jsonl"])]
     numbers = {**last.headline(), "notes": dict(notes or {}), "runs": [r.to_json() for r in reports]}
+    numbers["retries"] = [retries_json(run) for run in runs]
     numbers["earlier_versions"] = [p.report.to_json() for p in earlier]
     _write(out, page(title, "".join(body)), numbers, {"episodes.csv": to_csv(reports)})
     return last
@@ -107,6 +111,9 @@ def render_report(
         body.append(
             f'<h2 id="{slug(benchmark)}">Agents: {inline(benchmark)}</h2>{_section(benchmark, played, earlier)}'
         )
+    runs_by_name = [(agents.display_name(p.report.policy), p.episodes) for ps in groups.values() for p in ps]
+    if beside := paper_section.section(runs_by_name):
+        body.append(f'<h2 id="paper">The paper\'s tables, with our rows</h2>{beside}')
     pretrain = next((run for run in found.runs if run.stage == "pretraining"), None)
     if found.corpus:
         section = training.corpus_section(found.corpus, str(found.corpus_folder), pretrain)

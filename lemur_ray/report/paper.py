@@ -1,4 +1,4 @@
-"""The published numbers of the Lemur paper (ICLR 2024, arXiv 2310.06830), Tables 4 to 7, to print beside results.
+"""The published numbers of the Lemur paper (ICLR 2024, arXiv 2310.06830), Tables 4 to 7 and 9, to print beside results.
 
 All values are percentages as printed. ``NOTES`` says where a printed number is known to differ from its public log.
 """
@@ -95,6 +95,31 @@ TABLE_6: tuple[Feedback, ...] = (
 )
 TABLE_4_MICRO: Mapping[str, float] = _row(20.25, 14.87, 31.65, 36.71, 66.77)
 """Micro average of the five columns of Table 4 (n = 316)."""
+
+TABLE_9: Mapping[str, tuple[float, float]] = {
+    "Llama-2-70B-Chat": (40.0, 8.0),
+    "CodeLlama-34B-INST": (38.0, 33.0),
+    "Lemur-70B-Chat": (29.0, 26.0),
+    "gpt-3.5-turbo": (17.0, 15.0),
+    "gpt-4": (7.0, 2.0),
+}
+"""M-MATH without feedback: % of all 100 episodes that failed and saw a traceback; and that had an invalid action."""
+
+TABLE_10: Mapping[str, tuple[int, int, int, int]] = {
+    "gpt-3.5-turbo": (230, 334, 117, 72),
+    "gpt-4": (236, 370, 150, 114),
+}
+"""InterCode-SQL with the schema shown: solved of 248 easy, 446 medium, 174 hard and 166 extra hard questions."""
+
+MODEL_OF_LOG: Mapping[str, str] = {
+    "Llama-2-70b-chat-hf": "Llama-2-70B-Chat",
+    "CodeLlama-34b-Instruct-hf": "CodeLlama-34B-INST",
+    "lemur-70b-chat-v1": "Lemur-70B-Chat",
+    "lemur-70b-chat-v1.even": "Lemur-70B-Chat, even lines",
+    "gpt-3.5-turbo-0613": "gpt-3.5-turbo",
+    "gpt-4-0613": "gpt-4",
+}
+"""Name of a model in MINT's recorded runs -> its name in the paper."""
 
 NOTES = (
     "Table 6, Lemur with feedback: 35.76 and 38.50 stand in no public log (logged 32.59 and 36.28).",

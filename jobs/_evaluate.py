@@ -1,0 +1,53 @@
+"""One evaluation from its command line to its pages: what agent_eval does once and fidelity for each recorded run."""
+
+import _path
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from envs.benchmarks import Choice, get_benchmark
+from lemur_ray.agents.policy_spec import PolicySpec
+from lemur_ray.home import lemur_home, resolve_out
+from lemur_ray.report.agreement import agreement
+from lemur_ray.report.html import render_run
+from lemur_ray.report.tables import summarise
+from lemur_ray.rollout import evaluation
+from lemur_ray.rollout.policy_target import named
+from lemur_ray.rollout.threads import Pool
+
+
+def evaluate(config: evaluation.EvalConfig) -> dict[str, Any]:
+    """Play what is not yet played, write the pages; the numbers of the evaluation as JSON values."""
+    benchmark, spec = get_benchmark(config.benchmark), PolicySpec.parse(config.policy, config.policy_model)
+    if config.out:  # said before anything slow is begun
+        evaluation.prepare_out(resolve_out(config.out, ""))
+    spec = named(spec, lemur_home() / "runs", config.patience_s)
+    prompt = config.prompt if config.prompt != "auto" else "brief" if spec.knows_our_words else "full"
+    tasks = benchmark.load(Choice.of(config, prompt, spec.recording))
+    tokens, stop = benchmark.max_tokens[prompt], benchmark.stop
+    settings = evaluation.settings_of(config, prompt, tokens, tasks, benchmark.settings, stop)
+    out = evaluation.prepare_out(resolve_out(config.out, evaluation.default_out(config.benchmark, spec.label)))
+    print(f"writing to {out}", file=sys.stderr, flush=True)
+    episodes = evaluation.run_evaluation(config, tasks, spec.label, settings, out, partial(_pool, config, spec))
+    evaluation.say_overflow(episodes)
+    notes = {**benchmark.notes(episodes), **agreement(spec.recording, episodes, benchmark.reward_tolerance)}
+    render_run(out, {**settings.values, **notes})
+    return {**summarise(episodes).headline(), **notes, "out": str(out)}
+
+
+@contextlib.contextmanager
+def _pool(config: evaluation.EvalConfig, spec: PolicySpec) -> Iterator[Pool]:
+    """Where the episodes are played, and what they are played against, both gone afterwards."""
+    with contextlib.ExitStack() as stack:
+        if config.num_actors or spec.served_here:
+            _path.connect(log_to_driver=False)
+        if spec.served_here:
+            from lemur_ray.serve import app
+
+            stack.callback(app.shutdown)
+        pool = evaluation.pool_of(config, app.serve_policy(spec) if spec.served_here else spec)
+        stack.callback(pool.close)
+        yield pool

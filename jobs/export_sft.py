@@ -1,0 +1,60 @@
+"""Solved episodes to instruction data: filtered, without duplicates, and each solved once more by saying it again.
+
+    python jobs/agent_eval.py --split train --limit 500 --out episodes/train
+    python jobs/export_sft.py --episodes episodes/train --out solved.jsonl
+    python jobs/instruct.py --conversations solved.jsonl --out runs/nano-chat-2
+
+Writes {dataset, id, messages} line by line and, beside it, ``<out>.json`` with what was kept and what was left out.
+"""
+
+import _path  # noqa: F401
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from envs.benchmarks import tasks_of
+from lemur_ray.config import parse
+from lemur_ray.export import HowToExport, export
+from lemur_ray.home import lemur_home, resolve_out
+from lemur_ray.instruct.solved import SolvedFilter
+from lemur_ray.rollout.evaluation import EvaluationError, prepare_out
+from lemur_ray.rollout.ledger import LedgerError
+
+
+@dataclass(frozen=True)
+class ExportJob:
+    """Export solved episodes as instruction data."""
+
+    episodes: tuple[str, ...] = ()
+    """Folders with an episodes.jsonl. Empty: every one under LEMUR_HOME/episodes."""
+    out: str = ""
+    """File to write. Empty: LEMUR_HOME/instruct/solved.jsonl."""
+    rules: Annotated[SolvedFilter, tyro.conf.arg(name="")] = SolvedFilter()
+    how: Annotated[HowToExport, tyro.conf.arg(name="")] = HowToExport()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    job = parse(ExportJob, argv, prog="export_sft.py", bare_flags=True)
+    folders = [Path(resolve_out(folder, "")) for folder in job.episodes]
+    folders = folders or sorted(p.parent for p in lemur_home().glob("episodes/*/episodes.jsonl"))
+    out = Path(resolve_out(job.out, "instruct/solved.jsonl"))
+    try:
+        prepare_out(str(out.parent))
+        counts = export(folders, out, job.rules, job.how, tasks_of)
+    except (EvaluationError, LedgerError, ValueError, OSError) as error:
+        print(f"export_sft: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps({"out": str(out), **counts}))
+    if not counts["kept"]:
+        print("export_sft: nothing was left to export; the counts above say why", file=sys.stderr)
+    return 0 if counts["kept"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

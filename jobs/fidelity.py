@@ -1,0 +1,51 @@
+"""Play every recorded run again that is found under --data, and write one table of what agrees; resumes."""
+
+import _path  # noqa: F401
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from _evaluate import evaluate
+from envs.benchmarks import BENCHMARKS
+from lemur_ray.config import parse
+from lemur_ray.home import resolve_out
+from lemur_ray.report.fidelity import FidelityConfig, RecordedRun, fidelity, recorded_runs
+from lemur_ray.report.fidelity_page import summary, write_fidelity
+from lemur_ray.rollout import evaluation
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0: every goal that a run speaks to is reached. 1: one is missed, or a run could not be played. 130: stopped."""
+    config = parse(FidelityConfig, argv)
+    with evaluation.ending_well("fidelity") as end:
+        out = evaluation.prepare_out(resolve_out(config.out, "fidelity"))
+        results: list[tuple[RecordedRun, dict[str, Any]]] = []
+        for run in recorded_runs(Path(config.data).expanduser(), strict=config.strict):
+            if run.benchmark in BENCHMARKS and config.only in run.name:
+                results.append((run, _played(run, config, out)))
+                write_fidelity(fidelity(results, config.engine_kind), out)
+        if not results:
+            raise ValueError(f"{config.data}: no recorded run in it with {config.only!r} in its name")
+        found = fidelity(results, config.engine_kind)
+        print(summary(found), file=sys.stderr)
+        print(json.dumps({"goals": found["goals"], "runs": len(results), "page": str(out / "index.html")}))
+        failed = any("error" in result for _, result in results)
+        end.code = int(failed or any(goal["reached"] is False for goal in found["goals"]))
+    return end.code
+
+
+def _played(run: RecordedRun, config: FidelityConfig, out: Path) -> dict[str, Any]:
+    """The result of one run; a run that cannot be played says why and stops no other."""
+    arguments = [*run.arguments(), "--data", config.data, "--out", str(out / run.folder), *config.arguments(run)]
+    try:
+        return evaluate(parse(evaluation.EvalConfig, arguments, bare_flags=True))
+    except (evaluation.EvaluationError, ValueError, OSError) as error:
+        print(f"fidelity: {run.name}: {error}", file=sys.stderr, flush=True)
+        return {"error": str(error)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
