@@ -3,19 +3,23 @@
 import _path  # noqa: F401
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from envs.alfworld.catalogue import class_names
 from envs.alfworld.demonstrations import demonstrations
+from lemur_ray.home import resolve_out
 from lemur_ray.instruct.code_chats import code_chats, standard_library
-from lemur_ray.instruct.conversation import Conversation
+from lemur_ray.instruct.conversation import Conversation, read_conversations
 
 
-def conversations(games: int, chats: int) -> Iterator[Conversation]:
-    """Expert games, then questions about functions of the standard library: the instruction table of nano-chat."""
+def conversations(games: int, chats: int, files: Sequence[str] = ()) -> Iterator[Conversation]:
+    """Expert games, questions about functions of the standard library, then what JSON lines files hold."""
     for name, messages in demonstrations(games):
         yield Conversation("alfworld", name, messages)
     yield from itertools.islice(code_chats(standard_library()), chats)
+    for file in files:
+        yield from read_conversations(Path(resolve_out(file, "")))
 
 
 def agent_texts(games: int = 300, chats: int = 100) -> list[str]:

@@ -22,6 +22,8 @@ class InstructJob(TrainingJob):
     """Run or its name, checkpoint or Hugging Face folder whose parameters start the run. Empty: the run nano."""
     games: int = 6000
     """Games of the searching expert (split train) in the instruction table."""
+    conversations: tuple[str, ...] = ()
+    """JSON lines files of {dataset, id, messages} that join the games and chats (jobs/export_sft.py writes such)."""
     chats: int = 400
     """Questions about functions of the Python standard library in the instruction table."""
 
@@ -42,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         table = resolve_out(job.corpus, f"instruct/{job.recipe.name}")
         if not job.corpus:
             tokens, seq_len = load_tokenizer(init_from), job.recipe.data.seq_len
-            table, manifest = build_table(conversations(job.games, job.chats), tokens, table, seq_len=seq_len)
+            talks = conversations(job.games, job.chats, job.conversations)
+            table, manifest = build_table(talks, tokens, table, seq_len=seq_len)
             print(f"instruction table: {table} {json.dumps(manifest['counts'])}", flush=True)
         result = train(job.recipe, corpus=str(table), out=out, init_from=init_from)
     except (CorpusError, ModelNotFound, RunFolderError, TrainingStopped, ValueError, OSError) as error:

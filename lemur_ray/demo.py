@@ -164,7 +164,7 @@ def run(config: DemoConfig) -> Path:
             games = ("--benchmark", "alfworld/text", "--prompt", "brief")
             tuned = ("--policy", f"openai:{url}", "--policy-model", chat)
             head.submit("agent_eval", *games, *tuned, "--limit", str(config.games))
-            head.submit("agent_eval", "--benchmark", "intercode/sql", *tuned)
+            head.submit("agent_eval", "--benchmark", "intercode/sql", "--data", "", *tuned)
         for baseline in ("random", "expert"):
             # No model, no waiting: threads of one process are faster there than Ray actors are started.
             head.submit("agent_eval", *games, "--policy", baseline, "--limit", str(config.games), "--actors", "0")

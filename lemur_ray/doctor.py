@@ -307,7 +307,7 @@ def bubblewrap(machine: Machine) -> Check:
     if code:
         fix = "sysctl -w kernel.unprivileged_userns_clone=1   # in Docker: --security-opt seccomp=unconfined"
         return Check("bubblewrap", "missing", f"installed, but no namespace can be made: {_last(said)}", fix)
-    return Check("bubblewrap", "ok", "makes a namespace")
+    return Check("bubblewrap", "ok", "makes a namespace; python -m lemur_ray.sandbox.selfcheck proves the rest")
 
 
 def docker(machine: Machine) -> Check:
@@ -318,7 +318,15 @@ def docker(machine: Machine) -> Check:
     if code:
         fix = "systemctl start docker   # or add this user to the group docker"
         return Check("docker", "missing", f"client there, no engine answers: {_last(said)}", fix)
-    return Check("docker", "ok", f"engine {_last(said)}")
+    engine = f"engine {_last(said)}"
+    if machine.version("docker") is None:
+        fix = f"{sys.executable} -m pip install docker"
+        return Check("docker", "missing", f"{engine}, but not the Python package docker (an extra)", fix)
+    code, image = machine.run(["docker", "images", "--format", "{{.Repository}}:{{.Tag}}", "lemur-sandbox"], 10)
+    if code or not image:
+        fix = f"{sys.executable} -m lemur_ray.sandbox.docker_image   # apt-get install -y debootstrap gives it more"
+        return Check("docker", "warn", f"{engine}, no sandbox image yet: the first sandbox builds it, in minutes", fix)
+    return Check("docker", "ok", f"{engine}, sandbox image {image.splitlines()[0]}")
 
 
 def chromium(machine: Machine) -> Check:

@@ -17,7 +17,13 @@ from lemur_ray import doctor
 from lemur_ray.doctor import GIB, Check, Machine
 
 ROOT = Path(__file__).resolve().parents[1]
-ANSWERS = {"import ray": "2.60.0", "import jax": "0.10.2 1 cpu cpu", "bwrap": "", "docker": "28.0"}
+ANSWERS = {
+    "docker images": "lemur-sandbox:0123",
+    "import ray": "2.60.0",
+    "import jax": "0.10.2 1 cpu cpu",
+    "bwrap": "",
+    "docker info": "28.0",
+}
 
 
 def answer(command: Sequence[str], timeout_s: float) -> tuple[int, str]:
@@ -43,7 +49,7 @@ def machine(tmp_path: Path) -> Machine:
         system=system,
         run=answer,
         which=lambda name: None if name == "nvidia-smi" else f"/usr/bin/{name}",
-        version=lambda name: {"numpy": "2.4.6", "ray": "2.60.0", "textworld": "1.7.0"}.get(name),
+        version=lambda name: {"numpy": "2.4.6", "ray": "2.60.0", "textworld": "1.7.0", "docker": "7.2.0"}.get(name),
         disk=lambda path: 50 * GIB,
     )
 
@@ -189,6 +195,15 @@ def test_a_bubblewrap_that_cannot_make_a_namespace_is_not_ok(machine: Machine) -
 
 def test_a_docker_client_without_engine_is_not_ok(machine: Machine) -> None:
     assert doctor.docker(but(machine, run=lambda c, t: (1, "Cannot connect"))).status == "missing"
+
+
+def test_a_docker_engine_without_package_or_image_names_the_command(machine: Machine) -> None:
+    check = doctor.docker(but(machine, version=lambda name: None))
+    assert (check.status, check.fix.endswith("pip install docker")) == ("missing", True)
+    check = doctor.docker(but(machine, run=lambda c, t: (0, "28.0" if c[1] == "info" else "")))
+    assert check.status == "warn"
+    assert "lemur_ray.sandbox.docker_image" in check.fix
+    assert "lemur-sandbox:0123" in doctor.docker(machine).found
 
 
 def test_a_gpu_that_jax_does_not_use_is_said(machine: Machine) -> None:

@@ -6,7 +6,11 @@ and assistant by turns, beginning with user. Knows nothing of tokens or files.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from lemur_ray.agents.messages import Message
 
@@ -18,6 +22,33 @@ class Conversation:
     dataset: str
     id: str
     messages: tuple[Message, ...]
+
+
+def read_conversations(path: Path) -> Iterator[Conversation]:
+    """Rows {dataset, id, messages} of a JSON lines file. Raises ValueError that names the file and the line."""
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+                messages = tuple(Message.from_json(message) for message in row["messages"])
+                conversation = Conversation(str(row["dataset"]), str(row["id"]), messages)
+                if why := fault(conversation):
+                    raise ValueError(why)
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(
+                    f"{path}, line {number}: not a conversation ({type(error).__name__}: {error}); expected "
+                    '{"dataset": ..., "id": ..., "messages": [{"role": ..., "content": ...}, ...]}'
+                ) from error
+            yield conversation
+
+
+def conversation_lines(conversations: Iterable[Conversation]) -> Iterator[str]:
+    """What ``read_conversations`` reads, line by line."""
+    for one in conversations:
+        row: dict[str, Any] = {"dataset": one.dataset, "id": one.id, "messages": [m.to_json() for m in one.messages]}
+        yield json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def fault(conversation: Conversation) -> str | None:

@@ -1,7 +1,8 @@
 """Which source row i of a mixture comes from, and how many rows of it came before: a pure function of the weights.
 
 At every block boundary the counts are the largest-remainder rounding of the exact shares; inside a block rows are dealt
-by earliest deadline, so that no source is ever more than about one row ahead or behind. Knows nothing of examples.
+by earliest deadline. No source is ever a row ahead or behind at a boundary, nor two rows anywhere. Knows nothing of
+examples.
 """
 
 from __future__ import annotations
@@ -80,8 +81,9 @@ class Mixture:
         """Source and occurrence number of every slot of some blocks, each (blocks, block) int64.
 
         Each slot goes to the source whose next row is due first, among those that would not run ahead of their share
-        by a row and have rows left in this block (earliest deadline first; such windows keep every prefix within one
-        row of its share: Tijdeman 1980).
+        by a row and have rows left in this block (earliest deadline first, which alone keeps every prefix within one
+        row of its share: Tijdeman 1980). Largest-remainder counts at a boundary may ask for more of the rows behind it
+        than can be dealt at once: there, with many sources, a lag of 1.2 rows has been seen.
         """
         sources = np.flatnonzero(self.shares)
         shares = self.shares[sources]

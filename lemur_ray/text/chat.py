@@ -24,10 +24,9 @@ def encode_chat(
 ) -> tuple[list[int], list[bool]]:
     """Ids of a conversation and, per id, whether it is trained; cut on the right at ``max_tokens``."""
     ids, trained = [tokenizer.bos_id], [False]
-    newline = tokenizer.encode("\n")
     for message in messages:
         head = _header(tokenizer, message.role)
-        body = [*tokenizer.encode(message.content.strip()), tokenizer.im_end_id, *newline]
+        body = [*tokenizer.encode(message.content.strip()), *_end(tokenizer)]
         ids += head + body
         trained += [False] * len(head) + [message.role == "assistant"] * len(body)
     return ids[:max_tokens], trained[:max_tokens]
@@ -38,6 +37,17 @@ def encode_prompt(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int
     return encode_chat(tokenizer, messages)[0] + _header(tokenizer, "assistant")
 
 
+def encode_dialogue(tokenizer: Tokenizer, turns: Sequence[Message | Sequence[int]]) -> list[int]:
+    """``encode_prompt`` where some turns are ids: the content of an assistant turn as the model itself generated it."""
+    ids = [tokenizer.bos_id]
+    for turn in turns:
+        role, content = (
+            (turn.role, tokenizer.encode(turn.content.strip())) if isinstance(turn, Message) else ("assistant", turn)
+        )
+        ids += [*_header(tokenizer, role), *content, *_end(tokenizer)]
+    return ids + _header(tokenizer, "assistant")
+
+
 def render(messages: Sequence[Message]) -> str:
     """The conversation as text, without BOS."""
     return "".join(f"<|im_start|>{m.role}\n{m.content.strip()}<|im_end|>\n" for m in messages)
@@ -45,3 +55,7 @@ def render(messages: Sequence[Message]) -> str:
 
 def _header(tokenizer: Tokenizer, role: str) -> list[int]:
     return [tokenizer.im_start_id, *tokenizer.encode(f"{role}\n")]
+
+
+def _end(tokenizer: Tokenizer) -> list[int]:
+    return [tokenizer.im_end_id, *tokenizer.encode("\n")]

@@ -38,6 +38,7 @@ def run(
     lemur_home: Path, sample: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Run]:
     """The job in this process: exit code, lines of stdout, stderr. The sample database is there already."""
+    monkeypatch.delenv("LEMUR_DATA", raising=False)
     (lemur_home / "intercode").mkdir(parents=True)
     shutil.copy(sample, lemur_home / "intercode")
     monkeypatch.syspath_prepend(str(ROOT / "jobs"))
@@ -49,7 +50,7 @@ def run(
         return code, captured.out.splitlines(), captured.err
 
     yield run_job
-    for name in ("agent_eval", "_path"):
+    for name in ("agent_eval", "_evaluate", "_path"):
         sys.modules.pop(name, None)
 
 
@@ -107,7 +108,10 @@ def test_flags_of_sql_reach_the_environment_and_change_the_recipe(run: Run, lemu
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("--benchmark", "alfwrld/text"), r"did you mean 'alfworld/text'\? \(known: alfworld/text, intercode/sql\)"),
+        (
+            ("--benchmark", "alfwrld/text"),
+            r"did you mean 'alfworld/text'\? \(known: alfworld/text, intercode/bash, .*mint/",
+        ),
         (("--policy", "rndom"), "expected one of openai:URL"),
         ((), r"runs: no checkpoint yet; run jobs/pretrain.py"),
         (("--policy", "checkpoint:nothing"), "neither a folder nor a run"),

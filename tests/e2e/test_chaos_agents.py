@@ -58,8 +58,8 @@ class MoodyModel:
 class Driver:
     """``jobs/agent_eval.py`` in a process of its own; joins the Ray at ``address``, or starts one if that is empty."""
 
-    def __init__(self, server: Server, home: Path, log: Path, address: str, *more: str) -> None:
-        command = [sys.executable, str(ROOT / "jobs" / "agent_eval.py"), "--policy", f"openai:{server.url}"]
+    def __init__(self, server: Server, home: Path, log: Path, address: str, *more: str, program: str = "") -> None:
+        command = [sys.executable, program or str(ROOT / "jobs" / "agent_eval.py"), "--policy", f"openai:{server.url}"]
         environment = {**os.environ, "LEMUR_HOME": str(home)}
         environment.pop("RAY_ADDRESS", None)
         environment |= {"RAY_ADDRESS": address} if address else {}
@@ -162,7 +162,7 @@ SAID = ["SHOW TABLES", "```sql\nSELECT count(*) FROM packages\n```", "", "no ide
 
 @pytest.mark.timeout(900)
 def test_forty_episodes_survive_a_killed_driver_a_killed_actor_and_a_moody_endpoint(tmp_path: Path, ray_local: str):
-    more = ("--benchmark", "intercode/sql", "--limit", "40", "--in-flight", "8")
+    more = ("--benchmark", "intercode/sql", "--data", "", "--limit", "40", "--in-flight", "8")
     shoot(tmp_path, ray_local, MoodyModel(SAID, 0.05), 40, 0.0, *more)
 
 
@@ -170,5 +170,5 @@ def test_forty_episodes_survive_a_killed_driver_a_killed_actor_and_a_moody_endpo
 @pytest.mark.timeout(1800)
 def test_two_hundred_episodes_survive_the_same_and_an_endpoint_that_is_silent_for_a_while(tmp_path: Path):
     """On a Ray of the driver's own, so that killing the driver takes the cluster with it."""
-    more = ("--benchmark", "intercode/sql", "--limit", "40", "--epochs", "5", "--in-flight", "60")
+    more = ("--benchmark", "intercode/sql", "--data", "", "--limit", "40", "--epochs", "5", "--in-flight", "60")
     shoot(tmp_path, "", MoodyModel(SAID, 0.2), 200, 5.0, *more)

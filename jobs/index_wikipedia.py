@@ -1,0 +1,39 @@
+"""Build the local full-text index that MINT's search tool can ask, from a Wikipedia dump."""
+
+import _path  # noqa: F401
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from envs.mint.wikipedia_index import build_index
+from lemur_ray.config import parse
+from lemur_ray.home import resolve_out
+
+
+@dataclass(frozen=True)
+class IndexConfig:
+    """Titles and lead sections of a dump, in one SQLite file."""
+
+    dump: str
+    """A MediaWiki pages-articles XML (plain, .gz, .bz2) or lines of title and text (.jsonl, .jsonl.gz)."""
+    out: str = ""
+    """The index. Empty: LEMUR_HOME/wikipedia/index.sqlite."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0: built. 1: the dump could not be read."""
+    config = parse(IndexConfig, argv)
+    out = Path(resolve_out(config.out, "wikipedia/index.sqlite"))
+    try:
+        count = build_index(Path(config.dump), out)
+    except (OSError, ValueError) as error:
+        print(f"index_wikipedia: {error}", file=sys.stderr, flush=True)
+        return 1
+    print(f"{out}: {count:,} articles; ask it with --wikipedia index:{out}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Solved episodes as conversations to train on: which are good enough, which are new, and what is left out and why.
+
+Knows records of episodes and nothing of how they are played or stored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.instruct.conversation import Conversation, fault
+
+
+@dataclass(frozen=True)
+class SolvedFilter:
+    """What a solved episode must be like."""
+
+    min_score: float = 1.0
+    """Least score of an episode."""
+    max_invalid: float = 0.0
+    """Greatest share of turns whose action could not be carried out."""
+    max_turns: int = 0
+    """Most turns. 0: any number."""
+    per_task: int = 0
+    """Most episodes of one task, those with the fewest turns. 0: all that differ."""
+
+
+@dataclass
+class Selection:
+    """The episodes that passed, and how many fell for each reason."""
+
+    episodes: list[Episode] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+
+
+def select(episodes: Iterable[Episode], rules: SolvedFilter) -> Selection:
+    """Solved episodes that keep the rules, without those that say the same as an earlier one."""
+    chosen = Selection()
+    seen: set[tuple[str, ...]] = set()
+    of_task: Counter[tuple[str, str]] = Counter()
+    ranked = sorted(episodes, key=lambda episode: len(episode.trajectory.steps))  # stable: ledger order where equal
+    for episode in ranked:
+        task = (episode.key.benchmark, episode.key.task)
+        said = (*task, *(step.reply for step in episode.trajectory.steps))
+        if reason := _reason(episode, rules):
+            chosen.dropped[reason] += 1
+        elif said in seen:
+            chosen.dropped["duplicate"] += 1
+        elif rules.per_task and of_task[task] >= rules.per_task:
+            chosen.dropped["enough_of_task"] += 1
+        else:
+            seen.add(said)
+            of_task[task] += 1
+            chosen.episodes.append(episode)
+    return chosen
+
+
+def _reason(episode: Episode, rules: SolvedFilter) -> str | None:
+    steps = episode.trajectory.steps
+    if episode.outcome is not Outcome.SOLVED:
+        return "not_solved"
+    if (episode.score or 0.0) < rules.min_score:
+        return "low_score"
+    if rules.max_turns and len(steps) > rules.max_turns:
+        return "too_many_turns"
+    if sum(not step.valid for step in steps) > rules.max_invalid * len(steps):
+        return "invalid_actions"
+    if episode.detail:
+        return "cut_or_troubled"
+    return fault(conversation_of(episode))
+
+
+def conversation_of(episode: Episode) -> Conversation:
+    """The messages of an episode up to its last reply."""
+    return Conversation(episode.key.benchmark, str(episode.key), episode.trajectory.messages()[:-1])

@@ -1,0 +1,108 @@
+"""A benchmark whose every episode lives in a sandbox of its own, for tests that shoot at sandboxes.
+
+The model must say ``right`` as often as the task asks; each time its word is written down in the sandbox and the words
+are counted there. ``$ COMMAND`` runs a command. Run as a program, this is ``jobs/agent_eval.py`` with the benchmark
+``test/boxes``: tasks carry the label in ``BOXES_RUN``, by which their sandboxes are found. ``reset_differs`` makes the
+sandbox of the first attempt come back from its reset unlike it was (``mark``: a file that is there afterwards).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from envs.intercode.terminal import Terminal
+from envs.text_env import Opening, TextEnv, Turn
+from lemur_ray.agents.trajectory import Outcome, Task
+from lemur_ray.sandbox import slots
+from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxSpec, open_sandbox
+
+ENV_ID = "tests.e2e.boxes:test/Box-v0"
+BENCHMARK = "test/boxes"
+MAX_TURNS = 8
+LIMITS = Limits(time_s=30.0)
+
+
+class BoxEnv(TextEnv):
+    option_names = frozenset({"run", "length", "reset_differs", "mark"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sandbox: Sandbox | None = None
+
+    def begin(self, options: Mapping[str, Any]) -> Opening:
+        self.close()
+        self._length = int(options.get("length", 3))
+        self._sandbox = open_sandbox(SandboxSpec(limits=LIMITS, run=options["run"]))
+        if options.get("reset_differs"):
+            mark = Path(options["mark"])
+            first = not mark.exists()
+            with mark.open("a") as file:
+                file.write(f"{self.np_random.integers(10**9)}\n")
+            if first:
+                self._sandbox.first_hash = "of another tree"  # type: ignore[attr-defined]
+            self._sandbox.reset()
+        self._terminal = Terminal(self._sandbox, "/work", compat=False, limits=LIMITS)
+        return Opening("Say right.", "You walk.")
+
+    def respond(self, reply: str) -> Turn:
+        word = reply.strip()
+        if word.startswith("$ "):
+            return Turn(self._terminal.run(word[2:]).text, word, valid=True)
+        if word not in ("right", "left"):
+            return Turn("Say right or left.", None, valid=False)
+        output = self._terminal.run(f"echo {word} >> trail; grep -c right trail")
+        if output.destroyed:
+            return Turn(output.text, word, valid=True, finished=True, outcome=Outcome.SANDBOX_DESTROYED)
+        done = int(output.text)
+        return Turn(
+            f"{done} of {self._length}", word, valid=True, solved=done >= self._length, score=done / self._length
+        )
+
+    def close(self) -> None:
+        if self._sandbox is not None:
+            self._sandbox.close()
+            self._sandbox = None
+
+
+gymnasium.register("test/Box-v0", BoxEnv)
+
+
+def box_task(name: str, run: str, **options: Any) -> Task:
+    return Task(BENCHMARK, name, ENV_ID, "box", {"run": run, **options}, MAX_TURNS)
+
+
+def sandboxes_of(run: str) -> dict[int, int]:
+    """Of the sandboxes with this label that are open: process -> when it started."""
+    found = {}
+    for path in slots.folder().iterdir():
+        try:
+            record = json.loads(path.read_text() or "{}")
+        except (ValueError, OSError):
+            continue  # being written
+        if record.get("run") == run and record.get("process"):
+            found[record["process"][0]] = record["process"][1]
+    return found
+
+
+def main() -> int:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "jobs"))
+    import agent_eval
+
+    from envs import benchmarks
+
+    run = os.environ["BOXES_RUN"]
+    benchmarks.BENCHMARKS[BENCHMARK] = benchmarks.Benchmark(
+        lambda choice: [box_task(f"b{i}", run) for i in range(choice.limit)], {"full": 16, "brief": 16}
+    )
+    return int(agent_eval.main())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
