@@ -18,10 +18,13 @@ _FILES = {
     },
 }
 _MADE = {
-    "intercode/ctf/task_assets.tar.gz": "data/ctf/task_assets of that commit without its solution folders, 10 MB",
+    "intercode/ctf/task_assets.tar.gz": "data/ctf/task_assets of that commit without its solution folders, 10 MB, "
+    "picoCTF's own terms, not to be redistributed. Fetch it with: "
+    f"git clone -q https://github.com/princeton-nlp/intercode; git -C intercode checkout -q {COMMIT[:7]}; "
+    "tar -C intercode/data/ctf --exclude='*solution*' -czf task_assets.tar.gz task_assets",
     **{
         f"intercode/nl2bash/fs_{n}.manifest.json.gz": "a list of path, mode, type, mtime and content, made from the "
-        f"tree that docker/bash_scripts/setup_nl2b_fs_{n}.sh of that commit builds, 1 kB"
+        f"tree that docker/bash_scripts/setup_nl2b_fs_{n}.sh of that commit builds, 1 kB, MIT"
         for n in (1, 2, 3, 4)
     },
 }

@@ -1,7 +1,7 @@
 """MINT's 586 tasks from the data folder: prompts as the recorded runs had them. Knows no policy.
 
 Layout: ``DATA/mint/tasks/<subset>.test_prompts.jsonl.gz``, ``DATA/mint/tasks/alfworld/`` and
-``DATA/mint/in_context_examples/``; where each file stands upstream is in DATA_SOURCE.
+``DATA/mint/in_context_examples/``; ``outside_data`` says where each file comes from.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.mint.household import Household, HouseholdGame, parse_game
+from envs.mint.outside_data import GAME_IDS, GAMES, required, tasks_file
 from envs.mint.wording import recorded_wording
 from lemur_ray.agents.mint_replay import SUBSETS, LoggedEpisode
 from lemur_ray.agents.trajectory import Task
@@ -23,12 +24,6 @@ from lemur_ray.agents.trajectory import Task
 ENV_ID = "envs:lemur/MINT-v0"
 MAX_STEPS, MAX_PROPOSE = 5, 2
 SIZES: Mapping[str, int] = dict(zip(SUBSETS, (48, 100, 49, 43, 76, 45, 91, 134), strict=True))
-DATA_SOURCE = (
-    "github.com/xingyaoww/mint-bench at 3f7f12c (Apache-2.0, 3 MB of its data folder): data/processed/<subset>/"
-    "test_prompts.json gzipped, data/processed/alfworld, mint/tasks/in_context_examples; "
-    "fetch it with: git clone --depth 1 https://github.com/xingyaoww/mint-bench"
-)
-_GAMES = "valid_unseen_134_games.tar.gz"
 _HOUSE_FAMILY = {
     "pick_and_place_simple": "put",
     "pick_clean_then_place_in_recep": "clean",
@@ -56,7 +51,7 @@ def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[st
     tasks = []
     for row in rows[: limit or None]:
         family = _family(subset, row)
-        example = _read(folder / "in_context_examples" / family / f"with_tool{'_and_feedback' * feedback}.txt")
+        example = _read(folder, f"in_context_examples/{family}/with_tool{'_and_feedback' * feedback}.txt")
         tasks.append(
             Task(
                 benchmark=f"mint/{subset}",
@@ -130,9 +125,9 @@ def household_games(archive: Path) -> Mapping[str, HouseholdGame]:
 
 
 def _household_rows(folder: Path) -> list[dict[str, Any]]:
-    archive = _existing(folder / "tasks" / "alfworld" / _GAMES)
+    archive = required(folder, GAMES)
     games = household_games(archive)
-    ids = _read(folder / "tasks" / "alfworld" / "gamefile_id.txt").split()
+    ids = _read(folder, GAME_IDS).split()
     ids = ["/".join(Path(i).parts[-2:]) for i in ids]
     if missing := [i for i in ids if i not in games]:
         raise ValueError(f"{archive}: lacks {len(missing)} of {len(ids)} games, first {missing[0]}")
@@ -146,7 +141,7 @@ def _family(subset: str, row: Mapping[str, Any]) -> str:
 
 
 def _rows(folder: Path, subset: str) -> list[dict[str, Any]]:
-    path = _existing(folder / "tasks" / f"{subset}.test_prompts.jsonl.gz")
+    path = required(folder, tasks_file(subset))
     rows = []
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
@@ -161,11 +156,5 @@ def _rows(folder: Path, subset: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _existing(path: Path) -> Path:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing (set --data or LEMUR_DATA). It comes from {DATA_SOURCE}")
-    return path
-
-
-def _read(path: Path) -> str:
-    return _existing(path).read_text(encoding="utf-8")
+def _read(folder: Path, name: str) -> str:
+    return required(folder, name).read_text(encoding="utf-8")

@@ -81,7 +81,9 @@ def test_rows_come_with_their_types_and_schema_statements_work(database: MySqlDa
     )
     assert database.execute("SHOW TABLES") == Rows((("animals",),))
     assert [row[0] for row in database.tables["animals"]] == ["id", "name", "weight", "born"]
-    assert database.execute("SELECT missing FROM animals") == SqlError("Unknown column 'missing' in 'SELECT'") or True
+    refused = database.execute("SELECT missing FROM animals")
+    assert isinstance(refused, SqlError)
+    assert "Unknown column 'missing'" in refused.message  # the rest differs between versions
     assert database.execute("SELECT name, count(*) FROM animals") == Rows((("Leo", 2),))
 
 
