@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -36,6 +36,8 @@ class FidelityConfig:
     """MINT: of which models' runs without feedback the code is run again, besides grading all."""
     engine: str = "sqlite"
     """InterCode-SQL: sqlite, or mysql:URL."""
+    sandbox: Literal["bwrap", "docker"] = "bwrap"
+    """Where Bash actions and code are run."""
     limit: int = 0
     """Episodes of each run, the first ones. 0: all."""
     in_flight: int = 0
@@ -48,15 +50,16 @@ class FidelityConfig:
             raise ValueError("no data: say where the recorded runs are, --data DIR or LEMUR_DATA")
 
     @property
-    def engine_kind(self) -> str:
-        """The engine without its address and password."""
-        return self.engine.partition(":")[0]
+    def under(self) -> frozenset[str]:
+        """What goals depend on: the kind of SQL engine and the sandbox's backend."""
+        return frozenset({self.engine.partition(":")[0], self.sandbox})
 
     def arguments(self, run: RecordedRun) -> list[str]:
         """What of this ``jobs/agent_eval.py`` is told about a run."""
         in_flight = self.in_flight or os.cpu_count() or 1
         engine = ["--engine", self.engine] if run.benchmark == "intercode/sql" else []
-        return ["--limit", str(self.limit), "--in-flight", str(in_flight), "--actors", "0", "--step-s", "180", *engine]
+        common = ["--sandbox", self.sandbox, "--actors", "0", "--step-s", "180"]
+        return ["--limit", str(self.limit), "--in-flight", str(in_flight), *common, *engine]
 
 
 @dataclass(frozen=True)
@@ -92,25 +95,25 @@ class Goal:
     mode: str = "strict|grading"
     file: str = ""
     """Pattern of the names that it is about."""
-    engine: str = ""
-    """Of SQL: sqlite or mysql."""
+    under: str = ""
+    """Asked only under this SQL engine (sqlite, mysql) or in this sandbox (bwrap, docker)."""
 
-    def concerns(self, run: RecordedRun, engine: str) -> bool:
+    def concerns(self, run: RecordedRun) -> bool:
         return (
             re.fullmatch(self.benchmark, run.benchmark) is not None
             and re.fullmatch(self.mode, run.mode) is not None
             and re.search(self.file, run.name) is not None
-            and self.engine in ("", engine)
         )
 
 
-_GPT_HANDICAP = r"gpt-3\.5.*10_turns_handicap"
+_GPT_HANDICAP, _GPT_BASH = r"gpt-3\.5.*10_turns_handicap", r"gpt-3\.5.*fs_[134]"
 GOALS = (
-    Goal("SQL, gpt-3.5, 10 turns, handicap: solved alike", "intercode/sql", 0.989, file=_GPT_HANDICAP, engine="sqlite"),
-    Goal("SQL, gpt-3.5, 10 turns, handicap: solved alike", "intercode/sql", 0.993, file=_GPT_HANDICAP, engine="mysql"),
-    Goal("SQL, vicuna: solved alike", "intercode/sql", 0.998, file="vicuna", engine="mysql"),
-    Goal("SQL, text-bison, handicap: solved alike", "intercode/sql", 0.990, file="bison.*handicap", engine="mysql"),
-    Goal("Bash, gpt-3.5, fs 1, 3, 4: solved alike", "intercode/bash", 0.92, file=r"gpt-3\.5.*fs_[134]"),
+    Goal("SQL, gpt-3.5, 10 turns, handicap: solved alike", "intercode/sql", 0.989, file=_GPT_HANDICAP, under="sqlite"),
+    Goal("SQL, gpt-3.5, 10 turns, handicap: solved alike", "intercode/sql", 0.993, file=_GPT_HANDICAP, under="mysql"),
+    Goal("SQL, vicuna: solved alike", "intercode/sql", 0.998, file="vicuna", under="mysql"),
+    Goal("SQL, text-bison, handicap: solved alike", "intercode/sql", 0.990, file="bison.*handicap", under="mysql"),
+    Goal("Bash, gpt-3.5, fs 1, 3, 4: solved alike", "intercode/bash", 0.92, file=_GPT_BASH, under="bwrap"),
+    Goal("Bash, gpt-3.5, fs 1, 3, 4: solved alike", "intercode/bash", 0.93, file=_GPT_BASH, under="docker"),
     Goal("CTF: rewards alike", "intercode/ctf", 1.0, part="same_reward", whole="turns"),
     Goal("MINT graded again: solved alike", "mint/.*", 0.999, mode="grading"),
     Goal("MINT: counters alike", "mint/.*", 1.0, part="same_counters", mode="grading"),
@@ -164,14 +167,17 @@ def counts_of(result: Mapping[str, Any]) -> dict[str, int]:
 _CELLS = ("exact", "normalised", "same_error", "different")
 
 
-def fidelity(results: Sequence[tuple[RecordedRun, Mapping[str, Any]]], engine: str) -> dict[str, Any]:
-    """Rows of runs and of goals as JSON values; a goal without a run has no share and is not reached or missed."""
+def fidelity(results: Sequence[tuple[RecordedRun, Mapping[str, Any]]], under: Collection[str]) -> dict[str, Any]:
+    """Rows of runs and of goals as JSON values; a goal without a run has no share and is not reached or missed.
+
+    ``under``: kind of SQL engine and backend of the sandbox.
+    """
     runs = [{"run": run.name, "benchmark": run.benchmark, **_row(result)} for run, result in results]
     goals = []
     for goal in GOALS:
-        if goal.engine not in ("", engine):
+        if goal.under and goal.under not in under:
             continue
-        counts = [counts_of(result) for run, result in results if goal.concerns(run, engine)]
+        counts = [counts_of(result) for run, result in results if goal.concerns(run)]
         part, whole = (sum(count.get(key, 0) for count in counts) for key in (goal.part, goal.whole))
         share = part / whole if whole else None
         reached = None if share is None else share >= goal.target

@@ -14,6 +14,7 @@ from lemur_ray.report.fidelity import FidelityConfig, counts_of, fidelity, recor
 from lemur_ray.report.fidelity_page import summary, write_fidelity
 from lemur_ray.rollout.evaluation import default_out
 
+UNDER = FidelityConfig(data="somewhere").under
 MINT = {"state": {"history": []}, "task": {}}
 
 
@@ -59,13 +60,23 @@ def test_goals_count_all_runs_together_and_a_missing_episode_against_them(data: 
     alike |= {"count_downs": 5, "same_count_downs": 5}
     runs = [run for run in recorded_runs(data, strict="none") if run.benchmark.startswith("mint/")]
     results: list[Any] = [(run, {"agreement_counts": alike}) for run in runs]
-    reached = {goal["goal"]: goal["reached"] for goal in fidelity(results, "sqlite")["goals"]}
+    reached = {goal["goal"]: goal["reached"] for goal in fidelity(results, UNDER)["goals"]}
     assert reached["MINT graded again: solved alike"] is True
     assert reached["CTF: rewards alike"] is None
     results[0] = (runs[0], {"agreement_counts": alike, "missing": 4})
-    found = fidelity(results, "sqlite")
+    found = fidelity(results, UNDER)
     goal = next(goal for goal in found["goals"] if goal["goal"] == "MINT graded again: solved alike")
     assert (goal["equal"], goal["of"], goal["reached"]) == (2997, 3001, False)
+
+
+@pytest.mark.parametrize(("sandbox", "reached"), [("bwrap", True), ("docker", False)])
+def test_a_goal_depends_on_the_sandbox_in_which_it_was_played(data: Path, sandbox: Any, reached: bool) -> None:
+    config = FidelityConfig(data=str(data), sandbox=sandbox)
+    run = next(run for run in recorded_runs(data) if run.benchmark == "intercode/bash")
+    assert config.arguments(run)[4:6] == ["--sandbox", sandbox]
+    counts = {"agreement_counts": {"episodes": 1000, "same_success": 925}}
+    (goal,) = [g for g in fidelity([(run, counts)], config.under)["goals"] if g["goal"].startswith("Bash")]
+    assert goal["reached"] is reached
 
 
 def test_cells_of_a_strict_replay_are_those_without_search() -> None:
@@ -77,7 +88,7 @@ def test_cells_of_a_strict_replay_are_those_without_search() -> None:
 def test_the_table_is_written_in_three_forms(data: Path, tmp_path: Path) -> None:
     run = next(recorded_runs(data))
     counts = {"episodes": 2, "same_success": 1, "turns": 4, "same_reward": 4, "recorded_solved": 1, "solved": 0}
-    found = fidelity([(run, {"agreement_counts": counts, "differing": ["fs1-3"]}), (run, {"error": "torn"})], "sqlite")
+    found = fidelity([(run, {"agreement_counts": counts, "differing": ["fs1-3"]}), (run, {"error": "torn"})], UNDER)
     page = write_fidelity(found, tmp_path)
     assert json.loads((tmp_path / "fidelity.json").read_text())["runs"][0]["agreement"] == 0.5
     assert "fs1-3" in page.read_text()
