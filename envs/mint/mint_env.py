@@ -10,6 +10,7 @@
 | ``option_rule`` legacy or head | TheoremQA's options, mint-2023 alone |
 | ``parser`` tags or lenient | how a reply is read |
 | ``tools`` run or skip | skip: code of the model is not run (a replay that only grades; not for alfworld) |
+| ``recording`` | file of the run that is graded: with skip, what it was told of its code is shown |
 | ``wikipedia`` none, live, index:FILE, answers:FILE or log:FILE | what the search tool asks; what a log does not
  answer is an error in the model's code, what any other source does not answer one of the environment |
 | ``feedback`` none, textual or binary; ``ground_truth`` | the simulated user |
@@ -30,7 +31,7 @@ from envs.mint import protocol
 from envs.mint.judges import AnswerJudge, HouseholdJudge, Judge
 from envs.mint.python_tool import PythonTool, SandboxedPython, ToolRefused
 from envs.mint.reply import PARSERS
-from envs.mint.sources import teacher_of, wikipedia_of
+from envs.mint.sources import recorded_observations, teacher_of, wikipedia_of
 from envs.mint.tasks import MAX_PROPOSE, MAX_STEPS
 from envs.mint.tools import tools_of
 from envs.mint.wikipedia import WikipediaUnavailable, wikipedia_search
@@ -72,6 +73,7 @@ class MintEnv(TextEnv):
             "max_propose",
             "wikipedia",
             "teacher",
+            "recording",
         }
     )
     default_max_steps: ClassVar[int] = MAX_STEPS
@@ -104,6 +106,7 @@ class MintEnv(TextEnv):
         self._teacher: Teacher | None = None
         if chosen["feedback"] != "none":
             self._teacher = teacher_of(str(options.get("teacher", "")), chosen["feedback"], chosen["ground_truth"])
+        self._seen = recorded_observations(str(options.get("recording", ""))).get(self._id, ())
         self._solution = str(options.get("reference", ""))
         self._judge = self._judge_of(options, chosen["option_rule"], chosen["backend"])
         if chosen["tools"] == "run":
@@ -169,8 +172,13 @@ class MintEnv(TextEnv):
             self._accounting.count("invalid_action")
             return None, self._wording.not_understood
         self._accounting.count("use_tool")
-        text = NOT_EXECUTED if self._python is None else self._python.run(asked.content)
+        text = self._not_run() if self._python is None else self._python.run(asked.content)
         return f"<execute>{asked.content}</execute>", text
+
+    def _not_run(self) -> str:
+        """That this code is not run, and what the recorded run was told of it, where there is one."""
+        seen = self._seen[self._turn] if self._turn < len(self._seen) else None
+        return f"{NOT_EXECUTED}\n{seen}" if seen else NOT_EXECUTED
 
     def _call(self, name: str, arguments: list[str]) -> str:
         """A tool called from the model's code."""

@@ -5,6 +5,7 @@ Files and indexes are opened once a process: many episodes share them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -31,6 +32,13 @@ def wikipedia_of(text: str) -> PageSource | RecordedAnswers | None:
     if kind == "log" and file:
         return answers_of_logs(read_log(Path(file)))
     raise ValueError(f"option wikipedia: {text!r}, expected none, live, index:FILE, answers:FILE or log:FILE")
+
+
+@cache
+def recorded_observations(file: str) -> Mapping[str, tuple[str | None, ...]]:
+    """What a recorded run was told after each turn, by task; nothing for an empty name. Raises ValueError."""
+    episodes = read_log(Path(file)) if file else ()
+    return {episode.task_id: tuple(turn.observation for turn in episode.turns) for episode in episodes}
 
 
 @cache

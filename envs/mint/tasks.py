@@ -75,7 +75,7 @@ def replayed(log: Path, episodes: Sequence[LoggedEpisode], *, strict: bool) -> d
     """Options of a replay. ``strict``: code is run and search answers as recorded; else proposals alone are graded
     (and ALFWorld's code, which plays the game). Feedback is the recorded one."""
     options: dict[str, Any] = {"tools": "run" if strict or episodes[0].subset == "alfworld" else "skip"}
-    options["wikipedia"] = f"log:{log}"
+    options |= {"wikipedia": f"log:{log}", "recording": str(log)}
     if any(turn.feedback is not None for episode in episodes for turn in episode.turns):
         options |= {"feedback": "textual", "teacher": f"log:{log}"}
     return options

@@ -106,7 +106,7 @@ def _compare(episode: Episode, logged: LoggedEpisode, total: Agreement) -> None:
         if step.action is None or not step.action.startswith("<execute>"):
             total.answers["equal" if theirs.text == ours.text else "different"] += 1
             continue
-        if ours.text == NOT_EXECUTED:
+        if ours.text.startswith(NOT_EXECUTED):
             continue
         kind = likeness(theirs.text, ours.text)
         search = "wikipedia_search" in step.action

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -42,6 +43,15 @@ class Cgroup:
                             return int(line.split()[1])
         return 0
 
+    def clear(self) -> None:
+        """Kill every process in it, then remove it: it is a dead run's."""
+        for joined in self.joins:
+            with contextlib.suppress(OSError):
+                for pid in joined.read_text().split():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+        self.remove()
+
     def remove(self, timeout_s: float = 5.0) -> None:
         """Remove the folders once their processes are gone; what stays in use after ``timeout_s`` is left to a reap."""
         deadline = time.monotonic() + timeout_s
@@ -60,15 +70,19 @@ class Cgroup:
 
 
 def make(name: str, memory_bytes: int, processes: int) -> Cgroup | None:
-    """A group ``name`` with these limits; None where this machine does not let us."""
+    """A group ``name`` with these limits; None where this machine does not let us.
+
+    What is left of an earlier group of that name is ended first: its limits could forbid these.
+    """
     parents = _parents()
     if not parents:
         return None
     made = []
     for parent in parents:
         folder = parent / f"{PREFIX}{name}"
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir()
+        if folder.exists():
+            Cgroup((folder,)).clear()
+        folder.mkdir(exist_ok=True)
         made.append(folder)
         for file, value in _settings(folder, memory_bytes, processes):
             (folder / file).write_text(str(value))

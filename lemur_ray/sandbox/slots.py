@@ -106,7 +106,7 @@ def _destroy(slot: Slot) -> dict[str, Any]:
     if process := record.get("process"):
         end_process(*process)
     if groups := record.get("cgroups"):
-        Cgroup(tuple(Path(group) for group in groups)).remove()
+        Cgroup(tuple(Path(group) for group in groups)).clear()
     os.ftruncate(slot._file, 0)
     return record
 
@@ -132,14 +132,31 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def end_process(pid: int, start: int, timeout_s: float = 5.0) -> None:
-    """Kill the process and its children if it is still the one that began at ``start``; wait until it is gone."""
-    ended = [int(word) for word in children(pid)] if started(pid) == start else []
-    with contextlib.suppress(ProcessLookupError):
-        for number in (*ended, pid) if ended or started(pid) == start else ():
+    """Kill the process and its children if it is still the one that began at ``start``; wait until it is gone.
+
+    Where it is gone already, a child may be left that it was killed before it had set up: bubblewrap's waits for that
+    for ever. It is known by the session that the process had begun.
+    """
+    there = started(pid)
+    ended = [*(int(word) for word in children(pid)), pid] if there == start else []
+    if there is None:
+        ended = [number for number, name in session(pid) if name == b"bwrap"]
+    for number in ended:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
     deadline = time.monotonic() + timeout_s
     while runs(pid, start) and time.monotonic() < deadline:
         time.sleep(0.005)
+
+
+def session(leader: int) -> list[tuple[int, bytes]]:
+    """Numbers and names of the processes in the session that ``leader`` began."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (fields := _stat(int(entry))) and int(fields[3]) == leader:
+            with contextlib.suppress(OSError):
+                found.append((int(entry), Path(f"/proc/{entry}/comm").read_bytes().strip()))
+    return found
 
 
 def children(pid: int) -> list[bytes]:

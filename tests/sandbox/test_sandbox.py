@@ -277,6 +277,52 @@ def test_without_a_cgroup_the_sum_of_memory_is_watched_and_told(monkeypatch: pyt
         assert forked.out == "[0, 0, 0, 0, 0]\n", "shared pages count once"
 
 
+def test_what_a_dead_run_left_in_a_cgroup_or_a_session_is_ended_before_the_next_sandbox(tmp_path: Path) -> None:
+    program = tmp_path / "bwrap"  # as bubblewrap's child that waits for a parent which was killed while starting
+    shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
+    starter = subprocess.Popen(
+        ["sh", "-c", f"{program} 300 & echo $!; exec cat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert starter.stdin
+    assert starter.stdout
+    orphan = int(starter.stdout.readline())
+    slot = slots.take()
+    slot.record(run="dead", process=[starter.pid, slots.started(starter.pid)])
+    starter.kill()
+    starter.wait()
+    starter.stdin.close()
+    starter.stdout.close()
+    os.close(slot._file)  # as the death of its process does
+    assert slots.started(orphan) is not None
+    assert any(record.get("run") == "dead" for record in slots.reap())
+    deadline = time.monotonic() + 10
+    while slots.started(orphan) is not None and slots.runs(orphan, slots.started(orphan) or 0):
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can surely make a control group")
+def test_a_cgroup_that_a_dead_run_left_does_not_stand_in_the_way() -> None:
+    if not cgroup._parents():
+        pytest.skip("no control group can be made here")
+    left = cgroup.make("test-left", 64 * 2**20, 10)
+    assert left
+    held = subprocess.Popen(["sleep", "300"])
+    try:
+        for joined in left.joins:
+            joined.write_text(str(held.pid))
+        again = cgroup.make("test-left", 2**31, 20)
+        assert again
+        assert held.wait(10) == -signal.SIGKILL
+        again.remove()
+        assert not any(folder.exists() for folder in again.folders)
+    finally:
+        held.kill()
+        held.wait()
+
+
 def test_threads_that_ask_at_once_are_all_told_the_same_of_cgroups() -> None:
     for _ in range(5):
         cgroup._tried.cache_clear()

@@ -13,6 +13,7 @@ from envs.mint.tasks import load_mint_tasks, replayed
 from lemur_ray.agents.mint_replay import MintReplay, read_log
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Task
 from lemur_ray.report.mint_agreement import Agreement, agreement_of
+from lemur_ray.report.mint_tables import count_episodes, count_log
 from lemur_ray.rollout.attempt import Limits, Order
 from lemur_ray.rollout.episode import run_episode
 
@@ -66,6 +67,15 @@ def test_the_graders_part_where_they_should(data_dir: Path) -> None:
     assert notes["graders"]["mint-2023"] == {"solved": 43, "scored": 76}
     assert notes["graders"]["strict"]["solved"] + len(notes["only_mint_2023"]) - len(notes["only_strict"]) == 43
     assert notes["only_mint_2023"]
+
+
+@pytest.mark.parametrize("run", ["gpt-3.5-turbo-0613/F=None", "lemur-70b-chat-v1.even/F=None"])
+def test_why_math_fails_is_counted_from_graded_episodes_as_from_the_log(data_dir: Path, run: str) -> None:
+    episodes, found = replay(data_dir, run, "math")
+    assert found.cells == {}, "what was not run agrees with nothing"
+    log = read_log(data_dir / "mint" / "outputs" / run / "math.results.jsonl.gz")
+    assert count_episodes(episodes) == count_log(log)
+    assert count_log(log).with_traceback.hits > 0
 
 
 def test_a_few_programs_are_graded_as_recorded(data_dir: Path) -> None:
