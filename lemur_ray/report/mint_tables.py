@@ -6,11 +6,11 @@ Knows neither logs nor ledgers beyond the two functions that count them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lemur_ray.agents.mint_replay import LoggedEpisode
-from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.agents.trajectory import Episode, Outcome, Step
 from lemur_ray.report.paper import COLUMNS, TABLE_4_MICRO, TABLE_6, TABLE_9
 
 REASONING = ("gsm8k", "math", "theoremqa", "hotpotqa", "mmlu")
@@ -85,12 +85,18 @@ def count_episodes(episodes: Iterable[Episode]) -> SubsetCounts:
         [
             (
                 e.outcome is Outcome.SOLVED,
-                any(_TRACEBACK in step.observation for step in e.trajectory.steps[:-1]),
+                any(_TRACEBACK in step.observation for step in _seen(e)),
                 any(step.action is None for step in e.trajectory.steps),
             )
             for e in scored
         ]
     )
+
+
+def _seen(episode: Episode) -> Sequence[Step]:
+    """Turns whose observation the model was shown: not the last one's, unless it was asked once more in vain."""
+    steps = episode.trajectory.steps
+    return steps if episode.outcome is Outcome.CONTEXT_OVERFLOW else steps[:-1]
 
 
 def _counts(episodes: list[tuple[bool, bool, bool]]) -> SubsetCounts:

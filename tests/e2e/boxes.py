@@ -8,6 +8,7 @@ sandbox of the first attempt come back from its reset unlike it was (``mark``: a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -88,6 +89,19 @@ def sandboxes_of(run: str) -> dict[int, int]:
             continue  # being written
         if record.get("run") == run and record.get("process"):
             found[record["process"][0]] = record["process"][1]
+    return found
+
+
+def orphans() -> list[int]:
+    """Processes of a slot's user (root gives each slot one) whose slot nobody has taken."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            number = entry.stat().st_uid - slots.FIRST_UID
+            if entry.name.isdigit() and 0 <= number < slots.SLOTS:
+                path = slots.folder() / str(number)
+                if not (path.exists() and path.read_text()):
+                    found.append(int(entry.name))
     return found
 
 
