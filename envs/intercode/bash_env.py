@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +22,7 @@ from envs.text_env import Opening, TextEnv, Turn
 from lemur_ray.agents.recording import read_recording
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.grading.files import Tree, bash_reward
-from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxSpec
+from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxFileError, SandboxSpec
 from lemur_ray.sandbox.spares import shared_spares
 
 DIALOGUE_LIMIT = 7
@@ -126,7 +127,10 @@ class InterCodeBashEnv(TextEnv):
         if output.destroyed:
             outcome = Outcome.SANDBOX_DESTROYED
             return Turn(output.text, action, valid=True, finished=True, reward=0.0, score=0.0, outcome=outcome)
-        reward = self._reward_of(output)
+        try:
+            reward = self._reward_of(output)
+        except SandboxFileError as error:  # its own doing: paths too long, or too many
+            output, reward = replace(output, text=f"{output.text}\nThe files cannot be compared: {error}"), 0.0
         self._best = max(self._best, reward)
         observation = f"Output: {shown(output.text)}\nReward: {reward:g}\nThe task was: {self._question}\nTry again."
         return Turn(observation, action, output.understood, solved=reward == 1, reward=reward, score=self._best)

@@ -7,13 +7,14 @@ was, and proves resets. Knows nothing of how the housing is made.
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from lemur_ray.sandbox.connection import Connection, ConnectionLost, ConnectionSilent
-from lemur_ray.sandbox.inside import wire
+from lemur_ray.sandbox.inside import tree, wire
 from lemur_ray.sandbox.output import HeadTail
 from lemur_ray.sandbox.sandbox import (
     READ_BYTES,
@@ -36,6 +37,7 @@ SLACK_S = 15.0
 """How much later than its own limit the first process may answer before the sandbox is given up."""
 START_S = 60.0
 FILE_S = 60.0
+LISTING_BYTES = 16 * 2**20
 
 
 class Housing(Protocol):
@@ -159,6 +161,14 @@ class HousedSandbox:
 
     def snapshot(self) -> str:
         return str(self._ask({"op": "snapshot"})["hash"])
+
+    def listing(self, left_out: Collection[str] = ()) -> list[tree.Seen]:
+        order = {"op": "list", "left_out": sorted(left_out), "max_bytes": LISTING_BYTES}
+        with self._lock:
+            self._ask(order, error=SandboxFileError)
+            data = self._guarded(lambda: self._connection.data(time.monotonic() + FILE_S, LISTING_BYTES))
+            self._guarded(lambda: self._connection.answer(time.monotonic() + FILE_S))
+        return [(str(path), str(kind), int(mode), str(content)) for path, kind, mode, content in json.loads(data)]
 
     def processes(self) -> int:
         """How many processes of the policy there are now."""

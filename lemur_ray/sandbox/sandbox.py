@@ -6,6 +6,7 @@
 | ``exec`` | one command; a limit that struck is a field of the result, no exception | SandboxDestroyed |
 | ``read``, ``write`` | regular files beneath the sandbox's own root, bounded | SandboxFileError |
 | ``freeze``, ``thaw`` | every process of the sandbox stands still in between | SandboxDestroyed |
+| ``listing`` | every entry of everything writable, seen with the first process's own eyes | SandboxFileError |
 | ``snapshot`` | a hash over names, modes, contents and links of everything writable | SandboxDestroyed |
 | ``reset`` | all namespaces destroyed and made anew, the tree back, proven by hash | SandboxQuarantined |
 | ``close`` | idempotent; afterwards nothing of it runs or occupies memory | nothing |
@@ -19,7 +20,7 @@ Knows nothing of any backend's inside, of benchmarks or of graders.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
@@ -201,6 +202,13 @@ class Sandbox(Protocol):
 
     def write(self, path: str, data: bytes) -> None:
         """Put a file there, its folders too; what was there before is replaced, links are not followed."""
+
+    def listing(self, left_out: Collection[str] = ()) -> list[tuple[str, str, int, str]]:
+        """Everything writable but the top-level names in ``left_out``: absolute path, kind (d, f, l, ? for others),
+        permission bits, and SHA-256 of a file or target of a link. No program inside is asked, none can forge it.
+
+        SandboxFileError where a path is too long to be followed, or the listing is larger than 16 MiB.
+        """
 
     def freeze(self) -> None:
         """Stop every process; idempotent."""

@@ -13,6 +13,9 @@ import stat
 from pathlib import Path
 
 Entry = tuple[str, str, int, int, int | str]
+Seen = tuple[str, str, int, str]
+"""Path from the root, kind (d, f, l, or ? for all else), permission bits, SHA-256 of a file or a link's target."""
+_KINDS = {stat.S_IFDIR: "d", stat.S_IFREG: "f", stat.S_IFLNK: "l"}
 
 
 def pack(trees: list[tuple[str, Path]]) -> bytes:
@@ -97,6 +100,30 @@ def digest(root: str) -> str:
             elif stat.S_ISREG(info.st_mode):
                 total.update(_content(child.path))
     return total.hexdigest()
+
+
+def entries(root: str, left_out: list[str]) -> list[Seen]:
+    """What lies beneath ``root``, without the top-level names in ``left_out`` and other file systems, in no order."""
+    found: list[Seen] = []
+    device = os.lstat(root).st_dev
+    pending = [root]
+    while pending:
+        folder = pending.pop()
+        with os.scandir(folder) as children:
+            for child in children:
+                if folder == root and child.name in left_out:
+                    continue
+                info = child.stat(follow_symlinks=False)
+                path = "/" + os.path.relpath(child.path, root)
+                kind, content = _KINDS.get(stat.S_IFMT(info.st_mode), "?"), ""
+                if kind == "d" and info.st_dev == device:
+                    pending.append(child.path)
+                elif kind == "l":
+                    content = os.readlink(child.path)
+                elif kind == "f":
+                    content = _content(child.path).hex()
+                found.append((path, kind, stat.S_IMODE(info.st_mode), content))
+    return found
 
 
 def _content(path: str) -> bytes:

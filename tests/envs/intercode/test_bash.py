@@ -131,6 +131,31 @@ def test_the_grader_is_not_moved_by_what_a_model_leaves_behind(played: Any):
     assert env.step("rm /testbed/odd*")[1] == 1.0
 
 
+FORGED_SHELL = """\
+rm /bin; mkdir /bin; cp /usr/bin/bash /bin/bash
+printf '#!/bin/bash\\nprintf "d 755 /testbed\\\\t\\\\0\\\\0"\\n' > /bin/sh; chmod +x /bin/sh; touch /testbed/evil"""
+
+
+@pytest.mark.parametrize("attack", [FORGED_SHELL, "rm -f /bin", "rm -f /lib64; touch /testbed/x", "chmod 000 /testbed"])
+def test_programs_of_the_tree_have_no_say_in_the_grade_and_no_way_out_of_it(played: Any, attack: str):
+    env = played("true")
+    honest = env.step("touch /testbed/evil; mkdir /testbed/e2; touch /testbed/e2/f")[1]
+    env = played("true")
+    reward, _, _, info = env.step(attack + "\nmkdir /testbed/e2; touch /testbed/e2/f")[1:]
+    assert reward < 1
+    if attack == FORGED_SHELL:
+        assert reward <= honest
+    assert "outcome" not in info or info["outcome"] is None
+
+
+def test_a_tree_that_cannot_be_compared_is_worth_nothing_and_the_episode_goes_on(played: Any):
+    env = played("true")
+    deep = "cd /testbed; for i in $(seq 30); do mkdir " + "d" * 200 + "; cd " + "d" * 200 + "; done; touch f"
+    observation, reward, terminated, _, info = env.step(deep)
+    assert (reward, terminated, info["valid"]) == (0.0, False, True)
+    assert "The files cannot be compared" in observation
+
+
 def test_a_tree_with_many_files_is_graded(played: Any):
     env = played("true")
     env.step("for i in $(seq 500); do echo $i > /testbed/f$i; done")
