@@ -12,6 +12,7 @@ import re
 from lemur_ray.grading.short_answers import normalised
 
 _TOKEN = re.compile(r"(?<![\w'])([a-z])(?![\w'])(\s?[,.:;)]|\s*$|\s*\n)?")
+_DENIED = re.compile(r"\b(?:not|isn't|neither|nor|except)\s+(?:option\s+|choice\s+)?\(?[a-z]\s?\)?(?!\w)")
 _BARE = re.compile(r"\(?([a-z])\s?[).:]*")
 
 
@@ -53,21 +54,21 @@ def choice_matches(answer: str, reference: str, options: dict[str, str]) -> bool
 def named_options(answer: str, options: dict[str, str]) -> set[str]:
     """Letters of the options that an answer names: by its whole text, by letters as words, or by one option's text."""
     said = answer.lower().strip().strip("`*").strip()
-    by_text = {letter for letter, text in options.items() if text and said.rstrip(".") == text}
+    by_text = {
+        letter
+        for letter, text in options.items()
+        if text and re.fullmatch(rf"(?:\(?{letter}\s?[).:,]+\s*)?{re.escape(text)}\.*", said)
+    }
     if len(by_text) == 1:
         return by_text
     if (bare := _BARE.fullmatch(said)) and bare[1] in options:
         return {bare[1]}
-    marked = {m[1] for m in re.finditer(r"(?<![\w'])\(?([a-z])\s?\)", said) if m[1] in options}
-    if marked:
-        return marked
-    called = re.findall(r"(?:answer|option|choice|letter)(?: is)?:?\s+\(?([a-z])(?![\w'])", said)
-    if called := [letter for letter in called if letter in options]:
-        return set(called)
+    said = _DENIED.sub(" ", said)
+    marked = {m[1] for m in re.finditer(r"(?<![\w'])\(?([a-z])\s?\)", said)}
     # "a" and "i" are words far more often than choices: they count only before punctuation or the end of a line.
-    letters = {m[1] for m in _TOKEN.finditer(said) if m[1] in options and (m[1] not in "ai" or m[2] is not None)}
-    if letters:
-        return letters
+    letters = {m[1] for m in _TOKEN.finditer(said) if m[1] not in "ai" or m[2] is not None}
+    if named := (marked | letters) & options.keys():
+        return named
     padded = f" {normalised(said)} "
     held = {letter for letter, text in options.items() if normalised(text) and f" {normalised(text)} " in padded}
     # An option that is part of another named one is not named by itself.

@@ -12,6 +12,7 @@ from collections import Counter
 
 from lemur_ray.grading.numbers import as_float, close, plain_number
 
+_YES_OR_NO = frozenset({"yes", "no"})
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
@@ -40,12 +41,17 @@ def number_equals(answer: str, reference: str) -> bool:
 
 
 def phrase_matches(answer: str, reference: str) -> bool:
-    """Equal after SQuAD's normalisation, or the reference stands in the answer between borders of words."""
+    """Equal after SQuAD's normalisation, or the reference stands in the answer between borders of words.
+
+    Of yes and no, an answer with both is neither.
+    """
     expected = plain_number(reference)
     if expected is not None:
         number = plain_number(answer)
         return number is not None and number == expected
     said, meant = normalised(answer), normalised(reference)
+    if meant in _YES_OR_NO:
+        return _YES_OR_NO & set(said.split()) == {meant}
     return bool(meant) and re.search(rf"(?<!\w){re.escape(meant)}(?!\w)", said) is not None
 
 

@@ -35,18 +35,26 @@ def theorem_matches_2023(answer: str, reference: Any, answer_type: str, rule: Op
 
 
 def theorem_matches(answer: str, reference: Any, answer_type: str) -> bool:
-    """Both spellings of an option; names such as ``pi`` and one number with its unit are understood besides."""
+    """Both spellings of an option; names such as ``pi`` and one number with its unit are understood besides.
+
+    No answer is no 0, a truth value no number, and two answers are none.
+    """
     kind = answer_type.lower()
     if kind == "option":
         named = {letter for pair in _OPTION.findall(answer.strip().lower()) for letter in pair if letter}
         return named == {str(reference).strip().strip("()").lower()}
+    words = set(re.findall(r"\w+", answer.lower()))
+    if not words or "or" in words or (kind == "bool" and len(words & _TRUTH.keys()) != 1):
+        return False
     value = _read(_cleaned(answer), MATH_NAMES)
     if isinstance(value, Fraction):
         value = float(value)
     if value is None and kind in ("integer", "float"):
         value = plain_number(answer)
     if kind == "bool":
-        return isinstance(value, bool) and value is _truth(reference)
+        return isinstance(value, bool) and "not" not in words and value is _truth(reference)
+    if isinstance(value, bool):
+        return False
     return _matches(value, reference, kind, "head")
 
 

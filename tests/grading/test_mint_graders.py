@@ -64,6 +64,8 @@ def test_none_of_the_above_is_an_a_for_the_old_grader_alone() -> None:
     [
         *(("b", "b"), ("(B)", "b"), ("b)", "b"), ("answer: b", "b"), ("The answer is A", "a"), ("A, 2.5 kg", "a")),
         *(("A\nA", "a"), ("a and b", "d"), ("D) A and B", "d"), ("1", "b"), ("the U.S.", "c")),
+        *(("answer: b or c", "bc"), ("(b) or c", "bc"), ("The answer is (B) or maybe c", "bc"), ("not b", "")),
+        *(("The answer is a blue thing", ""), ("answer: a", "a"), ("not (a) but (b)", "b")),
         *(("B\nC", "bc"), ("A dog", ""), ("I cannot determine it", ""), ("", "")),
     ],
 )
@@ -81,6 +83,7 @@ def test_phrases_match_at_borders_of_words() -> None:
     assert matches_2023("Unknown", "no")
     assert not phrase_matches("Unknown", "no")
     assert phrase_matches("The answer is: no.", "No")
+    assert not phrase_matches("yes or no", "no")
     assert phrase_matches("Late 12th century", "the late 12th Century")
     assert not phrase_matches("1962", "196")
     assert f1("the late 12th century", "late 12th Century") == 1.0
@@ -159,3 +162,27 @@ def test_every_recorded_answer_is_graded_as_it_was(data_dir: Path, model: str, s
             assert not any(verdicts[:-1]), f"{subset} {episode.task_id} was accepted before its last proposal"
             seen[subset] += 1
     assert seen.total() in (316, 159)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "kind"),
+    [
+        *(
+            ("True False", True, "bool"),
+            ("not True", True, "bool"),
+            ("true or false", False, "bool"),
+            ("", False, "bool"),
+        ),
+        *(
+            ("", 0, "integer"),
+            ("$", 0.0, "float"),
+            ("True", 1, "integer"),
+            ("yes", 1, "integer"),
+            ("6 or 7", 6, "integer"),
+        ),
+    ],
+)
+def test_no_answer_two_answers_and_truth_values_are_no_number_for_the_strict_grader(
+    answer: str, reference: object, kind: str
+) -> None:
+    assert not theorem_matches(answer, reference, kind)
