@@ -83,6 +83,8 @@ class Benchmark:
     """Of a turn's reward, in a replay."""
     stop: tuple[str, ...] = ()
     """Texts at which a reply ends."""
+    has_hints: bool = True
+    """Whether the expert and random policies can play it."""
 
 
 def _alfworld(choice: Choice) -> list[Task]:
@@ -119,6 +121,8 @@ def _sandboxed(load: Callable[[Choice], list[Task]], choice: Choice) -> list[Tas
 def _bash(choice: Choice) -> list[Task]:
     from envs.intercode.bash_tasks import load_bash_tasks
 
+    if choice.rootfs and not (Path(choice.rootfs) / "usr").is_dir():
+        raise ValueError(f"--rootfs {choice.rootfs}: no folder with a usr in it; expected a root file system")
     return choice.narrowed(load_bash_tasks(_outside(choice), compat=choice.compat, rootfs=choice.rootfs))
 
 
@@ -152,7 +156,8 @@ def _sql_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
 
 
 def _mint(subset: str, choice: Choice) -> list[Task]:
-    from envs.mint.tasks import load_mint_tasks, replayed
+    from envs.mint.sources import check_sources
+    from envs.mint.tasks import load_mint_tasks, replayed, tasks_of_log
 
     if not choice.data:
         raise ValueError("MINT's tasks are outside data: say where they are, --data DIR or LEMUR_DATA")
@@ -162,12 +167,10 @@ def _mint(subset: str, choice: Choice) -> list[Task]:
     if choice.recording is not None:
         log = read_log(choice.recording, subset)
         options |= replayed(choice.recording, log, strict=choice.mode == "strict")
+    check_sources(subset, options)
     tasks = load_mint_tasks(subset, Path(choice.data), options=options)
     if log is not None:
-        known = {episode.task_id for episode in log}
-        if unknown := sorted(known - {task.id for task in tasks}):
-            raise ValueError(f"{choice.recording}: task {unknown[0]!r} is not one of mint/{subset}")
-        tasks = [task for task in tasks if task.id in known]
+        tasks = tasks_of_log(tasks, log, choice.recording)
     return tasks[: choice.limit or None]
 
 
@@ -209,6 +212,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             settings=_MINT_SETTINGS,
             notes=_mint_notes,
             stop=_MINT_STOP,
+            has_hints=False,
         )
         for subset in SUBSETS
     },

@@ -22,16 +22,21 @@ from lemur_ray.rollout.threads import Pool
 def evaluate(config: evaluation.EvalConfig) -> dict[str, Any]:
     """Play what is not yet played, write the pages; the numbers of the evaluation as JSON values."""
     benchmark, spec = get_benchmark(config.benchmark), PolicySpec.parse(config.policy, config.policy_model)
+    if spec.kind in ("expert", "random") and not benchmark.has_hints:
+        raise evaluation.EvaluationError(
+            f"--policy {spec.kind}: {config.benchmark} has neither expert nor actions to draw"
+        )
     if config.out:  # said before anything slow is begun
         evaluation.prepare_out(resolve_out(config.out, ""))
     spec = named(spec, lemur_home() / "runs", config.patience_s)
     prompt = config.prompt if config.prompt != "auto" else "brief" if spec.knows_our_words else "full"
     tasks = benchmark.load(Choice.of(config, prompt, spec.recording))
     tokens, stop = benchmark.max_tokens[prompt], benchmark.stop
-    settings = evaluation.settings_of(config, prompt, tokens, tasks, benchmark.settings, stop)
+    settings = evaluation.settings_of(config, prompt, tokens, tasks, benchmark.settings, stop, spec.recording)
     out = evaluation.prepare_out(resolve_out(config.out, evaluation.default_out(config.benchmark, spec.label)))
     print(f"writing to {out}", file=sys.stderr, flush=True)
     episodes = evaluation.run_evaluation(config, tasks, spec.label, settings, out, partial(_pool, config, spec))
+    evaluation.say_missing(episodes)
     evaluation.say_overflow(episodes)
     notes = {**benchmark.notes(episodes), **agreement(spec.recording, episodes, benchmark.reward_tolerance)}
     render_run(out, {**settings.values, **notes})

@@ -10,22 +10,43 @@ import gzip
 import json
 import os
 import shutil
+import tempfile
+import time
 import zlib
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+OLD_S = 2 * 86_400.0
+"""Seconds after which nobody plays in a tree any more."""
+
 
 def make_tree(manifest: Path, folder: Path, *, keep_empty_folders: bool) -> dict[str, Path]:
-    """Make the tree in ``folder`` anew; returns absolute path inside -> what to copy there, for each top-level entry.
+    """Make the tree beneath ``folder``; returns absolute path inside -> what to copy there, for each top-level entry.
 
-    Entries without an mtime are dated now, so that their age does not grow with that of the folder. Upstream's first
-    reset deletes folders without a file beneath them: ``keep_empty_folders`` False does so too. Raises ValueError that
-    names the entry.
+    Entries without an mtime are dated now, so that their age does not grow with that of the folder: there is a tree for
+    each hour, which other processes may be reading and nobody changes; those of the day before yesterday are removed.
+    Upstream's first reset deletes folders without a file beneath them: ``keep_empty_folders`` False does so too. Raises
+    ValueError that names the entry.
     """
     entries = _read(manifest)
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        if time.time() - old.stat().st_ctime > OLD_S:
+            shutil.rmtree(old, ignore_errors=True)
+    finished = folder / time.strftime("%Y%m%d%H", time.gmtime())
+    if not finished.is_dir():
+        making = Path(tempfile.mkdtemp(prefix=".", dir=folder))
+        _fill(making, entries, keep_empty_folders)
+        making.chmod(0o755)
+        try:
+            making.rename(finished)
+        except OSError:  # another process was faster
+            shutil.rmtree(making)
+    return {f"/{child.name}": child for child in sorted(finished.iterdir())}
+
+
+def _fill(folder: Path, entries: list[dict[str, Any]], keep_empty_folders: bool) -> None:
     files = [entry["path"] for entry in entries if entry["type"] == "file"]
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
     dated: list[tuple[Path, dict[str, Any]]] = []
     for entry in entries:
         path = folder / entry["path"].lstrip("/")
@@ -41,7 +62,6 @@ def make_tree(manifest: Path, folder: Path, *, keep_empty_folders: bool) -> dict
         path.chmod(int(entry["mode"], 8))
         if "mtime" in entry:
             os.utime(path, (entry["mtime"], entry["mtime"]))
-    return {f"/{child.name}": child for child in sorted(folder.iterdir())}
 
 
 def _read(manifest: Path) -> list[dict[str, Any]]:

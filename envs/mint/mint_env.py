@@ -11,8 +11,9 @@
 | ``parser`` tags or lenient | how a reply is read |
 | ``tools`` run or skip | skip: code of the model is not run (a replay that only grades; not for alfworld) |
 | ``recording`` | file of the run that is graded: with skip, what it was told of its code is shown |
-| ``wikipedia`` none, live, index:FILE, answers:FILE or log:FILE | what the search tool asks; what a log does not
- answer is an error in the model's code, what any other source does not answer one of the environment |
+| ``wikipedia`` none, live, index:FILE, answers:FILE or log:FILE | what the search tool asks; where there is none, or a
+ log does not answer, the model's code gets an error; what another source does not answer is the environment's fault |
+| ``database_id`` | not read: identifies the data |
 | ``feedback`` none, textual or binary; ``ground_truth`` | the simulated user |
 | ``teacher`` openai:URL#MODEL or log:FILE | who that is |
 | ``split_system`` | instruction as a system message (no recorded run has it) |
@@ -74,6 +75,7 @@ class MintEnv(TextEnv):
             "wikipedia",
             "teacher",
             "recording",
+            "database_id",
         }
     )
     default_max_steps: ClassVar[int] = MAX_STEPS
@@ -185,7 +187,7 @@ class MintEnv(TextEnv):
         if isinstance(self._judge, HouseholdJudge):
             return self._judge.command(next(t for t in self._tools if t.name == name), arguments)
         if self._wikipedia is None:
-            raise WikipediaUnavailable("no source of Wikipedia pages: set option wikipedia")
+            raise ToolRefused("no search is available here")
         try:
             return wikipedia_search(arguments[0], self._wikipedia, task=self._id, compat=self._grader == "mint-2023")
         except WikipediaUnavailable as error:

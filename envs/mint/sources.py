@@ -5,15 +5,36 @@ Files and indexes are opened once a process: many episodes share them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from envs.mint.tools import WIKIPEDIA, tools_of
 from envs.mint.wikipedia import LiveWikipedia, PageSource, RecordedAnswers, answers_of_logs, read_answers
 from envs.mint.wikipedia_index import WikipediaIndex
 from lemur_ray.agents.mint_replay import read_log
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.teacher import FeedbackKind, ModelTeacher, RecordedTeacher, Teacher
+
+
+def check_sources(subset: str, options: Mapping[str, Any]) -> None:
+    """Open what the options of an evaluation name, before anything is played.
+
+    Raises ValueError, FileNotFoundError, or another OSError of a file. Says on stderr where a tool that models are told
+    of has nothing to ask.
+    """
+    if options.get("feedback", "none") != "none":
+        teacher_of(str(options.get("teacher", "")), options["feedback"], bool(options.get("ground_truth")))
+    source = str(options.get("wikipedia", "none"))
+    if wikipedia_of(source) is None and WIKIPEDIA in tools_of(subset) and options.get("tools", "run") == "run":
+        print(
+            f"mint/{subset}: models are told of wikipedia_search, and with --wikipedia none every call of it fails; "
+            "choose live, index:FILE or answers:FILE",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 @cache

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import hashlib
 import json
 import tarfile
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,6 +22,7 @@ from envs.mint.outside_data import GAME_IDS, GAMES, required, tasks_file
 from envs.mint.wording import recorded_wording
 from lemur_ray.agents.mint_replay import SUBSETS, LoggedEpisode
 from lemur_ray.agents.trajectory import Task
+from lemur_ray.grading.mint import grade
 
 ENV_ID = "envs:lemur/MINT-v0"
 MAX_STEPS, MAX_PROPOSE = 5, 2
@@ -48,6 +51,9 @@ def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[st
     texts = {str(row["id"]): task_text(subset, str(row["prompt"])) for row in rows}
     wording = recorded_wording(folder / "outputs", subset, texts)
     shared["wording"] = dataclasses.asdict(wording)
+    known = [[texts[str(row["id"])], _given(subset, {**row, "games": ""})] for row in rows]
+    content = json.dumps([shared["wording"], feedback, known], sort_keys=True)
+    shared["database_id"] = hashlib.sha256(content.encode()).hexdigest()[:16]
     tasks = []
     for row in rows[: limit or None]:
         family = _family(subset, row)
@@ -79,6 +85,27 @@ def replayed(log: Path, episodes: Sequence[LoggedEpisode], *, strict: bool) -> d
     if any(turn.feedback is not None for episode in episodes for turn in episode.turns):
         options |= {"feedback": "textual", "teacher": f"log:{log}"}
     return options
+
+
+def tasks_of_log(tasks: Sequence[Task], log: Sequence[LoggedEpisode], path: Path | None) -> list[Task]:
+    """The tasks that a recorded run has. Raises ValueError where it is one of other tasks."""
+    subset = tasks[0].options["subset"]
+    texts = {task.id: str(task.options["prompt"]).strip() for task in tasks}
+    for episode in log:
+        if episode.task_id not in texts:
+            raise ValueError(f"{path}: task {episode.task_id!r} is not one of mint/{subset}")
+    # A few tasks were worded differently in some runs; a log of another subset has no wording in common.
+    same = sum(_without_blanks(texts[e.task_id]) == _without_blanks(e.prompt) for e in log)
+    if 2 * same < len(log):
+        raise ValueError(
+            f"{path}: {same} of its {len(log)} tasks are worded as mint/{subset}'s: is it a run of another?"
+        )
+    known = {episode.task_id for episode in log}
+    return [task for task in tasks if task.id in known]
+
+
+def _without_blanks(text: str) -> str:
+    return "".join(text.split())
 
 
 def _given(subset: str, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,18 +169,28 @@ def _family(subset: str, row: Mapping[str, Any]) -> str:
 
 def _rows(folder: Path, subset: str) -> list[dict[str, Any]]:
     path = required(folder, tasks_file(subset))
+    try:
+        lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {error}; expected gzipped lines of JSON") from error
     rows = []
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                row = json.loads(line)
-                needed = {"id", "prompt", "reference"} | ({"answer_type"} if subset == "theoremqa" else set())
-                if missing := needed - set(row):
-                    raise ValueError(f"lacks {', '.join(sorted(missing))}")
-            except (ValueError, TypeError) as error:
-                raise ValueError(f"{path}, line {number}: not a task of {subset}: {error}") from error
-            rows.append(row)
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            needed = {"id", "prompt", "reference"} | ({"answer_type"} if subset == "theoremqa" else set())
+            if missing := needed - set(row):
+                raise ValueError(f"lacks {', '.join(sorted(missing))}")
+            _check_gradable(subset, row)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(f"{path}, line {number}: not a task of {subset}: {error}") from error
+        rows.append(row)
     return rows
+
+
+def _check_gradable(subset: str, row: Mapping[str, Any]) -> None:
+    """Raises ValueError where no answer to the task could be graded."""
+    if subset not in ("humaneval", "mbpp"):
+        grade(subset, "0", row["reference"], prompt=row["prompt"], answer_type=row.get("answer_type", ""))
 
 
 def _read(folder: Path, name: str) -> str:

@@ -144,7 +144,7 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
                     continue
                 try:
                     yield f"{path}, line {number}", json.loads(line)
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise ValueError(f"{path}, line {number}: not JSON: {error}") from error
         except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
             raise ValueError(f"{path}: cannot be read: {error}") from error

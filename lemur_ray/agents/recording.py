@@ -66,7 +66,7 @@ def read_recording(path: Path) -> Recording:
     for place, key, value in _entries(path):
         try:
             episode = _episode(key, value)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path}, {place}: {_said(error)}; expected an episode as InterCode logs it") from error
         if episode.index in episodes:
             raise ValueError(f"{path}, {place}: task {episode.index} is recorded twice")
@@ -101,6 +101,8 @@ def _parsed(text: str, path: Path, lines_before: int) -> Any:
     except json.JSONDecodeError as error:
         at = f"line {error.lineno + lines_before}, column {error.colno}"
         raise ValueError(f"{path}, {at}: {error.msg}; expected JSON") from error
+    except RecursionError as error:
+        raise ValueError(f"{path}, line {lines_before + 1}: nested too deeply; expected JSON") from error
 
 
 def _episode(key: str | None, value: Any) -> RecordedEpisode:

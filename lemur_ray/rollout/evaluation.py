@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
@@ -168,13 +169,17 @@ def settings_of(
     tasks: Sequence[Task],
     names: Sequence[str],
     stop: tuple[str, ...] = (),
+    recording: str = "",
 ) -> Settings:
-    """``names``: fields of the configuration that matter for this benchmark alone. ``stop``: where its replies end."""
+    """``names``: fields of the configuration that matter for this benchmark alone. ``stop``: where its replies end.
+    ``recording``: the file that is replayed, whose content belongs to what is measured."""
     length = config.max_tokens or max_tokens
     sampling = Sampling(max_tokens=length, temperature=config.temperature, seed=config.seed, stop=stop)
     data = sorted({str(task.options["database_id"]) for task in tasks if "database_id" in task.options})
     values = {"prompt": prompt, "max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
     values |= {"seed": sampling.seed, "data": data, **{name: getattr(config, name) for name in names}}
+    if recording:
+        values["recording"] = hashlib.sha256(Path(recording).read_bytes()).hexdigest()[:16]
     return Settings(sampling, values)
 
 
@@ -254,6 +259,17 @@ def run_evaluation(
             every_s = math.inf if config.by_hand else 10.0
             progress = Progress(sys.stderr, time.monotonic, label=config.benchmark, every_s=every_s, prices=prices)
             return run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
+
+
+def say_missing(episodes: Sequence[Episode]) -> None:
+    """Say why episodes have no score, each reason once, the most frequent first."""
+    reasons = Counter(
+        episode.detail.strip().splitlines()[-1][:500]
+        for episode in episodes
+        if episode.detail.strip() and not episode.outcome.scored
+    )
+    for reason, count in reasons.most_common(3):
+        print(f"{count} without a score: {reason}", file=sys.stderr, flush=True)
 
 
 def say_overflow(episodes: Sequence[Episode]) -> None:

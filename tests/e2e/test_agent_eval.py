@@ -235,6 +235,8 @@ def test_an_evaluation_in_which_nothing_was_scored_fails_and_can_be_run_again(
         code, out, err = run(*argv)
         assert (code, json.loads(out[-1])["missing"]) == (1, 2)
         assert "nothing was scored (2 by infra)" in err
+        assert "2 without a score: " in err
+        assert "bad key" in err
         answers.append(completion("look"))
         code, out, err = run(*argv)
     assert (code, json.loads(out[-1])["scored"]) == (0, 2)
@@ -362,3 +364,45 @@ def test_the_recipe_of_an_evaluation_is_what_changes_its_numbers():
     assert recipe() == recipe(limit=3, epochs=2, in_flight=5, out="x", policy="random", actors=7)
     changed = [recipe(), recipe(reward="tau"), recipe(handicap=True), recipe(max_tokens=9), recipe(temperature=0.5)]
     assert len({*changed, recipe(seed=1)}) == 6
+
+
+def test_a_recording_is_known_by_its_content_and_not_by_its_name(tmp_path: Path):
+    config = evaluation.EvalConfig()
+    hashes = set()
+    for folder, content in (("a", "{}"), ("b", "{ }")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "run.json").write_text(content)
+        recording = str(tmp_path / folder / "run.json")
+        hashes.add(evaluation.settings_of(config, "full", 64, [], (), recording=recording).hash)
+    assert len(hashes | {evaluation.settings_of(config, "full", 64, [], ()).hash}) == 3
+
+
+def test_a_benchmark_without_expert_says_so_before_anything_is_played(run: Run, data_dir: Path, tmp_path: Path):
+    code, _, err = run(
+        *("--benchmark", "mint/math", "--policy", "expert", "--data", str(data_dir), "--out", str(tmp_path / "x"))
+    )
+    assert code == 1
+    assert "neither expert nor actions to draw" in err
+    assert not (tmp_path / "x" / "episodes.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--feedback", "textual"), "option teacher: ''"),
+        (("--wikipedia", "bogus"), "option wikipedia: 'bogus'"),
+        (("--policy", "replay:{data}/mint/outputs/gpt-3.5-turbo-0613/F=None/gsm8k.results.jsonl.gz"), "run of another"),
+    ],
+)
+def test_settings_of_mint_that_cannot_work_are_refused_before_anything_is_played(
+    run: Run, data_dir: Path, tmp_path: Path, flags: tuple[str, ...], said: str
+):
+    chosen = tuple(flag.format(data=data_dir) for flag in flags)
+    with serving(lambda asked: completion("x")) as server:
+        policy = () if "--policy" in flags else ("--policy", f"openai:{server.url}")
+        code, _, err = run(
+            *("--benchmark", "mint/math", "--data", str(data_dir), "--out", str(tmp_path / "x"), *policy, *chosen)
+        )
+    assert code in (1, 2)
+    assert said in err
+    assert not (tmp_path / "x" / "episodes.jsonl").exists()

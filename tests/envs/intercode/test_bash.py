@@ -4,6 +4,7 @@ import gzip
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,16 @@ def test_the_tree_is_that_of_the_manifest_with_its_modes_and_dates(trees: dict[s
     (tmp_path / "bad.json.gz").write_bytes(gzip.compress(b'[{"path": "../x", "type": "file", "text": ""}]'))
     with pytest.raises(ValueError, match=r"bad.json.gz, entry 0"):
         make_tree(tmp_path / "bad.json.gz", tmp_path / "bad", keep_empty_folders=True)
+
+
+def test_processes_that_make_the_same_tree_at_once_all_find_it_whole(trees: dict[str, str], tmp_path: Path):
+    def made(_: int) -> list[str]:
+        found = make_tree(tmp_path / "manifest.json.gz", tmp_path / "shared", keep_empty_folders=True)
+        return sorted(str(path.relative_to(found["/testbed"])) for path in found["/testbed"].rglob("*"))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(made, range(16))) == [["a.txt", "hollow", "run.sh"]] * 16
+    assert len(list((tmp_path / "shared").iterdir())) == 1, "nothing half made is left"
 
 
 def test_the_gold_solves_and_a_fresh_tree_waits_for_the_model(played: Any):

@@ -11,6 +11,7 @@ from gymnasium.utils.env_checker import check_env
 
 from envs.mint import mint_env
 from envs.mint.mint_env import MintEnv
+from envs.mint.python_tool import ToolRefused
 from envs.mint.reply import lenient, tags
 from envs.mint.tools import Tool
 from envs.mint.wording import own_wording
@@ -130,12 +131,10 @@ def test_feedback_follows_every_turn_that_does_not_end_the_episode(monkeypatch: 
     assert [message.role for message in seen[1].dialogue] == ["assistant", "user", "assistant"]
 
 
-def test_a_search_without_a_source_is_the_environments_fault() -> None:
-    from envs.mint.wikipedia import WikipediaUnavailable
-
+def test_a_search_without_a_source_is_an_error_of_the_models_code_and_no_way_out_of_the_episode() -> None:
     env, _ = begin()
-    with pytest.raises(WikipediaUnavailable, match="set option wikipedia"):
-        env.step("<execute>CALL lemur</execute>")
+    with pytest.raises(ToolRefused, match="no search is available"):  # the tool shows it as the cell's traceback
+        env.unwrapped._call("wikipedia_search", ["lemur"])
 
 
 def test_code_is_not_run_where_that_is_asked_for() -> None:
