@@ -17,7 +17,7 @@ from typing import Any
 
 from envs.alfworld.game import shown_names
 from envs.alfworld.pddl_reader import parse_pddl
-from envs.alfworld.texts import NOTHING_HAPPENS, closed, inside, opening, room_line, surface
+from envs.alfworld.texts import NOTHING_HAPPENS, closed, inside, listing, opening, room_line, surface
 
 _TWO_NAMES = (
     ("put", re.compile(r"put (.+) in/on (.+)")),
@@ -121,6 +121,9 @@ class Household:
         self._things = {game.names[x]: x for x, _ in facts["objecttype"]}
         self._kind = _pairs(facts["receptacletype"]) | _pairs(facts["objecttype"])
         self._in: set[tuple[str, str]] = {(x, r) for x, r in facts["inreceptacle"]}
+        self._lies = _pairs(facts.get("objectatlocation", frozenset()))
+        self._taken_out: set[tuple[str, str]] = set()
+        """What the game knows not to be in a receptacle: it lay there once, and was taken."""
         self._unary = {
             predicate: {row[0] for row in facts.get(predicate, ())}
             for predicate in (
@@ -186,6 +189,8 @@ class Household:
             if not free or (thing, receptacle) not in self._in or not self._accessible(receptacle):
                 return None
             self._in.remove((thing, receptacle))
+            self._taken_out.add((thing, receptacle))
+            self._lies.pop(thing, None)
             self._held = thing
             return f"You pick up the {names[thing]} from the {names[receptacle]}."
         if thing != self._held:
@@ -194,6 +199,8 @@ class Household:
             if not self._accessible(receptacle) or (self._kind[receptacle], self._kind[thing]) not in self._fits:
                 return None
             self._in.add((thing, receptacle))
+            self._taken_out.discard((thing, receptacle))
+            self._lies[thing] = self._at
             self._held = None
             return f"You put the {names[thing]} in/on the {names[receptacle]}."
         if thing not in self._unary[_ABLE[verb]] or self._kind[receptacle] not in self.game.tools[verb]:
@@ -227,8 +234,9 @@ class Household:
             return room_line([])
         *others, last = [self.game.names[r] for r in here]
         facing = f"{', '.join(others)}, and {last}" if others else last
-        # The game asks for things at the location that are known not to be in a receptacle, and states no such fact.
-        return f"You are facing the {facing}. Next to it, you see nothing."
+        # Of things at this place, those known not to be in one of its receptacles: moved from one of them to another.
+        moved = sorted({x for x, r in self._taken_out if r in here and self._lies.get(x) == self._at})
+        return f"You are facing the {facing}. Next to it, you see {listing([self.game.names[x] for x in moved])}."
 
     def _goal_reached(self) -> bool:
         return self._holds(self.game.goal, {})

@@ -84,4 +84,6 @@ def test_the_first_recorded_episodes_end_as_recorded(data_dir: Path) -> None:
 def test_the_recorded_run_is_solved_alike(data_dir: Path) -> None:
     episodes, found = replayed(data_dir, 0)
     assert len(episodes) == 117
-    assert found.same_success >= 0.98 * found.episodes, found.differing
+    # Of 17, 29 and 55 upstream refused functions that pass their tests; of 73 it did not count a `def` that does not
+    # compile, as it did elsewhere.
+    assert set(found.differing) <= {"python-17", "python-29", "python-55", "python-73"}
