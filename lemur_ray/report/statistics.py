@@ -36,14 +36,43 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
         raise ValueError(f"{successes} successes of {n}: expected 0 <= successes <= n")
     if n == 0:
         return Interval(0.0, 1.0)
+    return _score_interval(successes / n, n, confidence)
+
+
+def _score_interval(share: float, n: float, confidence: float) -> Interval:
     z = _normal_quantile(confidence)
-    share, spread = successes / n, z * z / n
+    spread = z * z / n
     centre = (share + spread / 2) / (1 + spread)
     half = z * math.sqrt(share * (1 - share) / n + spread / (4 * n)) / (1 + spread)
-    # At 0 and n the bound is 0 or 1 exactly; floating point would leave it a few ulps beside.
-    low = 0.0 if successes == 0 else max(0.0, centre - half)
-    high = 1.0 if successes == n else min(1.0, centre + half)
+    # At 0 and 1 the bound is 0 or 1 exactly; floating point would leave it a few ulps beside.
+    low = 0.0 if share == 0 else max(0.0, centre - half)
+    high = 1.0 if share == 1 else min(1.0, centre + half)
     return Interval(low, high)
+
+
+def clustered_wilson(hits: Sequence[bool], clusters: Sequence[object], confidence: float = 0.95) -> Interval:
+    """Score interval of a proportion whose observations come in clusters, such as the epochs of one task.
+
+    Wilson's interval at the effective sample size n / design effect, with the design effect from the variance between
+    clusters (Dean and Pagano, Journal of Survey Statistics and Methodology 3, 2015). Never more than n; the number of
+    clusters where all observations are alike, since then they say nothing of how alike a cluster's are.
+    """
+    if len(clusters) != len(hits):
+        raise ValueError(f"{len(clusters)} cluster labels for {len(hits)} values: expected one label per value")
+    if not hits:
+        return Interval(0.0, 1.0)
+    sums: dict[object, int] = {}
+    sizes: dict[object, int] = {}
+    for hit, cluster in zip(hits, clusters, strict=True):
+        sums[cluster] = sums.get(cluster, 0) + hit
+        sizes[cluster] = sizes.get(cluster, 0) + 1
+    n, num_clusters, share = len(hits), len(sums), sum(hits) / len(hits)
+    effective = float(num_clusters)
+    if num_clusters > 1 and 0 < share < 1:
+        squares = sum((sums[cluster] - share * sizes[cluster]) ** 2 for cluster in sums)
+        variance = num_clusters / (num_clusters - 1) * squares / n**2
+        effective = min(float(n), share * (1 - share) / variance) if variance else float(n)
+    return _score_interval(share, max(1.0, effective), confidence)
 
 
 def bootstrap_mean(
@@ -90,7 +119,10 @@ def mcnemar(only_a: int, only_b: int) -> float:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Two policies on the tasks that both were scored on; ``difference`` is the first rate minus the second."""
+    """Two policies on the tasks that both were scored on; ``difference`` is the first rate minus the second.
+
+    ``n``: tasks. ``test``: where the p-value comes from.
+    """
 
     n: int
     only_a: int
@@ -98,6 +130,7 @@ class PairedDifference:
     difference: float
     interval: Interval
     p_value: float
+    test: str = "McNemar"
 
 
 def paired_difference(a: Sequence[bool], b: Sequence[bool], confidence: float = 0.95) -> PairedDifference:
@@ -118,3 +151,31 @@ def paired_difference(a: Sequence[bool], b: Sequence[bool], confidence: float = 
     half = z * math.sqrt(left + right - (left - right) ** 2 / total) / total
     interval = Interval(max(-1.0, centre - half), min(1.0, centre + half))
     return PairedDifference(n, only_a, only_b, (only_a - only_b) / n, interval, mcnemar(only_a, only_b))
+
+
+def paired_by_task(
+    differences: Sequence[float], *, seed: int = 0, resamples: int = 10_000, confidence: float = 0.95
+) -> PairedDifference:
+    """Compare two policies of which at least one played tasks several times: one value per task.
+
+    ``differences``: of each task, the first policy's share of solved episodes minus the second's. The interval is a
+    bootstrap over tasks; the p-value flips the sign of each task's difference at random, as chance would if the two
+    were equally good. Both are from the seed.
+    """
+    if not differences:
+        raise ValueError("no common task: nothing to compare")
+    values = np.asarray(differences, dtype=np.float64)
+    observed = abs(values.sum())
+    random, as_far = np.random.default_rng(seed), 0
+    for _ in range(resamples):
+        flipped = np.where(random.random(len(values)) < 0.5, -values, values)
+        as_far += bool(abs(flipped.sum()) >= observed - 1e-9)
+    return PairedDifference(
+        n=len(values),
+        only_a=int((values > 0).sum()),
+        only_b=int((values < 0).sum()),
+        difference=float(values.mean()),
+        interval=bootstrap_mean(list(map(float, values)), seed=seed, confidence=confidence),
+        p_value=(as_far + 1) / (resamples + 1),
+        test="sign flips by task",
+    )

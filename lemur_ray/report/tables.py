@@ -1,8 +1,8 @@
 """From episodes to a table: counts, rates with intervals, and what is missing and why.
 
-Every rate carries its n and a Wilson interval. An unscored episode (its end was not the policy's doing) is counted by
-blame and left out; the share with "missing counts as failed" stands beside it and is never put in its place in
-silence. Knows nothing of files, HTML or figures.
+Every rate carries its n and a Wilson interval, clustered by task where tasks were played several times. An unscored
+episode (its end was not the policy's doing) is counted by blame and left out; the share with "missing counts as failed"
+stands beside it and is never put in its place in silence. Knows nothing of files, HTML or figures.
 """
 
 from __future__ import annotations
@@ -10,21 +10,33 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.report.escape import printable
-from lemur_ray.report.statistics import Interval, PairedDifference, bootstrap_mean, paired_difference, wilson
+from lemur_ray.report.statistics import (
+    Interval,
+    PairedDifference,
+    bootstrap_mean,
+    clustered_wilson,
+    paired_by_task,
+    paired_difference,
+    wilson,
+)
 
 
 @dataclass(frozen=True)
 class Rate:
-    """``count`` of ``n`` with a 95 % Wilson interval. ``value`` is None where n is 0."""
+    """``count`` of ``n`` with a 95 % interval. ``value`` is None where n is 0.
+
+    ``clustered``: the interval where tasks were played several times (see ``rate_of``); else it is Wilson's.
+    """
 
     count: int
     n: int
+    clustered: Interval | None = None
 
     @property
     def value(self) -> float | None:
@@ -32,11 +44,28 @@ class Rate:
 
     @property
     def interval(self) -> Interval:
-        return wilson(self.count, self.n)
+        return self.clustered or wilson(self.count, self.n)
 
     def to_json(self) -> dict[str, Any]:
         bounds = self.interval
-        return {"count": self.count, "n": self.n, "value": self.value, "low": bounds.low, "high": bounds.high}
+        kind = "wilson" if self.clustered is None else "wilson, clustered by task"
+        values = {"count": self.count, "n": self.n, "value": self.value, "low": bounds.low, "high": bounds.high}
+        return {**values, "interval": kind}
+
+
+def rate_of(episodes: Sequence[Episode], hit: Callable[[Episode], bool]) -> Rate:
+    """The share of episodes for which ``hit`` holds, one after another.
+
+    Episodes of one task are not independent: where any task occurs twice, the interval is clustered by task.
+    """
+    hits = [bool(hit(e)) for e in episodes]
+    tasks = [(e.key.benchmark, e.key.task) for e in episodes]
+    repeated = len(set(tasks)) < len(tasks)
+    return Rate(sum(hits), len(hits), clustered_wilson(hits, tasks) if repeated else None)
+
+
+def is_solved(episode: Episode) -> bool:
+    return episode.outcome is Outcome.SOLVED
 
 
 @dataclass(frozen=True)
@@ -53,6 +82,8 @@ class Group:
     tasks: int
     scored: int
     solved: int
+    success: Rate
+    success_missing_failed: Rate
     missing: Mapping[str, int]
     outcomes: Mapping[str, int]
     mean_score: float | None
@@ -65,14 +96,6 @@ class Group:
     prompt_tokens: int
     completion_tokens: int
     wall_s: float
-
-    @property
-    def success(self) -> Rate:
-        return Rate(self.solved, self.scored)
-
-    @property
-    def success_missing_failed(self) -> Rate:
-        return Rate(self.solved, self.n)
 
     def to_json(self) -> dict[str, Any]:
         rates = {
@@ -156,6 +179,8 @@ def _group(name: str, episodes: list[Episode]) -> Group:
         tasks=len({e.key.task for e in episodes}),
         scored=len(scored),
         solved=len(solved),
+        success=rate_of(scored, is_solved),
+        success_missing_failed=rate_of(episodes, is_solved),
         missing=dict(sorted(Counter(e.blame.value for e in episodes if not e.outcome.scored).items())),
         outcomes=dict(sorted(Counter(e.outcome.value for e in episodes).items())),
         mean_score=_mean(scores),
@@ -172,16 +197,26 @@ def _group(name: str, episodes: list[Episode]) -> Group:
 
 
 def compare(a: Iterable[Episode], b: Iterable[Episode]) -> PairedDifference | None:
-    """Two policies on the (task, epoch) pairs that both were scored on. None where they share none."""
+    """Two policies on the tasks that both were scored on. None where they share none.
+
+    Where a task was played several times, its episodes are one observation: the share of them that was solved.
+    """
     left, right = _solved_by_task(a), _solved_by_task(b)
     common = sorted(left.keys() & right.keys())
     if not common:
         return None
-    return paired_difference([left[task] for task in common], [right[task] for task in common])
+    if all(len(side[task]) == 1 for side in (left, right) for task in common):
+        return paired_difference([left[task][0] for task in common], [right[task][0] for task in common])
+    shares = [[sum(side[task]) / len(side[task]) for task in common] for side in (left, right)]
+    return paired_by_task([x - y for x, y in zip(*shares, strict=True)])
 
 
-def _solved_by_task(episodes: Iterable[Episode]) -> dict[tuple[str, int], bool]:
-    return {(e.key.task, e.key.epoch): e.outcome is Outcome.SOLVED for e in episodes if e.outcome.scored}
+def _solved_by_task(episodes: Iterable[Episode]) -> dict[str, list[bool]]:
+    solved: dict[str, list[bool]] = {}
+    for e in episodes:
+        if e.outcome.scored:
+            solved.setdefault(e.key.task, []).append(is_solved(e))
+    return solved
 
 
 def to_csv(reports: Iterable[Report]) -> str:

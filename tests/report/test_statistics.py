@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from lemur_ray.report.statistics import bootstrap_mean, mcnemar, paired_difference, wilson
+from lemur_ray.report.statistics import (
+    bootstrap_mean,
+    clustered_wilson,
+    mcnemar,
+    paired_by_task,
+    paired_difference,
+    wilson,
+)
 
 counts = st.integers(0, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
@@ -123,3 +130,50 @@ def test_policies_are_compared_on_the_same_tasks_only() -> None:
         paired_difference([True], [True, False])
     with pytest.raises(ValueError, match="nothing to compare"):
         paired_difference([], [])
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60))
+def test_a_cluster_for_each_observation_is_no_narrower_than_wilson_and_holds_the_share(hits: list[bool]) -> None:
+    share, found = sum(hits) / len(hits), clustered_wilson(hits, range(len(hits)))
+    plain = wilson(sum(hits), len(hits))
+    assert share in found
+    assert found.high - found.low >= plain.high - plain.low - 1e-12
+
+
+def test_observations_that_repeat_one_another_add_nothing() -> None:
+    hits = [i % 3 == 0 for i in range(60)]
+    once, ten_times = clustered_wilson(hits, range(60)), clustered_wilson(hits * 10, [*range(60)] * 10)
+    assert (ten_times.low, ten_times.high) == pytest.approx((once.low, once.high))
+    assert wilson(200, 600).high - wilson(200, 600).low < 0.5 * (ten_times.high - ten_times.low)
+
+
+def test_observations_alike_in_all_clusters_count_the_clusters_alone() -> None:
+    assert clustered_wilson([True] * 30, [i // 10 for i in range(30)]) == wilson(3, 3)
+    with pytest.raises(ValueError, match="2 cluster labels for 1"):
+        clustered_wilson([True], [1, 2])
+
+
+def test_a_clustered_interval_covers_the_truth_where_wilson_does_not() -> None:
+    """40 tasks of which each is always or never solved, ten times each."""
+    rng = np.random.default_rng(5)
+    clustered = naive = 0
+    for _ in range(300):
+        solved = rng.random(40) < 0.4
+        hits, tasks = [bool(x) for x in np.repeat(solved, 10)], [int(x) for x in np.repeat(np.arange(40), 10)]
+        clustered += 0.4 in clustered_wilson(hits, tasks)
+        naive += 0.4 in wilson(sum(hits), 400)
+    assert clustered / 300 > 0.92
+    assert naive / 300 < 0.6
+
+
+def test_tasks_are_paired_and_not_their_episodes() -> None:
+    same = paired_by_task([0.0] * 20)
+    assert (same.difference, same.p_value) == (0.0, 1.0)
+    found = paired_by_task([0.5, 0.25, 0.5, 1.0, 0.25, 0.5, -0.25, 0.75, 0.5, 0.25])
+    assert (found.n, found.only_a, found.only_b) == (10, 9, 1)
+    assert 0 < found.interval.low < found.difference < found.interval.high
+    # All signs as they are, or one of the three of 0.25 the other way; and the same mirrored.
+    assert found.p_value == pytest.approx(8 / 1024, abs=0.003)
+    assert found == paired_by_task([0.5, 0.25, 0.5, 1.0, 0.25, 0.5, -0.25, 0.75, 0.5, 0.25]), "seeded"
+    with pytest.raises(ValueError, match="no common task"):
+        paired_by_task([])

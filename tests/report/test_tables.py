@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import episode
 
-from lemur_ray.agents.trajectory import Outcome
+from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.report.tables import by_run, compare, summarise, to_csv
 
 
@@ -112,3 +112,26 @@ def test_the_csv_holds_one_line_per_category_with_the_same_numbers() -> None:
     assert float(rows[0]["success"]) == report.overall.success.value
     assert int(rows[0]["success_n"]) == 9
     assert float(rows[0]["success_low"]) == report.overall.success.interval.low
+
+
+def test_tasks_played_several_times_are_clusters_and_pairs_of_their_own() -> None:
+    def run(policy: str, solved: int, epochs: int) -> list[Episode]:
+        return [
+            episode(f"t{i}", Outcome.SOLVED if i < solved else Outcome.FAILED, policy=policy, epoch=epoch)
+            for i in range(20)
+            for epoch in range(epochs)
+        ]
+
+    once, often = summarise(run("a", 8, 1)).overall, summarise(run("a", 8, 5)).overall
+    assert (often.success.count, often.success.n) == (40, 100)
+    assert often.success.interval.high == pytest.approx(once.success.interval.high, abs=0.01)
+    assert often.success.to_json()["interval"] == "wilson, clustered by task"
+    assert often.success_missing_failed.interval == often.success.interval
+    assert once.success.to_json()["interval"] == "wilson"
+    found = compare(run("a", 8, 5), run("b", 5, 5))
+    assert found is not None
+    assert (found.n, found.only_a, found.only_b, found.test) == (20, 3, 0, "sign flips by task")
+    alone = compare(run("a", 8, 1), run("b", 5, 1))
+    assert alone is not None
+    assert alone.test == "McNemar"
+    assert found.p_value == pytest.approx(alone.p_value, abs=0.03), "five times the episodes are no more evidence"
