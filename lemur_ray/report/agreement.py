@@ -5,7 +5,7 @@
 | success | share of episodes that are solved in both or in neither: the ``agreement`` of a report |
 | reward | share of turns played in both whose rewards differ by no more than the tolerance |
 
-An episode without a score is in none of them.
+An episode without a score agrees in nothing: it counts against the success and is named. It has no turns to compare.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from lemur_ray.report import mint_agreement
 
 @dataclass(frozen=True)
 class Agreement:
-    """Counts of a replay. ``differing``: tasks that are solved in one of the two only."""
+    """Counts of a replay. ``differing``: tasks that are solved in one of the two only; ``missing``: without a score.
+
+    ``episodes`` counts the others, those that could be compared.
+    """
 
     episodes: int
     same_success: int
@@ -33,10 +36,11 @@ class Agreement:
     recorded_solved: int
     solved: int
     differing: tuple[str, ...]
+    missing: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "agreement": _share(self.same_success, self.episodes),
+            "agreement": _share(self.same_success, self.episodes + len(self.missing)),
             "reward_agreement": _share(self.same_reward, self.turns),
             "agreement_counts": {
                 "episodes": self.episodes,
@@ -47,6 +51,7 @@ class Agreement:
                 "solved": self.solved,
             },
             "differing": list(self.differing),
+            "agreement_missing": list(self.missing),
         }
 
 
@@ -63,9 +68,10 @@ def agreement(recording: str, episodes: Iterable[Episode], tolerance: float) -> 
 def agreement_of(episodes: Iterable[Episode], recording: Recording, tolerance: float) -> Agreement:
     """Compare scored episodes with what was recorded. ``tolerance``: of a turn's reward; logs round to 0.01."""
     counts = {"episodes": 0, "same_success": 0, "turns": 0, "same_reward": 0, "recorded_solved": 0, "solved": 0}
-    differing = []
+    differing, missing = [], []
     for episode in episodes:
         if not episode.outcome.scored:
+            missing.append(episode.key.task)
             continue
         recorded = recording.episodes[index_of(episode.key.task)]
         solved = episode.outcome is Outcome.SOLVED
@@ -78,7 +84,7 @@ def agreement_of(episodes: Iterable[Episode], recording: Recording, tolerance: f
         counts["same_reward"] += sum(abs(step.reward - turn.reward) <= tolerance for step, turn in pairs)
         if solved != recorded.solved:
             differing.append(episode.key.task)
-    return Agreement(**counts, differing=tuple(differing))
+    return Agreement(**counts, differing=tuple(differing), missing=tuple(missing))
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -2,7 +2,7 @@
 
 | number | what |
 |---|---|
-| agreement | share of episodes that are solved in both or in neither |
+| agreement | share of episodes that are solved in both or in neither; one without a score agrees in nothing |
 | counters, count-down, terminate reason | shares that are exactly equal |
 | observations | exact, equal after normalising, same class of error, different; search cells apart |
 
@@ -34,7 +34,6 @@ class Agreement:
     same_success: int = 0
     same_counters: int = 0
     same_reason: int = 0
-    missing: int = 0
     count_downs: int = 0
     same_count_downs: int = 0
     solved: int = 0
@@ -44,8 +43,15 @@ class Agreement:
     answers: Counter[str] = field(default_factory=Counter)
     """Observations of proposals and of replies that were not understood: equal, different."""
     differing: list[str] = field(default_factory=list)
+    missing_tasks: list[str] = field(default_factory=list)
+    """Ids of episodes without a score; they are not among ``episodes``."""
     different_cells: list[tuple[str, int, str, str]] = field(default_factory=list)
     """(task, turn, recorded, ours) of every cell that differs."""
+
+    @property
+    def missing(self) -> int:
+        """Episodes without a score."""
+        return len(self.missing_tasks)
 
     @property
     def cell_agreement(self) -> float | None:
@@ -56,8 +62,9 @@ class Agreement:
 
     def to_json(self) -> dict[str, Any]:
         """What the last line of a replay says."""
+        asked = self.episodes + self.missing
         return {
-            "agreement": self.same_success / self.episodes if self.episodes else None,
+            "agreement": self.same_success / asked if asked else None,
             "agreement_counts": {
                 "episodes": self.episodes,
                 "same_success": self.same_success,
@@ -71,6 +78,7 @@ class Agreement:
             "observation_agreement": self.cell_agreement,
             "observation_counts": dict(self.cells) | {f"answer_{kind}": n for kind, n in self.answers.items()},
             "differing": list(self.differing),
+            "agreement_missing": list(self.missing_tasks),
         }
 
 
@@ -80,7 +88,7 @@ def agreement_of(episodes: Iterable[Episode], log: Sequence[LoggedEpisode]) -> A
     total = Agreement()
     for episode in episodes:
         if not episode.outcome.scored:
-            total.missing += 1
+            total.missing_tasks.append(episode.key.task)
             continue
         _compare(episode, recorded[episode.key.task], total)
     return total

@@ -29,14 +29,15 @@ def test_success_is_compared_by_episode_and_reward_by_turn(tmp_path: Path):
         played("x-3", Outcome.ENV_ERROR, [0.0]),
     ]
     found = agreement(str(path), episodes, tolerance=0.005)
-    assert found["agreement"] == 2 / 3
+    assert found["agreement"] == 2 / 4, "an episode without a score counts against the agreement"
+    assert found["agreement_missing"] == ["x-3"]
     assert found["reward_agreement"] == 2 / 4
     assert found["differing"] == ["x-2"]
     assert (found["agreement_counts"]["recorded_solved"], found["agreement_counts"]["solved"]) == (2, 1)
 
 
-def test_nothing_scored_has_no_agreement_and_nothing_replayed_has_none_to_print(tmp_path: Path):
+def test_nothing_scored_agrees_in_nothing_and_nothing_replayed_has_no_agreement_to_print(tmp_path: Path):
     path = tmp_path / "log.json"
     path.write_text(json.dumps({"3": recorded([0.0])}))
-    assert agreement(str(path), [played("x-3", Outcome.ENV_ERROR, [0.0])], 0.005)["agreement"] is None
+    assert agreement(str(path), [played("x-3", Outcome.ENV_ERROR, [0.0])], 0.005)["agreement"] == 0.0
     assert agreement("", [played("x-3", Outcome.ENV_ERROR, [0.0])], 0.005) == {}

@@ -51,6 +51,9 @@ def test_episodes_without_a_score_are_missing_and_searches_stand_apart() -> None
     ours = played(("<execute>wikipedia_search('a')</execute>", message("Page: B", 4)))
     found = agreement_of([ours, played(outcome=Outcome.ENV_ERROR)], [log])
     assert (found.episodes, found.missing) == (1, 1)
+    said = found.to_json()
+    assert said["agreement"] == found.same_success / 2, "an episode without a score counts against the agreement"
+    assert len(said["agreement_missing"]) == 1
     assert found.cells == {"search_different": 1}
     assert found.cell_agreement is None
 
