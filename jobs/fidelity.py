@@ -26,10 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         for run in recorded_runs(Path(config.data).expanduser(), strict=config.strict):
             if run.benchmark in BENCHMARKS and config.only in run.name:
                 results.append((run, _played(run, config, out)))
-                write_fidelity(fidelity(results, config.under), out)
+                write_fidelity(fidelity(results, config.under, whole_runs=not config.limit), out)
         if not results:
             raise ValueError(f"{config.data}: no recorded run in it with {config.only!r} in its name")
-        found = fidelity(results, config.under)
+        found = fidelity(results, config.under, whole_runs=not config.limit)
         print(summary(found), file=sys.stderr)
         print(json.dumps({"goals": found["goals"], "runs": len(results), "page": str(out / "index.html")}))
         failed = any("error" in result for _, result in results)

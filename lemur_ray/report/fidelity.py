@@ -167,10 +167,13 @@ def counts_of(result: Mapping[str, Any]) -> dict[str, int]:
 _CELLS = ("exact", "normalised", "same_error", "different")
 
 
-def fidelity(results: Sequence[tuple[RecordedRun, Mapping[str, Any]]], under: Collection[str]) -> dict[str, Any]:
+def fidelity(
+    results: Sequence[tuple[RecordedRun, Mapping[str, Any]]], under: Collection[str], *, whole_runs: bool = True
+) -> dict[str, Any]:
     """Rows of runs and of goals as JSON values; a goal without a run has no share and is not reached or missed.
 
-    ``under``: kind of SQL engine and backend of the sandbox.
+    ``under``: kind of SQL engine and backend of the sandbox. ``whole_runs``: False where only the first episodes of
+    each run were played; then shares are shown and no goal is reached or missed.
     """
     runs = [{"run": run.name, "benchmark": run.benchmark, **_row(result)} for run, result in results]
     goals = []
@@ -180,10 +183,10 @@ def fidelity(results: Sequence[tuple[RecordedRun, Mapping[str, Any]]], under: Co
         counts = [counts_of(result) for run, result in results if goal.concerns(run)]
         part, whole = (sum(count.get(key, 0) for count in counts) for key in (goal.part, goal.whole))
         share = part / whole if whole else None
-        reached = None if share is None else share >= goal.target
+        reached = share >= goal.target if share is not None and whole_runs else None
         row = {"goal": goal.name, "runs": len(counts), "equal": part, "of": whole, "share": share}
         goals.append({**row, "target": goal.target, "reached": reached})
-    return {"goals": goals, "runs": runs}
+    return {"goals": goals, "runs": runs, "whole_runs": whole_runs}
 
 
 def _row(result: Mapping[str, Any]) -> dict[str, Any]:

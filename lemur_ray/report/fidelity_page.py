@@ -34,7 +34,10 @@ def _goal_rows(found: Mapping[str, Any]) -> list[list[str]]:
     rows = []
     for goal in found["goals"]:
         counts = [str(goal[key]) for key in ("runs", "equal", "of")]
-        rows.append([goal["goal"], *counts, _share(goal["share"]), _share(goal["target"]), _WORDS[goal["reached"]]])
+        said = _WORDS[goal["reached"]]
+        if goal["reached"] is None and goal["runs"]:
+            said = "not asked of parts of runs (--limit)"
+        rows.append([goal["goal"], *counts, _share(goal["share"]), _share(goal["target"]), said])
     return rows
 
 

@@ -69,6 +69,18 @@ def test_goals_count_all_runs_together_and_a_missing_episode_against_them(data: 
     assert (goal["equal"], goal["of"], goal["reached"]) == (2997, 3001, False)
 
 
+def test_the_first_episodes_of_runs_reach_and_miss_no_goal(data: Path, tmp_path: Path) -> None:
+    run = next(run for run in recorded_runs(data) if run.benchmark == "intercode/bash")
+    for same in (0, 3):
+        counts = {"agreement_counts": {"episodes": 3, "same_success": same}}
+        found = fidelity([(run, counts)], UNDER, whole_runs=False)
+        assert [goal["reached"] for goal in found["goals"]] == [None] * len(found["goals"])
+        (goal,) = [g for g in found["goals"] if g["goal"].startswith("Bash")]
+        assert (goal["share"], goal["of"]) == (same / 3, 3)
+        assert "not asked of parts of runs (--limit)" in summary(found)
+    assert write_fidelity(found, tmp_path).is_file()
+
+
 @pytest.mark.parametrize(("sandbox", "reached"), [("bwrap", True), ("docker", False)])
 def test_a_goal_depends_on_the_sandbox_in_which_it_was_played(data: Path, sandbox: Any, reached: bool) -> None:
     config = FidelityConfig(data=str(data), sandbox=sandbox)
