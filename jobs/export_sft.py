@@ -50,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (EvaluationError, LedgerError, ValueError, OSError) as error:
         print(f"export_sft: {error}", file=sys.stderr)
         return 1
+    for line in counts["said"]:
+        print(f"export_sft: {line}", file=sys.stderr)
     print(json.dumps({"out": str(out), **counts}))
     if not counts["kept"]:
         print("export_sft: nothing was left to export; the counts above say why", file=sys.stderr)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lemur_ray.agents.mint_replay import NOT_EXECUTED
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.instruct.conversation import conversation_lines
 from lemur_ray.instruct.solved import SolvedFilter, conversation_of, select
@@ -21,6 +22,9 @@ from lemur_ray.rollout.ledger import read_episodes
 
 LoadTasks = Callable[[EvalConfig, Any], list[Task]]
 HELD_OUT = "held_out_task"
+REPLAYED = "replay_of_a_recording"
+NOT_RUN = "not_executed"
+NO_SERVER = "sql_server_unknown"
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class HowToExport:
     """Say every episode again in its environment and keep those that are solved again."""
     in_flight: int = 16
     """Episodes said again at the same time."""
+    engine: str = ""
+    """mysql:URL, for evaluations that were made with one: what is kept of them does not hold the URL."""
 
 
 def export(
@@ -40,12 +46,18 @@ def export(
 ) -> dict[str, Any]:
     """Write the conversations of solved episodes to ``out`` and what was kept and left out to ``<out>.json``.
 
+    Replays of recordings are left out, and so is every episode in which an observation stands for code that was not
+    run: what is written there is not what an environment told a model in this format.
+
     ``folders``: each with an episodes.jsonl. ``load_tasks``: the tasks of an evaluation from its configuration and
-    prompt. Returns the counts. Raises EvaluationError where there is nothing to read, LedgerError, ValueError.
+    prompt. Returns the counts; ``said`` holds what a reader should do something about. Raises EvaluationError where
+    there is nothing to read, LedgerError, ValueError.
     """
     if not folders:
         raise EvaluationError("no episodes found under LEMUR_HOME/episodes: run jobs/agent_eval.py, or pass --episodes")
     read: list[Episode] = []
+    said: list[str] = []
+    without_server: set[str] = set()
     tasks: dict[str, dict[str, Task]] = defaultdict(dict)
     for folder in folders:
         ledger = folder / "episodes.jsonl"
@@ -54,14 +66,24 @@ def export(
         read += read_episodes(ledger)
         for recipe, evaluation in recalled(folder).items():
             for config in evaluation["configs"]:
-                found = load_tasks(EvalConfig(**config), evaluation["settings"]["prompt"])
+                if config["policy"].startswith("replay:"):
+                    continue
+                asked = EvalConfig(**config)
+                if asked.engine == "mysql" and not how.engine:
+                    without_server.add(recipe)
+                    said.append(_no_server(folder))
+                    continue
+                if asked.engine == "mysql":
+                    asked = replace(asked, engine=how.engine)
+                found = load_tasks(asked, evaluation["settings"]["prompt"])
                 tasks[recipe].update({task.id: task for task in found})
-    chosen = select(read, rules)
-    dropped, kept = chosen.dropped, []
+    unfit = Counter(reason for episode in read if (reason := _unfit(episode)))
+    chosen = select((episode for episode in read if not _unfit(episode)), rules)
+    dropped, kept = chosen.dropped + unfit, []
     for episode in chosen.episodes:
         task = tasks.get(episode.key.recipe, {}).get(episode.key.task)
         if task is None:
-            dropped["settings_unknown"] += 1
+            dropped[NO_SERVER if episode.key.recipe in without_server else "settings_unknown"] += 1
         elif task.options.get("split") != "train" and not how.held_out:
             dropped[HELD_OUT] += 1
         else:
@@ -74,6 +96,22 @@ def export(
     replace_file(out, "".join(conversation_lines(conversation_of(episode) for episode, _ in kept)))
     by = Counter(f"{e.key.benchmark} {e.key.policy}" for e, _ in kept)
     counts = {"read": len(read), "kept": len(kept), "dropped": dict(sorted((+dropped).items())), "kept_by": dict(by)}
-    counts |= {"replayed": how.replay, "held_out": how.held_out}
+    counts |= {"replayed": how.replay, "held_out": how.held_out, "said": list(dict.fromkeys(said))}
     replace_file(out.with_name(out.name + ".json"), json.dumps(counts, indent=1) + "\n")
     return counts
+
+
+def _unfit(episode: Episode) -> str:
+    """Why an episode is no conversation between a model and an environment, whatever its score; empty if it is one."""
+    if episode.key.policy.startswith("replay:"):
+        return REPLAYED
+    if any(NOT_EXECUTED in step.observation for step in episode.trajectory.steps):
+        return NOT_RUN
+    return ""
+
+
+def _no_server(folder: Path) -> str:
+    return (
+        f"{folder}: played with --engine mysql:URL, and the URL, which may hold a password, is not kept; its tasks "
+        "cannot be built again without it: give --engine mysql:URL to export them"
+    )

@@ -7,9 +7,11 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lemur_ray.agents.mint_replay import NOT_EXECUTED
 from lemur_ray.instruct.conversation import read_conversations
 from lemur_ray.rollout.ledger import read_episodes
 
@@ -32,9 +34,9 @@ def play(run: Run, policy: str, split: str, out: str, limit: int = 6) -> None:
     assert run("agent_eval", "--policy", policy, *options) == 0
 
 
-def exported(run: Run, tmp_path: Path, *options: str) -> dict[str, object]:
+def exported(run: Run, tmp_path: Path, *options: str) -> dict[str, Any]:
     code = run("export_sft", "--out", "sft.jsonl", *options)
-    counts: dict[str, object] = json.loads((tmp_path / "sft.jsonl.json").read_text())
+    counts: dict[str, Any] = json.loads((tmp_path / "sft.jsonl.json").read_text())
     assert (code == 0) == bool(counts["kept"])
     return counts
 
@@ -80,6 +82,52 @@ def test_episodes_of_unknown_settings_are_counted_and_nothing_left_is_an_error(r
     play(run, "expert", "train", "episodes/a", limit=2)
     (tmp_path / "episodes" / "a" / "evaluations.json").unlink()
     assert exported(run, tmp_path)["dropped"] == {"settings_unknown": 2}
+
+
+def rewritten(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Changes every episode of a ledger."""
+    ledger = folder / "episodes.jsonl"
+    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
+    for line in lines:
+        change(line)
+    ledger.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_what_was_never_told_to_a_model_is_not_exported(run: Run, tmp_path: Path) -> None:
+    play(run, "expert", "train", "episodes/a", limit=2)
+    play(run, "expert", "train", "episodes/b", limit=2)
+
+    def unexecuted(episode: dict[str, Any]) -> None:
+        episode["trajectory"]["steps"][0]["observation"] = f"Observation:\n{NOT_EXECUTED}\n"
+
+    def recorded(episode: dict[str, Any]) -> None:
+        episode["key"]["policy"] = "replay:gpt-4-0613/F=None"
+
+    rewritten(tmp_path / "episodes" / "a", unexecuted)
+    rewritten(tmp_path / "episodes" / "b", recorded)
+    counts = exported(run, tmp_path, "--no-replay", "--held-out")
+    assert (counts["read"], counts["kept"]) == (4, 0)
+    assert counts["dropped"] == {"not_executed": 2, "replay_of_a_recording": 2}
+
+
+def test_an_evaluation_on_a_server_says_that_its_url_is_needed(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(run, "expert", "train", "episodes/a", limit=2)
+    play(run, "expert", "train", "episodes/b", limit=3)
+    kept = tmp_path / "episodes" / "b" / "evaluations.json"
+    known = json.loads(kept.read_text())
+    (recipe,) = known
+    for config in known[recipe]["configs"]:
+        config["engine"] = "mysql"
+    kept.write_text(json.dumps({"feed" * 4: known[recipe]}))
+    rewritten(tmp_path / "episodes" / "b", lambda episode: episode["key"].update(recipe="feed" * 4))
+    counts = exported(run, tmp_path)
+    assert counts["kept"] == 2
+    assert counts["dropped"] == {"duplicate": 2, "sql_server_unknown": 1}
+    assert "--engine mysql:URL" in capsys.readouterr().err
+    (said,) = counts["said"]
+    assert str(tmp_path / "episodes" / "b") in said
 
 
 def test_no_episodes_is_an_error_that_says_where_it_looked(
