@@ -39,7 +39,7 @@ def evaluate(config: evaluation.EvalConfig) -> dict[str, Any]:
     evaluation.say_missing(episodes)
     evaluation.say_overflow(episodes)
     notes = {**benchmark.notes(episodes), **agreement(spec.recording, episodes, benchmark.reward_tolerance)}
-    render_run(out, {**settings.values, **notes})
+    render_run(out, {**settings.values, **notes}, (config.benchmark, spec.label, settings.hash))
     return {**summarise(episodes).headline(), **notes, "out": str(out)}
 
 

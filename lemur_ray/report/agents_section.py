@@ -5,16 +5,28 @@ Knows tables and figures; nothing of training.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.report import figures
 from lemur_ray.report.escape import inline
 from lemur_ray.report.figures import Mark
 from lemur_ray.report.markup import Safe, percent, rate_text, table, warning
-from lemur_ray.report.paper import published
+from lemur_ray.report.paper import COLUMNS, FIGURE_5_GPT_4, SQL_BY_TURN, published
+from lemur_ray.report.protocol import (
+    Settings,
+    as_played,
+    departures,
+    differences,
+    grader_of,
+    is_spider,
+    tasks_short,
+    teacher_of,
+)
+from lemur_ray.report.recorded import recorded_name
 from lemur_ray.report.statistics import PairedDifference
 from lemur_ray.report.tables import Group, Report, compare, summarise
 from lemur_ray.report.transcripts import squares
@@ -33,14 +45,23 @@ LIMITS: Mapping[str, Sequence[str]] = {
         "that a model of this size has general skill.",
     ),
     "intercode/sql": (
-        "The questions are asked of a small sample database made from this machine's own software, not of Spider's 20 "
-        "databases, unless the run was given other data.",
         "The environment shows the reward after every query (as the paper's protocol does): the policy may use it.",
     ),
+    "intercode/bash": (
+        "The action `true` alone solves 19 of the 200 tasks (9.5 %): their golds print nothing and change nothing.",
+    ),
+    "intercode/ctf": (
+        "The flags are public: a model may have memorised them, and no number here tells that apart from skill.",
+    ),
 }
+SAMPLE_DATABASE = (
+    "The questions are asked of a small sample database made from this machine's own software, not of Spider's 20 "
+    "databases."
+)
 GENERAL_LIMITS = (
-    "Intervals are 95 % Wilson intervals over tasks. They do not cover the choice of the training seed: another run of "
-    "the same recipe can lie outside.",
+    "Intervals are 95 % Wilson intervals over tasks; where tasks were played several times, with the effective number "
+    "of observations that follows from the variance between tasks. They do not cover the choice of the training seed: "
+    "another run of the same recipe can lie outside.",
 )
 
 
@@ -52,6 +73,8 @@ class Played:
     episodes: Sequence[Episode]
     links: Sequence[str] = ()
     name: str = ""
+    settings: Settings = field(default_factory=dict)
+    """What stands behind the recipe's hash; empty where it was not recorded."""
 
     @property
     def is_baseline(self) -> bool:
@@ -72,6 +95,8 @@ def display_name(policy: str) -> str:
     """How a policy is called on the page: ``openai:nano-chat@1500-3f9a01bc`` is ``nano-chat, step 1500``."""
     if _untrained(policy):
         return "untrained model"
+    if (recorded := recorded_name(policy)) is not None:
+        return recorded.shown
     name, _, version = policy.removeprefix("openai:").partition("@")
     if checkpoint := re.fullmatch(r"(\d+)-[0-9a-f]{8}", version):
         return f"{name}, step {checkpoint[1]}"
@@ -90,37 +115,63 @@ def newest_versions(runs: Sequence[Sequence[Episode]]) -> tuple[list[int], list[
 
 
 def order(played: Sequence[Played]) -> list[Played]:
-    """Models first, then untrained model, random action, expert; names made distinct by the recipe's hash."""
+    """Models first, then untrained model, random action, expert; names made distinct by the settings that differ."""
     names = [display_name(p.report.policy) for p in played]
-    named = [
-        Played(p.report, p.episodes, p.links, n if names.count(n) == 1 else f"{n} {p.report.recipe[:6]}".strip())
-        for p, n in zip(played, names, strict=True)
-    ]
+    for shared in {name for name in names if names.count(name) > 1}:
+        places = [i for i, name in enumerate(names) if name == shared]
+        apart = [", ".join(words) for words in differences([played[i].settings for i in places])]
+        for place, words in zip(places, apart, strict=True):
+            told = words if words and apart.count(words) == 1 else played[place].report.recipe[:6]
+            names[place] = f"{shared} {told}" if told != words else f"{shared} ({words})"
+    named = [replace(p, name=name.strip()) for p, name in zip(played, names, strict=True)]
     last = ("untrained model", "random action", "expert")
     return sorted(named, key=lambda p: (p.is_baseline, last.index(p.name) if p.name in last else -1, p.name))
 
 
-def comparisons(played: Sequence[Played]) -> list[tuple[Played, Played, PairedDifference]]:
-    """The first policy against each other one, on the tasks that both were scored on."""
+@dataclass(frozen=True)
+class Comparison:
+    """Two policies on the same tasks. ``apart``: how their settings differ, empty where they are the same."""
+
+    first: Played
+    second: Played
+    difference: PairedDifference
+    apart: str
+
+
+def comparisons(played: Sequence[Played]) -> list[Comparison]:
+    """Every pair, on the tasks that both were scored on; pairs with the same settings first.
+
+    Prompt, sampling and seed are no difference where one of the two has no model to take notice of them.
+    """
     out = []
-    for other in played[1:]:
-        difference = compare(played[0].episodes, other.episodes)
-        if difference is not None:
-            out.append((played[0], other, difference))
-    return out
+    for a, b in itertools.combinations(played, 2):
+        difference = compare(a.episodes, b.episodes)
+        if difference is None:
+            continue
+        scripted = any(p.report.policy in _BASELINES for p in (a, b))
+        played_as = [as_played(p.report.policy, p.settings) for p in (a, b)]
+        of_a, of_b = differences(played_as, without_model=scripted)
+        apart = f"{', '.join(of_a)} against {', '.join(of_b)}" if of_a or of_b else ""
+        if not apart and not a.settings and a.report.recipe != b.report.recipe:
+            apart = f"unknown: {a.report.recipe[:6]} against {b.report.recipe[:6]}"
+        out.append(Comparison(a, b, difference, apart))
+    return sorted(out, key=lambda found: bool(found.apart))
 
 
 def section(benchmark: str, played: Sequence[Played], earlier: Sequence[Played] = ()) -> str:
     """Everything about one benchmark; ``played`` as ``order`` gives it, ``earlier``: versions left out."""
-    parts = [_missing(played), _success_figure(benchmark, played), _numbers(played)]
+    parts = [_missing(played), _success_figure(benchmark, played), _beside(benchmark, played), _numbers(played)]
     parts += [_differences(played), _by_turn(played), _published(benchmark, played), _episodes(played)]
     parts.append(_earlier(earlier))
     return "".join(parts)
 
 
-def limits(benchmarks: Sequence[str]) -> list[str]:
-    """What the page does not show, for these benchmarks."""
-    return [*(line for b in benchmarks for line in LIMITS.get(b, ())), *GENERAL_LIMITS]
+def limits(played: Sequence[Played]) -> list[str]:
+    """What the page does not show, for these runs."""
+    benchmarks = dict.fromkeys(p.report.benchmark for p in played)
+    sample = [p for p in played if p.report.benchmark == "intercode/sql" and not is_spider(p.episodes)]
+    lines = [SAMPLE_DATABASE] if sample else []
+    return [*lines, *(line for b in benchmarks for line in LIMITS.get(b, ())), *GENERAL_LIMITS]
 
 
 def _missing(played: Sequence[Played]) -> str:
@@ -141,6 +192,24 @@ def _missing(played: Sequence[Played]) -> str:
                 "They count as failed, but say nothing of its skill: the prompt is too long for it."
             )
     return warning(lines)
+
+
+def _beside(benchmark: str, played: Sequence[Played]) -> str:
+    """What must be read beside a score: what costs nothing, what may be known by heart, what the paper has by kind."""
+    said = [*LIMITS[benchmark]] if benchmark in ("intercode/bash", "intercode/ctf") else []
+    if any(not is_spider(p.episodes) for p in played if benchmark == "intercode/sql"):
+        said.append(SAMPLE_DATABASE)
+    lines = f'<p class="soft">{inline(" ".join(said))}</p>' if said else ""
+    if benchmark != "intercode/ctf":
+        return lines
+    pairs = FIGURE_5_GPT_4.values()
+    counts = [*pairs, (sum(hits for hits, _ in pairs), sum(n for _, n in pairs))]
+    cells = [Safe(f"{100 * hits / n:.1f} % <span class='soft'>{hits}/{n}</span>") for hits, n in counts]
+    note = (
+        "The paper's Figure 5 beside these: gpt-4 by category, counted in its log of 93 tasks, the other 7 as failed."
+    )
+    shown = table(["published, of 100 tasks", *FIGURE_5_GPT_4, "all"], [["gpt-4, published", *cells]])
+    return f'{lines}{shown}<p class="soft">{inline(note)}</p>'
 
 
 def _success_figure(benchmark: str, played: Sequence[Played]) -> str:
@@ -208,26 +277,28 @@ def _numbers(played: Sequence[Played]) -> str:
 def _differences(played: Sequence[Played]) -> str:
     rows = [
         [
-            f"{a.name} against {b.name}",
+            f"{found.first.name} against {found.second.name}",
             d.n,
             Safe(f"{d.difference * 100:+.1f} [{d.interval.low * 100:+.1f}, {d.interval.high * 100:+.1f}]"),
             d.only_a,
             d.only_b,
             Safe(f"{d.p_value:.2g}" if d.p_value >= 1e-4 else "&lt; 0.0001"),
+            d.test,
+            found.apart or "the same",
         ]
-        for a, b, d in comparisons(played)
+        for found in comparisons(played)
+        for d in (found.difference,)
     ]
     if not rows:
         return ""
-    header = [
-        "on the same tasks",
-        "n",
-        "difference in points [95 %]",
-        "only the first",
-        "only the second",
-        "p (McNemar)",
-    ]
-    return table(header, rows)
+    header = ["on the same tasks", "tasks", "difference in points [95 %]", "more by the first", "more by the second"]
+    header += ["p", "test", "settings"]
+    said = "Every pair, so of twenty p-values one is below 0.05 by chance alone."
+    several = any(found.difference.test != "McNemar" for found in comparisons(played))
+    if several:
+        said += " Where tasks were played several times, a task is one observation: the interval is a bootstrap over "
+        said += "tasks, the p-value from flipping the signs of their differences, both seeded."
+    return table(header, rows) + f'<p class="soft">{said}</p>'
 
 
 def _earlier(earlier: Sequence[Played]) -> str:
@@ -254,6 +325,9 @@ def _by_turn(played: Sequence[Played]) -> str:
     if not series:
         return ""
     colours = dict(zip((p.name for p in played), _colours(played), strict=True))
+    if played[0].report.benchmark == "intercode/sql" and any(is_spider(p.episodes) for p in played):
+        for name, shares in SQL_BY_TURN.items():
+            series[name], colours[name] = [(t, share) for t, share in enumerate(shares, 1)], None
     drawn = figures.curves(series, x_label="turn", y_label="solved, %", window=1, digits=1, colours=colours)
     return f"<h3>Solved within so many turns</h3>{drawn}"
 
@@ -263,9 +337,12 @@ def _published(benchmark: str, played: Sequence[Played]) -> str:
     if found is None:
         return ""
     column, same_protocol = found
-    rows = [
-        [p.name, Safe(inline(rate_text(p.report.overall.success))), "this run"] for p in played if not p.is_baseline
-    ]
+    ours = [p for p in played if not p.is_baseline]
+    if benchmark == "intercode/sql":
+        ours = [p for p in ours if is_spider(p.episodes)]
+        if not ours:
+            return ""  # the sample database has nothing to stand beside
+    rows = [[p.name, Safe(inline(rate_text(p.report.overall.success))), _where(p)] for p in ours]
     n = len(rows)
     rows += [
         [model, Safe(f"{value:.2f} %"), f"{column.table}, n = {column.n}"] for model, value in column.values.items()
@@ -281,6 +358,20 @@ def _published(benchmark: str, played: Sequence[Played]) -> str:
         + table(["model", "solved", "where"], rows, frozenset(range(n)))
         + f'<p class="soft">{inline(said + note)}</p>'
     )
+
+
+def _where(played: Played) -> str:
+    """How a run of ours departs from the column it stands in."""
+    benchmark = played.report.benchmark
+    if benchmark not in COLUMNS:
+        return "this run"
+    apart = departures(played.report.policy, benchmark, played.settings)
+    if benchmark.startswith("mint/") and (grader := grader_of(played.settings)) == "mint-2023":
+        apart.append(f"{grader} grader")
+    teacher = teacher_of(played.report.policy, played.settings)
+    short = tasks_short(benchmark, played.episodes)
+    more = [f"feedback: {teacher}" if teacher else "", short]
+    return ", ".join(["this run", *filter(None, [*apart, *more])])
 
 
 def _episodes(played: Sequence[Played]) -> str:
@@ -299,6 +390,6 @@ def _episodes(played: Sequence[Played]) -> str:
     return "".join(parts)
 
 
-def played(episodes: Sequence[Episode], links: Sequence[str] = ()) -> Played:
+def played(episodes: Sequence[Episode], links: Sequence[str] = (), settings: Settings | None = None) -> Played:
     """The episodes of one run (see ``tables.by_run``) with their sums."""
-    return Played(summarise(episodes), episodes, links)
+    return Played(summarise(episodes), episodes, links, settings=settings or {})

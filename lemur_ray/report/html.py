@@ -16,31 +16,40 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.report import agents_section as agents
-from lemur_ray.report import paper_section
+from lemur_ray.report import paper_section, recorded
 from lemur_ray.report import training_section as training
 from lemur_ray.report.agents_section import Played
 from lemur_ray.report.escape import inline, slug
-from lemur_ray.report.inputs import Inputs, ReportError, TrainingRun
+from lemur_ray.report.inputs import Inputs, ReportError, TrainingRun, read_settings
 from lemur_ray.report.inputs import collect as collect_inputs
 from lemur_ray.report.markup import cell, page, percent, table, tiles, warning
+from lemur_ray.report.paper_section import PlayedRun
 from lemur_ray.report.retries import retries_json, retries_section
 from lemur_ray.report.tables import Group, Report, by_run, to_csv
 from lemur_ray.report.transcripts import inline_transcripts, write_transcripts
 from lemur_ray.rollout.ledger import read_episodes
 
 
-def render_run(out: Path, notes: Mapping[str, object] | None = None) -> Report:
+def render_run(
+    out: Path, notes: Mapping[str, object] | None = None, made: tuple[str, str, str] | None = None
+) -> Report:
     """Write ``index.html``, ``report.json`` and ``episodes.csv`` beside the ``episodes.jsonl`` in ``out``.
 
-    ``notes`` (name -> value, for example the agreement of a replay) stand on the page and in report.json. Where a
-    ledger holds several recipes, the page shows each, and the last one is returned. Raises ReportError where the
-    ledger is empty or not there.
+    ``made``: (benchmark, policy, recipe) of the evaluation that was just made; the run that began last by default.
+    Title, headline and ``notes`` (name -> value, for example the agreement of a replay) are of that one, and it is
+    returned; the page shows every other run of the ledger too. Raises ReportError where there is no episode, or none
+    of the evaluation.
     """
     ledger = out / "episodes.jsonl"
     episodes = read_episodes(ledger) if ledger.is_file() else []
     if not episodes:
         raise ReportError(f"{ledger}: no episodes, so nothing to report (did the run find any task?)")
-    everything = list(by_run(episodes).values())
+    grouped, settings = by_run(episodes), read_settings(out)
+    if made is not None:
+        if made not in grouped:
+            raise ReportError(f"{ledger}: no episode of {made[1]} on {made[0]} under settings {made[2]}")
+        grouped[made] = grouped.pop(made)  # last: it is the newest, whenever its first episode was played
+    everything = list(grouped.values())
     shown, passed = agents.newest_versions(everything)
     runs, earlier = [everything[i] for i in shown], [agents.played(everything[i]) for i in passed]
     inner = [inline_transcripts(run, f"e{i}-" if i else "e") for i, run in enumerate(runs)]
@@ -50,7 +59,7 @@ def render_run(out: Path, notes: Mapping[str, object] | None = None) -> Report:
             talk, links = talk + drawn[0], drawn[1]
         else:
             links = write_transcripts(out / "transcripts", f"run-{i + 1}", _title(run[0].key), run, "../index.html")
-        played.append(agents.played(run, links))
+        played.append(agents.played(run, links, settings.get(run[0].key.recipe)))
     reports = [p.report for p in played]
     last = reports[-1]
     title = f"{agents.display_name(last.policy)} on {last.benchmark}"
@@ -64,7 +73,7 @@ def render_run(out: Path, notes: Mapping[str, object] | None = None) -> Report:
     for benchmark in benchmarks:
         body.append(_section(benchmark, agents.order([p for p in played if p.report.benchmark == benchmark]), earlier))
     body += [retries_section(run) for run in runs]
-    body.append(f"<h3>What this does not show</h3>{warning(agents.limits(benchmarks))}")
+    body.append(f"<h3>What this does not show</h3>{warning(agents.limits(played))}")
     body += [f"<h3>Transcripts</h3>{talk}" if talk else "", _footer(["report.json", "episodes.csv", "episodes.jsonl"])]
     numbers = {**last.headline(), "notes": dict(notes or {}), "runs": [r.to_json() for r in reports]}
     numbers["retries"] = [retries_json(run) for run in runs]
@@ -89,6 +98,9 @@ def render_report(
     found = collect_inputs(runs, episodes, corpus)
     out.mkdir(parents=True, exist_ok=True)
     everything = [(folder, run) for folder, episodes_of in found.ledgers for run in by_run(episodes_of).values()]
+    joined, settings = recorded.joined([run for _, run in everything], found.settings)
+    folder_of = {id(run[0].trajectory): folder for folder, run in everything}
+    everything = [(folder_of[id(run[0].trajectory)], run) for run in joined]
     shown, passed = agents.newest_versions([run for _, run in everything])
     folders = Counter(folder for folder, _ in everything)
     by_benchmark: dict[str, list[Played]] = {}
@@ -96,7 +108,7 @@ def render_report(
         key = run[0].key
         name = slug(f"{folder.name}-{key.recipe}" if folders[folder] > 1 else folder.name)
         links = write_transcripts(out / "transcripts", name, _title(key), run, "../index.html")
-        by_benchmark.setdefault(key.benchmark, []).append(agents.played(run, links))
+        by_benchmark.setdefault(key.benchmark, []).append(agents.played(run, links, settings.get(key.recipe)))
     earlier = [agents.played(everything[i][1]) for i in passed]
     groups = {benchmark: agents.order(played) for benchmark, played in sorted(by_benchmark.items())}
     body = [
@@ -111,8 +123,9 @@ def render_report(
         body.append(
             f'<h2 id="{slug(benchmark)}">Agents: {inline(benchmark)}</h2>{_section(benchmark, played, earlier)}'
         )
-    runs_by_name = [(agents.display_name(p.report.policy), p.episodes) for ps in groups.values() for p in ps]
-    if beside := paper_section.section(runs_by_name):
+    every = [p for ps in groups.values() for p in ps]
+    of_paper = [PlayedRun(p.report.policy, p.episodes, p.settings, agents.display_name(p.report.policy)) for p in every]
+    if beside := paper_section.section(of_paper):
         body.append(f'<h2 id="paper">The paper\'s tables, with our rows</h2>{beside}')
     pretrain = next((run for run in found.runs if run.stage == "pretraining"), None)
     if found.corpus:
@@ -121,7 +134,7 @@ def render_report(
     for trained in found.runs:
         heading = f"{trained.stage.capitalize()}: {trained.name}"
         body.append(f'<h2 id="run-{slug(trained.name)}">{inline(heading)}</h2>{training.run_section(trained)}')
-    body.append(f'<h2 id="limits">What this page does not show</h2>{warning(agents.limits(list(groups)))}')
+    body.append(f'<h2 id="limits">What this page does not show</h2>{warning(agents.limits(every))}')
     files = ["report.json", "episodes.csv", "losses.csv", "mixture.csv"]
     body.append(_footer(files))
     numbers = {**_numbers(found, groups), "earlier_versions": [p.report.to_json() for p in earlier]}
@@ -203,11 +216,12 @@ def _numbers(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> dict[str,
     corpus = {key: value for key, value in found.corpus.items() if key not in ("heldout",)}
     compared = [
         {
-            "benchmark": benchmark, "first": a.report.policy, "second": b.report.policy, "n": d.n,
-            "difference": d.difference, "low": d.interval.low, "high": d.interval.high,
-            "only_first": d.only_a, "only_second": d.only_b, "p_value": d.p_value,
+            "benchmark": benchmark, "first": c.first.report.policy, "second": c.second.report.policy,
+            "settings": [c.first.report.recipe, c.second.report.recipe], "settings_differ": c.apart,
+            "n": d.n, "difference": d.difference, "low": d.interval.low, "high": d.interval.high,
+            "only_first": d.only_a, "only_second": d.only_b, "p_value": d.p_value, "test": d.test,
         }
-        for benchmark, played in groups.items() for a, b, d in agents.comparisons(played)
+        for benchmark, played in groups.items() for c in agents.comparisons(played) for d in (c.difference,)
     ]  # fmt: skip
     return {
         "written": _today(),
@@ -216,7 +230,7 @@ def _numbers(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> dict[str,
         "agents": [p.report.to_json() for played in groups.values() for p in played],
         "comparisons": compared,
         "missing": found.missing,
-        "limits": agents.limits(list(groups)),
+        "limits": agents.limits([p for played in groups.values() for p in played]),
     }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
+from lemur_ray.rollout.evaluation import EvaluationError, recalled
 from lemur_ray.rollout.ledger import read_episodes
 
 
@@ -69,6 +70,8 @@ class Inputs:
     corpus_folder: Path | None = None
     ledgers: list[tuple[Path, list[Episode]]] = field(default_factory=list)
     """Folders and their episodes; the ledger that was written last comes last."""
+    settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Recipe hash of an evaluation -> the settings it stands for."""
     missing: list[str] = field(default_factory=list)
 
     @property
@@ -113,6 +116,14 @@ def read_run(folder: Path) -> TrainingRun:
     )
 
 
+def read_settings(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """Recipe hash -> settings of the evaluations in a folder; empty where they were not kept. Raises ReportError."""
+    try:
+        return {recipe: dict(kept["settings"]) for recipe, kept in recalled(folder).items()}
+    except (EvaluationError, KeyError, TypeError) as error:
+        raise ReportError(f"{folder}/evaluations.json: {error}; mend or remove it") from error
+
+
 def collect(runs: Sequence[Path], episodes: Sequence[Path], corpus: Path | None) -> Inputs:
     """Read what the folders hold. Raises ReportError where no episode is found at all."""
     found = Inputs()
@@ -135,6 +146,7 @@ def collect(runs: Sequence[Path], episodes: Sequence[Path], corpus: Path | None)
         read = read_episodes(path)
         if read:
             found.ledgers.append((folder, read))
+            found.settings |= read_settings(folder)
         else:
             found.missing.append(f"{path} holds no finished episode")
     found.ledgers.sort(key=lambda ledger: (ledger[0] / "episodes.jsonl").stat().st_mtime_ns)

@@ -81,16 +81,17 @@ def count_log(episodes: Iterable[LoggedEpisode]) -> SubsetCounts:
 def count_episodes(episodes: Iterable[Episode]) -> SubsetCounts:
     """Counts of our own episodes of one subset; those without a score are left out."""
     scored = [e for e in episodes if e.outcome.scored]
-    return _counts(
-        [
-            (
-                e.outcome is Outcome.SOLVED,
-                any(_TRACEBACK in step.observation for step in _seen(e)),
-                any(step.action is None for step in e.trajectory.steps),
-            )
-            for e in scored
-        ]
-    )
+    return _counts([(e.outcome is Outcome.SOLVED, saw_traceback(e), had_invalid_action(e)) for e in scored])
+
+
+def saw_traceback(episode: Episode) -> bool:
+    """Whether the model was shown a Python traceback."""
+    return any(_TRACEBACK in step.observation for step in _seen(episode))
+
+
+def had_invalid_action(episode: Episode) -> bool:
+    """Whether any reply was not understood."""
+    return any(step.action is None for step in episode.trajectory.steps)
 
 
 def _seen(episode: Episode) -> Sequence[Step]:

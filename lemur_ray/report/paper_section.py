@@ -1,23 +1,34 @@
-"""The paper's own tables and figures with a row for each of our models: Tables 4 to 7, 9 and 10, Figures 3 and 5.
+"""The paper's own tables and figures with a row for each of our models: Tables 4 to 7, 9 and 10, Figure 3.
 
-A cell of ours is solved of scored episodes with its interval, a cell of the paper the printed number. Only tables for
-which there are episodes are drawn, and an average only where all its columns are there. Knows no other section.
+A cell of ours is solved of scored episodes with its interval, a cell of the paper the printed number. A row of ours
+says under which protocol it was played (protocol.py); two runs never share a cell. Only tables for which there are
+episodes are drawn, and an average only where all its columns are there. Knows no other section.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.agents.trajectory import Episode
 from lemur_ray.report import figures
 from lemur_ray.report.escape import inline
 from lemur_ray.report.markup import Safe, rate_text, table, warning
-from lemur_ray.report.mint_tables import CODE, REASONING, Count, SubsetCounts, count_episodes
-from lemur_ray.report.paper import COLUMNS, MODEL_OF_LOG, MODELS, NOTES, TABLE_4_MICRO, TABLE_6, TABLE_9, TABLE_10
-from lemur_ray.report.tables import Rate
+from lemur_ray.report.mint_tables import CODE, GROUPS, REASONING, had_invalid_action, saw_traceback
+from lemur_ray.report.paper import COLUMNS, MODELS, NOTES, TABLE_4_MICRO, TABLE_6, TABLE_9, TABLE_10
+from lemur_ray.report.protocol import (
+    Settings,
+    departures,
+    differences,
+    grader_of,
+    is_spider,
+    tasks_short,
+    teacher_of,
+)
+from lemur_ray.report.recorded import recorded_name
+from lemur_ray.report.tables import Rate, is_solved, rate_of
 
-_FEEDBACK = "\nExpert feedback:\n"
 _TABLES: Mapping[str, Sequence[str]] = {
     "Table 4": [f"mint/{subset}" for subset in REASONING],
     "Table 5": [*(f"mint/{subset}" for subset in CODE), "intercode/bash", "intercode/sql", "robocodegen"],
@@ -32,44 +43,129 @@ _HARDNESS = ("easy", "medium", "hard", "extra")
 _MINT_TURNS = 5
 
 
+Runs = dict[str, Sequence[Episode]]
+"""Benchmark -> the episodes of one run."""
+
+
+@dataclass(frozen=True)
+class PlayedRun:
+    """One run: who played, under which settings (empty: not recorded), its episodes, all of one benchmark.
+
+    ``shown``: how the policy is called on the page, the policy itself where it is empty.
+    """
+
+    policy: str
+    episodes: Sequence[Episode]
+    settings: Settings = field(default_factory=dict)
+    shown: str = ""
+
+    @property
+    def benchmark(self) -> str:
+        return self.episodes[0].key.benchmark
+
+    @property
+    def teacher(self) -> str:
+        return teacher_of(self.policy, self.settings)
+
+    @property
+    def in_paper(self) -> bool:
+        """Whether it is of tasks that the paper has: those of the sample database are not."""
+        if self.benchmark == "intercode/sql":
+            return is_spider(self.episodes)
+        return self.benchmark in COLUMNS
+
+
 @dataclass
 class Row:
-    """One of our models: its episodes by benchmark, with and without a teacher's feedback."""
+    """One model under one protocol: its episodes by benchmark, with and without a teacher's feedback.
 
-    name: str
-    plain: dict[str, list[Episode]] = field(default_factory=dict)
-    taught: dict[str, list[Episode]] = field(default_factory=dict)
-
-    def counts(self, taught: bool = False) -> dict[str, SubsetCounts]:
-        """MINT's subset -> its counts."""
-        runs = self.taught if taught else self.plain
-        return {b.removeprefix("mint/"): count_episodes(run) for b, run in runs.items() if b.startswith("mint/")}
-
-
-def rows_of(runs: Sequence[tuple[str, Sequence[Episode]]]) -> list[Row]:
-    """(name of the policy, episodes of one benchmark) as rows by model.
-
-    A run in which any observation holds a teacher's words is one with feedback. A replay of MINT's recorded runs is
-    named as the paper names their model.
+    ``protocol``: departures from the paper's. ``before``: what a second teacher's runs are compared with in Table 6.
     """
-    rows: dict[str, Row] = {}
-    for policy, episodes in runs:
-        name = model_name(policy)
-        row = rows.setdefault(name, Row(name))
-        taught = any(_FEEDBACK in step.observation for e in episodes for step in e.trajectory.steps)
-        (row.taught if taught else row.plain)[episodes[0].key.benchmark] = list(episodes)
-    return list(rows.values())
+
+    model: str
+    protocol: str
+    teacher: str = ""
+    grader: str = ""
+    plain: Runs = field(default_factory=dict)
+    taught: Runs = field(default_factory=dict)
+    before: Runs = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.model} ({self.protocol})" if self.protocol else self.model
+
+    def played_as(self, columns: Sequence[str], taught: bool = False) -> str:
+        """What a reader must know to compare the row: the grader, and of which columns it has not all tasks."""
+        runs = self.taught if taught else self.plain
+        graded = any(column.startswith("mint/") and column in runs for column in columns)
+        grader = f"{self.grader or 'unknown'} grader" if graded else ""
+        comparable = ", not comparable with published numbers" if graded and self.grader != "mint-2023" else ""
+        short = [tasks_short(column, runs[column]) for column in columns if column in runs]
+        epochs = max((_epochs(runs[column]) for column in columns if column in runs), default=1)
+        several = f"up to {epochs} episodes of a task, interval by task" if epochs > 1 else ""
+        return "; ".join(filter(None, (grader + comparable, *short, several)))
+
+
+def rows_of(runs: Sequence[PlayedRun]) -> list[Row]:
+    """Runs as rows: one for each model and protocol, and one for each run where a cell would hold two.
+
+    Whether a run had a teacher is in its settings, or in the name of its recording; what a model or a teacher wrote
+    decides nothing. Runs of tasks that the paper does not have are in no row.
+    """
+    runs = [run for run in runs if run.in_paper]
+    protocols = _protocols(runs)
+    rows: dict[tuple[str, str], Row] = {}
+    for run, protocol in zip(runs, protocols, strict=True):
+        if not run.teacher:
+            row = rows.setdefault(_key(run, protocol), Row(_key(run, protocol)[0], protocol))
+            row.plain[run.benchmark] = run.episodes
+            row.grader = row.grader or grader_of(run.settings)
+    taught: dict[tuple[str, str, str], Row] = {}
+    for run, protocol in zip(runs, protocols, strict=True):
+        if not run.teacher:
+            continue
+        key = _key(run, protocol)
+        row = rows.setdefault(key, Row(key[0], protocol))
+        if row.teacher not in ("", run.teacher):
+            plain = row.plain
+            row = taught.setdefault((*key, run.teacher), Row(key[0], protocol, before=plain))
+        row.teacher = run.teacher
+        row.grader = row.grader or grader_of(run.settings)
+        row.taught[run.benchmark] = run.episodes
+    return [*rows.values(), *taught.values()]
+
+
+def _key(run: PlayedRun, protocol: str) -> tuple[str, str]:
+    return model_name(run.policy) if recorded_name(run.policy) else run.shown or run.policy, protocol
+
+
+def _protocols(runs: Sequence[PlayedRun]) -> list[str]:
+    """Words for each run's protocol, so that no two runs of a model, a benchmark and a teacher have the same."""
+    words = [", ".join(departures(run.policy, run.benchmark, run.settings)) for run in runs]
+    cells = [(*_key(run, said), run.benchmark, run.teacher) for run, said in zip(runs, words, strict=True)]
+    for shared in [cell for cell, count in Counter(cells).items() if count > 1]:
+        places = [i for i, cell in enumerate(cells) if cell == shared]
+        apart = [", ".join(more) for more in differences([runs[i].settings for i in places])]
+        recipes = [runs[i].episodes[0].key.recipe[:6] for i in places]
+        for number, (place, more, recipe) in enumerate(zip(places, apart, recipes, strict=True), 1):
+            said = [more] if apart.count(more) == 1 and more else [more, f"settings {recipe}"]
+            if apart.count(more) > 1 and recipes.count(recipe) > 1:
+                said.append(f"run {number}")
+            words[place] = ", ".join(filter(None, [words[place], *said]))
+    return words
+
+
+def _epochs(episodes: Sequence[Episode]) -> int:
+    return max(Counter(e.key.task for e in episodes).values(), default=1)
 
 
 def model_name(policy: str) -> str:
     """``replay:gpt-3.5-turbo-0613/F=None`` is the recorded gpt-3.5-turbo; every other policy is its own name."""
-    if not policy.startswith("replay:"):
-        return policy
-    model = policy.removeprefix("replay:").partition("/F=")[0]
-    return f"{MODEL_OF_LOG.get(model, model)}, recorded"
+    named = recorded_name(policy)
+    return policy if named is None else f"{named.model}, recorded"
 
 
-def section(runs: Sequence[tuple[str, Sequence[Episode]]]) -> str:
+def section(runs: Sequence[PlayedRun]) -> str:
     """All tables and figures of the paper that these runs have a part of; empty where they have none."""
     rows = rows_of(runs)
     parts = [_success(name, columns, rows) for name, columns in _TABLES.items()]
@@ -79,7 +175,9 @@ def section(runs: Sequence[tuple[str, Sequence[Episode]]]) -> str:
         return ""
     said = (
         "Rows without an interval are printed in the paper; ours are solved of scored episodes with 95 % Wilson "
-        "intervals. Compare rows of one protocol only: every table names it."
+        "intervals, clustered by task where tasks were played several times. In brackets stands where a row departs "
+        "from the paper's protocol, under \u201cplayed\u201d by which grader and on which part of the tasks: compare "
+        "rows of one protocol only."
     )
     return f'<p class="soft">{said}</p>{body}{warning(NOTES) if "Table 6" in body else ""}'
 
@@ -89,16 +187,16 @@ def _success(name: str, columns: Sequence[str], rows: Sequence[Row]) -> str:
     if not ours:
         return ""
     with_average = name == "Table 4"
-    header = ["model", *(COLUMNS[c].column for c in columns), *(["micro average"] if with_average else [])]
+    header = ["model", *(COLUMNS[c].column for c in columns), *(["micro average"] if with_average else []), "played"]
     lines: list[list[object]] = []
     for row in ours:
-        cells: list[object] = [row.name, *(_rate(row.plain.get(c)) for c in columns)]
+        cells: list[object] = [row.name, *(_solved(row.plain.get(c)) for c in columns)]
         if with_average:
-            cells.append(_of(_sum(row.counts(), REASONING)))
-        lines.append(cells)
+            cells.append(_solved(_pooled(row.plain, REASONING)))
+        lines.append([*cells, row.played_as(columns) or None])
     for model in MODELS:
         printed: list[object] = [model, *(_printed(COLUMNS[c].values.get(model)) for c in columns)]
-        lines.append([*printed, _printed(TABLE_4_MICRO.get(model))] if with_average else printed)
+        lines.append([*printed, *([_printed(TABLE_4_MICRO.get(model))] if with_average else []), "printed"])
     settings = {COLUMNS[c].setting for c in columns if any(c in row.plain for row in ours)}
     notes = [COLUMNS[c].note for c in columns if COLUMNS[c].note and any(c in row.plain for row in ours)]
     return (
@@ -114,106 +212,154 @@ def _feedback(rows: Sequence[Row]) -> str:
     groups = (REASONING, CODE, REASONING + CODE)
     lines: list[list[object]] = []
     for row in rows:
-        sums = [_sum(counts, group) for counts in (row.counts(), row.counts(taught=True)) for group in groups]
+        sums = [_pooled(part, group) for part in (row.before or row.plain, row.taught) for group in groups]
         if any(sums[3:]):
-            before, after = sums[2], sums[5]
-            gain = None if before is None or after is None else 100 * (after.hits / after.n - before.hits / before.n)
-            lines.append([row.name, *map(_of, sums), None if gain is None else Safe(f"{gain:+.2f}")])
+            before, after = (
+                None if pooled is None else _rate(pooled, is_solved).value for pooled in (sums[2], sums[5])
+            )
+            gain = None if before is None or after is None else 100 * (after - before)
+            cells = [row.name, *map(_solved, sums), None if gain is None else Safe(f"{gain:+.2f}")]
+            played = row.played_as([f"mint/{subset}" for subset in REASONING + CODE], taught=True)
+            lines.append([*cells, f"teacher: {row.teacher}; {played}"])
     if not lines:
         return ""
     strong = frozenset(range(len(lines)))
     for printed in TABLE_6:
         taught = printed.with_feedback or (None, None, None)
         gain_printed = None if printed.gain is None else Safe(f"{printed.gain:+.2f}")
-        lines.append([printed.model, *map(_printed, printed.without), *map(_printed, taught), gain_printed])
-    return f"<h3>Table 6: with a teacher's feedback</h3>{table(header, lines, strong)}"
+        shown = [*map(_printed, printed.without), *map(_printed, taught), gain_printed]
+        lines.append([printed.model, *shown, "printed"])
+    return f"<h3>Table 6: with a teacher's feedback</h3>{table([*header, 'played'], lines, strong)}"
 
 
 def _errors(rows: Sequence[Row]) -> str:
     """Table 9: of all episodes of M-MATH, those that failed and saw a traceback, or had an invalid action."""
-    counted = [(row.name, row.counts()["math"]) for row in rows if "mint/math" in row.plain]
-    if not counted:
+    lines: list[list[object]] = []
+    for row in rows:
+        if math := row.plain.get("mint/math"):
+            cells = [_cell(math, _failed_with(sign)) for sign in (saw_traceback, had_invalid_action)]
+            lines.append([row.name, *cells, row.played_as(["mint/math"])])
+    if not lines:
         return ""
-    header = ["model", "failed with a traceback", "failed with an invalid action"]
-    lines: list[list[object]] = [[name, _of(c.with_traceback), _of(c.with_invalid)] for name, c in counted]
-    lines += [[model, *map(_printed, TABLE_9[model])] for model in MODELS if model in TABLE_9]
-    return f"<h3>Table 9: why M-MATH fails</h3>{table(header, lines, frozenset(range(len(counted))))}"
+    strong = frozenset(range(len(lines)))
+    lines += [[model, *map(_printed, TABLE_9[model]), "printed"] for model in MODELS if model in TABLE_9]
+    header = ["model", "failed with a traceback", "failed with an invalid action", "played"]
+    return f"<h3>Table 9: why M-MATH fails</h3>{table(header, lines, strong)}"
+
+
+def _failed_with(sign: Callable[[Episode], bool]) -> Callable[[Episode], bool]:
+    return lambda episode: not is_solved(episode) and sign(episode)
 
 
 def _hardness(rows: Sequence[Row]) -> str:
-    """Table 10: InterCode-SQL by hardness, where the run was on Spider."""
-    ours = []
+    """Table 10: InterCode-SQL by hardness. Rows hold Spider's questions alone."""
+    lines: list[list[object]] = []
     for row in rows:
-        episodes = row.plain.get("intercode/sql", [])
-        if {e.category for e in episodes} <= set(_HARDNESS) and episodes:
+        if episodes := row.plain.get("intercode/sql"):
             by = [[e for e in episodes if e.category == hardness] for hardness in _HARDNESS]
-            ours.append([row.name, *map(_rate, by), _rate(episodes)])
-    if not ours:
+            played = row.played_as(["intercode/sql"]) or None
+            lines.append([row.name, *map(_solved, by), _solved(episodes), played])
+    if not lines:
         return ""
-    lines: list[list[object]] = [list(cells) for cells in ours]
+    strong = frozenset(range(len(lines)))
     for model, solved in TABLE_10.items():
         n = (248, 446, 174, 166)
         shares = [100 * hits / of for hits, of in zip((*solved, sum(solved)), (*n, sum(n)), strict=True)]
-        lines.append([model, *map(_printed, shares)])
-    header = ["model", *_HARDNESS, "all"]
-    return f"<h3>Table 10: InterCode-SQL by hardness</h3>{table(header, lines, frozenset(range(len(ours))))}"
+        lines.append([model, *map(_printed, shares), "printed"])
+    header = ["model", *_HARDNESS, "all", "played"]
+    return f"<h3>Table 10: InterCode-SQL by hardness</h3>{table(header, lines, strong)}"
 
 
 def _by_turn(rows: Sequence[Row]) -> str:
-    """Figure 3: share of MINT's tasks solved within so many turns."""
-    series = {}
+    """Figure 3: share of MINT's tasks solved within so many turns, one drawing for each set of pooled subsets."""
+    by_subsets: dict[tuple[str, ...], list[tuple[str, list[Episode]]]] = {}
     for row in rows:
-        for runs, suffix in ((row.plain, ""), (row.taught, ", taught")):
-            scored = [e for b, run in runs.items() if b.startswith("mint/") for e in run if e.outcome.scored]
-            solved = [len(e.trajectory.steps) for e in scored if e.outcome is Outcome.SOLVED]
-            if scored:
-                points = range(1, _MINT_TURNS + 1)
-                series[row.name + suffix] = [(k, 100 * sum(s <= k for s in solved) / len(scored)) for k in points]
-    if not series:
+        for runs, suffix in ((row.plain, ""), (row.taught, f", taught by {row.teacher}")):
+            subsets = tuple(subset for subset in GROUPS["all"] if f"mint/{subset}" in runs)
+            pooled = _pooled(runs, subsets)
+            if pooled:
+                by_subsets.setdefault(subsets, []).append((row.name + suffix, pooled))
+    points, parts = range(1, _MINT_TURNS + 1), []
+    for subsets, series in sorted(by_subsets.items(), key=lambda item: -len(item[0])):
+        rates = {name: [_rate(pooled, _solved_within(k)) for k in points] for name, pooled in series}
+        lines = {
+            name: [(k, 100 * (rate.value or 0.0)) for k, rate in zip(points, by, strict=True)]
+            for name, by in rates.items()
+        }
+        drawn = figures.curves(lines, x_label="turn", y_label="solved, %", window=1, digits=1)
+        which = "all eight subsets" if len(subsets) == len(GROUPS["all"]) else ", ".join(subsets)
+        header = [f"solved within, pooled over {which}", *(f"{k} turn{'s' * (k > 1)}" for k in points)]
+        cells = [[name, *(_shown(rate) for rate in by)] for name, by in rates.items()]
+        parts.append(drawn + table(header, cells))
+    if not parts:
         return ""
-    drawn = figures.curves(series, x_label="turn", y_label="solved, %", window=1, digits=1)
-    return f"<h3>Figure 3: MINT, solved within so many turns</h3>{drawn}"
+    said = "The paper prints its Figure 3 as a picture alone, so there are no published numbers to stand beside these."
+    title = "Figure 3: MINT, solved within so many turns"
+    return f'<h3>{title}</h3>{"".join(parts)}<p class="soft">{said}</p>'
+
+
+def _solved_within(turns: int) -> Callable[[Episode], bool]:
+    return lambda episode: is_solved(episode) and len(episode.trajectory.steps) <= turns
 
 
 def _graders(rows: Sequence[Row]) -> str:
     """What the graders say of the same episodes. The one that did not end an episode is a lower bound."""
-    names = sorted({name for row in rows for run in row.plain.values() for e in run for name in e.scores})
+    every = [
+        (f"{row.name}, {benchmark}{taught}", run)
+        for row in rows
+        for runs, taught in ((row.plain, ""), (row.taught, f", taught by {row.teacher}"))
+        for benchmark, run in sorted(runs.items())
+    ]
+    names = sorted({name for _, run in every for e in run for name in e.scores})
     lines: list[list[object]] = []
-    for row in rows:
-        for benchmark, run in sorted(row.plain.items()):
-            graded = [e for e in run if e.outcome.scored and e.scores]
-            if not graded or len(names) < 2:
-                continue
-            solved = {name: {e.key.task for e in graded if e.scores.get(name, 0.0) >= 1.0} for name in names}
-            first, *others = solved.values()
-            parted = first.union(*others) - first.intersection(*others)
-            shown = ", ".join(sorted(parted)[:8]) + (", ..." if len(parted) > 8 else "")
-            rates = [Safe(rate_text(Rate(len(solved[name]), len(graded)))) for name in names]
-            lines.append([f"{row.name}, {benchmark}", *rates, len(parted), shown or None])
+    for shown_as, run in every:
+        graded = [e for e in run if e.outcome.scored and e.scores]
+        if not graded or len(names) < 2:
+            continue
+        verdicts = {
+            name: {(e.key.task, e.key.epoch) for e in graded if e.scores.get(name, 0.0) >= 1.0} for name in names
+        }
+        first, *others = verdicts.values()
+        parted = sorted({task for task, _ in first.union(*others) - first.intersection(*others)})
+        shown = ", ".join(parted[:8]) + (", ..." if len(parted) > 8 else "")
+        rates = [Safe(rate_text(rate_of(graded, _solved_by(name)))) for name in names]
+        lines.append([shown_as, *rates, len(parted), shown or None])
     if not lines:
         return ""
     header = ["model and benchmark", *names, "tasks on which they part", "which"]
     return f"<h3>Where the graders part</h3>{table(header, lines)}"
 
 
-def _sum(counts: Mapping[str, SubsetCounts], subsets: Sequence[str]) -> Count | None:
-    """Successes over several subsets; None where one of them was not played."""
-    if any(subset not in counts or not counts[subset].solved.n for subset in subsets):
+def _solved_by(grader: str) -> Callable[[Episode], bool]:
+    return lambda episode: episode.scores.get(grader, 0.0) >= 1.0
+
+
+def _pooled(runs: Runs, subsets: Sequence[str]) -> list[Episode] | None:
+    """The episodes of several of MINT's subsets; None where one of them was not played or nothing of it is scored."""
+    parts = [runs.get(f"mint/{subset}", ()) for subset in subsets]
+    if not parts or not all(any(e.outcome.scored for e in part) for part in parts):
         return None
-    return sum((counts[subset].solved for subset in subsets), Count(0, 0))
+    return [e for part in parts for e in part]
 
 
-def _rate(episodes: Sequence[Episode] | None) -> Safe | None:
-    scored = [e for e in episodes or () if e.outcome.scored]
-    return _of(Count(sum(e.outcome is Outcome.SOLVED for e in scored), len(scored))) if scored else None
+def _rate(episodes: Sequence[Episode], hit: Callable[[Episode], bool]) -> Rate:
+    return rate_of([e for e in episodes if e.outcome.scored], hit)
 
 
-def _of(count: Count | None) -> Safe | None:
-    if count is None or not count.n:
+def _solved(episodes: Sequence[Episode] | None) -> Safe | None:
+    return None if episodes is None else _cell(episodes, is_solved)
+
+
+def _cell(episodes: Sequence[Episode], hit: Callable[[Episode], bool]) -> Safe | None:
+    return _shown(_rate(episodes, hit))
+
+
+def _shown(rate: Rate) -> Safe | None:
+    if not rate.n:
         return None
-    bounds = Rate(count.hits, count.n).interval
+    bounds = rate.interval
     return Safe(
-        f"<b>{100 * count.hits / count.n:.2f}</b> <span class='soft'>{count.hits}/{count.n} "
+        f"<b>{100 * rate.count / rate.n:.2f}</b> <span class='soft'>{rate.count}/{rate.n} "
         f"[{bounds.low * 100:.1f}, {bounds.high * 100:.1f}]</span>"
     )
 
