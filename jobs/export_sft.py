@@ -53,8 +53,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     for line in counts["said"]:
         print(f"export_sft: {line}", file=sys.stderr)
     print(json.dumps({"out": str(out), **counts}))
-    if not counts["kept"]:
-        print("export_sft: nothing was left to export; the counts above say why", file=sys.stderr)
     return 0 if counts["kept"] else 1
 
 

@@ -96,6 +96,8 @@ def export(
     replace_file(out, "".join(conversation_lines(conversation_of(episode) for episode, _ in kept)))
     by = Counter(f"{e.key.benchmark} {e.key.policy}" for e, _ in kept)
     counts = {"read": len(read), "kept": len(kept), "dropped": dict(sorted((+dropped).items())), "kept_by": dict(by)}
+    if not kept:
+        said.append("nothing was left to export; what was dropped, and why, stands in the counts")
     counts |= {"replayed": how.replay, "held_out": how.held_out, "said": list(dict.fromkeys(said))}
     replace_file(out.with_name(out.name + ".json"), json.dumps(counts, indent=1) + "\n")
     return counts

@@ -5,34 +5,18 @@ Knows tables and figures; nothing of training.
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
-from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.report import figures
 from lemur_ray.report.escape import inline
 from lemur_ray.report.figures import Mark
 from lemur_ray.report.markup import Safe, percent, rate_text, table, warning
 from lemur_ray.report.paper import COLUMNS, FIGURE_5_GPT_4, SQL_BY_TURN, published
-from lemur_ray.report.protocol import (
-    Settings,
-    as_played,
-    departures,
-    differences,
-    grader_of,
-    is_spider,
-    tasks_short,
-    teacher_of,
-)
-from lemur_ray.report.recorded import recorded_name
-from lemur_ray.report.statistics import PairedDifference
-from lemur_ray.report.tables import Group, Report, compare, summarise
+from lemur_ray.report.played import Comparison, Played, comparisons
+from lemur_ray.report.protocol import departures, grader_of, is_spider, tasks_short, teacher_of
+from lemur_ray.report.tables import Group, Report
 from lemur_ray.report.transcripts import squares
-
-_BASELINES = {"random": "random action", "expert": "expert"}
-"""Policies without a model, by their name in keys (agents/scripted.py)."""
 
 LIMITS: Mapping[str, Sequence[str]] = {
     "alfworld/text": (
@@ -63,99 +47,6 @@ GENERAL_LIMITS = (
     "of observations that follows from the variance between tasks. They do not cover the choice of the training seed: "
     "another run of the same recipe can lie outside.",
 )
-
-
-@dataclass(frozen=True)
-class Played:
-    """One policy on one benchmark: its episodes, the sums over them, and where each can be read."""
-
-    report: Report
-    episodes: Sequence[Episode]
-    links: Sequence[str] = ()
-    name: str = ""
-    settings: Settings = field(default_factory=dict)
-    """What stands behind the recipe's hash; empty where it was not recorded."""
-
-    @property
-    def is_baseline(self) -> bool:
-        return is_baseline(self.report.policy)
-
-
-def is_baseline(policy: str) -> bool:
-    """Whether the policy is there to compare with: random actions, the expert, an untrained model."""
-    return policy in _BASELINES or _untrained(policy)
-
-
-def _untrained(policy: str) -> bool:
-    served = policy.removeprefix("openai:").removeprefix("handle:")
-    return "untrained" in policy or served.startswith(("random:", "random-"))
-
-
-def display_name(policy: str) -> str:
-    """How a policy is called on the page: ``openai:nano-chat@1500-3f9a01bc`` is ``nano-chat, step 1500``."""
-    if _untrained(policy):
-        return "untrained model"
-    if (recorded := recorded_name(policy)) is not None:
-        return recorded.shown
-    name, _, version = policy.removeprefix("openai:").partition("@")
-    if checkpoint := re.fullmatch(r"(\d+)-[0-9a-f]{8}", version):
-        return f"{name}, step {checkpoint[1]}"
-    return _BASELINES.get(policy, f"{name}, version {version}" if version else name)
-
-
-def newest_versions(runs: Sequence[Sequence[Episode]]) -> tuple[list[int], list[int]]:
-    """Places of the runs of each policy's newest version on its benchmark, and places of all runs of earlier ones.
-
-    ``runs`` go from the oldest to the newest; a policy is what stands before the ``@`` of its name.
-    """
-    keys = [run[0].key for run in runs]
-    newest = {(key.benchmark, key.policy.partition("@")[0]): key.policy for key in keys}
-    shown = [newest[key.benchmark, key.policy.partition("@")[0]] == key.policy for key in keys]
-    return [i for i, is_new in enumerate(shown) if is_new], [i for i, is_new in enumerate(shown) if not is_new]
-
-
-def order(played: Sequence[Played]) -> list[Played]:
-    """Models first, then untrained model, random action, expert; names made distinct by the settings that differ."""
-    names = [display_name(p.report.policy) for p in played]
-    for shared in {name for name in names if names.count(name) > 1}:
-        places = [i for i, name in enumerate(names) if name == shared]
-        apart = [", ".join(words) for words in differences([played[i].settings for i in places])]
-        for place, words in zip(places, apart, strict=True):
-            told = words if words and apart.count(words) == 1 else played[place].report.recipe[:6]
-            names[place] = f"{shared} {told}" if told != words else f"{shared} ({words})"
-    named = [replace(p, name=name.strip()) for p, name in zip(played, names, strict=True)]
-    last = ("untrained model", "random action", "expert")
-    return sorted(named, key=lambda p: (p.is_baseline, last.index(p.name) if p.name in last else -1, p.name))
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two policies on the same tasks. ``apart``: how their settings differ, empty where they are the same."""
-
-    first: Played
-    second: Played
-    difference: PairedDifference
-    apart: str
-
-
-def comparisons(played: Sequence[Played]) -> list[Comparison]:
-    """Every pair, on the tasks that both were scored on; pairs with the same settings first.
-
-    Prompt, sampling and seed are no difference where one of the two has no model to take notice of them.
-    """
-    out = []
-    for a, b in itertools.combinations(played, 2):
-        difference = compare(a.episodes, b.episodes)
-        if difference is None:
-            continue
-        scripted = any(p.report.policy in _BASELINES for p in (a, b))
-        played_as = [as_played(p.report.policy, p.settings) for p in (a, b)]
-        of_a, of_b = differences(played_as, without_model=scripted)
-        apart = f"{', '.join(of_a)} against {', '.join(of_b)}" if of_a or of_b else ""
-        if not apart and not a.settings and a.report.recipe != b.report.recipe:
-            apart = f"unknown: {a.report.recipe[:6]} against {b.report.recipe[:6]}"
-        out.append(Comparison(a, b, difference, apart))
-    return sorted(out, key=lambda found: bool(found.apart))
 
 
 def section(benchmark: str, played: Sequence[Played], earlier: Sequence[Played] = ()) -> str:
@@ -275,30 +166,36 @@ def _numbers(played: Sequence[Played]) -> str:
 
 
 def _differences(played: Sequence[Played]) -> str:
+    found = comparisons(played)
+    if not found:
+        return ""
     rows = [
         [
-            f"{found.first.name} against {found.second.name}",
+            Safe(inline(f"{c.first.name} against {c.second.name}") + _settings_differ(c)),
             d.n,
             Safe(f"{d.difference * 100:+.1f} [{d.interval.low * 100:+.1f}, {d.interval.high * 100:+.1f}]"),
             d.only_a,
             d.only_b,
             Safe(f"{d.p_value:.2g}" if d.p_value >= 1e-4 else "&lt; 0.0001"),
-            d.test,
-            found.apart or "the same",
         ]
-        for found in comparisons(played)
-        for d in (found.difference,)
+        for c in found
+        for d in (c.difference,)
     ]
-    if not rows:
-        return ""
+    tests = " or ".join(sorted({c.difference.test for c in found}))
     header = ["on the same tasks", "tasks", "difference in points [95 %]", "more by the first", "more by the second"]
-    header += ["p", "test", "settings"]
-    said = "Every pair, so of twenty p-values one is below 0.05 by chance alone."
-    several = any(found.difference.test != "McNemar" for found in comparisons(played))
-    if several:
-        said += " Where tasks were played several times, a task is one observation: the interval is a bootstrap over "
-        said += "tasks, the p-value from flipping the signs of their differences, both seeded."
-    return table(header, rows) + f'<p class="soft">{said}</p>'
+    said = "Every pair is compared, so of twenty p-values one is below 0.05 by chance alone."
+    if any(c.difference.test != "McNemar" for c in found):
+        said += (
+            " Where tasks were played several times, a task is one observation: the interval is a bootstrap over "
+            "tasks, the p-value comes from flipping the signs of their differences, both from a seed."
+        )
+    return table([*header, f"p ({tests})"], rows) + f'<p class="soft">{said}</p>'
+
+
+def _settings_differ(comparison: Comparison) -> str:
+    if not comparison.apart:
+        return ""
+    return f'<br><span class="soft">other settings: {inline(comparison.apart)}</span>'
 
 
 def _earlier(earlier: Sequence[Played]) -> str:
@@ -388,8 +285,3 @@ def _episodes(played: Sequence[Played]) -> str:
         parts.append(f'<p class="soft">{inline(p.name)}</p>')
         parts.append(squares([e for e, _ in ranked], [link for _, link in ranked]))
     return "".join(parts)
-
-
-def played(episodes: Sequence[Episode], links: Sequence[str] = (), settings: Settings | None = None) -> Played:
-    """The episodes of one run (see ``tables.by_run``) with their sums."""
-    return Played(summarise(episodes), episodes, links, settings=settings or {})

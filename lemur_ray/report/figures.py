@@ -96,8 +96,10 @@ def curves(
     drawn = {name: points for name, points in drawn.items() if points}
     if not drawn:
         return '<p class="none">No points to draw.</p>'
-    width, height, left, right, top, bottom = WIDTH, 340, 52, 170, 16, 42
     strong = {name: smooth(points, window) for name, points in drawn.items()}
+    names = [f"{name} {points[-1][1]:.{digits}f}" for name, points in strong.items()]
+    room = 22 + round(6.4 * max(map(len, names)))
+    width, height, left, right, top, bottom = WIDTH, 340, 52, min(max(170, room), 450), 16, 42
     xs = [x for points in drawn.values() for x, _ in points]
     ys = [y for points in strong.values() for _, y in points]
     x0, x1 = _range(xs, 0.0)
@@ -131,8 +133,9 @@ def curves(
             f'<line class="lead {colour}" x1="{end_x:.1f}" y1="{end_y:.1f}" '
             f'x2="{end_x + 12:.1f}" y2="{labels[i]:.1f}"/>'
         )
-        label = f"{name} {points[-1][1]:.{digits}f}"
-        parts.append(f'<text class="name {colour}" x="{end_x + 16:.1f}" y="{labels[i] + 4:.1f}">{inline(label)}</text>')
+        parts.append(
+            f'<text class="name {colour}" x="{end_x + 16:.1f}" y="{labels[i] + 4:.1f}">{inline(names[i])}</text>'
+        )
     return "".join([*parts, "</svg></div>"])
 
 

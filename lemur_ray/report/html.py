@@ -18,12 +18,12 @@ from typing import Any
 from lemur_ray.report import agents_section as agents
 from lemur_ray.report import paper_section, recorded
 from lemur_ray.report import training_section as training
-from lemur_ray.report.agents_section import Played
 from lemur_ray.report.escape import inline, slug
 from lemur_ray.report.inputs import Inputs, ReportError, TrainingRun, read_settings
 from lemur_ray.report.inputs import collect as collect_inputs
 from lemur_ray.report.markup import cell, page, percent, table, tiles, warning
 from lemur_ray.report.paper_section import PlayedRun
+from lemur_ray.report.played import Played, comparisons, display_name, newest_versions, order, played_run
 from lemur_ray.report.retries import retries_json, retries_section
 from lemur_ray.report.tables import Group, Report, by_run, to_csv
 from lemur_ray.report.transcripts import inline_transcripts, write_transcripts
@@ -50,8 +50,8 @@ def render_run(
             raise ReportError(f"{ledger}: no episode of {made[1]} on {made[0]} under settings {made[2]}")
         grouped[made] = grouped.pop(made)  # last: it is the newest, whenever its first episode was played
     everything = list(grouped.values())
-    shown, passed = agents.newest_versions(everything)
-    runs, earlier = [everything[i] for i in shown], [agents.played(everything[i]) for i in passed]
+    shown, passed = newest_versions(everything)
+    runs, earlier = [everything[i] for i in shown], [played_run(everything[i]) for i in passed]
     inner = [inline_transcripts(run, f"e{i}-" if i else "e") for i, run in enumerate(runs)]
     talk, played = "", []
     for i, (run, drawn) in enumerate(zip(runs, inner, strict=True)):
@@ -59,10 +59,10 @@ def render_run(
             talk, links = talk + drawn[0], drawn[1]
         else:
             links = write_transcripts(out / "transcripts", f"run-{i + 1}", _title(run[0].key), run, "../index.html")
-        played.append(agents.played(run, links, settings.get(run[0].key.recipe)))
+        played.append(played_run(run, links, settings.get(run[0].key.recipe)))
     reports = [p.report for p in played]
     last = reports[-1]
-    title = f"{agents.display_name(last.policy)} on {last.benchmark}"
+    title = f"{display_name(last.policy)} on {last.benchmark}"
     benchmarks = list(dict.fromkeys(r.benchmark for r in reports))
     body = [
         f"<h1>{inline(title)}</h1>",
@@ -71,7 +71,7 @@ def render_run(
     body.append(_run_tiles(last))
     body.append(table(["", ""], list(notes.items())) if notes else "")
     for benchmark in benchmarks:
-        body.append(_section(benchmark, agents.order([p for p in played if p.report.benchmark == benchmark]), earlier))
+        body.append(_section(benchmark, order([p for p in played if p.report.benchmark == benchmark]), earlier))
     body += [retries_section(run) for run in runs]
     body.append(f"<h3>What this does not show</h3>{warning(agents.limits(played))}")
     body += [f"<h3>Transcripts</h3>{talk}" if talk else "", _footer(["report.json", "episodes.csv", "episodes.jsonl"])]
@@ -101,16 +101,16 @@ def render_report(
     joined, settings = recorded.joined([run for _, run in everything], found.settings)
     folder_of = {id(run[0].trajectory): folder for folder, run in everything}
     everything = [(folder_of[id(run[0].trajectory)], run) for run in joined]
-    shown, passed = agents.newest_versions([run for _, run in everything])
+    shown, passed = newest_versions([run for _, run in everything])
     folders = Counter(folder for folder, _ in everything)
     by_benchmark: dict[str, list[Played]] = {}
     for folder, run in (everything[i] for i in shown):
         key = run[0].key
         name = slug(f"{folder.name}-{key.recipe}" if folders[folder] > 1 else folder.name)
         links = write_transcripts(out / "transcripts", name, _title(key), run, "../index.html")
-        by_benchmark.setdefault(key.benchmark, []).append(agents.played(run, links, settings.get(key.recipe)))
-    earlier = [agents.played(everything[i][1]) for i in passed]
-    groups = {benchmark: agents.order(played) for benchmark, played in sorted(by_benchmark.items())}
+        by_benchmark.setdefault(key.benchmark, []).append(played_run(run, links, settings.get(key.recipe)))
+    earlier = [played_run(everything[i][1]) for i in passed]
+    groups = {benchmark: order(played) for benchmark, played in sorted(by_benchmark.items())}
     body = [
         f"<h1>{inline(title)}</h1>",
         '<p class="lede">Raw code and text became rows, rows a language model, the model a chat model, and the chat '
@@ -124,7 +124,7 @@ def render_report(
             f'<h2 id="{slug(benchmark)}">Agents: {inline(benchmark)}</h2>{_section(benchmark, played, earlier)}'
         )
     every = [p for ps in groups.values() for p in ps]
-    of_paper = [PlayedRun(p.report.policy, p.episodes, p.settings, agents.display_name(p.report.policy)) for p in every]
+    of_paper = [PlayedRun(p.report.policy, p.episodes, p.settings, display_name(p.report.policy)) for p in every]
     if beside := paper_section.section(of_paper):
         body.append(f'<h2 id="paper">The paper\'s tables, with our rows</h2>{beside}')
     pretrain = next((run for run in found.runs if run.stage == "pretraining"), None)
@@ -152,7 +152,7 @@ def _section(benchmark: str, played: Sequence[Played], earlier: Sequence[Played]
 
 
 def _title(key: Any) -> str:
-    return f"{agents.display_name(key.policy)} on {key.benchmark}"
+    return f"{display_name(key.policy)} on {key.benchmark}"
 
 
 def _today() -> str:
@@ -221,7 +221,7 @@ def _numbers(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> dict[str,
             "n": d.n, "difference": d.difference, "low": d.interval.low, "high": d.interval.high,
             "only_first": d.only_a, "only_second": d.only_b, "p_value": d.p_value, "test": d.test,
         }
-        for benchmark, played in groups.items() for c in agents.comparisons(played) for d in (c.difference,)
+        for benchmark, played in groups.items() for c in comparisons(played) for d in (c.difference,)
     ]  # fmt: skip
     return {
         "written": _today(),
