@@ -14,7 +14,7 @@ from lemur_ray.report.figures import Mark
 from lemur_ray.report.markup import Safe, percent, rate_text, table, warning
 from lemur_ray.report.paper import COLUMNS, FIGURE_5_GPT_4, SQL_BY_TURN, published
 from lemur_ray.report.played import Comparison, Played, comparisons
-from lemur_ray.report.protocol import departures, grader_of, is_spider, tasks_short, teacher_of
+from lemur_ray.report.protocol import as_played, departures, differences, grader_of, is_spider, tasks_short, teacher_of
 from lemur_ray.report.tables import Group, Report
 from lemur_ray.report.transcripts import squares
 
@@ -90,6 +90,11 @@ def _beside(benchmark: str, played: Sequence[Played]) -> str:
     said = [*LIMITS[benchmark]] if benchmark in ("intercode/bash", "intercode/ctf") else []
     if any(not is_spider(p.episodes) for p in played if benchmark == "intercode/sql"):
         said.append(SAMPLE_DATABASE)
+    models = [p for p in played if not p.is_baseline]
+    apart = differences([as_played(p.report.policy, p.settings) for p in models])
+    if any(apart):
+        each = "; ".join(f"{p.name}: {', '.join(words)}" for p, words in zip(models, apart, strict=True))
+        said.append(f"These runs have other settings than one another. {each}.")
     lines = f'<p class="soft">{inline(" ".join(said))}</p>' if said else ""
     if benchmark != "intercode/ctf":
         return lines

@@ -86,6 +86,7 @@ class Row:
     protocol: str
     teacher: str = ""
     grader: str = ""
+    engine: str = ""
     plain: Runs = field(default_factory=dict)
     taught: Runs = field(default_factory=dict)
     before: Runs = field(default_factory=dict)
@@ -95,15 +96,18 @@ class Row:
         return f"{self.model} ({self.protocol})" if self.protocol else self.model
 
     def played_as(self, columns: Sequence[str], taught: bool = False) -> str:
-        """What a reader must know to compare the row: the grader, and of which columns it has not all tasks."""
+        """What a reader must know to compare the row: grader, SQL engine, and of which columns it has not all tasks."""
         runs = self.taught if taught else self.plain
         graded = any(column.startswith("mint/") and column in runs for column in columns)
         grader = f"{self.grader or 'unknown'} grader" if graded else ""
         comparable = ", not comparable with published numbers" if graded and self.grader != "mint-2023" else ""
         short = [tasks_short(column, runs[column]) for column in columns if column in runs]
+        short = [", ".join(filter(None, short))]
         epochs = max((_epochs(runs[column]) for column in columns if column in runs), default=1)
         several = f"up to {epochs} episodes of a task, interval by task" if epochs > 1 else ""
-        return "; ".join(filter(None, (grader + comparable, *short, several)))
+        engine = f"queries on {self.engine}" if self.engine and "intercode/sql" in {*columns} & runs.keys() else ""
+        teacher = f"teacher: {self.teacher}" if taught else ""
+        return "; ".join(filter(None, (teacher, grader + comparable, engine, *short, several)))
 
 
 def rows_of(runs: Sequence[PlayedRun]) -> list[Row]:
@@ -120,6 +124,7 @@ def rows_of(runs: Sequence[PlayedRun]) -> list[Row]:
             row = rows.setdefault(_key(run, protocol), Row(_key(run, protocol)[0], protocol))
             row.plain[run.benchmark] = run.episodes
             row.grader = row.grader or grader_of(run.settings)
+            row.engine = row.engine or str(run.settings.get("engine_kind", ""))
     taught: dict[tuple[str, str, str], Row] = {}
     for run, protocol in zip(runs, protocols, strict=True):
         if not run.teacher:
@@ -176,8 +181,8 @@ def section(runs: Sequence[PlayedRun]) -> str:
     said = (
         "Rows without an interval are printed in the paper; ours are solved of scored episodes with 95 % Wilson "
         "intervals, clustered by task where tasks were played several times. In brackets stands where a row departs "
-        "from the paper's protocol, under \u201cplayed\u201d by which grader and on which part of the tasks: compare "
-        "rows of one protocol only."
+        "from the paper's protocol, and below its name by which grader it was judged and of which columns it has not "
+        "all tasks: compare rows of one protocol only."
     )
     return f'<p class="soft">{said}</p>{body}{warning(NOTES) if "Table 6" in body else ""}'
 
@@ -187,16 +192,16 @@ def _success(name: str, columns: Sequence[str], rows: Sequence[Row]) -> str:
     if not ours:
         return ""
     with_average = name == "Table 4"
-    header = ["model", *(COLUMNS[c].column for c in columns), *(["micro average"] if with_average else []), "played"]
+    header = ["model", *(COLUMNS[c].column for c in columns), *(["micro average"] if with_average else [])]
     lines: list[list[object]] = []
     for row in ours:
-        cells: list[object] = [row.name, *(_solved(row.plain.get(c)) for c in columns)]
+        cells: list[object] = [_who(row, columns), *(_solved(row.plain.get(c)) for c in columns)]
         if with_average:
             cells.append(_solved(_pooled(row.plain, REASONING)))
-        lines.append([*cells, row.played_as(columns) or None])
+        lines.append(cells)
     for model in MODELS:
         printed: list[object] = [model, *(_printed(COLUMNS[c].values.get(model)) for c in columns)]
-        lines.append([*printed, *([_printed(TABLE_4_MICRO.get(model))] if with_average else []), "printed"])
+        lines.append([*printed, _printed(TABLE_4_MICRO.get(model))] if with_average else printed)
     settings = {COLUMNS[c].setting for c in columns if any(c in row.plain for row in ours)}
     notes = [COLUMNS[c].note for c in columns if COLUMNS[c].note and any(c in row.plain for row in ours)]
     return (
@@ -218,18 +223,16 @@ def _feedback(rows: Sequence[Row]) -> str:
                 None if pooled is None else _rate(pooled, is_solved).value for pooled in (sums[2], sums[5])
             )
             gain = None if before is None or after is None else 100 * (after - before)
-            cells = [row.name, *map(_solved, sums), None if gain is None else Safe(f"{gain:+.2f}")]
-            played = row.played_as([f"mint/{subset}" for subset in REASONING + CODE], taught=True)
-            lines.append([*cells, f"teacher: {row.teacher}; {played}"])
+            who = _who(row, [f"mint/{subset}" for subset in REASONING + CODE], taught=True)
+            lines.append([who, *map(_solved, sums), None if gain is None else Safe(f"{gain:+.2f}")])
     if not lines:
         return ""
     strong = frozenset(range(len(lines)))
     for printed in TABLE_6:
         taught = printed.with_feedback or (None, None, None)
         gain_printed = None if printed.gain is None else Safe(f"{printed.gain:+.2f}")
-        shown = [*map(_printed, printed.without), *map(_printed, taught), gain_printed]
-        lines.append([printed.model, *shown, "printed"])
-    return f"<h3>Table 6: with a teacher's feedback</h3>{table([*header, 'played'], lines, strong)}"
+        lines.append([printed.model, *map(_printed, printed.without), *map(_printed, taught), gain_printed])
+    return f"<h3>Table 6: with a teacher's feedback</h3>{table(header, lines, strong)}"
 
 
 def _errors(rows: Sequence[Row]) -> str:
@@ -238,12 +241,12 @@ def _errors(rows: Sequence[Row]) -> str:
     for row in rows:
         if math := row.plain.get("mint/math"):
             cells = [_cell(math, _failed_with(sign)) for sign in (saw_traceback, had_invalid_action)]
-            lines.append([row.name, *cells, row.played_as(["mint/math"])])
+            lines.append([_who(row, ["mint/math"]), *cells])
     if not lines:
         return ""
     strong = frozenset(range(len(lines)))
-    lines += [[model, *map(_printed, TABLE_9[model]), "printed"] for model in MODELS if model in TABLE_9]
-    header = ["model", "failed with a traceback", "failed with an invalid action", "played"]
+    lines += [[model, *map(_printed, TABLE_9[model])] for model in MODELS if model in TABLE_9]
+    header = ["model", "failed with a traceback", "failed with an invalid action"]
     return f"<h3>Table 9: why M-MATH fails</h3>{table(header, lines, strong)}"
 
 
@@ -257,16 +260,15 @@ def _hardness(rows: Sequence[Row]) -> str:
     for row in rows:
         if episodes := row.plain.get("intercode/sql"):
             by = [[e for e in episodes if e.category == hardness] for hardness in _HARDNESS]
-            played = row.played_as(["intercode/sql"]) or None
-            lines.append([row.name, *map(_solved, by), _solved(episodes), played])
+            lines.append([_who(row, ["intercode/sql"]), *map(_solved, by), _solved(episodes)])
     if not lines:
         return ""
     strong = frozenset(range(len(lines)))
     for model, solved in TABLE_10.items():
         n = (248, 446, 174, 166)
         shares = [100 * hits / of for hits, of in zip((*solved, sum(solved)), (*n, sum(n)), strict=True)]
-        lines.append([model, *map(_printed, shares), "printed"])
-    header = ["model", *_HARDNESS, "all", "played"]
+        lines.append([model, *map(_printed, shares)])
+    header = ["model", *_HARDNESS, "all"]
     return f"<h3>Table 10: InterCode-SQL by hardness</h3>{table(header, lines, strong)}"
 
 
@@ -293,7 +295,7 @@ def _by_turn(rows: Sequence[Row]) -> str:
         parts.append(drawn + table(header, cells))
     if not parts:
         return ""
-    said = "The paper prints its Figure 3 as a picture alone, so there are no published numbers to stand beside these."
+    said = "No published numbers of this figure are at hand to stand beside these."
     title = "Figure 3: MINT, solved within so many turns"
     return f'<h3>{title}</h3>{"".join(parts)}<p class="soft">{said}</p>'
 
@@ -359,9 +361,15 @@ def _shown(rate: Rate) -> Safe | None:
         return None
     bounds = rate.interval
     return Safe(
-        f"<b>{100 * rate.count / rate.n:.2f}</b> <span class='soft'>{rate.count}/{rate.n} "
+        f"<b>{100 * rate.count / rate.n:.2f}</b> <br><span class='soft'>{rate.count}/{rate.n} "
         f"[{bounds.low * 100:.1f}, {bounds.high * 100:.1f}]</span>"
     )
+
+
+def _who(row: Row, columns: Sequence[str], taught: bool = False) -> Safe:
+    """The name of a row, and below it what a reader must know of these columns."""
+    played = row.played_as(columns, taught)
+    return Safe(inline(row.name) + (f'<br><span class="soft">{inline(played)}</span>' if played else ""))
 
 
 def _printed(value: float | None) -> Safe | None:

@@ -73,7 +73,7 @@ def departures(policy: str, benchmark: str, settings: Settings) -> list[str]:
         if settings.get("reward", "iou") != "iou":
             found.append(f"reward {settings['reward']}")
         if not settings.get("handicap"):
-            found.append("no handicap: the schema is not shown")
+            found.append("no handicap")
     elif benchmark.startswith("intercode/") and named is None and not settings.get("compat"):
         found.append("without upstream's quirks")
     elif benchmark.startswith("mint/"):

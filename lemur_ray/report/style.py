@@ -38,6 +38,7 @@ svg .line,svg .faint,svg .lead,svg .whisker{stroke:var(--c)}svg circle,svg rect{
 table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums;min-width:100%}
 th,td{padding:6px 12px 6px 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
 th{font-weight:600;color:var(--soft);font-size:13px;vertical-align:bottom}td:first-child{white-space:nowrap}
+td:first-child .soft{display:inline-block;white-space:normal;max-width:24em;font-weight:400}
 td.n,th.n{text-align:right}td.n{white-space:nowrap}
 tr.strong td{font-weight:650}
 .warn{background:var(--warnbg);border-left:3px solid var(--warn);border-radius:0 8px 8px 0;padding:8px 14px;

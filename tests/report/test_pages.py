@@ -366,6 +366,7 @@ def test_every_pair_is_compared_and_pairs_of_other_settings_say_how_they_differ(
     assert apart[frozenset(("one", "random"))] == "", "random actions take no notice of a prompt"
     assert set(apart[frozenset(("one", "three"))].split(" against ")) == {"reward iou", "reward tau"}
     page = (tmp_path / "out/index.html").read_text()
+    assert "one: reward iou; three: reward tau; two: reward iou." in page
     assert "reward iou against reward tau" in page or "reward tau against reward iou" in page
 
 

@@ -45,9 +45,11 @@ def run(benchmark: str, solved: int, n: int, *, category: str = "", observation:
 
 
 def text_of(html: str) -> list[list[str]]:
-    """The cells of every table row, without markup."""
-    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", html)
-    return [[re.sub(r"<[^>]+>", "", cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)] for row in rows]
+    """The cells of every table row, without markup; what stands below a row's name comes last."""
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", found) for found in re.findall(r"<tr[^>]*>(.*?)</tr>", html)]
+    parted = [(cells[0].partition("<br>"), cells[1:]) for cells in rows]
+    whole = [[name, *cells, *([below] if below else [])] for (name, _, below), cells in parted]
+    return [[re.sub(r"<[^>]+>", "", cell) for cell in cells] for cells in whole]
 
 
 def row(html: str, title: str, name: str) -> list[str]:
@@ -123,7 +125,7 @@ def test_one_policy_under_two_settings_has_two_rows_named_by_what_differs() -> N
     iou = played(spider(1, 4, recipe="aaaaaaaa"), SQL | {"handicap": False})
     tau = played(spider(3, 4, recipe="bbbbbbbb"), SQL | {"reward": "tau"})
     html = paper_section.section([iou, tau])
-    assert row(html, "Table 5", "mine (no handicap: the schema is not shown)")[4].startswith("25.00 1/4")
+    assert row(html, "Table 5", "mine (no handicap)")[4].startswith("25.00 1/4")
     assert row(html, "Table 5", "mine (reward tau)")[4].startswith("75.00 3/4")
     assert len([r for r in text_of(html) if r[0].startswith("mine")]) == 4, "two tables of two rows each"
 
@@ -133,6 +135,7 @@ def test_settings_that_are_no_departure_keep_runs_apart_too() -> None:
     server = played(spider(3, 4, recipe="bbbbbbbb"), SQL | {"engine_kind": "mysql"})
     html = paper_section.section([lite, server])
     assert row(html, "Table 5", "mine (engine sqlite)")[4].startswith("25.00")
+    assert row(html, "Table 10", "mine (engine sqlite)")[-1] == "queries on sqlite; IC-SQL: 4 of 1,034 tasks"
     assert row(html, "Table 5", "mine (engine mysql)")[4].startswith("75.00")
     unknown = [played(spider(k, 4, recipe=r), {}) for k, r in ((1, "aaaaaaaa"), (2, "bbbbbbbb"), (3, "bbbbbbbb"))]
     names = [r[0] for r in text_of(paper_section.section(unknown)) if r[0].startswith("mine")]
