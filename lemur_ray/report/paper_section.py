@@ -19,6 +19,7 @@ from lemur_ray.report.mint_tables import CODE, GROUPS, REASONING, had_invalid_ac
 from lemur_ray.report.paper import COLUMNS, MODELS, NOTES, TABLE_4_MICRO, TABLE_6, TABLE_9, TABLE_10
 from lemur_ray.report.protocol import (
     Settings,
+    as_played,
     departures,
     differences,
     grader_of,
@@ -150,7 +151,7 @@ def _protocols(runs: Sequence[PlayedRun]) -> list[str]:
     cells = [(*_key(run, said), run.benchmark, run.teacher) for run, said in zip(runs, words, strict=True)]
     for shared in [cell for cell, count in Counter(cells).items() if count > 1]:
         places = [i for i, cell in enumerate(cells) if cell == shared]
-        apart = [", ".join(more) for more in differences([runs[i].settings for i in places])]
+        apart = [", ".join(more) for more in differences([as_played(runs[i].policy, runs[i].settings) for i in places])]
         recipes = [runs[i].episodes[0].key.recipe[:6] for i in places]
         for number, (place, more, recipe) in enumerate(zip(places, apart, recipes, strict=True), 1):
             said = [more] if apart.count(more) == 1 and more else [more, f"settings {recipe}"]

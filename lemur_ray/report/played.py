@@ -74,7 +74,10 @@ def order(played: Sequence[Played]) -> list[Played]:
     names = [display_name(p.report.policy) for p in played]
     for shared in {name for name in names if names.count(name) > 1}:
         places = [i for i, name in enumerate(names) if name == shared]
-        apart = [", ".join(words) for words in differences([played[i].settings for i in places])]
+        apart = [
+            ", ".join(words)
+            for words in differences([as_played(played[i].report.policy, played[i].settings) for i in places])
+        ]
         for place, words in zip(places, apart, strict=True):
             told = words if words and apart.count(words) == 1 else played[place].report.recipe[:6]
             names[place] = f"{shared} {told}" if told != words else f"{shared} ({words})"

@@ -37,16 +37,21 @@ def teacher_of(policy: str, settings: Settings) -> str:
 
 
 def as_played(policy: str, settings: Settings) -> dict[str, Any]:
-    """Settings with what a recording's name adds to them: its teacher, and its turns where they are not ten.
+    """The protocol that settings and the name of a recording say together; empty where the settings are not known.
 
-    Empty where the settings are not known.
+    A recording adds its teacher, its turns where they are not ten, and its recorded search; which recording it is
+    belongs to who plays, as a model does, and not to the protocol.
     """
     if not settings:
         return {}
-    found = {name: value for name, value in settings.items() if name not in _TEACHING}
+    found = {name: value for name, value in settings.items() if name not in (*_TEACHING, "recording")}
     if teacher := teacher_of(policy, settings):
         found["feedback"] = teacher
     named = recorded_name(policy)
+    if named is None:
+        found.pop("replay", None)
+    elif "wikipedia" in found:
+        found["wikipedia"] = "as recorded"
     if named is not None and named.turns not in (0, _PAPER_TURNS):
         found["turns"] = named.turns
     return found
@@ -121,6 +126,8 @@ def differences(many: Sequence[Settings], without_model: bool = False) -> list[l
 def _words(name: str, value: Any) -> str:
     if name == "feedback":
         return f"feedback of {value}" if value else "no feedback"
+    if name == "replay":
+        return f"replay {value}" if value else "played, not replayed"
     if name == "turns":
         return f"turns {value}" if value else f"turns {_PAPER_TURNS}"
     if name == "handicap":

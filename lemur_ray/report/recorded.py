@@ -22,6 +22,8 @@ _INTERCODE = re.compile(
     r"ic_(?:sql|bash|ctf|python)_multiturn_(?P<model>.+?)[_-](?P<turns>\d+)_turns(?:_handicap)?(?P<part>_fs_\d)?$"
 )
 
+_OF_A_PART = ("data", "recording")
+
 
 @dataclass(frozen=True)
 class RecordedName:
@@ -67,8 +69,8 @@ def joined(
 ) -> tuple[list[list[Episode]], dict[str, Mapping[str, Any]]]:
     """Runs with the parts of one recorded run (``fs_1`` to ``fs_4``) put together, and the settings by recipe.
 
-    Parts are of one run if nothing but the data differs. The joined run stands at the place of its first part, under
-    the name without the part and the recipe of the first. Runs in which a task would occur twice stay apart.
+    Parts are of one run if nothing but data and recording differ. The joined run stands at the place of its first
+    part, under the name without the part and the recipe of the first. Runs that share a task stay apart.
     """
     places: dict[tuple[str, str, str], int] = {}
     out: list[list[Episode]] = []
@@ -76,7 +78,7 @@ def joined(
     for run in runs:
         key = run[0].key
         named = recorded_name(key.policy)
-        same = {name: value for name, value in settings.get(key.recipe, {}).items() if name != "data"}
+        same = {name: value for name, value in settings.get(key.recipe, {}).items() if name not in _OF_A_PART}
         identity = (key.benchmark, named.whole if named else key.policy, repr(sorted(same.items())))
         if named is None or named.whole == key.policy or not same:
             out.append(run)
@@ -93,7 +95,7 @@ def joined(
             assert place is not None
             out[place] = before + renamed
             data = [*known[recipe].get("data", []), *settings[key.recipe].get("data", [])]
-            known[recipe] = {**known[recipe], "data": sorted(set(data))}
+            known[recipe] = {**known[recipe], "data": sorted(set(data)), "recording": "several"}
         else:
             out.append(renamed)
     return out, known

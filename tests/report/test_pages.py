@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -376,7 +377,11 @@ def test_a_recorded_teacher_and_recorded_turns_are_differences_too(tmp_path: Pat
     evaluated(tmp_path / "e", "0123456789abcdef", feedback="none", judged_by="mint-2023")
     turns = [f"replay:ic_sql_multiturn_gpt-3.5{gap}_turns.json.gz" for gap in ("-1", "_10")]
     sql = [episode("spider-a-1", Outcome.SOLVED, benchmark="intercode/sql", policy=p) for p in turns]
+    alike = {"replay": "strict", "reward": "iou"}
+    sql = [replace(e, key=replace(e.key, recipe=f"{i}" * 8)) for i, e in enumerate(sql)]
     write_ledger(tmp_path / "f", sql)
+    for i in range(2):
+        evaluated(tmp_path / "f", f"{i}" * 8, **alike, recording=f"{i}abcdef")
     numbers = render_report(tmp_path / "out", runs=[], episodes=[tmp_path / "e", tmp_path / "f"], corpus=None)
     apart = {c["benchmark"]: c["settings_differ"] for c in numbers["comparisons"]}
     assert set(apart["mint/math"].split(" against ")) == {"no feedback", "feedback of gpt-4-0613"}
@@ -403,7 +408,7 @@ def test_the_parts_of_a_recorded_run_are_one_row_with_the_name_of_the_model(tmp_
     for number in (1, 3, 4):
         recipe = f"{number}" * 8
         folders.append(write_ledger(tmp_path / f"fs{number}", bash_part(number, recipe=recipe)))
-        evaluated(folders[-1], recipe, compat=True, replay="strict", data=[f"{number}"])
+        evaluated(folders[-1], recipe, compat=True, replay="strict", data=[f"{number}"], recording=recipe)
     numbers = render_report(tmp_path / "out", runs=[], episodes=folders, corpus=None)
     (run,) = numbers["agents"]
     assert run["overall"]["success"]["n"] == 9
