@@ -445,11 +445,13 @@ def test_what_must_be_read_beside_a_score_stands_beside_it(
 
 
 def test_a_run_on_spider_is_not_said_to_be_on_the_sample_database(tmp_path: Path) -> None:
-    write_ledger(tmp_path, [episode("spider-flight_2-0", Outcome.SOLVED, benchmark="intercode/sql")])
+    tasks = ("spider-flight_2-0", "spider-flight_2-1")
+    write_ledger(tmp_path, [episode(task, Outcome.SOLVED, benchmark="intercode/sql") for task in tasks])
     render_run(tmp_path)
     page = (tmp_path / "index.html").read_text()
     assert "sample database" not in page
-    assert "IC-SQL" in page
+    assert "IC-SQL: 2 of 1,034 tasks" in page
+    assert "gpt-4, published, no handicap 73.7" in page, "the published curve by turn"
 
 
 def test_figure_5_has_the_published_counts_by_category(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from html import unescape
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ def text_of(html: str) -> list[list[str]]:
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", found) for found in re.findall(r"<tr[^>]*>(.*?)</tr>", html)]
     parted = [(cells[0].partition("<br>"), cells[1:]) for cells in rows]
     whole = [[name, *cells, *([below] if below else [])] for (name, _, below), cells in parted]
-    return [[re.sub(r"<[^>]+>", "", cell) for cell in cells] for cells in whole]
+    return [[unescape(re.sub(r"<[^>]+>", "", cell)) for cell in cells] for cells in whole]
 
 
 def row(html: str, title: str, name: str) -> list[str]:
@@ -151,6 +152,10 @@ def test_a_row_says_by_which_grader_and_on_how_many_tasks_it_was_played() -> Non
     assert theirs == "strict grader, not comparable with published numbers; M-GSM8K: 4 of 48 tasks"
     offline = paper_section.section([played(run("intercode/ctf", 1, 76), {"compat": True})])
     assert row(offline, "Table 7", "mine")[-1] == "IC-CTF: 76 of 100 tasks"
+    plain = paper_section.section([played(run("intercode/bash", 1, 200), {"compat": False})])
+    assert row(plain, "Table 5", "mine (without upstream's quirks)")
+    offline_search = paper_section.section([played(run("mint/gsm8k", 1, 48), MINT | {"wikipedia": "none"})])
+    assert row(offline_search, "Table 4", "mine (no search)")[-1] == "mint-2023 grader"
 
 
 def test_what_a_model_writes_does_not_take_it_out_of_a_table() -> None:
