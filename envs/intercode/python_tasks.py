@@ -15,7 +15,7 @@ from typing import Any
 
 from envs.intercode.outside_data import required
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.grading.python_tests import parsed
+from lemur_ray.grading.names_in_tests import parsed
 
 BENCHMARK = "intercode/python"
 ENV_ID = "envs:lemur/InterCodePython-v0"

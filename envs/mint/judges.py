@@ -85,9 +85,9 @@ class AnswerJudge:
         pass
 
 
-def _in_fresh_sandboxes(backend: str, solution: str, tests: str) -> TestRun:
+def _in_fresh_sandboxes(backend: str, solution: str, tests: str, setup: str = "") -> TestRun:
     with _solutions(backend).one() as of_solution, shared_spares(TESTS, backend).one() as of_tests:
-        return run_tests(solution, tests, of_solution, of_tests)
+        return run_tests(solution, tests, of_solution, of_tests, setup=setup)
 
 
 @cache

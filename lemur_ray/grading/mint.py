@@ -6,18 +6,23 @@ here: there the game is the judge. Knows no episode.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from lemur_ray.grading.choices import choice_matches, choice_matches_2023, options_of
+from lemur_ray.grading.names_in_tests import given_by
 from lemur_ray.grading.python_tests import TestRun
 from lemur_ray.grading.short_answers import f1, matches_2023, number_equals, number_matches, phrase_matches
 from lemur_ray.grading.theorem import OptionRule, theorem_matches, theorem_matches_2023
 
 Grader = Literal["mint-2023", "strict"]
 GRADERS: tuple[Grader, ...] = ("mint-2023", "strict")
-RunTests = Callable[[str, str], TestRun]
+
+
+class RunTests(Protocol):
+    """Runs a program against tests; ``setup``: see ``python_tests.run_tests``."""
+
+    def __call__(self, solution: str, tests: str, setup: str = "") -> TestRun: ...
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,11 @@ def grade(
     option_rule: OptionRule = "legacy",
     run_tests: RunTests | None = None,
 ) -> Verdicts:
-    """Grade one parsed answer. ``prompt`` holds MMLU's options, ``answer_type`` is TheoremQA's, ``run_tests`` runs a
-    program against tests. Raises ValueError for a subset without answers to grade."""
+    """Grade one parsed answer. Raises ValueError for a subset without answers to grade.
+
+    ``prompt`` holds MMLU's options and what HumanEval's tests use besides the function; ``answer_type`` is TheoremQA's,
+    ``run_tests`` runs a program against tests.
+    """
     if subset in ("gsm8k", "math"):
         strict = number_matches(answer, str(reference))
         return Verdicts(matches_2023(answer, str(reference)), strict, exact=number_equals(answer, str(reference)))
@@ -61,6 +69,10 @@ def grade(
     if subset in ("humaneval", "mbpp"):
         if run_tests is None:
             raise ValueError(f"{subset}: a program cannot be graded without a sandbox")
-        run = run_tests(answer, str(reference))
-        return Verdicts(run.passed, run.passed, note=run.note)
+        tests = str(reference)
+        run = run_tests(answer, tests)
+        setup = given_by(prompt, tests) if subset == "humaneval" else ""
+        # Recorded runs took helpers of the task's from the answer too; strictly they are the task's own.
+        strictly = run_tests(answer, tests, setup) if setup else run
+        return Verdicts(run.passed, strictly.passed, note=run.note)
     raise ValueError(f"{subset}: has no answers to grade")

@@ -2,18 +2,18 @@
 
 The tests run as they are, in a process with no code of the policy in it; what they call is called in the solution's
 process, where no test and no expected value ever comes. So nothing that a solution does to its interpreter, to
-equality, to builtins or to its own exit makes a test pass. Verdicts on honest programs are meant to be those of one
+equality, to builtins or to its own exit makes a test pass, and of the names that tests use it supplies only those under
+test (``names_in_tests.py``). Verdicts on honest programs are meant to be those of one
 shared interpreter, as in mint-bench 3f7f12c (HumanEval, MBPP); recorded runs are the proof. Knows no benchmark.
 """
 
 from __future__ import annotations
 
-import ast
-import builtins
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from lemur_ray.grading.names_in_tests import names_in, only_asked
 from lemur_ray.sandbox.answers import Answer, AnswerProcess
 from lemur_ray.sandbox.programs import Program
 from lemur_ray.sandbox.sandbox import Sandbox, SandboxDestroyed
@@ -21,6 +21,8 @@ from lemur_ray.sandbox.sandbox import Sandbox, SandboxDestroyed
 TIME_S = 10.0
 PATIENCE = 3.0
 """A solution has ``TIME_S`` of processor time, however busy the machine is, and at most so many times of wall time."""
+SLACK_S = 5.0
+"""Of wall time besides, for the start of its process and for what is exchanged with it."""
 HASH_SEED = "0"
 """PYTHONHASHSEED of graded programs: the order of sets of strings decides some verdicts."""
 _ENVIRONMENT = {"PYTHONHASHSEED": HASH_SEED}
@@ -38,31 +40,46 @@ class TestRun:
     note: str = ""
 
 
-def run_tests(solution: str, tests: str, of_solution: Sandbox, of_tests: Sandbox, time_s: float = TIME_S) -> TestRun:
+def run_tests(
+    solution: str, tests: str, of_solution: Sandbox, of_tests: Sandbox, time_s: float = TIME_S, setup: str = ""
+) -> TestRun:
     """Run tests against a solution, each in a sandbox of its own.
 
-    Raises ValueError for tests that are no Python, SandboxDestroyed where the machine and not the solution ended it.
+    ``setup``: code of the task's own that runs before the tests; what it defines never comes from the solution.
+
+    Raises ValueError for tests or setup that are no Python, SandboxDestroyed where the machine and not the solution
+    ended it.
     """
-    return run_each(solution, [tests], of_solution, of_tests, time_s)[0]
+    return run_each(solution, [tests], of_solution, of_tests, time_s, setup)[0]
 
 
 def run_each(
-    solution: str, tests: Sequence[str], of_solution: Sandbox, of_tests: Sandbox, time_s: float = TIME_S
+    solution: str,
+    tests: Sequence[str],
+    of_solution: Sandbox,
+    of_tests: Sandbox,
+    time_s: float = TIME_S,
+    setup: str = "",
 ) -> list[TestRun]:
     """Several tests one after another against one loaded solution, ``time_s`` for all. Raises as ``run_tests`` does."""
-    names = [names_under_test(test) for test in tests]
+    names = [names_in(test, setup) for test in tests]
     runs: list[TestRun] = []
     answers: AnswerProcess | None = None
     tester: Program | None = None
     try:
-        answers = AnswerProcess(of_solution, solution, time_s=PATIENCE * time_s, env=_ENVIRONMENT)
+        wall_s = PATIENCE * time_s
+        answers = AnswerProcess(of_solution, solution, time_s=wall_s, total_s=wall_s + SLACK_S, env=_ENVIRONMENT)
         fault = _fault(answers, answers.loaded, time_s)
         tester = None if fault else Program(of_tests, "tester", time_s=_TESTER_S, env=_ENVIRONMENT)
         for test, used in zip(tests, names, strict=True):
-            defined = answers.ask({"names": used})
+            defined = answers.ask({"names": used.asked})
             found = fault or _fault(answers, defined, time_s)
             if found is None and tester is not None:
-                found = _conversation(answers, tester, {"tests": test, "defined": defined.value}, time_s)
+                values = only_asked(defined.value, used.asked)
+                order: dict[str, Any] = {"tests": test, "setup": setup}
+                order |= {"defined": {name: value for name, value in values.items() if name in used.of_solution}}
+                order |= {"modules": {name: of for name, of in used.modules.items() if name in values}}
+                found = _conversation(answers, tester, order, time_s)
             runs.append(found or TestRun(False, note="the tests ended"))
     except SandboxDestroyed as error:
         if error.blame != "policy":
@@ -76,7 +93,7 @@ def run_each(
     return runs
 
 
-def _conversation(answers: AnswerProcess, tester: Program, message: dict[str, object], time_s: float) -> TestRun:
+def _conversation(answers: AnswerProcess, tester: Program, message: dict[str, Any], time_s: float) -> TestRun:
     """Carry questions and answers between the two until the tests have ended."""
     while True:
         heard = tester.exchange(message)
@@ -107,34 +124,3 @@ def _lost(answers: AnswerProcess, answer: Answer, time_s: float) -> TestRun:
         raise SandboxDestroyed(f"the machine gave a solution no time: {answer.failure}", "infra")
     timed_out = answer.failure == "timed out" or answers.cpu_s > time_s
     return TestRun(False, timed_out, f"timed out after {time_s:g} s" if timed_out else answer.failure)
-
-
-def names_under_test(tests: str) -> list[str]:
-    """Names that tests use and do not define: those that the solution has to.
-
-    A builtin's name is under test only where nothing else is (MBPP has a function called ``sum``): a solution may not
-    replace what its tests compute with. Raises ValueError for tests that are no Python.
-    """
-    try:
-        tree = parsed(tests)
-    except SyntaxError as error:
-        raise ValueError(f"tests that are no Python, line {error.lineno}: {error.msg}") from error
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    stored |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    stored |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            stored |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-    free = used - stored
-    return sorted(name for name in free if not hasattr(builtins, name)) or sorted(free)
-
-
-def parsed(code: str) -> ast.Module:
-    """The syntax tree of a program; what Python only warns of (``"\\w"``) is the program's own affair.
-
-    Raises SyntaxError, ValueError, RecursionError, MemoryError.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(code)

@@ -32,15 +32,26 @@ class Answer:
 
 
 class AnswerProcess:
-    """Code of the policy, loaded in a process of its own in ``sandbox``. ``time_s``: wall time of one order."""
+    """Code of the policy, loaded in a process of its own in ``sandbox``.
 
-    def __init__(self, sandbox: Sandbox, code: str, *, time_s: float = 10.0, env: Mapping[str, str] | None = None):
-        self._program = Program(sandbox, "answerer", time_s=time_s, env=env)
+    ``time_s``: wall time of one order; ``total_s``: of all together, else unbounded.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        code: str,
+        *,
+        time_s: float = 10.0,
+        total_s: float = math.inf,
+        env: Mapping[str, str] | None = None,
+    ):
+        self._program = Program(sandbox, "answerer", time_s=time_s, total_s=total_s, env=env)
         self.loaded = self.ask({"code": code})
 
     @property
     def cpu_s(self) -> float:
-        """Processor seconds of the process so far."""
+        """Processor seconds of the process and its children so far."""
         return self._program.cpu_s
 
     @property

@@ -322,5 +322,6 @@ def result(
 
 def starved(answer: Mapping[str, Any], time_s: float) -> bool:
     """Whether a step ran out of time because the machine gave it no processor: it waited, and did not spin itself."""
-    waited, used = float(answer.get("waited_s", 0.0)), float(answer.get("crowd_cpu_s", 0.0))
+    used = max(float(answer.get(name, 0.0)) for name in ("cpu_s", "crowd_cpu_s"))  # of the dead, of the living
+    waited = float(answer.get("waited_s", 0.0))
     return waited > 0.5 * time_s and used < 0.25 * time_s

@@ -7,6 +7,7 @@ orders and no answers.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,8 +33,17 @@ class Heard:
 class Program:
     """A running program. ``cpu_s`` and ``wall_s`` add up over all exchanges."""
 
-    def __init__(self, sandbox: Sandbox, name: str, *, time_s: float, env: Mapping[str, str] | None = None) -> None:
-        """``time_s``: wall time of one exchange."""
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        name: str,
+        *,
+        time_s: float,
+        total_s: float = math.inf,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """``time_s``: wall time of one exchange; ``total_s``: of all, after which the next one has timed out."""
+        self._total_s = total_s
         self.cpu_s = self.wall_s = 0.0
         self._limits = replace(
             sandbox.spec.limits, time_s=time_s, output_bytes=2 * SAID_BYTES, kill_at_bytes=2 * SAID_BYTES
@@ -47,6 +57,9 @@ class Program:
         """Say something and wait for the answer. A program that ended or was late takes no more messages."""
         if self._session is None:
             return Heard(None, "ended")
+        if self.wall_s >= self._total_s:
+            self.close()
+            return Heard(None, "timed out", "policy")
         data = json.dumps(message).encode("utf-8", "replace")
         result = self._step(len(data).to_bytes(4, "big") + data)
         if result.timed_out:
@@ -65,9 +78,12 @@ class Program:
             self._session.close()
             self._session = None
 
+    def _left_s(self) -> float:
+        return min(self._limits.time_s, max(0.1, self._total_s - self.wall_s))
+
     def _step(self, data: bytes) -> ExecResult:
         assert self._session
-        result = self._session.step(data, self._limits)
+        result = self._session.step(data, replace(self._limits, time_s=self._left_s()))
         self.cpu_s += result.cpu_s
         self.wall_s += result.wall_s
         if not result.alive or "session ended" in result.note or result.timed_out:

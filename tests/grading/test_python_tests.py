@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
 
-from lemur_ray.grading.python_tests import TestRun, names_under_test, run_each, run_tests
+from lemur_ray.grading.mint import grade
+from lemur_ray.grading.names_in_tests import given_by, names_in, names_under_test, only_asked
+from lemur_ray.grading.python_tests import SLACK_S, TestRun, run_each, run_tests
 from lemur_ray.sandbox.sandbox import SandboxSpec, open_sandbox
 
 TESTS = "assert double(3) == 6\nassert double(-1) == -2"
@@ -18,9 +21,9 @@ Graded = Callable[..., TestRun]
 def graded() -> Iterator[Graded]:
     of_solution, of_tests = open_sandbox(SandboxSpec()), open_sandbox(SandboxSpec())
 
-    def grade(solution: str, tests: str = TESTS, time_s: float = 10.0) -> TestRun:
+    def grade(solution: str, tests: str = TESTS, time_s: float = 10.0, setup: str = "") -> TestRun:
         of_solution.reset()
-        return run_tests(solution, tests, of_solution, of_tests, time_s)
+        return run_tests(solution, tests, of_solution, of_tests, time_s, setup)
 
     yield grade
     of_solution.close()
@@ -134,3 +137,106 @@ def test_each_of_several_tests_has_a_verdict_of_its_own(graded: Graded) -> None:
     with closing(open_sandbox()) as of_solution, closing(open_sandbox()) as of_tests:
         runs = run_each(code, tests, of_solution, of_tests)
     assert [run.passed for run in runs] == [True, False, True, False, False]
+
+
+FORGED = """
+import sys
+answers = sys._getframe(1).f_locals["self"]
+honest = answers._plain.encode
+def encode(value, depth=0, keep=None):
+    encoded = honest(value, depth, keep)
+    if depth == 0 and type(value) is dict and "f" in value:
+        for name, function in EXTRA.items():
+            encoded[1].append([["str", name], keep(function)])
+        encoded[1].append([["str", "__builtins__"], ["dict", [[["str", "abs"], keep(lambda v: 0)]]]])
+    return encoded
+answers._plain.encode = encode
+EXTRA = {name: lambda *a, **k: 0 for name in ("abs", "set", "sorted", "math", "__import__")}
+def f(x): return 0
+"""
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "assert abs(f(2) - 4) < 1e-6",
+        "assert sorted(f(1)) == sorted([3])",
+        "assert set(f(2)) == {4, 5}",
+        "import math\nassert math.isclose(f(2), 4)",
+        "assert math.isclose(f(2), 4)",
+    ],
+)
+def test_a_solution_that_sends_names_nobody_asked_for_changes_no_test(graded: Graded, tests: str) -> None:
+    assert not graded(FORGED, tests).passed
+
+
+def test_only_names_that_were_asked_for_are_taken() -> None:
+    value = ["int", "0x1"]
+    sent = ["dict", [[["str", "f"], value], [["str", "abs"], value], [["int", "0x1"], value], "?", [["str"], 1]]]
+    assert only_asked(sent, ["f"]) == {"f": value}
+    assert [only_asked(bad, ["f"]) for bad in (None, [], ["dict", 5], ["list", []], "f")] == [{}] * 5
+
+
+ZERO = "def check(c):\n  for xs in ([1, 2], [-6, 11, -6, 1]):\n    assert math.fabs(poly(xs, c(xs))) < 1e-4\ncheck(z)\n"
+POLY = "import math\ndef poly(xs, x):\n    return sum([c * math.pow(x, i) for i, c in enumerate(xs)])\n"
+PROMPT = f'Complete:\n\n{POLY}\ndef z(xs):\n    """A zero of it."""\n'
+
+
+@pytest.mark.parametrize(
+    "helpers",
+    ["import math\ndef poly(xs, x): return 0.0\n", "class math:\n    fabs = staticmethod(lambda v: 0.0)\n"],
+)
+def test_what_the_task_itself_defines_is_not_taken_from_the_solution(graded: Graded, helpers: str) -> None:
+    assert not graded(f"{helpers}def z(xs): return 0\n", ZERO, setup=given_by(PROMPT, ZERO)).passed
+    right = f"{helpers}def z(xs): return -0.5 if len(xs) == 2 else 1.0\n"
+    assert graded(right, ZERO, setup=given_by(PROMPT, ZERO)).passed
+
+
+def test_the_strict_verdict_on_humaneval_uses_the_tasks_helpers_and_the_recorded_one_the_answers(
+    graded: Graded,
+) -> None:
+    def run(solution: str, tests: str, setup: str = "") -> TestRun:
+        return graded(solution, tests, setup=setup)
+
+    cheat = "import math\ndef poly(xs, x): return 0.0\ndef z(xs): return 0\n"
+    verdicts = grade("humaneval", cheat, ZERO, prompt=PROMPT, run_tests=run)
+    assert (verdicts.mint_2023, verdicts.strict) == (True, False)
+
+
+def test_a_module_that_tests_look_into_is_the_standard_librarys(graded: Graded) -> None:
+    tests = "assert math.isclose(area(2), 12.566, rel_tol=0.001)"
+    forged = "class math:\n    isclose = staticmethod(lambda *a, **k: True)\ndef area(r): return 0\n"
+    assert not graded(forged, tests).passed
+    assert graded("import math\ndef area(r): return math.pi * r * r\n", tests).passed
+    assert graded("def area(r): return 3.1416 * r * r\n", tests).note.startswith("NameError"), "as in one interpreter"
+
+
+def test_where_the_names_in_tests_come_from() -> None:
+    found = names_in("assert tuple_size(x) == sys.getsizeof(np.array(x))")
+    assert (found.of_solution, found.modules) == (("tuple_size", "x"), {"np": "numpy", "sys": "sys"})
+    assert names_under_test("assert copy(3) == 3") == ["copy"], "called: a function of that name"
+    assert names_under_test("assert random.f() == 3") == ["random"], "nothing else is under test"
+    assert names_in(ZERO, given_by(PROMPT, ZERO)).asked == ["z"]
+    assert names_under_test("assert f(__builtins__)") == ["f"]
+    assert given_by("def f(x):\n    ...", "assert f(1)") == ""
+    assert given_by("Only words.", "assert f(1)") == ""
+    assert given_by("from typing import List\ndef f(x): ...\n", "assert f(1)") == ""
+
+
+def test_sleeping_through_many_calls_is_bounded_as_a_whole(graded: Graded) -> None:
+    solution = "import time\ndef f(x):\n    time.sleep(1.4)\n    return x\n"
+    started = time.monotonic()
+    run = graded(solution, "\n".join(f"assert f({i}) == {i}" for i in range(20)), time_s=0.5)
+    assert (run.passed, run.timed_out) == (False, True)
+    assert time.monotonic() - started < 3 * 0.5 + SLACK_S + 3.0
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "time.sleep(60)"])
+def test_the_processor_time_of_a_solutions_children_counts(graded: Graded, end: str) -> None:
+    solution = (
+        "import os, time\ndef f(x):\n    r, w = os.pipe()\n    if os.fork() == 0:\n"
+        "        end = time.process_time() + 0.9\n        while time.process_time() < end: pass\n"
+        f"        os.write(w, b'x'); {end}\n    os.read(r, 1)\n    return x\n"
+    )
+    run = graded(solution, "assert f(1) == 1\nassert f(2) == 2\nassert f(3) == 3", time_s=1.0)
+    assert (run.passed, run.timed_out) == (False, True)

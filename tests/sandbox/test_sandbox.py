@@ -418,6 +418,7 @@ def test_it_works_as_a_user_who_is_not_root() -> None:
 def test_a_step_is_called_starved_only_if_it_waited_and_did_not_spin() -> None:
     assert starved({"waited_s": 9.0, "crowd_cpu_s": 0.1}, 10.0)
     assert not starved({"waited_s": 9.0, "crowd_cpu_s": 9.0}, 10.0), "64 spinning processes starve each other"
+    assert not starved({"waited_s": 9.0, "cpu_s": 8.0, "crowd_cpu_s": 0.1}, 10.0), "nor do those that are dead by now"
     assert not starved({"waited_s": 0.1, "crowd_cpu_s": 0.0}, 10.0), "sleeping is not starving"
     kept = {wire.STDOUT: HeadTail(100), wire.STDERR: HeadTail(100)}
     starving = result({"reason": "time", "waited_s": 9.0, "wall_s": 10.0}, kept, Limits(), "", None)

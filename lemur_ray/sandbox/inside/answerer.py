@@ -18,7 +18,6 @@ here and is named by a number.
 from __future__ import annotations
 
 import itertools
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -64,8 +63,6 @@ class Answers:
         return self._plain.decode(encoded, kept=self._kept.__getitem__)
 
     def _keep(self, value: Any) -> list[Any]:
-        if type(value) is types.ModuleType:
-            return ["module", value.__name__]
         self._kept.append(value)
         return ["kept", len(self._kept) - 1]
 

@@ -139,8 +139,8 @@ class Init:
         live = self.sessions.get(order["session"])
         if live is None:
             return {"reason": "gone", "produced": 0, "cpu_s": 0.0, "wall_s": 0.0, "status": None, "session": False}
-        before = {p.name for p in processes.listed(self.proc)} | {live.name}
-        used, waited = self._cpu_s(live.pid), processes.waited_s(self.proc, live.pid)
+        before, used_s = {p.name for p in processes.listed(self.proc)} | {live.name}, processes.used_s(self.proc)
+        waited = processes.waited_s(self.proc, live.pid)
         started = time.monotonic()
         step = self._step(order, started, live.out, live.err)
         step.main, step.live, step.nonce = live.pid, live, os.urandom(16).hex().encode()
@@ -152,7 +152,7 @@ class Init:
         if step.reason:
             extra = starvation(self.proc, step.main, (p for p in processes.listed(self.proc) if p.name not in before))
             extra["waited_s"] += processes.waited_s(self.proc, live.pid) - waited
-            extra["crowd_cpu_s"] += self._cpu_s(live.pid) - used
+            extra["crowd_cpu_s"] = self._spent_s(step, used_s)
             self._clear(before, step)
             done = lambda: step.reported is not None or step.status is not None  # noqa: E731
             if not self.watcher.settle(step, done, SHELL_GRACE_S):
@@ -161,8 +161,7 @@ class Init:
         elif self._crowd(before) >= self.spec["processes"] * 0.9:
             extra["killed_behind"] = self._crowd(before)
             self._clear(before, step)
-        if step.status is None:
-            step.cpu_s = self._cpu_s(live.pid) - used
+        step.cpu_s = self._spent_s(step, used_s)
         self.watcher.drain(step, 0.0)
         alive = step.status is None
         status = step.reported
@@ -203,8 +202,10 @@ class Init:
     def _name(self, pid: int) -> tuple[int, int]:
         return next((p.name for p in processes.listed(self.proc) if p.pid == pid), (pid, 0))
 
-    def _cpu_s(self, pid: int) -> float:
-        return next((p.cpu_s for p in processes.listed(self.proc) if p.pid == pid), 0.0)
+    def _spent_s(self, step: Step, used_s: float) -> float:
+        """CPU seconds of all processes since they had ``used_s`` together, of those that died meanwhile too."""
+        ended_s = sum(cpu_s for _, cpu_s in step.dead) + (0.0 if step.status is None else step.cpu_s)
+        return max(0.0, processes.used_s(self.proc) + ended_s - used_s)
 
     def _forget(self, live: Live) -> None:
         live.close()

@@ -81,15 +81,10 @@ def _of_packages(value: Any, kind: type, depth: int) -> list[Any]:
     return ["unknown", f"{kind.__module__}.{kind.__qualname__}"[:200]]
 
 
-def decode(
-    plain: Any,
-    depth: int = 0,
-    kept: Callable[[Any], Any] | None = None,
-    module: Callable[[str], Any] | None = None,
-) -> Any:
+def decode(plain: Any, depth: int = 0, kept: Callable[[Any], Any] | None = None) -> Any:
     """The value of an encoded plain kind; NotPlain for everything else, packages' kinds too.
 
-    ``kept`` gives what stands for the number of a kept value, ``module`` what stands for the name of a module.
+    ``kept`` gives what stands for the number of a kept value.
     """
     if depth > DEEPEST or type(plain) is not list or len(plain) != 2 or type(plain[0]) is not str:
         raise NotPlain(f"not a plain value: {str(plain)[:100]}")
@@ -113,13 +108,11 @@ def decode(
             return fractions.Fraction(content)
         if kind == "kept" and kept is not None:
             return kept(content)
-        if kind == "module" and module is not None:
-            return module(content)
         below = depth + 1
         if kind in _BACK:
-            return _BACK[kind](decode(item, below, kept, module) for item in content)
+            return _BACK[kind](decode(item, below, kept) for item in content)
         if kind in _DICTS:
-            pairs = [(decode(k, below, kept, module), decode(v, below, kept, module)) for k, v in content]
+            pairs = [(decode(k, below, kept), decode(v, below, kept)) for k, v in content]
             return _DICTS[kind](pairs)
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise NotPlain(f"a {kind} that is none: {str(content)[:100]}") from error

@@ -24,6 +24,7 @@ class Process:
     session: int
     """The process that its terminal session is named after."""
     cpu_s: float
+    """Of it and of the dead children that it has waited for."""
     started: int
     """Clock ticks since boot; with ``pid`` it names a process for good."""
 
@@ -32,8 +33,8 @@ class Process:
         return self.pid, self.started
 
 
-def listed(proc: str) -> list[Process]:
-    """Every process but the first, the dead ones left out."""
+def listed(proc: str, dead: bool = False) -> list[Process]:
+    """Every process but the first; ``dead``: with those that nobody has collected yet."""
     found = []
     for name in os.listdir(proc):
         if not name.isdigit() or name == "1":
@@ -43,11 +44,16 @@ def listed(proc: str) -> list[Process]:
                 fields = file.read().rpartition(b")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if fields[0] in (b"Z", b"X"):
+        if fields[0] in (b"Z", b"X") and not dead:
             continue
-        cpu = (int(fields[11]) + int(fields[12])) / TICKS
+        cpu = sum(int(field) for field in fields[11:15]) / TICKS
         found.append(Process(int(name), fields[0].decode(), int(fields[3]), cpu, int(fields[19])))
     return found
+
+
+def used_s(proc: str) -> float:
+    """CPU seconds of all processes that are there; those of a dead one go to the parent that collects it."""
+    return sum(process.cpu_s for process in listed(proc, dead=True))
 
 
 def send(pid: int, number: int) -> None:

@@ -65,6 +65,8 @@ class Step:
     reported: int | None = None
     """What a session reported."""
     cpu_s: float = 0.0
+    dead: list[tuple[int, float]] = field(default_factory=list)
+    """Other children that were collected meanwhile: what lost its parent comes to the first process."""
     memory_kills: int = 0
     open: set[int] = field(default_factory=set)
 
@@ -161,6 +163,7 @@ class Watcher:
     def took(self, step: Step, ended: processes.Ended) -> None:
         """Children that were collected, perhaps the step's own among them."""
         self._collected(ended)
+        step.dead += [how for pid, how in ended.items() if pid != step.main]
         if step.main in ended:
             step.status, step.cpu_s = ended[step.main]
             step.finished = True

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import builtins
 import importlib
-import sys
 from collections.abc import Iterator
 from typing import Any
-
-MODULES = frozenset({"numpy"})
-"""Beyond the standard library: modules that tests may take from the answer's imports."""
 
 
 class AnswerRaised(Exception):
@@ -69,10 +65,16 @@ class Tests:
     def __init__(self, plain: Any, channel: Any) -> None:
         self._plain, self._channel = plain, channel
 
-    def run(self, tests: str, defined: list[Any]) -> dict[str, Any]:
-        """``defined``: the encoded dict of the names of the answer's that the tests use."""
+    def run(self, tests: str, defined: dict[str, Any], modules: dict[str, str], setup: str) -> dict[str, Any]:
+        """``defined``: encoded values of the names under test. ``modules``: name -> module that it stands for.
+
+        ``setup`` is the task's own and comes before the tests.
+        """
         try:
-            scope = {"__name__": "tests", **self._decode(defined)}
+            scope: dict[str, Any] = {name: self._decode(value) for name, value in defined.items()}
+            scope |= {name: importlib.import_module(module) for name, module in modules.items()}
+            scope["__name__"] = "tests"
+            exec(compile(setup, "<setup>", "exec", dont_inherit=True), scope)
             exec(compile(tests, "<tests>", "exec", dont_inherit=True), scope)
         except BaseException as error:  # a test fails by raising anything
             return {"passed": False, "raised": f"{type(error).__name__}: {error}"[:200]}
@@ -93,19 +95,13 @@ class Tests:
         return self._plain.encode(value, keep=_number_of)
 
     def _decode(self, encoded: Any) -> Any:
-        return self._plain.decode(encoded, kept=lambda number: Absent(self._ask, number), module=_module)
+        return self._plain.decode(encoded, kept=lambda number: Absent(self._ask, number))
 
 
 def _number_of(value: Any) -> list[Any]:
     if type(value) is not Absent:
         raise TypeError(f"a {type(value).__name__} cannot be handed over to the answer")
     return ["kept", value._number]
-
-
-def _module(name: str) -> Any:
-    if name.partition(".")[0] not in sys.stdlib_module_names | MODULES:
-        raise ImportError(f"module {name}: not one that tests may use")
-    return importlib.import_module(name)
 
 
 def serve(plain: Any, channel: Any) -> None:
@@ -117,4 +113,4 @@ def serve(plain: Any, channel: Any) -> None:
             order = line.exchange(said)
         except EOFError:
             return
-        said = Tests(plain, line).run(order["tests"], order["defined"])
+        said = Tests(plain, line).run(order["tests"], order["defined"], order["modules"], order["setup"])

@@ -102,7 +102,7 @@ def test_programs_are_graded_by_running_their_tests(monkeypatch: pytest.MonkeyPa
 
     asked = []
 
-    def fake(backend: str, solution: str, tests: str) -> TestRun:
+    def fake(backend: str, solution: str, tests: str, setup: str = "") -> TestRun:
         asked.append((backend, solution, tests))
         return TestRun(passed=True)
 

@@ -1,0 +1,126 @@
+"""Where each name that tests use comes from: the solution, the standard library, or the task's own text.
+
+A solution supplies what is under test and nothing else: a ``math`` or a ``poly`` of its own would let it decide what
+its tests compute with. Knows no sandbox and runs nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+ALIASES = {"np": "numpy", "numpy": "numpy"}
+"""Modules beyond the standard library that tests may use, by the names they are used by."""
+_CODE = ("def ", "class ", "import ", "from ", "@")
+
+
+@dataclass(frozen=True)
+class Names:
+    """``of_solution``: what the solution has to define. ``modules``: name -> module, which is imported where the tests
+    run, if the solution has that name at all (in one shared interpreter it would be missing else)."""
+
+    of_solution: tuple[str, ...]
+    modules: dict[str, str]
+
+    @property
+    def asked(self) -> list[str]:
+        """What the solution is asked for."""
+        return sorted({*self.of_solution, *self.modules})
+
+
+def names_in(tests: str, setup: str = "") -> Names:
+    """Where the names that ``tests`` use and do not define come from; what ``setup`` defines comes from there.
+
+    A builtin's name is under test only where nothing else is (MBPP has a function called ``sum``): a solution may not
+    replace what its tests compute with. A name of the standard library's that is only looked into (``math.pi``) is the
+    module, never the solution's. Raises ValueError for tests or setup that are no Python.
+    """
+    try:
+        tree, given = parsed(tests), parsed(setup)
+    except SyntaxError as error:
+        raise ValueError(f"tests that are no Python, line {error.lineno}: {error.msg}") from error
+    free = {name for name in _used(tree) - _stored(tree) - _stored(given) if not name.startswith("__")}
+    modules = {name: ALIASES.get(name, name) for name in free & _only_looked_into(tree) if _is_module(name)}
+    if modules.keys() == free:  # then one of them is under test, whatever its name
+        modules = {}
+    left = free - modules.keys()
+    under_test = sorted(name for name in left if not hasattr(builtins, name)) or sorted(left)
+    return Names(tuple(under_test), modules)
+
+
+def names_under_test(tests: str) -> list[str]:
+    """Names that the solution has to define. Raises as ``names_in`` does."""
+    return list(names_in(tests).of_solution)
+
+
+def only_asked(defined: Any, asked: Sequence[str]) -> dict[str, Any]:
+    """Encoded values of the names that were asked for; whatever else a solution's process sent is left out."""
+    if type(defined) is not list or len(defined) != 2 or defined[0] != "dict" or type(defined[1]) is not list:
+        return {}
+    found: dict[str, Any] = {}
+    for pair in defined[1]:
+        if type(pair) is list and len(pair) == 2 and type(pair[0]) is list and pair[0][:1] == ["str"]:
+            name = pair[0][1] if len(pair[0]) == 2 else None
+            if type(name) is str and name in asked:
+                found[name] = pair[1]
+    return found
+
+
+def given_by(prompt: str, tests: str) -> str:
+    """What a task's own text defines before the function to be completed, where ``tests`` use some of it; else nothing.
+
+    HumanEval's prompts do: the code may follow a sentence, and its last function is the one to be completed.
+    """
+    lines = prompt.splitlines(keepends=True)
+    first = next((n for n, line in enumerate(lines) if line.startswith(_CODE)), len(lines))
+    try:
+        tree = parsed("".join(lines[first:]))
+        used = _used(parsed(tests)) - _stored(parsed(tests))
+    except (SyntaxError, ValueError):
+        return ""
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    if not functions:
+        return ""
+    tree.body = tree.body[: tree.body.index(functions[-1])]
+    return ast.unparse(tree) if used & _stored(tree) else ""
+
+
+def parsed(code: str) -> ast.Module:
+    """The syntax tree of a program; what Python only warns of (``"\\w"``) is the program's own affair.
+
+    Raises SyntaxError, ValueError, RecursionError, MemoryError.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(code)
+
+
+def _used(tree: ast.Module) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _stored(tree: ast.Module) -> set[str]:
+    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    stored |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    stored |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            stored |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    return stored
+
+
+def _only_looked_into(tree: ast.Module) -> set[str]:
+    """Names that stand before a dot wherever they stand."""
+    looked = [node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    before = {id(node) for node in looked if isinstance(node, ast.Name)}
+    bare = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in before}
+    return _used(tree) - bare
+
+
+def _is_module(name: str) -> bool:
+    return name in sys.stdlib_module_names or name in ALIASES
