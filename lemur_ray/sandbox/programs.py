@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.sandbox import inside
-from lemur_ray.sandbox.python_repl import START_TEXT
+from lemur_ray.sandbox.python_repl import OPTIONS, START_TEXT
 from lemur_ray.sandbox.sandbox import Blame, ExecResult, Sandbox, Session
 
 SAID_BYTES = 16 * 2**20
@@ -49,7 +49,7 @@ class Program:
             sandbox.spec.limits, time_s=time_s, output_bytes=2 * SAID_BYTES, kill_at_bytes=2 * SAID_BYTES
         )
         names = ("plain", "channel", name)
-        argv = ["python3", "-u", "-c", START_TEXT.format(names=names)]
+        argv = ["python3", *OPTIONS, "-c", START_TEXT.format(names=names)]
         self._session: Session | None = sandbox.session(argv, env={"OPENBLAS_NUM_THREADS": "1", **(env or {})})
         self._started = self._step(_texts(names))
 

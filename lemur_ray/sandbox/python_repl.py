@@ -16,9 +16,13 @@ from pathlib import Path
 from lemur_ray.sandbox import inside
 from lemur_ray.sandbox.sandbox import ExecResult, Sandbox, Session
 
-# The program comes in on descriptor 9, so nothing of it need lie in any file system of the sandbox.
+# The program comes in on descriptor 9, so nothing of it need lie in any file system of the sandbox. What it imports is
+# the system's: folders that the policy writes to are on the path only once all of it is loaded.
 START_TEXT = """
-import os
+import sys
+own = [path for path in sys.path if not path]
+sys.path[:] = [path for path in sys.path if path]
+import os, site
 def take(n):
     b = b""
     while len(b) < n: b += os.read(9, n - len(b))
@@ -29,9 +33,13 @@ def load(name):
     exec(compile(take(int.from_bytes(take(4), "big")), f"<lemur {{name}}>", "exec"), module.__dict__)
     return module
 *others, last = [load(name) for name in {names}]
+sys.path[:0] = own
+sys.path += [path for path in [site.getusersitepackages()] if os.path.isdir(path)]
 last.serve(*others)
 """
 START = START_TEXT.format(names=("look", "repl"))
+OPTIONS = ("-u", "-s")
+"""Of the interpreter: no file in the policy's home has a say in its start."""
 HARD_S = 2.0
 """How long after a cell's own time the process is killed."""
 LOST = "The Python session was ended and started again: its variables are lost."
@@ -97,7 +105,7 @@ class PythonSession:
 
     def _started(self) -> Session:
         if self._session is None or not self._session.alive:
-            session = self._sandbox.session([self._python, "-u", "-c", START], cwd=self._cwd, env=self._env)
+            session = self._sandbox.session([self._python, *OPTIONS, "-c", START], cwd=self._cwd, env=self._env)
             loaded = session.step(program(), replace(self._sandbox.spec.limits, time_s=30.0))
             if loaded.exit_code != 0:
                 raise RuntimeError(

@@ -89,6 +89,22 @@ def test_a_session_that_ends_is_started_again(session: PythonSession, code: str)
     assert session.run("1 + 1") == "Out[1]: 2\n"
 
 
+@pytest.mark.parametrize("name", ["ast", "inspect", "json", "site", "sitecustomize", "usercustomize", "signal"])
+def test_files_of_the_policy_have_no_say_in_the_next_start(session: PythonSession, name: str) -> None:
+    poison = (
+        "import os, site\nhome = site.getusersitepackages()\nos.makedirs(home, exist_ok=True)\n"
+        f"for folder in ('/work', home):\n    open(folder + '/{name}.py', 'w').write('import os; os._exit(7)')\n"
+        "open(home + '/evil.pth', 'w').write('import os; os._exit(7)\\n')\nos._exit(1)"
+    )
+    assert session.cell(poison).restarted
+    assert session.run("1 + 1") == "Out[1]: 2\n"
+
+
+def test_modules_in_the_working_folder_can_be_imported(session: PythonSession) -> None:
+    session.run("open('mine.py', 'w').write('x = 5');")
+    assert session.run("import mine, sys\nmine.x, sys.path[0]") == "Out[2]: (5, '')\n"
+
+
 @pytest.mark.parametrize("code", ["raise SystemExit", "exit()", "import sys; sys.exit(3)"])
 def test_leaving_a_cell_does_not_leave_the_session(session: PythonSession, code: str) -> None:
     assert not session.cell(code).restarted
