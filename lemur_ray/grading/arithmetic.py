@@ -2,7 +2,8 @@
 
 For graders whose rule says "evaluate the answer": numbers, texts, true and false, the operators, lists, tuples and
 sets, ``math.NAME`` (also as ``np.NAME``), ``Rational(a, b)`` and a few functions. Everything else raises, and nothing
-takes long: powers, shifts and factorials are bounded. Knows no benchmark.
+takes long: every value is bounded in size before it is computed with, so are powers, roundings and texts of numbers.
+Knows no benchmark.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ast
 import cmath
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
@@ -19,7 +21,12 @@ MAX_CHARS = 2_000
 MAX_DEPTH = 60
 MAX_BITS = 20_000
 MAX_ITEMS = 10_000
+MAX_WEIGHT = 2 * MAX_ITEMS
+"""Of a value with all that lies in it: an item each, large numbers and long texts by their size."""
+MAX_DIGITS = 400
+"""To round to, and in the exponent of a number that is written as a text."""
 
+_EXPONENT = re.compile(r"[eE]([-+]?[\d_]+)")
 _MODULES = frozenset({"math", "np", "numpy"})
 _CONSTANTS = {"pi": math.pi, "e": math.e, "tau": math.tau, "inf": math.inf}
 _MATH: Mapping[str, Callable[..., Any]] = {
@@ -55,10 +62,55 @@ def _bits(value: Any) -> int:
     return value.bit_length() if isinstance(value, int) else 64
 
 
+def _weight(value: Any, left: int = MAX_WEIGHT) -> int:
+    """Size of a value; counting ends as soon as it is more than ``left``."""
+    if isinstance(value, str):
+        return 1 + len(value) // 64
+    if not isinstance(value, list | tuple | set):
+        return 1 + _bits(value) // 256
+    weight = 1
+    for item in value:
+        weight += _weight(item, left - weight)
+        if weight > left:
+            break
+    return weight
+
+
 def _power(base: Any, exponent: Any) -> Any:
     if isinstance(base, int | Fraction) and isinstance(exponent, int) and _bits(base) * abs(exponent) > MAX_BITS:
         raise NotArithmetic(f"a power of more than {MAX_BITS} bits")
     return base**exponent
+
+
+def _plus(a: Any, b: Any) -> Any:
+    if isinstance(a, str | list | tuple) and isinstance(b, str | list | tuple) and len(a) + len(b) > MAX_ITEMS:
+        raise NotArithmetic(f"a text or list longer than {MAX_ITEMS}")
+    return a + b
+
+
+def _sum(items: Any, start: Any = 0) -> Any:
+    """The sum of numbers, not of lists: those are copied for every item."""
+    total = start
+    for item in items:
+        if not isinstance(total, int | float | complex | Fraction) or _bits(total) > 4 * MAX_BITS:
+            raise NotArithmetic("a sum of what is no number, or too large")
+        total += item
+    return total
+
+
+def _round(number: Any, digits: Any = None) -> Any:
+    if digits is not None and not (isinstance(digits, int) and abs(digits) <= MAX_DIGITS):
+        raise NotArithmetic(f"rounding to {digits!r} digits: expected at most {MAX_DIGITS}")
+    return round(number, digits)
+
+
+def _fraction(*parts: Any) -> Fraction:
+    for part in parts:
+        if isinstance(part, str) and (
+            len(part) > MAX_CHARS or any(len(e) > 6 or abs(int(e)) > MAX_DIGITS for e in _EXPONENT.findall(part))
+        ):
+            raise NotArithmetic(f"a number written {part[:20]!r}: expected an exponent of at most {MAX_DIGITS}")
+    return Fraction(*parts)
 
 
 def _times(a: Any, b: Any) -> Any:
@@ -96,8 +148,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "abs": abs,
     "min": min,
     "max": max,
-    "sum": sum,
-    "round": round,
+    "sum": _sum,
+    "round": _round,
     "range": _range,
     "list": list,
     "tuple": tuple,
@@ -107,8 +159,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "int": int,
     "float": float,
     "complex": complex,
-    "Rational": Fraction,
-    "Fraction": Fraction,
+    "Rational": _fraction,
+    "Fraction": _fraction,
 }
 _OF_MODULE: Mapping[str, Any] = {
     **_MATH,
@@ -119,12 +171,12 @@ _OF_MODULE: Mapping[str, Any] = {
     "comb": _choose(math.comb),
     "perm": _choose(math.perm),
     "abs": abs,
-    "round": round,
+    "round": _round,
     "array": list,
     "csqrt": cmath.sqrt,
 }
 _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
+    ast.Add: _plus,
     ast.Sub: operator.sub,
     ast.Mult: _times,
     ast.Div: operator.truediv,
@@ -165,8 +217,8 @@ class _Evaluator:
         if depth > MAX_DEPTH:
             raise NotArithmetic(f"nested deeper than {MAX_DEPTH}")
         found = self._value(node, depth + 1)
-        if _bits(found) > 4 * MAX_BITS:
-            raise NotArithmetic("a number too large")
+        if _bits(found) > 4 * MAX_BITS or _weight(found) > MAX_WEIGHT:
+            raise NotArithmetic("a value too large")
         return found
 
     def _value(self, node: ast.expr, depth: int) -> Any:

@@ -118,7 +118,10 @@ def _near(value: Any, reference: Any) -> bool:
     if not _is_number(value) or value != value:
         return False
     if isinstance(reference, float):
-        return bool(abs(value - reference) <= abs(reference) * _TOLERANCE)
+        try:
+            return bool(abs(value - reference) <= abs(reference) * _TOLERANCE)
+        except OverflowError:  # a whole number beyond all floats
+            return False
     return abs(value) != float("inf") and round(value) == reference
 
 

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,14 @@ def test_row_26_nan_and_kinds_are_told_apart() -> None:
     assert not same(9, ["unknown", "int"])
     assert not same(9, ["int", "not hex"])
     assert not same(9, ["int"])
+    assert same(Fraction(1, 3), plain.encode(Fraction(1, 3)))
+    for kind, huge in (
+        ("Fraction", "1e99999999"),
+        ("Fraction", "1/1e99999999"),
+        ("Fraction", 5),
+        ("Decimal", "1e99999999"),
+    ):
+        assert not same(0.5, [kind, huge], rel=0.1)
     assert not same({1}, ["set", 5])
 
 

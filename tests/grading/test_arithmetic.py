@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from fractions import Fraction
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lemur_ray.grading.arithmetic import NotArithmetic, evaluate
+from lemur_ray.grading.theorem import theorem_matches
 
 numbers = st.integers(-10_000, 10_000).map(str) | st.floats(-1e6, 1e6, allow_nan=False).map(repr)
 expressions = st.recursive(
@@ -66,3 +68,34 @@ def test_what_is_known(text: str, value: object) -> None:
 def test_what_is_refused(text: str) -> None:
     with pytest.raises(NotArithmetic):
         evaluate(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("round(5, -9999999)", "round(Rational(1, 3), 9999999)", "math.round(5, -9999999)", "round(5, 0.5)"),
+        *("Rational('1e99999999')", "Fraction('1e-99999999')", "Rational('1e4_0_0_0')", "Rational('9' * 9999)"),
+        *("sum([[0]*2000]*2000, [])", "sum([(0,)*2000]*2000, ())", "sum(['a'], '')"),
+        *("[[0]*9999]*9999 == [[0]*9999]*9999", "{(((0,)*9999,)*9999,)*9999}", "sorted([[[0]*9999]*9999])"),
+        *("sum([Rational(1, 3**9999)]*9999)", "[0]*9999 + [0]*9999", "'9'*9999 + '9'*9999"),
+    ],
+)
+def test_what_would_take_long_is_refused_at_once(text: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(NotArithmetic):
+        evaluate(text)
+    assert time.monotonic() - started < 1.0
+
+
+def test_bounded_functions_still_do_what_pythons_do() -> None:
+    assert evaluate("round(2.567, 2)") == 2.57
+    assert evaluate("round(1234, -2)") == 1200
+    assert evaluate("Rational('1.5e3')") == 1500
+    assert evaluate("sum([1, 2.5], 1)") == 4.5
+    assert evaluate("[1] + [2]") == [1, 2]
+    assert evaluate("len(range(10000))") == 10_000
+    assert evaluate("max([2**1000]*100)") == 2**1000
+
+
+def test_a_number_beyond_all_floats_is_only_wrong() -> None:
+    assert not theorem_matches("10**400", 2.5, "float")

@@ -105,7 +105,9 @@ def decode(plain: Any, depth: int = 0, kept: Callable[[Any], Any] | None = None)
         if kind == "Decimal":
             return decimal.Decimal(content)
         if kind == "Fraction":
-            return fractions.Fraction(content)
+            # As ``encode`` writes it: an exponent would make a number of any size out of a few letters.
+            numerator, _, denominator = content.partition("/")
+            return fractions.Fraction(int(numerator), int(denominator or "1"))
         if kind == "kept" and kept is not None:
             return kept(content)
         below = depth + 1
