@@ -23,7 +23,7 @@ from lemur_ray.sandbox import cgroup, inside, interpreter, slots
 from lemur_ray.sandbox.connection import Connection, ConnectionLost
 from lemur_ray.sandbox.housed import PATH, HousedSandbox
 from lemur_ray.sandbox.inside import seccomp, tree
-from lemur_ray.sandbox.kept import HELD, MERGED, NOT_OF_ROOTFS, OURS_BYTES, Kept, etc_shown
+from lemur_ray.sandbox.kept import HELD, MERGED, NOT_OF_ROOTFS, OURS_BYTES, WATCHED, Kept, etc_shown
 from lemur_ray.sandbox.sandbox import Blame, Capabilities, SandboxDestroyed, SandboxSpec, SandboxUnavailable
 
 INSTALL = "apt-get install -y bubblewrap"
@@ -45,7 +45,10 @@ class BwrapBackend:
             reasons["own_uid"] = "not started as root: to the host all sandboxes are this user"
         if not known:
             reasons["seccomp"] = f"no system call table for {os.uname().machine}"
-        return Capabilities(own_uid=root, seccomp=known, reasons=reasons)
+        summed = cgroup.bounds_memory()
+        if not summed:
+            reasons["mem_total"] = f"no memory cgroup can be made here: {WATCHED}"
+        return Capabilities(own_uid=root, seccomp=known, mem_total=summed, reasons=reasons)
 
     def open(self, spec: SandboxSpec) -> HousedSandbox:
         program = shutil.which("bwrap")

@@ -19,6 +19,8 @@ from pathlib import Path
 
 MOUNT = Path("/sys/fs/cgroup")
 PREFIX = "lemur-sandbox-"
+NEEDED = {"memory": "memory.limit_in_bytes", "pids": "pids.max"}
+"""What a group of a version 1 hierarchy must have; one of version 2 must have ``memory.max``."""
 EVENTS = ("memory.events", "memory.oom_control")
 """Files that count what the kernel killed, of version 2 and 1."""
 
@@ -89,6 +91,11 @@ def make(name: str, memory_bytes: int, processes: int) -> Cgroup | None:
     return Cgroup(tuple(made))
 
 
+def bounds_memory() -> bool:
+    """Whether ``make`` gives groups here; they bound the sum of memory."""
+    return bool(_parents())
+
+
 def of_process(pid: int) -> Cgroup | None:
     """The group with the memory of a process, made by somebody else; None where it cannot be seen from here."""
     with contextlib.suppress(OSError):
@@ -137,7 +144,7 @@ def _works(parent: Path) -> bool:
     except OSError:
         return False
     try:
-        if not any((folder / name).exists() for name in ("memory.limit_in_bytes", "memory.max", "pids.max")):
+        if not (folder / NEEDED.get(parent.name, "memory.max")).exists():
             return False
         joined = subprocess.run(["sh", "-c", f"echo $$ > {folder}/cgroup.procs"], stderr=subprocess.DEVNULL)
         return joined.returncode == 0

@@ -25,7 +25,7 @@ from lemur_ray.sandbox import cgroup, docker_image, engine, inside, interpreter,
 from lemur_ray.sandbox.connection import Connection, ConnectionLost
 from lemur_ray.sandbox.housed import PATH, START_S, HousedSandbox
 from lemur_ray.sandbox.inside import contained, kernel, seccomp, tree
-from lemur_ray.sandbox.kept import HELD, MERGED, NOT_OF_ROOTFS, OURS_BYTES, Kept, etc_shown
+from lemur_ray.sandbox.kept import HELD, MERGED, NOT_OF_ROOTFS, OURS_BYTES, WATCHED, Kept, etc_shown
 from lemur_ray.sandbox.sandbox import (
     Blame,
     Capabilities,
@@ -68,7 +68,10 @@ class DockerBackend:
             reasons["own_uid"] = "the engine maps users into a range of its own: its sandboxes are one user to the host"
         if platform.machine() not in seccomp.ARCHITECTURES:
             reasons["seccomp"] = f"no system call table for {platform.machine()}"
-        return Capabilities(own_uid="own_uid" not in reasons, seccomp="seccomp" not in reasons, reasons=reasons)
+        if not self._known.get("MemoryLimit"):
+            reasons["mem_total"] = f"the engine bounds no memory: {WATCHED}"
+        given = {name: name not in reasons for name in ("own_uid", "seccomp", "mem_total")}
+        return Capabilities(**given, reasons=reasons)
 
     def open(self, spec: SandboxSpec) -> HousedSandbox:
         capabilities = self.capabilities

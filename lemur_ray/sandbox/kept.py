@@ -18,6 +18,8 @@ OVERHEAD = 3
 """Processes of ours that the kernel counts with those of the sandbox's user."""
 OURS_BYTES = 64 * 2**20
 """Memory of keeper and first process, and the kernel's own for the sandbox."""
+WATCHED = "resident memory is watched and the largest process killed, which a program can dodge"
+"""What is done about the sum of memory where no control group bounds it."""
 HELD = ("SYS_ADMIN", "SYS_CHROOT", "SETPCAP", "NET_ADMIN", "DAC_OVERRIDE", "KILL")
 """Capabilities of keeper and first process, in the sandbox's own user namespace. No program of the policy has any."""
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")

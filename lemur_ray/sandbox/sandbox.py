@@ -69,9 +69,9 @@ class Limits:
     time_s: float = 10.0
     """Wall time of a step on the harness's monotonic clock; SIGKILL at the limit."""
     output_bytes: int = 65536
-    """Kept of stdout and stderr together: half from the head, half from the tail of each, the rest counted."""
+    """Kept of stdout, and as much of stderr: half from the head, half from the tail of each, the rest counted."""
     kill_at_bytes: int = 10 * 2**20
-    """Produced output at which the command is killed."""
+    """Produced output, both streams together, at which the command is killed."""
     memory_bytes: int = 2**30
     processes: int = 64
     disk_bytes: int = 64 * 2**20

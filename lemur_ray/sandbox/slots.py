@@ -13,6 +13,7 @@ import os
 import signal
 import stat
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ from lemur_ray.sandbox.cgroup import Cgroup
 SLOTS = 4096
 FIRST_UID = 2_100_000
 """Above the ranges that distributions give to users, services and containers."""
+
+
+_releasing = threading.Lock()
 
 
 @dataclass
@@ -42,12 +46,15 @@ class Slot:
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, json.dumps(what).encode(), 0)
 
-    def release(self) -> None:
-        """Give the slot back; nothing of it may be left by now."""
-        if self._file >= 0:
-            os.ftruncate(self._file, 0)
-            os.close(self._file)
-            self._file = -1
+    def release(self, left: bool = False) -> None:
+        """Give the slot back; idempotent, from any thread. ``left``: something of it is still there, so the record stays
+        and the next one to take the slot, or a reap, ends it."""
+        with _releasing:
+            file, self._file = self._file, -1
+        if file >= 0:
+            if not left:
+                os.ftruncate(file, 0)
+            os.close(file)
 
 
 def folder() -> Path:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from lemur_ray.sandbox import cgroup, selfcheck, slots
+from lemur_ray.sandbox.bwrap import BwrapBackend
 from lemur_ray.sandbox.housed import HousedSandbox, result, starved
 from lemur_ray.sandbox.inside import wire
 from lemur_ray.sandbox.output import HeadTail
@@ -275,6 +276,32 @@ def test_without_a_cgroup_the_sum_of_memory_is_watched_and_told(monkeypatch: pyt
         )
         forked = sandbox.exec(["python3", "-c", shared + "print([os.wait()[1] for _ in range(5)])"])
         assert forked.out == "[0, 0, 0, 0, 0]\n", "shared pages count once"
+
+
+def test_between_steps_the_sum_of_memory_is_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroup, "_parents", lambda: ())
+    grow = (
+        "import os, time\nfor _ in range(2):\n  if os.fork() == 0:\n"
+        "    os.setsid(); time.sleep(0.3); x = b'1' * (100 << 20); time.sleep(60)\n"
+    )
+    with open_sandbox(SandboxSpec(limits=Limits(memory_bytes=128 * 2**20))) as sandbox:  # type: ignore[attr-defined]
+        sandbox.exec(["python3", "-c", grow], keep_background=True)
+        deadline = time.monotonic() + 10
+        while sandbox.processes() > 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert "memory limit of 134217728 bytes: 1 process(es) killed" in sandbox.exec(["true"]).note
+        assert sandbox.exec(["true"]).note == ""
+
+
+def test_where_memory_is_only_watched_the_backend_does_not_promise_its_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    promised = BwrapBackend().capabilities
+    assert promised.mem_total is bool(cgroup._parents())
+    assert promised.mem_total is ("mem_total" not in promised.reasons)
+    monkeypatch.setattr(cgroup, "_parents", lambda: ())
+    watched = BwrapBackend().capabilities
+    assert not watched.mem_total
+    assert "no memory cgroup" in watched.reasons["mem_total"]
 
 
 def test_what_a_dead_run_left_in_a_cgroup_or_a_session_is_ended_before_the_next_sandbox(tmp_path: Path) -> None:

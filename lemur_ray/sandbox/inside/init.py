@@ -18,7 +18,7 @@ from typing import Any
 
 from lemur_ray.sandbox.inside import kernel, processes, tree, wire
 from lemur_ray.sandbox.inside.confine import Confinement, fork_into, program
-from lemur_ray.sandbox.inside.steps import GRACE_S, SHELL_GRACE_S, Live, Step, Watcher, starvation
+from lemur_ray.sandbox.inside.steps import GRACE_S, IDLE_WATCH_S, SHELL_GRACE_S, Live, Step, Watcher, starvation
 from lemur_ray.sandbox.inside.wire import Pipe
 
 FILE_S = 20.0
@@ -47,6 +47,9 @@ class Init:
         self.sessions: dict[int, Live] = {}
         self.ended: processes.Ended = {}
         """Sessions that are already collected: wait status, CPU seconds."""
+        self.killed_between = 0
+        """Processes killed between steps because memory was used up; the next step tells of them."""
+        self.watch_at = 0.0
         self.wakeup, awake = os.pipe()
         os.set_blocking(awake, False)
         signal.set_wakeup_fd(awake, warn_on_full_buffer=False)
@@ -57,12 +60,29 @@ class Init:
     def serve(self) -> None:
         self.pipe.send_json({"ok": True, "hash": self.snapshot()})
         while True:
-            while self.pipe.read_fd not in (ready := select.select([self.pipe.read_fd, self.wakeup], [], [])[0]):
-                os.read(ready[0], 4096)
-                self._remember(processes.collect())
+            while self.pipe.read_fd not in (ready := self._waited_for()):
+                if ready:
+                    os.read(ready[0], 4096)
+                    self._remember(processes.collect())
             order = self.pipe.receive_json()
             answer = getattr(self, f"do_{order['op']}")(order)
             self.pipe.send_json(answer)
+
+    def _waited_for(self) -> list[int]:
+        """Descriptors with something to read; meanwhile the memory of what runs between steps is watched."""
+        left_s = None
+        if not self.spec["memory_cgroup"]:
+            if time.monotonic() >= self.watch_at:
+                self._watch_idle()
+                self.watch_at = time.monotonic() + IDLE_WATCH_S
+            left_s = max(0.0, self.watch_at - time.monotonic())
+        return select.select([self.pipe.read_fd, self.wakeup], [], [], left_s)[0]
+
+    def _watch_idle(self) -> None:
+        heaviest = processes.heaviest(self.proc, self.spec["memory_bytes"])
+        if heaviest is not None:
+            processes.send(heaviest, signal.SIGKILL)
+            self.killed_between += 1
 
     def _remember(self, ended: processes.Ended) -> None:
         self.ended.update({pid: how for pid, how in ended.items() if pid in self.sessions})
@@ -182,7 +202,8 @@ class Init:
 
     def _step(self, order: dict[str, Any], started: float, out: int, err: int) -> Step:
         watched = None if self.spec["memory_cgroup"] else self.spec["memory_bytes"]
-        return Step(out, err, started + order["time_s"], order["kill_at"], watched)
+        killed, self.killed_between = self.killed_between, 0
+        return Step(out, err, started + order["time_s"], order["kill_at"], watched, memory_kills=killed)
 
     def _done(self, step: Step, started: float) -> dict[str, Any]:
         return {

@@ -19,6 +19,8 @@ from lemur_ray.sandbox.inside.wire import Pipe
 
 CHUNK = 65536
 WATCH_S = 0.05
+IDLE_WATCH_S = 0.25
+"""How often memory is looked at within a step and between steps, where no cgroup bounds it."""
 GRACE_S = 0.02
 """How long output of what a program left behind is waited for."""
 SHELL_GRACE_S = 0.5
