@@ -23,7 +23,7 @@ from lemur_ray.sandbox import cgroup, inside, interpreter, slots
 from lemur_ray.sandbox.connection import Connection, ConnectionLost
 from lemur_ray.sandbox.housed import PATH, HousedSandbox
 from lemur_ray.sandbox.inside import seccomp, tree
-from lemur_ray.sandbox.kept import HELD, MERGED, NOT_OF_ROOTFS, OURS_BYTES, WATCHED, Kept, etc_shown
+from lemur_ray.sandbox.kept import HELD, MERGED, NOT_OF_ROOTFS, OURS_BYTES, WATCHED, Kept, etc_shown, whose_end
 from lemur_ray.sandbox.sandbox import Blame, Capabilities, SandboxDestroyed, SandboxSpec, SandboxUnavailable
 
 INSTALL = "apt-get install -y bubblewrap"
@@ -54,6 +54,7 @@ class BwrapBackend:
         program = shutil.which("bwrap")
         if program is None:
             raise SandboxUnavailable(f"bubblewrap is not installed: {INSTALL}")
+        slots.reap_once()
         return HousedSandbox(BwrapHousing(program, spec), spec, self.capabilities)
 
 
@@ -72,6 +73,7 @@ class BwrapHousing:
         self.process: subprocess.Popen[bytes] | None = None
         ours, theirs = socket.socketpair()
         self.keeper = Kept(ours)
+        self._kills_before = 0
         try:
             name = f"{os.geteuid()}-{self.slot.number}"
             memory = limits.memory_bytes + limits.disk_bytes + OURS_BYTES
@@ -111,8 +113,10 @@ class BwrapHousing:
         assert self.process
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(1)
-        self.errors.seek(0)
-        said = self.errors.read(4000).decode("utf-8", "replace").strip()
+        said = ""
+        with contextlib.suppress(ValueError):  # it was closed meanwhile
+            self.errors.seek(0)
+            said = self.errors.read(4000).decode("utf-8", "replace").strip()
         hint = "jobs/doctor.py says what this machine lacks"
         return f"bubblewrap starts no sandbox: {said or error} (exit status {self.process.poll()}); {hint}"
 
@@ -190,6 +194,7 @@ class BwrapHousing:
         return int(slots.children(self.process.pid)[0])
 
     def begin(self) -> Connection:
+        self._kills_before = self.memory_kills()
         try:
             return self.keeper.begin(self.spec, self._mounts(), self.cgroup is not None)
         except SandboxDestroyed as error:
@@ -199,9 +204,7 @@ class BwrapHousing:
         return self.cgroup.oom_kills() if self.cgroup else 0
 
     def whose_end(self) -> Blame:
-        if self.memory_kills():
-            return "policy"
-        return "policy" if self.keeper.answers() else "infra"
+        return whose_end(self.keeper, self.memory_kills() - self._kills_before)
 
     def destroy(self) -> None:
         self.keeper.close()
@@ -215,9 +218,15 @@ class BwrapHousing:
                 with contextlib.suppress(subprocess.TimeoutExpired):  # what the kernel holds is left to the next reap
                     self.process.wait(5.0)
         self.errors.close()
+        left = self.process is not None and self.process.poll() is None
         if self.cgroup:
-            self.cgroup.remove()
-        self.slot.release()
+            left |= not self.cgroup.remove()
+        self.slot.release(left)
+
+    def abandon(self) -> None:
+        self.keeper.abandon()
+        self.errors.close()
+        self.slot.abandon()
 
 
 def python() -> tuple[Path | None, str]:

@@ -45,17 +45,17 @@ class Cgroup:
                             return int(line.split()[1])
         return 0
 
-    def clear(self) -> None:
-        """Kill every process in it, then remove it: it is a dead run's."""
+    def clear(self) -> bool:
+        """Kill every process in it, then remove it: it is a dead run's. Whether it is gone."""
         for joined in self.joins:
             with contextlib.suppress(OSError):
                 for pid in joined.read_text().split():
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(int(pid), signal.SIGKILL)
-        self.remove()
+        return self.remove()
 
-    def remove(self, timeout_s: float = 5.0) -> None:
-        """Remove the folders once their processes are gone; what stays in use after ``timeout_s`` is left to a reap."""
+    def remove(self, timeout_s: float = 5.0) -> bool:
+        """Remove the folders once their processes are gone; False where one stays in use after ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
         for folder in self.folders:
             while True:
@@ -69,6 +69,7 @@ class Cgroup:
                     time.sleep(0.005)
                     continue
                 break
+        return not any(folder.exists() for folder in self.folders)
 
 
 def make(name: str, memory_bytes: int, processes: int) -> Cgroup | None:

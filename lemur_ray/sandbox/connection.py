@@ -77,6 +77,10 @@ class Connection:
             self.channel.shutdown(socket.SHUT_RDWR)
         self.channel.close()
 
+    def abandon(self) -> None:
+        """Close this process's descriptor and nothing else: a fork's parent goes on with its own."""
+        self.channel.close()
+
     def _send(self, data: bytes, deadline: float) -> None:
         view = memoryview(data)
         while view:
@@ -104,7 +108,10 @@ class Connection:
 
     def _wait(self, event: int, deadline: float) -> None:
         poller = select.poll()
-        poller.register(self.channel, event)
+        try:
+            poller.register(self.channel, event)
+        except ValueError as error:
+            raise ConnectionLost("the channel to the sandbox was closed") from error
         if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
             raise ConnectionSilent("the sandbox does not answer in time")
 

@@ -25,7 +25,7 @@ from lemur_ray.sandbox import cgroup, docker_image, engine, inside, interpreter,
 from lemur_ray.sandbox.connection import Connection, ConnectionLost
 from lemur_ray.sandbox.housed import PATH, START_S, HousedSandbox
 from lemur_ray.sandbox.inside import contained, kernel, seccomp, tree
-from lemur_ray.sandbox.kept import HELD, MERGED, NOT_OF_ROOTFS, OURS_BYTES, WATCHED, Kept, etc_shown
+from lemur_ray.sandbox.kept import HELD, MERGED, NOT_OF_ROOTFS, OURS_BYTES, WATCHED, Kept, etc_shown, whose_end
 from lemur_ray.sandbox.sandbox import (
     Blame,
     Capabilities,
@@ -104,6 +104,7 @@ class DockerHousing:
         self.keeper_pid = 0
         self.cgroup: cgroup.Cgroup | None = None
         self.keeper: Kept | None = None
+        self._kills_before = 0
         try:
             reap()
             with self._listening() as listener:
@@ -135,8 +136,11 @@ class DockerHousing:
 
     def _start(self) -> None:
         with _lane(self.slot.number), engine.client("to start a container") as api:
-            self.container = api.create_container_from_config(self._config(api))["Id"]
+            config = self._config(api)
+            # A name of ours: where the engine's answer is lost, the container can be removed all the same.
+            self.container = f"lemur-{self.uid}-{self.slot.number}-{os.urandom(6).hex()}"
             self.slot.record(run=self.spec.run, container=self.container)
+            api.create_container_from_config(config, name=self.container)
             api.start(self.container)
             self.keeper_pid = int(api.inspect_container(self.container)["State"]["Pid"])
         self.cgroup = cgroup.of_process(self.keeper_pid) if self.summed else None
@@ -229,6 +233,7 @@ class DockerHousing:
 
     def begin(self) -> Connection:
         assert self.keeper
+        self._kills_before = self.memory_kills()
         return self.keeper.begin(self.spec, self._mounts(), self.summed)
 
     def memory_kills(self) -> int:
@@ -236,18 +241,28 @@ class DockerHousing:
 
     def whose_end(self) -> Blame:
         assert self.keeper
-        return "policy" if self.memory_kills() or self.keeper.answers() else "infra"
+        return whose_end(self.keeper, self.memory_kills() - self._kills_before)
 
     def destroy(self) -> None:
         if self.keeper:
             self.keeper.close()
         if self.container:
-            with contextlib.suppress(
-                SandboxError
-            ):  # it is gone already, or the engine is: then it goes with its socket
+            try:
                 remove(self.container)
+            except SandboxError:  # it is gone already, or the engine is: then it goes with its socket if it was started
+                if self.keeper is None:
+                    _unsure.add(self.container)
             self.container = ""
         self.slot.release()
+
+    def abandon(self) -> None:
+        if self.keeper:
+            self.keeper.abandon()
+        self.slot.abandon()
+
+
+_unsure: set[str] = set()
+"""Names of containers of this process that the engine may still make or keep: the next start looks."""
 
 
 def remove(container: str) -> None:
@@ -261,16 +276,21 @@ def remove(container: str) -> None:
 
 
 def reap() -> list[str]:
-    """Remove containers whose maker is dead; their ids. Of another process namespace nobody here knows the dead."""
+    """Remove containers whose maker is dead, and this process's that it could not remove; their ids.
+
+    Of another process namespace nobody here knows the dead.
+    """
     removed = []
     with engine.client("to list containers") as api:
         found = api.containers(all=True, filters={"label": MAKER})
     for container in found:
         maker = container["Labels"][MAKER]
         pid, _, namespace = maker.partition("@")
-        if namespace == _namespace() and _maker(int(pid.partition(":")[0])) != maker:
+        unsure = _unsure & {name.removeprefix("/") for name in container["Names"] or ()}
+        if unsure or (namespace == _namespace() and _maker(int(pid.partition(":")[0])) != maker):
             with contextlib.suppress(SandboxError):  # somebody else may be removing it
                 remove(container["Id"])
+                _unsure.difference_update(unsure)
                 removed.append(container["Id"])
     return removed
 

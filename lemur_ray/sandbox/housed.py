@@ -58,6 +58,9 @@ class Housing(Protocol):
     def destroy(self) -> None:
         """End everything; idempotent, never raises."""
 
+    def abandon(self) -> None:
+        """Close the descriptors that a fork copied, and leave everything to its parent."""
+
 
 class HousedSandbox:
     """See ``sandbox.Sandbox``."""
@@ -68,6 +71,7 @@ class HousedSandbox:
         self._housing = housing
         self._lock = threading.RLock()
         self._end: SandboxError | None = None
+        self._closed = False
         self.generation = 0
         try:
             self._connection, self.first_hash = self._begin()
@@ -178,14 +182,16 @@ class HousedSandbox:
         with self._lock:
             if isinstance(self._end, SandboxQuarantined):
                 raise self._end
-            if isinstance(self._end, SandboxDestroyed) and self._end.blame == "infra":
+            if isinstance(self._end, SandboxDestroyed) and self._end.blame != "policy":
                 raise self._end
             self._connection.close()
             try:
                 self._connection, now = self._begin()
             except SandboxError as error:
+                self._require_open()
                 self._end = error
                 raise
+            self._require_open()
             if now != self.first_hash:
                 self._end = SandboxQuarantined(
                     f"after a reset the tree hashes to {now}, at first it was {self.first_hash}: use another sandbox"
@@ -195,10 +201,17 @@ class HousedSandbox:
 
     def close(self) -> None:
         """End it. Safe from any thread, also while another one waits in a call."""
+        self._closed = True
         self._end = self._end or SandboxDestroyed("the sandbox was closed", "harness")
         with contextlib.suppress(AttributeError):
             self._connection.close()
         self._housing.destroy()
+
+    def abandon(self) -> None:
+        """Close the copy of its descriptors that a fork made; the parent's sandbox goes on."""
+        self._end = SandboxDestroyed("this sandbox is another process's", "harness")
+        self._connection.abandon()
+        self._housing.abandon()
 
     def __enter__(self) -> HousedSandbox:
         return self
@@ -226,6 +239,13 @@ class HousedSandbox:
 
     def _require(self) -> None:
         if self._end:
+            raise self._end
+
+    def _require_open(self) -> None:
+        """``close`` may come while a reset is under way; what the reset has begun by then ends with the housing."""
+        if self._closed:
+            self._connection.close()
+            self._end = SandboxDestroyed("the sandbox was closed", "harness")
             raise self._end
 
     def _lost(self, error: ConnectionLost) -> None:

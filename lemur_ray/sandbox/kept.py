@@ -12,7 +12,7 @@ from typing import Any
 
 from lemur_ray.sandbox.connection import Connection, ConnectionLost
 from lemur_ray.sandbox.housed import START_S
-from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxSpec
+from lemur_ray.sandbox.sandbox import Blame, SandboxDestroyed, SandboxSpec
 
 OVERHEAD = 3
 """Processes of ours that the kernel counts with those of the sandbox's user."""
@@ -34,6 +34,18 @@ NOT_OF_ROOTFS = {"proc", "sys", "dev", "tmp", "run", "work", "home", "root", "mn
 
 def etc_shown(spec: SandboxSpec) -> tuple[str, ...]:
     return (*ETC, *(ETC_NETWORK if spec.network else ()))
+
+
+def whose_end(keeper: Kept, memory_kills: int) -> Blame:
+    """Whose doing the end of a generation was.
+
+    Its first process takes no signal from inside: SIGKILL came from the machine, unless it was for the memory that the
+    generation had used up.
+    """
+    if memory_kills:
+        return "policy"
+    ended = keeper.ended()
+    return "infra" if ended is None or ended["killed"] else "policy"
 
 
 class Kept:
@@ -91,13 +103,16 @@ class Kept:
             raise SandboxDestroyed(f"a sandbox cannot be reset: {answer['error']}", "infra")
         return Connection(ours)
 
-    def answers(self) -> bool:
-        """Whether the keeper is well: then it was a generation that ended, not its housing."""
+    def ended(self) -> Mapping[str, Any] | None:
+        """How the generation ended (``killed``: by SIGKILL), if the keeper itself is well; else None."""
         try:
-            self._keeper.ask({"op": "ping"}, timeout_s=2.0)
+            return self._keeper.ask({"op": "ended"}, timeout_s=5.0)
         except ConnectionLost:
-            return False
-        return True
+            return None
+
+    def abandon(self) -> None:
+        """Close the copy that a fork made: the parent's keeper goes on."""
+        self._keeper.abandon()
 
     def close(self) -> None:
         """Let it go: it exits, and everything beneath it ends."""

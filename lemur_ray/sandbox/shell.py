@@ -4,8 +4,8 @@ Commands reach it on a descriptor of their own, and the end of each is told on a
 for every step: neither a prompt nor printed text can pretend an end. Inside a command both descriptors are closed by
 number, but the shell keeps copies of them meanwhile, and the word lies behind the command: code that looks for those
 copies can read the word and report an end, with any exit code, before its own. That is no more than to exit early: what
-it leaves running is still the sandbox's, and nothing is graded by an exit code of a shell. A shell that exits (``exit``, ``exec``, ``set -e``) or that does not
-come back after its time is restarted, and the result says so.
+it leaves running is still the sandbox's, and nothing is graded by an exit code of a shell. A shell that exits
+(``exit``, ``exec``, ``set -e``) or that does not come back after its time is restarted, and the result says so.
 """
 
 from __future__ import annotations

@@ -46,9 +46,17 @@ class Slot:
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, json.dumps(what).encode(), 0)
 
+    def abandon(self) -> None:
+        """Close the copy that a fork made: the slot stays its parent's."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
     def release(self, left: bool = False) -> None:
-        """Give the slot back; idempotent, from any thread. ``left``: something of it is still there, so the record stays
-        and the next one to take the slot, or a reap, ends it."""
+        """Give the slot back; idempotent, from any thread.
+
+        ``left``: something of it is still there; the record stays for the next reap or taker of the slot.
+        """
         with _releasing:
             file, self._file = self._file, -1
         if file >= 0:
@@ -75,8 +83,10 @@ def take() -> Slot:
     for number in range(SLOTS):
         slot = _lock(where / str(number), number)
         if slot:
-            _destroy(slot)
-            return slot
+            _, left = _destroy(slot)
+            if not left:
+                return slot
+            slot.release(left)
     raise RuntimeError(f"all {SLOTS} sandbox slots in {where} are taken: close sandboxes, or find who holds them")
 
 
@@ -86,11 +96,24 @@ def reap() -> list[dict[str, Any]]:
     found = []
     for path in sorted(where.iterdir()):
         if path.name.isdigit() and path.stat().st_size and (slot := _lock(path, int(path.name))):
-            record = _destroy(slot)
-            slot.release()
+            record, left = _destroy(slot)
+            slot.release(left)
             if record:
                 found.append(record)
     return found
+
+
+_reaping = threading.Lock()
+_reaped = False
+
+
+def reap_once() -> None:
+    """``reap``, the first time that this process asks for it."""
+    global _reaped
+    with _reaping:
+        if not _reaped:
+            reap()
+            _reaped = True
 
 
 def _lock(path: Path, number: int) -> Slot | None:
@@ -103,19 +126,22 @@ def _lock(path: Path, number: int) -> Slot | None:
     return Slot(number, path, file)
 
 
-def _destroy(slot: Slot) -> dict[str, Any]:
-    """End what the slot's record names; the record."""
+def _destroy(slot: Slot) -> tuple[dict[str, Any], bool]:
+    """End what the slot's record names: the record, and whether something of it is left."""
     text = os.pread(slot._file, 2**16, 0)
     try:
         record = json.loads(text) if text else {}
     except ValueError:  # torn by the death of its writer, before anything was started
         record = {}
+    left = False
     if process := record.get("process"):
         end_process(*process)
+        left = runs(*process)
     if groups := record.get("cgroups"):
-        Cgroup(tuple(Path(group) for group in groups)).clear()
-    os.ftruncate(slot._file, 0)
-    return record
+        left |= not Cgroup(tuple(Path(group) for group in groups)).clear()
+    if not left:
+        os.ftruncate(slot._file, 0)
+    return record, left
 
 
 def started(pid: int) -> int | None:

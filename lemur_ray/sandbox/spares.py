@@ -1,22 +1,29 @@
 """Warm sandboxes: a verified reset takes milliseconds, where opening a sandbox takes a tenth of a second or more.
 
 A sandbox that comes back is reset and kept; one whose reset does not prove is closed and counted (``quarantined``),
-never handed out again. When the last spare is taken, another one is opened in the background. Knows nothing of what
-runs in them; those left at the end of the process end with it (the backend sees to that).
+never handed out again. A fork's child has none of its parent's. When the last spare is taken, another one is opened in
+the background. Knows nothing of what runs in them; those left at the end of the process end with it (the backend sees
+to that).
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
+from lemur_ray.sandbox.housed import HousedSandbox
 from lemur_ray.sandbox.sandbox import Sandbox, SandboxError, SandboxQuarantined, SandboxSpec, open_sandbox
 
 KEPT = 4
 """Idle sandboxes of one kind that a process keeps."""
+
+
+_all: weakref.WeakSet[WarmSpares] = weakref.WeakSet()
 
 
 class WarmSpares:
@@ -31,6 +38,7 @@ class WarmSpares:
         self._opening: threading.Thread | None = None
         self._closed = False
         self.quarantined = 0
+        _all.add(self)
 
     def take(self) -> Sandbox:
         """A sandbox as it was at its beginning, to be given back or closed. Raises SandboxUnavailable."""
@@ -80,6 +88,14 @@ class WarmSpares:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
+    def forget(self) -> None:
+        """In the child of a fork: the idle ones are the parent's, and its threads do not run here."""
+        self._lock, self._opening = threading.Lock(), None
+        idle, self._idle = self._idle, []
+        for sandbox in idle:
+            if isinstance(sandbox, HousedSandbox):
+                sandbox.abandon()
+
     def _open_one(self) -> None:
         try:
             sandbox = open_sandbox(self._spec, self._backend)
@@ -96,6 +112,15 @@ class WarmSpares:
                 return
         sandbox.close()
 
+
+def _forget_all() -> None:
+    global _shared_lock
+    _shared_lock = threading.Lock()
+    for spares in list(_all):
+        spares.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 _shared: dict[tuple[str, str], WarmSpares] = {}
 _shared_lock = threading.Lock()

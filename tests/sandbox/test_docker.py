@@ -165,6 +165,44 @@ class TestWithEngine:
         while of_run("doomed-docker"):
             assert time.monotonic() < deadline, "a container of a dead run is left"
 
+    def test_a_container_is_removed_where_the_engines_answer_to_its_making_was_lost(
+        self, answers: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import docker
+        import requests
+
+        made = docker.APIClient.create_container_from_config
+
+        def lost(*args: object, **named: object) -> object:
+            made(*args, **named)
+            raise requests.ReadTimeout("the answer was lost")
+
+        monkeypatch.setattr(docker.APIClient, "create_container_from_config", lost)
+        with pytest.raises(SandboxUnavailable, match="the answer was lost"):
+            open_sandbox(SandboxSpec(run="lost-answer"), "docker")
+        assert of_run("lost-answer") == []
+
+    def test_a_container_that_could_not_be_removed_is_removed_by_the_next_start(
+        self, answers: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import docker
+        import requests
+
+        from lemur_ray.sandbox import docker_backend
+
+        def refused(*args: object, **named: object) -> None:
+            raise requests.ReadTimeout("no answer")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(docker.APIClient, "start", refused)
+            patch.setattr(docker.APIClient, "remove_container", refused)
+            patch.setattr(docker.APIClient, "wait", refused)
+            with pytest.raises(SandboxUnavailable, match="no answer"):
+                open_sandbox(SandboxSpec(run="kept-created"), "docker")
+            assert len(of_run("kept-created")) == 1
+        docker_backend.reap()
+        assert of_run("kept-created") == []
+
     def test_a_container_whose_maker_is_dead_is_reaped_by_the_next_start(self, answers: None) -> None:
         from lemur_ray.sandbox import docker_backend
 

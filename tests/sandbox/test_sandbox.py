@@ -19,6 +19,7 @@ from lemur_ray.sandbox import cgroup, selfcheck, slots
 from lemur_ray.sandbox.bwrap import BwrapBackend
 from lemur_ray.sandbox.housed import HousedSandbox, result, starved
 from lemur_ray.sandbox.inside import wire
+from lemur_ray.sandbox.kept import whose_end
 from lemur_ray.sandbox.output import HeadTail
 from lemur_ray.sandbox.sandbox import (
     Limits,
@@ -179,23 +180,90 @@ def test_a_reset_that_does_not_prove_puts_the_sandbox_in_quarantine(backend: str
         sandbox.close()
 
 
-def test_the_death_of_process_1_is_the_policys_and_noticed_in_the_same_step(backend: str) -> None:
+@pytest.mark.parametrize("whose", ["machine", "policy"])
+def test_the_death_of_process_1_is_noticed_in_the_same_step_and_blamed_by_how_it_came(
+    backend: str, whose: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGKILL reaches it from outside only: the machine's doing, unless it was for memory that was used up."""
     sandbox = open_sandbox(SandboxSpec(limits=Limits(time_s=20)), backend)
     assert isinstance(sandbox, HousedSandbox)
+    blame = "infra"
+    if whose == "policy":
+        blame, counts = "policy", iter((0, 1))
+        monkeypatch.setattr(sandbox._housing, "memory_kills", lambda: next(counts, 1))
     try:
         first = _children(keeper_pid(sandbox))[0]
         threading.Timer(0.3, lambda: os.kill(first, signal.SIGKILL)).start()
         ended = sandbox.exec(["sleep", "15"])
-        assert (ended.alive, ended.blame, ended.exit_code) == (False, "policy", None)
+        assert (ended.alive, ended.blame, ended.exit_code) == (False, blame, None)
         assert ended.wall_s < 10.0
         assert "sandbox destroyed" in ended.note
         with pytest.raises(SandboxDestroyed) as raised:
             sandbox.exec(["true"])
-        assert raised.value.blame == "policy"
-        sandbox.reset()
-        assert sandbox.exec(["echo", "again"]).out == "again\n"
+        assert raised.value.blame == blame
+        if whose == "policy":
+            sandbox.reset()
+            assert sandbox.exec(["echo", "again"]).out == "again\n"
     finally:
         sandbox.close()
+
+
+def test_a_first_process_that_ends_by_itself_is_the_policys() -> None:
+    class Keeper:
+        def __init__(self, said: object) -> None:
+            self.ended = lambda: said
+
+    assert whose_end(Keeper({"killed": False}), 0) == "policy"  # type: ignore[arg-type]
+    assert whose_end(Keeper({"killed": True}), 0) == "infra"  # type: ignore[arg-type]
+    assert whose_end(Keeper({"killed": True}), 1) == "policy"  # type: ignore[arg-type]
+    assert whose_end(Keeper(None), 0) == "infra"  # type: ignore[arg-type]
+
+
+def test_a_reset_after_or_while_closing_says_that_the_sandbox_was_closed(backend: str) -> None:
+    sandbox = open_sandbox(SandboxSpec(), backend)
+    sandbox.close()
+    with pytest.raises(SandboxDestroyed, match="closed") as raised:
+        sandbox.reset()
+    assert raised.value.blame == "harness"
+    for delay_s in (0.0, 0.005, 0.01, 0.02):
+        closed = open_sandbox(SandboxSpec(), backend)
+        closer = threading.Timer(delay_s, closed.close)
+        closer.start()
+        with pytest.raises(SandboxDestroyed, match="closed") as raised:
+            _reset_for_ever(closed)
+        assert raised.value.blame == "harness"
+        closer.join()
+
+
+def _reset_for_ever(sandbox: Sandbox) -> None:
+    while True:
+        sandbox.reset()
+
+
+def test_threads_that_close_at_once_close_the_slot_once(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox = open_sandbox(SandboxSpec(), backend)
+    assert isinstance(sandbox, HousedSandbox)
+    file = sandbox._housing.slot._file  # type: ignore[attr-defined]
+    closed: list[int] = []
+    real = os.close
+    monkeypatch.setattr(os, "close", lambda fd: (closed.append(fd), real(fd)))
+    closers = [threading.Thread(target=sandbox.close) for _ in range(4)]
+    for closer in closers:
+        closer.start()
+    for closer in closers:
+        closer.join()
+    assert closed.count(file) == 1
+
+
+def test_the_parent_of_a_vfork_child_counts_as_stopped(box: Sandbox) -> None:
+    vfork = (
+        "import os, time, ctypes\nlibc = ctypes.CDLL(None)\nif os.fork() == 0:\n    os.setsid()\n"
+        "    if libc.vfork() == 0:\n        while True: time.sleep(10)\n    os._exit(0)\ntime.sleep(0.3)"
+    )
+    box.exec(["python3", "-c", vfork], keep_background=True)
+    assert box.processes() == 2
+    box.freeze()
+    box.thaw()
 
 
 def test_the_death_of_the_whole_housing_is_the_machines(backend: str) -> None:
@@ -457,6 +525,70 @@ def test_an_interpreter_that_lies_on_the_wire_is_refused() -> None:
     frames.feed(b"\xff\xff\xff\xff\x00")
     with pytest.raises(wire.WireError, match="expected at most"):
         frames.next()
+
+
+def test_the_first_sandbox_of_a_process_clears_what_dead_runs_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    held, slot = slots.take(), slots.take()
+    slot.record(run="dead-first", process=[sleeper.pid, slots.started(sleeper.pid)], cgroups=[])
+    slot.abandon()
+    monkeypatch.setattr(slots, "_reaped", False)
+    open_sandbox(SandboxSpec()).close()
+    assert sleeper.wait(10) == -signal.SIGKILL
+    held.release()
+
+
+def test_what_cannot_be_ended_keeps_its_record_and_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroup.Cgroup, "remove", lambda self, timeout_s=0.0: False)
+    held = slots.take()
+    held.record(run="held", cgroups=["/sys/fs/cgroup/none"])
+    held.abandon()
+    taken = slots.take()
+    assert taken.number != held.number
+    taken.release()
+    assert any(record.get("run") == "held" for record in slots.reap())
+    assert any(record.get("run") == "held" for record in slots.reap()), "until it can be"
+    monkeypatch.undo()
+    assert any(record.get("run") == "held" for record in slots.reap())
+    assert not any(record.get("run") == "held" for record in slots.reap())
+
+
+FORK = """
+import os, sys
+from lemur_ray.sandbox.sandbox import SandboxSpec
+from lemur_ray.sandbox.spares import shared_spares
+spares = shared_spares(SandboxSpec(run="forked"), sys.argv[1])
+taken = spares.take()
+taken.write("mine", b"1")
+spares.give_back(taken)
+spares._opening and spares._opening.join()
+idle = len(spares._idle)
+child = os.fork()
+if child == 0:
+    assert spares._idle == []
+    with shared_spares(SandboxSpec(run="forked"), sys.argv[1]).one() as own:
+        own.write("x", b"child")
+        assert own.read("x") == b"child"
+    spares.close()
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert len(spares._idle) == idle > 0
+for sandbox in spares._idle:
+    assert sandbox.exec(["echo", "well"]).out == "well\\n"
+    assert sandbox.exec(["ls"]).out == ""
+print("parent well")
+"""
+
+
+def test_a_forks_child_has_spares_of_its_own_and_the_parents_go_on(backend: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, backend],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == "parent well\n", done.stderr
 
 
 def test_a_slot_of_a_dead_run_is_cleared_before_it_is_used_again() -> None:

@@ -52,9 +52,16 @@ def main(channel_fd: int) -> None:
             begin_generation(received[0], order["spec"], packed)
             os.close(received[0])
             pipe.send_json({"ok": True})
-        elif order["op"] == "ping":
-            processes.collect()
-            pipe.send_json({"ok": True})
+        elif order["op"] == "ended":
+            pipe.send_json({"killed": killed()})
+
+
+def killed(timeout_s: float = 2.0) -> bool:
+    """Whether the generation's first process, which is about to end, ends by SIGKILL; there is no other child."""
+    deadline = time.monotonic() + timeout_s
+    while not (ended := processes.collect()) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return any(os.WIFSIGNALED(how) and os.WTERMSIG(how) == signal.SIGKILL for how, _ in ended.values())
 
 
 def end_generation(timeout_s: float = 5.0) -> int:
