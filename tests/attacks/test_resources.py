@@ -155,3 +155,14 @@ def test_row_38_many_sandboxes_bomb_at_once_and_all_end_in_their_limits(backend:
     assert [r for r in results if not r.alive or r.wall_s >= 22.0] == []
     assert all(r.blame == "infra" for r in late if r.cpu_s < 1.0), "a starved step is the machine's fault"
     assert max(beats) < 10.0, "the harness itself went on"
+
+
+def test_a_crowd_of_short_lived_spinners_that_runs_out_of_time_is_no_starved_step(box: Sandbox) -> None:
+    crowd = (
+        "import os, time\nlive = 0\nwhile True:\n  while live < 20:\n    if os.fork() == 0:\n"
+        "      end = time.time() + 0.25\n      while time.time() < end: pass\n      os._exit(0)\n    live += 1\n"
+        "  try:\n    while os.waitpid(-1, os.WNOHANG)[0]: live -= 1\n  except ChildProcessError: live = 0\n"
+    )
+    late = box.exec(["python3", "-c", crowd], limits=replace(LIMITS, time_s=3.0))
+    assert (late.timed_out, late.blame) == (True, "policy")
+    assert late.cpu_s > 0.25 * 3.0
