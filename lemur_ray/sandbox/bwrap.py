@@ -223,6 +223,9 @@ class BwrapHousing:
             left |= not self.cgroup.remove()
         self.slot.release(left)
 
+    def hang_up(self) -> None:
+        self.keeper.hang_up()
+
     def abandon(self) -> None:
         self.keeper.abandon()
         self.errors.close()

@@ -71,10 +71,17 @@ class Connection:
                 raise ConnectionLost(f"more than the {max_bytes} bytes that were asked for")
             parts.append(payload)
 
-    def close(self) -> None:
-        """Close it; a thread that waits for an answer gets its ConnectionLost now."""
-        with contextlib.suppress(OSError):  # a mere close does not wake who waits
+    def hang_up(self) -> None:
+        """End the conversation: a thread that waits for an answer gets its ConnectionLost now.
+
+        The descriptor stays: if another took its number at once, who waits would go on waiting, for that one.
+        """
+        with contextlib.suppress(OSError):
             self.channel.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Hang up and close; nobody may be waiting in another thread."""
+        self.hang_up()
         self.channel.close()
 
     def abandon(self) -> None:

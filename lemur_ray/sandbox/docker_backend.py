@@ -255,6 +255,10 @@ class DockerHousing:
             self.container = ""
         self.slot.release()
 
+    def hang_up(self) -> None:
+        if self.keeper:
+            self.keeper.hang_up()
+
     def abandon(self) -> None:
         if self.keeper:
             self.keeper.abandon()

@@ -36,6 +36,8 @@ WORK = "/work"
 SLACK_S = 15.0
 """How much later than its own limit the first process may answer before the sandbox is given up."""
 START_S = 60.0
+CLOSE_S = 10.0
+"""How long a call in another thread may take to hear that the sandbox was closed."""
 FILE_S = 60.0
 LISTING_BYTES = 16 * 2**20
 
@@ -54,6 +56,9 @@ class Housing(Protocol):
 
     def whose_end(self) -> Blame:
         """Called after the connection broke: ``policy`` if the housing itself is well, else ``infra``."""
+
+    def hang_up(self) -> None:
+        """Let go of what it holds, so that whoever waits for it in another thread stops waiting."""
 
     def destroy(self) -> None:
         """End everything; idempotent, never raises."""
@@ -82,10 +87,15 @@ class HousedSandbox:
     def _begin(self) -> tuple[Connection, str]:
         try:
             connection = self._housing.begin()
-            message = connection.answer(time.monotonic() + START_S)
         except ConnectionLost as error:
             raise SandboxDestroyed(f"the sandbox did not start: {error}", "infra") from error
+        try:
+            message = connection.answer(time.monotonic() + START_S)
+        except ConnectionLost as error:
+            connection.close()
+            raise SandboxDestroyed(f"the sandbox did not start: {error}", "infra") from error
         if "hash" not in message:
+            connection.close()
             raise SandboxDestroyed(f"the sandbox did not start: {message.get('error')}", "infra")
         self.generation += 1
         return connection, message["hash"]
@@ -203,8 +213,11 @@ class HousedSandbox:
         """End it. Safe from any thread, also while another one waits in a call."""
         self._closed = True
         self._end = self._end or SandboxDestroyed("the sandbox was closed", "harness")
-        with contextlib.suppress(AttributeError):
+        self._connection.hang_up()
+        self._housing.hang_up()
+        if self._lock.acquire(timeout=CLOSE_S):  # who waited in a call has left it by then
             self._connection.close()
+            self._lock.release()
         self._housing.destroy()
 
     def abandon(self) -> None:

@@ -114,6 +114,10 @@ class Kept:
         """Close the copy that a fork made: the parent's keeper goes on."""
         self._keeper.abandon()
 
+    def hang_up(self) -> None:
+        """Let it go, while another thread may still be waiting for its answer."""
+        self._keeper.hang_up()
+
     def close(self) -> None:
         """Let it go: it exits, and everything beneath it ends."""
         self._keeper.close()
