@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -119,7 +120,7 @@ def _episode(key: str | None, value: Any) -> RecordedEpisode:
             f"{len(actions)} actions, {len(observations)} observations and {len(rewards)} rewards do not go together"
         )
     turns = tuple(
-        RecordedTurn(_action(action, observation), str(observation), float(reward or 0.0))
+        RecordedTurn(_action(action, observation), str(observation), _finite(reward or 0.0))
         for action, observation, reward in zip(actions, observations, rewards, strict=True)
     )
     best = value.get("summary", {}).get("max_reward")
@@ -127,7 +128,14 @@ def _episode(key: str | None, value: Any) -> RecordedEpisode:
         best = max((turn.reward for turn in turns), default=0.0)
     info = value.get("info")
     said = info.get("eval_obs") if isinstance(info, dict) else None
-    return RecordedEpisode(index, str(value["query"]), turns, float(best), said if isinstance(said, str) else None)
+    return RecordedEpisode(index, str(value["query"]), turns, _finite(best), said if isinstance(said, str) else None)
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"a reward of {number}")
+    return number
 
 
 def _action(action: Any, observation: Any) -> str | None:

@@ -64,6 +64,9 @@ def test_a_turn_whose_policy_failed_gives_the_episode_up(tmp_path: Path):
         ("log.json", json.dumps({"3": episode(rewards=[1])}), r"task '3': 3 actions, 3 observations and 1 rewards"),
         ("log.json", json.dumps({"3": episode(actions=[1, 2, 3])}), r"task '3': an action of type int"),
         ("log.json", json.dumps({"3": episode(rewards=["a", 0, 0])}), r"task '3': could not convert"),
+        ("log.json", json.dumps({"3": episode(rewards=[float("nan"), 0, 0])}), r"task '3': a reward of nan"),
+        ("log.json", json.dumps({"3": {**episode(), "summary": None}}), r"task '3': .*NoneType"),
+        ("log.json", "[" * 100_000, r"log.json, line 1: nested too deeply"),
         ("log.jsonl", 2 * (json.dumps(episode()) + "\n"), r"line 2: task 7 is recorded twice"),
     ],
 )
