@@ -46,7 +46,7 @@ from lemur_ray.rollout.border import (
     text_in,
 )
 from lemur_ray.rollout.deadline import Call, DeadlineExceeded, call_directly
-from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxQuarantined
+from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxQuarantined, SandboxUnavailable
 
 MakeEnv = Callable[[str], Any]
 
@@ -112,7 +112,7 @@ def _play(
         except SandboxQuarantined as error:
             # An environment lives for one attempt, so the sandbox goes with it; what kept spares has dropped it, too.
             raise EnvironmentFault(f"{task.env_id}: {what}: a sandbox was put in quarantine: {error}") from error
-        except SandboxDestroyed as error:
+        except (SandboxDestroyed, SandboxUnavailable) as error:
             fault = MachineFault if error.blame == "infra" else EnvironmentFault
             raise fault(f"{task.env_id}: {what}: {error}") from error
         except (Exception, SystemExit) as error:

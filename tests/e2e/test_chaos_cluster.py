@@ -200,7 +200,7 @@ def test_two_hundred_episodes_survive_a_killed_driver_actor_node_and_twenty_kill
             lost = cluster.kill_a_node_that_plays()
             print(f"{time.monotonic() - began:.0f} s: node killed with {num_finished(ledger)} finished")
             second.wait_for(reached(len(before) + 70))
-            second.wait_for(lambda: len(boxes.sandboxes_of(run)) >= 24)
+            second.wait_for(lambda: len(watch.look()) >= 24)
             shot = kill_sandboxes(watch, 20)
             print(f"{time.monotonic() - began:.0f} s: sandboxes killed with {num_finished(ledger)} finished")
             moody.join(60)
@@ -221,8 +221,9 @@ def test_two_hundred_episodes_survive_a_killed_driver_actor_node_and_twenty_kill
     assert all(e.attempts == len(e.retried) + 1 for e in finished)
     reasons = [reason for e in finished for reason in e.retried]
     assert sum("actor lost" in reason for reason in reasons) >= IN_FLIGHT // ACTORS
-    # Some of the twenty were being opened or closed when they were shot.
-    assert 10 <= sum("sandbox" in reason and "destroyed" in reason for reason in reasons) <= 20
+    # Some of the twenty were being opened when they were shot, some closed.
+    of_sandboxes = [r for r in reasons if "sandbox destroyed" in r or "bubblewrap starts no sandbox" in r]
+    assert 10 <= len(of_sandboxes) <= 20, of_sandboxes
     assert not any(e.outcome.value == "sandbox_destroyed" for e in finished), "the machine's doing was scored"
 
     report = json.loads((out / "report.json").read_text())

@@ -21,7 +21,7 @@ from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
 from lemur_ray.rollout.threads import ThreadPool
 from lemur_ray.sandbox import spares
-from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxQuarantined, open_sandbox
+from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxQuarantined, SandboxUnavailable, open_sandbox
 from tests.e2e.boxes import box_task, sandboxes_of
 
 
@@ -73,6 +73,22 @@ def test_one_that_never_comes_back_clean_is_missing_by_the_environments_blame(tm
     assert all("put in quarantine" in reason for reason in (*episode.retried, episode.detail))
     ended = [sandbox for sandbox in opened if isinstance(sandbox._end, SandboxQuarantined)]
     assert len(ended) == 3, "each attempt had one of its own, none of which was used again"
+
+
+def test_a_sandbox_that_does_not_open_is_the_machines_fault():
+    class Closed:
+        def reset(self, seed: int, options: Any) -> Any:
+            raise SandboxUnavailable("bubblewrap starts no sandbox: killed")
+
+        def close(self) -> None:
+            pass
+
+    (order,) = plan_orders(
+        [box_task("t", "none")], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=Limits()
+    )
+    attempt = _played(order, Closed())
+    assert (attempt.outcome, attempt.score) == (Outcome.INFRA_LOST, None)
+    assert "reset: bubblewrap starts no sandbox" in attempt.detail
 
 
 @pytest.mark.parametrize(
