@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.sandbox import cgroup, selfcheck, slots
-from lemur_ray.sandbox.bwrap import BwrapBackend
+from lemur_ray.sandbox import selfcheck, slots
 from lemur_ray.sandbox.housed import HousedSandbox, result, starved
 from lemur_ray.sandbox.inside import wire
 from lemur_ray.sandbox.kept import whose_end
@@ -25,7 +24,6 @@ from lemur_ray.sandbox.sandbox import (
     Limits,
     Sandbox,
     SandboxDestroyed,
-    SandboxError,
     SandboxFileError,
     SandboxQuarantined,
     SandboxSpec,
@@ -321,120 +319,6 @@ def test_open_and_close_cycles_leave_no_process_mount_descriptor_or_slot(backend
     assert not any(record.get("run") == "cycles" for record in slots.reap())
 
 
-def test_without_a_cgroup_the_sum_of_memory_is_watched_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroup, "_parents", lambda: ())
-    limits = Limits(time_s=20.0, memory_bytes=128 * 2**20)
-    grow = (
-        "import os, time\n"
-        "for _ in range(4):\n"
-        "  if os.fork() == 0:\n"
-        "    held = [bytearray(b'x' * (5 << 20)) for _ in range(12)]; time.sleep(60); os._exit(0)\n"
-        "print(sorted(os.wait()[1] for _ in range(1)))"
-    )
-    with open_sandbox(SandboxSpec(limits=limits)) as sandbox:  # type: ignore[attr-defined]
-        grown = sandbox.exec(["python3", "-c", grow])
-        assert grown.out == "[9]\n", grown
-        assert grown.blame == "policy"
-        assert "memory limit of 134217728 bytes" in grown.note
-        hidden = "import os; os.memfd_create('x')"
-        assert "Operation not permitted" in sandbox.exec(["python3", "-c", hidden]).err
-        shared = (
-            "import os, time\nx = bytearray(b'x' * (60 << 20))\nfor _ in range(5):\n"
-            "  if os.fork() == 0: time.sleep(0.3); os._exit(0)\n"
-        )
-        forked = sandbox.exec(["python3", "-c", shared + "print([os.wait()[1] for _ in range(5)])"])
-        assert forked.out == "[0, 0, 0, 0, 0]\n", "shared pages count once"
-
-
-def test_between_steps_the_sum_of_memory_is_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroup, "_parents", lambda: ())
-    grow = (
-        "import os, time\nfor _ in range(2):\n  if os.fork() == 0:\n"
-        "    os.setsid(); time.sleep(0.3); x = b'1' * (100 << 20); time.sleep(60)\n"
-    )
-    with open_sandbox(SandboxSpec(limits=Limits(memory_bytes=128 * 2**20))) as sandbox:  # type: ignore[attr-defined]
-        sandbox.exec(["python3", "-c", grow], keep_background=True)
-        deadline = time.monotonic() + 10
-        while sandbox.processes() > 1:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        assert "memory limit of 134217728 bytes: 1 process(es) killed" in sandbox.exec(["true"]).note
-        assert sandbox.exec(["true"]).note == ""
-
-
-def test_where_memory_is_only_watched_the_backend_does_not_promise_its_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    promised = BwrapBackend().capabilities
-    assert promised.mem_total is bool(cgroup._parents())
-    assert promised.mem_total is ("mem_total" not in promised.reasons)
-    monkeypatch.setattr(cgroup, "_parents", lambda: ())
-    watched = BwrapBackend().capabilities
-    assert not watched.mem_total
-    assert "no memory cgroup" in watched.reasons["mem_total"]
-
-
-def test_what_a_dead_run_left_in_a_cgroup_or_a_session_is_ended_before_the_next_sandbox(tmp_path: Path) -> None:
-    program = tmp_path / "bwrap"  # as bubblewrap's child that waits for a parent which was killed while starting
-    shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
-    starter = subprocess.Popen(
-        ["sh", "-c", f"{program} 300 & echo $!; exec cat"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert starter.stdin
-    assert starter.stdout
-    orphan = int(starter.stdout.readline())
-    slot = slots.take()
-    slot.record(run="dead", process=[starter.pid, slots.started(starter.pid)])
-    starter.kill()
-    starter.wait()
-    starter.stdin.close()
-    starter.stdout.close()
-    os.close(slot._file)  # as the death of its process does
-    assert slots.started(orphan) is not None
-    assert any(record.get("run") == "dead" for record in slots.reap())
-    deadline = time.monotonic() + 10
-    while slots.started(orphan) is not None and slots.runs(orphan, slots.started(orphan) or 0):
-        assert time.monotonic() < deadline
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can surely make a control group")
-def test_a_cgroup_that_a_dead_run_left_does_not_stand_in_the_way() -> None:
-    if not cgroup._parents():
-        pytest.skip("no control group can be made here")
-    left = cgroup.make("test-left", 64 * 2**20, 10)
-    assert left
-    held = subprocess.Popen(["sleep", "300"])
-    try:
-        for joined in left.joins:
-            joined.write_text(str(held.pid))
-        again = cgroup.make("test-left", 2**31, 20)
-        assert again
-        assert held.wait(10) == -signal.SIGKILL
-        again.remove()
-        assert not any(folder.exists() for folder in again.folders)
-    finally:
-        held.kill()
-        held.wait()
-
-
-def test_threads_that_ask_at_once_are_all_told_the_same_of_cgroups() -> None:
-    for _ in range(5):
-        cgroup._tried.cache_clear()
-        gate, told = threading.Barrier(8), []
-
-        def ask(gate: threading.Barrier = gate, told: list[object] = told) -> None:
-            gate.wait()
-            told.append(cgroup._parents())
-
-        askers = [threading.Thread(target=ask) for _ in range(8)]
-        for asker in askers:
-            asker.start()
-        for asker in askers:
-            asker.join()
-        assert len(set(told)) == 1, told
-
-
 def test_the_selfcheck_finds_nothing_broken(backend: str) -> None:
     assert [finding for finding in selfcheck.check(backend) if not finding.held] == []
 
@@ -527,32 +411,6 @@ def test_an_interpreter_that_lies_on_the_wire_is_refused() -> None:
         frames.next()
 
 
-def test_the_first_sandbox_of_a_process_clears_what_dead_runs_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    held, slot = slots.take(), slots.take()
-    slot.record(run="dead-first", process=[sleeper.pid, slots.started(sleeper.pid)], cgroups=[])
-    slot.abandon()
-    monkeypatch.setattr(slots, "_reaped", False)
-    open_sandbox(SandboxSpec()).close()
-    assert sleeper.wait(10) == -signal.SIGKILL
-    held.release()
-
-
-def test_what_cannot_be_ended_keeps_its_record_and_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroup.Cgroup, "remove", lambda self, timeout_s=0.0: False)
-    held = slots.take()
-    held.record(run="held", cgroups=["/sys/fs/cgroup/none"])
-    held.abandon()
-    taken = slots.take()
-    assert taken.number != held.number
-    taken.release()
-    assert any(record.get("run") == "held" for record in slots.reap())
-    assert any(record.get("run") == "held" for record in slots.reap()), "until it can be"
-    monkeypatch.undo()
-    assert any(record.get("run") == "held" for record in slots.reap())
-    assert not any(record.get("run") == "held" for record in slots.reap())
-
-
 FORK = """
 import os, sys
 from lemur_ray.sandbox.sandbox import SandboxSpec
@@ -589,17 +447,3 @@ def test_a_forks_child_has_spares_of_its_own_and_the_parents_go_on(backend: str)
         timeout=120,
     )
     assert done.stdout == "parent well\n", done.stderr
-
-
-def test_a_slot_of_a_dead_run_is_cleared_before_it_is_used_again() -> None:
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    slot = slots.take()
-    slot.record(run="dead", process=[sleeper.pid, slots.started(sleeper.pid)], cgroups=[])
-    os.close(slot._file)
-    slot._file = -1
-    records = slots.reap()
-    assert [record["run"] for record in records if record["run"] == "dead"] == ["dead"]
-    assert sleeper.wait(10) == -signal.SIGKILL
-    assert re.fullmatch(r"\d+", slot.path.name)
-    with pytest.raises(SandboxError):
-        raise SandboxDestroyed("x", "infra")
