@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import time
 import zlib
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -31,8 +32,9 @@ def make_tree(manifest: Path, folder: Path, *, keep_empty_folders: bool) -> dict
     entries = _read(manifest)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
-        if time.time() - old.stat().st_ctime > OLD_S:
-            shutil.rmtree(old, ignore_errors=True)
+        with suppress(FileNotFoundError):  # renamed or removed by another process since it was listed
+            if time.time() - old.stat().st_ctime > OLD_S:
+                shutil.rmtree(old, ignore_errors=True)
     finished = folder / time.strftime("%Y%m%d%H", time.gmtime())
     if not finished.is_dir():
         making = Path(tempfile.mkdtemp(prefix=".", dir=folder))
