@@ -193,7 +193,12 @@ class MeshConfig:
     """Where a run trains: workers asked of Ray, and the mesh over their devices."""
 
     num_workers: int = 1
-    """Number of Ray Train workers, one per host."""
+    """Number of Ray Train workers, one per host; TPU: hosts per slice x slices."""
+    min_workers: int = 0
+    """Workers the run goes on with while hosts are missing, growing back when they return; TPU: whole slices. 0: as
+    many as num_workers, always."""
+    resize_check_s: float = 60.0
+    """Seconds between two looks whether a run that lost hosts can grow back."""
     use_tpu: bool = False
     """Workers are hosts of a TPU slice."""
     use_gpu: bool = False
@@ -212,7 +217,8 @@ class MeshConfig:
     """Number of devices that share one matmul."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, num_workers=COUNT, dcn=COUNT, tp=COUNT, cpus_per_worker=FROM_ZERO)
+        check_ranges(self, num_workers=COUNT, dcn=COUNT, tp=COUNT)
+        check_ranges(self, min_workers=FROM_ZERO, resize_check_s=FROM_ZERO, cpus_per_worker=FROM_ZERO)
         if self.fsdp != -1:
             check_ranges(self, fsdp=COUNT)
 

@@ -1,0 +1,216 @@
+"""TPU slices as numbers: chips and hosts of a topology, and whether workers and mesh of a recipe agree with them.
+
+The rules per generation are those of Cloud TPU: v4 and v5p are 3-D tori with 4 chips a host; v5e and v6e are 2-D with
+4, and up to 8 where the whole slice is one host. An elastic run has one layout for every number of workers it may have.
+Knows nothing of Ray, of jax and of devices that exist.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from lemur_ray.config import MeshConfig, did_you_mean
+
+CHIPS_PER_HOST = 4
+"""Chips of a host of a slice that spans several hosts, every generation."""
+_FLAT = ("1x1", "2x2", "2x4", "2x8", "4x4", "4x8", "8x8", "8x16", "16x16")
+_FLAT_ON_ONE_HOST = ("1x1", "2x2", "2x4")
+_CUBES_BELOW_64_CHIPS = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What differs between TPU generations."""
+
+    name: str
+    """As in a topology for ``plan_pod.py``: v4, v5p, v5e, v6e."""
+    accelerator_type: str
+    """As Ray names it."""
+    num_axes: int
+    """Axes of a topology: 2 or 3."""
+    cores_per_chip: int
+    """What pod types count: v4-512 is 256 chips."""
+
+
+GENERATIONS = {
+    generation.name: generation
+    for generation in (
+        Generation("v4", "TPU-V4", 3, 2),
+        Generation("v5p", "TPU-V5P", 3, 2),
+        Generation("v5e", "TPU-V5LITEPOD", 2, 1),
+        Generation("v6e", "TPU-V6E", 2, 1),
+    )
+}
+
+
+def generation(name: str) -> Generation:
+    """The generation called ``v5e``, ``TPU-V5E`` or, by Ray, ``TPU-V5LITEPOD``. Raises ValueError for another name."""
+    short = name.strip().lower().removeprefix("tpu-").replace("v5litepod", "v5e")
+    if short not in GENERATIONS:
+        known = [known.accelerator_type for known in GENERATIONS.values()]
+        raise ValueError(f"accelerator_type is {name!r}{did_you_mean(name.upper(), known)}")
+    return GENERATIONS[short]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One TPU slice: chips wired to each other, reserved and lost as a whole."""
+
+    generation: Generation
+    topology: str
+
+    @classmethod
+    def of(cls, accelerator_type: str, topology: str) -> Slice:
+        """Raises ValueError where there is no such slice, saying what there is."""
+        kind, text = generation(accelerator_type), topology.strip().lower()
+        axes = "AxBxC" if kind.num_axes == 3 else "AxB"
+        if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text) or text.count("x") + 1 != kind.num_axes:
+            raise ValueError(f"topology is {topology!r}: expected {axes} chips for {kind.accelerator_type}")
+        if kind.num_axes == 2 and text not in _FLAT:
+            raise ValueError(f"topology is {text}: {kind.accelerator_type} has {', '.join(_FLAT)}")
+        if kind.num_axes == 3 and text not in _CUBES_BELOW_64_CHIPS and any(n % 4 for n in map(int, text.split("x"))):
+            raise ValueError(
+                f"topology is {text}: {kind.accelerator_type} has {', '.join(_CUBES_BELOW_64_CHIPS)} and multiples of "
+                "4 along every axis"
+            )
+        return cls(kind, text)
+
+    @property
+    def num_chips(self) -> int:
+        return math.prod(map(int, self.topology.split("x")))
+
+    @property
+    def chips_per_host(self) -> int:
+        alone = self.generation.num_axes == 2 and self.topology in _FLAT_ON_ONE_HOST
+        return self.num_chips if alone else CHIPS_PER_HOST
+
+    @property
+    def num_hosts(self) -> int:
+        return self.num_chips // self.chips_per_host
+
+    @property
+    def pod_type(self) -> str:
+        """What Cloud TPU calls it: v4-512 counts cores, v6e-16 chips, which have one."""
+        version = self.generation.accelerator_type.lower().removeprefix("tpu-")
+        return f"{version}-{self.num_chips * self.generation.cores_per_chip}"
+
+    def __str__(self) -> str:
+        return (
+            f"topology {self.topology} of {self.generation.accelerator_type} ({self.num_chips} chips, "
+            f"{self.chips_per_host} per host)"
+        )
+
+
+def parse_slice(text: str) -> Slice:
+    """``v4:4x8x8`` as a slice. Raises ValueError."""
+    name, colon, topology = text.partition(":")
+    if not colon:
+        raise ValueError(f"topology is {text!r}: expected GENERATION:TOPOLOGY, for example v4:4x8x8")
+    return Slice.of(name, topology)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Workers, slices and mesh of a run that has so many workers. Workers are numbered slice by slice."""
+
+    num_workers: int
+    num_slices: int
+    devices_per_worker: int
+    dcn: int
+    fsdp: int
+    tp: int
+
+    @property
+    def num_devices(self) -> int:
+        return self.num_workers * self.devices_per_worker
+
+    @property
+    def num_shares(self) -> int:
+        """Parts that a batch is read in: one per worker, or per group of workers that share one tp axis."""
+        return self.num_workers // max(1, self.tp // self.devices_per_worker)
+
+    def share_of(self, rank: int) -> int:
+        """Which part a worker reads."""
+        return rank * self.num_shares // self.num_workers
+
+    def slice_of(self, rank: int) -> int:
+        """The slice a worker stands on."""
+        return rank * self.num_slices // self.num_workers
+
+    def __str__(self) -> str:
+        return f"mesh dcn {self.dcn} x fsdp {self.fsdp} x tp {self.tp}"
+
+
+def worker_counts(mesh: MeshConfig) -> list[int]:
+    """Every number of workers the run may have, most first: one, or for an elastic run all in steps of a slice."""
+    least = mesh.min_workers or mesh.num_workers
+    step = Slice.of(mesh.accelerator_type, mesh.topology).num_hosts if mesh.use_tpu and mesh.topology else 1
+    return list(range(mesh.num_workers, least - 1, -step))
+
+
+def layout(mesh: MeshConfig, *, num_workers: int | None = None, cpu_devices: int = 1) -> Layout:
+    """The layout of a mesh for a number of workers (None: all of ``mesh.num_workers``).
+
+    cpu_devices: devices of one worker that has neither TPU nor GPU. In an elastic run dcn follows the number of slices,
+    and on GPU and CPU fsdp that of workers.
+
+    Raises:
+        ValueError: topology, accelerator type, workers and mesh do not agree.
+    """
+    workers = mesh.num_workers if num_workers is None else num_workers
+    if mesh.use_tpu and mesh.use_gpu:
+        raise ValueError("use_tpu and use_gpu are both set: choose one")
+    if not mesh.use_tpu:
+        return _fill(mesh, workers, 1, 1 if mesh.use_gpu else cpu_devices, mesh.dcn)
+    if not (mesh.topology and mesh.accelerator_type):
+        raise ValueError("use_tpu needs topology and accelerator_type, for example --mesh.topology 4x8x8 "
+                         "--mesh.accelerator-type TPU-V4")  # fmt: skip
+    one = Slice.of(mesh.accelerator_type, mesh.topology)
+    for name, value in (("num_workers", workers), ("min_workers", mesh.min_workers or workers)):
+        if value % one.num_hosts:
+            more = -(-value // one.num_hosts) * one.num_hosts
+            slices = "" if more == one.num_hosts else f" (or another multiple of {one.num_hosts}, one per slice)"
+            raise ValueError(f"{name} {value} cannot hold {one}: use {more}{slices}")
+    num_slices = workers // one.num_hosts
+    if mesh.dcn != mesh.num_workers // one.num_hosts:
+        raise ValueError(
+            f"num_workers {mesh.num_workers} is {mesh.num_workers // one.num_hosts} slice(s) of {one}, but dcn is "
+            f"{mesh.dcn}: use dcn {mesh.num_workers // one.num_hosts}, or num_workers {mesh.dcn * one.num_hosts}"
+        )
+    return _fill(mesh, workers, num_slices, one.chips_per_host, num_slices)
+
+
+def _fill(mesh: MeshConfig, workers: int, slices: int, per_worker: int, dcn: int) -> Layout:
+    """The mesh over workers x per_worker devices. Raises ValueError where it does not fill them exactly."""
+    if mesh.min_workers > mesh.num_workers:
+        raise ValueError(
+            f"min_workers {mesh.min_workers} is more than num_workers {mesh.num_workers}: use at most that"
+        )
+    devices = workers * per_worker
+    rest = dcn * mesh.tp
+    fsdp = mesh.fsdp if mesh.fsdp > 0 else devices // rest
+    if fsdp * rest != devices:
+        left = f"fsdp {devices // rest}" if devices % rest == 0 else f"dcn x tp that divides {devices}"
+        raise ValueError(
+            f"mesh dcn {dcn} x fsdp {mesh.fsdp} x tp {mesh.tp} does not fill the {devices} devices of {workers} "
+            f"worker(s) with {per_worker} each: use {left}" + (", or -1 for what is left" if mesh.fsdp > 0 else "")
+        )
+    if mesh.tp % per_worker and per_worker % mesh.tp:
+        raise ValueError(
+            f"tp {mesh.tp} neither divides the {per_worker} devices of a worker nor is a multiple of them: workers "
+            "would share rows of a batch in part"
+        )
+    return Layout(workers, slices, per_worker, dcn, fsdp, mesh.tp)
+
+
+def check_batch(rows_per_step: int, microbatches: int, where: Layout) -> None:
+    """Raises ValueError where a global batch does not split evenly over the layout."""
+    parts = where.dcn * where.fsdp * microbatches
+    for count, what in ((where.num_shares, "workers"), (parts, "devices x microbatches")):
+        if rows_per_step % count:
+            raise ValueError(
+                f"a batch of {rows_per_step} rows does not split over {count} {what} ({where.num_workers} worker(s), "
+                f"{where}, {microbatches} microbatch(es)): set --train.rows-per-step to a multiple"
+            )
