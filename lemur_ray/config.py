@@ -176,7 +176,7 @@ class TrainConfig:
     eval_every_steps: int = 0
     """Steps between two held-out evaluations; 0: only after the last step."""
     eval_rows: int = 32
-    """Held-out rows per kind that one evaluation reads; 0: no evaluation."""
+    """Held-out rows per kind that one evaluation reads, from every source of it; 0: no evaluation."""
 
     def __post_init__(self) -> None:
         counts = ("steps", "rows_per_step", "microbatches", "checkpoint_every_steps", "keep_checkpoints")

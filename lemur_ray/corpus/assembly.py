@@ -31,6 +31,8 @@ from lemur_ray.text.tokenizer import Tokenizer
 
 _BYTES_PER_TOKEN = 3.0
 """Rough guess, used only to size the held-out sets before anything is tokenised."""
+HELDOUT = "heldout-"
+"""What the row set of a source's held-out documents is called, before the source's name."""
 _HELDOUT_LIMIT = 0.05
 _SMALLEST_SOURCE_ROWS = 8
 """An optional source with less text than this many rows is left out: it would be padding more than data."""
@@ -262,7 +264,7 @@ class RowSet:
 
 
 def row_sets(work: Path, listing: Listing, clean: Clean, config: CorpusConfig) -> list[RowSet]:
-    """Row sets of every source and of the held-out documents of each kind; writes which documents belong to each."""
+    """Row sets of every source and of the held-out documents of each; writes which documents belong to each."""
     lengths = np.zeros(len(clean.sizes), np.int64)
     for number in range(listing.num_parts):
         at = np.arange(*np.searchsorted(clean.part, [number, number + 1]))
@@ -271,9 +273,10 @@ def row_sets(work: Path, listing: Listing, clean: Clean, config: CorpusConfig) -
         (entry["name"], entry["kind"], clean.keep & ~clean.heldout & (clean.source == index))
         for index, entry in enumerate(listing.sources)
     ]
-    for kind in ("code", "text"):
-        of_kind = [index for index, entry in enumerate(listing.sources) if entry["kind"] == kind]
-        members.append((f"heldout-{kind}", kind, clean.heldout & np.isin(clean.source, of_kind)))
+    members += [
+        (f"{HELDOUT}{entry['name']}", entry["kind"], clean.heldout & (clean.source == index))
+        for index, entry in enumerate(listing.sources)
+    ]
     sets = []
     for name, kind, member in members:
         at = np.flatnonzero(member)
@@ -324,14 +327,18 @@ def manifest(
                 "fill": round(rows["tokens"] / (rows["rows"] * config.seq_len), 6),
             }
         )
-    sources = [entry for entry in entries if not entry["name"].startswith("heldout-")]
+    sources = [entry for entry in entries if not entry["name"].startswith(HELDOUT)]
     tokens = {kind: sum(s["tokens"] for s in sources if s["kind"] == kind) for kind in ("code", "text")}
     return {
         "tokenizer": "tokenizer.json",
         "vocab_size": tokenizer.vocab_size,
         "seq_len": config.seq_len,
         "sources": sources,
-        "heldout": [entry for entry in entries if entry["name"].startswith("heldout-")],
+        "heldout": [
+            {**entry, "source": entry["name"].removeprefix(HELDOUT)}
+            for entry in entries
+            if entry["name"].startswith(HELDOUT)
+        ],
         "fill": round(sum(tokens.values()) / (sum(s["rows"] for s in sources) * config.seq_len), 6),
         "counts": {
             entry["name"]: {

@@ -40,7 +40,7 @@ class CorpusConfig:
     tokenizer_extra_share: float = 0.2
     """Share of the tokenizer's sample that extra texts get: repeated or cut to that many bytes."""
     heldout_rows: int = 32
-    """Rows of each kind kept out of every source, for held-out loss; at most 5 % of the kind."""
+    """Rows of each kind kept out of training, for held-out loss by kind and by source; at most 5 % of the kind."""
     part_mb: float = 4.0
     """Millions of bytes of files that one task reads."""
     seed: int = 0

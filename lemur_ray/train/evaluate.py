@@ -1,11 +1,14 @@
-"""Held-out loss by kind: nats per token and bits per byte, on the same few rows every time.
+"""Held-out loss by kind and by source: nats per token and bits per byte, on the same few rows every time.
 
-Knows the corpus layout (``heldout`` row sets of the manifest) and the model's loss; nothing of training or Ray.
+Reads rows and parameters and writes nothing, so measuring never changes a run. Knows the corpus layout (``heldout`` row
+sets of the manifest) and the model's loss; nothing of training or Ray.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,7 +21,25 @@ from lemur_ray.corpus.rows import RowReader
 from lemur_ray.model.llama import hidden_states, output_head
 from lemur_ray.model.loss import cross_entropy
 from lemur_ray.model.sharding import batch_sharding, replicated
+from lemur_ray.plan.mixture import largest_remainder
 from lemur_ray.text.tokenizer import Tokenizer
+
+BY_KIND, BY_SOURCE = "heldout/", "heldout_source/"
+"""How the names of the metrics begin; then comes the kind or the source, then loss or bits_per_byte."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The rows of an evaluation, of all sources one after another."""
+
+    rows: dict[str, np.ndarray]
+    """Arrays of PackedRow, filled up with rows of weight 0 to whole batches."""
+    weights: np.ndarray
+    """(rows,) float64: sum of loss weights."""
+    num_bytes: np.ndarray
+    """(rows,) float64: bytes of text of the tokens that are predicted."""
+    groups: dict[str, np.ndarray]
+    """Name of a metric up to its last part -> (rows,) bool, which rows it is over."""
 
 
 class Evaluator:
@@ -26,11 +47,10 @@ class Evaluator:
 
     def __init__(self, recipe: Recipe, mesh: jax.sharding.Mesh, corpus: str) -> None:
         self.recipe, self.mesh, self._corpus = recipe, mesh, corpus
-        manifest = read_manifest(corpus)
-        self._sets = manifest.get("heldout", []) if recipe.train.eval_rows > 0 else []
+        self._sets = read_manifest(corpus).get("heldout", []) if recipe.train.eval_rows > 0 else []
         self._batch = int(mesh.shape["dcn"] * mesh.shape["fsdp"])
-        self._rows: dict[str, tuple[dict[str, np.ndarray], float]] = {}
-        self._loss = jax.jit(self._total_loss, out_shardings=replicated(mesh))
+        self._held_out: HeldOut | None = None
+        self._loss = jax.jit(self._row_losses, out_shardings=replicated(mesh))
 
     def due(self, step: int) -> bool:
         """Whether the evaluation belongs after this step: every ``eval_every_steps`` and after the last."""
@@ -38,53 +58,75 @@ class Evaluator:
         return bool(self._sets) and (step == self.recipe.train.steps or (every > 0 and step % every == 0))
 
     def __call__(self, params: Any) -> dict[str, float | None]:
-        """``heldout/<kind>/loss`` (nats per token) and ``heldout/<kind>/bits_per_byte`` of these parameters."""
-        self._read()
-        out: dict[str, float | None] = {}
-        for kind, (rows, num_bytes) in sorted(self._rows.items()):
-            weight = float(rows["loss_weights"].sum())
-            total = 0.0
-            for first in range(0, len(rows["tokens"]), self._batch):
-                part = {name: array[first : first + self._batch] for name, array in rows.items()}
-                total += float(self._loss(params, self._place(part)))
-            out[f"heldout/{kind}/loss"] = total / weight if math.isfinite(total) and weight else None
-            out[f"heldout/{kind}/bits_per_byte"] = (
-                total / math.log(2) / num_bytes if math.isfinite(total) and num_bytes else None
-            )
-        return out
+        """``heldout/<kind>/loss`` (nats per token) and ``heldout/<kind>/bits_per_byte`` of these parameters, and the
+        same as ``heldout_source/<source>/..``. A value that is not finite is None."""
+        if self._held_out is None:
+            self._held_out = read_rows(self._corpus, self._sets, self.recipe.train.eval_rows, self._batch)
+        held_out = self._held_out
+        losses = []
+        for first in range(0, len(held_out.weights), self._batch):
+            part = {name: array[first : first + self._batch] for name, array in held_out.rows.items()}
+            losses.append(np.asarray(self._loss(params, self._place(part)), np.float64))
+        return measured(held_out, np.concatenate(losses))
 
-    def _total_loss(self, params: Any, batch: dict[str, jax.Array]) -> jax.Array:
-        """Weighted sum of the losses of a batch, () float32. Documents are masked whatever the recipe trains with."""
-        dtype = jnp.dtype(self.recipe.train.compute_dtype)
+    def _row_losses(self, params: Any, batch: dict[str, jax.Array]) -> jax.Array:
+        """Weighted sum of the losses of each row, (B,). Documents are masked whatever the recipe trains with."""
         x = hidden_states(
             params,
             self.recipe.model,
             batch["tokens"],
             batch["segment_ids"],
             batch["positions"],
-            compute_dtype=dtype,
+            compute_dtype=jnp.dtype(self.recipe.train.compute_dtype),
         )
-        return cross_entropy(x, output_head(params), batch["targets"], batch["loss_weights"]).total
+        losses = cross_entropy(x, output_head(params), batch["targets"], batch["loss_weights"])
+        return jnp.sum(losses.per_token * batch["loss_weights"], axis=1)
 
     def _place(self, rows: dict[str, np.ndarray]) -> dict[str, jax.Array]:
         sharding = batch_sharding(self.mesh)
         return {name: jax.make_array_from_callback(a.shape, sharding, a.__getitem__) for name, a in rows.items()}
 
-    def _read(self) -> None:
-        """Read the rows once: the first ``eval_rows`` of every kind, sources in turn."""
-        if self._rows:
-            return
-        tokenizer = Tokenizer.load(f"{self._corpus}/tokenizer.json")
-        special = {tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id, tokenizer.im_start_id, tokenizer.im_end_id}
-        sizes = np.array([0 if i in special else len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)])
-        for kind in sorted({entry["kind"] for entry in self._sets}):
-            readers = [RowReader(row_folder(self._corpus, e["name"])) for e in self._sets if e["kind"] == kind]
-            share = -(-self.recipe.train.eval_rows // len(readers))
-            parts = [reader.read(np.arange(min(share, len(reader)))) for reader in readers]
-            names = ("tokens", "targets", "loss_weights", "segment_ids", "positions")
-            rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-            whole = len(rows["tokens"]) // self._batch * self._batch
-            rows = {name: array[:whole] for name, array in rows.items()}
-            if whole:
-                trained = rows["loss_weights"] > 0
-                self._rows[kind] = (rows, float(sizes[rows["targets"][trained]].sum()))
+
+def measured(held_out: HeldOut, losses: np.ndarray) -> dict[str, float | None]:
+    """Metrics of every group from each row's sum of losses (rows,) float64."""
+    out: dict[str, float | None] = {}
+    for name, of_group in held_out.groups.items():
+        total, weight = float(losses[of_group].sum()), float(held_out.weights[of_group].sum())
+        num_bytes = float(held_out.num_bytes[of_group].sum())
+        known = math.isfinite(total)
+        out[f"{name}/loss"] = total / weight if known and weight else None
+        out[f"{name}/bits_per_byte"] = total / math.log(2) / num_bytes if known and num_bytes else None
+    return out
+
+
+def read_rows(corpus: str, sets: Sequence[Mapping[str, Any]], rows_per_kind: int, batch: int) -> HeldOut:
+    """The first rows of every held-out set: ``rows_per_kind`` of a kind, its sets by size and each with a row at least.
+
+    The rows are filled up to a multiple of ``batch``. Sets of corpora without a ``source`` count by kind alone.
+    """
+    tokenizer = Tokenizer.load(f"{corpus}/tokenizer.json")
+    special = {tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id, tokenizer.im_start_id, tokenizer.im_end_id}
+    sizes = np.array([0 if i in special else len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)])
+    parts, labels = [], []
+    for kind in sorted({entry["kind"] for entry in sets}):
+        of_kind = [entry for entry in sets if entry["kind"] == kind]
+        readers = [RowReader(row_folder(corpus, entry["name"])) for entry in of_kind]
+        there = np.array([len(reader) for reader in readers])
+        shares = largest_remainder(min(rows_per_kind, int(there.sum())), there / there.sum())
+        for entry, reader, wanted in zip(of_kind, readers, np.maximum(shares, 1).tolist(), strict=True):
+            parts.append(reader.read(np.arange(wanted)).as_dict())
+            labels += [(kind, entry.get("source"))] * wanted
+    rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    rows = {name: np.concatenate([array, *[array[-1:]] * (-len(array) % batch)]) for name, array in rows.items()}
+    rows["loss_weights"][len(labels) :] = 0.0
+    labels += [("", None)] * (len(rows["tokens"]) - len(labels))
+    trained = rows["loss_weights"] > 0
+    groups = {f"{BY_KIND}{kind}": np.array([k == kind for k, _ in labels]) for kind in sorted({k for k, _ in labels} - {""})}
+    for source in sorted({source for _, source in labels if source is not None}):
+        groups[f"{BY_SOURCE}{source}"] = np.array([s == source for _, s in labels])
+    return HeldOut(
+        rows,
+        rows["loss_weights"].sum(axis=1, dtype=np.float64),
+        np.where(trained, sizes[rows["targets"]], 0).sum(axis=1, dtype=np.float64),
+        groups,
+    )

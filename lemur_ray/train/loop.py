@@ -24,7 +24,7 @@ from lemur_ray.model.llama import num_params
 from lemur_ray.model.sharding import batch_sharding, make_mesh
 from lemur_ray.plan.plan import plan_for
 from lemur_ray.train.checkpoint import Checkpoints, UnreadableCheckpoint
-from lemur_ray.train.evaluate import Evaluator
+from lemur_ray.train.evaluate import BY_KIND, BY_SOURCE, Evaluator
 from lemur_ray.train.initial import initial_params
 from lemur_ray.train.metrics import PEAK_FLOPS, MetricsLog, Window, finite, progress_line
 from lemur_ray.train.run_folder import Run, TrainingStopped, check_same_run, fingerprint, write_json
@@ -157,7 +157,8 @@ def _train(
         speed = timed_steps * recipe.tokens_per_step / elapsed if elapsed > 0 else 0.0
         last = {
             "step": number, "rows": number * batch_rows, "tokens": number * recipe.tokens_per_step,
-            **window.values(), "lr": float(host["lr"]), "grad_norm": finite(host["grad_norm"]),
+            **window.values(), "lr": float(host["lr"]),
+            **{name: finite(host[name]) for name in ("grad_norm", "param_norm", "update_norm")},
             "skipped_steps": window.skipped_steps, "tokens_per_s": speed, **utilisation(recipe, speed),
             "time_s": window.train_s, "eta_s": (steps - number) * recipe.tokens_per_step / speed if speed else None,
         }  # fmt: skip
@@ -205,7 +206,7 @@ def _train(
     result = {
         "name": recipe.name, "hash": recipe.hash, "steps": steps, "rows": steps * batch_rows,
         "tokens": steps * recipe.tokens_per_step, "parameters": num_params(recipe.model), "loss": last.get("loss"),
-        **{key: value for key, value in last.items() if key.startswith(("loss/", "heldout/"))},
+        **{key: value for key, value in last.items() if key.startswith(("loss/", BY_KIND, BY_SOURCE))},
         "skipped_steps": window.skipped_steps, "tokens_per_s": last.get("tokens_per_s"), "train_s": window.train_s,
         "wall_s": time.monotonic() - began, "first_step_s": first_step_s, **attempt, "mixture": plan.summary(),
         "corpus": fingerprint(run.corpus), "init_from": run.init_from, "checkpoint": f"{run.checkpoints}/{steps}",

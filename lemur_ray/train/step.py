@@ -179,6 +179,8 @@ def train_step(
         "source_loss_sum": row_losses @ source,
         "source_weight_sum": jnp.sum(batch["loss_weights"], axis=1) @ source,
         "grad_norm": grad_norm,
+        "param_norm": optax.tree.norm(params),
+        "update_norm": jnp.where(skip, 0.0, lr * optax.tree.norm(towards)),
         "lr": lr,
         "skipped": skip,
     }

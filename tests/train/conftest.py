@@ -19,7 +19,7 @@ TEXTS = ["def add(a, b): return a + b", "the cat sat on the mat and looked at th
 
 
 def write_corpus(folder: Path, *, seed: int = 0, rows: int = 40, heldout: bool = True) -> Path:
-    """Three sources of packed rows (two of code) made of seeded draws from a few texts, and two held-out sets."""
+    """Three sources of packed rows (two of code) made of seeded draws from a few texts, and a held-out set of each."""
     folder.mkdir(parents=True)
     tokenizer = Tokenizer.train(TEXTS * 20, 320)
     tokenizer.save(folder / "tokenizer.json")
@@ -38,8 +38,9 @@ def write_corpus(folder: Path, *, seed: int = 0, rows: int = 40, heldout: bool =
         {"name": "docs", "kind": "text", **fill("docs", rows // 2)},
     ]
     held_out = [
-        {"name": "heldout-code", "kind": "code", **fill("heldout-code", 5)},
-        {"name": "heldout-text", "kind": "text", **fill("heldout-text", 3)},
+        {"name": "heldout-python", "kind": "code", "source": "python", **fill("heldout-python", 4)},
+        {"name": "heldout-shell", "kind": "code", "source": "shell", **fill("heldout-shell", 1)},
+        {"name": "heldout-docs", "kind": "text", "source": "docs", **fill("heldout-docs", 3)},
     ]
     manifest = {
         "tokenizer": "tokenizer.json",

@@ -256,7 +256,7 @@ def test_the_progress_line_says_what_a_person_wants_to_know() -> None:
         assert part in line
 
 
-def test_held_out_loss_is_measured_by_kind_in_nats_and_in_bits_per_byte(
+def test_held_out_loss_is_measured_by_kind_and_by_source_in_nats_and_in_bits_per_byte(
     tmp_path: Path, run_here: RunHere, small_recipe: Callable[..., Recipe], corpus: Path, read_losses: Losses
 ) -> None:
     from lemur_ray.corpus.manifest import row_folder
@@ -269,12 +269,15 @@ def test_held_out_loss_is_measured_by_kind_in_nats_and_in_bits_per_byte(
     assert [step for step, record in records.items() if "heldout/code/loss" in record] == [5, 10, 12]
     assert result["heldout/text/loss"] < records[5]["heldout/text/loss"]
 
-    rows = RowReader(row_folder(corpus, "heldout-text")).read(np.arange(3))
+    rows = RowReader(row_folder(corpus, "heldout-docs")).read(np.arange(3))
     tokenizer = Tokenizer.load(corpus / "tokenizer.json")
     trained = rows.loss_weights > 0
     num_bytes = sum(len(tokenizer.token_bytes(int(token))) for token in rows.targets[trained])
     bits = result["heldout/text/loss"] * trained.sum() / np.log(2) / num_bytes
     assert result["heldout/text/bits_per_byte"] == pytest.approx(bits, rel=1e-6)
+    assert result["heldout_source/docs/bits_per_byte"] == result["heldout/text/bits_per_byte"]
+    code = [result[f"heldout_source/{name}/loss"] for name in ("python", "shell")]
+    assert min(code) < result["heldout/code/loss"] < max(code)
     run_here(small_recipe(eval_rows=0), tmp_path / "none")
     assert read_losses(tmp_path / "none") == read_losses(tmp_path / "run"), "measuring changed the run"
 
