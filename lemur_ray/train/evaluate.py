@@ -121,7 +121,9 @@ def read_rows(corpus: str, sets: Sequence[Mapping[str, Any]], rows_per_kind: int
     rows["loss_weights"][len(labels) :] = 0.0
     labels += [("", None)] * (len(rows["tokens"]) - len(labels))
     trained = rows["loss_weights"] > 0
-    groups = {f"{BY_KIND}{kind}": np.array([k == kind for k, _ in labels]) for kind in sorted({k for k, _ in labels} - {""})}
+    groups = {
+        f"{BY_KIND}{kind}": np.array([k == kind for k, _ in labels]) for kind in sorted({k for k, _ in labels} - {""})
+    }
     for source in sorted({source for _, source in labels if source is not None}):
         groups[f"{BY_SOURCE}{source}"] = np.array([s == source for _, s in labels])
     return HeldOut(
