@@ -32,6 +32,32 @@ COUNT, FROM_ZERO, _BELOW_ONE, _SEED = (1, math.inf), (0, math.inf), (0.0, 1 - 1e
 
 
 @dataclass(frozen=True)
+class RopeScaling:
+    """How the rotary frequencies are stretched for contexts longer than those of pretraining."""
+
+    kind: Literal["none", "linear", "llama3"] = "none"
+    """linear: every frequency is divided by factor. llama3: only those whose wave is long (Llama 3.1, 3.2, 3.3)."""
+    factor: float = 1.0
+    """How much longer the context becomes."""
+    low_freq_factor: float = 1.0
+    """llama3: waves longer than original_max_seq_len / this, in tokens, are stretched by the whole factor."""
+    high_freq_factor: float = 4.0
+    """llama3: waves shorter than original_max_seq_len / this, in tokens, stay as they are; those between blend."""
+    original_max_seq_len: int = 8192
+    """llama3: longest context of pretraining, in tokens."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, factor=COUNT, low_freq_factor=(1e-9, math.inf), original_max_seq_len=COUNT)
+        if self.kind == "none" and self.factor != 1.0:
+            raise ValueError(f"factor is {self.factor} but kind none: expected kind linear or llama3, or no factor")
+        if not self.low_freq_factor < self.high_freq_factor < math.inf:
+            raise ValueError(
+                f"high_freq_factor is {self.high_freq_factor}: expected more than low_freq_factor, which is "
+                f"{self.low_freq_factor}"
+            )
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Shape of a Llama-family model (pre-norm RMSNorm, RoPE, grouped-query attention, SwiGLU, no biases)."""
 
@@ -53,6 +79,7 @@ class ModelConfig:
     """Longest context in tokens."""
     rope_theta: float = 10_000.0
     """Base of the rotary frequencies."""
+    rope_scaling: RopeScaling = RopeScaling()
     norm_eps: float = 1e-5
     """Epsilon of RMSNorm, computed in float32."""
     tie_embeddings: bool = False
@@ -264,6 +291,8 @@ def identity(recipe: Recipe) -> dict[str, Any]:
     """The fields of a recipe that decide its numbers, as nested JSON values."""
     value = json.loads(json.dumps(dataclasses.asdict(recipe)))
     del value["mesh"], value["source"]
+    if recipe.model.rope_scaling == RopeScaling():
+        del value["model"]["rope_scaling"]  # a recipe without it keeps the hash it had before the field existed
     for name in _NOT_IDENTITY:
         del value["train"][name]
     return value

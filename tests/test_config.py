@@ -11,7 +11,9 @@ import pytest
 
 from lemur_ray.config import (
     DataConfig,
+    ModelConfig,
     Recipe,
+    RopeScaling,
     SourceConfig,
     differing_fields,
     format_source,
@@ -111,17 +113,39 @@ def test_the_hash_changes_with_every_field_that_decides_the_numbers_and_with_no_
         bool: lambda v: not v,
         str: lambda v: v + "x",
     }
+    scaling = RopeScaling("llama3", 8.0, 1.0, 4.0, 8192)
+    recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, rope_scaling=scaling))
     for name in fields_of(recipe):
         section, _, leaf = name.rpartition(".")
-        holder = getattr(recipe, section) if section else recipe
+        *outer, section = section.split(".")
+        parent = getattr(recipe, outer[0]) if outer else recipe
+        holder = getattr(parent, section) if section else recipe
         value = getattr(holder, leaf)
         changed = other[type(value)](value) if type(value) in other else ()
         if leaf == "skip_rows":
             changed = ((0, 1),)
+        if leaf == "kind":
+            changed = "linear"
         holder = dataclasses.replace(holder, **{leaf: changed})
-        altered = dataclasses.replace(recipe, **{section: holder}) if section else holder
+        altered = dataclasses.replace(parent, **{section: holder}) if section else holder
+        altered = dataclasses.replace(recipe, **{outer[0]: altered}) if outer else altered
         same = altered.hash == recipe.hash
         assert same == (name in free or section in free), name
+
+
+def test_a_model_without_rope_scaling_has_the_identity_it_had_before_there_was_any() -> None:
+    assert "rope_scaling" not in identity(Recipe())["model"]
+    linear = Recipe(model=ModelConfig(rope_scaling=RopeScaling("linear", 2.0)))
+    assert identity(linear)["model"]["rope_scaling"]["factor"] == 2.0
+    old = dataclasses.asdict(Recipe())
+    del old["model"]["rope_scaling"]
+    assert from_dict(Recipe, old) == Recipe()
+
+
+@pytest.mark.parametrize("fields", [{"factor": 2.0}, {"kind": "linear", "factor": 0.5}, {"high_freq_factor": 1.0}])
+def test_rope_scaling_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        RopeScaling(**fields)
 
 
 @pytest.mark.parametrize(

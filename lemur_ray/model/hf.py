@@ -6,7 +6,6 @@ slices it is asked for, layer by layer; export mirrors it. Knows nothing of run 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +13,10 @@ import jax
 import numpy as np
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.llama import Params, abstract_params, check_config
+from lemur_ray.model.hf_config import HuggingFaceError, config_files, read_config, tokenizer_files
+from lemur_ray.model.llama import Params, abstract_params
 from lemur_ray.model.tensor_files import Tensor, TensorFileError, TensorFolder, write_folder
-from lemur_ray.text.chat import TEMPLATE
-from lemur_ray.text.tokenizer import BOS, EOS, PAD, Tokenizer
+from lemur_ray.text.tokenizer import Tokenizer
 
 
 class Entry(NamedTuple):
@@ -42,96 +41,6 @@ TABLE: dict[str, Entry] = {
     "final_norm": Entry("model.norm.weight", False),
     "head": Entry("lm_head.weight", True),
 }
-
-
-class HuggingFaceError(ValueError):
-    """The folder is not a Llama model that this project can hold; the message says what was found and expected."""
-
-
-def read_config(folder: str | Path) -> ModelConfig:
-    """The model's shape from ``config.json``. Raises HuggingFaceError for anything that our Llama is not."""
-    path = Path(folder) / "config.json"
-    if not path.is_file():
-        raise HuggingFaceError(f"no config.json in {folder}: expected a Hugging Face model folder")
-    raw = json.loads(path.read_text())
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    expected = {
-        "model_type": (raw.get("model_type"), "llama"),
-        "hidden_act": (raw.get("hidden_act", "silu"), "silu"),
-        "attention_bias": (raw.get("attention_bias", False), False),
-        "mlp_bias": (raw.get("mlp_bias", False), False),
-        "rope type": (rope.get("rope_type", rope.get("type", "default")), "default"),
-    }
-    wrong = [f"{name} is {found!r}, expected {want!r}" for name, (found, want) in expected.items() if found != want]
-    if wrong:
-        raise HuggingFaceError(f"{path}: {'; '.join(wrong)}: this model is not of the Llama 2 family")
-    try:
-        config = ModelConfig(
-            vocab_size=raw["vocab_size"],
-            num_layers=raw["num_hidden_layers"],
-            dim=raw["hidden_size"],
-            ffn_dim=raw["intermediate_size"],
-            num_heads=raw["num_attention_heads"],
-            num_kv_heads=raw.get("num_key_value_heads") or raw["num_attention_heads"],
-            head_dim=raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
-            max_seq_len=raw["max_position_embeddings"],
-            rope_theta=float(rope.get("rope_theta") or raw.get("rope_theta") or 10_000.0),
-            norm_eps=raw.get("rms_norm_eps", 1e-6),
-            tie_embeddings=raw.get("tie_word_embeddings", False),
-        )
-    except KeyError as error:
-        raise HuggingFaceError(f"{path} lacks {error}: it is not the config of a Llama model") from error
-    check_config(config)
-    return config
-
-
-def write_config(folder: str | Path, config: ModelConfig, tokenizer: Tokenizer | None, dtype: str) -> None:
-    """``config.json`` and ``generation_config.json``; generation ends at </s> and at <|im_end|>."""
-    ids: dict[str, Any] = {}
-    if tokenizer is not None:
-        ids = {
-            "bos_token_id": tokenizer.bos_id,
-            "eos_token_id": [tokenizer.eos_id, tokenizer.im_end_id],
-            "pad_token_id": tokenizer.pad_id,
-        }
-    raw = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": config.vocab_size,
-        "num_hidden_layers": config.num_layers,
-        "hidden_size": config.dim,
-        "intermediate_size": config.ffn_dim,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_dim,
-        "max_position_embeddings": config.max_seq_len,
-        "rope_theta": config.rope_theta,
-        "rms_norm_eps": config.norm_eps,
-        "tie_word_embeddings": config.tie_embeddings,
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "mlp_bias": False,
-        "torch_dtype": dtype,
-        **ids,
-    }
-    folder = Path(folder)
-    (folder / "generation_config.json").write_text(json.dumps({"do_sample": False, **ids}, indent=2) + "\n")
-    (folder / "config.json").write_text(json.dumps(raw, indent=2) + "\n")
-
-
-def write_tokenizer(folder: str | Path, tokenizer: Tokenizer) -> None:
-    """``tokenizer.json`` and ``tokenizer_config.json`` with the ChatML template."""
-    folder = Path(folder)
-    tokenizer.save(folder / "tokenizer.json")
-    raw = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": BOS,
-        "eos_token": EOS,
-        "pad_token": PAD,
-        "clean_up_tokenization_spaces": False,
-        "chat_template": "{{ bos_token }}" + TEMPLATE,
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(raw, indent=2) + "\n")
 
 
 def _label(path: Any) -> str:
@@ -232,9 +141,9 @@ def export(
     if dtype not in kinds:
         raise HuggingFaceError(f"dtype {dtype!r}: choose one of {', '.join(kinds)}")
     write_folder(folder, _tensors(params, config), kinds[dtype], max_file_bytes)
-    if tokenizer is not None:
-        write_tokenizer(folder, tokenizer)
-    write_config(folder, config, tokenizer, dtype)
+    texts = tokenizer_files(tokenizer) if tokenizer is not None else {}
+    for name, text in (texts | config_files(config, tokenizer, dtype)).items():
+        (Path(folder) / name).write_text(text, encoding="utf-8")
 
 
 __all__ = ["TABLE", "HuggingFaceError", "TensorFileError", "export", "read_config", "read_params"]

@@ -189,7 +189,7 @@ def hidden_states(
     ``unstack_layers`` is unrolled (faster on CPU).
     """
     graph = _block_graph(config)
-    table = rope_table(positions_BL, config.head_dim, config.rope_theta)
+    table = rope_table(positions_BL, config)
     context = Context(segment_ids_BL, table, attention, operand_dtype or compute_dtype)
 
     def body(x_BLD: jax.Array, weights: Params) -> tuple[jax.Array, None]:

@@ -5,19 +5,40 @@ Angles are float32 whatever the model computes in. Knows nothing of attention or
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 
+from lemur_ray.config import ModelConfig, RopeScaling
 
-def rope_table(positions: jax.Array, head_dim: int, theta: float) -> tuple[jax.Array, jax.Array]:
+
+def rope_table(positions: jax.Array, config: ModelConfig) -> tuple[jax.Array, jax.Array]:
     """Cosines and sines of the rotation angles.
 
     positions: any shape, integer; the place of a token inside its own document.
     Returns two float32 arrays of shape (*positions.shape, head_dim // 2).
     """
-    frequency = theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
-    angle = positions[..., None].astype(jnp.float32) * frequency
+    width = config.head_dim
+    frequency = config.rope_theta ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
+    angle = positions[..., None].astype(jnp.float32) * _stretched(frequency, config.rope_scaling)
     return jnp.cos(angle), jnp.sin(angle)
+
+
+def _stretched(frequency: jax.Array, scaling: RopeScaling) -> jax.Array:
+    """Frequencies (radians per token) for a longer context.
+
+    linear: Chen et al. 2023 (arXiv 2306.15595), position interpolation. llama3: the rule of the Llama 3.1 release
+    (``apply_scaling``): waves that pretraining saw turn often are kept, those it never saw whole are interpolated.
+    """
+    if scaling.kind == "none":
+        return frequency
+    if scaling.kind == "linear":
+        return frequency / scaling.factor
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    turns = scaling.original_max_seq_len * frequency / (2 * math.pi)
+    kept = jnp.clip((turns - low) / (high - low), 0.0, 1.0)
+    return kept * frequency + (1 - kept) * frequency / scaling.factor
 
 
 def apply_rope(x: jax.Array, table: tuple[jax.Array, jax.Array]) -> jax.Array:

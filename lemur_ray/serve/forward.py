@@ -112,7 +112,7 @@ def forward(
     Returns the logits (R, V) float32 after the last real token of each row, and the cache, which was donated.
     """
     rows, length = tokens_RM.shape
-    rope = rope_table((place.starts[:, None] + jnp.arange(length)).reshape(-1), config.head_dim, config.rope_theta)
+    rope = rope_table((place.starts[:, None] + jnp.arange(length)).reshape(-1), config)
     x = weights.embed[tokens_RM.reshape(-1)]
     layers = []
     for w, layer in zip(weights.layers, cache, strict=True):

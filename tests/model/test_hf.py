@@ -166,15 +166,3 @@ def test_a_tokenizer_larger_than_the_model_is_refused_and_missing_specials_are_g
     assert grown.config.vocab_size == tokenizer.vocab_size
     assert np.allclose(grown.params["embed"][-1], cut["embed"].mean(0))
     assert grown.params["head"].shape == (32, tokenizer.vocab_size)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("model_type", "mistral"), ("attention_bias", True), ("rope_scaling", {"rope_type": "yarn", "factor": 4.0})],
-)
-def test_a_model_of_another_family_is_refused(field: str, value: object, tmp_path: Path) -> None:
-    hf.write_config(tmp_path, CONFIG, None, "float32")
-    raw = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**raw, field: value}))
-    with pytest.raises(HuggingFaceError, match="not of the Llama 2 family"):
-        read_config(tmp_path)

@@ -1,6 +1,7 @@
 """The model against transformers, packing, parameter counts."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from tiny_batches import packed_batch
 
-from lemur_ray.config import ModelConfig
+from lemur_ray.config import ModelConfig, RopeScaling
 from lemur_ray.model.attention import IMPLEMENTATIONS
 from lemur_ray.model.llama import (
     abstract_params,
@@ -33,6 +34,11 @@ SHAPES = {
     "one key head": dataclasses.replace(BASE, num_kv_heads=1),
     "tied": dataclasses.replace(BASE, tie_embeddings=True),
     "other head size": dataclasses.replace(BASE, head_dim=16, rope_theta=1e6),
+    # Positions reach 64 here: beyond what these had in pretraining, and over all three ranges of llama3.
+    "rope linear": dataclasses.replace(BASE, max_seq_len=80, rope_scaling=RopeScaling("linear", 4.0)),
+    "rope llama3": dataclasses.replace(
+        BASE, head_dim=16, max_seq_len=80, rope_theta=5e2, rope_scaling=RopeScaling("llama3", 8.0, 1.0, 4.0, 24)
+    ),
 }
 
 
@@ -42,27 +48,23 @@ def test_logits_equal_those_of_transformers(name: str) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from lemur_ray.model.hf import _tensors
+    from lemur_ray.model.hf_config import config_files
 
     config = SHAPES[name]
     params = jax.tree.map(np.asarray, init_params(config, 1))
-    theirs = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=config.vocab_size, hidden_size=config.dim, intermediate_size=config.ffn_dim,
-            num_hidden_layers=config.num_layers, num_attention_heads=config.num_heads,
-            num_key_value_heads=config.num_kv_heads, head_dim=config.head_dim, rms_norm_eps=config.norm_eps,
-            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-            tie_word_embeddings=config.tie_embeddings, max_position_embeddings=config.max_seq_len,
-        )
-    ).eval()  # fmt: skip
+    theirs = LlamaForCausalLM(LlamaConfig(**json.loads(config_files(config, None, "float32")["config.json"]))).eval()
     weights = {key: torch.tensor(np.ascontiguousarray(make())) for key, _, make in _tensors(params, config)}
     theirs.load_state_dict(weights, strict=not config.tie_embeddings)
     theirs.tie_weights()
-    tokens = np.random.default_rng(0).integers(0, config.vocab_size, (2, 33))
+    tokens = np.random.default_rng(0).integers(0, config.vocab_size, (2, 64))
     with torch.no_grad():
         expected = theirs(torch.tensor(tokens)).logits.numpy()
-    positions = np.broadcast_to(np.arange(33), (2, 33))
-    found = forward(params, config, jnp.asarray(tokens), jnp.ones((2, 33), jnp.int32), jnp.asarray(positions))
-    assert np.abs(np.asarray(found) - expected).max() < 2e-4
+    positions = np.broadcast_to(np.arange(64), (2, 64))
+    given = (jnp.asarray(tokens), jnp.ones((2, 64), jnp.int32), jnp.asarray(positions))
+    assert np.abs(np.asarray(forward(params, config, *given)) - expected).max() < 1e-4
+    if config.rope_scaling != RopeScaling():
+        unscaled = forward(params, dataclasses.replace(config, rope_scaling=RopeScaling()), *given)
+        assert np.abs(np.asarray(unscaled) - expected).max() > 1e-2
 
 
 @pytest.mark.parametrize("attention", PACKED)

@@ -1,11 +1,14 @@
 """Tokens and logits against an outside oracle: transformers' LlamaForCausalLM with the same random weights."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 import transformers
 
-from lemur_ray.config import ModelConfig
+from lemur_ray.config import ModelConfig, RopeScaling
+from lemur_ray.model.hf_config import config_files
 from lemur_ray.model.llama import Params, init_params
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine, generate
@@ -36,7 +39,7 @@ def oracle(params: Params, config: ModelConfig) -> "transformers.LlamaForCausalL
             head_dim=config.head_dim,
             max_position_embeddings=config.max_seq_len,
             rms_norm_eps=config.norm_eps,
-            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+            rope_parameters=json.loads(config_files(config, None, "float32")["config.json"])["rope_parameters"],
             tie_word_embeddings=config.tie_embeddings,
             bos_token_id=None,
             eos_token_id=None,
@@ -52,8 +55,11 @@ def oracle(params: Params, config: ModelConfig) -> "transformers.LlamaForCausalL
     return model.eval()
 
 
-@pytest.mark.parametrize(("kv_heads", "tied"), [(4, False), (2, True)])
-def test_greedy_tokens_are_those_of_transformers(kv_heads: int, tied: bool) -> None:
+@pytest.mark.parametrize(
+    ("kv_heads", "tied", "scaling"),
+    [(4, False, RopeScaling()), (2, True, RopeScaling("llama3", 8.0, 1.0, 4.0, original_max_seq_len=64))],
+)
+def test_greedy_tokens_are_those_of_transformers(kv_heads: int, tied: bool, scaling: RopeScaling) -> None:
     config = ModelConfig(
         vocab_size=199,
         num_layers=2,
@@ -64,6 +70,7 @@ def test_greedy_tokens_are_those_of_transformers(kv_heads: int, tied: bool) -> N
         head_dim=12,
         max_seq_len=384,
         rope_theta=5000.0,
+        rope_scaling=scaling,
         tie_embeddings=tied,
     )
     params = init_params(config, 3)
