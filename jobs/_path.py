@@ -31,6 +31,8 @@ GIVEN = dict(os.environ)
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+if not sys.stdout.isatty():
+    os.environ.setdefault("RAY_COLOR_PREFIX", "0")  # no escape codes in a log file
 # A submitter's --runtime-env-json may set PYTHONPATH too: ours, which holds it, then goes to the workers.
 os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
 if not os.environ.get("RAY_ADDRESS"):

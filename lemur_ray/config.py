@@ -9,93 +9,17 @@ import dataclasses
 import difflib
 import hashlib
 import json
-import math
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
+from lemur_ray.model_config import ModelConfig, RopeScaling
+from lemur_ray.ranges import BELOW_ONE, COUNT, FROM_ZERO, SEED, check_ranges
+from lemur_ray.watch_config import WatchConfig
+
 T = TypeVar("T")
-
-
-def check_ranges(config: Any, **ranges: tuple[float, float]) -> None:
-    """Raises ValueError naming the first field outside its closed range (low, high); nan and inf are in none."""
-    for name, (low, high) in ranges.items():
-        value = getattr(config, name)
-        if not low <= value <= high or value == math.inf:
-            wanted = f"at least {low:g}" if high == math.inf else f"{low:g} to {high:g}"
-            raise ValueError(f"{name} is {value}: expected {wanted}")
-
-
-COUNT, FROM_ZERO, _BELOW_ONE, _SEED = (1, math.inf), (0, math.inf), (0.0, 1 - 1e-9), (0, 2**63 - 1)
-
-
-@dataclass(frozen=True)
-class RopeScaling:
-    """How the rotary frequencies are stretched for contexts longer than those of pretraining."""
-
-    kind: Literal["none", "linear", "llama3"] = "none"
-    """linear: every frequency is divided by factor. llama3: only those whose wave is long (Llama 3.1, 3.2, 3.3)."""
-    factor: float = 1.0
-    """How much longer the context becomes."""
-    low_freq_factor: float = 1.0
-    """llama3: waves longer than original_max_seq_len / this, in tokens, are stretched by the whole factor."""
-    high_freq_factor: float = 4.0
-    """llama3: waves shorter than original_max_seq_len / this, in tokens, stay as they are; those between blend."""
-    original_max_seq_len: int = 8192
-    """llama3: longest context of pretraining, in tokens."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, factor=COUNT, low_freq_factor=(1e-9, math.inf), original_max_seq_len=COUNT)
-        if self.kind == "none" and self.factor != 1.0:
-            raise ValueError(f"factor is {self.factor} but kind none: expected kind linear or llama3, or no factor")
-        if not self.low_freq_factor < self.high_freq_factor < math.inf:
-            raise ValueError(
-                f"high_freq_factor is {self.high_freq_factor}: expected more than low_freq_factor, which is "
-                f"{self.low_freq_factor}"
-            )
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """Shape of a Llama-family model (pre-norm RMSNorm, RoPE, grouped-query attention, SwiGLU, no biases)."""
-
-    vocab_size: int = 2048
-    """Rows of the embedding and of the output head, in tokens; at least the tokenizer's vocabulary."""
-    num_layers: int = 4
-    """Number of transformer blocks."""
-    dim: int = 128
-    """Width of the residual stream, in features."""
-    ffn_dim: int = 384
-    """Width of the gated feed-forward layer, in features."""
-    num_heads: int = 4
-    """Number of query heads."""
-    num_kv_heads: int = 4
-    """Number of key/value heads; divides num_heads."""
-    head_dim: int = 32
-    """Width of one head, in features; even."""
-    max_seq_len: int = 1024
-    """Longest context in tokens."""
-    rope_theta: float = 10_000.0
-    """Base of the rotary frequencies."""
-    rope_scaling: RopeScaling = RopeScaling()
-    norm_eps: float = 1e-5
-    """Epsilon of RMSNorm, computed in float32."""
-    tie_embeddings: bool = False
-    """Share the embedding with the output head."""
-
-    def __post_init__(self) -> None:
-        counts = ("vocab_size", "num_layers", "dim", "ffn_dim", "num_heads", "num_kv_heads", "head_dim", "max_seq_len")
-        check_ranges(self, **dict.fromkeys(counts, COUNT), rope_theta=COUNT, norm_eps=FROM_ZERO)
-
-    @property
-    def num_params(self) -> int:
-        """Parameters of the whole model, norms included."""
-        attention = self.dim * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
-        block = attention + 3 * self.dim * self.ffn_dim + 2 * self.dim
-        embeddings = self.vocab_size * self.dim * (1 if self.tie_embeddings else 2)
-        return self.num_layers * block + embeddings + self.dim
 
 
 @dataclass(frozen=True)
@@ -128,7 +52,7 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         free = ("peak_lr", "warmup_steps", "eps", "weight_decay", "clip_norm", "muon_lr_scale")
         check_ranges(self, **dict.fromkeys(free, FROM_ZERO), final_lr_fraction=(0, 1))
-        check_ranges(self, b1=_BELOW_ONE, b2=_BELOW_ONE, muon_momentum=_BELOW_ONE)
+        check_ranges(self, b1=BELOW_ONE, b2=BELOW_ONE, muon_momentum=BELOW_ONE)
 
 
 @dataclass(frozen=True)
@@ -164,7 +88,7 @@ class DataConfig:
     """Attention stays inside a document. False: packed documents see each other, as the paper's base code had it."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, code_to_text=FROM_ZERO, seq_len=COUNT, seed=_SEED)
+        check_ranges(self, code_to_text=FROM_ZERO, seq_len=COUNT, seed=SEED)
 
 
 @dataclass(frozen=True)
@@ -209,7 +133,7 @@ class TrainConfig:
         counts = ("steps", "rows_per_step", "microbatches", "checkpoint_every_steps", "keep_checkpoints")
         free = ("checkpoint_every_s", "max_failures", "spike_sigmas", "eval_every_steps", "eval_rows")
         check_ranges(self, **dict.fromkeys(counts, COUNT), **dict.fromkeys(free, FROM_ZERO))
-        check_ranges(self, log_every_steps=COUNT, max_skips_in_a_row=COUNT, seed=_SEED)
+        check_ranges(self, log_every_steps=COUNT, max_skips_in_a_row=COUNT, seed=SEED)
         for first, end in self.skip_rows:
             if not 0 <= first < end:
                 raise ValueError(f"skip_rows has {first} {end}: expected FIRST END with 0 <= FIRST < END")
@@ -263,6 +187,7 @@ class Recipe:
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
     mesh: MeshConfig = MeshConfig()
+    watch: WatchConfig = WatchConfig()
 
     @property
     def tokens_per_step(self) -> int:
@@ -271,7 +196,7 @@ class Recipe:
 
     @property
     def hash(self) -> str:
-        """16 hex digits over every field that decides the numbers; the mesh, logging and checkpoint timing do not."""
+        """16 hex digits over every field that decides the numbers; the mesh, watching and checkpoint timing do not."""
         return hashlib.sha256(json.dumps(identity(self), sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -290,7 +215,7 @@ _NOT_IDENTITY = (
 def identity(recipe: Recipe) -> dict[str, Any]:
     """The fields of a recipe that decide its numbers, as nested JSON values."""
     value = json.loads(json.dumps(dataclasses.asdict(recipe)))
-    del value["mesh"], value["source"]
+    del value["mesh"], value["source"], value["watch"]
     if recipe.model.rope_scaling == RopeScaling():
         del value["model"]["rope_scaling"]  # a recipe without it keeps the hash it had before the field existed
     for name in _NOT_IDENTITY:

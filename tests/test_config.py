@@ -104,7 +104,14 @@ def test_json_with_an_unknown_field_names_the_nearest_one() -> None:
 
 def test_the_hash_changes_with_every_field_that_decides_the_numbers_and_with_no_other() -> None:
     recipe = Recipe(data=DataConfig(sources=(SourceConfig("a", "code", 1.0),)))
-    free = {"source", "mesh", "train.checkpoint_every_steps", "train.checkpoint_every_s", "train.keep_checkpoints"}
+    free = {
+        "source",
+        "mesh",
+        "watch",
+        "train.checkpoint_every_steps",
+        "train.checkpoint_every_s",
+        "train.keep_checkpoints",
+    }
     free |= {"train.log_every_steps", "train.max_failures", "train.max_skips_in_a_row", "train.eval_every_steps"}
     free |= {"train.eval_rows"}
     other: dict[type, Any] = {

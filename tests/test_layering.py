@@ -17,7 +17,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # What each package of lemur_ray may import from lemur_ray; itself, config and home always.
 MAY_IMPORT = {
-    "config": set(),
+    "config": {"model_config", "ranges", "watch_config"},
+    "model_config": {"ranges"},
+    "ranges": set(),
+    "watch_config": {"ranges"},
     "home": set(),
     "checkpoints": set(),
     "doctor": set(),

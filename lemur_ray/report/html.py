@@ -241,7 +241,7 @@ def _losses_csv(runs: Sequence[TrainingRun]) -> str:
     writer.writerow(["run", "metric", "step", "value"])
     for run in runs:
         for metric, points in run.series("").items():
-            if metric.startswith(("loss", "heldout/", "tokens_per_s", "lr", "grad_norm")):
+            if metric.startswith(("loss", "heldout", "tokens_per_s", "lr", "grad_norm")):
                 writer.writerows([run.name, metric, int(step), value] for step, value in points)
     return out.getvalue()
 

@@ -20,6 +20,9 @@ CONVENTIONS = {
 """MFU conventions by the suffix of the metric (model/flops.py)."""
 
 
+BITS = "/bits_per_byte"
+
+
 def corpus_section(corpus: Mapping[str, Any], folder: str, pretrain: TrainingRun | None) -> str:
     """Sources of the corpus, the mixture as asked and as trained on, and what the filters dropped."""
     sources: Sequence[Mapping[str, Any]] = corpus.get("sources", [])
@@ -109,7 +112,14 @@ def run_section(run: TrainingRun) -> str:
             for name, points in held_out.items()
         ]  # fmt: skip
         parts.append("<h3>Held-out rows: bits per byte</h3>")
-        parts.append(table(["kind", "bits per byte, last", "first measured", "loss (nats per token), last"], rows))
+        rows += [
+            [Safe(f"&nbsp; {inline(name.removesuffix(BITS))}"), Safe(f"{points[-1][1]:.4f}"),
+             Safe(f"{points[0][1]:.4f} at step {points[0][0]:.0f}"),
+             run.last(f"heldout_source/{name.removesuffix(BITS)}/loss")]
+            for name, points in run.series("heldout_source/").items() if name.endswith(BITS)
+        ]  # fmt: skip
+        header = ["kind, then source", "bits per byte, last", "first measured", "loss (nats per token), last"]
+        parts.append(table(header, rows))
         if max(map(len, held_out.values())) > 2:
             named = {name.split("/")[0]: points for name, points in held_out.items()}
             parts.append(figures.curves(named, x_label="step", y_label="bits per byte", window=1))
@@ -194,7 +204,7 @@ def duration(seconds: float | None) -> str:
 
 def run_summary(run: TrainingRun) -> dict[str, Any]:
     """The numbers of a run for report.json."""
-    held_out = {key: value for key, value in run.result.items() if key.startswith("heldout/")}
+    held_out = {key: value for key, value in run.result.items() if key.startswith("heldout")}
     utilisation = {f"{what}_{c}": run.last(f"{what}_{c}") for c in CONVENTIONS for what in ("flops_per_s", "mfu")}
     return {
         "name": run.name, "stage": run.stage, "recipe": run.recipe.get("name"), "hash": run.hash,

@@ -6,6 +6,7 @@ at the row asked for; every row carries its number, which is asserted. Knows not
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -19,15 +20,18 @@ from lemur_ray.checkpoints import Commit
 from lemur_ray.config import Recipe
 from lemur_ray.corpus.manifest import read_manifest
 from lemur_ray.home import lemur_home
-from lemur_ray.model.flops import CONVENTIONS, flops_per_token
 from lemur_ray.model.llama import num_params
 from lemur_ray.model.sharding import batch_sharding, make_mesh
 from lemur_ray.plan.plan import plan_for
 from lemur_ray.train.checkpoint import Checkpoints, UnreadableCheckpoint
+from lemur_ray.train.console import opening_lines, progress_lines
 from lemur_ray.train.evaluate import BY_KIND, BY_SOURCE, Evaluator
 from lemur_ray.train.initial import initial_params
-from lemur_ray.train.metrics import PEAK_FLOPS, MetricsLog, Window, finite, progress_line
+from lemur_ray.train.metrics import MetricsLog, Window, finite
+from lemur_ray.train.profiler import Profiler
 from lemur_ray.train.run_folder import Run, TrainingStopped, check_same_run, fingerprint, write_json
+from lemur_ray.train.sinks import open_sinks
+from lemur_ray.train.speed import PEAK_FLOPS, memory_peaks, speeds
 from lemur_ray.train.step import abstract_state, init_state, make_train_step
 
 HostBatch = dict[str, np.ndarray]
@@ -56,14 +60,18 @@ def train(
     """
     use_compile_cache()
     keep = run.recipe.train.keep_checkpoints
-    with Checkpoints(run.checkpoints, keep=keep, primary=rank == 0) as checkpoints:
-        return _train(run, feed, checkpoints, rank, world_size, report, log)
+    with (
+        contextlib.ExitStack() as watching,
+        Checkpoints(run.checkpoints, keep=keep, primary=rank == 0) as checkpoints,
+    ):
+        return _train(run, feed, checkpoints, watching, rank, world_size, report, log)
 
 
 def _train(
     run: Run,
     feed: Feed,
     checkpoints: Checkpoints,
+    watching: contextlib.ExitStack,
     rank: int,
     world_size: int,
     report: Callable[[dict[str, Any], str], None] | None,
@@ -106,13 +114,20 @@ def _train(
         place = jax.tree.map(lambda leaf: leaf.sharding, abstract)
         state = jax.jit(lambda params: init_state(recipe, params), out_shardings=place)(params)
 
-    # Data from the next row on, metrics, held-out rows.
+    # Data from the next row on, held-out rows, metrics and who else gets them.
     batches = iter(feed(step * batch_rows))
     evaluate = Evaluator(recipe, mesh, run.corpus)
-    metrics_log = MetricsLog(f"{run.out}/metrics.jsonl") if rank == 0 else None
     described = run.described()
+    metrics_log = MetricsLog(f"{run.out}/metrics.jsonl") if rank == 0 else None
+    sinks = open_sinks(recipe, run.out, metrics_log.records(), described, say) if metrics_log is not None else []
+    profiler = Profiler(recipe, run.out, rank, say)
+    watching.callback(profiler.close)
+    for sink in sinks:
+        watching.callback(sink.close)
     attempt = {"first_step": step, "world_size": world_size, "devices": len(jax.devices())}
-    say(describe(recipe, mesh, sources, world_size))
+    kind = jax.devices()[0].device_kind
+    for line in opening_lines(recipe, mesh.shape, sources, world_size, kind, kind in PEAK_FLOPS):
+        say(line)
 
     last: dict[str, Any] = {}
     saved: int | None = None
@@ -154,19 +169,22 @@ def _train(
         now = time.monotonic()
         elapsed = now - window_began - paused_s
         window.train_s += elapsed
-        speed = timed_steps * recipe.tokens_per_step / elapsed if elapsed > 0 else 0.0
         last = {
             "step": number, "rows": number * batch_rows, "tokens": number * recipe.tokens_per_step,
             **window.values(), "lr": float(host["lr"]),
             **{name: finite(host[name]) for name in ("grad_norm", "param_norm", "update_norm")},
-            "skipped_steps": window.skipped_steps, "tokens_per_s": speed, **utilisation(recipe, speed),
-            "time_s": window.train_s, "eta_s": (steps - number) * recipe.tokens_per_step / speed if speed else None,
+            "skipped_steps": window.skipped_steps, **speeds(recipe, timed_steps, elapsed), "time_s": window.train_s,
+            "first_step_s": first_step_s, "unix_s": time.time(), **memory_peaks(),
         }  # fmt: skip
+        last["eta_s"] = (steps - number) * last["step_s"] if "step_s" in last else None
         if evaluate.due(number):
             last |= evaluate(state.params)
         if metrics_log is not None:
-            metrics_log.write(last)
-            say(progress_line(last, steps))
+            if metrics_log.write(last):
+                for sink in sinks:
+                    sink.write(last)
+            for line in progress_lines(last, steps, saved):
+                say(line)
         window, window_began, paused_s, timed_steps = window.cleared(), time.monotonic(), 0.0, 0
 
     first_step_s = None
@@ -176,6 +194,7 @@ def _train(
             raise TrainingStopped(f"the data ended at step {step} of {steps}: rebuild the corpus or train fewer steps")
         rows = np.arange(step * batch_rows, (step + 1) * batch_rows)
         check_rows(batch["row"], rows, rank, world_size)
+        profiler.before(step + 1)
         state, on_device = step_fn(state, to_devices(batch, mesh))
         settle()
         step += 1
@@ -184,6 +203,9 @@ def _train(
             jax.block_until_ready(on_device)
             first_step_s = time.monotonic() - began
             window_began, timed_steps = time.monotonic(), -1  # compiling is not training
+        pause = time.monotonic()
+        if profiler.after(step, on_device):
+            paused_s += time.monotonic() - pause
         if evaluate.due(step):
             settle()  # before the next step takes the parameters' memory
         due = step % recipe.train.checkpoint_every_steps == 0 or step == steps
@@ -196,6 +218,9 @@ def _train(
             paused_s += time.monotonic() - pause
         checkpoints.poll()
     settle()
+    profiler.close()
+    for sink in sinks:
+        sink.close()
     checkpoints.wait()
     if report is not None:
         report({"step": steps, "loss": last.get("loss")}, f"{run.checkpoints}/{steps}")
@@ -259,30 +284,6 @@ def too_old(saved_at: float, limit_s: float, world_size: int) -> bool:
     """Whether the last checkpoint is older than ``limit_s``; rank 0's clock decides for all."""
     old = time.monotonic() - saved_at >= limit_s
     return old if world_size == 1 else bool(multihost_utils.broadcast_one_to_all(np.array(old)))
-
-
-def utilisation(recipe: Recipe, tokens_per_s: float) -> dict[str, float]:
-    """Model FLOP/s in both conventions, and MFU where the peak of the devices is known."""
-    out = {}
-    peak = PEAK_FLOPS.get(jax.devices()[0].device_kind, 0.0) * len(jax.devices())
-    for convention in CONVENTIONS:
-        flops = tokens_per_s * flops_per_token(recipe.model, recipe.data.seq_len, convention)
-        out[f"flops_per_s_{convention}"] = flops
-        if peak:
-            out[f"mfu_{convention}"] = flops / peak
-    return out
-
-
-def describe(recipe: Recipe, mesh: jax.sharding.Mesh, sources: list[str], world_size: int) -> str:
-    """One line on what runs where."""
-    kind = jax.devices()[0].device_kind
-    shape = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
-    note = "" if kind in PEAK_FLOPS else f" (no peak FLOP/s known for {kind!r}: no MFU)"
-    return (
-        f"{recipe.name} {recipe.hash}: {num_params(recipe.model):,} parameters, {recipe.train.steps} steps of "
-        f"{recipe.tokens_per_step:,} tokens from {', '.join(sources)}; {world_size} worker(s), mesh {shape}; "
-        f"MFU conventions: {', '.join(CONVENTIONS)}{note}"
-    )
 
 
 def use_compile_cache() -> None:

@@ -1,4 +1,4 @@
-"""What a run says about itself: sums since the last line, the lines in ``metrics.jsonl``, and one line for a person.
+"""What a run says about itself: sums since the last line, and the lines in ``metrics.jsonl``.
 
 A line's losses are sums of losses over sums of weights since the line before. The sums travel in every checkpoint, so a
 resumed run writes the very lines of an unbroken one. Knows nothing of jax arrays, Ray and of how a step is computed.
@@ -17,12 +17,11 @@ from typing import Any
 import fsspec
 import numpy as np
 
-PEAK_FLOPS = {
-    "TPU v4": 275e12, "TPU v5": 459e12, "TPU v5p": 459e12, "TPU v5 lite": 197e12, "TPU v5e": 197e12,
-    "TPU v6 lite": 918e12, "TPU v6e": 918e12, "NVIDIA A100-SXM4-80GB": 312e12, "NVIDIA H100 80GB HBM3": 989e12,
-    "NVIDIA H200": 989e12,
-}  # fmt: skip
-"""Dense bf16 FLOP/s of one jax device by ``device_kind`` (vendors' data sheets). CPUs have none: no MFU there."""
+CLOCK = (
+    "tokens_per_s", "step_s", "time_s", "eta_s", "first_step_s", "unix_s", "flops_per_s_6n", "flops_per_s_6n_causal",
+    "mfu_6n", "mfu_6n_causal", "device_memory_peak_bytes", "host_memory_peak_bytes",
+)  # fmt: skip
+"""What of a line depends on the machine and the clock. Everything else is equal however often a run was resumed."""
 
 
 @dataclass
@@ -104,51 +103,34 @@ class MetricsLog:
         self.differing: list[int] = []
         """Steps whose loss came out different when computed again: resume was not exact."""
 
-    def write(self, record: Mapping[str, Any]) -> None:
-        """Append one line and sync it; for a step that has a line, only compare the loss."""
+    def records(self) -> list[dict[str, Any]]:
+        """Every line that is there."""
+        there = self.fs.exists(self._inner) and not self._remote
+        data = self.fs.cat_file(self._inner) if there else self._lines
+        return [json.loads(line) for line in data.splitlines()]
+
+    def write(self, record: Mapping[str, Any]) -> bool:
+        """Append one line and sync it; for a step that has a line, only compare the loss. Whether it was appended."""
         step = record["step"]
         if step in self.losses:
             self.replayed += 1
             if self.losses[step] != record["loss"]:
                 self.differing.append(step)
-            return
+            return False
         self.losses[step] = record["loss"]
         line = (json.dumps(record, allow_nan=False) + "\n").encode()
         if self._remote:  # object stores cannot append
             self._lines += line
             self.fs.pipe_file(self._inner, self._lines)
-            return
+            return True
         with open(self._inner, "ab") as f:
             f.write(line)
             f.flush()
             os.fsync(f.fileno())
+        return True
 
 
 def finite(value: Any) -> float | None:
     """A float for JSON: None for NaN and infinity."""
     number = float(value)
     return number if math.isfinite(number) else None
-
-
-def progress_line(record: Mapping[str, Any], steps: int) -> str:
-    """One metrics record as a line for a person: step, losses, speed, time to go."""
-    loss = record["loss"]
-    by_source = "  ".join(
-        f"{key.removeprefix('loss/')} {value:.3f}" for key, value in record.items() if key.startswith("loss/")
-    )
-    held_out = "  ".join(
-        f"{key} {value:.4f}" for key, value in record.items() if key.startswith("heldout/") and value is not None
-    )
-    speed, left = record["tokens_per_s"], record["eta_s"]
-    parts = [
-        f"step {record['step']:>{len(str(steps))}}/{steps}",
-        f"loss {loss:.4f}" if loss is not None else "loss - (all skipped)",
-        f"[{by_source}]" if by_source else "",
-        f"lr {record['lr']:.2e}",
-        f"{speed:,.0f} tokens/s" if speed else "",
-        f"MFU {record['mfu_6n_causal']:.1%} (6n_causal)" if record.get("mfu_6n_causal") else "",
-        f"{int(left) // 60}:{int(left) % 60:02d} left" if left is not None else "",
-        f"SKIPPED rows {record['skipped_rows']}" if record.get("skipped_rows") else "",
-        held_out,
-    ]
-    return "  ".join(part for part in parts if part)

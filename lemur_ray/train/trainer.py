@@ -39,8 +39,12 @@ from lemur_ray.train.run_folder import (
     tokenizer_of,
     write_json,
 )
+from lemur_ray.train.sinks import check_sinks
 
-PASSED_ON = ("LEMUR_HOME", "LEMUR_DATA", "PYTHONPATH", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")
+PASSED_ON = (
+    "LEMUR_HOME", "LEMUR_DATA", "PYTHONPATH", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR",
+    "WANDB_BASE_URL", "WANDB_ENTITY",
+)  # fmt: skip
 """Environment variables of the driver that its workers share."""
 
 
@@ -60,6 +64,7 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
     recipe = with_vocabulary(recipe, manifest["vocab_size"])
     run = Run(recipe, corpus, out, init_from)
     plan = plan_for(recipe, manifest)
+    check_sinks(recipe.watch.sinks)
     _check_tokenizer(run)
     if (finished := prepare(run)) is not None:
         return {**finished, "already_finished": True}
@@ -206,8 +211,9 @@ def _worker(config: dict[str, Any]) -> None:
         sys.stdout.write(f"{line}\n")  # print is patched by Ray Train and would show every line twice
         sys.stdout.flush()
 
-    for noisy in ("absl", "orbax", "ray.data", "ray.train"):
+    for noisy in ("absl", "orbax", "ray.data", "ray.train", "ray.train.v2._internal.execution.context"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # warns that we turned its bars off
 
     try:
         # A worker of a driver that was killed may still be leaving: wait for it rather than write beside it.

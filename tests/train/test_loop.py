@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from lemur_ray.config import Recipe
-from lemur_ray.train.metrics import MetricsLog, Window, progress_line
+from lemur_ray.train.console import progress_lines
+from lemur_ray.train.metrics import CLOCK, MetricsLog, Window
 from lemur_ray.train.run_folder import RunFolderError, TrainingStopped
 
 Batches = Iterator[dict[str, np.ndarray]]
@@ -95,9 +96,8 @@ def test_windows_of_several_steps_are_the_same_after_a_resume_inside_one(
     run_here(recipe, tmp_path / "broken")
 
     def lines(name: str) -> list[dict]:
-        drop = {"tokens_per_s", "time_s", "eta_s", "flops_per_s_6n", "flops_per_s_6n_causal"}
         records = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
-        return [{key: value for key, value in record.items() if key not in drop} for record in records]
+        return [{key: value for key, value in record.items() if key not in CLOCK} for record in records]
 
     assert lines("broken") == lines("whole")
     assert [record["step"] for record in lines("whole")] == [3, 6, 9, 12]
@@ -249,11 +249,28 @@ def test_a_window_survives_json_exactly() -> None:
     assert set(window.values()) == {"loss", "loss/a"}
 
 
-def test_the_progress_line_says_what_a_person_wants_to_know() -> None:
-    record = {"step": 20, "loss": 2.5, "loss/python": 2.25, "lr": 1e-3, "tokens_per_s": 5000.0, "eta_s": 65.0}
-    line = progress_line(record, 1000)
-    for part in ("20/1000", "loss 2.5000", "python 2.250", "5,000 tokens/s", "1:05 left"):
+def test_the_progress_lines_say_what_a_person_wants_to_know() -> None:
+    record = {"step": 20, "loss": 2.5, "loss/python": 2.25, "tokens_per_s": 5000.0, "step_s": 0.2048, "eta_s": 65.0}
+    [line] = progress_lines(record, 1000, 10)
+    for part in (
+        "20/1000",
+        " 2%",
+        "loss 2.5000",
+        "python 2.250",
+        "5,000 tokens/s",
+        "0.205 s/step",
+        "1:05 left",
+        "checkpoint 10",
+    ):
         assert part in line
+    measured = {"heldout/code/loss": 1.0, "heldout/code/bits_per_byte": 1.5, "heldout_source/c/bits_per_byte": None}
+    more = {f"loss/{name}": 2.0 for name in "abcd"} | {"mfu_6n": 0.5, "mfu_6n_causal": 0.52, "eta_s": 3e5, "loss": None}
+    line, held_out = progress_lines({**record, **measured, **more}, 1000)
+    assert "[" not in line, "a line that is all sources"
+    assert "MFU 50.0% 6n, 52.0% 6n_causal" in line
+    assert "loss - (all skipped)" in line
+    assert "3 d 11 h left" in line
+    assert held_out == "held out, bits per byte: code 1.500  (c -)"
 
 
 def test_held_out_loss_is_measured_by_kind_and_by_source_in_nats_and_in_bits_per_byte(

@@ -1,0 +1,79 @@
+"""What a person reads while a run goes: a few lines at the start, one per logged step, one per evaluation.
+
+Plain lines, because they pass through Ray's log files to whoever follows the job; nothing is drawn in place. Pure
+functions of a line of metrics; the numbers of every source are in ``metrics.jsonl``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lemur_ray.config import Recipe
+from lemur_ray.model.flops import CONVENTIONS
+from lemur_ray.model.llama import num_params
+from lemur_ray.train.evaluate import BY_KIND, BY_SOURCE
+
+MOST_SOURCES = 3
+"""Sources whose losses fit on a line; with more of them a line would be all sources."""
+_BITS = "/bits_per_byte"
+
+
+def opening_lines(recipe: Recipe, mesh: Mapping[str, int], sources: Sequence[str], workers: int, kind: str,
+                  peak_known: bool) -> list[str]:  # fmt: skip
+    """What runs where. mesh: axis -> size; kind: jax's name of the devices."""
+    shape = " x ".join(f"{name} {size}" for name, size in mesh.items())
+    conventions = f"MFU in the conventions {' and '.join(CONVENTIONS)}"
+    return [
+        f"{recipe.name} {recipe.hash}: {num_params(recipe.model):,} parameters, {recipe.train.steps:,} steps of "
+        f"{recipe.tokens_per_step:,} tokens",
+        f"sources: {', '.join(sources)}",
+        f"{workers} worker(s), mesh {shape} of {kind!r}; "
+        + (conventions if peak_known else f"no MFU: the peak FLOP/s of {kind!r} is not known"),
+    ]
+
+
+def progress_lines(record: Mapping[str, Any], steps: int, checkpoint: int | None = None) -> list[str]:
+    """One metrics record as lines for a person: step, loss, speed, time to go, last checkpoint; then the evaluation."""
+    step, loss = record["step"], record["loss"]
+    by_source = {key.removeprefix("loss/"): value for key, value in record.items() if key.startswith("loss/")}
+    speed, left, step_s = record["tokens_per_s"], record["eta_s"], record.get("step_s")
+    parts = [
+        f"step {step:>{len(str(steps))}}/{steps}",
+        f"{step / steps:4.0%}",
+        f"loss {loss:.4f}" if loss is not None else "loss - (all skipped)",
+        f"[{'  '.join(f'{name} {value:.3f}' for name, value in by_source.items())}]"
+        if 1 <= len(by_source) <= MOST_SOURCES
+        else "",
+        f"{speed:,.0f} tokens/s" if speed else "",
+        f"{step_s:.3g} s/step" if step_s else "",
+        f"MFU {record['mfu_6n']:.1%} 6n, {record['mfu_6n_causal']:.1%} 6n_causal" if record.get("mfu_6n") else "",
+        f"{duration(left)} left" if left is not None else "",
+        f"checkpoint {checkpoint}" if checkpoint is not None else "",
+        f"SKIPPED rows {record['skipped_rows']}" if record.get("skipped_rows") else "",
+    ]
+    lines = ["  ".join(part for part in parts if part)]
+    held_out = _bits(record, BY_KIND)
+    if held_out:
+        of_sources = _bits(record, BY_SOURCE)
+        lines.append(
+            f"held out, bits per byte: {', '.join(held_out)}" + (f"  ({', '.join(of_sources)})" if of_sources else "")
+        )
+    return lines
+
+
+def _bits(record: Mapping[str, Any], prefix: str) -> list[str]:
+    return [
+        f"{key.removeprefix(prefix).removesuffix(_BITS)} {'-' if value is None else format(value, '.3f')}"
+        for key, value in record.items()
+        if key.startswith(prefix) and key.endswith(_BITS)
+    ]
+
+
+def duration(seconds: float) -> str:
+    """65 -> 1:05, 4000 -> 1:06:40, 300000 -> 3 d 11 h."""
+    whole = int(seconds)
+    if whole >= 86400:
+        return f"{whole // 86400} d {whole % 86400 // 3600} h"
+    hours, rest = divmod(whole, 3600)
+    return (f"{hours}:{rest // 60:02d}" if hours else f"{rest // 60}") + f":{rest % 60:02d}"

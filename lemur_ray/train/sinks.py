@@ -1,0 +1,207 @@
+"""Copies of ``metrics.jsonl`` for those who watch elsewhere: TensorBoard's event files and Weights & Biases.
+
+``metrics.jsonl`` is the truth and a sink is made from it: opened after a restart, a sink is given every line that is
+there, so that no step is missing and none appears twice. Each sink works in a thread of its own; one that fails or
+hangs is left behind with one line for a person, and the run goes on. Knows nothing of jax or of training.
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import os
+import queue
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import fsspec
+
+from lemur_ray.config import Recipe
+
+Record = Mapping[str, Any]
+
+PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
+"""Package that a sink writes with, by the sink's name, which is also that of the extra."""
+CLOSE_WAIT_S = 60.0
+"""How long the end of a run waits for a sink that still has lines to send."""
+UPLOAD_EVERY_S = 60.0
+"""Seconds between two uploads of an event file where the run folder is a bucket, which cannot append."""
+
+
+class Sink(Protocol):
+    """Takes lines of metrics, each step once and in order."""
+
+    def write(self, record: Record) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def check_sinks(names: Sequence[str]) -> None:
+    """Raises ValueError where the package of a sink is not installed, naming the extra that brings it."""
+    for name in names:
+        if importlib.util.find_spec(PACKAGES[name]) is None:
+            raise ValueError(
+                f"--watch.sinks {name} writes with the package {PACKAGES[name]}, which is not installed: "
+                f"pip install 'lemur-ray[{name}]', or leave the sink out (metrics.jsonl is always written)"
+            )
+
+
+def numbers(record: Record) -> dict[str, float]:
+    """What of a line can be drawn: its numbers without the step."""
+    return {
+        key: value
+        for key, value in record.items()
+        if key != "step" and isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+class TensorBoard:
+    """Event files in ``<run>/tensorboard``, one for every start of the run; the older ones are replaced."""
+
+    def __init__(self, out: str, history: Sequence[Record]) -> None:
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto import event_pb2
+        from tensorboardX.summary import scalar
+
+        self._event, self._scalar = event_pb2, scalar
+        self._bucket = f"{out}/tensorboard" if "://" in out else ""
+        folder = Path(tempfile.mkdtemp(prefix="events-") if self._bucket else f"{out}/tensorboard")
+        folder.mkdir(exist_ok=True)
+        for old in folder.glob("events.out.tfevents.*"):
+            old.unlink()
+        if self._bucket:
+            fs, inner = fsspec.url_to_fs(self._bucket)
+            if fs.isdir(inner):
+                fs.rm(inner, recursive=True)
+        self._writer = EventsWriter(f"{folder}/events", f".{os.getpid()}")
+        self._folder, self._uploaded_at = folder, time.monotonic()
+        # A TensorBoard that is looking now forgets the curves of the files that are gone.
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._writer.write_event(event_pb2.Event(wall_time=time.time(), step=0, session_log=start))
+        for record in history:
+            self._add(record)
+        self._writer.flush()
+
+    def write(self, record: Record) -> None:
+        self._add(record)
+        self._writer.flush()
+        if self._bucket and time.monotonic() - self._uploaded_at >= UPLOAD_EVERY_S:
+            self._upload()
+
+    def close(self) -> None:
+        self._writer.close()
+        if self._bucket:
+            self._upload()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _add(self, record: Record) -> None:
+        when = record.get("unix_s") or time.time()
+        for name, value in numbers(record).items():
+            event = self._event.Event(wall_time=when, step=record["step"], summary=self._scalar(name, value))
+            self._writer.write_event(event)
+
+    def _upload(self) -> None:
+        fs, inner = fsspec.url_to_fs(self._bucket)
+        for path in self._folder.iterdir():
+            fs.put_file(str(path), f"{inner}/{path.name}")
+        self._uploaded_at = time.monotonic()
+
+
+class WeightsAndBiases:
+    """One run at Weights & Biases for one run folder, however often it is started: its id lies in ``wandb_id``."""
+
+    def __init__(self, out: str, history: Sequence[Record], recipe: Recipe, described: Mapping[str, Any]) -> None:
+        import wandb
+
+        run_id = lasting_id(f"{out}/wandb_id")
+        folder = tempfile.mkdtemp(prefix="wandb-") if "://" in out else out
+        offline = recipe.watch.wandb_mode == "offline"
+        if offline:
+            # Nobody can ask a server what it has: the new folder holds the whole curve and replaces the older ones.
+            for old in glob.glob(f"{glob.escape(folder)}/wandb/offline-run-*-{run_id}"):
+                shutil.rmtree(old)
+        self._run = wandb.init(
+            project=recipe.watch.wandb_project,
+            id=run_id,
+            resume="allow",
+            name=recipe.name,
+            dir=folder,
+            mode=recipe.watch.wandb_mode,
+            config=dict(described),
+            settings=wandb.Settings(console="off", silent=True),
+        )
+        for record in history:
+            if offline or record["step"] >= self._run.step:
+                self.write(record)
+
+    def write(self, record: Record) -> None:
+        self._run.log(numbers(record), step=record["step"])
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def lasting_id(path: str) -> str:
+    """The id in a file; a new one is drawn and written where there is none."""
+    fs, inner = fsspec.url_to_fs(path)
+    if fs.exists(inner):
+        return str(fs.cat_file(inner).decode().strip())
+    drawn = secrets.token_hex(4)
+    fs.pipe_file(inner, f"{drawn}\n".encode())
+    return drawn
+
+
+class Background:
+    """A sink in a thread of its own: whoever writes never waits for it and never sees it fail."""
+
+    def __init__(self, name: str, opened: Callable[[], Sink], say: Callable[[str], None]) -> None:
+        self.name, self._opened, self._say = name, opened, say
+        self._lines: queue.SimpleQueue[Record | None] = queue.SimpleQueue()
+        self.failed = self._closed = False
+        self._thread = threading.Thread(target=self._work, name=f"sink-{name}", daemon=True)
+        self._thread.start()
+
+    def write(self, record: Record) -> None:
+        if not self.failed:
+            self._lines.put(dict(record))
+
+    def close(self, wait_s: float = CLOSE_WAIT_S) -> None:
+        """Give the sink ``wait_s`` seconds to write what it has been given; a second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._lines.put(None)
+        self._thread.join(wait_s)
+        if self._thread.is_alive():
+            self._give_up(f"still busy after {wait_s:.0f} s")
+
+    def _work(self) -> None:
+        try:
+            sink = self._opened()
+            while (record := self._lines.get()) is not None:
+                sink.write(record)
+            sink.close()
+        except Exception as error:  # other people's code: whatever it raises must not end a run
+            self._give_up(f"{type(error).__name__}: {error}")
+
+    def _give_up(self, why: str) -> None:
+        self.failed = True
+        first = why.strip().splitlines()[0]
+        self._say(f"{self.name} no longer gets the metrics ({first}); metrics.jsonl has every line, the run goes on")
+
+
+def open_sinks(
+    recipe: Recipe, out: str, history: Sequence[Record], described: Mapping[str, Any], say: Callable[[str], None]
+) -> list[Background]:
+    """The sinks that the recipe names, each beginning with the lines that are there already."""
+    makers: dict[str, Callable[[], Sink]] = {
+        "tensorboard": lambda: TensorBoard(out, history),
+        "wandb": lambda: WeightsAndBiases(out, history, recipe, described),
+    }
+    return [Background(name, makers[name], say) for name in dict.fromkeys(recipe.watch.sinks)]

@@ -1,0 +1,50 @@
+"""How fast a run is and how full its devices are: model FLOP/s and MFU in both named conventions, peaks of memory.
+
+Knows the devices of this process and the shape of the model; nothing of steps or files.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+
+import jax
+
+from lemur_ray.config import Recipe
+from lemur_ray.model.flops import CONVENTIONS, flops_per_token
+
+PEAK_FLOPS = {
+    "TPU v4": 275e12, "TPU v5": 459e12, "TPU v5p": 459e12, "TPU v5 lite": 197e12, "TPU v5e": 197e12,
+    "TPU v6 lite": 918e12, "TPU v6e": 918e12, "NVIDIA A100-SXM4-80GB": 312e12, "NVIDIA H100 80GB HBM3": 989e12,
+    "NVIDIA H200": 989e12,
+}  # fmt: skip
+"""Dense bf16 FLOP/s of one jax device by ``device_kind`` (vendors' data sheets). CPUs have none: no MFU there."""
+
+
+def speeds(recipe: Recipe, num_steps: int, elapsed_s: float) -> dict[str, float]:
+    """``tokens_per_s``, ``step_s`` and `utilisation` of ``num_steps`` steps that took ``elapsed_s`` seconds."""
+    if num_steps < 1 or elapsed_s <= 0:
+        return {"tokens_per_s": 0.0, **utilisation(recipe, 0.0)}
+    rate = num_steps * recipe.tokens_per_step / elapsed_s
+    return {"tokens_per_s": rate, "step_s": elapsed_s / num_steps, **utilisation(recipe, rate)}
+
+
+def utilisation(recipe: Recipe, tokens_per_s: float) -> dict[str, float]:
+    """Model FLOP/s in both conventions, and MFU where the peak of the devices is known."""
+    out = {}
+    peak = PEAK_FLOPS.get(jax.devices()[0].device_kind, 0.0) * len(jax.devices())
+    for convention in CONVENTIONS:
+        flops = tokens_per_s * flops_per_token(recipe.model, recipe.data.seq_len, convention)
+        out[f"flops_per_s_{convention}"] = flops
+        if peak:
+            out[f"mfu_{convention}"] = flops / peak
+    return out
+
+
+def memory_peaks() -> dict[str, int]:
+    """``host_memory_peak_bytes`` of this process, and ``device_memory_peak_bytes`` of the fullest of its devices where
+    their backend counts (TPU and GPU do)."""
+    peaks = [(device.memory_stats() or {}).get("peak_bytes_in_use", 0) for device in jax.local_devices()]
+    unit = 1 if sys.platform == "darwin" else 1024
+    host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return {**({"device_memory_peak_bytes": max(peaks)} if any(peaks) else {}), "host_memory_peak_bytes": host}
