@@ -1,7 +1,7 @@
 """Convert a model: python jobs/convert.py --model RUN --out FOLDER [--to hf|run] [--dtype bfloat16].
 
-Hugging Face format out of a run (``transformers`` loads it), or a run folder out of a Hugging Face model. Prints the
-absolute path of what it wrote.
+Hugging Face format out of a run (``transformers`` loads it), or a run folder out of a Hugging Face model; folders
+may be gs:// or s3:// URIs. Prints the absolute path of what it wrote.
 """
 
 import _path  # noqa: F401
@@ -9,7 +9,6 @@ import _path  # noqa: F401
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from lemur_ray.config import parse
 from lemur_ray.home import find_model, resolve_out
@@ -18,13 +17,12 @@ from lemur_ray.train.convert import Convert, convert
 
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse(Convert, argv, prog="convert.py")
-    from lemur_ray.model.load import ModelNotFound
-    from lemur_ray.model.tensor_files import TensorFileError
+    from lemur_ray.model.load import MODEL_ERRORS
 
     try:
-        job = replace(job, model=find_model(job.model))
-        print(f"wrote {convert(job, Path(resolve_out(job.out, '')))}")
-    except (ModelNotFound, TensorFileError, ValueError, OSError) as error:
+        job = replace(job, model=find_model(job.model, buckets=True))
+        print(f"wrote {convert(job, resolve_out(job.out, ''))}")
+    except (*MODEL_ERRORS, OSError, ImportError) as error:
         print(f"convert: {error}", file=sys.stderr, flush=True)
         return 1
     return 0

@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     corpus = resolve_out(job.corpus, "corpus/embedded")
     out = resolve_out(job.out, f"runs/{job.recipe.name}")
     try:
-        init_from = find_model(job.init_from) if job.init_from else ""
+        init_from = find_model(job.init_from, buckets=True) if job.init_from else ""
         check_writable(out)
         if job.corpus:
             read_manifest(corpus)

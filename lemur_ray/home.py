@@ -22,9 +22,11 @@ def resolve_out(out: str, default: str) -> str:
     return str(path if path.is_absolute() else lemur_home() / path)
 
 
-def find_model(name: str) -> str:
+def find_model(name: str, *, buckets: bool = False) -> str:
     """Absolute folder of the model that a flag names: a run of ``$LEMUR_HOME/runs``, else a folder under $LEMUR_HOME,
     else one under the working directory. Of ``random:RECIPE[@MODEL]`` only MODEL is looked for.
+
+    buckets: URIs may be named too; they come back as they are.
 
     Raises:
         ValueError: there is no such folder; it names the runs that are there.
@@ -32,6 +34,8 @@ def find_model(name: str) -> str:
     if name.startswith("random:"):
         recipe, at, model = name.partition("@")
         return f"{recipe}@{find_model(model)}" if at else name
+    if "://" in name and buckets:
+        return name.rstrip("/")
     if "://" in name:
         raise ValueError(f"model {name}: models are read from a local or mounted folder: copy it to one")
     path, runs = Path(name).expanduser(), lemur_home() / "runs"

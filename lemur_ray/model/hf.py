@@ -1,22 +1,23 @@
 """Llama weights in the Hugging Face layout, in and out: one table from tree paths to tensor names.
 
-torch keeps a linear layer as (out, in), we keep (in, out); every other difference is a name. Import reads only the
-slices it is asked for, layer by layer; export mirrors it. Knows nothing of run folders or of training.
+torch keeps a linear layer as (out, in), we keep (in, out); every other difference is a name. Both directions move
+slices of at most ``BLOCK_ROWS`` stored rows. Knows nothing of run folders or of training.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
+import ml_dtypes
 import numpy as np
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.hf_config import HuggingFaceError, config_files, read_config, tokenizer_files
-from lemur_ray.model.llama import Params, abstract_params
-from lemur_ray.model.tensor_files import Tensor, TensorFileError, TensorFolder, write_folder
-from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.model.hf_config import HuggingFaceError, read_config
+from lemur_ray.model.tensor_files import TensorFolder
+from lemur_ray.model.tensor_writing import FolderWriter, Tensor
+from lemur_ray.model.weights import Index, leaves, normalised, transposed
 
 
 class Entry(NamedTuple):
@@ -25,6 +26,10 @@ class Entry(NamedTuple):
     name: str
     """Tensor name; {} stands for the layer of a stacked leaf."""
     transpose: bool
+
+    @property
+    def stacked(self) -> bool:
+        return "{}" in self.name
 
 
 TABLE: dict[str, Entry] = {
@@ -41,109 +46,134 @@ TABLE: dict[str, Entry] = {
     "final_norm": Entry("model.norm.weight", False),
     "head": Entry("lm_head.weight", True),
 }
+BLOCK_ROWS = 1024
+"""Stored rows that are moved at once."""
+DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 
-def _label(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator=".")
+class HuggingFaceWeights:
+    """The weights of a model folder or URI as slices of the parameter tree (a ``weights.Source``).
 
+    Raises TensorFileError (missing or truncated file, missing tensor) or HuggingFaceError (shape, NaN, tensors that our
+    Llama has not): names and shapes when it is opened, NaN when the slice is read.
+    """
 
-def _read_slices(files: TensorFolder, label: str, shape: tuple[int, ...], index: Any) -> np.ndarray:
-    """One slice of a leaf as float32, from the layers and the bytes that it needs."""
-    entry = TABLE[label]
-    stacked = "{}" in entry.name
+    def __init__(self, folder: str | Path, config: ModelConfig | None = None) -> None:
+        """config: of the model there, read from config.json by default."""
+        self.config = read_config(folder) if config is None else config
+        self.files = TensorFolder(folder)
+        known = {entry.name.split("{}")[-1] for entry in TABLE.values()} | {".self_attn.rotary_emb.inv_freq"}
+        strange = [name for name in self.files.names() if not any(name.endswith(end) for end in known)]
+        if strange:
+            raise HuggingFaceError(f"{folder} holds tensors that our Llama has not: {', '.join(strange[:3])}")
+        self._dtypes: dict[str, np.dtype[Any]] = {}
+        for label, shape in leaves(self.config).items():
+            self._dtypes[label] = np.result_type(*{self._checked(name, want) for name, want in _names(label, shape)})
 
-    def one(name: str, want: tuple[int, ...], part: tuple[slice, ...]) -> np.ndarray:
-        view = files.view(name)
-        stored = view.T if entry.transpose else view
+    def _checked(self, name: str, want: tuple[int, ...]) -> np.dtype[Any]:
+        stored = self.files.stored(name)
         if stored.shape != want:
             raise HuggingFaceError(
-                f"{name} in {files.folder} has shape {view.shape}, the config says "
-                f"{want[::-1] if entry.transpose else want}: config.json and weights do not belong together"
+                f"{name} in {self.files.folder} has shape {stored.shape}, the config says {want}: config.json and "
+                "weights do not belong together"
             )
-        out = np.asarray(stored[part], dtype=np.float32)
-        if not np.isfinite(out).all():
-            raise HuggingFaceError(f"{name} in {files.folder} holds NaN or infinity: the file is damaged")
+        return stored.dtype
+
+    def chunk(self, label: str) -> tuple[int, ...]:
+        """Any row can be read alone."""
+        return (1,) * len(leaves(self.config)[label])
+
+    def dtype(self, label: str) -> np.dtype[Any]:
+        """What a leaf is stored in."""
+        return self._dtypes[label]
+
+    def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
+        """One slice of a leaf, from the layers and the bytes that it needs."""
+        entry, dtype = TABLE[label], dtype or self.dtype(label)
+        parts = normalised(index, leaves(self.config)[label])
+        out = np.empty([len(part) for part in parts], dtype)
+        if not entry.stacked:
+            self._into(out, entry.name, parts, entry.transpose)
+        for place, layer in enumerate(parts[0] if entry.stacked else ()):
+            self._into(out[place], entry.name.format(layer), parts[1:], entry.transpose)
         return out
 
-    if not stacked:
-        return one(entry.name, shape, index)
-    layers = range(*index[0].indices(shape[0]))
-    return np.stack([one(entry.name.format(layer), shape[1:], index[1:]) for layer in layers])
+    def _into(self, out: np.ndarray, name: str, parts: tuple[range, ...], transpose: bool) -> None:
+        if len(parts) == 1:
+            out[:] = self._finite(name, range(1), parts[0])[0]
+            return
+        rows, columns = parts[::-1] if transpose else parts
+        for first in range(0, len(rows), BLOCK_ROWS):
+            block = self._finite(name, rows[first : first + BLOCK_ROWS], columns)
+            if transpose:
+                out[:, first : first + BLOCK_ROWS] = block.T if block.dtype == out.dtype else transposed(block)
+            else:
+                out[first : first + BLOCK_ROWS] = block
+
+    def _finite(self, name: str, rows: range, columns: range) -> np.ndarray:
+        block = self.files.read(name, rows, columns)
+        # Exponents of ones alone are NaN or infinity; as integers they are compared ten times faster.
+        bits = block.view(f"u{block.itemsize}")
+        exponent = {"bfloat16": 0x7F80, "float16": 0x7C00, "float32": 0x7F800000}[block.dtype.name]
+        if bits.size and int((bits & exponent).max()) == exponent:
+            raise HuggingFaceError(f"{name} in {self.files.folder} holds NaN or infinity: the file is damaged")
+        return block
 
 
-def read_params(folder: str | Path, config: ModelConfig, shardings: Params | None = None) -> Params:
-    """The parameter tree of a model folder, float32.
-
-    Without shardings: numpy arrays. With a tree of shardings: global jax arrays, of which every process reads the bytes
-    of its own shards only, so the peak of host memory is one shard of one tensor.
-    Raises TensorFileError (missing or truncated file, missing tensor) or HuggingFaceError (shape, NaN).
-    """
-    files = TensorFolder(folder)
-    known = {entry.name.split("{}")[-1] for entry in TABLE.values()} | {".self_attn.rotary_emb.inv_freq"}
-    strange = [name for name in files.names() if not any(name.endswith(end) for end in known)]
-    if strange:
-        raise HuggingFaceError(f"{folder} holds tensors that our Llama has not: {', '.join(strange[:3])}")
-
-    def leaf(path: Any, abstract: Any, sharding: Any = None) -> Any:
-        label = _label(path)
-        if sharding is None:
-            return _read_slices(files, label, abstract.shape, (slice(None),) * len(abstract.shape))
-        return jax.make_array_from_callback(
-            abstract.shape, sharding, lambda index: _read_slices(files, label, abstract.shape, index)
-        )
-
-    shapes = abstract_params(config)
-    trees = (shapes,) if shardings is None else (shapes, shardings)
-    return jax.tree_util.tree_map_with_path(leaf, *trees)
+def _names(label: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and stored shapes of the tensors that make a leaf."""
+    entry = TABLE[label]
+    one = shape[1:] if entry.stacked else shape
+    stored = one[::-1] if entry.transpose else one
+    for layer in range(shape[0]) if entry.stacked else (None,):
+        yield entry.name.format(layer), stored
 
 
-def _tensors(params: Params, config: ModelConfig) -> list[Tensor]:
-    """Every tensor of the export, in the order of the layers; arrays are fetched one at a time."""
-    leaves = {_label(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
-    expected = {_label(path) for path, _ in jax.tree_util.tree_leaves_with_path(abstract_params(config))}
-    if leaves.keys() != expected:
-        raise HuggingFaceError(f"parameter tree differs from the config: {sorted(leaves.keys() ^ expected)}")
+class HuggingFaceSink:
+    """Slices of the parameter tree into the safetensors of a folder or URI (a ``weights.Sink``)."""
 
-    def tensor(label: str, layer: int | None) -> Tensor:
-        entry, leaf = TABLE[label], leaves[label]
-        shape = leaf.shape if layer is None else leaf.shape[1:]
+    def __init__(
+        self,
+        folder: str | Path,
+        config: ModelConfig,
+        dtypes: dict[str, np.dtype[Any]],
+        max_file_bytes: int = 5 * 10**9,
+        *,
+        primary: bool = True,
+    ) -> None:
+        """dtypes: of every leaf as it is to be written. Layers come one after another in the files."""
+        shapes = leaves(config)
+        stacked = [label for label in shapes if TABLE[label].stacked]
+        order = [("embed", 0), *((label, layer) for layer in range(config.num_layers) for label in stacked)]
+        order += [(label, 0) for label in ("final_norm", "head") if label in shapes]
+        tensors = []
+        for label, layer in order:
+            name, shape = list(_names(label, shapes[label]))[layer]
+            tensors.append(Tensor(name, dtypes[label], shape))
+        self._dtypes = dtypes
+        self.writer = FolderWriter(str(folder), tensors, max_file_bytes, primary=primary)
+        self.in_order = self.writer.in_order
+        self.order = order
 
-        def make() -> np.ndarray:
-            array = np.asarray(leaf if layer is None else leaf[layer])
-            return array.T if entry.transpose else array
+    def write(self, label: str, index: tuple[range, ...], array: np.ndarray) -> None:
+        """One slice of whole stored rows."""
+        entry = TABLE[label]
+        layers = index[0] if entry.stacked else range(1)
+        for place, layer in enumerate(layers):
+            part, parts = (array[place], index[1:]) if entry.stacked else (array, index)
+            if len(parts) == 1:
+                part, first = part[None], 0
+            elif entry.transpose:
+                part, first = transposed(part), parts[1].start
+            else:
+                first = parts[0].start
+            self.writer.write(entry.name.format(layer), first, part.astype(self._dtypes[label], copy=False))
 
-        return entry.name.format(layer), shape[::-1] if entry.transpose else shape, make
-
-    stacked = [label for label in TABLE if label.startswith("layers.")]
-    out = [tensor("embed", None)]
-    out += [tensor(label, layer) for layer in range(config.num_layers) for label in stacked]
-    return out + [tensor(label, None) for label in ("final_norm", "head") if label in leaves]
-
-
-def export(
-    params: Params,
-    config: ModelConfig,
-    tokenizer: Tokenizer | None,
-    folder: str | Path,
-    *,
-    dtype: str = "float32",
-    max_file_bytes: int = 5 * 10**9,
-) -> None:
-    """Write a folder that ``transformers`` loads: weights, configs, tokenizer with chat template; config.json last.
-
-    dtype: "float32" or "bfloat16". Import followed by export in the stored dtype gives back every bit.
-    """
-    if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
-        raise HuggingFaceError(
-            f"the tokenizer has {tokenizer.vocab_size} tokens, the model {config.vocab_size} rows: they do not fit"
-        )
-    kinds = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(jax.numpy.bfloat16)}
-    if dtype not in kinds:
-        raise HuggingFaceError(f"dtype {dtype!r}: choose one of {', '.join(kinds)}")
-    write_folder(folder, _tensors(params, config), kinds[dtype], max_file_bytes)
-    texts = tokenizer_files(tokenizer) if tokenizer is not None else {}
-    for name, text in (texts | config_files(config, tokenizer, dtype)).items():
-        (Path(folder) / name).write_text(text, encoding="utf-8")
+    def close(self) -> None:
+        """Make sure that everything lies on the disk, and name the files."""
+        self.writer.close()
 
 
-__all__ = ["TABLE", "HuggingFaceError", "TensorFileError", "export", "read_config", "read_params"]
+def transposes(label: str) -> bool:
+    """Whether a leaf is stored the other way round."""
+    return TABLE[label].transpose

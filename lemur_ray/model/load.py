@@ -1,5 +1,7 @@
 """A model by name: a run folder, one of its checkpoints, a Hugging Face folder, or ``random:<recipe>[@<folder>]``.
 
+``open_model`` reads no weights, ``load_model`` reads all of them.
+
 Reads parameters only, never optimizer state, and needs no Ray. Knows nothing of training and of serving.
 """
 
@@ -10,14 +12,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 
 from lemur_ray.checkpoints import CHECKPOINTS, Commit, commit_at, model_fingerprint, newest_commit
 from lemur_ray.config import ModelConfig, from_dict
-from lemur_ray.model.hf import HuggingFaceError, read_config, read_params
-from lemur_ray.model.llama import Params, abstract_params, init_params
+from lemur_ray.model.hf import HuggingFaceWeights
+from lemur_ray.model.hf_config import HuggingFaceError
+from lemur_ray.model.llama import Params, init_params
+from lemur_ray.model.stored_params import CheckpointError, CheckpointWeights
+from lemur_ray.model.tensor_files import TensorFileError
+from lemur_ray.model.weights import GrownWeights, MemoryWeights, Source, whole
 from lemur_ray.recipes import get_recipe, with_vocabulary
 from lemur_ray.text.tokenizer import SPECIALS, Tokenizer
 
@@ -26,6 +32,10 @@ RANDOM = "random:"
 
 class ModelNotFound(Exception):
     """The spec names no model that can be loaded; the message says what was found and what was expected."""
+
+
+MODEL_ERRORS = (ModelNotFound, HuggingFaceError, TensorFileError, CheckpointError, ValueError)
+"""Everything that finding, opening and reading a model may raise about the model itself."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,30 +54,54 @@ class LoadedModel:
     """The recipe as JSON; empty for a model that this project did not train."""
 
 
-def load_model(spec: str) -> LoadedModel:
-    """Load a model.
+@dataclasses.dataclass(frozen=True)
+class OpenModel:
+    """A model whose weights have not been read yet."""
+
+    source: Source
+    tokenizer: Tokenizer | None
+    """None where a Hugging Face folder has no tokenizer.json."""
+    name: str
+    version: str
+    recipe: dict[str, Any]
+
+
+def open_model(spec: str) -> OpenModel:
+    """Find a model and check names and shapes of its weights, but read none.
 
     spec: a run folder (its newest committed checkpoint is taken), a folder ``<run>/checkpoints/<step>``, a Hugging Face
-    folder, ``random:nano`` (seeded random weights of that recipe with a tokenizer of bytes), or ``random:nano@FOLDER``
-    (the same with the tokenizer of the model in that folder, so that both see prompts of equal length).
-    Raises ModelNotFound, HuggingFaceError, TensorFileError.
+    folder (each a path or a URI), ``random:nano`` (seeded random weights of that recipe with a tokenizer of bytes), or
+    ``random:nano@FOLDER`` (the same with the tokenizer of the model in that folder, so that both see prompts of equal
+    length). A Hugging Face model with fewer rows than its tokenizer and the ChatML tokens need gets the missing ones.
+    Raises ModelNotFound, HuggingFaceError, TensorFileError, CheckpointError.
     """
     if spec.startswith(RANDOM):
         return _random(spec)
-    folder = Path(spec).expanduser().absolute()
-    if not folder.is_dir():
+    folder = spec.rstrip("/") if "://" in spec else str(Path(spec).expanduser().absolute())
+    fs, inner = fsspec.url_to_fs(folder)
+    if not fs.isdir(inner):
         raise ModelNotFound(f"no model at {folder}: expected a run folder, a checkpoint, a model folder or random:nano")
-    if (folder / "recipe.json").is_file():
+    if fs.isfile(f"{inner}/recipe.json"):
         return _checkpoint(folder, _newest(folder))
-    commit = commit_at(str(folder))
-    if commit is not None and (folder.parent.parent / "recipe.json").is_file():
-        return _checkpoint(folder.parent.parent, commit)
-    if (folder / "config.json").is_file():
+    commit, run = commit_at(folder), folder.rsplit("/", 2)[0]
+    if commit is not None and fs.isfile(f"{inner.rsplit('/', 2)[0]}/recipe.json"):
+        return _checkpoint(run, commit)
+    if fs.isfile(f"{inner}/config.json"):
         return _hugging_face(folder)
-    found = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+    found = ", ".join(sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(inner, detail=False))[:8])
     raise ModelNotFound(
-        f"{folder} holds {found}: expected recipe.json and checkpoints (a run), a committed checkpoint of a run, or "
-        "config.json with safetensors (a Hugging Face model)"
+        f"{folder} holds {found or 'nothing'}: expected recipe.json and checkpoints (a run), a committed checkpoint of "
+        "a run, or config.json with safetensors (a Hugging Face model)"
+    )
+
+
+def load_model(spec: str) -> LoadedModel:
+    """Read a whole model into memory; spec and errors as in ``open_model``, and ModelNotFound without a tokenizer."""
+    model = open_model(spec)
+    if model.tokenizer is None:
+        raise ModelNotFound(f"no tokenizer.json in {spec}: copy the one that belongs to the model there")
+    return LoadedModel(
+        whole(model.source), model.source.config, model.tokenizer, model.name, model.version, model.recipe
     )
 
 
@@ -85,73 +119,60 @@ def load_tokenizer(spec: str) -> Tokenizer:
     raise ModelNotFound(f"no tokenizer.json in {path}: expected a run folder, a checkpoint or a model folder")
 
 
-def _random(spec: str) -> LoadedModel:
+def _random(spec: str) -> OpenModel:
     tokenizer = load_tokenizer(spec)
     name = spec.removeprefix(RANDOM).partition("@")[0]
     recipe = get_recipe(name)
     recipe = dataclasses.replace(recipe, model=with_vocabulary(recipe, tokenizer.vocab_size).model)
     params = jax.tree.map(np.asarray, init_params(recipe.model, recipe.train.seed))
-    version = f"{recipe.hash}-random"
-    return LoadedModel(params, recipe.model, tokenizer, f"random-{name}", version, dataclasses.asdict(recipe))
+    source = MemoryWeights(params, recipe.model)
+    return OpenModel(source, tokenizer, f"random-{name}", f"{recipe.hash}-random", dataclasses.asdict(recipe))
 
 
-def _newest(run: Path) -> Commit:
-    commit = newest_commit(str(run / CHECKPOINTS))
+def _newest(run: str) -> Commit:
+    commit = newest_commit(f"{run}/{CHECKPOINTS}")
     if commit is None:
         raise ModelNotFound(
-            f"no committed checkpoint under {run / CHECKPOINTS}: let the run reach its first checkpoint"
+            f"no committed checkpoint under {run}/{CHECKPOINTS}: let the run reach its first checkpoint"
         )
     return commit
 
 
-def _checkpoint(run: Path, commit: Commit) -> LoadedModel:
-    recipe = json.loads((run / "recipe.json").read_text())["recipe"]
-    config = from_dict(ModelConfig, recipe["model"])
-    params = read_checkpoint_params(commit.folder, config)
-    tokenizer = Tokenizer.load(run / "tokenizer.json")
-    return LoadedModel(params, config, tokenizer, run.name, f"{commit.step}-{commit.fingerprint}", recipe)
+def _checkpoint(run: str, commit: Commit) -> OpenModel:
+    try:
+        recipe = json.loads(_text(f"{run}/recipe.json"))["recipe"]
+        config = from_dict(ModelConfig, recipe["model"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelNotFound(f"{run}/recipe.json is no recipe ({error!r}): copy the run again") from error
+    source = CheckpointWeights(commit.folder, config)
+    tokenizer = _tokenizer(run)
+    return OpenModel(source, tokenizer, run.rsplit("/", 1)[-1], f"{commit.step}-{commit.fingerprint}", recipe)
 
 
-def read_checkpoint_params(step: str | Path, config: ModelConfig) -> Params:
-    """Only the parameters of an orbax checkpoint of a train state, as numpy arrays of the shapes the config says."""
-    shapes = abstract_params(config)
-    item = {"params": shapes}
-    restore_args = jax.tree.map(lambda leaf: ocp.RestoreArgs(restore_type=np.ndarray, dtype=leaf.dtype), item)
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-        try:
-            params = checkpointer.restore(
-                Path(step) / "state",
-                args=ocp.args.PyTreeRestore(item=item, restore_args=restore_args, partial_restore=True),
-            )["params"]
-        except (OSError, ValueError, KeyError) as error:
-            raise ModelNotFound(f"checkpoint {step} cannot be read: {str(error).strip()[:300]}") from error
-    for (path, leaf), want in zip(jax.tree_util.tree_leaves_with_path(params), jax.tree.leaves(shapes), strict=True):
-        if leaf.shape != want.shape:
-            label = jax.tree_util.keystr(path, simple=True, separator=".")
-            raise ModelNotFound(f"checkpoint {step}: {label} is {leaf.shape}, the recipe says {want.shape}")
-    return params
-
-
-def grow_vocabulary(params: Params, config: ModelConfig, vocab_size: int) -> tuple[Params, ModelConfig]:
-    """Rows for ChatML tokens that published weights lack: each new one is the mean of those there."""
-    extra = vocab_size - config.vocab_size
-    embed = params["embed"]
-    grown = {**params, "embed": np.concatenate([embed, np.repeat(embed.mean(0, keepdims=True), extra, axis=0)])}
-    if "head" in params:
-        head = params["head"]
-        grown["head"] = np.concatenate([head, np.repeat(head.mean(1, keepdims=True), extra, axis=1)], axis=1)
-    return grown, dataclasses.replace(config, vocab_size=vocab_size)
-
-
-def _hugging_face(folder: Path) -> LoadedModel:
-    config = read_config(folder)
-    tokenizer = Tokenizer.load(folder / "tokenizer.json")
-    params = read_params(folder, config)
-    if config.vocab_size < tokenizer.vocab_size <= config.vocab_size + len(SPECIALS):
-        params, config = grow_vocabulary(params, config, tokenizer.vocab_size)
-    elif tokenizer.vocab_size > config.vocab_size:
+def _hugging_face(folder: str) -> OpenModel:
+    source: Source = HuggingFaceWeights(folder)
+    tokenizer = _tokenizer(folder)
+    tokens, rows = tokenizer.vocab_size if tokenizer else 0, source.config.vocab_size
+    if tokens > rows + len(SPECIALS):
         raise HuggingFaceError(
-            f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, the model {config.vocab_size} rows: "
-            "tokenizer.json and weights do not belong together"
+            f"{folder}: the tokenizer has {tokens} tokens, the model {rows} rows: tokenizer.json and weights do not "
+            "belong together"
         )
-    return LoadedModel(params, config, tokenizer, folder.name, model_fingerprint(folder), {})
+    if tokens > rows:
+        source = GrownWeights(source, tokens)
+    version = folder if "://" in folder else model_fingerprint(Path(folder))
+    return OpenModel(source, tokenizer, folder.rsplit("/", 1)[-1], version, {})
+
+
+def _text(path: str) -> str:
+    fs, inner = fsspec.url_to_fs(path)
+    return bytes(fs.cat_file(inner)).decode()
+
+
+def _tokenizer(folder: str) -> Tokenizer | None:
+    """Raises ValueError where there is a file that is no tokenizer."""
+    path = f"{folder}/tokenizer.json"
+    if "://" not in folder:
+        return Tokenizer.load(path) if Path(path).is_file() else None
+    fs, inner = fsspec.url_to_fs(path)
+    return Tokenizer.from_json(_text(path)) if fs.isfile(inner) else None

@@ -1,148 +1,191 @@
-"""Safetensors files through a memory map: read any slice of any tensor, write tensor by tensor.
+"""Safetensors files for reading: any rows and columns of any tensor, no byte twice and none that was not asked for.
 
-A file is eight bytes (little-endian header size), a JSON header, raw row-major tensors. Only the bytes that are asked
-for are read, and a writer holds one tensor at a time. Knows nothing of models.
+A file is eight bytes (little-endian header size), a JSON header, raw row-major tensors. Local files are read by offset,
+not mapped: pages of a map would count as memory of the process until it ends, what is read here lies in one array. URIs
+go through fsspec. Knows nothing of models.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
-from collections.abc import Callable, Iterable
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import fsspec
 import ml_dtypes
 import numpy as np
 
-DTYPES: dict[str, Any] = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32}
-_NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
+DTYPES: dict[str, np.dtype[Any]] = {
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F16": np.dtype(np.float16),
+    "F32": np.dtype(np.float32),
+}
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+_HEADER_LIMIT = 100_000_000
+"""Bytes; the same limit as in the safetensors library."""
+_GAP = 64
+"""Bytes between two rows in memory. Rows a power of two apart share the lines of the cache: transposing them is 3 to 5
+times slower."""
+_ROWS_PER_CALL = 1024
+"""The kernel's limit (IOV_MAX)."""
 
 
 class TensorFileError(Exception):
     """A file is missing, torn or lacks a tensor; the message says which and what to do."""
 
 
-class TensorFile:
-    """One safetensors file, open for reading."""
+class Stored(NamedTuple):
+    """Where a tensor lies in its file."""
 
-    def __init__(self, path: Path) -> None:
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    begin: int
+    """Offset of the first byte in the file."""
+
+
+class TensorFile:
+    """One safetensors file, open for reading; safe to use from several threads."""
+
+    def __init__(self, path: str) -> None:
         self.path = path
-        size = path.stat().st_size
+        self._fs, self._inner = fsspec.url_to_fs(path)
+        self.local = "://" not in path
+        self.bytes_read = 0
+        """Of tensors, so far."""
+        if self.local:
+            self._fd = os.open(path, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._fd)
+        size = int(self._fs.size(self._inner))
         if size < 8:
             raise TensorFileError(f"{path} has {size} bytes, not even a header: copy it again")
-        self._raw = np.memmap(path, np.uint8, "r")
-        (header_size,) = struct.unpack("<Q", self._raw[:8].tobytes())
-        self._base = 8 + header_size
+        (header_size,) = struct.unpack("<Q", self._bytes(0, 8))
+        base = 8 + header_size
         try:
-            header = json.loads(self._raw[8 : self._base].tobytes()) if self._base <= size else None
+            header = json.loads(self._bytes(8, header_size)) if base <= size and header_size < _HEADER_LIMIT else None
         except ValueError:
             header = None
         if not isinstance(header, dict):
             raise TensorFileError(f"{path} is not a safetensors file or is cut inside its header: copy it again")
-        self.header: dict[str, Any] = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        end = self._base + max((entry["data_offsets"][1] for entry in self.header.values()), default=0)
+        header.pop("__metadata__", None)
+        self.tensors = {name: self._stored(name, entry, base) for name, entry in header.items()}
+        end = base + max((entry["data_offsets"][1] for entry in header.values()), default=0)
         if end > size:
             raise TensorFileError(f"{path} is truncated: {size} bytes, its header promises {end}: copy it again")
 
-    def view(self, name: str) -> np.ndarray:
-        """A tensor as a view of the file: nothing is read before it is indexed."""
-        entry = self.header[name]
+    def _stored(self, name: str, entry: dict[str, Any], base: int) -> Stored:
         if entry["dtype"] not in DTYPES:
             raise TensorFileError(
                 f"{self.path}: {name} has dtype {entry['dtype']}, expected one of {', '.join(DTYPES)}: convert it first"
             )
-        begin, end = (self._base + offset for offset in entry["data_offsets"])
-        return self._raw[begin:end].view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        dtype, shape = DTYPES[entry["dtype"]], tuple(entry["shape"])
+        begin, end = entry["data_offsets"]
+        if end - begin != math.prod(shape) * dtype.itemsize:
+            raise TensorFileError(f"{self.path}: {name} has {end - begin} bytes, {shape} {dtype} needs others: copy it")
+        return Stored(dtype, shape, base + begin)
+
+    def read(self, name: str, rows: range, columns: range) -> np.ndarray:
+        """A rectangle of a matrix (a vector is a matrix of one row): (rows, columns) in the stored dtype.
+
+        Rows of the result lie ``_GAP`` bytes apart, so that it can be transposed quickly.
+        """
+        stored = self.tensors[name]
+        row_bytes = stored.dtype.itemsize * (stored.shape[-1] if stored.shape else 1)
+        left, width = columns.start * stored.dtype.itemsize, len(columns) * stored.dtype.itemsize
+        begin = stored.begin + rows.start * row_bytes
+        out = np.empty((len(rows), width + _GAP), np.uint8)[:, :width]
+        if not self.local:
+            # A request costs more than the columns between.
+            whole = self._remote(begin, len(rows) * row_bytes)
+            out[:] = np.frombuffer(whole, np.uint8).reshape(len(rows), row_bytes)[:, left : left + width]
+        elif width == row_bytes:
+            for first in range(0, len(rows), _ROWS_PER_CALL):
+                self._fill([*out[first : first + _ROWS_PER_CALL]], begin + first * row_bytes)
+        else:
+            for i, row in enumerate(out):
+                self._fill([row], begin + i * row_bytes + left)
+        return out.view(stored.dtype)
+
+    def _fill(self, rows: list[Any], offset: int) -> None:
+        """Fill arrays of bytes, one after another, from a local file. Raises TensorFileError where it ends before."""
+        missing = sum(row.size for row in rows)
+        self.bytes_read += missing
+        while missing:
+            count = os.preadv(self._fd, rows, offset)
+            if count == 0:
+                raise TensorFileError(f"{self.path} became shorter while it was read: copy it again")
+            missing -= count
+            offset += count
+            while count:  # a long read may come in pieces
+                done = min(count, rows[0].size)
+                rows[0] = rows[0][done:]
+                rows, count = rows[1:] if not rows[0].size else rows, count - done
+
+    def _remote(self, offset: int, size: int) -> bytes:
+        self.bytes_read += size
+        found = self._bytes(offset, size)
+        if len(found) != size:
+            raise TensorFileError(f"{self.path} became shorter while it was read: copy it again")
+        return found
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        if self.local:
+            return os.pread(self._fd, size, offset)
+        return bytes(self._fs.cat_file(self._inner, start=offset, end=offset + size))
 
 
 class TensorFolder:
-    """All safetensors files of a folder as one mapping of names to views."""
+    """All safetensors files of a folder or URI as one mapping of names to tensors."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        self._files = [TensorFile(path) for path in self._paths()]
-        self._where = {name: file for file in self._files for name in file.header}
+        self.folder = str(folder)
+        self._files = [TensorFile(f"{self.folder}/{name}") for name in self._names()]
+        self._where = {name: file for file in self._files for name in file.tensors}
 
-    def _paths(self) -> list[Path]:
-        index = self.folder / INDEX
-        if index.is_file():
-            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-            missing = [name for name in names if not (self.folder / name).is_file()]
+    def _names(self) -> list[str]:
+        fs, inner = fsspec.url_to_fs(self.folder)
+        if fs.isfile(f"{inner}/{INDEX}"):
+            try:
+                names = sorted(set(json.loads(fs.cat_file(f"{inner}/{INDEX}"))["weight_map"].values()))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise TensorFileError(f"{self.folder}/{INDEX} is no index of weights ({error!r}): copy it") from error
+            missing = [name for name in names if not fs.isfile(f"{inner}/{name}")]
             if missing:
-                raise TensorFileError(f"{index} names files that are not there: {', '.join(missing)}: download them")
-            return [self.folder / name for name in names]
-        if (self.folder / SINGLE).is_file():
-            return [self.folder / SINGLE]
+                raise TensorFileError(
+                    f"{self.folder}/{INDEX} names files that are not there: {', '.join(missing)}: download them"
+                )
+            return names
+        if fs.isfile(f"{inner}/{SINGLE}"):
+            return [SINGLE]
         raise TensorFileError(f"no {SINGLE} and no {INDEX} in {self.folder}: expected safetensors weights")
 
     def __contains__(self, name: str) -> bool:
         return name in self._where
 
+    @property
+    def bytes_read(self) -> int:
+        """Of tensors, so far."""
+        return sum(file.bytes_read for file in self._files)
+
     def names(self) -> list[str]:
         """All tensor names."""
         return sorted(self._where)
 
-    def view(self, name: str) -> np.ndarray:
-        """A tensor as a view of its file. Raises TensorFileError when no file has it."""
+    def stored(self, name: str) -> Stored:
+        """Shape, dtype and place of a tensor. Raises TensorFileError when no file has it."""
+        return self._file(name).tensors[name]
+
+    def read(self, name: str, rows: range, columns: range) -> np.ndarray:
+        """As ``TensorFile.read``. Raises TensorFileError when no file has the tensor."""
+        return self._file(name).read(name, rows, columns)
+
+    def _file(self, name: str) -> TensorFile:
         if name not in self._where:
             raise TensorFileError(
                 f"no tensor {name!r} in {self.folder}: the checkpoint is incomplete or of another model"
             )
-        return self._where[name].view(name)
-
-
-Tensor = tuple[str, tuple[int, ...], Callable[[], np.ndarray]]
-"""Name, shape, and a function that makes the array when its turn has come."""
-
-
-def write_folder(folder: str | Path, tensors: Iterable[Tensor], dtype: Any, max_file_bytes: int = 5 * 10**9) -> None:
-    """Write tensors in ``dtype`` into files of at most ``max_file_bytes`` (a larger tensor has a file of its own).
-
-    Several files get an index. Every file appears under its name only when it is complete.
-    """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    width = np.dtype(dtype).itemsize
-    groups: list[list[Tensor]] = [[]]
-    filled = 0
-    for tensor in tensors:
-        size = int(np.prod(tensor[1])) * width
-        if groups[-1] and filled + size > max_file_bytes:
-            groups.append([])
-            filled = 0
-        groups[-1].append(tensor)
-        filled += size
-    total = len(groups)
-    names = [SINGLE] if total == 1 else [f"model-{i + 1:05d}-of-{total:05d}.safetensors" for i in range(total)]
-    for name, group in zip(names, groups, strict=True):
-        _write_file(folder / name, group, np.dtype(dtype))
-    if total > 1:
-        weight_map = {tensor[0]: name for name, group in zip(names, groups, strict=True) for tensor in group}
-        size = sum(int(np.prod(tensor[1])) * width for group in groups for tensor in group)
-        (folder / INDEX).write_text(json.dumps({"metadata": {"total_size": size}, "weight_map": weight_map}, indent=1))
-
-
-def _write_file(path: Path, tensors: list[Tensor], dtype: np.dtype[Any]) -> None:
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    offset = 0
-    for name, shape, _ in tensors:
-        size = int(np.prod(shape)) * dtype.itemsize
-        header[name] = {"dtype": _NAMES[dtype], "shape": list(shape), "data_offsets": [offset, offset + size]}
-        offset += size
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for name, shape, make in tensors:
-            array = np.ascontiguousarray(make().astype(dtype, copy=False))
-            if array.shape != tuple(shape):
-                raise TensorFileError(f"{name} has shape {array.shape}, announced was {tuple(shape)}")
-            file.write(array.tobytes())
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+        return self._where[name]

@@ -5,9 +5,7 @@ Knows nothing of HTTP or of where the app is hosted.
 
 from __future__ import annotations
 
-from lemur_ray.model.hf import HuggingFaceError
-from lemur_ray.model.load import ModelNotFound, load_model
-from lemur_ray.model.tensor_files import TensorFileError
+from lemur_ray.model.load import MODEL_ERRORS, load_model
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.front import Front
@@ -20,7 +18,7 @@ def open_front(spec: str, options: EngineOptions | None = None, name: str = "") 
     """
     try:
         model = load_model(spec)
-    except (ModelNotFound, HuggingFaceError, TensorFileError, ValueError) as error:
+    except MODEL_ERRORS as error:
         raise RuntimeError(str(error)) from error
     engine = Engine(model.params, model.config, options).start()
     return Front(engine, model.tokenizer, name or model.name, model.version)

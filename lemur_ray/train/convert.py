@@ -1,24 +1,36 @@
 """A model from one kind of folder to another: any model to Hugging Face format, any model to a run folder.
 
-A run folder made here holds one checkpoint at step 0, parameters and fresh moments, as if training were about to begin.
-Knows nothing of Ray.
+Weights go through in blocks, so the model may be larger than memory. What is being written is called ``.partial`` until
+it is whole; in a bucket, which knows no renaming, the file that makes a folder a model comes last. Knows nothing of
+Ray.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import json
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
+import fsspec
+import numpy as np
 
+from lemur_ray.checkpoints import CHECKPOINTS
 from lemur_ray.config import Recipe, identity
-from lemur_ray.model.hf import export
-from lemur_ray.model.load import load_model
-from lemur_ray.train.checkpoint import Checkpoints
-from lemur_ray.train.step import init_state
+from lemur_ray.model.hf import BLOCK_ROWS, DTYPES, HuggingFaceSink, transposes
+from lemur_ray.model.hf_export import check_tokenizer, write_small_files
+from lemur_ray.model.load import OpenModel, open_model
+from lemur_ray.model.stored_params import CHUNK, CheckpointSink
+from lemur_ray.model.tensor_writing import check_space
+from lemur_ray.model.weights import leaves, stream
+
+_LAST = {"hf": "config.json", "run": "recipe.json"}
+"""The file without which nobody takes a folder for a model."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,40 +38,105 @@ class Convert:
     """Convert a model between this project's run folders and the Hugging Face format."""
 
     model: str
-    """Run folder or its name, checkpoint, Hugging Face folder, random:nano or random:nano@RUN."""
+    """Run folder or its name, checkpoint, Hugging Face folder, random:nano or random:nano@RUN; a path or gs:// or s3://
+    URI."""
     out: str
-    """Folder to write; relative paths lie in LEMUR_HOME."""
+    """Folder to write, path or URI; relative paths lie in LEMUR_HOME."""
     to: Literal["hf", "run"] = "hf"
     """hf: safetensors, configs and tokenizer. run: a run folder with one checkpoint at step 0."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the weights in Hugging Face format."""
+    dtype: Literal["stored", "float32", "bfloat16"] = "stored"
+    """Type of the weights that are written; stored: what they have, bit for bit (runs of this project: float32)."""
     max_file_gb: float = 5.0
-    """Size of one weight file at most, in 10^9 bytes."""
-
-    def __post_init__(self) -> None:
-        if "://" in self.out:
-            raise ValueError(f"out is {self.out}: expected a local or mounted folder; copy it to the bucket afterwards")
+    """Size of one weight file in Hugging Face format at most, in 10^9 bytes."""
 
 
-def convert(job: Convert, out: Path) -> Path:
-    """Write the model into ``out`` and return it. Raises FileExistsError where something else lies there already."""
-    if out.exists() and any(out.iterdir()):
+def convert(job: Convert, out: str) -> str:
+    """Write the model into ``out`` (path or URI) and return it.
+
+    Raises FileExistsError where something else lies there already, OSError where there is no space, and what
+    ``open_model`` raises.
+    """
+    fs, inner = fsspec.url_to_fs(out)
+    there = fs.exists(inner) and fs.ls(inner, detail=False)
+    if there and ("://" not in out or fs.exists(f"{inner}/{_LAST[job.to]}")):
         raise FileExistsError(f"{out} is not empty: choose another --out")
-    model = load_model(job.model)
-    if job.to == "hf":
-        export(
-            model.params, model.config, model.tokenizer, out,
-            dtype=job.dtype, max_file_bytes=int(job.max_file_gb * 10**9),
-        )  # fmt: skip
-        return out
-    out.mkdir(parents=True, exist_ok=True)
-    recipe = Recipe(name=model.name, source=f"converted from {job.model}", model=model.config)
-    state = init_state(recipe, jax.tree.map(jnp.asarray, model.params))
-    plan = {"rows": 0, "recipe": identity(recipe), "hash": recipe.hash}
-    with Checkpoints(str(out / "checkpoints"), keep=1) as checkpoints:
-        checkpoints.save(0, state, plan)
-        checkpoints.wait()
-    model.tokenizer.save(out / "tokenizer.json")
-    full = {"recipe": dataclasses.asdict(recipe), "hash": recipe.hash, "identity": identity(recipe)}
-    (out / "recipe.json").write_text(json.dumps(full, indent=1))
+    model = open_model(job.model)
+    config = model.source.config
+    dtypes = {
+        label: model.source.dtype(label) if job.dtype == "stored" else DTYPES[job.dtype] for label in leaves(config)
+    }
+    needed = sum(int(np.prod(shape)) * dtypes[label].itemsize for label, shape in leaves(config).items())
+    with _explained(out, needed):
+        if job.to == "hf":
+            check_tokenizer(model.tokenizer, config)
+            with _until_whole(out) as folder:
+                _write_hf(model, folder, dtypes, int(job.max_file_gb * 10**9))
+        elif "://" not in out:
+            with _until_whole(out) as folder:
+                check_space(folder, needed)
+                _write_run(model, Path(folder), dtypes, job)
+        else:  # orbax writes to a disk first, because a checkpoint is not written in one pass
+            check_space(tempfile.gettempdir(), needed)
+            with tempfile.TemporaryDirectory(prefix="lemur-convert-") as folder:
+                _write_run(model, Path(folder), dtypes, job)
+                _upload(Path(folder), out)
     return out
+
+
+def _write_hf(model: OpenModel, folder: str, dtypes: dict[str, np.dtype[Any]], max_file_bytes: int) -> None:
+    sink = HuggingFaceSink(folder, model.source.config, dtypes, max_file_bytes)
+    stream(model.source, sink, transposes, block_rows=BLOCK_ROWS)
+    sink.close()
+    write_small_files(folder, model.source.config, model.tokenizer, dtypes["embed"].name)
+
+
+def _write_run(model: OpenModel, folder: Path, dtypes: dict[str, np.dtype[Any]], job: Convert) -> None:
+    """A run folder as if training were about to begin, without moments: nothing resumes it, runs start from it."""
+    recipe = Recipe(name=model.name, source=f"converted from {job.model}", model=model.source.config)
+    plan = {"rows": 0, "recipe": identity(recipe), "hash": recipe.hash, "init_from": model.version}
+    sink = CheckpointSink(folder / CHECKPOINTS / "0", model.source.config, dtypes, plan)
+    stream(model.source, sink, transposes, block_rows=CHUNK)
+    sink.close()
+    if model.tokenizer is not None:
+        model.tokenizer.save(folder / "tokenizer.json")
+    full = {"recipe": dataclasses.asdict(recipe), "hash": recipe.hash, "identity": identity(recipe)}
+    (folder / "recipe.json").write_text(json.dumps(full, indent=1))
+
+
+@contextlib.contextmanager
+def _until_whole(out: str) -> Iterator[str]:
+    """The folder to write into: ``<out>.partial``, which gets its name at the end, or a bucket's folder itself."""
+    if "://" in out:
+        yield out
+        return
+    partial = Path(f"{out}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a conversion that was killed
+    partial.mkdir(parents=True)
+    try:
+        yield str(partial)
+        if Path(out).exists():
+            Path(out).rmdir()  # empty, as was checked
+        partial.rename(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _upload(folder: Path, out: str) -> None:
+    fs, inner = fsspec.url_to_fs(out)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in sorted(files, key=lambda path: path.name == _LAST["run"]):
+        fs.put_file(str(path), f"{inner}/{path.relative_to(folder).as_posix()}")
+
+
+@contextlib.contextmanager
+def _explained(out: str, needed: int) -> Iterator[None]:
+    """A disk that fills up on the way is named, with the room that the whole needs."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if getattr(error, "errno", None) == errno.ENOSPC or "No space left on device" in str(error):
+            raise OSError(
+                f"no space for {out}: {needed / 1e9:,.2f} GB are needed, the disk filled up on the way: make room or "
+                "choose another --out"
+            ) from error
+        raise

@@ -11,11 +11,13 @@ import pytest
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.config import ModelConfig
-from lemur_ray.model import hf
-from lemur_ray.model.hf import HuggingFaceError, export, read_config, read_params
+from lemur_ray.model.hf import HuggingFaceWeights
+from lemur_ray.model.hf_config import HuggingFaceError, read_config
+from lemur_ray.model.hf_export import export
 from lemur_ray.model.llama import Params, forward, init_params
 from lemur_ray.model.load import load_model
 from lemur_ray.model.tensor_files import INDEX, SINGLE, TensorFileError, TensorFolder
+from lemur_ray.model.weights import whole
 from lemur_ray.text.chat import encode_prompt
 from lemur_ray.text.tokenizer import Tokenizer
 
@@ -34,6 +36,10 @@ def params() -> Params:
     return jax.tree.map(np.asarray, init_params(CONFIG, 1))
 
 
+def read(folder: Path, config: ModelConfig) -> Params:
+    return whole(HuggingFaceWeights(folder, config))
+
+
 def same(a: Params, b: Params) -> bool:
     return jax.tree.all(jax.tree.map(lambda x, y: np.array_equal(x, y), a, b))
 
@@ -41,10 +47,10 @@ def same(a: Params, b: Params) -> bool:
 def test_export_and_import_give_back_every_bit(params: Params, tokenizer: Tokenizer, tmp_path: Path) -> None:
     export(params, CONFIG, tokenizer, tmp_path / "f32")
     assert read_config(tmp_path / "f32") == CONFIG
-    assert same(read_params(tmp_path / "f32", CONFIG), params)
+    assert same(read(tmp_path / "f32", CONFIG), params)
     rounded = jax.tree.map(lambda x: x.astype(ml_dtypes.bfloat16).astype(np.float32), params)
     export(params, CONFIG, tokenizer, tmp_path / "bf16", dtype="bfloat16")
-    once = read_params(tmp_path / "bf16", CONFIG)
+    once = read(tmp_path / "bf16", CONFIG)
     assert same(once, rounded)
     export(once, CONFIG, tokenizer, tmp_path / "again", dtype="bfloat16")
     assert (tmp_path / "again" / SINGLE).read_bytes() == (tmp_path / "bf16" / SINGLE).read_bytes()
@@ -55,31 +61,10 @@ def test_several_files_have_an_index_and_read_the_same(params: Params, tokenizer
     files = set(json.loads((tmp_path / INDEX).read_text())["weight_map"].values())
     assert len(files) > 2
     assert all((tmp_path / name).stat().st_size < 60_000 for name in files)
-    assert same(read_params(tmp_path, CONFIG), params)
+    assert same(read(tmp_path, CONFIG), params)
     next(tmp_path.glob("model-00002*")).unlink()
     with pytest.raises(TensorFileError, match=r"names files that are not there: model-00002"):
-        read_params(tmp_path, CONFIG)
-
-
-def test_shards_read_only_their_own_bytes(
-    params: Params, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    export(params, CONFIG, tokenizer, tmp_path)
-    sizes = []
-    original = hf._read_slices
-
-    def watched(*args: object) -> np.ndarray:
-        out = original(*args)  # type: ignore[arg-type]
-        sizes.append(out.size)
-        return out
-
-    monkeypatch.setattr(hf, "_read_slices", watched)
-    one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    found = read_params(tmp_path, CONFIG, jax.tree.map(lambda _: one, params))
-    assert same(found, params)
-    assert sum(sizes) == sum(leaf.size for leaf in jax.tree.leaves(params))
-    part = original(TensorFolder(tmp_path), "layers.wq", (2, 32, 32), (slice(1, 2), slice(0, 8), slice(16, 32)))
-    assert np.array_equal(part, params["layers"]["wq"][1:2, :8, 16:])
+        read(tmp_path, CONFIG)
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -117,11 +102,11 @@ def test_transformers_generates_the_same_greedy_tokens(tied: bool, tokenizer: To
 def damage(folder: Path, name: str, change: object) -> None:
     """Rewrite one tensor of a single-file export in place."""
     files = TensorFolder(folder)
-    entry = files._where[name]
-    begin, end = (entry._base + offset for offset in entry.header[name]["data_offsets"])
-    raw = bytearray(entry.path.read_bytes())
+    stored = files.stored(name)
+    begin, end = stored.begin, stored.begin + int(np.prod(stored.shape)) * stored.dtype.itemsize
+    raw = bytearray((folder / SINGLE).read_bytes())
     raw[begin:end] = change(bytes(raw[begin:end]))  # type: ignore[operator]
-    entry.path.write_bytes(raw)
+    (folder / SINGLE).write_bytes(raw)
 
 
 def test_damage_is_named(params: Params, tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -132,25 +117,25 @@ def test_damage_is_named(params: Params, tokenizer: Tokenizer, tmp_path: Path) -
     folder = fresh("nan")
     damage(folder, "model.layers.1.mlp.up_proj.weight", lambda raw: raw[:-4] + np.float32(np.nan).tobytes())
     with pytest.raises(HuggingFaceError, match=r"layers.1.mlp.up_proj.weight .* holds NaN"):
-        read_params(folder, CONFIG)
+        read(folder, CONFIG)
 
     folder = fresh("short")
     raw = (folder / SINGLE).read_bytes()
     (folder / SINGLE).write_bytes(raw[:-100])
     with pytest.raises(TensorFileError, match="is truncated"):
-        read_params(folder, CONFIG)
+        read(folder, CONFIG)
     (folder / SINGLE).write_bytes(raw[:50])
     with pytest.raises(TensorFileError, match="cut inside its header"):
-        read_params(folder, CONFIG)
+        read(folder, CONFIG)
 
     folder = fresh("missing")
     with pytest.raises(TensorFileError, match=r"no tensor 'model.layers.2"):
-        read_params(folder, dataclasses.replace(CONFIG, num_layers=3))
+        read(folder, dataclasses.replace(CONFIG, num_layers=3))
     with pytest.raises(HuggingFaceError, match=r"embed_tokens.weight .* do not belong together"):
-        read_params(folder, dataclasses.replace(CONFIG, vocab_size=300))
+        read(folder, dataclasses.replace(CONFIG, vocab_size=300))
     (folder / SINGLE).unlink()
     with pytest.raises(TensorFileError, match="expected safetensors weights"):
-        read_params(folder, CONFIG)
+        read(folder, CONFIG)
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused_and_missing_specials_are_grown(

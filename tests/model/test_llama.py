@@ -1,7 +1,7 @@
 """The model against transformers, packing, parameter counts."""
 
 import dataclasses
-import json
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from tiny_batches import packed_batch
 
 from lemur_ray.config import ModelConfig, RopeScaling
 from lemur_ray.model.attention import IMPLEMENTATIONS
+from lemur_ray.model.hf_export import export
 from lemur_ray.model.llama import (
     abstract_params,
     forward,
@@ -43,19 +44,14 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_logits_equal_those_of_transformers(name: str) -> None:
+def test_logits_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    from lemur_ray.model.hf import _tensors
-    from lemur_ray.model.hf_config import config_files
+    from transformers import LlamaForCausalLM
 
     config = SHAPES[name]
-    params = jax.tree.map(np.asarray, init_params(config, 1))
-    theirs = LlamaForCausalLM(LlamaConfig(**json.loads(config_files(config, None, "float32")["config.json"]))).eval()
-    weights = {key: torch.tensor(np.ascontiguousarray(make())) for key, _, make in _tensors(params, config)}
-    theirs.load_state_dict(weights, strict=not config.tie_embeddings)
-    theirs.tie_weights()
+    params = init_params(config, 1)
+    export(params, config, None, tmp_path)
+    theirs = LlamaForCausalLM.from_pretrained(str(tmp_path), dtype=torch.float32).eval()
     tokens = np.random.default_rng(0).integers(0, config.vocab_size, (2, 64))
     with torch.no_grad():
         expected = theirs(torch.tensor(tokens)).logits.numpy()
