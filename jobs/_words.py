@@ -3,8 +3,11 @@
 import _path  # noqa: F401
 
 import itertools
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from envs.alfworld.catalogue import class_names
 from envs.alfworld.demonstrations import demonstrations
@@ -20,6 +23,27 @@ def conversations(games: int, chats: int, files: Sequence[str] = ()) -> Iterator
     yield from itertools.islice(code_chats(standard_library()), chats)
     for file in files:
         yield from read_conversations(Path(resolve_out(file, "")))
+
+
+def instruction_table(job: Any, shelf: str, tokenizer: Any, rows: Any) -> Path:
+    """The table a job asks for, in a folder of ``shelf``: of its sets, else of games, questions and its files."""
+    from lemur_ray.instruct.config import SET_NAMES
+    from lemur_ray.instruct.pipeline import build_sets
+    from lemur_ray.instruct.table import build_table
+
+    seq_len = job.recipe.data.seq_len
+    if job.sets.files:
+        if job.conversations:
+            raise ValueError("--conversations joins the games and chats: leave it out with --oasst1 and the other sets")
+        found = {
+            name: tuple(resolve_out(file, "") for file in getattr(job.sets, name))
+            for name in (*SET_NAMES, "decontaminate")
+        }
+        return build_sets(replace(job.sets, **found), tokenizer, shelf, seq_len=seq_len, num_rows=rows)[0]
+    talks = conversations(job.games, job.chats, job.conversations)
+    folder, manifest = build_table(talks, tokenizer, shelf, seq_len=seq_len, num_rows=rows)
+    print(f"conversations: {json.dumps(manifest['counts'])}", flush=True)
+    return folder
 
 
 def agent_texts(games: int = 300, chats: int = 100) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tune a run on conversations: nano-chat from runs/nano, on expert games and questions about Python functions."""
+"""Tune a run on conversations: the sets of the paper's Table 1, or games and questions about functions (nano-chat)."""
 
 import _path
 
@@ -7,9 +7,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from _words import conversations
+from _words import instruction_table
 from lemur_ray.home import find_model, resolve_out
+from lemur_ray.instruct.config import Sets, SetsConfig
 from lemur_ray.recipes.command_line import TrainingJob, parse_job
+from lemur_ray.recipes.passes import passes_of, with_passes
 
 
 @dataclass(frozen=True)
@@ -26,14 +28,14 @@ class InstructJob(TrainingJob):
     """JSON lines files of {dataset, id, messages} that join the games and chats (jobs/export_sft.py writes such)."""
     chats: int = 400
     """Questions about functions of the Python standard library in the instruction table."""
+    sets: Sets = SetsConfig()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse_job(InstructJob, argv, prog="instruct.py", recipe="nano-chat")
-    out = resolve_out(job.out, f"runs/{job.recipe.name}")
+    recipe, out = job.recipe, resolve_out(job.out, f"runs/{job.recipe.name}")
     _path.connect()
-    from lemur_ray.corpus.manifest import CorpusError
-    from lemur_ray.instruct.table import build_table
+    from lemur_ray.corpus.manifest import CorpusError, read_manifest
     from lemur_ray.model.load import ModelNotFound, load_tokenizer
     from lemur_ray.train.run_folder import RunFolderError, TrainingStopped, check_writable
     from lemur_ray.train.trainer import train
@@ -41,14 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         init_from = find_model(job.init_from or "nano")
         check_writable(out)
-        table = resolve_out(job.corpus, f"instruct/{job.recipe.name}")
+        table = resolve_out(job.corpus, f"instruct/{recipe.name}")
         if not job.corpus:
-            tokens, seq_len = load_tokenizer(init_from), job.recipe.data.seq_len
-            talks = conversations(job.games, job.chats, job.conversations)
-            table, manifest = build_table(talks, tokens, table, seq_len=seq_len)
-            print(f"instruction table: {table} {json.dumps(manifest['counts'])}", flush=True)
-        result = train(job.recipe, corpus=str(table), out=out, init_from=init_from)
-    except (CorpusError, ModelNotFound, RunFolderError, TrainingStopped, ValueError, OSError) as error:
+            table = str(instruction_table(job, table, load_tokenizer(init_from), passes_of(recipe)))
+        recipe, steps = with_passes(recipe, read_manifest(table))
+        print(f"instruction table: {table}\n{steps}", flush=True)
+        result = train(recipe, corpus=table, out=out, init_from=init_from)
+    except (CorpusError, ModelNotFound, RunFolderError, TrainingStopped, ValueError, OSError, ImportError) as error:
         print(f"instruct: {error}", file=sys.stderr, flush=True)
         return 1
     print(f"finished: {out}\n{json.dumps(result)}", flush=True)

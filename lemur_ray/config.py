@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, get_type_hints
 
 from lemur_ray.model_config import ModelConfig, RopeScaling
 from lemur_ray.ranges import BELOW_ONE, COUNT, FROM_ZERO, SEED, check_ranges
+from lemur_ray.tuning_config import TuningConfig
 from lemur_ray.watch_config import WatchConfig
 
 T = TypeVar("T")
@@ -188,6 +189,7 @@ class Recipe:
     train: TrainConfig = TrainConfig()
     mesh: MeshConfig = MeshConfig()
     watch: WatchConfig = WatchConfig()
+    tuning: TuningConfig = TuningConfig()
 
     @property
     def tokens_per_step(self) -> int:
@@ -220,6 +222,8 @@ def identity(recipe: Recipe) -> dict[str, Any]:
         del value["model"]["rope_scaling"]  # a recipe without it keeps the hash it had before the field existed
     for name in _NOT_IDENTITY:
         del value["train"][name]
+    if not recipe.tuning.epochs:  # without passes it decides nothing
+        del value["tuning"]
     return value
 
 

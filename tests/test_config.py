@@ -15,6 +15,7 @@ from lemur_ray.config import (
     Recipe,
     RopeScaling,
     SourceConfig,
+    TuningConfig,
     differing_fields,
     format_source,
     from_dict,
@@ -103,7 +104,7 @@ def test_json_with_an_unknown_field_names_the_nearest_one() -> None:
 
 
 def test_the_hash_changes_with_every_field_that_decides_the_numbers_and_with_no_other() -> None:
-    recipe = Recipe(data=DataConfig(sources=(SourceConfig("a", "code", 1.0),)))
+    recipe = Recipe(data=DataConfig(sources=(SourceConfig("a", "code", 1.0),)), tuning=TuningConfig(epochs=2))
     free = {
         "source",
         "mesh",

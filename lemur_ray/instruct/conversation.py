@@ -24,6 +24,24 @@ class Conversation:
     messages: tuple[Message, ...]
 
 
+@dataclass(frozen=True)
+class Dropped:
+    """A row that gives no conversation, and the name of the rule it fell by."""
+
+    dataset: str
+    id: str
+    reason: str
+
+
+def readable(text: str) -> str:
+    """The text, with what no encoding can write (half a surrogate pair) as U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 def read_conversations(path: Path) -> Iterator[Conversation]:
     """Rows {dataset, id, messages} of a JSON lines file. Raises ValueError that names the file and the line."""
     with path.open(encoding="utf-8") as lines:
@@ -51,13 +69,14 @@ def conversation_lines(conversations: Iterable[Conversation]) -> Iterator[str]:
         yield json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def fault(conversation: Conversation) -> str | None:
+def fault(conversation: Conversation, *, allow_empty_system: bool = False) -> str | None:
     """Why a conversation cannot be trained on, as a short rule name, or None."""
     messages = conversation.messages
     turns = messages[1:] if messages and messages[0].role == "system" else messages
     if not turns:
         return "no_turns"
-    if any(not m.content.strip() for m in messages):
+    spoken = turns if allow_empty_system else messages
+    if any(not m.content.strip() for m in spoken):
         return "empty_content"
     if any(m.role == "system" for m in turns):
         return "system_turn_not_first"

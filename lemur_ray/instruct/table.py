@@ -2,8 +2,8 @@
 
 The trainer reads it like any corpus. The data sets are packed together, because a small one in rows of its own would
 come as a shock to a model that has long been reading the other. Loss falls on the assistant alone; a conversation
-longer than a row is cut on the right, and one without a trained token left is dropped and counted. Knows no model and
-no Ray.
+longer than a row is cut on the right, and one without a trained token left is dropped and counted. A table is named by
+its content, so one that a run reads is never rewritten. Knows no model and no Ray.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ import hashlib
 import itertools
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lemur_ray.corpus.manifest import CorpusError, is_complete, local_folder, read_manifest, row_folder, write_manifest
 from lemur_ray.corpus.packing import pack
 from lemur_ray.corpus.rows import RowWriter
+from lemur_ray.instruct.config import Packing
 from lemur_ray.instruct.conversation import Conversation, fault
 from lemur_ray.text.chat import encode_chat
 from lemur_ray.text.tokenizer import Tokenizer
@@ -29,20 +33,41 @@ SOURCE = "chat"
 """Name of the one source of an instruction table."""
 
 
+NumRows = Callable[[int, int], int]
+"""(rows packed, examples) -> rows the table is to have, at least as many; those added hold no trained token."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One conversation as tokens."""
+
+    dataset: str
+    id: str
+    messages: str
+    """The turns as JSON; empty where the table need not hold them as text."""
+    tokens: np.ndarray
+    """int32, at most as long as a row."""
+    trained: np.ndarray
+    """bool, one per token."""
+
+
 def build_table(
-    conversations: Iterable[Conversation], tokenizer: Tokenizer, shelf: str | Path, *, seq_len: int
+    conversations: Iterable[Conversation],
+    tokenizer: Tokenizer,
+    shelf: str | Path,
+    *,
+    seq_len: int,
+    num_rows: NumRows | None = None,
 ) -> tuple[Path, dict[str, Any]]:
     """Write the instruction table of ``conversations`` into a corpus folder of its own; returns it and its manifest.
 
-    The folder lies in ``shelf`` and is named by its content, so a table that a run reads is never rewritten: the same
-    conversations in the same order are the same table, which is written once, others are other folders. Raises
-    CorpusError where no conversation is left.
+    The folder lies in ``shelf``: the same conversations in the same order are the same table, which is written once,
+    others are other folders. Raises CorpusError where no conversation is left.
     """
-    encoded: list[tuple[np.ndarray, np.ndarray]] = []
+    examples: list[Example] = []
     kept: Counter[str] = Counter()
     dropped: dict[str, Counter[str]] = defaultdict(Counter)
     seen: Counter[str] = Counter()
-    digest = hashlib.sha256(f"{seq_len} {tokenizer.to_json()}".encode())
     for conversation in conversations:
         name = conversation.dataset
         seen[name] += 1
@@ -56,50 +81,116 @@ def build_table(
         if not marks.any():
             dropped[name]["no_trained_token"] += 1
             continue
-        tokens = np.array(ids[:seq_len], np.int32)
-        digest.update(name.encode() + tokens.tobytes() + marks.tobytes())
-        encoded.append((tokens, marks))
+        examples.append(Example(name, conversation.id, "", np.array(ids[:seq_len], np.int32), marks))
         kept[name] += 1
-    if not encoded:
-        reasons = {name: dict(counts) for name, counts in dropped.items()}
-        raise CorpusError(f"no conversation left for {shelf}: {sum(seen.values())} read, dropped {json.dumps(reasons)}")
+    counts = {name: {"read": seen[name], "kept": kept[name], **dropped[name]} for name in sorted(seen)}
+    return write_table(examples, tokenizer, shelf, seq_len=seq_len, num_rows=num_rows, report={"counts": counts})
+
+
+def write_table(
+    examples: Sequence[Example],
+    tokenizer: Tokenizer,
+    shelf: str | Path,
+    *,
+    seq_len: int,
+    packing: Packing = "best_fit",
+    seed: int | None = None,
+    num_rows: NumRows | None = None,
+    report: dict[str, Any],
+) -> tuple[Path, dict[str, Any]]:
+    """Pack examples and commit their table; returns its folder and manifest, of which ``report`` becomes a part.
+
+    seed: of the order in which examples are packed; None: as they come. num_rows: how many rows it shall have.
+    """
+    if not examples:
+        raise CorpusError(f"no conversation left for {shelf}: {json.dumps(report['counts'])}")
+    if seed is not None:
+        examples = [examples[i] for i in np.random.default_rng(seed).permutation(len(examples))]
+    lengths = np.array([len(example.tokens) for example in examples], np.int64)
+    rows = [list(row) for row in packed(lengths, seq_len, packing)]
+    total = max(len(rows), num_rows(len(rows), len(examples)) if num_rows else 0)
+    digest = hashlib.sha256(f"{seq_len} {tokenizer.to_json()}".encode())
+    for example in examples:
+        digest.update(example.dataset.encode() + example.tokens.tobytes() + example.trained.tobytes())
+    if packing != "best_fit" or total > len(rows):
+        digest.update(f"{packing} {total}".encode())
     config_hash = digest.hexdigest()
     folder = local_folder(shelf) / config_hash[:12]
     if is_complete(folder):
         return folder, read_manifest(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(folder / "tokenizer.json")
-    source = _write(folder, encoded, tokenizer, seq_len)
+    if any(example.messages for example in examples):
+        columns = {name: [getattr(example, name) for example in examples] for name in ("dataset", "id", "messages")}
+        pq.write_table(pa.table(columns), folder / "conversations.parquet", compression="zstd")
+    source = _write(folder, examples, rows, total, tokenizer, seq_len, packing)
     manifest = {
         "tokenizer": "tokenizer.json",
         "vocab_size": tokenizer.vocab_size,
         "seq_len": seq_len,
         "sources": [source],
         "fill": source["tokens"] / (source["rows"] * seq_len),
-        "counts": {name: {"read": seen[name], "kept": kept[name], **dropped[name]} for name in sorted(seen)},
+        **report,
         "config_hash": config_hash,
     }
     write_manifest(folder, manifest)
     return folder, read_manifest(folder)
 
 
+def packed(lengths: np.ndarray, seq_len: int, packing: Packing) -> Iterable[Sequence[int]]:
+    """Which examples lie in each row, in their order.
+
+    lemur: each example behind the one before while there is room for it and the token between them (the released code
+    left that token out of its sum, so its rows could be one longer than allowed).
+    """
+    if packing == "none":
+        yield from ([i] for i in range(len(lengths)))
+    elif packing == "lemur":
+        row: list[int] = []
+        used = 0
+        for i, length in enumerate(lengths.tolist()):
+            if row and used + 1 + length > seq_len:
+                yield row
+                row, used = [], 0
+            used += length + bool(row)
+            row.append(i)
+        yield row
+    else:
+        found = pack(lengths, seq_len)
+        bounds = np.searchsorted(found.row, np.arange(found.num_rows + 1))
+        for begin, end in itertools.pairwise(bounds):
+            yield found.document[begin:end].tolist()
+
+
 def _write(
-    folder: Path, examples: list[tuple[np.ndarray, np.ndarray]], tokenizer: Tokenizer, seq_len: int
+    folder: Path,
+    examples: Sequence[Example],
+    rows: Sequence[Sequence[int]],
+    total: int,
+    tokenizer: Tokenizer,
+    seq_len: int,
+    packing: Packing,
 ) -> dict[str, Any]:
-    """Pack the examples and write their rows; returns the source's entry in the manifest."""
-    packing = pack(np.array([len(tokens) for tokens, _ in examples], np.int64), seq_len)
+    """Write the rows, and empty ones up to ``total``; returns the source's entry in the manifest."""
+    joint = np.array([tokenizer.eos_id], np.int32), np.zeros(1, bool)
     with RowWriter(
         row_folder(folder, SOURCE), seq_len, vocab_size=tokenizer.vocab_size, pad_id=tokenizer.pad_id
     ) as writer:
-        bounds = np.searchsorted(packing.row, np.arange(packing.num_rows + 1))
-        for begin, end in itertools.pairwise(bounds):
-            members = packing.document[begin:end]
-            writer.write([examples[i][0] for i in members], [examples[i][1] for i in members])
+        for members in rows:
+            pieces = [(examples[i].tokens, examples[i].trained) for i in members]
+            if packing == "lemur":  # one document to the model: nothing is masked, positions run on
+                parts = [part for piece in pieces for part in (joint, piece)][1:]
+                pieces = [(np.concatenate([t for t, _ in parts]), np.concatenate([m for _, m in parts]))]
+            writer.write([tokens for tokens, _ in pieces], [marks for _, marks in pieces])
+        for _ in range(total - len(rows)):
+            writer.write([np.array([tokenizer.bos_id], np.int32)], [np.zeros(1, bool)])
+        writer.close(documents=len(examples))
     return {
         "name": SOURCE,
         "kind": "chat",
-        "rows": packing.num_rows,
-        "tokens": int(sum(len(tokens) for tokens, _ in examples)),
-        "trained_tokens": int(sum(marks.sum() for _, marks in examples)),
+        "rows": total,
+        "empty_rows": total - len(rows),
+        "tokens": int(sum(len(example.tokens) for example in examples)),
+        "trained_tokens": int(sum(example.trained.sum() for example in examples)),
         "documents": len(examples),
     }

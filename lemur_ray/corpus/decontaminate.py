@@ -1,0 +1,76 @@
+"""Overlap with benchmarks: which texts share 13 words in a row with a text of a benchmark.
+
+Knows files of texts and words; nothing of what is done with what overlaps.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+N = 13
+_WORD = re.compile(r"\w+")
+
+
+def ngrams(text: str, n: int = N) -> Iterator[int]:
+    """A 64-bit hash of every ``n`` words in a row, case and punctuation left out; none for shorter texts."""
+    words = _WORD.findall(text.casefold())
+    for begin in range(len(words) - n + 1):
+        gram = " ".join(words[begin : begin + n]).encode("utf-8", "surrogatepass")
+        yield int.from_bytes(hashlib.blake2b(gram, digest_size=8).digest(), "little")
+
+
+def overlap(texts: Iterable[str], index: dict[int, str]) -> str | None:
+    """The name of the first benchmark that shares words with one of the texts, or None."""
+    return next((index[gram] for text in texts for gram in ngrams(text) if gram in index), None)
+
+
+def benchmark_index(files: Iterable[str | Path]) -> dict[int, str]:
+    """Every 13 words in a row of the files, and the name of the file they stand in first.
+
+    Of .json and .jsonl (either with .gz) every string value counts as a text of its own, of other files the whole.
+    Raises ValueError naming a file that gives none: a report on nothing would read as a clean one.
+    """
+    index: dict[int, str] = {}
+    for file in map(Path, files):
+        found = 0
+        for text in _texts(file):
+            for gram in ngrams(text):
+                index.setdefault(gram, file.name)
+                found += 1
+        if not found:
+            raise ValueError(f"benchmark file {file} holds no text of {N} words: expected .json, .jsonl or plain text")
+    return index
+
+
+def _texts(path: Path) -> Iterator[str]:
+    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    text = raw.decode("utf-8", "replace")
+    if not path.name.removesuffix(".gz").endswith((".json", ".jsonl")):
+        yield text
+        return
+    try:
+        values = [json.loads(text)]
+    except ValueError:
+        try:
+            values = [json.loads(line) for line in text.splitlines() if line.strip()]
+        except ValueError as error:
+            raise ValueError(f"benchmark file {path} is neither JSON nor JSON lines ({error})") from error
+    for value in values:
+        yield from _strings(value)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)

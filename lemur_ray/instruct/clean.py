@@ -1,0 +1,108 @@
+"""Filters on the text of a conversation (paper A.2.1): language, runs of foreign letters, unwanted words.
+
+Each looks at the instruction, which is the first user turn, and says under which name a conversation falls. Knows
+nothing of other conversations; near-duplicates have a file of their own.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
+
+from lemur_ray.agents.messages import Message
+
+Messages = tuple[Message, ...]
+
+
+def instruction(messages: Messages) -> str:
+    """The first user turn."""
+    return next(message.content for message in messages if message.role == "user")
+
+
+def detected_language(text: str) -> str | None:
+    """Language code of a text as langdetect says it with its seed fixed, or None where it finds nothing to go by.
+
+    Fenced code is left out: it is no language, and langdetect would name one all the same.
+
+    Raises ModuleNotFoundError that names the extra.
+    """
+    try:
+        import langdetect
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "the language filter needs langdetect: pip install 'lemur-ray[instruct]', or pass --language '' to keep "
+            "every language"
+        ) from error
+    langdetect.DetectorFactory.seed = 0  # without it the same text is now one language, now another
+    try:
+        return str(langdetect.detect(_FENCED.sub(" ", text)))
+    except langdetect.LangDetectException:
+        return None
+
+
+_FENCED = re.compile(r"```.*?(?:```|\Z)", re.S)
+
+
+def character_run(text: str) -> int:
+    """Length of the longest run of letters outside the Latin script.
+
+    Marks and joiners between letters neither count nor end a run: Hindi is written with them. Letters that belong to
+    no script (mathematical alphabets, ordinals, the micro sign) are none of these.
+    """
+    if text.isascii():
+        return 0
+    longest = run = 0
+    for character in text:
+        kind = _kind(character)
+        run = run + 1 if kind == "foreign" else run if kind == "mark" else 0
+        longest = max(longest, run)
+    return longest
+
+
+_NO_SCRIPT = (
+    "MATHEMATICAL",
+    "DOUBLE-STRUCK",
+    "SCRIPT",
+    "BLACK-LETTER",
+    "MODIFIER LETTER",
+    "FEMININE ORDINAL",
+    "MASCULINE ORDINAL",
+    "MICRO SIGN",
+    "OHM SIGN",
+    "KELVIN SIGN",
+    "ANGSTROM SIGN",
+    "INFORMATION SOURCE",
+)
+"""How names of letters begin that stand among symbols rather than in a script."""
+
+
+@lru_cache(maxsize=1 << 16)
+def _kind(character: str) -> str:
+    category = unicodedata.category(character)
+    if category.startswith("M") or character in "\u200c\u200d":
+        return "mark"
+    if not category.startswith("L"):
+        return "other"
+    name = unicodedata.name(character, "")
+    return "other" if "LATIN" in name or name.startswith(_NO_SCRIPT) else "foreign"
+
+
+_SENTENCE = re.compile("[^{0}\n]*(?:[{0}]+|\n+|\\Z)\\s*".format(".!?\u3002\uff01\uff1f"))
+
+
+def without_foreign_sentences(text: str, longest: int) -> str:
+    """The text without the sentences that hold a run of ``longest`` or more foreign letters."""
+    return "".join(part for part in _SENTENCE.findall(text) if character_run(part) < longest).strip()
+
+
+def with_instruction(messages: Messages, text: str) -> Messages:
+    """The conversation with another first user turn."""
+    at = next(i for i, message in enumerate(messages) if message.role == "user")
+    return (*messages[:at], Message("user", text), *messages[at + 1 :])
+
+
+def holds(messages: Messages, patterns: Iterable[re.Pattern[str]]) -> bool:
+    """Whether any turn holds one of the patterns."""
+    return any(pattern.search(message.content) for pattern in patterns for message in messages)

@@ -1,0 +1,54 @@
+"""What turns instructions into vectors whose cosine says how alike they are.
+
+An encoder is a function from texts to a float32 array (texts, dim). Knows nothing of what is compared.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import zlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+Encoder = Callable[[Sequence[str]], np.ndarray]
+
+_BATCH = 64
+
+
+@functools.lru_cache(maxsize=2)
+def encoder(spec: str) -> Encoder:
+    """``sentence-transformers:MODEL``, the paper's kind of encoder, or ``hashing:DIM``, which needs no weights.
+
+    One per process. Raises ModuleNotFoundError that names the extra.
+    """
+    kind, _, what = spec.partition(":")
+    if kind == "hashing":
+        return functools.partial(hashed, dim=int(what))
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "near-duplicates are found with sentence-transformers: pip install 'lemur-ray[instruct]', or pass "
+            "--encoder hashing:1024 (same words, not same meaning) or --near-duplicate 0 (no such filter)"
+        ) from error
+    model = SentenceTransformer(what)
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        found = model.encode(list(texts), batch_size=_BATCH, convert_to_numpy=True, show_progress_bar=False)
+        return np.asarray(found, np.float32)
+
+    return encode
+
+
+def hashed(texts: Sequence[str], dim: int) -> np.ndarray:
+    """Signed counts of the words and pairs of words of each text, hashed into ``dim`` places: (texts, dim) float32."""
+    out = np.zeros((len(texts), dim), np.float32)
+    for row, text in enumerate(texts):
+        words = re.findall(r"\w+|[^\w\s]", text.lower())
+        for feature in (*words, *(f"{a} {b}" for a, b in itertools.pairwise(words))):
+            code = zlib.crc32(feature.encode())
+            out[row, (code >> 1) % dim] += 1.0 if code & 1 else -1.0
+    return out

@@ -1,0 +1,100 @@
+"""Near-duplicates by cosine: a row falls if an earlier row that stays is more alike to it than the threshold.
+
+Exact: products in float32 decide what is clear, and the few pairs within rounding of the threshold are worked out
+without rounding. So which rows fall depends on the vectors alone, not on how they are cut into blocks or on how many
+machines multiply them. Knows nothing of texts, and of Ray only that somebody may run a list of calls elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+BLOCK = 4096
+"""Rows compared at a time: a product of two blocks takes 64 MiB."""
+
+AnySimilar = Callable[[np.ndarray, Sequence[Any], float], Sequence[np.ndarray]]
+"""(rows, blocks of kept rows, threshold) -> ``any_similar`` of the rows and each block."""
+Put = Callable[[np.ndarray], Any]
+
+
+def keep_first(
+    vectors: np.ndarray,
+    threshold: float,
+    *,
+    block: int = BLOCK,
+    compare: AnySimilar | None = None,
+    put: Put = lambda rows: rows,
+) -> np.ndarray:
+    """Which rows stay, (n,) bool: in input order, each that is not above ``threshold`` to an earlier row that stays.
+
+    vectors: (n, dim) float32, any length; a row of zeros is like nothing. compare, put: where the products of a block
+    with the blocks before it are computed, and how a block of kept rows gets there; by default here. Raises ValueError
+    where a vector is not finite.
+    """
+    if not np.isfinite(vectors).all():
+        bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
+        raise ValueError(f"the vector of row {bad} is not finite: the encoder is broken on that text")
+    compare = compare or (lambda rows, blocks, limit: [any_similar(rows, kept, limit) for kept in blocks])
+    keep = np.zeros(len(vectors), bool)
+    kept_blocks: list[Any] = []
+    for begin in range(0, len(vectors), block):
+        rows = np.ascontiguousarray(vectors[begin : begin + block], np.float32)
+        open_rows = np.ones(len(rows), bool)
+        for like in compare(rows, kept_blocks, threshold):
+            open_rows &= ~like
+        left = np.flatnonzero(open_rows)
+        left = left[_first_within(rows[left], threshold)]
+        keep[begin + left] = True
+        if len(left):
+            kept_blocks.append(put(rows[left]))
+    return keep
+
+
+def any_similar(rows: np.ndarray, kept: np.ndarray, threshold: float) -> np.ndarray:
+    """For each row, whether any of ``kept`` is more alike than the threshold: (rows,) bool."""
+    sure, unsure = _compared(rows, kept, threshold)
+    out: np.ndarray = np.any(sure, axis=1)
+    for row in np.flatnonzero(~out & unsure.any(axis=1)):
+        out[row] = any(exceeds(rows[row], kept[other], threshold) for other in np.flatnonzero(unsure[row]))
+    return out
+
+
+def _first_within(rows: np.ndarray, threshold: float) -> np.ndarray:
+    """``keep_first`` inside one block."""
+    sure, unsure = _compared(rows, rows, threshold)
+    keep = np.zeros(len(rows), bool)
+    for row in range(len(rows)):
+        if (sure[row, :row] & keep[:row]).any():
+            continue
+        doubtful = np.flatnonzero(unsure[row, :row] & keep[:row])
+        keep[row] = not any(exceeds(rows[row], rows[other], threshold) for other in doubtful)
+    return keep
+
+
+def _compared(a: np.ndarray, b: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs surely above the threshold, and pairs too close to it for float32 to say, each (len(a), len(b)) bool."""
+    products = _unit(a) @ _unit(b).T
+    margin = 1e-5 + 4e-7 * a.shape[1]  # above the worst rounding of a product of two unit vectors
+    return products > threshold + margin, np.abs(products - threshold) <= margin
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    norms = np.sqrt(np.sum(rows.astype(np.float64) ** 2, axis=1, keepdims=True))
+    return (rows / np.where(norms > 0, norms, 1.0)).astype(np.float32)
+
+
+def exceeds(a: np.ndarray, b: np.ndarray, threshold: float) -> bool:
+    """Whether the cosine of two vectors is above the threshold, a decimal number; equal is not above."""
+    x, y = a.astype(np.float64), b.astype(np.float64)  # products of float32 are exact in float64
+    norms = math.sqrt(math.fsum(x * x) * math.fsum(y * y))
+    difference = math.fsum(x * y) - threshold * norms
+    if abs(difference) > 1e-12 * norms:
+        return difference > 0
+    u, v = ([Fraction(number) for number in vector.tolist()] for vector in (x, y))
+    dot, xx, yy = (sum(p * q for p, q in zip(*pair, strict=True)) for pair in ((u, v), (u, u), (v, v)))
+    return dot > 0 and dot**2 > Fraction(str(threshold)) ** 2 * xx * yy

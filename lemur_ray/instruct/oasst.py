@@ -1,0 +1,150 @@
+"""Open Assistant 1: trees of messages into conversations, one for every path from a question to a last answer.
+
+Both published forms, whole trees and one message a row, give the same conversations. Shared beginnings are repeated, as
+the paper's count of rows asks for. Knows nothing of other sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.agents.messages import Message, Role
+from lemur_ray.instruct.config import SetsConfig
+from lemur_ray.instruct.conversation import Conversation, Dropped, readable
+from lemur_ray.instruct.records import BadRecord, records
+
+NAME = "oasst1"
+ROLES: dict[str, Role] = {"prompter": "user", "assistant": "assistant"}
+Found = Conversation | Dropped
+
+
+@dataclass
+class Node:
+    """One message of a tree; only ``text``, ``role`` and ``replies`` must be there."""
+
+    id: str
+    text: str
+    role: Role
+    deleted: bool
+    lang: str
+    rank: float
+    replies: list[Node] = field(default_factory=list)
+
+
+def read_oasst(path: Path, config: SetsConfig) -> Iterator[Found]:
+    """Conversations of a file of trees, or of messages linked by ``parent_id``."""
+    flat: dict[str, tuple[Node, str | None]] = {}
+    for number, record in records(path):
+        where = f"{path.name}:{number:08d}"
+        if isinstance(record, BadRecord):
+            yield Dropped(NAME, where, record.reason)
+        elif isinstance(record, dict) and isinstance(record.get("prompt"), dict):
+            try:
+                root = _tree(record["prompt"], str(record.get("message_tree_id") or where))
+            except BadRecord as error:
+                yield Dropped(NAME, where, error.reason)
+                continue
+            yield from conversations(root, config)
+        else:
+            try:
+                node = _node(record, where)
+            except BadRecord as error:
+                yield Dropped(NAME, where, error.reason)
+                continue
+            flat[node.id] = (node, record.get("parent_id"))
+    roots = []
+    for node, parent in flat.values():
+        if parent is None:
+            roots.append(node)
+        elif parent in flat:
+            flat[parent][0].replies.append(node)
+        else:
+            yield Dropped(NAME, node.id, "parent_not_in_file")
+    for root in roots:
+        yield from conversations(root, config)
+
+
+def conversations(root: Node, config: SetsConfig) -> Iterator[Found]:
+    """One conversation for every assistant leaf of a tree, by depth first, and the reasons of what gives none.
+
+    A deleted message (or, with ``config.lang``, one of another language) falls with everything below it. A path that
+    ends in a question gives nothing, or its part up to the last answer with ``config.truncate_prompter_leaf``.
+    """
+    given: set[str] = set()
+    path: list[Node] = []
+    stack: list[tuple[Node, int]] = [(root, 0)]
+    while stack:  # no recursion: the depth of a tree is its authors' choice
+        node, depth = stack.pop()
+        del path[depth:]
+        if why := _gone(node, config):
+            yield Dropped(NAME, node.id, why)
+            continue
+        path.append(node)
+        replies = [reply for reply in node.replies if not _gone(reply, config)]
+        kept = sorted(replies, key=lambda reply: reply.rank)[: config.top_k_reply or None]
+        beyond = {id(reply) for reply in replies} - {id(reply) for reply in kept}
+        for reply in node.replies:
+            if why := "beyond_top_k_reply" if id(reply) in beyond else _gone(reply, config):
+                yield Dropped(NAME, reply.id, why)
+        stack += [(reply, depth + 1) for reply in reversed(replies) if id(reply) not in beyond]
+        if not replies:
+            yield _emitted(path, config, given)
+
+
+def _gone(node: Node, config: SetsConfig) -> str | None:
+    """Why a message falls with all below it."""
+    if node.deleted:
+        return "deleted"
+    return "other_lang" if config.lang and node.lang != config.lang else None
+
+
+def _emitted(path: list[Node], config: SetsConfig, given: set[str]) -> Found:
+    """The conversation of one path from the root to a leaf."""
+    leaf = path[-1]
+    turns = path
+    if leaf.role == "user":
+        if not config.truncate_prompter_leaf:
+            return Dropped(NAME, leaf.id, "prompter_leaf")
+        turns = path[:-1]
+        if not turns:
+            return Dropped(NAME, leaf.id, "no_assistant_turn")
+        if turns[-1].id in given:
+            return Dropped(NAME, leaf.id, "same_path_again")
+    given.add(turns[-1].id)
+    return Conversation(NAME, turns[-1].id, tuple(Message(node.role, node.text) for node in turns))
+
+
+def _node(record: Any, default_id: str) -> Node:
+    """A message without its replies. Raises BadRecord."""
+    if not isinstance(record, dict) or not isinstance(record.get("text"), str):
+        raise BadRecord("no_text")
+    if record.get("role") not in ROLES:
+        raise BadRecord("unknown_role")
+    rank = record.get("rank")
+    return Node(
+        id=str(record.get("message_id") or default_id),
+        text=readable(record["text"]),
+        role=ROLES[record["role"]],
+        deleted=bool(record.get("deleted")),
+        lang=str(record.get("lang") or ""),
+        rank=float("inf") if rank is None else float(rank),
+    )
+
+
+def _tree(record: dict[str, Any], default_id: str) -> Node:
+    """A message with all below it. Raises BadRecord where any of them is malformed."""
+    root = _node(record, default_id)
+    pending = [(root, record)]
+    while pending:
+        node, raw = pending.pop()
+        replies = raw.get("replies") or []
+        if not isinstance(replies, list):
+            raise BadRecord("replies_are_no_list")
+        for number, reply in enumerate(replies):
+            child = _node(reply, f"{node.id}/{number}")
+            node.replies.append(child)
+            pending.append((child, reply))
+    return root

@@ -1,0 +1,238 @@
+"""Files of the public sets to one instruction table: read, clean, draw, deduplicate, encode on Ray Data, then pack.
+
+The same files and options give the same bytes with any number of workers: tables keep their order and size, what
+depends on other rows goes by their place in the input, and rows are sorted by (set, id) before they are packed. Knows
+the order of the steps; each is in its own file, and so is Ray.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lemur_ray.corpus.decontaminate import benchmark_index
+from lemur_ray.corpus.manifest import CorpusError, is_complete, local_folder, read_manifest
+from lemur_ray.corpus.rows import write_atomically
+from lemur_ray.instruct import stages
+from lemur_ray.instruct.config import WITHOUT_NEAR_DUPLICATES, SetsConfig
+from lemur_ray.instruct.encoders import encoder
+from lemur_ray.instruct.near_duplicates import BLOCK
+from lemur_ray.instruct.readers import SETS
+from lemur_ray.instruct.statistics import MEASURES, lines, summary
+from lemur_ray.instruct.table import Example, NumRows, write_table
+from lemur_ray.instruct.workers import Workers
+from lemur_ray.text.tokenizer import Tokenizer
+
+Say = Callable[[str], None]
+
+
+def _print(line: str) -> None:
+    print(f"[instruct] {line}", flush=True)
+
+
+def build_sets(
+    config: SetsConfig,
+    tokenizer: Tokenizer,
+    shelf: str | Path,
+    *,
+    seq_len: int,
+    num_rows: NumRows | None = None,
+    workers: int | None = None,
+    block: int = BLOCK,
+    say: Say = _print,
+) -> tuple[Path, dict[str, Any]]:
+    """The instruction table of ``config``'s files, in a folder of ``shelf`` named by its content, and its manifest.
+
+    The same files (by path, size and time), options and tokenizer are read once only. workers: tasks at once on the
+    cluster that ``ray.init`` has joined (default: as many as it has cores), or 0 for none and no Ray. num_rows: see
+    ``write_table``; told apart by its ``repr``. block: rows compared at a time. Raises CorpusError or ValueError on
+    files that cannot be read or leave nothing, ModuleNotFoundError naming the extra that a filter needs.
+    """
+    shelf = local_folder(shelf)
+    for name, file in config.files:
+        if not Path(file).is_file():
+            raise CorpusError(f"--{name} {file}: no such file")
+    known = shelf / f"{_inputs(config, tokenizer, seq_len, num_rows)}.json"
+    if known.is_file() and is_complete(folder := shelf / json.loads(known.read_bytes())["table"]):
+        say(f"{folder} was made of these files with these options: used as it is")
+        return folder, read_manifest(folder)
+    building = _Build(config, tokenizer, seq_len, Workers(workers), block, say)
+    rows, report = building.run()
+    folder, manifest = write_table(
+        rows, tokenizer, shelf, seq_len=seq_len, packing=config.packing, seed=config.sets_seed, num_rows=num_rows,
+        report=report,
+    )  # fmt: skip
+    write_atomically(known, json.dumps({"table": folder.name}).encode())
+    return folder, manifest
+
+
+def _inputs(config: SetsConfig, tokenizer: Tokenizer, seq_len: int, num_rows: NumRows | None) -> str:
+    """16 hex digits over everything that a table is made of."""
+    stats = [Path(file).stat() for file in (*(f for _, f in config.files), *config.decontaminate)]
+    made_of = [
+        dataclasses.asdict(config), [(s.st_size, s.st_mtime_ns) for s in stats], tokenizer.to_json(), seq_len,
+        repr(num_rows),
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
+
+
+@dataclasses.dataclass
+class _Build:
+    """One table under way; ``fallen`` counts (set, stage, reason), ``notes`` (set, note), ``read`` rows of a set."""
+
+    config: SetsConfig
+    tokenizer: Tokenizer
+    seq_len: int
+    workers: Workers
+    block: int
+    say: Say
+    fallen: Counter[tuple[str, str, str]] = dataclasses.field(default_factory=Counter)
+    notes: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
+    read: Counter[str] = dataclasses.field(default_factory=Counter)
+
+    def run(self) -> tuple[list[Example], dict[str, Any]]:
+        """The examples, sorted by (set, id), and the report."""
+        config = self.config
+        for name in dict.fromkeys(name for name, _ in config.files):
+            self.say(f"{name}: {SETS[name].licence}")
+        benchmarks = benchmark_index(config.decontaminate) if config.decontaminate else {}
+        if config.near_duplicate and any(getattr(config, name) for name in WITHOUT_NEAR_DUPLICATES):
+            encoder(config.encoder)  # a missing package is said before hours of reading
+        files = [
+            pa.Table.from_pylist([{"set": name, "path": str(Path(file).absolute()), "number": number}], stages.FILES)
+            for number, (name, file) in enumerate(config.files)
+        ]
+        found = list(self.workers.map(files, partial(stages.read_files, config=config)))
+        talks = self._staying(self.workers.map(found, partial(stages.clean_rows, config=config)))
+        self.read.update({name: sum(n for (s, *_), n in self.fallen.items() if s == name) for name in self._names()})
+        self.read.update(talks.column("dataset").to_pylist())
+        talks = self._drawn(talks)
+        talks = self._without_near_duplicates(talks)
+        encode = partial(
+            stages.encode,
+            tokenizer=self.tokenizer,
+            seq_len=self.seq_len,
+            benchmarks=benchmarks,
+            drop_overlap=config.decontaminate_drop,
+        )
+        encoded = self._staying(self.workers.map(_cut(talks), encode), stages.TOKENS)
+        encoded = encoded.sort_by([("dataset", "ascending"), ("id", "ascending"), ("order", "ascending")])
+        report = self._report(encoded)
+        return [example for batch in encoded.to_batches(stages.ROWS) for example in _examples(batch)], report
+
+    def _names(self) -> list[str]:
+        return [name for name in SETS if getattr(self.config, name)]
+
+    def _staying(self, tables: Iterator[pa.Table], schema: pa.Schema = stages.TALKS) -> pa.Table:
+        """The rows that stay; those that fell are counted."""
+        kept = []
+        for table in tables:
+            columns = (table.column(name).to_pylist() for name in ("dataset", "stage", "reason", "note"))
+            for dataset, stage, reason, note in zip(*columns, strict=True):
+                if stage:
+                    self.fallen[dataset, stage, reason] += 1
+                if note and schema is stages.TOKENS:
+                    self.notes[dataset, note] += 1
+            kept.append(table.filter(pc.equal(table.column("stage"), "")).cast(schema))
+        return pa.concat_tables([schema.empty_table(), *kept])
+
+    def _drawn(self, talks: pa.Table) -> pa.Table:
+        """OpenOrca cut to ``openorca_rows`` drawn with the seed."""
+        wanted = self.config.openorca_rows
+        orders = talks.filter(pc.equal(talks.column("dataset"), "openorca")).column("order").to_numpy()
+        if not wanted or len(orders) <= wanted:
+            return talks
+        keys = stages.draw_keys(orders, self.config.sets_seed)
+        ranked = sorted(range(len(orders)), key=keys.__getitem__)
+        self.fallen["openorca", "draw", "not_drawn"] += len(orders) - wanted
+        return _without(talks, orders[ranked[wanted:]])
+
+    def _without_near_duplicates(self, talks: pa.Table) -> pa.Table:
+        if not self.config.near_duplicate:
+            return talks
+        for name in WITHOUT_NEAR_DUPLICATES:
+            mine = talks.filter(pc.equal(talks.column("dataset"), name))
+            if not len(mine):
+                continue
+            embedded = list(self.workers.map(_cut(mine), partial(stages.embed, spec=self.config.encoder)))
+            orders = np.concatenate([table.column("order").to_numpy() for table in embedded])
+            vectors = np.concatenate([_matrix(table.column("vector")) for table in embedded])
+            keep = self.workers.keep_first(vectors, self.config.near_duplicate, self.block)
+            self.fallen[name, "near_duplicate", "like_an_earlier_row"] += int((~keep).sum())
+            self.say(f"{name}: {int((~keep).sum()):,} of {len(keep):,} instructions are like an earlier one")
+            talks = _without(talks, orders[~keep])
+        return talks
+
+    def _report(self, encoded: pa.Table) -> dict[str, Any]:
+        """Counts of every stage and statistics, as they go into the manifest; said aloud too."""
+        stayed = Counter(encoded.column("dataset").to_pylist())
+        counts, statistics = {}, {}
+        for name in self._names():
+            rows_in = self.read[name]
+            per_stage: dict[str, dict[str, int]] = defaultdict(dict)
+            for (dataset, stage, reason), count in sorted(self.fallen.items()):
+                if dataset == name and count:
+                    per_stage[stage][reason] = count
+            out = []
+            for stage in STAGES:
+                dropped = per_stage.get(stage, {})
+                rows_out = rows_in - sum(dropped.values())
+                out.append({"stage": stage, "in": rows_in, "out": rows_out, "dropped": dropped})
+                if dropped or stage == STAGES[0]:
+                    self.say(f"{name:>9} {stage:>14}: {rows_in:>9,} in {rows_out:>9,} out {json.dumps(dropped)}")
+                rows_in = rows_out
+            assert rows_in == stayed[name], f"{name}: {rows_in} rows by the counts, {stayed[name]} in the table"
+            notes = {note: count for (dataset, note), count in sorted(self.notes.items()) if dataset == name}
+            counts[name] = {"licence": SETS[name].licence, "stages": out, "kept_with": notes}
+            if notes:
+                self.say(f"{name:>9} kept and counted: {json.dumps(notes)}")
+            mine = encoded.filter(pc.equal(encoded.column("dataset"), name))
+            sums = {measure: int(pc.sum(mine.column(measure)).as_py() or 0) for measure in MEASURES}
+            statistics[name] = summary(len(mine), sums)
+        for line in lines(statistics):
+            self.say(line)
+        return {"counts": counts, "statistics": statistics, "sets": dataclasses.asdict(self.config)}
+
+
+STAGES = (
+    "read", "language", "character_run", "patterns", "draw", "near_duplicate", "decontaminate", "truncate",
+)  # fmt: skip
+"""In the order rows pass them."""
+
+
+def _cut(table: pa.Table) -> list[pa.Table]:
+    """Tables of ``stages.ROWS`` rows: one task each."""
+    table = table.combine_chunks()
+    return [table.slice(begin, stages.ROWS) for begin in range(0, len(table), stages.ROWS)]
+
+
+def _without(table: pa.Table, orders: np.ndarray) -> pa.Table:
+    return table.filter(pc.invert(pc.is_in(table.column("order"), pa.array(orders))))
+
+
+def _matrix(column: pa.ChunkedArray) -> np.ndarray:
+    array = column.combine_chunks()
+    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+    return array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), -1)
+
+
+def _examples(batch: pa.RecordBatch) -> Iterator[Example]:
+    columns = {name: batch.column(name) for name in ("dataset", "id", "messages", "tokens", "trained")}
+    for row in range(batch.num_rows):
+        yield Example(
+            columns["dataset"][row].as_py(),
+            columns["id"][row].as_py(),
+            columns["messages"][row].as_py(),
+            columns["tokens"][row].values.to_numpy(),
+            columns["trained"][row].values.to_numpy(zero_copy_only=False),
+        )

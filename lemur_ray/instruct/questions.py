@@ -1,0 +1,69 @@
+"""Sets of one question and one answer a record: OpenOrca, and every set in the manner of Alpaca.
+
+Knows nothing of how many rows a recipe wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.agents.messages import Message
+from lemur_ray.instruct.config import SetsConfig
+from lemur_ray.instruct.conversation import Conversation, Dropped, readable
+from lemur_ray.instruct.records import BadRecord, records
+
+Found = Conversation | Dropped
+
+
+def read_openorca(path: Path, config: SetsConfig) -> Iterator[Found]:
+    """{id, system_prompt, question, response}. An empty system prompt gives no system turn, or an empty one where
+    ``config.openorca_system`` is ``lemur``."""
+    for number, record in records(path):
+        where = f"{path.name}:{number:08d}"
+        try:
+            question, response = _texts(record, "question", "response")
+            (system,) = _texts({"system_prompt": "", **_without_null(record)}, "system_prompt")
+        except BadRecord as error:
+            yield Dropped("openorca", where, error.reason)
+            continue
+        messages = [Message("user", question), Message("assistant", response)]
+        if system.strip() or config.openorca_system == "lemur":
+            messages.insert(0, Message("system", system))
+        yield Conversation("openorca", str(record.get("id") or where), tuple(messages))
+
+
+def read_alpaca(dataset: str) -> Callable[[Path, SetsConfig], Iterator[Found]]:
+    """A reader of {instruction, input (optional), output}; the input follows the instruction after a blank line."""
+
+    def read(path: Path, config: SetsConfig) -> Iterator[Found]:
+        for number, record in records(path):
+            where = f"{path.name}:{number:08d}"
+            try:
+                instruction, output = _texts(record, "instruction", "output")
+                (given,) = _texts({"input": "", **_without_null(record)}, "input")
+            except BadRecord as error:
+                yield Dropped(dataset, where, error.reason)
+                continue
+            if given.strip():
+                instruction = f"{instruction}\n\n{given}"
+            yield Conversation(dataset, where, (Message("user", instruction), Message("assistant", output)))
+
+    return read
+
+
+def _without_null(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if value is not None}
+
+
+def _texts(record: Any, *names: str) -> list[str]:
+    """Values of these fields. Raises BadRecord where one is missing or no text."""
+    if isinstance(record, BadRecord):
+        raise record
+    if not isinstance(record, dict):
+        raise BadRecord("no_object")
+    missing = [name for name in names if not isinstance(record.get(name), str)]
+    if missing:
+        raise BadRecord(f"no_{missing[0]}")
+    return [readable(record[name]) for name in names]

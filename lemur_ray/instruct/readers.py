@@ -1,0 +1,64 @@
+"""The public instruction sets the paper was tuned on: what each is called, its licence, and how its files are read.
+
+One record gives conversations, or a reason why it gives none; nothing is left out without a name. Knows nothing of
+tokens, of cleaning or of Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lemur_ray.instruct.config import SetsConfig
+from lemur_ray.instruct.conversation import Conversation, Dropped, fault
+from lemur_ray.instruct.oasst import read_oasst
+from lemur_ray.instruct.questions import read_alpaca, read_openorca
+from lemur_ray.instruct.sharegpt import read_sharegpt
+
+Found = Conversation | Dropped
+Reader = Callable[[Path, SetsConfig], Iterator[Found]]
+
+
+@dataclass(frozen=True)
+class InstructionSet:
+    """One source of conversations."""
+
+    name: str
+    """Value of ``dataset`` in its rows, and the flag that takes its files."""
+    licence: str
+    """What the publisher states; printed whenever a file is read."""
+    read: Reader
+
+
+SETS = {
+    one.name: one
+    for one in (
+        InstructionSet("oasst1", "Open Assistant 1: Apache-2.0", read_oasst),
+        InstructionSet("openorca", "OpenOrca: MIT", read_openorca),
+        InstructionSet(
+            "sharegpt", "ShareGPT: no clear licence, conversations of users; do not redistribute", read_sharegpt
+        ),
+        InstructionSet(
+            "evol",
+            "Evol-CodeAlpaca: Apache-2.0, Evol-Instruct-Code-80k: CC-BY-NC-SA-4.0 (both unconfirmed: see the file's "
+            "own page)",
+            read_alpaca("evol"),
+        ),
+        InstructionSet("verified", "your own verified programs: yours", read_alpaca("verified")),
+    )
+}
+"""By name, in the order of Table 1. ``verified`` stands in for the paper's unreleased set of executed Python."""
+
+
+def read_set(name: str, path: Path, config: SetsConfig) -> Iterator[Found]:
+    """Conversations of one file of a set, in file order, each of them well formed, and what was dropped and why.
+
+    Raises ValueError or OSError naming a file that cannot be read at all.
+    """
+    for found in SETS[name].read(path, config):
+        if isinstance(found, Conversation):
+            why = fault(found, allow_empty_system=config.openorca_system == "lemur")
+            yield Dropped(found.dataset, found.id, why) if why else found
+        else:
+            yield found

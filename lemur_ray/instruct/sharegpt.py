@@ -1,0 +1,58 @@
+"""ShareGPT and chat logs: senders become roles, HTML becomes Markdown, and what is no plain chat falls.
+
+Knows nothing of other sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.agents.messages import Message, Role
+from lemur_ray.instruct.config import SetsConfig
+from lemur_ray.instruct.conversation import Conversation, Dropped, readable
+from lemur_ray.instruct.markdown import looks_like_html, to_markdown
+from lemur_ray.instruct.records import BadRecord, records
+
+NAME = "sharegpt"
+ROLES: dict[str, Role] = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant"}
+UNWANTED = ("system", "bing")
+"""Senders that make the whole conversation fall."""
+
+
+def read_sharegpt(path: Path, config: SetsConfig) -> Iterator[Conversation | Dropped]:
+    """Conversations of {id, conversations: [{from, value}]}. Assistant turns before the first question are left out;
+    two turns of one side in a row are for the caller to refuse."""
+    for number, record in records(path):
+        where = f"{path.name}:{number:08d}"
+        try:
+            messages = _messages(record, config)
+        except BadRecord as error:
+            yield Dropped(NAME, where, error.reason)
+            continue
+        yield Conversation(NAME, str(record.get("id") or where), messages)
+
+
+def _messages(record: Any, config: SetsConfig) -> tuple[Message, ...]:
+    if isinstance(record, BadRecord):
+        raise record
+    turns = record.get("conversations") if isinstance(record, dict) else None
+    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+        raise BadRecord("no_conversations")
+    senders = [turn.get("from") for turn in turns]
+    if any(sender in UNWANTED for sender in senders):
+        raise BadRecord("system_or_bing_turn")
+    if any(sender not in ROLES for sender in senders):
+        raise BadRecord("unknown_sender")
+    if not all(isinstance(turn.get("value"), str) for turn in turns):
+        raise BadRecord("no_value")
+    messages = [Message(ROLES[turn["from"]], _text(turn["value"], config)) for turn in turns]
+    first = next((i for i, message in enumerate(messages) if message.role == "user"), len(messages))
+    return tuple(messages[first:])
+
+
+def _text(value: str, config: SetsConfig) -> str:
+    value = readable(value)
+    how = config.sharegpt_html
+    return to_markdown(value) if how == "always" or (how == "auto" and looks_like_html(value)) else value

@@ -1,0 +1,161 @@
+"""The steps from a file to tokens, each a pure function of one table: read, clean, embed, encode.
+
+A row that falls stays in its table until it is counted, with the stage and the name of the rule; so nothing is lost on
+the way and every step's numbers add up. Knows nothing of Ray, of other tables or of their order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lemur_ray.agents.messages import Message
+from lemur_ray.corpus.decontaminate import overlap
+from lemur_ray.instruct import clean
+from lemur_ray.instruct.config import FILTERED_BY_TEXT, SetsConfig
+from lemur_ray.instruct.conversation import Conversation, readable
+from lemur_ray.instruct.encoders import encoder
+from lemur_ray.instruct.readers import read_set
+from lemur_ray.instruct.statistics import MEASURES, measures
+from lemur_ray.text.chat import encode_chat
+from lemur_ray.text.tokenizer import Tokenizer
+
+ROWS = 512
+"""Rows of one table; fixed, so that what depends on a batch (an encoder's rounding) does not depend on workers."""
+
+FILES = pa.schema([("set", pa.string()), ("path", pa.string()), ("number", pa.int64())])
+TALKS = pa.schema(
+    [
+        ("order", pa.int64()),
+        ("dataset", pa.string()),
+        ("id", pa.string()),
+        ("messages", pa.large_string()),
+        ("stage", pa.string()),
+        ("reason", pa.string()),
+        ("note", pa.string()),
+    ]
+)
+"""order: place in the input, one number for all files. messages: JSON. stage, reason: where and why a row fell, empty
+while it stays. note: what was found and kept all the same."""
+TOKENS = pa.schema(
+    [
+        *(field for field in TALKS),
+        ("tokens", pa.list_(pa.int32())),
+        ("trained", pa.list_(pa.bool_())),
+        *((name, pa.int64()) for name in MEASURES),
+    ]
+)
+
+
+def messages_of(text: str) -> tuple[Message, ...]:
+    """The turns of a ``messages`` cell."""
+    return tuple(Message.from_json(message) for message in json.loads(text))
+
+
+def messages_cell(messages: tuple[Message, ...]) -> str:
+    """The inverse of ``messages_of``."""
+    return json.dumps([message.to_json() for message in messages], ensure_ascii=False)
+
+
+def read_files(table: pa.Table, config: SetsConfig) -> Iterator[pa.Table]:
+    """Files (FILES) to conversations (TALKS), ``ROWS`` at a time."""
+    for file in table.to_pylist():
+        rows: list[dict[str, Any]] = []
+        for number, found in enumerate(read_set(file["set"], Path(file["path"]), config)):
+            row = {
+                "order": (file["number"] << 40) + number,
+                "dataset": found.dataset,
+                "id": readable(found.id),
+                "note": "",
+            }
+            if isinstance(found, Conversation):
+                row |= {"messages": messages_cell(found.messages), "stage": "", "reason": ""}
+            else:
+                row |= {"messages": "", "stage": "read", "reason": found.reason}
+            rows.append(row)
+            if len(rows) == ROWS:
+                yield pa.Table.from_pylist(rows, TALKS)
+                rows = []
+        if rows:
+            yield pa.Table.from_pylist(rows, TALKS)
+
+
+def clean_rows(table: pa.Table, config: SetsConfig) -> pa.Table:
+    """The filters that look at one conversation by itself, in the paper's order."""
+    patterns = [re.compile(pattern, re.IGNORECASE) for pattern in config.drop_patterns]
+    rows = table.to_pylist()
+    for row in rows:
+        if not row["stage"]:
+            row |= _cleaned(row, config, patterns)
+    return pa.Table.from_pylist(rows, TALKS)
+
+
+def _cleaned(row: dict[str, Any], config: SetsConfig, patterns: list[re.Pattern[str]]) -> dict[str, Any]:
+    """What changes in a row."""
+    messages, out = messages_of(row["messages"]), {}
+    asked = clean.instruction(messages)
+    if row["dataset"] in FILTERED_BY_TEXT:
+        if config.language:
+            found = clean.detected_language(asked)
+            if found is None:
+                out["note"] = "language_not_detected"
+            elif found != config.language:
+                return _fallen("language", f"not_{config.language}")
+        if config.character_run and clean.character_run(asked) >= config.character_run:
+            if config.character_run_unit == "row":
+                return _fallen("character_run", "foreign_letters")
+            asked = clean.without_foreign_sentences(asked, config.character_run)
+            if not asked:
+                return _fallen("character_run", "nothing_left")
+            messages = clean.with_instruction(messages, asked)
+            out |= {"note": "sentence_removed", "messages": messages_cell(messages)}
+    if clean.holds(messages, patterns):
+        return _fallen("patterns", "drop_pattern")
+    return out
+
+
+def _fallen(stage: str, reason: str) -> dict[str, Any]:
+    return {"stage": stage, "reason": reason, "messages": ""}
+
+
+def embed(table: pa.Table, spec: str) -> pa.Table:
+    """``order`` and ``vector`` (float32) of the instruction of every row."""
+    texts = [clean.instruction(messages_of(cell)) for cell in table.column("messages").to_pylist()]
+    vectors = np.asarray(encoder(spec)(texts), np.float32)
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+    return pa.table({"order": table.column("order").combine_chunks(), "vector": flat})
+
+
+def encode(
+    table: pa.Table, tokenizer: Tokenizer, seq_len: int, benchmarks: dict[int, str], drop_overlap: bool
+) -> pa.Table:
+    """Conversations to token ids with their trained marks, cut at ``seq_len``, and their lengths (TOKENS)."""
+    rows = table.to_pylist()
+    for row in rows:
+        messages = messages_of(row["messages"])
+        if benchmarks and (shared := overlap((message.content for message in messages), benchmarks)):
+            row["note"] = f"overlaps {shared}"
+            if drop_overlap:
+                row |= _fallen("decontaminate", f"overlaps {shared}")
+                continue
+        ids, trained = encode_chat(tokenizer, messages)
+        row |= measures(messages, tokenizer)
+        if not any(trained[:seq_len]):
+            row |= _fallen("truncate", "no_trained_token")
+            continue
+        if len(ids) > seq_len:
+            row["note"] = row["note"] or "cut_at_row_length"
+        row |= {"tokens": ids[:seq_len], "trained": trained[:seq_len]}
+    return pa.Table.from_pylist(rows, TOKENS)
+
+
+def draw_keys(orders: np.ndarray, seed: int) -> list[bytes]:
+    """One key a row for a draw without replacement: the smallest are drawn. Depends on seed and order alone."""
+    return [hashlib.blake2b(f"{seed} {order}".encode(), digest_size=16).digest() for order in orders.tolist()]

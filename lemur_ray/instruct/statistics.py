@@ -1,0 +1,86 @@
+"""Numbers of rows and lengths of an instruction table, beside those of the paper's Table 1.
+
+The paper does not say in what it counts lengths, so both are given: tokens of the model's tokenizer and words between
+blanks. Lengths are means over turns; a system turn counts to the question after it. Nothing is ever adjusted to the
+targets. Knows nothing of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lemur_ray.agents.messages import Message
+from lemur_ray.text.tokenizer import Tokenizer
+
+MEASURES = ("rounds", "prompt_tokens", "completion_tokens", "prompt_words", "completion_words")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One row of Table 1."""
+
+    rows: int
+    rounds: float
+    prompt: float
+    completion: float
+
+
+TABLE_1 = {
+    "oasst1": Target(34_546, 1.6, 34.9, 213.1),
+    "openorca": Target(200_000, 1.0, 242.8, 174.1),
+    "sharegpt": Target(81_319, 6.0, 96.7, 340.2),
+    "evol": Target(51_952, 1.0, 93.9, 343.5),
+}
+"""As printed; its rows sum to 367,817 while the text says about 300K (the table is the target)."""
+
+
+def measures(messages: Sequence[Message], tokenizer: Tokenizer) -> dict[str, int]:
+    """``MEASURES`` of one conversation before it is cut: answered questions, and sums of lengths over its turns."""
+    out = dict.fromkeys(MEASURES, 0)
+    for message in messages:
+        side = "completion" if message.role == "assistant" else "prompt"
+        out["rounds"] += message.role == "assistant"
+        out[f"{side}_tokens"] += len(tokenizer.encode(message.content.strip()))
+        out[f"{side}_words"] += len(message.content.split())
+    return out
+
+
+def summary(rows: int, sums: Mapping[str, int]) -> dict[str, float]:
+    """Means of a set of ``rows`` conversations whose ``MEASURES`` sum to ``sums``."""
+    rounds = max(sums["rounds"], 1)
+    return {
+        "rows": rows,
+        "rounds": sums["rounds"] / max(rows, 1),
+        **{name: sums[name] / rounds for name in MEASURES if name != "rounds"},
+    }
+
+
+def lines(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A table for people: each set as built, Table 1 under it, and by how much the two differ."""
+    head = f"{'':>22} {'rows':>9} {'rounds':>7} {'prompt tok / words':>20} {'completion tok / words':>24}"
+    out = [head]
+    for name, one in found.items():
+        out.append(
+            f"{name:>22} {one['rows']:>9,} {one['rounds']:>7.2f} "
+            f"{one['prompt_tokens']:>11.1f} / {one['prompt_words']:<6.1f} "
+            f"{one['completion_tokens']:>15.1f} / {one['completion_words']:<6.1f}"
+        )
+        if name in TABLE_1:
+            want = TABLE_1[name]
+            out.append(
+                f"{'Table 1':>22} {want.rows:>9,} {want.rounds:>7.2f} {want.prompt:>11.1f} {'':>8} "
+                f"{want.completion:>15.1f}"
+            )
+            out.append(
+                f"{'deviation':>22} {_percent(one['rows'], want.rows):>9} {_percent(one['rounds'], want.rounds):>7} "
+                f"{_percent(one['prompt_tokens'], want.prompt):>11} / {_percent(one['prompt_words'], want.prompt):<6} "
+                f"{_percent(one['completion_tokens'], want.completion):>15} / "
+                f"{_percent(one['completion_words'], want.completion):<6}"
+            )
+    return out
+
+
+def _percent(found: float, wanted: float) -> str:
+    return f"{100 * (found / wanted - 1):+.1f}%"

@@ -1,0 +1,80 @@
+"""Steps and batches of a run that is measured in passes over a table of conversations.
+
+The paper's batch is 128 conversations (2.2). Rows hold several, and how many depends on the table; so the rows of a
+batch follow from it, the table gets as many empty rows as make every pass whole, and each conversation is visited
+exactly ``epochs`` times. Knows no files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lemur_ray.config import Recipe
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What decides the shape of a table: called with (rows, examples) it gives the rows the table shall have."""
+
+    epochs: int
+    batch_examples: int
+    multiple: int
+    """The rows of a batch are a multiple of this: workers, devices and microbatches share them evenly."""
+
+    def rows_per_step(self, rows: int, examples: int) -> int:
+        """The multiple nearest to ``batch_examples`` conversations, at least one."""
+        wanted = self.batch_examples * rows / examples
+        return max(1, round(wanted / self.multiple)) * self.multiple
+
+    def __call__(self, rows: int, examples: int) -> int:
+        """The least number of rows, empty ones included, of which ``epochs`` passes are whole batches."""
+        if not self.epochs:
+            return rows
+        batch = self.rows_per_step(rows, examples)
+        unit = batch // math.gcd(batch, self.epochs)
+        return -(-rows // unit) * unit
+
+
+def passes_of(recipe: Recipe) -> Passes:
+    """The passes of a recipe."""
+    mesh = recipe.mesh
+    devices = mesh.dcn * mesh.fsdp if mesh.fsdp > 0 else 1
+    multiple = math.lcm(devices * recipe.train.microbatches, mesh.num_workers)
+    return Passes(recipe.tuning.epochs, recipe.tuning.batch_examples, multiple)
+
+
+def with_passes(recipe: Recipe, manifest: Mapping[str, Any]) -> tuple[Recipe, str]:
+    """The recipe with steps, warm-up and rows of a batch for this table, and a line that says so.
+
+    A recipe without ``tuning.epochs`` comes back as it is. Raises ValueError for a table that was made for other
+    batches: its passes would not be whole.
+    """
+    if not recipe.tuning.epochs:
+        return recipe, f"{recipe.train.steps} steps of {recipe.train.rows_per_step} rows"
+    passes = passes_of(recipe)
+    (source,) = manifest["sources"]
+    total, examples = source["rows"], source["documents"]
+    filled = total - source.get("empty_rows", 0)
+    batch = passes.rows_per_step(filled, examples)
+    if passes.epochs * total % batch:
+        raise ValueError(
+            f"{passes.epochs} passes over {total} rows are no whole number of batches of {batch} rows: build the table "
+            f"with the same recipe, mesh and microbatches (it would have {passes(filled, examples)} rows)"
+        )
+    steps = passes.epochs * total // batch
+    warmup = math.ceil(recipe.tuning.warmup_fraction * steps)
+    found = examples / filled * batch
+    say = (
+        f"{passes.epochs} passes over {examples:,} conversations in {filled:,} rows ({examples / filled:.2f} a row) "
+        f"and {total - filled} empty ones: {steps:,} steps of {batch} rows, {found:.1f} conversations on average "
+        f"(asked: {passes.batch_examples}), warm-up {warmup}"
+    )
+    return dataclasses.replace(
+        recipe,
+        train=dataclasses.replace(recipe.train, steps=steps, rows_per_step=batch),
+        optimizer=dataclasses.replace(recipe.optimizer, warmup_steps=warmup),
+    ), say
