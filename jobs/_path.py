@@ -75,6 +75,8 @@ def connect(**options: Any) -> str:
     # Short, because unix socket paths end at 107 bytes.
     folder = tempfile.mkdtemp(prefix="lr-", dir="/tmp" if os.path.isdir("/tmp") else None)
     atexit.register(_end_private_cluster, folder)
+    # Ray prints what it finds in libtpu's log folder as this job's output: the machine's own holds other programs' too.
+    os.environ.setdefault("TPU_LOG_DIR", folder)
     try:
         context = ray.init(address="local", include_dashboard=False, _temp_dir=folder, **options)
     except Exception as error:

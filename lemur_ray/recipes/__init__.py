@@ -12,11 +12,11 @@ import importlib
 from lemur_ray.config import Recipe, did_you_mean
 
 NAMES = (
-    "nano", "nano-chat", "llama2-7b", "llama2-13b", "llama2-34b", "llama2-70b", "lemur-70b",
+    "nano", "nano-chat", "nano-mixture", "llama2-7b", "llama2-13b", "llama2-34b", "llama2-70b", "lemur-70b",
     "lemur-7b-chat", "lemur-70b-chat",
 )  # fmt: skip
 
-FROM_SCRATCH = ("nano", "nano-chat")
+FROM_SCRATCH = ("nano", "nano-chat", "nano-mixture")
 """Recipes whose vocabulary is the corpus tokenizer's; all others keep the vocabulary of the published weights."""
 
 

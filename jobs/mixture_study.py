@@ -1,0 +1,60 @@
+"""Train one small model on several code : text ratios of one corpus and draw held-out loss against the ratio.
+
+python jobs/mixture_study.py [RECIPE] [--ratios 1:9 1:1 10:1 1:0] [--seeds 3] [--out DIR] [--train.steps N ...]
+Trials are Ray tasks; running the same command again repeats only what is not finished. Prints one JSON line last.
+"""
+
+import _path
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from _words import agent_texts
+from lemur_ray.corpus.manifest import CorpusError, is_complete
+from lemur_ray.home import find_model, resolve_out
+from lemur_ray.recipes.command_line import TrainingJob, parse_job
+from lemur_ray.report.mixture_page import ReportError, render_study
+from lemur_ray.train.run_folder import RunFolderError, check_writable
+from lemur_ray.train.study import RATIOS, make_trials
+
+
+@dataclass(frozen=True)
+class StudyJob(TrainingJob):
+    """A mixture study. First argument: a recipe, by default nano-mixture, a few minutes for all trials on 2 cores."""
+
+    out: str = ""
+    """Folder of the study, local: one run folder for each trial, and the page. Empty: studies/<name of the recipe>."""
+    ratios: tuple[str, ...] = RATIOS
+    """Ratios CODE:TEXT; 1:0 is code alone."""
+    seeds: int = 1
+    """Seeds of each ratio; from two on the figure has intervals."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    job = parse_job(StudyJob, argv, prog="mixture_study.py", recipe="nano-mixture")
+    corpus, out = resolve_out(job.corpus, "corpus/embedded"), resolve_out(job.out, f"studies/{job.recipe.name}")
+    _path.connect()
+    from lemur_ray.corpus.build import build
+    from lemur_ray.corpus.config import CorpusConfig
+    from lemur_ray.train.trials import run_trials
+
+    try:
+        check_writable(out)
+        init_from = find_model(job.init_from) if job.init_from else ""
+        if not job.corpus and not is_complete(corpus):
+            build(CorpusConfig(), corpus, extra_texts=agent_texts())
+        trials = make_trials(job.recipe, corpus, out, ratios=job.ratios, seeds=job.seeds, init_from=init_from)
+        failed = run_trials(trials)
+        numbers = render_study(Path(out))
+    except (CorpusError, ReportError, RunFolderError, ValueError, OSError) as error:
+        print(f"mixture_study: {error}", file=sys.stderr, flush=True)
+        return 1
+    print(f"page: {out}/index.html\n{json.dumps({'out': out, 'failed': failed, 'results': numbers['results']})}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
