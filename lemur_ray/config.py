@@ -92,6 +92,40 @@ class DataConfig:
         check_ranges(self, code_to_text=FROM_ZERO, seq_len=COUNT, seed=SEED)
 
 
+REMAT_VALUES = ("query", "key", "value", "attention", "mid", "gate", "up")
+"""Values of a block that the backward pass may find kept: rotated queries and keys, values, the attention's output with
+its log-sum-exp, the residual stream in mid-block, both inputs of the feed-forward product."""
+REMAT_POLICIES: dict[str, tuple[str, ...]] = {
+    "full": (),
+    "save_dots": REMAT_VALUES,
+    "save_dots_except_mlp_in": REMAT_VALUES[:5],
+}
+"""Policy -> the values it keeps on the device; "none" (keep everything) and "offload" besides."""
+
+
+def parse_remat(policy: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The values a policy keeps on the device, and those it keeps in the host's memory.
+
+    Raises:
+        ValueError: what was found and what was expected.
+    """
+    if policy in ("none", *REMAT_POLICIES):
+        return REMAT_POLICIES.get(policy, REMAT_VALUES), ()
+    if policy == "offload":
+        return (), REMAT_VALUES
+    kept: dict[str, tuple[str, ...]] = {"save": (), "offload": ()}
+    for part in policy.split("+"):
+        where, colon, values = part.partition(":")
+        names = tuple(values.split(","))
+        if not colon or where not in kept or not set(names) <= set(REMAT_VALUES):
+            raise ValueError(
+                f"remat is {policy!r}: expected none, {', '.join(REMAT_POLICIES)}, offload or "
+                f"save:VALUE,..[+offload:VALUE,..] with values of {', '.join(REMAT_VALUES)}"
+            )
+        kept[where] = names
+    return kept["save"], kept["offload"]
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """How long and how a run trains."""
@@ -104,8 +138,10 @@ class TrainConfig:
     """Number of pieces one batch is accumulated over; divides rows_per_step."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     """Type of activations and of weights in matmuls; master weights are always float32."""
-    remat: Literal["none", "full", "dots"] = "none"
-    """What the backward pass recomputes: nothing, whole blocks, or everything but matmul outputs."""
+    remat: str = "none"
+    """What the backward pass recomputes: none, full (whole blocks), save_dots (nothing that a matrix product gave),
+    save_dots_except_mlp_in, offload (as save_dots, in the host's memory), or save:VALUE,..[+offload:VALUE,..] with the
+    values query, key, value, attention, mid, gate, up."""
     seed: int = 0
     """Seed of the initial weights."""
     checkpoint_every_steps: int = 200
@@ -135,6 +171,7 @@ class TrainConfig:
         free = ("checkpoint_every_s", "max_failures", "spike_sigmas", "eval_every_steps", "eval_rows")
         check_ranges(self, **dict.fromkeys(counts, COUNT), **dict.fromkeys(free, FROM_ZERO))
         check_ranges(self, log_every_steps=COUNT, max_skips_in_a_row=COUNT, seed=SEED)
+        parse_remat(self.remat)
         for first, end in self.skip_rows:
             if not 0 <= first < end:
                 raise ValueError(f"skip_rows has {first} {end}: expected FIRST END with 0 <= FIRST < END")

@@ -9,10 +9,16 @@ Legend: B rows, L length, H query heads, K key/value heads, G = H / K, h head wi
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 
+from lemur_ray.model import gpu_attention as gpu
+from lemur_ray.model import tpu_attention as tpu
+from lemur_ray.model.layout import ROWS, Layout
+from lemur_ray.model.remat import named
 from lemur_ray.model.skipping_attention import skipping
 
 CHUNK = 128
@@ -57,23 +63,53 @@ def chunked(q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids
 
 
 Attention = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
-IMPLEMENTATIONS: dict[str, Attention] = {"plain": plain, "chunked": chunked, "skipping": skipping}
+IMPLEMENTATIONS: dict[str, Attention] = {
+    "plain": plain,
+    "chunked": chunked,
+    "skipping": skipping,
+    "splash": tpu.splash,
+    "cudnn": gpu.cudnn,
+}
 """Every implementation there is, by name."""
+NAMES_ITSELF = ("splash",)
+"""Implementations that name their output and what else their gradient needs "attention" themselves."""
 
 
-def choose(platform: str, num_devices: int) -> str:
-    """Name of the fastest implementation: loops with run-time bounds win on one CPU and cannot be partitioned."""
-    return "skipping" if platform == "cpu" and num_devices == 1 else "chunked"
+def choose(platform: str, num_devices: int, length: int, head_dim: int, dtype: Any) -> tuple[str, str]:
+    """Name of the fastest implementation for a platform and shape, and why it is a fallback ("" where it is not).
+
+    On CPU loops with run-time bounds win on one device and cannot be partitioned.
+    """
+    if platform == "cpu":
+        return ("skipping" if num_devices == 1 else "chunked"), ""
+    if platform == "tpu":
+        reason = tpu.unfit(length, head_dim)
+        return ("chunked", reason) if reason else ("splash", "")
+    if platform in ("gpu", "cuda", "rocm"):
+        reason = gpu.unfit(head_dim, dtype)
+        return ("chunked", reason) if reason else ("cudnn", "")
+    return "chunked", f"no kernel for platform {platform!r}"
 
 
 def attention(
-    q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, name: str
+    q_BLHh: jax.Array,
+    k_BLKh: jax.Array,
+    v_BLKh: jax.Array,
+    segment_ids_BL: jax.Array,
+    name: str,
+    layout: Layout | None = None,
 ) -> jax.Array:
     """Causal attention inside documents.
 
     q (B, L, H, h), k and v (B, L, K, h) with K dividing H; segment_ids (B, L) integer, tokens see equal ids only.
-    name: an implementation of the table. Returns (B, L, H, h) in q's dtype.
+    name: an implementation of the table. layout: on a mesh every device attends for its rows and heads. Returns
+    (B, L, H, h) in q's dtype, named "attention" for remat policies.
     """
     if name not in IMPLEMENTATIONS:
         raise ValueError(f"attention {name!r} does not exist: choose one of {', '.join(IMPLEMENTATIONS)}")
-    return IMPLEMENTATIONS[name](q_BLHh, k_BLKh, v_BLKh, segment_ids_BL)
+    attend = IMPLEMENTATIONS[name]
+    if layout is not None and layout.mesh is not None:
+        heads = P(ROWS, None, "tp", None)
+        attend = layout.local(attend, (heads, heads, heads, P(ROWS, None)), heads)
+    out = attend(q_BLHh, k_BLKh, v_BLKh, segment_ids_BL)
+    return out if name in NAMES_ITSELF else named(out, "attention")

@@ -11,8 +11,7 @@ Legend: N layers, B rows, L length, D dim, H heads, K kv heads, h head width, F 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,14 +19,15 @@ from flax import nnx
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.attention import attention as attend
+from lemur_ray.model.embedding import lookup
+from lemur_ray.model.layout import Layout
 from lemur_ray.model.matmul import matmul
 from lemur_ray.model.norm import rms_norm
+from lemur_ray.model.remat import GATHERED, named, rematerialised
 from lemur_ray.model.rope import apply_rope, rope_table
 
 Params = dict[str, Any]
 """Nested dict of arrays; the tree of paths is the model's list of names."""
-
-Remat = Literal["none", "full", "dots"]
 
 
 class Context(NamedTuple):
@@ -41,6 +41,8 @@ class Context(NamedTuple):
     """Name of the implementation."""
     operand_dtype: Any
     """What operands of matrix products are rounded to."""
+    layout: Layout
+    """Where activations lie."""
 
 
 def _weight(rngs: nnx.Rngs, shape: tuple[int, ...], axes: tuple[str, ...], scale: float | None) -> nnx.Param:
@@ -69,19 +71,26 @@ class Block(nnx.Module):
         self.down = _weight(rngs, (c.ffn_dim, dim), ("ffn", "dim"), residual * c.ffn_dim**-0.5)
 
     def __call__(self, x_BLD: jax.Array, context: Context) -> jax.Array:
-        c = self.config
+        c, layout = self.config, context.layout
         rows, length, _ = x_BLD.shape
-        product = functools.partial(matmul, operand_dtype=context.operand_dtype)
-        y = rms_norm(x_BLD, self.attn_norm[...], c.norm_eps)
-        q = product(y, self.wq[...]).reshape(rows, length, c.num_heads, c.head_dim)
-        k = product(y, self.wk[...]).reshape(rows, length, c.num_kv_heads, c.head_dim)
-        v = product(y, self.wv[...]).reshape(rows, length, c.num_kv_heads, c.head_dim)
-        heads = (apply_rope(q, context.rope), apply_rope(k, context.rope), v)
-        q, k, v = (head.astype(context.operand_dtype) for head in heads)
-        mixed = attend(q, k, v, context.segment_ids, context.attention).reshape(rows, length, -1)
-        x_BLD = x_BLD + product(mixed.astype(x_BLD.dtype), self.wo[...])
-        y = rms_norm(x_BLD, self.mlp_norm[...], c.norm_eps)
-        return x_BLD + product(jax.nn.silu(product(y, self.gate[...])) * product(y, self.up[...]), self.down[...])
+        product = functools.partial(matmul, operand_dtype=context.operand_dtype, flat=layout.mesh is None)
+
+        def heads(y: jax.Array, weight: nnx.Param, num_heads: int) -> jax.Array:
+            return layout.heads(product(y, weight[...]).reshape(rows, length, num_heads, c.head_dim))
+
+        y = layout.whole(rms_norm(x_BLD, self.attn_norm[...], c.norm_eps))
+        q = apply_rope(heads(y, self.wq, c.num_heads), context.rope).astype(context.operand_dtype)
+        k = apply_rope(heads(y, self.wk, c.num_kv_heads), context.rope).astype(context.operand_dtype)
+        v = heads(y, self.wv, c.num_kv_heads).astype(context.operand_dtype)
+        q, k, v = named(q, "query"), named(k, "key"), named(v, "value")
+        mixed = attend(q, k, v, context.segment_ids, context.attention, layout).reshape(rows, length, -1)
+        mixed = layout.split(product(mixed.astype(x_BLD.dtype), self.wo[...]))
+        x_BLD = named(x_BLD + mixed, "mid")
+
+        y = layout.whole(rms_norm(x_BLD, self.mlp_norm[...], c.norm_eps))
+        gate = named(layout.features(product(y, self.gate[...])), "gate")
+        up = named(layout.features(product(y, self.up[...])), "up")
+        return x_BLD + layout.split(product(jax.nn.silu(gate) * up, self.down[...]))
 
 
 class Llama(nnx.Module):
@@ -162,13 +171,6 @@ def stack_layers(params: Params) -> Params:
     return {**params, "layers": jax.tree.map(lambda *layers: jnp.stack(layers), *params["layers"])}
 
 
-_REMAT: dict[str, Callable[[Any], Any]] = {
-    "none": lambda f: f,
-    "full": jax.checkpoint,
-    "dots": functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable),
-}
-
-
 def hidden_states(
     params: Params,
     config: ModelConfig,
@@ -178,25 +180,31 @@ def hidden_states(
     *,
     compute_dtype: Any = jnp.float32,
     operand_dtype: Any = None,
-    remat: Remat = "none",
+    remat: str = "none",
     attention: str = "chunked",
+    layout: Layout | None = None,
 ) -> jax.Array:
     """The normed residual stream before the output head: (B, L, D) in compute_dtype.
 
     tokens, segment_ids, positions: (B, L) integer. operand_dtype: what operands of matrix products are rounded to,
-    compute_dtype by default (see ``matmul``). remat: what the backward pass recomputes. attention: a name of
-    ``attention.IMPLEMENTATIONS``. Stacked layers run in one compiled loop (small program, fast compile); a list from
-    ``unstack_layers`` is unrolled (faster on CPU).
+    compute_dtype by default (see ``matmul``). remat: a policy of ``remat``. attention: a name of
+    ``attention.IMPLEMENTATIONS``. layout: the mesh that weights and batch lie on; the result is then split along the
+    sequence. Stacked layers run in one compiled loop (small program, fast compile); a list from ``unstack_layers`` is
+    unrolled (faster on CPU).
     """
-    graph = _block_graph(config)
+    graph, layout = _block_graph(config), layout or Layout()
+    dtype = operand_dtype or compute_dtype
     table = rope_table(positions_BL, config)
-    context = Context(segment_ids_BL, table, attention, operand_dtype or compute_dtype)
+    context = Context(segment_ids_BL, table, attention, dtype, layout)
+    axes = {name: names[1:] for name, names in logical_axes(config)["layers"].items()}
 
-    def body(x_BLD: jax.Array, weights: Params) -> tuple[jax.Array, None]:
+    def block(x_BLD: jax.Array, weights: Params) -> tuple[jax.Array, None]:
+        if layout.mesh is not None:
+            weights = {name: named(layout.gathered(w, axes[name], dtype), GATHERED) for name, w in weights.items()}
         return nnx.merge(graph, weights)(x_BLD, context), None
 
-    body = _REMAT[remat](body)
-    x = jnp.asarray(params["embed"])[tokens_BL].astype(compute_dtype)
+    body = rematerialised(block, remat) if remat != "none" or layout.mesh is not None else block
+    x = lookup(params["embed"], tokens_BL, layout, compute_dtype)
     if isinstance(params["layers"], list):
         for weights in params["layers"]:
             x, _ = body(x, weights)

@@ -2,8 +2,11 @@
 
 The tokens are taken in chunks along the row. For every chunk the logits, the loss and, when a gradient is asked for,
 the gradients of the hidden states and of the head are computed together, so the logits are never computed twice and
-never kept. That is possible because the loss is a weighted sum: its gradient is known up to one scalar.
-Knows nothing of models and of what the weights mean.
+never kept. That is possible because the loss is a weighted sum: its gradient is known up to one scalar. On a mesh every
+device does so for its rows and its part of the vocabulary; maxima and sums go over tp, the head's gradient is summed
+over the rows once, after the last chunk. Knows nothing of models and of what the weights mean.
+
+Legend: B rows, L length, D dim, V vocabulary, T tokens of a chunk.
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 
+from lemur_ray.model.layout import ROWS, Layout
 from lemur_ray.model.matmul import dot, transposed
 
 CHUNK_ELEMENTS = 4 << 20
-"""Logits of one chunk (16 MiB in float32) at most, at least one token of every row."""
+"""Logits of one chunk on one device (16 MiB in float32) at most, at least one token of every row."""
 
 
 class Losses(NamedTuple):
@@ -35,18 +40,36 @@ def chunk_length(rows: int, length: int, vocab: int) -> int:
     return max(n for n in range(1, length + 1) if length % n == 0 and n <= most)
 
 
-def _chunk(x_TD: jax.Array, head_DV: jax.Array, targets_T: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+class _Vocabulary:
+    """The vocabulary as one device sees it: all of it, or its part among those of mesh axis tp."""
+
+    def __init__(self, size: int, split: bool) -> None:
+        self.split = split
+        self.first = jax.lax.axis_index("tp") * size if split else 0
+
+    def top(self, x: jax.Array) -> jax.Array:
+        return jax.lax.pmax(x, "tp") if self.split else x
+
+    def sum(self, x: jax.Array) -> jax.Array:
+        return jax.lax.psum(x, "tp") if self.split else x
+
+
+def _chunk(
+    x_TD: jax.Array, head_DV: jax.Array, targets_T: jax.Array, vocabulary: _Vocabulary
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Loss per token, shifted exponentials of the logits and the inverse of their sums, all float32."""
     logits = dot(x_TD, head_DV, 1, 0)
-    top = jnp.max(logits, axis=-1, keepdims=True)
+    top = vocabulary.top(jnp.max(logits, axis=-1, keepdims=True))
     exponentials = jnp.exp(logits - top)
-    total = jnp.sum(exponentials, axis=-1, keepdims=True)
-    picked = jnp.take_along_axis(logits, targets_T[:, None], axis=-1)
-    return (jnp.log(total) + top - picked)[:, 0], exponentials, 1.0 / total
+    total = vocabulary.sum(jnp.sum(exponentials, axis=-1, keepdims=True))
+    ids = targets_T - vocabulary.first
+    picked = jnp.take_along_axis(logits, jnp.clip(ids, 0, logits.shape[1] - 1)[:, None], axis=-1)[:, 0]
+    picked = vocabulary.sum(jnp.where((ids >= 0) & (ids < logits.shape[1]), picked, 0.0))
+    return jnp.log(total[:, 0]) + top[:, 0] - picked, exponentials, 1.0 / total
 
 
 def _split(array: jax.Array, size: int) -> jax.Array:
-    """(B, L, ...) -> (L / size, B * size, ...): chunks along the row, so a batch split over devices stays split."""
+    """(B, L, ...) -> (L / size, B * size, ...): chunks along the row."""
     rows, length = array.shape[:2]
     parts = array.reshape(rows, length // size, size, *array.shape[2:])
     return parts.swapaxes(0, 1).reshape(length // size, rows * size, *array.shape[2:])
@@ -60,66 +83,117 @@ def _join(parts: jax.Array, rows: int) -> jax.Array:
 
 
 def cross_entropy(
-    x_BLD: jax.Array, head_DV: jax.Array, targets_BL: jax.Array, weights_BL: jax.Array, operand_dtype: Any = None
+    x_BLD: jax.Array,
+    head_DV: jax.Array,
+    targets_BL: jax.Array,
+    weights_BL: jax.Array,
+    operand_dtype: Any = None,
+    layout: Layout | None = None,
 ) -> Losses:
     """Sum over tokens of weight x (log-sum-exp of the logits - logit of the target).
 
     x: hidden states; head: (D, V); targets: integer below V; weights: float32. Operands of the products are rounded to
     ``operand_dtype``, the dtype of x by default; logits are accumulated and reduced in float32. Gradients flow from
-    ``total`` to x and head.
+    ``total`` to x and head. layout: where x (split along the sequence), head and batch lie.
     """
-    return _cross_entropy(x_BLD, head_DV, targets_BL, weights_BL, jnp.dtype(operand_dtype or x_BLD.dtype))
+    dtype = jnp.dtype(operand_dtype or x_BLD.dtype)
+    return _cross_entropy(x_BLD, head_DV, targets_BL, weights_BL, dtype, layout or Layout())
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def _cross_entropy(
-    x_BLD: jax.Array, head_DV: jax.Array, targets_BL: jax.Array, weights_BL: jax.Array, operand_dtype: Any
+    x_BLD: jax.Array,
+    head_DV: jax.Array,
+    targets_BL: jax.Array,
+    weights_BL: jax.Array,
+    operand_dtype: Any,
+    layout: Layout,
 ) -> Losses:
-    rows, length, _ = x_BLD.shape
-    size = chunk_length(rows, length, head_DV.shape[1])
-    head = head_DV.astype(operand_dtype)
+    def of_a_device(x: jax.Array, head: jax.Array, targets: jax.Array) -> jax.Array:
+        head = head.astype(operand_dtype)
+        if layout.mesh is not None:
+            x, head = _gather(x, head)
+        size = chunk_length(x.shape[0], x.shape[1], head.shape[1])
+        vocabulary = _Vocabulary(head.shape[1], layout.mesh is not None)
 
-    def one(_: None, chunk: tuple[jax.Array, jax.Array]) -> tuple[None, jax.Array]:
-        return None, _chunk(chunk[0].astype(operand_dtype), head, chunk[1])[0]
+        def one(_: None, chunk: tuple[jax.Array, jax.Array]) -> tuple[None, jax.Array]:
+            return None, _chunk(chunk[0].astype(operand_dtype), head, chunk[1], vocabulary)[0]
 
-    _, losses = jax.lax.scan(one, None, (_split(x_BLD, size), _split(targets_BL, size)))
-    per_token = _join(losses, rows)
+        _, losses = jax.lax.scan(one, None, (_split(x, size), _split(targets, size)))
+        return _join(losses, x.shape[0])
+
+    if layout.mesh is not None:
+        of_a_device = layout.local(of_a_device, (_HIDDEN, _HEAD, _TOKENS), _TOKENS)
+    per_token = of_a_device(x_BLD, head_DV, targets_BL)
     return Losses(jnp.sum(per_token * weights_BL), per_token)
 
 
+_HIDDEN, _HEAD, _TOKENS = P(ROWS, "tp", None), P("fsdp", "tp"), P(ROWS, None)
+
+
+def _gather(x: jax.Array, head: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The whole sequence of a device's rows, and every feature of its part of the vocabulary."""
+    return (
+        jax.lax.all_gather(x, "tp", axis=1, tiled=True),
+        jax.lax.all_gather(head, "fsdp", axis=0, tiled=True),
+    )
+
+
 def _forward(
-    x_BLD: jax.Array, head_DV: jax.Array, targets_BL: jax.Array, weights_BL: jax.Array, operand_dtype: Any
+    x_BLD: jax.Array,
+    head_DV: jax.Array,
+    targets_BL: jax.Array,
+    weights_BL: jax.Array,
+    operand_dtype: Any,
+    layout: Layout,
 ) -> tuple[Losses, tuple[jax.Array, ...]]:
-    rows, length, _ = x_BLD.shape
-    size = chunk_length(rows, length, head_DV.shape[1])
-    head = head_DV.astype(operand_dtype)
     rounds = operand_dtype != x_BLD.dtype
 
-    def one(
-        gradient_DV: jax.Array, chunk: tuple[jax.Array, jax.Array, jax.Array]
-    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        x_TD, targets_T, weights_T = chunk
-        x_TD = x_TD.astype(operand_dtype)
-        losses, exponentials, inverse = _chunk(x_TD, head, targets_T)
-        hit = jnp.arange(head.shape[1], dtype=targets_T.dtype)[None, :] == targets_T[:, None]
-        scale = weights_T[:, None]
-        slope = (exponentials * (inverse * scale) - jnp.where(hit, scale, 0.0)).astype(operand_dtype)
-        gradient_DV = gradient_DV + dot(transposed(x_TD, rounds), slope, 1, 0)
-        return gradient_DV, (losses, dot(slope, head, 1, 1, x_BLD.dtype))
+    def of_a_device(
+        x: jax.Array, head: jax.Array, targets: jax.Array, weights: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        head = head.astype(operand_dtype)
+        if layout.mesh is not None:
+            x, head = _gather(x, head)
+        rows, length, dim = x.shape
+        size = chunk_length(rows, length, head.shape[1])
+        vocabulary = _Vocabulary(head.shape[1], layout.mesh is not None)
 
-    chunks = (_split(x_BLD, size), _split(targets_BL, size), _split(weights_BL, size))
-    gradient_DV, (losses, gradient_x) = jax.lax.scan(one, jnp.zeros(head_DV.shape, jnp.float32), chunks)
-    per_token = _join(losses, rows)
-    saved = (_join(gradient_x, rows), gradient_DV.astype(head_DV.dtype), per_token)
+        def one(
+            slope_DV: jax.Array, chunk: tuple[jax.Array, jax.Array, jax.Array]
+        ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+            x_TD, targets_T, weights_T = chunk
+            x_TD = x_TD.astype(operand_dtype)
+            losses, exponentials, inverse = _chunk(x_TD, head, targets_T, vocabulary)
+            ids = jnp.arange(head.shape[1], dtype=targets_T.dtype) + vocabulary.first
+            hit = ids[None, :] == targets_T[:, None]
+            scale = weights_T[:, None]
+            slope = (exponentials * (inverse * scale) - jnp.where(hit, scale, 0.0)).astype(operand_dtype)
+            slope_DV = slope_DV + dot(transposed(x_TD, rounds), slope, 1, 0)
+            return slope_DV, (losses, dot(slope, head, 1, 1, x.dtype))
+
+        chunks = (_split(x, size), _split(targets, size), _split(weights, size))
+        slope_DV, (losses, slope_x) = jax.lax.scan(one, jnp.zeros((dim, head.shape[1]), jnp.float32), chunks)
+        slope_x = _join(slope_x, rows)
+        if layout.mesh is not None:
+            slope_x = jax.lax.psum_scatter(slope_x, "tp", scatter_dimension=1, tiled=True)
+            slope_DV = jax.lax.psum_scatter(slope_DV, "fsdp", scatter_dimension=0, tiled=True)
+            slope_DV = jax.lax.psum(slope_DV, "dcn")
+        return _join(losses, rows), slope_x, slope_DV
+
+    if layout.mesh is not None:
+        of_a_device = layout.local(of_a_device, (_HIDDEN, _HEAD, _TOKENS, _TOKENS), (_TOKENS, _HIDDEN, _HEAD))
+    per_token, slope_x, slope_DV = of_a_device(x_BLD, head_DV, targets_BL, weights_BL)
+    saved = (slope_x, slope_DV.astype(head_DV.dtype), per_token)
     return Losses(jnp.sum(per_token * weights_BL), per_token), saved
 
 
 def _backward(
-    operand_dtype: Any, saved: tuple[jax.Array, ...], slope: Losses
+    operand_dtype: Any, layout: Layout, saved: tuple[jax.Array, ...], slope: Losses
 ) -> tuple[jax.Array, jax.Array, None, jax.Array]:
-    gradient_x, gradient_DV, per_token = saved
+    slope_x, slope_DV, per_token = saved
     factor = slope.total
-    return (gradient_x * factor.astype(gradient_x.dtype), gradient_DV * factor, None, per_token * factor)
+    return (slope_x * factor.astype(slope_x.dtype), slope_DV * factor, None, per_token * factor)
 
 
 _cross_entropy.defvjp(_forward, _backward)

@@ -27,30 +27,44 @@ def transposed(x: jax.Array, written_out: bool) -> jax.Array:
     return with_layout_constraint(x, Layout(tuple(range(x.ndim)))) if written_out else x
 
 
+def _contract(a: jax.Array, b: jax.Array, a_dims: tuple[int, ...], b_dims: tuple[int, ...], dtype: Any) -> jax.Array:
+    product = jax.lax.dot_general(a, b, ((a_dims, b_dims), ((), ())), preferred_element_type=jnp.float32)
+    return product.astype(dtype)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _product(x_TI: jax.Array, w_IO: jax.Array, operand_dtype: Any) -> jax.Array:
-    return dot(x_TI.astype(operand_dtype), w_IO.astype(operand_dtype), 1, 0, x_TI.dtype)
+def _product(x: jax.Array, w_IO: jax.Array, operand_dtype: Any) -> jax.Array:
+    return _contract(x.astype(operand_dtype), w_IO.astype(operand_dtype), (x.ndim - 1,), (0,), x.dtype)
 
 
-def _forward(x_TI: jax.Array, w_IO: jax.Array, operand_dtype: Any) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return _product(x_TI, w_IO, operand_dtype), (x_TI, w_IO)
+def _forward(x: jax.Array, w_IO: jax.Array, operand_dtype: Any) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return _product(x, w_IO, operand_dtype), (x, w_IO)
 
 
-def _backward(operand_dtype: Any, saved: tuple[jax.Array, jax.Array], g_TO: jax.Array) -> tuple[jax.Array, jax.Array]:
-    x_TI, w_IO = saved
-    rounds = operand_dtype != x_TI.dtype
-    x, w, g = (array.astype(operand_dtype) for array in (x_TI, w_IO, g_TO))
-    return dot(g, w, 1, 1, x_TI.dtype), dot(transposed(x, rounds), g, 1, 0, w_IO.dtype)
+def _backward(operand_dtype: Any, saved: tuple[jax.Array, jax.Array], g: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, w_IO = saved
+    rounds = operand_dtype != x.dtype
+    dtypes = x.dtype, w_IO.dtype
+    x, w_IO, g = (array.astype(operand_dtype) for array in (x, w_IO, g))
+    slope_x = _contract(g, w_IO, (g.ndim - 1,), (1,), dtypes[0])
+    if x.ndim == 2:
+        return slope_x, dot(transposed(x, rounds), g, 1, 0, dtypes[1])
+    # In w's dtype from the start: what devices have to add up crosses the network in it.
+    leading = tuple(range(x.ndim - 1))
+    return slope_x, jax.lax.dot_general(x, g, ((leading, leading), ((), ())), preferred_element_type=dtypes[1])
 
 
 _product.defvjp(_forward, _backward)
 
 
-def matmul(x: jax.Array, w_IO: jax.Array, operand_dtype: Any = None) -> jax.Array:
+def matmul(x: jax.Array, w_IO: jax.Array, operand_dtype: Any = None, *, flat: bool = True) -> jax.Array:
     """x @ w over the last axis of x: (..., I) x (I, O) -> (..., O), in the dtype of x.
 
-    Both operands, here and in the backward pass, are rounded to ``operand_dtype`` (the dtype of x by default).
+    Both operands, here and in the backward pass, are rounded to ``operand_dtype`` (the dtype of x by default). flat:
+    the leading axes of x are made one, which a CPU needs to be fast; not flat, their shardings stay apart.
     """
-    flat = x.reshape(-1, x.shape[-1])
     dtype = jnp.dtype(operand_dtype or x.dtype)
-    return _product(flat, jnp.asarray(w_IO), dtype).reshape(*x.shape[:-1], w_IO.shape[-1])
+    w_IO = jnp.asarray(w_IO)
+    if not flat:
+        return _product(x, w_IO, dtype)
+    return _product(x.reshape(-1, x.shape[-1]), w_IO, dtype).reshape(*x.shape[:-1], w_IO.shape[-1])

@@ -1,7 +1,6 @@
-"""Where arrays live on a mesh: one table from logical axes to mesh axes.
+"""The mesh of a run, and the shardings of its parameters, of what looks like them, and of batches.
 
-Parameters declare logical axes (``llama.logical_axes``), batches are split by rows; nothing else in the project names a
-mesh axis. Knows nothing of the model's mathematics.
+All follow from the rule table in ``layout``. Knows nothing of the model's mathematics.
 """
 
 from __future__ import annotations
@@ -14,23 +13,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from lemur_ray.config import MeshConfig, ModelConfig
+from lemur_ray.model.layout import MESH_AXES, ROWS, spec
 from lemur_ray.model.llama import Params, abstract_params, logical_axes
-
-MESH_AXES = ("dcn", "fsdp", "tp")
-"""dcn: slices, data parallel; fsdp: batch and parameters; tp: one matmul."""
-
-RULES: dict[str, str | tuple[str, ...] | None] = {
-    "layers": None,
-    "dim": "fsdp",
-    "norm": None,
-    "heads": "tp",
-    "kv_heads": "tp",
-    "ffn": "tp",
-    "vocab": "tp",
-    "rows": ("dcn", "fsdp"),
-}
-"""Logical axis -> mesh axis (or several), None for replicated."""
-
 
 def make_mesh(config: MeshConfig, devices: list[Any] | None = None) -> Mesh:
     """The mesh (dcn, fsdp, tp) over all devices. Raises ValueError when the numbers do not multiply out."""
@@ -44,35 +28,6 @@ def make_mesh(config: MeshConfig, devices: list[Any] | None = None) -> Mesh:
         )
     shape = (config.dcn, fsdp, config.tp)
     return Mesh(np.asarray(devices).reshape(shape), MESH_AXES, axis_types=(AxisType.Auto,) * 3)
-
-
-def spec(axes: tuple[str, ...], shape: tuple[int, ...], mesh: Mesh, name: str = "array") -> P:
-    """Partition of one array.
-
-    Raises ValueError for a logical axis without a rule, a mesh axis used twice, or a dimension that does not divide.
-    """
-    used: dict[str, str] = {}
-    out: list[str | tuple[str, ...] | None] = []
-    for axis, size in zip(axes, shape, strict=True):
-        if axis not in RULES:
-            raise ValueError(f"{name}: logical axis {axis!r} has no rule: add it to RULES in model/sharding.py")
-        rule = RULES[axis]
-        parts = 1
-        for mesh_axis in (rule,) if isinstance(rule, str) else rule or ():
-            if mesh_axis in used:
-                raise ValueError(
-                    f"{name}: logical axes {used[mesh_axis]!r} and {axis!r} both use mesh axis {mesh_axis!r}: "
-                    "give one of them another rule"
-                )
-            used[mesh_axis] = axis
-            parts *= mesh.shape[mesh_axis]
-        if size % parts:
-            raise ValueError(
-                f"{name}: axis {axis!r} of size {size} does not divide over {parts} devices of mesh axis {rule!r}: "
-                f"choose a mesh axis that divides {size}"
-            )
-        out.append(rule)
-    return P(*out)
 
 
 def param_shardings(config: ModelConfig, mesh: Mesh) -> Params:
@@ -92,7 +47,7 @@ def param_shardings(config: ModelConfig, mesh: Mesh) -> Params:
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Rows of a batch over every data-parallel device; use for arrays (rows, ...) of any rank."""
-    return NamedSharding(mesh, P(RULES["rows"]))
+    return NamedSharding(mesh, P(ROWS))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

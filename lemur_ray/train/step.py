@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 
 from lemur_ray.config import Recipe
 from lemur_ray.model.attention import choose
+from lemur_ray.model.layout import Layout
 from lemur_ray.model.llama import (
     Params,
     abstract_params,
@@ -83,17 +84,25 @@ class Execution(NamedTuple):
     """Type of activations."""
     operand_dtype: Any
     """Type that operands of matrix products are rounded to."""
+    layout: Layout
+    """Where arrays lie; a single device needs no mesh."""
+    fallback: str
+    """Why attention is not the platform's fastest; "" where it is."""
 
 
-def execution(recipe: Recipe, platform: str, num_devices: int) -> Execution:
+def execution(recipe: Recipe, mesh: Mesh | None = None) -> Execution:
     """What is fastest on a platform. bfloat16 on CPU is for operands alone: everything else is slower in it there."""
-    cpu = platform == "cpu"
+    platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
+    cpu, devices = platform == "cpu", 1 if mesh is None else mesh.size
     dtype = jnp.dtype(recipe.train.compute_dtype)
+    attention, fallback = choose(platform, devices, recipe.data.seq_len, recipe.model.head_dim, dtype)
     return Execution(
         unroll=cpu and recipe.model.num_layers <= UNROLL_LAYERS,
-        attention=choose(platform, num_devices),
+        attention=attention,
         compute_dtype=jnp.dtype(jnp.float32) if cpu else dtype,
         operand_dtype=dtype,
+        layout=Layout(mesh if devices > 1 else None),
+        fallback=fallback,
     )
 
 
@@ -115,8 +124,11 @@ def _sums(params: Params, batch: Batch, recipe: Recipe, how: Execution) -> tuple
         operand_dtype=how.operand_dtype,
         remat=recipe.train.remat,
         attention=how.attention,
+        layout=how.layout,
     )
-    losses = cross_entropy(x, output_head(params), batch["targets"], batch["loss_weights"], how.operand_dtype)
+    losses = cross_entropy(
+        x, output_head(params), batch["targets"], batch["loss_weights"], how.operand_dtype, how.layout
+    )
     return losses.total, jnp.sum(losses.per_token * batch["loss_weights"], axis=1)
 
 
@@ -195,8 +207,7 @@ def make_train_step(
     mesh: the state lies on it as ``abstract_state`` says, the batch by rows. num_sources: values of batch["source"] are
     below it. Metrics are () float32 (``skipped`` bool) and, per source, (num_sources,) sums of losses and weights.
     """
-    platform, devices = (jax.default_backend(), 1) if mesh is None else (mesh.devices.flat[0].platform, mesh.size)
-    step = partial(train_step, recipe=recipe, how=execution(recipe, platform, devices), num_sources=num_sources)
+    step = partial(train_step, recipe=recipe, how=execution(recipe, mesh), num_sources=num_sources)
     if mesh is None:
         return jax.jit(step, donate_argnums=0)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(recipe, mesh))

@@ -9,15 +9,19 @@ import numpy as np
 import pytest
 
 from lemur_ray.model.attention import IMPLEMENTATIONS, attention, choose, plain
+from lemur_ray.model.gpu_attention import cudnn
 from lemur_ray.model.skipping_attention import reaches, skipping
+from lemur_ray.model.tpu_attention import splash
 
 ROWS, HEADS, WIDTH = 2, 4, 8
+HERE = ("chunked", "skipping")
+"""Implementations besides the plain one that any machine runs."""
 
 
-def inputs(length: int, kv_heads: int) -> tuple[jax.Array, ...]:
+def inputs(length: int, kv_heads: int, width: int = WIDTH) -> tuple[jax.Array, ...]:
     keys = jax.random.split(jax.random.key(0), 4)
-    q = jax.random.normal(keys[0], (ROWS, length, HEADS, WIDTH))
-    k, v = (jax.random.normal(key, (ROWS, length, kv_heads, WIDTH)) for key in keys[1:3])
+    q = jax.random.normal(keys[0], (ROWS, length, HEADS, width))
+    k, v = (jax.random.normal(key, (ROWS, length, kv_heads, width)) for key in keys[1:3])
     return q, k, v, jax.random.normal(keys[3], q.shape)
 
 
@@ -33,17 +37,29 @@ def segments(length: int) -> jax.Array:
 
 
 @pytest.mark.parametrize(("length", "kv_heads"), [(200, 4), (256, 2)])
-@pytest.mark.parametrize("name", [name for name in IMPLEMENTATIONS if name != "plain"])
+@pytest.mark.parametrize("name", HERE)
 def test_values_and_gradients_equal_the_plain_ones(name: str, kv_heads: int, length: int) -> None:
     assert_equal_to_plain(partial(attention, name=name), length, kv_heads)
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_the_kernel_for_tpu_equals_the_plain_one(kv_heads: int) -> None:
+    assert_equal_to_plain(partial(splash, interpret=True), 256, kv_heads, 128, 2e-5)
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_the_call_of_cudnn_means_what_the_plain_one_does(kv_heads: int) -> None:
+    assert_equal_to_plain(partial(cudnn, implementation="xla"), 200, kv_heads)
 
 
 def test_small_blocks_skip_whole_documents_and_change_nothing() -> None:
     assert_equal_to_plain(partial(skipping, block=32), 160, 2)
 
 
-def assert_equal_to_plain(implementation: Callable[..., jax.Array], length: int, kv_heads: int) -> None:
-    q, k, v, g = inputs(length, kv_heads)
+def assert_equal_to_plain(
+    implementation: Callable[..., jax.Array], length: int, kv_heads: int, width: int = WIDTH, most: float = 1e-5
+) -> None:
+    q, k, v, g = inputs(length, kv_heads, width)
     ids = segments(length)
 
     @partial(jax.jit, static_argnums=0)
@@ -53,7 +69,7 @@ def assert_equal_to_plain(implementation: Callable[..., jax.Array], length: int,
 
     for found, expected in zip(run(implementation, q, k, v), run(plain, q, k, v), strict=True):
         assert found.shape == expected.shape
-        assert jnp.abs(found - expected).max() < 1e-5
+        assert jnp.abs(found - expected).max() < most
 
 
 def test_one_document_reaches_all_blocks_before_and_short_ones_their_own() -> None:
@@ -80,7 +96,7 @@ def test_bfloat16_stays_near_float32() -> None:
     q, k, v, _ = inputs(128, 2)
     ids = segments(128)
     exact = plain(q, k, v, ids)
-    for name in IMPLEMENTATIONS:
+    for name in ("plain", *HERE):
         rounded = attention(*(x.astype(jnp.bfloat16) for x in (q, k, v)), ids, name)
         assert rounded.dtype == jnp.bfloat16
         assert jnp.abs(rounded.astype(jnp.float32) - exact).max() < 2e-2
@@ -92,7 +108,25 @@ def test_an_unknown_implementation_is_named_with_the_known_ones() -> None:
         attention(q, k, v, segments(128), "flash")
 
 
-def test_the_choice_depends_on_platform_and_devices() -> None:
-    assert choose("cpu", 1) == "skipping"
-    assert choose("cpu", 8) == "chunked"
-    assert choose("tpu", 1) == "chunked"
+def test_the_choice_depends_on_platform_devices_and_shape() -> None:
+    assert choose("cpu", 1, 64, 32, "float32") == ("skipping", "")
+    assert choose("cpu", 8, 64, 32, "float32") == ("chunked", "")
+    assert choose("tpu", 1, 4096, 128, "bfloat16") == ("splash", "")
+    assert choose("gpu", 1, 4096, 128, "bfloat16") == ("cudnn", "")
+    assert set(IMPLEMENTATIONS) == {"plain", "chunked", "skipping", "splash", "cudnn"}
+
+
+@pytest.mark.parametrize(
+    ("platform", "length", "head_dim", "dtype", "reason"),
+    [
+        ("tpu", 4096, 64, "bfloat16", "heads of a multiple of 128 features, found 64"),
+        ("tpu", 100, 128, "bfloat16", "rows of a multiple of 128 tokens, found 100"),
+        ("gpu", 4096, 128, "float32", "bfloat16 or float16, found float32"),
+        ("gpu", 4096, 256, "bfloat16", "up to 128 features, found 256"),
+        ("metal", 4096, 128, "bfloat16", "no kernel for platform 'metal'"),
+    ],
+)
+def test_a_fallback_says_why(platform: str, length: int, head_dim: int, dtype: str, reason: str) -> None:
+    name, why = choose(platform, 4, length, head_dim, dtype)
+    assert name == "chunked"
+    assert reason in why

@@ -7,13 +7,13 @@ from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 from lemur_ray.config import MeshConfig, ModelConfig
-from lemur_ray.model import sharding
-from lemur_ray.model.sharding import make_mesh, param_shardings, spec
+from lemur_ray.model.layout import MESH_AXES, spec
+from lemur_ray.model.sharding import make_mesh, param_shardings
 from lemur_ray.recipes import get_recipe
 
 
 def mesh(dcn: int, fsdp: int, tp: int) -> AbstractMesh:
-    return AbstractMesh((dcn, fsdp, tp), sharding.MESH_AXES, axis_types=(AxisType.Auto,) * 3)
+    return AbstractMesh((dcn, fsdp, tp), MESH_AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def test_the_70b_model_lies_on_a_v4_512_pod() -> None:

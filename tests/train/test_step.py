@@ -24,7 +24,7 @@ RECIPE = Recipe(
     data=DataConfig(seq_len=32),
     train=TrainConfig(steps=20, rows_per_step=8),
 )
-HOW = execution(RECIPE, "cpu", 1)
+HOW = execution(RECIPE)
 DOCUMENTS = [[20, 9], [31], [5, 5, 5, 5], [32], [2, 30], [16, 16], [12], [25, 3]]
 """Rows with different numbers of trained tokens: a mean of microbatch means would be another number."""
 

@@ -1,0 +1,33 @@
+"""The embedding lookup, on one device or with the table split over a mesh. Knows nothing of the layers above.
+
+Legend: B rows, L length, D dim, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from lemur_ray.model.layout import ROWS, Layout
+
+
+def lookup(table_VD: jax.Array, tokens_BL: jax.Array, layout: Layout, dtype: Any) -> jax.Array:
+    """Row ``tokens`` of the table: (B, L, D) in ``dtype``, on a mesh split along the sequence.
+
+    On a mesh every device looks up the tokens of its part of the vocabulary in float32 and the parts are added and
+    scattered, so neither the table nor its gradient is ever whole on a device.
+    """
+    if layout.mesh is None:
+        return jnp.asarray(table_VD)[tokens_BL].astype(dtype)
+
+    def local(table: jax.Array, tokens: jax.Array) -> jax.Array:
+        table = jax.lax.all_gather(table, "fsdp", axis=1, tiled=True)
+        ids = tokens - jax.lax.axis_index("tp") * table.shape[0]
+        mine = (ids >= 0) & (ids < table.shape[0])
+        rows = jnp.where(mine[..., None], table[jnp.where(mine, ids, 0)], 0.0).astype(dtype)
+        return jax.lax.psum_scatter(rows, "tp", scatter_dimension=1, tiled=True)
+
+    return layout.local(local, (P("tp", "fsdp"), P(ROWS, None)), P(ROWS, "tp", None))(table_VD, tokens_BL)

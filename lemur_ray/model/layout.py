@@ -1,0 +1,134 @@
+"""Where arrays live on a mesh: the axes, one table from logical axes to mesh axes, and what activations follow it.
+
+Parameters declare logical axes (``llama.logical_axes``), activations are placed by a ``Layout``; nothing else in the
+project names a mesh axis. Between the layers the residual stream lies split along the sequence over tp; inside a layer
+heads and features are. Every placement says where the value goes and where its gradient comes back to, so that a gather
+has a reduce-scatter as its gradient and never an all-reduce. Knows nothing of the model's mathematics.
+
+Legend: B rows, L length, D dim, H heads, h head width, F feed-forward.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+MESH_AXES = ("dcn", "fsdp", "tp")
+"""dcn: slices, data parallel; fsdp: batch and parameters; tp: one matmul."""
+ROWS = ("dcn", "fsdp")
+"""The mesh axes over which a batch is split by rows."""
+
+RULES: dict[str, str | tuple[str, ...] | None] = {
+    "layers": None,
+    "dim": "fsdp",
+    "norm": None,
+    "heads": "tp",
+    "kv_heads": "tp",
+    "ffn": "tp",
+    "vocab": "tp",
+    "rows": ROWS,
+    "sequence": "tp",
+    "whole": None,
+}
+"""Logical axis -> mesh axis (or several), None for replicated."""
+
+
+def spec(axes: tuple[str, ...], shape: tuple[int, ...], mesh: Mesh, name: str = "array") -> P:
+    """Partition of one array.
+
+    Raises ValueError for a logical axis without a rule, a mesh axis used twice, or a dimension that does not divide.
+    """
+    used: dict[str, str] = {}
+    out: list[str | tuple[str, ...] | None] = []
+    for axis, size in zip(axes, shape, strict=True):
+        if axis not in RULES:
+            raise ValueError(f"{name}: logical axis {axis!r} has no rule: add it to RULES in model/layout.py")
+        rule = RULES[axis]
+        parts = 1
+        for mesh_axis in (rule,) if isinstance(rule, str) else rule or ():
+            if mesh_axis in used:
+                raise ValueError(
+                    f"{name}: logical axes {used[mesh_axis]!r} and {axis!r} both use mesh axis {mesh_axis!r}: "
+                    "give one of them another rule"
+                )
+            used[mesh_axis] = axis
+            parts *= mesh.shape[mesh_axis]
+        if size % parts:
+            raise ValueError(
+                f"{name}: axis {axis!r} of size {size} does not divide over {parts} devices of mesh axis {rule!r}: "
+                f"choose a mesh axis that divides {size}"
+            )
+        out.append(rule)
+    return P(*out)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def _place(x: jax.Array, there: NamedSharding, back: NamedSharding) -> jax.Array:
+    return jax.lax.with_sharding_constraint(x, there)
+
+
+def _place_forward(x: jax.Array, there: NamedSharding, back: NamedSharding) -> tuple[jax.Array, None]:
+    return jax.lax.with_sharding_constraint(x, there), None
+
+
+def _place_backward(there: NamedSharding, back: NamedSharding, _: None, slope: jax.Array) -> tuple[jax.Array]:
+    return (jax.lax.with_sharding_constraint(slope, back),)
+
+
+_place.defvjp(_place_forward, _place_backward)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Placements of activations and of the weights a layer uses. Without a mesh every one is the identity."""
+
+    mesh: Mesh | None = None
+
+    def _at(self, x: jax.Array, there: tuple[str, ...], back: tuple[str, ...], name: str) -> jax.Array:
+        if self.mesh is None:
+            return x
+        specs = (NamedSharding(self.mesh, spec(axes, x.shape, self.mesh, name)) for axes in (there, back))
+        return _place(x, *specs)
+
+    def split(self, x_BLD: jax.Array) -> jax.Array:
+        """The residual stream, split along the sequence; a sum over tp becomes a reduce-scatter, its gradient a gather.
+
+        Raises ValueError where the length does not divide over tp.
+        """
+        return self._at(x_BLD, ("rows", "sequence", "whole"), ("rows", "whole", "whole"), "residual stream")
+
+    def whole(self, x_BLD: jax.Array) -> jax.Array:
+        """The whole sequence, as products with weights split over tp need it; the gradient is reduce-scattered."""
+        return self._at(x_BLD, ("rows", "whole", "whole"), ("rows", "sequence", "whole"), "residual stream")
+
+    def heads(self, x_BLHh: jax.Array) -> jax.Array:
+        """Queries, keys or values: heads over tp."""
+        axes = ("rows", "whole", "heads", "whole")
+        return self._at(x_BLHh, axes, axes, "attention heads")
+
+    def features(self, x_BLF: jax.Array) -> jax.Array:
+        """Feed-forward activations: features over tp."""
+        axes = ("rows", "whole", "ffn")
+        return self._at(x_BLF, axes, axes, "feed-forward features")
+
+    def gathered(self, w: jax.Array, axes: tuple[str, ...], dtype: Any) -> jax.Array:
+        """A weight of one layer as its product needs it: rounded to ``dtype`` first, then gathered over fsdp.
+
+        So gathers and the reduce-scatter of the gradient move ``dtype``; vectors stay as they are.
+        """
+        if self.mesh is None or w.ndim < 2:
+            return w
+        together = tuple("whole" if RULES[axis] == "fsdp" else axis for axis in axes)
+        w = self._at(w.astype(dtype), axes, axes, "weight")
+        return self._at(w, together, axes, "weight")
+
+    def local(self, function: Callable[..., Any], inputs: tuple[P, ...], outputs: Any) -> Callable[..., Any]:
+        """``function`` on each device's own part, collectives written out (jax.shard_map). Needs a mesh."""
+        assert self.mesh is not None, "without a mesh there are no parts"
+        return jax.shard_map(function, mesh=self.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)

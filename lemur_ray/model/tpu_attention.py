@@ -1,0 +1,73 @@
+"""Causal attention over packed documents on TPU: jax's splash kernel, blocks above the diagonal skipped.
+
+Knows nothing of other platforms.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import jax
+
+LANES = 128
+"""Width of a vector register: blocks of tokens and heads are multiples of it."""
+BLOCK = 512
+"""Tokens of a block at most."""
+
+
+def unfit(length: int, head_dim: int) -> str:
+    """Why the kernel cannot take rows of this length and heads of this width; "" where it can."""
+    if length % LANES:
+        return f"splash attention needs rows of a multiple of {LANES} tokens, found {length}"
+    if head_dim % LANES:
+        return f"splash attention needs heads of a multiple of {LANES} features, found {head_dim}"
+    return ""
+
+
+def block_size(length: int) -> int:
+    """Tokens of a block: the largest power of two up to BLOCK that divides the length."""
+    size = BLOCK
+    while length % size:
+        size //= 2
+    return size
+
+
+@lru_cache(maxsize=8)
+def _kernel(heads: int, length: int, interpret: bool) -> Any:
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
+    size = block_size(length)
+    names = ("block_q", "block_kv", "block_kv_compute", "block_q_dkv", "block_kv_dkv", "block_kv_dkv_compute")
+    blocks = kernels.BlockSizes(**dict.fromkeys(names, size), use_fused_bwd_kernel=True)
+    mask = masks.MultiHeadMask([masks.CausalMask((length, length)) for _ in range(heads)])
+    with jax.ensure_compile_time_eval():
+        return kernels.make_splash_mha(
+            mask,
+            block_sizes=blocks,
+            head_shards=1,
+            q_seq_shards=1,
+            residual_checkpoint_name="attention",
+            interpret=interpret,
+        )
+
+
+def splash(
+    q_BLHh: jax.Array,
+    k_BLKh: jax.Array,
+    v_BLKh: jax.Array,
+    segment_ids_BL: jax.Array,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """q (B, L, H, h) on k, v (B, L, K, h) inside equal segment ids (B, L): (B, L, H, h) in q's dtype.
+
+    The kernel's output and log-sum-exp are named "attention" for remat policies. interpret: run it anywhere, slowly.
+    """
+    from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel import SegmentIds
+
+    kernel = _kernel(q_BLHh.shape[2], q_BLHh.shape[1], interpret)
+    q, k, v = (x.swapaxes(1, 2) for x in (q_BLHh * q_BLHh.shape[-1] ** -0.5, k_BLKh, v_BLKh))
+    segments = SegmentIds(segment_ids_BL, segment_ids_BL)
+    return jax.vmap(kernel)(q, k, v, segments).swapaxes(1, 2).astype(q_BLHh.dtype)

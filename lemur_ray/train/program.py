@@ -1,0 +1,241 @@
+"""What a compiled program does: floating point operations and bytes of collectives, the trips of its loops counted.
+
+Reads the optimised HLO text of an XLA executable, because XLA's own cost analysis counts the body of a loop once. A
+product is a ``dot`` or ``convolution``; kernels are opaque to XLA, so the caller says what one call of each costs. Knows
+nothing of models and meshes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import defaultdict
+from collections.abc import Callable
+
+DTYPE_BYTES = {
+    "pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8,
+    "u64": 8, "f64": 8,
+}  # fmt: skip
+COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "collective-permute", "all-to-all")
+
+Shape = tuple[str, tuple[int, ...]]
+"""Element type and dimensions."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """Every execution of one kind of collective over groups of one shape, on one device."""
+
+    kind: str
+    """One of COLLECTIVES; a sum of which each device keeps its part is a reduce-scatter."""
+    group: tuple[int, int]
+    """Devices of a group, and the distance between two neighbours in it (0: not told)."""
+    dtype: str
+    count: int
+    """Executions."""
+    sent_bytes: float
+    """Bytes that a device sends in all of them, by a ring: the lower bound of any algorithm on one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """A loop of the program."""
+
+    trips: int
+    origin: str
+    """Where it was traced, as jax names it; "" where the compiler made it."""
+    carried: tuple[Shape, ...]
+    """Arrays that live as long as the loop runs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """Totals of one execution on one device."""
+
+    product_flops: float
+    """Floating point operations of matrix products."""
+    kernel_flops: float
+    """Floating point operations of kernels, as the caller counts them."""
+    kernels: dict[str, int]
+    """Kernel -> calls."""
+    collectives: tuple[Collective, ...]
+    loops: tuple[Loop, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Instruction:
+    name: str
+    shapes: tuple[Shape, ...]
+    opcode: str
+    inside: str
+    """Text between its parentheses."""
+    rest: str
+    """Text behind them."""
+
+    @property
+    def operands(self) -> list[str]:
+        return re.findall(r"%([\w.\-]+)", self.inside)
+
+
+_SHAPE = re.compile(r"\b(pred|bf16|f16|f32|f64|[su](?:8|16|32|64))\[([\d,]*)\]")
+_HEAD = re.compile(r"^\s*(ROOT )?%?([\w.\-]+) = ")
+_CALLS = re.compile(r"(?:calls|body|branch_computations)=\{?%?([\w.\-]+)")
+
+
+def _shapes(text: str) -> tuple[Shape, ...]:
+    return tuple((kind, tuple(int(n) for n in dims.split(",") if n)) for kind, dims in _SHAPE.findall(text))
+
+
+def _elements(shape: Shape) -> int:
+    total = 1
+    for size in shape[1]:
+        total *= size
+    return total
+
+
+def _size(shapes: tuple[Shape, ...]) -> int:
+    return sum(_elements(shape) * DTYPE_BYTES[shape[0]] for shape in shapes)
+
+
+def _closing(text: str, start: int) -> int:
+    """Index of the parenthesis that closes the one at ``start``."""
+    depth = 0
+    for index in range(start, len(text)):
+        depth += (text[index] == "(") - (text[index] == ")")
+        if depth == 0:
+            return index
+    raise ValueError(f"unbalanced parentheses: {text[:80]}")
+
+
+def _instruction(line: str) -> _Instruction | None:
+    head = _HEAD.match(line)
+    if head is None:
+        return None
+    text = re.sub(r"(?<=\])\{[^{}]*\}", "", line[head.end() :])  # layouts hold parentheses of their own
+    end = _closing(text, 0) + 1 if text.startswith("(") else text.index(" ")
+    opens = text.index("(", end)
+    closes = _closing(text, opens)
+    inside = text[opens + 1 : closes]
+    return _Instruction(head[2], _shapes(text[:end]), text[end:opens].strip(), inside, text[closes + 1 :])
+
+
+def _parse(text: str) -> tuple[dict[str, list[_Instruction]], str]:
+    """Computation -> instructions, and the name of the entry."""
+    computations: dict[str, list[_Instruction]] = {}
+    entry, current = "", ""
+    for line in text.splitlines():
+        if line.rstrip().endswith("{") and ") -> " in line:
+            current = line.removeprefix("ENTRY ").split(" ", 1)[0].lstrip("%")
+            computations[current] = []
+            entry = current if line.startswith("ENTRY") else entry
+        elif current and (found := _instruction(line)) is not None:
+            computations[current].append(found)
+    if not entry:
+        raise ValueError("this is no HLO text: it has no ENTRY computation")
+    return computations, entry
+
+
+def _trips(condition: list[_Instruction]) -> int:
+    """Iterations of a counted loop from zero: the constant its counter is compared with.
+
+    Raises ValueError for any other loop.
+    """
+    by_name = {i.name: i for i in condition}
+    for compare in (i for i in condition if i.opcode == "compare" and "direction=LT" in i.rest):
+        for operand in compare.operands:
+            if by_name[operand].opcode == "constant":
+                return int(by_name[operand].inside)
+    raise ValueError("a loop whose number of iterations is not a constant")
+
+
+def _group(rest: str) -> tuple[int, int]:
+    """Devices of a replica group and the distance between the first two."""
+    if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", rest):
+        ids = [int(n) for n in listed[1].split(",")]
+        return len(ids), ids[1] - ids[0] if len(ids) > 1 else 0
+    if iota := re.search(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest):
+        groups, size = int(iota[1]), int(iota[2])
+        return size, groups if iota[4] else 1
+    if named := re.search(r"replica_groups=mesh\[([^\]]*)\].*?\{([^}]*)\}", rest):
+        sizes = dict(re.findall(r"'([^']+)'=(\d+)", named[1]))
+        total = 1
+        for axis in re.findall(r"'([^']+)'", named[2]):
+            total *= int(sizes[axis])
+        return total, 0
+    if pairs := re.search(r"source_target_pairs=\{\{(\d+),(\d+)\}", rest):
+        return 2, abs(int(pairs[2]) - int(pairs[1]))
+    return 0, 0
+
+
+def _product_flops(instruction: _Instruction, shape_of: dict[str, tuple[Shape, ...]]) -> float:
+    """2 x elements of the result x length of the sum, of a dot or a convolution."""
+    out = _elements(instruction.shapes[0])
+    if instruction.opcode == "dot":
+        summed = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", instruction.rest)
+        left = shape_of[instruction.operands[0]][0][1]
+        length = 1
+        for dim in summed[1].split(",") if summed else ():
+            length *= left[int(dim)]
+        return 2.0 * out * length
+    labels = re.search(r"dim_labels=\w+_(\w+)->", instruction.rest)
+    kernel = shape_of[instruction.operands[1]][0]
+    return 2.0 * out * _elements(kernel) / kernel[1][labels[1].index("o")] if labels else 0.0
+
+
+def _sent_bytes(kind: str, instruction: _Instruction, group: int) -> float:
+    """Bytes one device sends in a ring: an all-gather or a reduce-scatter once round, an all-reduce twice."""
+    shapes = instruction.shapes
+    if instruction.opcode.endswith("-start"):
+        shapes = shapes[len(shapes) // 2 :] if kind == "all-gather" else shapes[:1]
+    whole, round_trip = _size(shapes), (group - 1) / group if group else 1.0
+    if kind == "collective-permute":
+        return float(whole)
+    return whole * round_trip * (2.0 if kind == "all-reduce" else 1.0)
+
+
+def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lambda name, shapes: 0.0) -> Program:
+    """Totals of a program from ``compiled.as_text()``.
+
+    kernel_flops: (name of a kernel without its number, shapes of its results) -> operations of one call.
+    Raises ValueError for a text that is no HLO, or a loop whose number of iterations cannot be told.
+    """
+    computations, entry = _parse(hlo)
+    flops, opaque, kernels = 0.0, 0.0, defaultdict[str, int](int)
+    found: dict[tuple[str, tuple[int, int], str], list[float]] = defaultdict(lambda: [0, 0.0])
+    loops: list[Loop] = []
+
+    def visit(name: str, times: int) -> None:
+        nonlocal flops, opaque
+        scattered = name.startswith("all-reduce-scatter")  # how the TPU compiler writes a reduce-scatter
+        instructions = computations[name]
+        shape_of = {i.name: i.shapes for i in instructions}
+        for i in instructions:
+            kind = i.opcode.removesuffix("-start")
+            if i.opcode in ("dot", "convolution"):
+                flops += times * _product_flops(i, shape_of)
+            elif kind in COLLECTIVES:
+                group = _group(i.rest)
+                sent = _sent_bytes("reduce-scatter" if scattered else kind, i, group[0])
+                if kind == "reduce-scatter":
+                    sent *= group[0]  # its result is one part of what goes round
+                entry_ = found["reduce-scatter" if scattered else kind, group, i.shapes[0][0]]
+                entry_[0] += times
+                entry_[1] += times * sent
+            elif i.opcode == "custom-call" and "tpu_custom_call" in i.rest:
+                kernel = re.sub(r"[.\d]+$", "", i.name)
+                kernels[kernel] += times
+                opaque += times * kernel_flops(kernel, i.shapes)
+            trips = 1
+            if i.opcode == "while":
+                condition = re.search(r"condition=%?([\w.\-]+)", i.rest)
+                trips = _trips(computations[condition[1]]) if condition else 1
+                origin = re.search(r'op_name="([^"]*)"', i.rest)
+                loops.append(Loop(trips, origin[1] if origin else "", i.shapes))
+            for called in _CALLS.findall(i.rest):
+                visit(called, times * trips)
+
+    visit(entry, 1)
+    collectives = tuple(
+        Collective(kind, group, dtype, int(count), sent) for (kind, group, dtype), (count, sent) in found.items()
+    )
+    return Program(flops, opaque, dict(kernels), collectives, tuple(loops))
