@@ -1,8 +1,8 @@
 """What the backward pass recomputes and what it keeps, by name: policies over the named values of a block.
 
 A policy is a name (``none``, ``full``, ``save_dots``, ``save_dots_except_mlp_in``, ``offload``) or a list of values,
-``save:VALUE,..`` with ``offload:VALUE,..`` after a plus sign for what waits in the host's memory. Weights gathered for a
-product are never kept. Knows nothing of what the values are computed from.
+``save:VALUE,..`` with ``offload:VALUE,..`` after a plus sign for what waits in the host's memory. Weights gathered
+for a product are never kept. Knows nothing of what the values are computed from.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from lemur_ray.config import MeshConfig, ModelConfig
 from lemur_ray.model.layout import MESH_AXES, ROWS, spec
 from lemur_ray.model.llama import Params, abstract_params, logical_axes
 
+
 def make_mesh(config: MeshConfig, devices: list[Any] | None = None) -> Mesh:
     """The mesh (dcn, fsdp, tp) over all devices. Raises ValueError when the numbers do not multiply out."""
     devices = jax.devices() if devices is None else devices

@@ -39,8 +39,15 @@ def _kernel(heads: int, length: int, interpret: bool) -> Any:
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
     size = block_size(length)
-    names = ("block_q", "block_kv", "block_kv_compute", "block_q_dkv", "block_kv_dkv", "block_kv_dkv_compute")
-    blocks = kernels.BlockSizes(**dict.fromkeys(names, size), use_fused_bwd_kernel=True)
+    blocks = kernels.BlockSizes(
+        block_q=size,
+        block_kv=size,
+        block_kv_compute=size,
+        block_q_dkv=size,
+        block_kv_dkv=size,
+        block_kv_dkv_compute=size,
+        use_fused_bwd_kernel=True,
+    )
     mask = masks.MultiHeadMask([masks.CausalMask((length, length)) for _ in range(heads)])
     with jax.ensure_compile_time_eval():
         return kernels.make_splash_mha(

@@ -23,6 +23,7 @@ from lemur_ray.model.loss import cross_entropy
 from lemur_ray.model.sharding import batch_sharding, replicated
 from lemur_ray.plan.mixture import largest_remainder
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.train.step import execution
 
 BY_KIND, BY_SOURCE = "heldout/", "heldout_source/"
 """How the names of the metrics begin; then comes the kind or the source, then loss or bits_per_byte."""
@@ -71,15 +72,21 @@ class Evaluator:
 
     def _row_losses(self, params: Any, batch: dict[str, jax.Array]) -> jax.Array:
         """Weighted sum of the losses of each row, (B,). Documents are masked whatever the recipe trains with."""
+        how = execution(self.recipe, self.mesh)
         x = hidden_states(
             params,
             self.recipe.model,
             batch["tokens"],
             batch["segment_ids"],
             batch["positions"],
-            compute_dtype=jnp.dtype(self.recipe.train.compute_dtype),
+            compute_dtype=how.compute_dtype,
+            operand_dtype=how.operand_dtype,
+            attention=how.attention,
+            layout=how.layout,
         )
-        losses = cross_entropy(x, output_head(params), batch["targets"], batch["loss_weights"])
+        losses = cross_entropy(
+            x, output_head(params), batch["targets"], batch["loss_weights"], how.operand_dtype, how.layout
+        )
         return jnp.sum(losses.per_token * batch["loss_weights"], axis=1)
 
     def _place(self, rows: dict[str, np.ndarray]) -> dict[str, jax.Array]:

@@ -1,8 +1,8 @@
 """What a compiled program does: floating point operations and bytes of collectives, the trips of its loops counted.
 
 Reads the optimised HLO text of an XLA executable, because XLA's own cost analysis counts the body of a loop once. A
-product is a ``dot`` or ``convolution``; kernels are opaque to XLA, so the caller says what one call of each costs. Knows
-nothing of models and meshes.
+product is a ``dot`` or ``convolution``; kernels are opaque to XLA, so the caller says what one call of each costs.
+Knows nothing of models and meshes.
 """
 
 from __future__ import annotations

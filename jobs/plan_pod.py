@@ -1,0 +1,47 @@
+"""Compile a recipe's training step for a TPU slice without one: python jobs/plan_pod.py lemur-70b --topology v4:4x8x8.
+
+Prints the memory of a chip by kind, FLOPs, bytes of each collective, an estimate of the step and whether it fits; the
+last line is one JSON object. --search N compiles up to N candidates of mesh, microbatches and remat until one fits.
+Needs libtpu (extra [tpu]), no TPU; without it only shardings are checked.
+"""
+
+import _path  # noqa: F401
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lemur_ray.config import Recipe
+from lemur_ray.recipes.command_line import Flat, parse_job
+from lemur_ray.train import aot_run
+from lemur_ray.train.slices import parse_slice
+
+
+@dataclass(frozen=True)
+class PlanJob:
+    """Plan a recipe on a TPU slice. First argument: a recipe, by default lemur-70b."""
+
+    topology: str = ""
+    """Generation and topology of a slice, for example v4:4x8x8, v5e:4x4, v5p:4x4x8, v6e:16x16. Empty: the recipe's."""
+    search: int = 0
+    """Candidates of mesh, microbatches and remat to compile at most until one fits. 0: the recipe as it stands."""
+    describe: bool = False
+    """Print the rule table applied (parameter, shape, sharding, bytes per device) and compile nothing."""
+    recipe: Flat = field(default_factory=Recipe)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    job = parse_job(PlanJob, argv, prog="plan_pod.py", recipe="lemur-70b")
+    try:
+        where = parse_slice(job.topology) if job.topology else aot_run.slice_of(job.recipe)
+        result = aot_run.run(job.recipe, where, search=job.search, describe=job.describe, say=print)
+    except ValueError as error:
+        print(f"plan_pod: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(result), flush=True)
+    return 0 if result.get("fits") is not False else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,93 @@
+"""One planning run from a recipe and a slice to a result: place, describe, compile or search, or check shardings only.
+
+Sets the environment that jax needs before it is imported, so nothing here imports it early. Knows nothing of Ray.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lemur_ray.config import MeshConfig, Recipe
+from lemur_ray.train import aot
+from lemur_ray.train.slices import Slice
+
+
+def slice_of(recipe: Recipe) -> Slice:
+    """The slice a recipe names. Raises ValueError where it names none."""
+    mesh = recipe.mesh
+    if not mesh.topology:
+        raise ValueError(f"recipe {recipe.name} names no slice: give --topology, for example v4:4x8x8")
+    return Slice.of(mesh.accelerator_type, mesh.topology)
+
+
+def run(recipe: Recipe, where: Slice, *, search: int, describe: bool, say: Callable[[str], None]) -> dict[str, Any]:
+    """Plan and tell about it; returns what the job prints as JSON.
+
+    A recipe whose mesh does not fill the slice keeps its dcn and tp. search: candidates to compile at most.
+    Raises ValueError where recipe and slice do not fit together.
+    """
+    mesh = recipe.mesh
+    if mesh.dcn * mesh.fsdp * mesh.tp != where.num_chips * mesh.dcn:
+        mesh = MeshConfig(dcn=mesh.dcn, tp=mesh.tp)
+    placed = aot.placed(recipe, where, mesh)
+    with_libtpu = aot.has_libtpu()
+    os.environ.update(aot.environment(where, with_libtpu, where.num_chips * mesh.dcn))
+    from lemur_ray.train import aot_report
+    from lemur_ray.train.aot_search import search as search_
+
+    say(f"{recipe.name} on {where}: {recipe.tokens_per_step:,} tokens a step")
+    if describe:
+        for line in aot_report.describe(placed):
+            say(line)
+        return {"recipe": recipe.name, "topology": f"{where.generation.name}:{where.topology}", "fits": None}
+    if not with_libtpu:
+        return _shardings_only(placed, where, say)
+    if not search:
+        plan = aot.plan(placed, where)
+        for line in aot_report.lines(plan):
+            say(line)
+        if not plan.fits:
+            say("it does not fit: --search 4 looks for a plan that does")
+        return plan.to_json()
+    tried: list[aot.PodPlan] = []
+    for plan in search_(placed, where, aot.plan, search):
+        for line in aot_report.summary(plan):
+            say(line)
+        tried.append(plan)
+    if not tried:
+        raise ValueError(f"no mesh of {where} divides the shapes and the {recipe.train.rows_per_step} rows of a step")
+    best = tried[-1]
+    for line in aot_report.lines(best):
+        say(line)
+    flags = f"--mesh.fsdp {best.recipe.mesh.fsdp} --mesh.tp {best.recipe.mesh.tp}"
+    train = best.recipe.train
+    say(f"as flags: {flags} --train.microbatches {train.microbatches} --train.remat {train.remat}")
+    return {**best.to_json(), "tried": len(tried)}
+
+
+def _shardings_only(recipe: Recipe, where: Slice, say: Callable[[str], None]) -> dict[str, Any]:
+    """Without libtpu: the step traced for as many fake CPU devices, which shows that every shape divides."""
+    import jax
+
+    from lemur_ray.model.flops import flops_per_token
+    from lemur_ray.model.sharding import make_mesh
+
+    say("libtpu is not installed (pip install 'lemur-ray[tpu]'): only shardings are checked, on fake CPU devices")
+    chips = where.num_chips * recipe.mesh.dcn
+    if len(jax.devices()) != chips:
+        raise ValueError(f"jax was started with {len(jax.devices())} devices, expected {chips} fake ones")
+    mesh, began = make_mesh(recipe.mesh, jax.devices()), time.monotonic()
+    aot.lower(recipe, mesh)
+    parameters, optimizer = aot.state_bytes(recipe, mesh)
+    say(f"every shape divides; parameters {parameters:,} and optimizer {optimizer:,} bytes on each of {chips} devices")
+    return {
+        "recipe": recipe.name, "topology": f"{where.generation.name}:{where.topology}",
+        "mesh": {name: dataclasses.asdict(recipe.mesh)[name] for name in ("dcn", "fsdp", "tp")},
+        "fits": None, "hbm_peak_gib": None, "compile_s": None, "traced_s": round(time.monotonic() - began, 1),
+        "state_bytes_per_chip": parameters + optimizer,
+        "model_flops_per_step": recipe.tokens_per_step * flops_per_token(recipe.model, recipe.data.seq_len),
+    }  # fmt: skip

@@ -1,0 +1,99 @@
+"""Published figures of accelerators, and what they make of a program: a step time between two bounds.
+
+Figures per chip are those of Cloud TPU's pages on v4, v5e, v5p and v6e; link speeds, one way, those of the table in
+"How to Scale Your Model" (chapter 2). Nothing here was measured. Knows nothing of XLA.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One TPU chip."""
+
+    peak_flops: float
+    """Dense bfloat16 operations per second."""
+    hbm_bytes: int
+    hbm_bytes_per_s: float
+    link_bytes_per_s: float
+    """One link to one neighbour, one way; every axis of the torus has two."""
+
+
+CHIPS = {
+    "v4": Chip(275e12, 32 * GIB, 1.228e12, 4.5e10),
+    "v5e": Chip(197e12, 16 * GIB, 8.19e11, 4.5e10),
+    "v5p": Chip(459e12, 95 * GIB, 2.765e12, 9e10),
+    "v6e": Chip(918e12, 32 * GIB, 1.64e12, 9e10),
+}
+SLICE_BYTES_PER_S = 6.25e9
+"""Between slices, per chip: 200 Gbit/s of a host shared by four chips."""
+PRODUCTS_AT_PEAK = 0.8
+"""Share of the peak that large matrix products are assumed to reach."""
+HIDDEN = 0.7
+"""Share of the shorter of compute and communication that the point estimate assumes to run under the longer."""
+
+
+def axis_bytes_per_s(chip: Chip, topology: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, float]:
+    """Bytes per second that a chip can send along each mesh axis, both directions of its torus axes together.
+
+    sizes: mesh axis -> devices. tp takes the first torus axes (neighbouring numbers), fsdp what is left; an axis that
+    shares a torus axis with another has that axis's links counted for both, as they are not busy at once.
+    """
+    out = {"dcn": SLICE_BYTES_PER_S}
+    left = list(topology)
+    for name in ("tp", "fsdp"):
+        wanted, used = sizes[name], 0
+        while wanted > 1 and left:
+            used += 1
+            if wanted < left[0]:
+                left[0] = left[0] // math.gcd(left[0], wanted)
+                wanted = 1
+            else:
+                wanted = -(-wanted // left.pop(0))
+        out[name] = 2 * chip.link_bytes_per_s * max(1, used)
+    return out
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """An estimate in seconds. Assumes products at PRODUCTS_AT_PEAK of the peak and rings at link speed; leaves out
+    memory-bound operations, stragglers and the input."""
+
+    compute_s: float
+    communication_s: float
+    by_axis_s: dict[str, float]
+
+    @property
+    def at_least_s(self) -> float:
+        """All of the shorter under the longer."""
+        return max(self.compute_s, self.communication_s)
+
+    @property
+    def at_most_s(self) -> float:
+        """One after the other."""
+        return self.compute_s + self.communication_s
+
+    @property
+    def estimate_s(self) -> float:
+        """In between, with HIDDEN of the shorter hidden."""
+        return self.at_least_s + (1 - HIDDEN) * min(self.compute_s, self.communication_s)
+
+
+def step_time(
+    chip: Chip,
+    topology: tuple[int, ...],
+    sizes: Mapping[str, int],
+    flops: float,
+    sent_bytes: Mapping[str, float],
+) -> StepTime:
+    """How long a step might take. flops: executed per chip. sent_bytes: mesh axis -> bytes that a chip sends."""
+    speed = axis_bytes_per_s(chip, topology, sizes)
+    slowest = min(speed[name] for name in speed if sizes.get(name, 1) > 1) if max(sizes.values()) > 1 else 1.0
+    by_axis = {axis: sent / speed.get(axis, slowest) for axis, sent in sent_bytes.items()}
+    return StepTime(flops / (chip.peak_flops * PRODUCTS_AT_PEAK), sum(by_axis.values()), by_axis)
