@@ -240,6 +240,8 @@ class Recipe:
 
 
 _NOT_IDENTITY = (
+    "microbatches",  # this and remat change roundings only, as the mesh does
+    "remat",
     "checkpoint_every_steps",
     "checkpoint_every_s",
     "keep_checkpoints",

@@ -49,9 +49,8 @@ def parse_job(
         print(f"{prog}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     default = config(recipe=chosen, **fixed)  # type: ignore[call-arg]
-    switches = {
-        f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(config) if field.type in (bool, "bool")
-    }
+    fields = dataclasses.fields(config)  # type: ignore[arg-type]
+    switches = {f"--{field.name.replace('_', '-')}" for field in fields if field.type in (bool, "bool")}
     for at in range(len(arguments) - 1, -1, -1):  # the job's own switches may stand without a value
         if arguments[at] in switches and arguments[at + 1 : at + 2] not in (["True"], ["False"]):
             arguments.insert(at + 1, "True")

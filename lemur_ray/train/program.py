@@ -135,17 +135,21 @@ def _parse(text: str) -> tuple[dict[str, list[_Instruction]], str]:
     return computations, entry
 
 
-def _trips(condition: list[_Instruction]) -> int:
-    """Iterations of a counted loop from zero: the constant its counter is compared with.
+def _trips(loop: _Instruction, computations: dict[str, list[_Instruction]]) -> int:
+    """Iterations of a counted loop: what the compiler says, else the constant that its counter, from zero, stays below.
 
     Raises ValueError for any other loop.
     """
+    if said := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.rest):
+        return int(said[1])
+    named = re.search(r"condition=%?([\w.\-]+)", loop.rest)
+    condition = computations[named[1]] if named else []
     by_name = {i.name: i for i in condition}
     for compare in (i for i in condition if i.opcode == "compare" and "direction=LT" in i.rest):
         for operand in compare.operands:
             if by_name[operand].opcode == "constant":
                 return int(by_name[operand].inside)
-    raise ValueError("a loop whose number of iterations is not a constant")
+    raise ValueError(f"loop {loop.name}: its number of iterations is not a constant")
 
 
 def _group(rest: str) -> tuple[int, int]:
@@ -227,8 +231,7 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
                 opaque += times * kernel_flops(kernel, i.shapes)
             trips = 1
             if i.opcode == "while":
-                condition = re.search(r"condition=%?([\w.\-]+)", i.rest)
-                trips = _trips(computations[condition[1]]) if condition else 1
+                trips = _trips(i, computations)
                 origin = re.search(r'op_name="([^"]*)"', i.rest)
                 loops.append(Loop(trips, origin[1] if origin else "", i.shapes))
             for called in _CALLS.findall(i.rest):

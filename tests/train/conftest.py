@@ -139,7 +139,7 @@ def _steps_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from lemur_ray.train import loop, step
 
     def memoised(recipe: Recipe, mesh: Any, *, num_sources: int) -> Any:
-        key = (recipe.hash, mesh, num_sources)
+        key = (recipe.model, recipe.optimizer, recipe.data, recipe.train, mesh, num_sources)
         if key not in _STEPS:
             _STEPS[key] = step.make_train_step(recipe, mesh, num_sources=num_sources)
         return _STEPS[key]

@@ -1,0 +1,86 @@
+"""Reading compiled programs: products, collectives and loops, on programs compiled here and on one written by hand."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from lemur_ray.train.program import read
+
+WRITTEN = """HloModule jit_step, is_scheduled=true
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[]{:T(128)} parameter(0)
+  %b = f32[]{:T(128)} parameter(1)
+  ROOT %sum = f32[]{:T(128)} add(%a, %b)
+}
+
+%all-reduce-scatter.1 (input: bf16[64,32]) -> bf16[8,32] {
+  %input = bf16[64,32]{1,0:T(8,128)(2,1)} parameter(0)
+  ROOT %all-reduce.7 = bf16[64,32]{1,0:T(8,128)(2,1)} all-reduce(%input), replica_groups={{0,4,8,12,16,20,24,28},{1,5,9,13,17,21,25,29}}, to_apply=%add
+}
+
+%condition (state: (s32[], bf16[64,16])) -> pred[] {
+  %ten = s32[]{:T(128)} constant(10)
+  %state = (s32[]{:T(128)}, bf16[64,16]{1,0:T(8,128)(2,1)}) parameter(0)
+  %counter = s32[]{:T(128)} get-tuple-element(%state), index=0
+  ROOT %less = pred[]{:T(512)} compare(%counter, %ten), direction=LT
+}
+
+%body (state.1: (s32[], bf16[64,16])) -> (s32[], bf16[64,16]) {
+  %state.1 = (s32[]{:T(128)}, bf16[64,16]{1,0:T(8,128)(2,1)}) parameter(0)
+  %x = bf16[64,16]{1,0:T(8,128)(2,1)} get-tuple-element(%state.1), index=1
+  %w = bf16[16,32]{1,0:T(8,128)(2,1)} constant({...})
+  %convolution.3 = bf16[64,32]{1,0:T(8,128)(2,1)} convolution(%x, %w), dim_labels=bf_io->bf
+  %scattered = bf16[8,32]{1,0:T(8,128)(2,1)} fusion(%convolution.3), kind=kCustom, calls=%all-reduce-scatter.1
+  %gathered = bf16[64,32]{1,0:T(8,128)(2,1)} all-gather(%scattered), replica_groups=[4,8]<=[8,4]T(1,0), dimensions={0}
+  %kernel.5 = (bf16[2,64,128]{2,1,0:T(8,128)(2,1)}, f32[2,64]{1,0:T(8,128)}) custom-call(%gathered), custom_call_target="tpu_custom_call"
+  ROOT %out = (s32[]{:T(128)}, bf16[64,16]{1,0:T(8,128)(2,1)}) tuple(%x, %x)
+}
+
+ENTRY %main (p: (s32[], bf16[64,16])) -> (s32[], bf16[64,16]) {
+  %p = (s32[]{:T(128)}, bf16[64,16]{1,0:T(8,128)(2,1)}) parameter(0)
+  ROOT %while.1 = (s32[]{:T(128)}, /*index=1*/bf16[64,16]{1,0:T(8,128)(2,1)}) while(%p), condition=%condition, body=%body, metadata={op_name="jit(step)/jvp()/while" stack_frame_id=3}
+}
+"""  # noqa: E501
+
+
+def test_what_a_loop_holds_counts_as_often_as_it_runs() -> None:
+    program = read(WRITTEN, lambda name, shapes: 7.0 * shapes[0][1][1])
+    assert program.product_flops == 10 * 2 * 64 * 32 * 16
+    assert (program.kernel_flops, program.kernels) == (10 * 7.0 * 64, {"kernel": 10})
+    (loop,) = program.loops
+    assert (loop.trips, loop.origin) == (10, "jit(step)/jvp()/while")
+    assert loop.carried == (("s32", ()), ("bf16", (64, 16)))
+
+
+def test_collectives_have_their_group_and_the_bytes_of_a_ring() -> None:
+    scatter, gather = sorted(read(WRITTEN).collectives, key=lambda c: c.kind, reverse=True)
+    whole = 64 * 32 * 2
+    assert (scatter.kind, scatter.group, scatter.count) == ("reduce-scatter", (8, 4), 10)
+    assert scatter.sent_bytes == pytest.approx(10 * whole * 7 / 8)
+    assert (gather.kind, gather.group, gather.count) == ("all-gather", (8, 4), 10)
+    assert gather.sent_bytes == pytest.approx(10 * whole * 7 / 8)
+
+
+def test_products_of_a_program_compiled_here_are_counted_through_its_loops() -> None:
+    def twice(x: jax.Array, weights: jax.Array) -> jax.Array:
+        def layer(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+            return jnp.tanh(jax.lax.dot(x, w, precision="highest")), None
+
+        return jax.lax.scan(layer, x, weights)[0]
+
+    shapes = jax.ShapeDtypeStruct((24, 16), jnp.float32), jax.ShapeDtypeStruct((5, 16, 16), jnp.float32)
+    text = jax.jit(twice).lower(*shapes).compile().as_text()
+    assert text is not None
+    program = read(text)
+    assert [loop.trips for loop in program.loops] == [5]
+    if " dot(" in text:  # some CPUs have the product in a kernel of a library
+        assert program.product_flops == 5 * 2 * 24 * 16 * 16
+
+
+def test_what_is_no_program_is_refused() -> None:
+    with pytest.raises(ValueError, match="no ENTRY computation"):
+        read("a text")
+    endless = WRITTEN.replace("compare(%counter, %ten), direction=LT", "compare(%counter, %ten), direction=NE")
+    with pytest.raises(ValueError, match="number of iterations is not a constant"):
+        read(endless)
