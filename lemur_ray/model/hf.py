@@ -162,12 +162,13 @@ class HuggingFaceSink:
         for place, layer in enumerate(layers):
             part, parts = (array[place], index[1:]) if entry.stacked else (array, index)
             if len(parts) == 1:
-                part, first = part[None], 0
-            elif entry.transpose:
-                part, first = transposed(part), parts[1].start
-            else:
-                first = parts[0].start
-            self.writer.write(entry.name.format(layer), first, part.astype(self._dtypes[label], copy=False))
+                part, parts = part[None], (range(1), *parts)
+            stored_rows = parts[1] if entry.transpose else parts[0]
+            for first in range(0, len(stored_rows), BLOCK_ROWS):
+                block = part[:, first : first + BLOCK_ROWS] if entry.transpose else part[first : first + BLOCK_ROWS]
+                block = block.astype(self._dtypes[label], copy=False)
+                rows = transposed(block) if entry.transpose else block
+                self.writer.write(entry.name.format(layer), stored_rows.start + first, rows)
 
     def close(self) -> None:
         """Make sure that everything lies on the disk, and name the files."""

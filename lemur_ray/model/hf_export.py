@@ -98,6 +98,8 @@ def _rows(leaf: Any, name: str, layer: int) -> list[tuple[tuple[range, ...], np.
         where = (range(layer, layer + 1), *where[1:])
     if not isinstance(leaf, jax.Array):
         return [(where, leaf[layer : layer + 1] if stacked else leaf)]
+    if leaf.is_fully_addressable:
+        return [(where, _gathered(leaf, layer if stacked else None))]
     axis = leaf.ndim - 1 if transposes(name) else leaf.ndim - 2
     spread = _spread(leaf.sharding, leaf.shape, axis if leaf.ndim - stacked > 1 else None)
     piece = _taken(spread, stacked)(leaf, layer)
@@ -108,6 +110,22 @@ def _rows(leaf: Any, name: str, layer: int) -> list[tuple[tuple[range, ...], np.
         parts = (where[0], *inside[1:]) if stacked else inside
         out.append((parts, np.asarray(shard.data)))
     return sorted(out, key=lambda pair: [part.start for part in pair[0]])
+
+
+def _gathered(leaf: jax.Array, layer: int | None) -> np.ndarray:
+    """One layer of a leaf (or all of one that has none) from the devices of this process, put together on the host."""
+    front = [] if layer is None else [1]
+    out = np.empty([*front, *leaf.shape[len(front) :]], leaf.dtype)
+    for shard in leaf.addressable_shards:
+        if shard.replica_id == 0:
+            inside = normalised(shard.index, leaf.shape)
+            place = tuple(slice(part.start, part.stop) for part in inside)
+            if layer is None:
+                out[place] = np.asarray(shard.data)
+            elif layer in inside[0]:
+                piece = _taken(shard.data.sharding, True)(shard.data, layer - inside[0].start)
+                out[(slice(None), *place[1:])] = np.asarray(piece)
+    return out
 
 
 def _spread(sharding: Any, shape: tuple[int, ...], axis: int | None) -> Any:

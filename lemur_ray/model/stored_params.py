@@ -164,8 +164,8 @@ def _kvstore(folder: str, inside: str) -> dict[str, Any]:
     """The store of one array inside a checkpoint's OCDBT database, on a disk or in a bucket."""
     scheme, _, rest = folder.rpartition("://")
     bucket, _, path = rest.partition("/")
-    if not scheme:
-        base: dict[str, Any] = {"driver": "file", "path": f"{folder}/"}
+    if scheme in ("", "file"):
+        base: dict[str, Any] = {"driver": "file", "path": f"{rest}/"}
     elif scheme in ("gs", "gcs"):
         base = {"driver": "gcs", "bucket": bucket, "path": f"{path}/"}
     elif scheme == "s3":

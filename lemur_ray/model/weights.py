@@ -149,25 +149,29 @@ def place(source: Source, config: ModelConfig, shardings: Params) -> Params:
     Every process calls it alike and reads the slices of its own devices, one that several of them hold once.
     config: the source's own, or one with a larger vocabulary; the new rows are the mean of those there.
     """
-    shapes = abstract_params(config)
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf, sharding: place_leaf(source, label(path), leaf.shape, sharding),
+        abstract_params(config),
+        shardings,
+    )
 
-    def leaf(path: Any, abstract: Any, sharding: jax.sharding.Sharding) -> jax.Array:
-        name, shape = label(path), abstract.shape
-        stored = leaves(source.config)[name]
-        holders: dict[tuple[range, ...], list[Any]] = {}
-        for device, index in sharding.addressable_devices_indices_map(shape).items():
-            holders.setdefault(normalised(index or (slice(None),) * len(shape), shape), []).append(device)
-        pieces = {}
-        for parts, devices in holders.items():
-            array = _inside(source, name, parts, stored, np.dtype(np.float32))
-            for device in devices:
-                pieces[device] = jax.device_put(array, device)
-            jax.block_until_ready(list(pieces.values()))  # before the next slice takes its memory on the host
-        arrays = [pieces[device] for device in sharding.addressable_devices_indices_map(shape)]
-        out = jax.make_array_from_single_device_arrays(shape, sharding, arrays, dtype=jnp.float32)
-        return out if shape == stored else _grown(out, stored, sharding)
 
-    return jax.tree_util.tree_map_with_path(leaf, shapes, shardings)
+def place_leaf(source: Source, name: str, shape: tuple[int, ...], sharding: jax.sharding.Sharding) -> jax.Array:
+    """One leaf of ``place``."""
+    stored = leaves(source.config)[name]
+    indices = sharding.addressable_devices_indices_map(shape)
+    holders: dict[tuple[range, ...], list[Any]] = {}
+    for device, index in indices.items():
+        holders.setdefault(normalised(index or (slice(None),) * len(shape), shape), []).append(device)
+    pieces = {}
+    for parts, devices in holders.items():
+        array = _inside(source, name, parts, stored, np.dtype(np.float32))
+        for device in devices:
+            pieces[device] = jax.device_put(array, device)
+        jax.block_until_ready(list(pieces.values()))  # before the next slice takes its memory on the host
+    arrays = [pieces[device] for device in indices]
+    out = jax.make_array_from_single_device_arrays(shape, sharding, arrays, dtype=jnp.float32)
+    return out if shape == stored else _grown(out, stored, sharding)
 
 
 def _inside(
