@@ -150,6 +150,10 @@ class TrainConfig:
     """Seconds between checkpoints at most."""
     keep_checkpoints: int = 2
     """Newest checkpoints kept."""
+    keep_every_steps: int = 0
+    """Checkpoints of every so many steps are kept for good; a multiple of checkpoint_every_steps. 0: none."""
+    preemption_every_steps: int = 1
+    """Steps between two looks whether a host is about to be taken away; each waits for all workers, milliseconds."""
     log_every_steps: int = 10
     """Steps between two lines of metrics."""
     max_failures: int = 3
@@ -168,9 +172,21 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         counts = ("steps", "rows_per_step", "microbatches", "checkpoint_every_steps", "keep_checkpoints")
-        free = ("checkpoint_every_s", "max_failures", "spike_sigmas", "eval_every_steps", "eval_rows")
+        free = (
+            "checkpoint_every_s",
+            "max_failures",
+            "spike_sigmas",
+            "eval_every_steps",
+            "eval_rows",
+            "keep_every_steps",
+        )
         check_ranges(self, **dict.fromkeys(counts, COUNT), **dict.fromkeys(free, FROM_ZERO))
-        check_ranges(self, log_every_steps=COUNT, max_skips_in_a_row=COUNT, seed=SEED)
+        check_ranges(self, log_every_steps=COUNT, max_skips_in_a_row=COUNT, preemption_every_steps=COUNT, seed=SEED)
+        if self.keep_every_steps % self.checkpoint_every_steps:
+            raise ValueError(
+                f"keep_every_steps is {self.keep_every_steps}: expected a multiple of checkpoint_every_steps, "
+                f"{self.checkpoint_every_steps}"
+            )
         parse_remat(self.remat)
         for first, end in self.skip_rows:
             if not 0 <= first < end:
@@ -245,6 +261,8 @@ _NOT_IDENTITY = (
     "checkpoint_every_steps",
     "checkpoint_every_s",
     "keep_checkpoints",
+    "keep_every_steps",
+    "preemption_every_steps",
     "log_every_steps",
     "max_failures",
     "max_skips_in_a_row",

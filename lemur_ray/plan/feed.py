@@ -36,8 +36,17 @@ class PlanFeed(ray.train.DataConfig):
     ``source`` and the arrays of PackedRow; ask ``iter_batches`` for rows_per_step / world_size rows.
     """
 
-    def __init__(self, plan: Plan, corpus: str | Path, rows_per_step: int, start: Callable[[], int] | int = 0) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        corpus: str | Path,
+        rows_per_step: int,
+        start: Callable[[], int] | int = 0,
+        share_of: Callable[[int, int], tuple[int, int]] = lambda rank, world_size: (rank, world_size),
+    ) -> None:
+        """share_of: (rank, world size) -> (which part of every batch the rank reads, of how many)."""
         super().__init__()
+        self.share_of = share_of
         self.plan = plan
         self.corpus = str(corpus)
         self.rows_per_step = rows_per_step
@@ -56,7 +65,7 @@ class PlanFeed(ray.train.DataConfig):
         reader = PlanReader(self.plan, self.corpus)
         shards = []
         for rank in range(world_size):
-            rows = RankRows(start, self.plan.num_rows, self.rows_per_step, rank, world_size)
+            rows = RankRows(start, self.plan.num_rows, self.rows_per_step, *self.share_of(rank, world_size))
             dataset = rank_dataset(reader, rows)
             shards.append({name: dataset.iterator() for name in datasets})
         return shards

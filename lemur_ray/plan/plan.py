@@ -6,7 +6,7 @@ Knows the mixture and the sizes of the sources; nothing of tokens, files or Ray 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -98,8 +98,12 @@ class Plan:
 
     @cached_property
     def used_rows(self) -> tuple[int, ...]:
-        """Rows of each source that the run may visit: rows of the run / epochs, at most what exists."""
-        return tuple(_used(source, count) for source, count in zip(self.sources, self.counts, strict=True))
+        """Rows of each source that the run may visit: rows of the run / epochs, at most what exists.
+
+        Counted without the skips, so that a range skipped later deals no row before it anew.
+        """
+        counts = self.mixture.counts(self.num_rows).tolist()
+        return tuple(_used(source, count) for source, count in zip(self.sources, counts, strict=True))
 
     @cached_property
     def _skips(self) -> _Skips:
@@ -127,6 +131,12 @@ class Plan:
                 example[at] = permute(example[at], self.sources[index].rows, subset)
         return PlanRows(source, epoch, example)
 
+    def ranges_without_skips(self, first: int, end: int) -> list[list[int]]:
+        """Rows [first, end) as half-open ranges of the order without skips: what a recipe's ``skip_rows`` counts in."""
+        rows = self._skips.before(np.arange(first, end))
+        cuts = np.flatnonzero(np.diff(rows) != 1) + 1
+        return [[int(part[0]), int(part[-1]) + 1] for part in np.split(rows, cuts) if part.size]
+
     def summary(self) -> list[dict[str, Any]]:
         """The mixture as asked and as built, one JSON object per source."""
         total = math.fsum(source.weight for source in self.sources)
@@ -149,9 +159,9 @@ class Plan:
 class _Skips:
     """Row numbers with and without the skipped ranges, which may overlap."""
 
-    def __init__(self, ranges: tuple[tuple[int, int], ...]) -> None:
+    def __init__(self, ranges: Sequence[Sequence[int]]) -> None:
         merged: list[list[int]] = []
-        for begin, end in sorted(ranges):
+        for begin, end in sorted(tuple(pair) for pair in ranges):
             if merged and begin <= merged[-1][1]:
                 merged[-1][1] = max(merged[-1][1], end)
             else:
@@ -169,6 +179,13 @@ class _Skips:
     def before(self, rows: Any) -> Any:
         """Row numbers of a plan in the order without skips."""
         return rows + self._shifts[np.searchsorted(self._firsts, rows, side="right")]
+
+
+def first_row_moved(old: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> int | None:
+    """The first plan row that two sets of skipped ranges place differently; None where they leave out the same rows."""
+    a, b = _Skips(old), _Skips(new)
+    edges = sorted({0, *(int(row) for skips in (a, b) for row in skips._firsts)})
+    return next((row for row in edges if a.before(row) != b.before(row)), None)
 
 
 def _used(source: PlanSource, count: int) -> int:
@@ -212,7 +229,7 @@ def plan_for(recipe: Recipe, manifest: Mapping[str, Any]) -> Plan:
         asked = [(name, kind, share, None) for name, kind, share in _shares(manifest, recipe.data.code_to_text)]
     num_rows = recipe.train.steps * recipe.train.rows_per_step
     mixture = Mixture([weight for _, _, weight, _ in asked])
-    counts = mixture.counts(_Skips(recipe.train.skip_rows).before(num_rows - 1) + 1).tolist()
+    counts = mixture.counts(num_rows).tolist()  # without the skips, as used_rows
     sources = []
     for (name, kind, weight, epochs), count in zip(asked, counts, strict=True):
         rows = available[name]["rows"]

@@ -29,8 +29,9 @@ class SaveFailed(TrainingStopped):
 class Checkpoints:
     """The ``checkpoints`` folder of one run, for writing. Every process of a run makes one and calls it alike."""
 
-    def __init__(self, folder: str, *, keep: int, primary: bool = True) -> None:
-        """keep: newest checkpoints kept. primary: this process may tidy the folder (rank 0)."""
+    def __init__(self, folder: str, *, keep: int, keep_every: int = 0, primary: bool = True) -> None:
+        """keep: newest checkpoints kept. keep_every: those of every so many steps are never removed (0: none).
+        primary: this process may tidy the folder (rank 0)."""
         self.folder = folder
         self._primary = primary
         self.ignored = self._tidy() if primary else []
@@ -38,7 +39,10 @@ class Checkpoints:
         if "://" not in folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep, enable_async_checkpointing=True, save_root_metadata=False
+            max_to_keep=keep,
+            keep_period=keep_every or None,
+            enable_async_checkpointing=True,
+            save_root_metadata=False,
         )
         self._manager = ocp.CheckpointManager(folder, options=options)
         self._saving: int | None = None

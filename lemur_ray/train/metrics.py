@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import fsspec
-import numpy as np
 
 CLOCK = (
     "tokens_per_s", "step_s", "time_s", "eta_s", "first_step_s", "unix_s", "flops_per_s_6n", "flops_per_s_6n_causal",
@@ -34,18 +33,18 @@ class Window:
     source_loss: dict[str, float] = field(default_factory=dict)
     source_weight: dict[str, float] = field(default_factory=dict)
     skipped: list[list[int]] = field(default_factory=list)
-    """Half-open ranges of plan rows of the skipped steps of this window."""
+    """Half-open ranges of rows of the skipped steps of this window, counted as ``train.skip_rows`` counts."""
     skips_in_a_row: int = 0
     skipped_steps: int = 0
     """Over the whole run."""
     train_s: float = 0.0
     """Seconds of training over the whole run, all attempts."""
 
-    def add(self, metrics: Mapping[str, Any], sources: Sequence[str], rows: np.ndarray) -> None:
-        """Take in one step: its metrics as host values, the names behind the source indices, its plan rows."""
+    def add(self, metrics: Mapping[str, Any], sources: Sequence[str], ranges: Sequence[list[int]] = ()) -> None:
+        """Take in one step: its metrics as host values, the names behind the source indices, its rows if skipped."""
         self.steps += 1
         if bool(metrics["skipped"]):
-            self.skipped.append([int(rows[0]), int(rows[-1]) + 1])
+            self.skipped += ranges
             self.skips_in_a_row += 1
             self.skipped_steps += 1
             return

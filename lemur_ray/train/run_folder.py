@@ -20,6 +20,7 @@ import fsspec
 
 from lemur_ray.checkpoints import CHECKPOINTS, commit_at, newest_commit
 from lemur_ray.config import Recipe, differing_fields, identity
+from lemur_ray.plan.plan import first_row_moved
 
 
 class RunFolderError(Exception):
@@ -108,10 +109,17 @@ def weights_of(init_from: str) -> str:
 def check_same_run(plan: dict[str, Any], run: Run, where: str) -> None:
     """Refuse a checkpoint of another recipe, corpus or starting point.
 
+    Rows that no checkpoint has consumed may be skipped from now on: ``train.skip_rows`` may differ where every row
+    before ``plan["rows"]`` keeps its place.
+
     Raises:
         RunFolderError: naming every differing field with both values.
     """
     mine = run.described()
+    before, after = ((value.get("recipe") or {}).get("train", {}).get("skip_rows", []) for value in (plan, mine))
+    moved = first_row_moved(before, after)
+    if moved is not None and moved >= plan.get("rows", 0):
+        plan = {**plan, "recipe": {**plan["recipe"], "train": {**plan["recipe"]["train"], "skip_rows": after}}}
     differing = differing_fields(
         {key: plan.get(key) for key in ("recipe", "corpus", "init_from")},
         {key: mine[key] for key in ("recipe", "corpus", "init_from")},
@@ -119,6 +127,8 @@ def check_same_run(plan: dict[str, Any], run: Run, where: str) -> None:
     if differing:
         raise RunFolderError(
             f"{where} belongs to another run (found != asked):\n  " + "\n  ".join(differing)
+            + (f"\nskip_rows moves row {moved}, but rows up to {plan.get('rows', 0)} are consumed" if moved is not None
+               and moved < plan.get("rows", 0) else "")
             + "\nuse the same settings to resume it, or another --out to start a new run"
         )  # fmt: skip
 
@@ -158,7 +168,9 @@ def prepare(run: Run) -> dict[str, Any] | None:
     except FileNotFoundError:
         written = None
     if written is not None and fs.exists(f"{inner}/metrics.jsonl"):
-        check_same_run({**written, "recipe": written["identity"]}, run, run.out)
+        commit = newest_commit(run.checkpoints)
+        rows = commit.plan["rows"] if commit else 0
+        check_same_run({**written, "recipe": written["identity"], "rows": rows}, run, run.out)
     if written is not None and fs.exists(f"{inner}/result.json"):
         return dict(read_json(f"{run.out}/result.json"))
     for stale in ("stopped.json", "checkpoint_manager_snapshot.json"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,16 @@ from lemur_ray.plan.feed import PlanFeed
 from lemur_ray.plan.plan import plan_for
 from lemur_ray.recipes import with_vocabulary
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.train.goodput import SignsOfLife
+from lemur_ray.train.lease import lease
 from lemur_ray.train.memory import allocator_environment
+from lemur_ray.train.placement import check_recipe
 from lemur_ray.train.run_folder import (
     Run,
     RunFolderError,
     TrainingStopped,
     check_same_run,
+    check_writable,
     lock,
     prepare,
     read_json,
@@ -40,10 +45,11 @@ from lemur_ray.train.run_folder import (
     write_json,
 )
 from lemur_ray.train.sinks import check_sinks
+from lemur_ray.train.slices import Layout, Slice
 
 PASSED_ON = (
     "LEMUR_HOME", "LEMUR_DATA", "PYTHONPATH", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR",
-    "WANDB_BASE_URL", "WANDB_ENTITY",
+    "JAX_CPU_COLLECTIVES_IMPLEMENTATION", "WANDB_BASE_URL", "WANDB_ENTITY",
 )  # fmt: skip
 """Environment variables of the driver that its workers share."""
 
@@ -57,52 +63,64 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
 
     Raises:
         RunFolderError: another run lies in ``out``, another process writes it, or it is not writable.
-        PlanError, CorpusError, ValueError: recipe and corpus do not fit.
+        PlanError, CorpusError, ValueError: recipe and corpus do not fit, or hosts, chips and mesh do not agree.
         TrainingStopped: the message says why and what to do.
     """
     manifest = read_manifest(corpus)
     recipe = with_vocabulary(recipe, manifest["vocab_size"])
+    layouts = {where.num_workers: where for where in check_recipe(recipe)}
     run = Run(recipe, corpus, out, init_from)
     plan = plan_for(recipe, manifest)
     check_sinks(recipe.watch.sinks)
     _check_tokenizer(run)
-    if (finished := prepare(run)) is not None:
-        return {**finished, "already_finished": True}
-    if (commit := newest_commit(run.checkpoints)) is not None:
-        check_same_run(commit.plan, run, f"checkpoint {run.checkpoints}/{commit.step}")
-    feed = PlanFeed(plan, corpus, recipe.train.rows_per_step, partial(next_row, run.checkpoints))
+    check_writable(out)
+    with lock(out, "run"), lease(out):
+        if (finished := prepare(run)) is not None:
+            return {**finished, "already_finished": True}
+        if (commit := newest_commit(run.checkpoints)) is not None:
+            check_same_run(commit.plan, run, f"checkpoint {run.checkpoints}/{commit.step}")
+        SignsOfLife(f"{out}/goodput.jsonl").write(submit=True)
+        feed = PlanFeed(
+            plan, corpus, recipe.train.rows_per_step, partial(next_row, run.checkpoints), partial(_share, layouts)
+        )
+        return _fit(run, layouts, feed)
+
+
+def _fit(run: Run, layouts: dict[int, Layout], feed: PlanFeed) -> dict[str, Any]:
+    recipe, out = run.recipe, run.out
     parent, _, name = out.rstrip("/").rpartition("/")
     for variable, value in ray_train_settings(recipe.mesh).items():
         os.environ.setdefault(variable, value)
-    with lock(out, "run"):
-        trainer = _Trainer(
-            _worker,
-            train_loop_config={"run": run},
-            jax_config=jax_config(recipe.mesh),
-            scaling_config=scaling_config(recipe.mesh),
-            datasets={"train": partial(ray.data.range, 1)},  # made by the feed; Ray wants one to hang it on
-            dataset_config=feed,  # type: ignore[arg-type]  # annotated as a dict, checked as a DataConfig
-            run_config=RunConfig(
-                name=name,
-                storage_path=parent or "/",
-                failure_config=FailureConfig(max_failures=recipe.train.max_failures),
-                worker_runtime_env={"env_vars": worker_env(recipe.mesh)},
-                logging_config=LoggingConfig(log_level="WARNING"),
-                callbacks=[_SaysWhy()],
-            ),
-        )
-        try:
-            ended = trainer.fit()
-        except TrainingFailedError as error:
-            raise TrainingStopped(
-                f"the workers failed more than {recipe.train.max_failures} times, the last time with: {_cause(error)}; "
-                "run the same command again to resume"
-            ) from error
+    trainer = _Trainer(
+        _worker,
+        train_loop_config={"run": run, "layouts": layouts},
+        jax_config=jax_config(recipe.mesh),
+        scaling_config=scaling_config(recipe.mesh),
+        datasets={"train": partial(ray.data.range, 1)},  # made by the feed; Ray wants one to hang it on
+        dataset_config=feed,  # type: ignore[arg-type]  # annotated as a dict, checked as a DataConfig
+        run_config=RunConfig(
+            name=name,
+            storage_path=parent or "/",
+            failure_config=FailureConfig(max_failures=recipe.train.max_failures, max_preemption_failures=-1),
+            worker_runtime_env={"env_vars": worker_env(recipe.mesh)},
+            logging_config=LoggingConfig(log_level="WARNING"),
+            callbacks=[_SaysWhy()],
+        ),
+    )
+    try:
+        ended = trainer.fit()
+    except TrainingFailedError as error:
+        if (why := _stopped(run)) is not None:
+            raise TrainingStopped(why) from error
+        raise TrainingStopped(
+            f"the workers failed more than {recipe.train.max_failures} times, the last time with: {_cause(error)}; "
+            "run the same command again to resume"
+        ) from error
     try:
         return dict(read_json(f"{out}/result.json"))
     except FileNotFoundError:
         told = (ended.metrics or {}).get("stopped")
-        raise TrainingStopped(told or read_json(f"{out}/stopped.json")["error"]) from None
+        raise TrainingStopped(told or _stopped(run) or "the workers ended without a result") from None
 
 
 class _Trainer(JaxTrainer):
@@ -145,14 +163,27 @@ def next_row(checkpoints: str) -> int:
     return int(commit.plan["rows"]) if commit else 0
 
 
+def _share(layouts: dict[int, Layout], rank: int, world_size: int) -> tuple[int, int]:
+    """Which part of every batch a rank reads, and of how many."""
+    where = layouts[world_size]
+    return where.share_of(rank), where.num_shares
+
+
 def scaling_config(mesh: MeshConfig) -> ScalingConfig:
-    """What Ray reserves for the workers."""
+    """What Ray reserves for the workers: whole slices, or hosts; between two numbers where the run is elastic."""
+    num_workers = (mesh.min_workers, mesh.num_workers) if mesh.min_workers else mesh.num_workers
     if mesh.use_tpu:
+        one = Slice.of(mesh.accelerator_type, mesh.topology)
         return ScalingConfig(
-            use_tpu=True, num_workers=mesh.num_workers, topology=mesh.topology, accelerator_type=mesh.accelerator_type
+            use_tpu=True,
+            num_workers=num_workers,
+            topology=one.topology,
+            accelerator_type=one.generation.accelerator_type,
+            elastic_resize_monitor_interval_s=mesh.resize_check_s,
         )
     return ScalingConfig(
-        num_workers=mesh.num_workers,
+        num_workers=num_workers,
+        elastic_resize_monitor_interval_s=mesh.resize_check_s,
         use_gpu=mesh.use_gpu,
         resources_per_worker={"CPU": mesh.cpus_per_worker, **({"GPU": 1} if mesh.use_gpu else {})},
     )
@@ -194,7 +225,9 @@ def _worker(config: dict[str, Any]) -> None:
     run: Run = config["run"]
     context = ray.train.get_context()
     rank, world_size = context.get_world_rank(), context.get_world_size()
-    share = run.recipe.train.rows_per_step // world_size
+    share = run.recipe.train.rows_per_step // config["layouts"][world_size].num_shares
+    if world_size > 1 and _stopped(run) is not None:
+        return  # this group was started only to end the wait of the others
 
     def feed(row: int) -> Any:
         # Configured on this call, after the checkpoint was chosen, so both stand at the same row.
@@ -207,6 +240,13 @@ def _worker(config: dict[str, Any]) -> None:
             checkpoint_upload_mode=ray.train.CheckpointUploadMode.NO_UPLOAD,
         )
 
+    def preempted() -> str | None:
+        info = ray.train.get_preemption_info()  # waits for every rank
+        if info is None:
+            return None
+        until = time.strftime(" at %H:%M:%S", time.localtime(info.deadline_ms / 1000)) if info.deadline_ms else " soon"
+        return f"the hosts of workers {info.preempted_ranks} are taken away{until}"
+
     def log(line: str) -> None:
         sys.stdout.write(f"{line}\n")  # print is patched by Ray Train and would show every line twice
         sys.stdout.flush()
@@ -218,18 +258,36 @@ def _worker(config: dict[str, Any]) -> None:
     try:
         # A worker of a driver that was killed may still be leaving: wait for it rather than write beside it.
         with lock(run.out, f"rank{rank}", wait_s=120.0):
-            loop.train(run, feed, rank=rank, world_size=world_size, report=report, log=log)
+            watched = os.environ.get("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER") != "0"
+            loop.train(
+                run,
+                feed,
+                rank=rank,
+                world_size=world_size,
+                report=report,
+                preempted=preempted if watched else None,
+                log=log,
+            )
     except (
         TrainingStopped,
         RunFolderError,
         ValueError,
     ) as error:  # ValueErrors are about the recipe: trying again is no use
-        if world_size > 1:
-            raise  # the others may wait in a collective: only a restart ends that
         try:
             write_json(f"{run.out}/stopped.json", {"error": str(error)})
         except OSError as full:  # a disk that took no checkpoint may not take the reason either
-            ray.train.report({"stopped": f"{error} (and the reason could not be written: {full})"})
+            if world_size == 1:
+                ray.train.report({"stopped": f"{error} (and the reason could not be written: {full})"})
+        if world_size > 1:
+            raise  # the others may wait in a collective: only a new group ends that, which then finds the reason
+
+
+def _stopped(run: Run) -> str | None:
+    """Why the run cannot go on, where a worker said so."""
+    try:
+        return str(read_json(f"{run.out}/stopped.json")["error"])
+    except FileNotFoundError:
+        return None
 
 
 def _check_tokenizer(run: Run) -> None:

@@ -1,5 +1,6 @@
 """Training under Ray Train and Ray Data: equal to the run without Ray, and exact after a worker is killed."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -68,9 +69,13 @@ def test_a_run_that_cannot_go_on_says_why_and_is_not_tried_again(
     from lemur_ray.train.run_folder import TrainingStopped
     from lemur_ray.train.trainer import train
 
-    with pytest.raises(TrainingStopped, match="2 rows does not split over 4 devices x microbatches"):
-        train(small_recipe(microbatches=4), corpus=str(corpus), out=str(tmp_path / "run"))
-    assert json.loads((tmp_path / "run" / "stopped.json").read_text())["error"]
+    recipe = small_recipe(max_skips_in_a_row=1)
+    hot = dataclasses.replace(recipe, optimizer=dataclasses.replace(recipe.optimizer, peak_lr=1e30))
+    with pytest.raises(TrainingStopped, match=r"1 updates in a row were skipped .* rows \[\d+, \d+\): lower"):
+        train(hot, corpus=str(corpus), out=str(tmp_path / "run"))
+    assert "skipped" in json.loads((tmp_path / "run" / "stopped.json").read_text())["error"]
+    attempts = [json.loads(line) for line in (tmp_path / "run" / "goodput.jsonl").read_text().splitlines()]
+    assert len({record["attempt"] for record in attempts if "attempt" in record}) == 1, "it was tried again"
 
 
 def test_what_is_wrong_is_said_before_any_worker_starts(
@@ -81,6 +86,24 @@ def test_what_is_wrong_is_said_before_any_worker_starts(
 
     with pytest.raises(CorpusError, match="nowhere"):
         train(small_recipe(), corpus=str(tmp_path / "nowhere"), out=str(tmp_path / "run"))
+    with pytest.raises(ValueError, match="2 rows does not split over 4 devices x microbatches"):
+        train(small_recipe(microbatches=4), corpus=str(corpus), out=str(tmp_path / "run"))
+    pod = {"use_tpu": True, "topology": "4x4", "accelerator_type": "TPU-V6E"}
+    for mesh, said in (
+        (
+            MeshConfig(**pod, num_workers=3),
+            r"num_workers 3 cannot hold topology 4x4 of TPU-V6E \(16 chips, 4 per host\): ",
+        ),
+        (
+            MeshConfig(**{**pod, "topology": "8x8"}, num_workers=16),
+            r"embed: axis 'dim' of size 32 does not divide over 64",
+        ),
+        (MeshConfig(num_workers=2, min_workers=1, fsdp=2), "with min_workers 1 the run may have 1 workers: mesh dcn 1"),
+    ):
+        recipe = dataclasses.replace(small_recipe(rows_per_step=64), mesh=mesh)
+        with pytest.raises(ValueError, match=said):
+            train(recipe, corpus=str(corpus), out=str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="not writable"):
         train(small_recipe(), corpus=str(corpus), out=str(tmp_path / "file" / "run"))

@@ -1,0 +1,98 @@
+"""One writer for a run folder, also where the kernel of one machine cannot see the other: a lease that is renewed.
+
+A lock of the kernel (``run_folder.lock``) holds on one machine and on some network file systems, never in a bucket. The
+lease is a small file that its holder counts up every few seconds; who finds another's lease watches whether the count
+moves. No two machines' clocks are compared. Knows nothing of what a run writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import fsspec
+
+from lemur_ray.train.goodput import clock
+from lemur_ray.train.run_folder import RunFolderError, read_json, write_json
+
+BEAT_S = 5.0
+"""Seconds between two counts."""
+PATIENCE = 4
+"""Counts that may fail to come before a lease is taken over."""
+
+
+@contextlib.contextmanager
+def lease(out: str, *, beat_s: float = BEAT_S) -> Iterator[None]:
+    """Hold ``out/.run.lease`` and count it up in the background; given back at a clean end.
+
+    A holder on this machine that is dead is known by the kernel's lock, which the caller holds already, and not waited
+    for. One on another machine, or any in a bucket, is watched for ``PATIENCE`` beats.
+
+    Raises:
+        RunFolderError: another process counts the lease up.
+    """
+    path = f"{out}/.run.lease"
+    mine = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid(), "boot": clock()["boot"]}
+    found = _read(path)
+    elsewhere = found is not None and ("://" in out or found.get("boot") != mine["boot"])
+    if elsewhere and _moves(path, found, PATIENCE * beat_s):
+        raise _held(out, found)
+    write_json(path, {**mine, "count": 0})
+    if "://" in out or elsewhere:  # two may have come at once: the one whose write stands has it
+        time.sleep(beat_s / 2)
+        now = _read(path)
+        if now is None or now.get("id") != mine["id"]:
+            raise _held(out, now)
+    ended = threading.Event()
+
+    def beat() -> None:
+        count = 0
+        while not ended.wait(beat_s):
+            count += 1
+            with contextlib.suppress(OSError):  # a full disk or a lost bucket for a moment: the next beat tries again
+                write_json(path, {**mine, "count": count})
+
+    thread = threading.Thread(target=beat, name="lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        with contextlib.suppress(OSError):
+            fs, inner = fsspec.url_to_fs(path)
+            fs.rm_file(inner)
+
+
+def _read(path: str) -> dict[str, Any] | None:
+    try:
+        found = read_json(path)
+    except (FileNotFoundError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _moves(path: str, seen: dict[str, Any] | None, patience_s: float) -> bool:
+    """Whether the lease changes within so many seconds. One that is given back meanwhile does not."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        time.sleep(min(0.5, patience_s / 20))
+        now = _read(path)
+        if now is None:
+            return False
+        if now != seen:
+            return True
+    return False
+
+
+def _held(out: str, found: dict[str, Any] | None) -> RunFolderError:
+    who = f"process {found.get('pid')} on {found.get('host')}" if found else "another process"
+    return RunFolderError(
+        f"{out} is being written by another run ({who}): wait for it, end it, or choose another --out"
+    )

@@ -1,0 +1,95 @@
+"""Two runs in one folder: the second is refused, on this machine, on another one, and in a bucket."""
+
+import json
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from lemur_ray.train.lease import lease
+from lemur_ray.train.run_folder import RunFolderError
+
+BEAT_S = 0.05
+
+
+def of_another_machine(folder: Path, count: int) -> None:
+    value = {"id": "other", "host": "elsewhere", "pid": 7, "boot": "another-boot", "count": count}
+    (folder / ".run.lease").write_text(json.dumps(value))
+
+
+def test_a_lease_is_counted_up_and_given_back(tmp_path: Path) -> None:
+    path = tmp_path / ".run.lease"
+    with lease(str(tmp_path), beat_s=BEAT_S):
+        deadline = time.monotonic() + 10
+        while json.loads(path.read_text())["count"] < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert not path.exists()
+
+
+def test_the_lease_of_a_live_run_on_another_machine_is_respected(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def alive() -> None:
+        count = 0
+        while not ended.wait(BEAT_S):
+            count += 1
+            of_another_machine(tmp_path, count)
+
+    of_another_machine(tmp_path, 0)
+    thread = threading.Thread(target=alive)
+    thread.start()
+    try:
+        with (
+            pytest.raises(RunFolderError, match=r"being written by another run \(process 7 on elsewhere\)"),
+            lease(str(tmp_path), beat_s=10 * BEAT_S),
+        ):
+            pass
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_the_lease_of_a_dead_machine_is_taken_over(tmp_path: Path) -> None:
+    of_another_machine(tmp_path, 3)
+    with lease(str(tmp_path), beat_s=BEAT_S):
+        assert json.loads((tmp_path / ".run.lease").read_text())["host"] != "elsewhere"
+
+
+def test_in_a_bucket_the_second_of_two_runs_is_refused_and_may_come_when_the_first_is_done() -> None:
+    out = f"memory://bucket/{uuid.uuid4().hex}"
+    with (
+        lease(out, beat_s=4 * BEAT_S),
+        pytest.raises(RunFolderError, match="being written by another run"),
+        lease(out, beat_s=4 * BEAT_S),
+    ):
+        pass
+    with lease(out, beat_s=BEAT_S):
+        pass
+    fs, inner = fsspec.url_to_fs(out)
+    assert not fs.exists(f"{inner}/.run.lease")
+
+
+def test_of_two_that_come_to_a_bucket_at_once_one_trains() -> None:
+    out = f"memory://bucket/{uuid.uuid4().hex}"
+    held, refused = [], []
+    both = threading.Barrier(2)
+
+    def come() -> None:
+        both.wait()
+        try:
+            with lease(out, beat_s=0.2):
+                held.append(1)
+                time.sleep(0.5)
+        except RunFolderError:
+            refused.append(1)
+
+    threads = [threading.Thread(target=come) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(held), len(refused)) == (1, 1)
