@@ -7,6 +7,7 @@ Knows nothing of Ray and of how a step is computed.
 from __future__ import annotations
 
 import contextlib
+import logging
 import shutil
 import time
 from pathlib import Path
@@ -16,6 +17,8 @@ import orbax.checkpoint as ocp
 
 from lemur_ray.checkpoints import Commit, commits
 from lemur_ray.train.run_folder import TrainingStopped
+
+_log = logging.getLogger(__name__)
 
 
 class UnreadableCheckpoint(Exception):
@@ -46,6 +49,8 @@ class Checkpoints:
         )
         self._manager = ocp.CheckpointManager(folder, options=options)
         self._saving: int | None = None
+        self._timed_out = False
+        """The save before was given up for time; a second one in a row ends the run."""
         self.saved_at = time.monotonic()
         """Clock (``time.monotonic``) of the last save call."""
 
@@ -119,6 +124,7 @@ class Checkpoints:
             with self._explained(self._saving):
                 self._manager.wait_until_finished()
                 self._manager.check_for_errors()
+                self._timed_out = False
             self._saving = None
 
     def __enter__(self) -> Checkpoints:
@@ -134,8 +140,14 @@ class Checkpoints:
     def _explained(self, step: int) -> Any:
         try:
             yield
+            return
         except (OSError, ValueError, RuntimeError) as error:
             self._saving = None
+            if isinstance(error, TimeoutError) and not self._timed_out:
+                # orbax takes its deadlines from the wall clock: one that jumps ahead ends a sound save.
+                self._timed_out = True
+                _log.warning("checkpoint %d was not saved in time (%s): trying again at the next", step, _short(error))
+                return
             good = self.newest()
             kept = f"checkpoint {good.step} is intact" if good else "there is no earlier checkpoint"
             raise SaveFailed(
