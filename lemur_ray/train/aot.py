@@ -28,11 +28,16 @@ class NoLibtpu(Exception):
     """libtpu is not installed; the message names the extra."""
 
 
+class DoesNotFit(Exception):
+    """The compiler found no way to place the program in a chip's memory; the message says by how much."""
+
+
 def environment(where: Slice, with_libtpu: bool, num_devices: int) -> dict[str, str]:
     """Variables that have to be set before jax is imported: no chip is looked for, CPU is the default platform."""
     out = {"JAX_PLATFORMS": "cpu"}
     if with_libtpu:
         out |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "TPU_ACCELERATOR_TYPE": where.pod_type}
+        out["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # no chip is taken, so other processes may plan or train meanwhile
     else:
         flags = os.environ.get("XLA_FLAGS", "")
         out["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={num_devices}".strip()
@@ -178,13 +183,21 @@ def state_bytes(recipe: Recipe, mesh: Any) -> tuple[int, int]:
 
 
 def plan(recipe: Recipe, where: Slice) -> PodPlan:
-    """Compile the step of a recipe that ``placed`` gave. Raises NoLibtpu, ValueError."""
+    """Compile the step of a recipe that ``placed`` gave. Raises NoLibtpu, DoesNotFit, ValueError."""
+    import jax
+
     from lemur_ray.model.flops import flops_per_token
     from lemur_ray.model.sharding import make_mesh
 
     mesh = make_mesh(recipe.mesh, devices(where, recipe.mesh.dcn))
     began = time.monotonic()
-    compiled = lower(recipe, mesh).compile()
+    lowered = lower(recipe, mesh)
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise DoesNotFit(str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ")) from error
     compile_s = time.monotonic() - began
     program = read(compiled.as_text(), lambda kernel, shapes: _attention_flops(recipe, kernel))
     chips = mesh.size

@@ -21,12 +21,19 @@ OPTIMIZER_BYTES = 8
 """Two float32 moments per parameter."""
 
 
-def summary(plan: PodPlan) -> Iterator[str]:
-    """One line that names the plan and says whether it fits."""
-    mesh, train = plan.recipe.mesh, plan.recipe.train
-    yield (
+def named(recipe: Recipe) -> str:
+    """Mesh, microbatches and remat policy of a recipe."""
+    mesh, train = recipe.mesh, recipe.train
+    return (
         f"mesh dcn {mesh.dcn} x fsdp {mesh.fsdp} x tp {mesh.tp}, {train.microbatches} microbatches of "
-        f"{train.rows_per_step // train.microbatches} rows, remat {train.remat}: {plan.memory.total / GIB:.1f} GiB of "
+        f"{train.rows_per_step // train.microbatches} rows, remat {train.remat}"
+    )
+
+
+def summary(plan: PodPlan) -> str:
+    """One line that names the plan and says whether it fits."""
+    return (
+        f"{named(plan.recipe)}: {plan.memory.total / GIB:.1f} GiB of "
         f"{LIMIT * plan.hbm_bytes / GIB:.1f} per chip ({'fits' if plan.fits else 'DOES NOT FIT'}), "
         f"executed {plan.executed_flops / plan.model_flops:.3f}x the model's FLOPs, compiled in {plan.compile_s:.0f} s"
     )
@@ -34,7 +41,7 @@ def summary(plan: PodPlan) -> Iterator[str]:
 
 def lines(plan: PodPlan) -> Iterator[str]:
     """Everything a person wants to know of a plan."""
-    yield from summary(plan)
+    yield summary(plan)
     yield "memory of a chip, GiB:"
     for kind, size in (
         ("parameters (float32)", plan.memory.parameters),

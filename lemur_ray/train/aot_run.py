@@ -47,26 +47,42 @@ def run(recipe: Recipe, where: Slice, *, search: int, describe: bool, say: Calla
     if not with_libtpu:
         return _shardings_only(placed, where, say)
     if not search:
-        plan = aot.plan(placed, where)
+        try:
+            plan = aot.plan(placed, where)
+        except aot.DoesNotFit as error:
+            say(f"{aot_report.named(placed)}: DOES NOT FIT ({error})")
+            say("--search 4 looks for a plan that does")
+            return _nothing(placed, where)
         for line in aot_report.lines(plan):
             say(line)
         if not plan.fits:
             say("it does not fit: --search 4 looks for a plan that does")
         return plan.to_json()
-    tried: list[aot.PodPlan] = []
-    for plan in search_(placed, where, aot.plan, search):
-        for line in aot_report.summary(plan):
-            say(line)
-        tried.append(plan)
+    best, tried = None, 0
+    for candidate, found in search_(placed, where, aot.plan, search):
+        tried += 1
+        if isinstance(found, aot.DoesNotFit):
+            say(f"{aot_report.named(candidate)}: DOES NOT FIT ({found})")
+        else:
+            say(aot_report.summary(found))
+            best = found
     if not tried:
         raise ValueError(f"no mesh of {where} divides the shapes and the {recipe.train.rows_per_step} rows of a step")
-    best = tried[-1]
+    if best is None:
+        return {**_nothing(placed, where), "tried": tried}
     for line in aot_report.lines(best):
         say(line)
-    flags = f"--mesh.fsdp {best.recipe.mesh.fsdp} --mesh.tp {best.recipe.mesh.tp}"
-    train = best.recipe.train
-    say(f"as flags: {flags} --train.microbatches {train.microbatches} --train.remat {train.remat}")
-    return {**best.to_json(), "tried": len(tried)}
+    mesh, train = best.recipe.mesh, best.recipe.train
+    say(
+        f"as flags: --mesh.fsdp {mesh.fsdp} --mesh.tp {mesh.tp} --train.microbatches {train.microbatches} "
+        f"--train.remat {train.remat}"
+    )
+    return {**best.to_json(), "tried": tried}
+
+
+def _nothing(recipe: Recipe, where: Slice) -> dict[str, Any]:
+    name = f"{where.generation.name}:{where.topology}"
+    return {"recipe": recipe.name, "topology": name, "fits": False, "hbm_peak_gib": None, "compile_s": None}
 
 
 def _shardings_only(recipe: Recipe, where: Slice, say: Callable[[str], None]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lemur_ray.config import MeshConfig, Recipe, parse_remat
 from lemur_ray.model.flops import flops_per_token
-from lemur_ray.train.aot import LIMIT, PodPlan, placed
+from lemur_ray.train.aot import LIMIT, DoesNotFit, PodPlan, placed
 from lemur_ray.train.chips import CHIPS, step_time
 from lemur_ray.train.slices import Slice
 
@@ -57,11 +57,17 @@ def candidates(recipe: Recipe, where: Slice) -> list[Guess]:
     return sorted(found, key=lambda g: (g.bytes > room, g.step_s if g.bytes <= room else g.bytes))
 
 
-def search(recipe: Recipe, where: Slice, compiled: Callable[[Recipe, Slice], PodPlan], tries: int) -> Iterator[PodPlan]:
+def search(
+    recipe: Recipe, where: Slice, compiled: Callable[[Recipe, Slice], PodPlan], tries: int
+) -> Iterator[tuple[Recipe, PodPlan | DoesNotFit]]:
     """Compile candidates in their order until one fits, at most ``tries``; yields each, the last fits or none did."""
     for candidate in candidates(recipe, where)[:tries]:
-        plan = compiled(candidate.recipe, where)
-        yield plan
+        try:
+            plan = compiled(candidate.recipe, where)
+        except DoesNotFit as error:
+            yield candidate.recipe, error
+            continue
+        yield candidate.recipe, plan
         if plan.fits:
             return
 

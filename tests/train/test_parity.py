@@ -1,0 +1,54 @@
+"""Loss and gradients are the same on every mesh, in one microbatch or many, with documents packed or one to a row."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CASES = """
+import dataclasses, os, sys
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+sys.path[:0] = sys.argv[1:]
+import jax, numpy as np
+from lemur_ray.config import DataConfig, MeshConfig, ModelConfig, Recipe, TrainConfig
+from lemur_ray.model.sharding import batch_sharding, make_mesh, param_shardings
+from lemur_ray.train.step import execution, gradients, init_state
+from tiny_batches import packed_batch
+
+MODEL = ModelConfig(vocab_size=64, num_layers=3, dim=32, ffn_dim=64, num_heads=8, num_kv_heads=4, head_dim=8)
+PACKED = [[9, 7], [16], [3, 5, 8], [12]] * 64
+ALONE = [[size] for row in PACKED for size in row]
+ALONE += [[1]] * (512 - len(ALONE))  # a document of one token trains nothing
+START = init_state(Recipe(model=MODEL)).params
+
+def run(fsdp, tp, microbatches, remat, documents):
+    train = TrainConfig(rows_per_step=len(documents), microbatches=microbatches, remat=remat)
+    recipe = Recipe(model=MODEL, data=DataConfig(seq_len=16), train=train)
+    mesh = make_mesh(MeshConfig(fsdp=fsdp, tp=tp), jax.devices()[: fsdp * tp])
+    how = execution(recipe, mesh)._replace(unroll=False)
+    params = jax.tree.map(jax.device_put, START, param_shardings(MODEL, mesh))
+    batch = jax.device_put(packed_batch(documents, 64, length=16), batch_sharding(mesh))
+    total, grads, _ = jax.jit(lambda p, b: gradients(p, b, recipe, how))(params, batch)
+    return float(total), jax.tree.map(np.asarray, grads)
+
+expected = run(1, 1, 1, "none", PACKED)
+worst = 0.0
+for fsdp, tp in ((1, 1), (8, 1), (4, 2), (2, 4)):
+    for microbatches, remat in ((1, "save_dots"), (32, "full")):
+        for documents in (PACKED, ALONE):
+            found = run(fsdp, tp, microbatches, remat, documents)
+            for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+                off = np.abs(np.asarray(a) - b).max() / np.abs(b).max()
+                worst = max(worst, off)
+                assert off < 1e-5, (fsdp, tp, microbatches, len(documents), off)
+print(f"worst {worst:.1e}")
+"""
+
+
+@pytest.mark.slow
+def test_meshes_microbatches_and_packing_agree_to_five_digits() -> None:
+    here = Path(__file__).resolve().parent
+    paths = [str(here.parents[1]), str(here.parent / "model")]
+    done = subprocess.run([sys.executable, "-c", CASES, *paths], capture_output=True, text=True, timeout=800)
+    assert done.stdout.startswith("worst "), done.stderr[-3000:]
