@@ -35,7 +35,7 @@ from lemur_ray.train.run_folder import Run, TrainingStopped, check_same_run, fin
 from lemur_ray.train.sinks import open_sinks
 from lemur_ray.train.slices import check_batch
 from lemur_ray.train.speed import PEAK_FLOPS, memory_peaks, speeds
-from lemur_ray.train.step import abstract_state, init_state, make_train_step
+from lemur_ray.train.step import abstract_state, execution, init_state, make_train_step
 
 HostBatch = dict[str, np.ndarray]
 Notice = str
@@ -150,12 +150,17 @@ def _train(
     watching.callback(profiler.close)
     for sink in sinks:
         watching.callback(sink.close)
-    attempt: dict[str, Any] = {"first_step": step, "world_size": world_size, "devices": len(jax.devices())}
+    how = execution(recipe, mesh)
+    attempt: dict[str, Any] = {
+        "first_step": step, "world_size": world_size, "devices": len(jax.devices()), "attention": how.attention,
+        "attention_fallback": how.fallback,
+    }  # fmt: skip
     if world_size > 1:
         attempt["workers"] = all_standing(where, rank)
     kind = jax.devices()[0].device_kind
     for line in opening_lines(recipe, mesh.shape, sources, world_size, kind, kind in PEAK_FLOPS):
         say(line)
+    say(f"attention: {how.attention}" + (f" ({how.fallback})" if how.fallback else ""))
 
     last: dict[str, Any] = {}
     saved: int | None = None
