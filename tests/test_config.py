@@ -114,7 +114,8 @@ def test_the_hash_changes_with_every_field_that_decides_the_numbers_and_with_no_
         "train.keep_checkpoints",
     }
     free |= {"train.log_every_steps", "train.max_failures", "train.max_skips_in_a_row", "train.eval_every_steps"}
-    free |= {"train.eval_rows", "train.microbatches", "train.remat"}
+    free |= {"train.eval_rows", "train.microbatches", "train.remat", "train.keep_every_steps"}
+    free |= {"train.preemption_every_steps"}
     other: dict[type, Any] = {
         int: lambda v: v + 2,  # fsdp may be -1 or 1, not 0
         float: lambda v: v / 2 + 0.01,
@@ -132,8 +133,8 @@ def test_the_hash_changes_with_every_field_that_decides_the_numbers_and_with_no_
         changed = other[type(value)](value) if type(value) in other else ()
         if leaf == "skip_rows":
             changed = ((0, 1),)
-        if leaf in ("kind", "remat"):
-            changed = {"kind": "linear", "remat": "full"}[leaf]
+        if leaf in ("kind", "remat", "keep_every_steps"):
+            changed = {"kind": "linear", "remat": "full", "keep_every_steps": 400}[leaf]
         holder = dataclasses.replace(holder, **{leaf: changed})
         altered = dataclasses.replace(parent, **{section: holder}) if section else holder
         altered = dataclasses.replace(recipe, **{outer[0]: altered}) if outer else altered

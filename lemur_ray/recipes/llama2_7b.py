@@ -19,9 +19,9 @@ RECIPE = Recipe(
     train=TrainConfig(
         steps=LLAMA2_STEPS,
         rows_per_step=1024,
-        microbatches=1,
+        microbatches=16,
         compute_dtype="bfloat16",
-        remat="full",
+        remat="save_dots",
         checkpoint_every_steps=500,
         keep_checkpoints=3,
     ),

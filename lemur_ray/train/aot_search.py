@@ -93,7 +93,7 @@ def guess(recipe: Recipe, where: Slice) -> Guess:
     )
     gathered = 2.0 * 3 * layer / mesh.tp
     accumulators = 4.0 * per_chip * (2 if train.microbatches > 1 else 1)
-    size = 14.0 * per_chip + accumulators + kept + working + gathered
+    size = 1.12 * (14.0 * per_chip + accumulators + kept + working + gathered)
 
     weights = {
         "query": model.dim * width["query"], "key": model.dim * width["key"], "value": model.dim * width["value"],
@@ -106,7 +106,7 @@ def guess(recipe: Recipe, where: Slice) -> Guess:
     moves = 3.0 * train.microbatches
     sent = {
         "fsdp": moves * 2.0 * params / mesh.tp * (mesh.fsdp - 1) / mesh.fsdp,
-        "tp": 12.0 * train.microbatches * model.num_layers * 2.0 * tokens * model.dim * (mesh.tp - 1) / mesh.tp,
+        "tp": 24.0 * train.microbatches * model.num_layers * 2.0 * tokens * model.dim * (mesh.tp - 1) / mesh.tp,
         "dcn": 2.0 * 4.0 * per_chip if mesh.dcn > 1 else 0.0,
     }
     sizes = {"dcn": mesh.dcn, "fsdp": mesh.fsdp, "tp": mesh.tp}

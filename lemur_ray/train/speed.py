@@ -12,10 +12,12 @@ import jax
 
 from lemur_ray.config import Recipe
 from lemur_ray.model.flops import CONVENTIONS, flops_per_token
+from lemur_ray.train.chips import CHIPS
 
 PEAK_FLOPS = {
-    "TPU v4": 275e12, "TPU v5": 459e12, "TPU v5p": 459e12, "TPU v5 lite": 197e12, "TPU v5e": 197e12,
-    "TPU v6 lite": 918e12, "TPU v6e": 918e12, "NVIDIA A100-SXM4-80GB": 312e12, "NVIDIA H100 80GB HBM3": 989e12,
+    "TPU v4": CHIPS["v4"].peak_flops, "TPU v5": CHIPS["v5p"].peak_flops, "TPU v5p": CHIPS["v5p"].peak_flops,
+    "TPU v5 lite": CHIPS["v5e"].peak_flops, "TPU v5e": CHIPS["v5e"].peak_flops,
+    "TPU v6 lite": CHIPS["v6e"].peak_flops, "TPU v6e": CHIPS["v6e"].peak_flops, "NVIDIA A100-SXM4-80GB": 312e12, "NVIDIA H100 80GB HBM3": 989e12,
     "NVIDIA H200": 989e12,
 }  # fmt: skip
 """Dense bf16 FLOP/s of one jax device by ``device_kind`` (vendors' data sheets). CPUs have none: no MFU there."""
