@@ -20,7 +20,7 @@ from lemur_ray.plan.plan import Plan
 
 __all__ = ["PlanFeed", "iterate", "rank_dataset"]
 
-BLOCK_BYTES = 4 * 2**20
+BLOCK_BYTES = 16 * 2**20
 """Size aimed at for one fetched block; several steps of a small model, one of a large one."""
 MAX_TASKS = 256
 """Fetch tasks of one rank at most; each streams as many blocks as its rows need."""

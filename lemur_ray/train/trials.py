@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
+from lemur_ray.config import MeshConfig
 from lemur_ray.train.study import Trial, run_trial
 from lemur_ray.train.trainer import worker_env
 
@@ -26,20 +28,12 @@ def run_trials(trials: Sequence[Trial], say: Callable[[str], None] = print) -> d
 
     Finished trials are only read; the others go on from their newest checkpoint.
     """
-    running, failed, done = {}, dict[str, str](), 0
-    for trial in trials:
-        mesh = trial.run.recipe.mesh
-        # One thread for one core: two trials that each use every core would be slower than one after the other.
-        env = {**worker_env(mesh), "NPROC": str(max(1, int(mesh.cpus_per_worker)))}
-        task = ray.remote(
-            num_cpus=mesh.cpus_per_worker,
-            num_gpus=1 if mesh.use_gpu else 0,
-            max_calls=1,
-            max_retries=2,
-            runtime_env={"env_vars": env},
-        )(run_trial)
-        running[task.remote(trial.run)] = trial
-    while running:
+    waiting, running, failed, done = list(reversed(trials)), {}, dict[str, str](), 0
+    while waiting or running:
+        # One more than there is room for, so that a cluster that can grow does. Ray starts equal tasks in any order.
+        while waiting and len(running) <= _room(waiting[-1].run.recipe.mesh):
+            trial = waiting.pop()
+            running[_task(trial.run.recipe.mesh).remote(trial.run)] = trial
         ready, _ = ray.wait(list(running), timeout=POLL_S)
         for reference in ready:
             trial = running.pop(reference)
@@ -61,6 +55,22 @@ def run_trials(trials: Sequence[Trial], say: Callable[[str], None] = print) -> d
             places = ", ".join(filter(None, map(_place, running.values())))
             say(f"{done} of {len(trials)} trials done; {places or 'the others are being started'}")
     return failed
+
+
+def _task(mesh: MeshConfig) -> Any:
+    """`run_trial` as a task with the resources and the environment of a trial."""
+    # One thread for one core: two trials that each use every core would be slower than one after the other.
+    env = {**worker_env(mesh), "NPROC": str(max(1, int(mesh.cpus_per_worker)))}
+    gpus = 1 if mesh.use_gpu else 0
+    return ray.remote(
+        num_cpus=mesh.cpus_per_worker, num_gpus=gpus, max_calls=1, max_retries=2, runtime_env={"env_vars": env}
+    )(run_trial)
+
+
+def _room(mesh: MeshConfig) -> int:
+    """Trials that the cluster as it is can run at once."""
+    there = ray.cluster_resources()
+    return int(there.get("GPU", 0.0) if mesh.use_gpu else there.get("CPU", 0.0) / max(mesh.cpus_per_worker, 0.01))
 
 
 def _place(trial: Trial) -> str:
