@@ -28,7 +28,8 @@ def run_trials(trials: Sequence[Trial], say: Callable[[str], None] = print) -> d
 
     Finished trials are only read; the others go on from their newest checkpoint.
     """
-    waiting, running, failed, done = list(reversed(trials)), {}, dict[str, str](), 0
+    waiting, running = list(reversed(trials)), dict[Any, Trial]()
+    failed, done = dict[str, str](), 0
     while waiting or running:
         # One more than there is room for, so that a cluster that can grow does. Ray starts equal tasks in any order.
         while waiting and len(running) <= _room(waiting[-1].run.recipe.mesh):
