@@ -90,7 +90,7 @@ class Checkpoints:
         """
         try:
             out = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except Exception as error:  # a file that ends too soon comes as a bare Exception from tensorstore's reader
             path = Path(self.folder) / str(step)
             moved = ""
             if self._primary and "://" not in self.folder and path.exists():

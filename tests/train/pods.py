@@ -38,13 +38,35 @@ QUICK = {
 }
 """A lost host is noticed within seconds, a slow start is not taken for one."""
 
+PATIENT_RAY = """
+import inspect, sys
+from pathlib import Path
+import ray._private.services as services
+from ray.scripts.scripts import main
+
+start_raylet = services.start_raylet
+
+def start(*args, **kwargs):
+    given = inspect.signature(start_raylet).bind(*args, **kwargs).arguments
+    for name in ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port"):
+        if given.get(name):
+            Path(given["session_dir"], f"{name}_{given['node_id']}").write_text(str(given[name]))
+    return start_raylet(*args, **kwargs)
+
+services.start_raylet = start
+sys.argv[0] = "ray"
+main()
+"""
+"""``ray`` for busy machines. A raylet gives its agents 15 s, hard-coded, to write down their ports, then aborts; the
+ports are known beforehand here, so they are written down before it starts."""
+
 
 class Host:
     """One raylet and what it starts; the first of a pod is the head."""
 
     def __init__(self, folder: str, arguments: list[str], env: dict[str, str]) -> None:
         self.folder, self.arguments, self.env = folder, arguments, env
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--node-ip-address=127.0.0.1"]
+        command = [sys.executable, "-c", PATIENT_RAY, "start", "--block", "--node-ip-address=127.0.0.1"]
         names = ("dashboard-agent-grpc-port", "dashboard-agent-listen-port", "metrics-export-port")
         command += [f"--{name}={free_port()}" for name in (*names, "runtime-env-agent-port")]
         command += [

@@ -16,7 +16,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -24,11 +23,11 @@ from pathlib import Path
 from tests.train.conftest import write_corpus
 from tests.train.pods import Host, Pod, driver, pods
 
-STEPS = 240
+STEPS = 40
 RECIPE = (
     "nano --model.vocab-size 320 --model.num-layers 2 --model.dim 32 --model.ffn-dim 64 --model.num-heads 2 "
     "--model.num-kv-heads 1 --model.head-dim 16 --model.max-seq-len 64 --data.seq-len 64 --optimizer.warmup-steps 2 "
-    f"--train.rows-per-step 4 --train.log-every-steps 1 --train.steps {STEPS} --train.checkpoint-every-steps 20 "
+    f"--train.rows-per-step 4 --train.log-every-steps 1 --train.steps {STEPS} --train.checkpoint-every-steps 8 "
     "--train.eval-rows 0 --mesh.num-workers 2 --mesh.cpus-per-worker 2"
 ).split()
 KINDS = ("worker", "all", "driver", "host")
@@ -71,12 +70,19 @@ def strike(kind: str, out: Path, process: subprocess.Popen[str], pod: Pod, draw:
         os.kill(pid, signal.SIGKILL)
 
 
+def unbroken(pod: Pod, home: Path, corpus: Path) -> dict[int, float]:
+    """Losses of the run that nothing interrupts."""
+    whole = driver(pod, [*RECIPE, "--corpus", str(corpus), "--out", "whole"], home)
+    assert whole.wait(timeout=PATIENCE_S) == 0, (home / "log.txt").read_text()[-3000:]
+    return losses(home / "whole")
+
+
 def trial(kind: str, seed: int, pod: Pod, home: Path, corpus: Path, expected: dict[int, float]) -> dict[str, object]:
     """One run with one kill; what came of it."""
     draw = random.Random(f"{kind} {seed}")
     out, began = home / f"{kind}-{seed}", time.monotonic()
     arguments = [*RECIPE, "--corpus", str(corpus), "--out", out.name]
-    step = draw.randrange(1, STEPS - 20)
+    step = draw.randrange(1, STEPS - 8)
     process = driver(pod, arguments, home)
     try:
         at_step(out, step, process)
@@ -105,6 +111,7 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     options = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="lt-", dir="/tmp"))
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(home / "compiled")  # every trial runs the same program
     corpus = write_corpus(home / "corpus")
     counts = {kind: [0, 0] for kind in options.kinds}
     with pods() as start:
@@ -112,11 +119,7 @@ def main() -> int:
         for _ in range(2):
             pod.add_host(cpus=3)
         pod.wait_for_hosts(2)
-        whole = driver(pod, [*RECIPE, "--corpus", str(corpus), "--out", "whole"], home)
-        if whole.wait(timeout=PATIENCE_S):
-            sys.stderr.write((home / "log.txt").read_text()[-3000:])
-            return 1
-        expected = losses(home / "whole")
+        expected = unbroken(pod, home, corpus)
         for seed in range(options.seeds):
             for kind in options.kinds:
                 try:

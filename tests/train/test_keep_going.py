@@ -170,23 +170,27 @@ def test_a_save_that_an_odd_clock_ends_is_made_up_for_by_the_next_and_two_in_a_r
 ) -> None:
     import orbax.checkpoint as ocp
 
-    real = ocp.CheckpointManager.wait_until_finished
-    late = iter([True, False, True, True])
+    real, late = ocp.CheckpointManager.wait_until_finished, [False]
 
     def wait(self: ocp.CheckpointManager) -> None:
         real(self)
-        if next(late, False):
+        if late[0]:
             raise TimeoutError("timed out after 8073049.00 seconds")
 
     monkeypatch.setattr(ocp.CheckpointManager, "wait_until_finished", wait)
     with Checkpoints(str(tmp_path / "c"), keep=9) as checkpoints:
-        for step in (1, 2, 3):
+        for step, ends_late in ((1, True), (2, False), (3, True)):
             checkpoints.save(step, state(step), {"rows": step})
+            late[0] = ends_late
+            checkpoints.wait()
+            late[0] = False
         assert "checkpoint 1 was not saved in time" in caplog.text
-        checkpoints.wait()
+        assert "checkpoint 2 was not" not in caplog.text
         checkpoints.save(4, state(4), {"rows": 4})
+        late[0] = True
         with pytest.raises(SaveFailed, match=r"could not save checkpoint 4 .*timed out"):
             checkpoints.wait()
+        late[0] = False
 
 
 def test_a_resumed_run_says_where_its_time_went_over_both_attempts(

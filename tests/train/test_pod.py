@@ -18,6 +18,7 @@ from lemur_ray.recipes import with_vocabulary
 from lemur_ray.recipes.command_line import TrainingJob, parse_job
 from lemur_ray.train.slices import parse_slice
 from tests.e2e.processes import wait_while_it_runs
+from tests.train import resume_trial
 from tests.train.pods import Pod, driver, pods
 from tests.train.test_loop import Killed, killed_after
 from tests.train.test_resume import RECIPE as TWO_ROWS
@@ -194,3 +195,17 @@ def test_a_preempted_host_is_told_beforehand_and_the_run_saves_and_goes_on(
     wait_while_it_runs(process, lambda: steps_done(tmp_path) > at + 20, 300, log)
     process.kill()
     assert_steps_agree(tmp_path, flags, whole, read_losses)
+
+
+def test_two_workers_go_on_bit_for_bit_after_one_of_them_or_a_whole_host_is_killed(
+    tmp_path: Path, corpus: Path, pod: Callable[..., Pod]
+) -> None:
+    fake = pod()
+    for _ in range(2):
+        fake.add_host(cpus=3)
+    fake.wait_for_hosts(2)
+    expected = resume_trial.unbroken(fake, tmp_path, corpus)
+    for kind in ("worker", "host"):
+        came = resume_trial.trial(kind, 0, fake, tmp_path, corpus, expected)
+        assert came["exact"], came
+        fake.wait_for_hosts(2)
