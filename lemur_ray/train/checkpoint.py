@@ -13,12 +13,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import orbax.checkpoint as ocp
 
 from lemur_ray.checkpoints import Commit, commits
 from lemur_ray.train.run_folder import TrainingStopped
 
 _log = logging.getLogger(__name__)
+
+
+CHUNK_BYTES = 2**25
+"""Largest piece in which an array is stored."""
 
 
 class UnreadableCheckpoint(Exception):
@@ -108,7 +113,9 @@ class Checkpoints:
         with self._explained(step):
             self._manager.save(
                 step,
-                args=ocp.args.Composite(state=ocp.args.StandardSave(state), plan=ocp.args.JsonSave(plan)),
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(state, save_args=_layers_apart(state)), plan=ocp.args.JsonSave(plan)
+                ),
                 force=True,
             )
 
@@ -159,6 +166,16 @@ class Checkpoints:
         if "://" in self.folder:
             return ""
         return f" ({shutil.disk_usage(self.folder).free / 2**20:,.0f} MiB free)"
+
+
+def _layers_apart(state: Any) -> Any:
+    """Every layer of a stacked leaf in chunks of its own: an export reads layer by layer, not all for each of them."""
+
+    def one(path: Any, leaf: Any) -> ocp.SaveArgs:
+        stacked = any(getattr(key, "key", getattr(key, "name", None)) == "layers" for key in path)
+        return ocp.SaveArgs(shard_axes=(0,) if stacked and leaf.ndim > 1 else (), chunk_byte_size=CHUNK_BYTES)
+
+    return jax.tree_util.tree_map_with_path(one, state)
 
 
 def _aside(path: Path) -> Path:

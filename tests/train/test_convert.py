@@ -1,5 +1,6 @@
 """The job that converts models: buckets, kills, full disks, folders that are no models; runs that start from them."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -18,14 +19,18 @@ from lemur_ray.config import MeshConfig, ModelConfig, Recipe
 from lemur_ray.model import tensor_writing
 from lemur_ray.model.hf_config import HuggingFaceError
 from lemur_ray.model.hf_export import export
-from lemur_ray.model.llama import Params, abstract_params
+from lemur_ray.model.llama import Params, abstract_params, init_params
 from lemur_ray.model.load import ModelNotFound, load_model
 from lemur_ray.model.sharding import make_mesh
+from lemur_ray.model.stored_params import CheckpointWeights
 from lemur_ray.model.tensor_files import INDEX, SINGLE, TensorFileError
+from lemur_ray.model.weights import leaves
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.train.checkpoint import Checkpoints
 from lemur_ray.train.convert import Convert, convert
 from lemur_ray.train.initial import initial_params
 from lemur_ray.train.run_folder import RunFolderError
+from lemur_ray.train.step import init_state
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ModelConfig(
@@ -196,3 +201,19 @@ def test_a_run_starts_from_hugging_face_weights_and_from_what_they_were_converte
         other = Recipe(model=ModelConfig(**{**vars(CONFIG), **change}))
         with pytest.raises(RunFolderError, match=f"is another model .*\n.*{named}"):
             initial_params(str(model), other, mesh)
+
+
+def test_a_checkpoint_of_training_is_exported_layer_by_layer(tmp_path: Path) -> None:
+    recipe = Recipe(model=CONFIG)
+    state = init_state(recipe, jax.tree.map(jax.numpy.asarray, init_params(CONFIG, 2)))
+    with Checkpoints(str(tmp_path / "run" / "checkpoints"), keep=1) as checkpoints:
+        checkpoints.save(3, state, {"rows": 6})
+        checkpoints.wait()
+    source = CheckpointWeights(tmp_path / "run" / "checkpoints" / "3", CONFIG)
+    assert all(source.chunk(name)[0] == 1 for name in leaves(CONFIG) if name.startswith("layers."))
+    recorded = {"recipe": dataclasses.asdict(recipe)}
+    (tmp_path / "run" / "recipe.json").write_text(json.dumps(recorded))
+    Tokenizer.bytes_only().save(tmp_path / "run" / "tokenizer.json")
+    run(tmp_path / "run", tmp_path / "hf")
+    found = load_model(str(tmp_path / "hf")).params
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool((np.asarray(a) == b).all()), state.params, found))
