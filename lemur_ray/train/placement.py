@@ -18,7 +18,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from lemur_ray.config import Recipe
-from lemur_ray.model.sharding import MESH_AXES, make_mesh, param_shardings
+from lemur_ray.model.layout import MESH_AXES, spec
+from lemur_ray.model.sharding import make_mesh, param_shardings
 from lemur_ray.train.slices import Layout, check_batch, layout, worker_counts
 
 _FORCED = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
@@ -39,8 +40,7 @@ def check_recipe(recipe: Recipe, *, cpu_devices: int | None = None) -> list[Layo
         try:
             where = layout(recipe.mesh, num_workers=count, cpu_devices=each)
             check_batch(recipe.train.rows_per_step, recipe.train.microbatches, where)
-            shape = (where.dcn, where.fsdp, where.tp)
-            param_shardings(recipe.model, AbstractMesh(shape, MESH_AXES, axis_types=(AxisType.Auto,) * 3))  # type: ignore[arg-type]
+            _check_shapes(recipe, where)
         except ValueError as error:
             if count == recipe.mesh.num_workers:
                 raise
@@ -48,6 +48,20 @@ def check_recipe(recipe: Recipe, *, cpu_devices: int | None = None) -> list[Layo
             raise ValueError(least + str(error)) from error
         found.append(where)
     return found
+
+
+def _check_shapes(recipe: Recipe, where: Layout) -> None:
+    """Raises ValueError naming the parameter or activation that does not divide over the mesh."""
+    shape = (where.dcn, where.fsdp, where.tp)
+    mesh: Any = AbstractMesh(shape, MESH_AXES, axis_types=(AxisType.Auto,) * 3)
+    param_shardings(recipe.model, mesh)
+    heads = (recipe.model.num_heads, recipe.model.num_kv_heads)
+    for name, axis, size in (
+        ("model.num_heads", "heads", heads[0]),
+        ("model.num_kv_heads", "heads", heads[1]),
+        ("data.seq_len", "sequence", recipe.data.seq_len),
+    ):
+        spec((axis,), (size,), mesh, name)
 
 
 def mesh_here(recipe: Recipe, *, rank: int = 0, world_size: int = 1) -> tuple[Layout, Mesh]:

@@ -92,7 +92,7 @@ def test_slices_train_as_one_device_does_and_every_worker_stands_where_the_mesh_
     slices: int, tmp_path: Path, pod: Callable[..., Pod], job: Callable, whole: Callable, read_losses: Losses
 ) -> None:
     flags = [*RECIPE, "--train.steps", "8", *V4, "--mesh.num-workers", str(2 * slices), "--mesh.dcn", str(slices)]
-    flags += ["--mesh.tp", "2"]
+    flags += ["--mesh.tp", "2", "--model.num-kv-heads", "2"]
     fake = pod(head_cpus=2)
     one = parse_slice("v4:2x2x2")
     for number in range(slices):

@@ -98,6 +98,10 @@ def test_what_is_wrong_is_said_before_any_worker_starts(
             MeshConfig(**{**pod, "topology": "8x8"}, num_workers=16),
             r"embed: axis 'dim' of size 32 does not divide over 64",
         ),
+        (
+            MeshConfig(num_workers=2, use_gpu=True, tp=2),
+            r"model\.num_kv_heads: axis 'heads' of size 1 does not divide over 2",
+        ),
         (MeshConfig(num_workers=2, min_workers=1, fsdp=2), "with min_workers 1 the run may have 1 workers: mesh dcn 1"),
     ):
         recipe = dataclasses.replace(small_recipe(rows_per_step=64), mesh=mesh)
