@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, get_type_hints
 
 from lemur_ray.model_config import ModelConfig, RopeScaling
 from lemur_ray.ranges import BELOW_ONE, COUNT, FROM_ZERO, SEED, check_ranges
-from lemur_ray.tuning_config import TuningConfig
+from lemur_ray.tuning_config import LoraConfig, TuningConfig
 from lemur_ray.watch_config import WatchConfig
 
 T = TypeVar("T")
@@ -243,6 +243,7 @@ class Recipe:
     mesh: MeshConfig = MeshConfig()
     watch: WatchConfig = WatchConfig()
     tuning: TuningConfig = TuningConfig()
+    lora: LoraConfig = LoraConfig()
 
     @property
     def tokens_per_step(self) -> int:
@@ -281,6 +282,8 @@ def identity(recipe: Recipe) -> dict[str, Any]:
         del value["train"][name]
     if not recipe.tuning.epochs:  # without passes it decides nothing
         del value["tuning"]
+    if not recipe.lora.rank:
+        del value["lora"]
     return value
 
 

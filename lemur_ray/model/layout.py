@@ -19,6 +19,8 @@ import jax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from lemur_ray.model.matmul import LowRank
+
 MESH_AXES = ("dcn", "fsdp", "tp")
 """dcn: slices, data parallel; fsdp: batch and parameters; tp: one matmul."""
 ROWS = ("dcn", "fsdp")
@@ -135,11 +137,14 @@ class Layout:
         axes = ("rows", "whole", "ffn")
         return self._at(x_BLF, axes, axes, "feed-forward features")
 
-    def gathered(self, w: jax.Array, axes: tuple[str, ...], dtype: Any) -> jax.Array:
+    def gathered(self, w: Any, axes: tuple[str, ...], dtype: Any) -> Any:
         """A weight of one layer as its product needs it: rounded to ``dtype`` first, then gathered over fsdp.
 
         So gathers and the reduce-scatter of the gradient move ``dtype``; vectors stay as they are.
         """
+        if isinstance(w, LowRank):
+            parts = ((w.base, axes), (w.a, (axes[0], "whole")), (w.b, ("whole", axes[1])))
+            return LowRank(*(self.gathered(part, names, dtype) for part, names in parts), w.scale)
         if self.mesh is None or w.ndim < 2:
             return w
         together = tuple("whole" if RULES[axis] == "fsdp" else axis for axis in axes)

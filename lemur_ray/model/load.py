@@ -17,10 +17,11 @@ import jax
 import numpy as np
 
 from lemur_ray.checkpoints import CHECKPOINTS, Commit, commit_at, model_fingerprint, newest_commit
-from lemur_ray.config import ModelConfig, from_dict
+from lemur_ray.config import LoraConfig, ModelConfig, from_dict
 from lemur_ray.model.hf import HuggingFaceWeights
 from lemur_ray.model.hf_config import HuggingFaceError
 from lemur_ray.model.llama import Params, init_params
+from lemur_ray.model.lora import MergedWeights, adapter_shapes
 from lemur_ray.model.stored_params import CheckpointError, CheckpointWeights
 from lemur_ray.model.tensor_files import TensorFileError
 from lemur_ray.model.weights import GrownWeights, MemoryWeights, Source, whole
@@ -144,9 +145,25 @@ def _checkpoint(run: str, commit: Commit) -> OpenModel:
         config = from_dict(ModelConfig, recipe["model"])
     except (KeyError, TypeError, ValueError) as error:
         raise ModelNotFound(f"{run}/recipe.json is no recipe ({error!r}): copy the run again") from error
-    source = CheckpointWeights(commit.folder, config)
+    lora = from_dict(LoraConfig, recipe.get("lora", {}))
+    source: Source = _merged(run, commit, config, lora) if lora.rank else CheckpointWeights(commit.folder, config)
     tokenizer = _tokenizer(run)
     return OpenModel(source, tokenizer, run.rsplit("/", 1)[-1], f"{commit.step}-{commit.fingerprint}", recipe)
+
+
+def _merged(run: str, commit: Commit, config: ModelConfig, lora: LoraConfig) -> Source:
+    """A run of adapters as the model it is of: the base it started from with the adapters added."""
+    spec = json.loads(_text(f"{run}/recipe.json")).get("init_from_path", "")
+    try:
+        base = open_model(spec).source
+    except (ModelNotFound, HuggingFaceError) as error:
+        raise ModelNotFound(
+            f"{run} holds adapters of the model in {spec}, which cannot be opened ({error}): put it back there, or "
+            "change init_from_path in recipe.json to where it lies"
+        ) from error
+    if base.config.vocab_size < config.vocab_size:
+        base = GrownWeights(base, config.vocab_size)
+    return MergedWeights(base, CheckpointWeights(commit.folder, config, adapter_shapes(config, lora)), lora)
 
 
 def _hugging_face(folder: str) -> OpenModel:

@@ -7,6 +7,7 @@ are that fast only on row-major operands, so transposed ones are written out. Kn
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -57,12 +58,36 @@ def _backward(operand_dtype: Any, saved: tuple[jax.Array, jax.Array], g: jax.Arr
 _product.defvjp(_forward, _backward)
 
 
-def matmul(x: jax.Array, w_IO: jax.Array, operand_dtype: Any = None, *, flat: bool = True) -> jax.Array:
+@partial(jax.tree_util.register_dataclass, data_fields=["base", "a", "b"], meta_fields=["scale"])
+@dataclasses.dataclass(frozen=True)
+class LowRank:
+    """A matrix as base + scale x a b, which is never formed; leading axes are indexed as those of an array."""
+
+    base: Any
+    """(.., I, O), without gradient."""
+    a: Any
+    """(.., I, r)"""
+    b: Any
+    """(.., r, O)"""
+    scale: float
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.base.shape)
+
+    def __getitem__(self, index: Any) -> LowRank:
+        return self if index is Ellipsis else LowRank(self.base[index], self.a[index], self.b[index], self.scale)
+
+
+def matmul(x: jax.Array, w_IO: jax.Array | LowRank, operand_dtype: Any = None, *, flat: bool = True) -> jax.Array:
     """x @ w over the last axis of x: (..., I) x (I, O) -> (..., O), in the dtype of x.
 
     Both operands, here and in the backward pass, are rounded to ``operand_dtype`` (the dtype of x by default). flat:
     the leading axes of x are made one, which a CPU needs to be fast; not flat, their shardings stay apart.
     """
+    if isinstance(w_IO, LowRank):
+        beside = matmul(matmul(x, w_IO.a, operand_dtype, flat=flat), w_IO.b, operand_dtype, flat=flat)
+        return matmul(x, w_IO.base, operand_dtype, flat=flat) + w_IO.scale * beside
     dtype = jnp.dtype(operand_dtype or x.dtype)
     w_IO = jnp.asarray(w_IO)
     if not flat:

@@ -61,12 +61,15 @@ def like_params(tree: Any, config: ModelConfig, mesh: Mesh) -> Any:
 
     A leaf whose path ends in a parameter's path and has its shape is placed like it, any other is replicated.
     """
+    return placed_like(tree, abstract_params(config), param_shardings(config, mesh), mesh)
+
+
+def placed_like(tree: Any, shapes: Any, shardings: Any, mesh: Mesh) -> Any:
+    """``like_params`` for copies of another tree than the model's own."""
     known = {
         tuple(key.key for key in path): (leaf.shape, sharding)
         for (path, leaf), sharding in zip(
-            jax.tree_util.tree_leaves_with_path(abstract_params(config)),
-            jax.tree.leaves(param_shardings(config, mesh)),
-            strict=True,
+            jax.tree_util.tree_leaves_with_path(shapes), jax.tree.leaves(shardings), strict=True
         )
     }
 

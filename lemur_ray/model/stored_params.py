@@ -32,8 +32,12 @@ class CheckpointError(Exception):
 class CheckpointWeights:
     """``params`` of a committed checkpoint ``<run>/checkpoints/<step>``, path or URI (a ``weights.Source``)."""
 
-    def __init__(self, step: str | Path, config: ModelConfig) -> None:
-        """config: of the model whose parameters these are. Raises CheckpointError where they are another's."""
+    def __init__(self, step: str | Path, config: ModelConfig, shapes: dict[str, tuple[int, ...]] | None = None) -> None:
+        """config: of the model whose parameters these are. shapes: of every leaf by its path; by default the model's.
+
+        Raises CheckpointError where they are another's.
+        """
+        shapes = leaves(config) if shapes is None else shapes
         self.config, self._step = config, str(step)
         fs, inner = fsspec.url_to_fs(f"{step}/state/_METADATA")
         try:
@@ -46,10 +50,10 @@ class CheckpointWeights:
                 {"driver": driver, "kvstore": _kvstore(f"{step}/state", f"params.{name}/")},
                 read=True, open=True, context=context,
             )
-            for name in leaves(config)
+            for name in shapes
         }  # fmt: skip
         self._arrays = {name: self._opened(name, future) for name, future in opening.items()}
-        for name, want in leaves(config).items():
+        for name, want in shapes.items():
             if self._arrays[name].shape != want:
                 raise CheckpointError(
                     f"checkpoint {step}: {name} is {self._arrays[name].shape}, the model says {want}: it is another "

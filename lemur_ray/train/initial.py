@@ -12,9 +12,10 @@ import jax
 
 from lemur_ray.config import Recipe, differing_fields
 from lemur_ray.model.load import MODEL_ERRORS, open_model
+from lemur_ray.model.lora import frozen
 from lemur_ray.model.sharding import param_shardings
 from lemur_ray.model.weights import place
-from lemur_ray.train.run_folder import RunFolderError
+from lemur_ray.train.run_folder import RunFolderError, TrainingStopped
 
 _SHAPE_FREE = ("max_seq_len",)
 """Model fields that a run may change when it starts from other weights."""
@@ -43,3 +44,13 @@ def initial_params(spec: str, recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
         return place(source, asked, param_shardings(asked, mesh))
     except MODEL_ERRORS as error:
         raise RunFolderError(f"--init-from: {error}") from error
+
+
+def frozen_base(given: Any, recipe: Recipe) -> Any:
+    """What adapters are beside: the parameters the run started from, in the type they are computed with.
+
+    Lets go of the memory of ``given``. Raises TrainingStopped where there are none.
+    """
+    if given is None:
+        raise TrainingStopped("adapters (--lora.rank) tune a model that is there: name it with --init-from")
+    return frozen(given, recipe.model, jax.numpy.dtype(recipe.train.compute_dtype))

@@ -20,6 +20,7 @@ from jax.experimental import multihost_utils
 from lemur_ray.checkpoints import Commit
 from lemur_ray.corpus.manifest import read_manifest
 from lemur_ray.model.llama import num_params
+from lemur_ray.model.lora import adapted
 from lemur_ray.model.sharding import batch_sharding
 from lemur_ray.plan.plan import plan_for
 from lemur_ray.train import goodput
@@ -27,7 +28,7 @@ from lemur_ray.train.checkpoint import Checkpoints, UnreadableCheckpoint
 from lemur_ray.train.compile_cache import Found, cache_folder, use_compile_cache
 from lemur_ray.train.console import opening_lines, progress_lines
 from lemur_ray.train.evaluate import BY_KIND, BY_SOURCE, Evaluator
-from lemur_ray.train.initial import initial_params
+from lemur_ray.train.initial import frozen_base, initial_params
 from lemur_ray.train.metrics import MetricsLog, Window, finite
 from lemur_ray.train.placement import all_standing, mesh_here
 from lemur_ray.train.profiler import Profiler
@@ -135,10 +136,13 @@ def _train(
                 f"checkpoint {step} stands at row {commit.plan['rows']}, expected {step * batch_rows}"
             )
         say(f"resumed from checkpoint {step}: the next plan row is {step * batch_rows}")
+    adapters = recipe.lora.rank > 0
+    given = initial_params(run.init_from, recipe, mesh) if run.init_from and (state is None or adapters) else None
     if state is None:
-        params = initial_params(run.init_from, recipe, mesh) if run.init_from else None
         place = jax.tree.map(lambda leaf: leaf.sharding, abstract)
-        state = jax.jit(lambda params: init_state(recipe, params), out_shardings=place)(params)
+        state = jax.jit(lambda params: init_state(recipe, params), out_shardings=place)(given)
+    base = frozen_base(given, recipe) if adapters else None
+    del given  # or its memory would be held to the end
 
     # Data from the next row on, held-out rows, metrics and who else gets them.
     batches = iter(feed(step * batch_rows))
@@ -219,7 +223,7 @@ def _train(
         last["eta_s"] = (steps - number) * last["step_s"] if "step_s" in last else None
         if evaluate.due(number):
             with spent.during("evaluation"):
-                last |= evaluate(state.params)
+                last |= evaluate(state.params if base is None else adapted(base, state.params, recipe.lora))
         if metrics_log is not None:
             if metrics_log.write(last):
                 for sink in sinks:
@@ -238,7 +242,7 @@ def _train(
         rows = np.arange(step * batch_rows, (step + 1) * batch_rows)
         check_rows(batch["row"], rows, where.share_of(rank), where.num_shares)
         profiler.before(step + 1)
-        state, on_device = step_fn(state, to_devices(batch, mesh))
+        state, on_device = step_fn(state, to_devices(batch, mesh), *([] if base is None else [base]))
         settle()
         step += 1
         pending = (step, rows, on_device)

@@ -45,18 +45,22 @@ def _scale_by_shape(factor: float) -> optax.GradientTransformation:
 
 
 def direction(
-    config: OptimizerConfig, model: ModelConfig, operand_dtype: Any = jnp.float32
+    config: OptimizerConfig, model: ModelConfig, operand_dtype: Any = jnp.float32, *, adapters: bool = False
 ) -> optax.GradientTransformation:
     """The rule: gradients and parameters to a direction of the parameters' shape, weight decay included.
+
+    adapters: what learns is the tree of ``model.lora``, all of it matrices; by adamw alone.
 
     muon: orthogonalised momentum of the stacked matrices of the blocks (``muon.py``, products in ``operand_dtype``),
     times ``muon_lr_scale`` and the shape factor; decay is not scaled, so it is lr x weight_decay for every matrix of
     either rule.
     """
     matrices = is_matrix(model)
+    if adapters and config.name != "adamw":
+        raise ValueError(f"optimizer {config.name} with lora.rank above 0: adapters learn with adamw")
     adamw = optax.chain(
         optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps),
-        optax.add_decayed_weights(config.weight_decay, mask=None if config.name == "muon" else matrices),
+        optax.add_decayed_weights(config.weight_decay, mask=None if adapters or config.name == "muon" else matrices),
     )
     if config.name == "adamw":
         return adamw

@@ -28,8 +28,9 @@ from lemur_ray.model.llama import (
     stack_layers,
     unstack_layers,
 )
+from lemur_ray.model.lora import adapted, adapter_shardings, first_adapters
 from lemur_ray.model.loss import cross_entropy
-from lemur_ray.model.sharding import batch_sharding, like_params, replicated
+from lemur_ray.model.sharding import batch_sharding, like_params, param_shardings, placed_like, replicated
 from lemur_ray.train.guard import check, init_guard
 from lemur_ray.train.optimizer import direction, learning_rate
 
@@ -49,15 +50,21 @@ class TrainState:
     step: Any
     """() int32: batches consumed, skipped ones included."""
     params: Any
-    """The parameter tree, float32."""
+    """The parameter tree, float32; with adapters the tree of ``model.lora`` alone."""
     opt: Any
     """{"rule": state of the update rule, "guard": GuardState}."""
 
 
 def init_state(recipe: Recipe, params: Params | None = None) -> TrainState:
-    """The state before the first step: seeded random parameters, or the given ones with fresh moments."""
+    """The state before the first step: seeded random parameters, or the given ones with fresh moments.
+
+    With adapters the given ones are the base, and what learns are fresh adapters beside it.
+    """
     params = init_params(recipe.model, recipe.train.seed) if params is None else params
-    opt = {"rule": direction(recipe.optimizer, recipe.model).init(params), "guard": init_guard()}
+    if recipe.lora.rank:
+        params = first_adapters(recipe.model, recipe.lora, recipe.train.seed, params)
+    rule = direction(recipe.optimizer, recipe.model, adapters=recipe.lora.rank > 0)
+    opt = {"rule": rule.init(params), "guard": init_guard()}
     return TrainState(jnp.zeros((), jnp.int32), params, opt)
 
 
@@ -69,8 +76,15 @@ def abstract_state(recipe: Recipe, mesh: Mesh | None = None) -> TrainState:
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         shapes,
-        like_params(shapes, recipe.model, mesh),
+        _shardings(shapes, recipe, mesh),
     )
+
+
+def _shardings(state: TrainState, recipe: Recipe, mesh: Mesh) -> TrainState:
+    """Where every leaf of a state lies."""
+    if not recipe.lora.rank:
+        return like_params(state, recipe.model, mesh)
+    return placed_like(state, state.params, adapter_shardings(recipe.model, recipe.lora, mesh), mesh)
 
 
 class Execution(NamedTuple):
@@ -106,8 +120,13 @@ def execution(recipe: Recipe, mesh: Mesh | None = None) -> Execution:
     )
 
 
-def _sums(params: Params, batch: Batch, recipe: Recipe, how: Execution) -> tuple[jax.Array, jax.Array]:
-    """Weighted sum of losses, and each row's own part of it (B,)."""
+def _sums(
+    params: Params, batch: Batch, recipe: Recipe, how: Execution, base: Params | None
+) -> tuple[jax.Array, jax.Array]:
+    """Weighted sum of losses, and each row's own part of it (B,). base: what ``params`` are adapters of."""
+    if base is not None:
+        params = adapted(base, params, recipe.lora)
+        params = unstack_layers(params) if how.unroll else params
     segments = batch["segment_ids"]
     positions = batch["positions"]
     if not recipe.data.mask_documents:
@@ -132,7 +151,9 @@ def _sums(params: Params, batch: Batch, recipe: Recipe, how: Execution) -> tuple
     return losses.total, jnp.sum(losses.per_token * batch["loss_weights"], axis=1)
 
 
-def gradients(params: Params, batch: Batch, recipe: Recipe, how: Execution) -> tuple[jax.Array, Params, jax.Array]:
+def gradients(
+    params: Params, batch: Batch, recipe: Recipe, how: Execution, base: Params | None = None
+) -> tuple[jax.Array, Params, jax.Array]:
     """(sum of losses, its float32 gradient, sum of losses per row (B,)), accumulated over the microbatches.
 
     Microbatch i takes rows i, i + m, i + 2m, ..: every device works on each of m microbatches whatever the mesh.
@@ -141,14 +162,15 @@ def gradients(params: Params, batch: Batch, recipe: Recipe, how: Execution) -> t
     rows = batch["tokens"].shape[0]
     if rows % microbatches:
         raise ValueError(f"train.microbatches {microbatches} does not divide a batch of {rows} rows: choose a divisor")
-    at = unstack_layers(params) if how.unroll else params
+    unroll = how.unroll and base is None
+    at = unstack_layers(params) if unroll else params
     gradient = jax.value_and_grad(_sums, has_aux=True)
     if microbatches == 1:
-        (total, row_losses), grads = gradient(at, batch, recipe, how)
+        (total, row_losses), grads = gradient(at, batch, recipe, how, base)
     else:
 
         def one(carry: tuple[jax.Array, Params], part: Batch) -> tuple[tuple[jax.Array, Params], jax.Array]:
-            (total, row_losses), grads = gradient(at, part, recipe, how)
+            (total, row_losses), grads = gradient(at, part, recipe, how, base)
             return (carry[0] + total, jax.tree.map(jnp.add, carry[1], grads)), row_losses
 
         parts = {
@@ -158,15 +180,15 @@ def gradients(params: Params, batch: Batch, recipe: Recipe, how: Execution) -> t
         zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, at))
         (total, grads), row_losses = jax.lax.scan(one, zero, parts)
         row_losses = row_losses.swapaxes(0, 1).reshape(rows)
-    return total, stack_layers(grads) if how.unroll else grads, row_losses
+    return total, stack_layers(grads) if unroll else grads, row_losses
 
 
 def train_step(
-    state: TrainState, batch: Batch, recipe: Recipe, how: Execution, *, num_sources: int
+    state: TrainState, batch: Batch, base: Params | None = None, *, recipe: Recipe, how: Execution, num_sources: int
 ) -> tuple[TrainState, Metrics]:
-    """The mathematics of a step; ``make_train_step`` compiles it."""
-    rule = direction(recipe.optimizer, recipe.model, how.operand_dtype)
-    total, grads, row_losses = gradients(state.params, batch, recipe, how)
+    """The mathematics of a step; ``make_train_step`` compiles it. base: frozen parameters where adapters learn."""
+    rule = direction(recipe.optimizer, recipe.model, how.operand_dtype, adapters=base is not None)
+    total, grads, row_losses = gradients(state.params, batch, recipe, how, base)
     weight_sum = jnp.sum(batch["loss_weights"])
     # A batch without a trained token has gradient zero, not 0 / 0.
     scale = 1.0 / jnp.maximum(weight_sum, 1e-6)
@@ -201,8 +223,10 @@ def train_step(
 
 def make_train_step(
     recipe: Recipe, mesh: Mesh | None = None, *, num_sources: int = 64
-) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
+) -> Callable[..., tuple[TrainState, Metrics]]:
     """Compile a step for a recipe: (state, batch) -> (state, metrics). The given state's memory is reused: drop it.
+
+    A recipe with adapters takes a third argument, the frozen base.
 
     mesh: the state lies on it as ``abstract_state`` says, the batch by rows. num_sources: values of batch["source"] are
     below it. Metrics are () float32 (``skipped`` bool) and, per source, (num_sources,) sums of losses and weights.
@@ -214,6 +238,10 @@ def make_train_step(
     return jax.jit(
         step,
         donate_argnums=0,
-        in_shardings=(shardings, batch_sharding(mesh)),
+        in_shardings=(
+            shardings,
+            batch_sharding(mesh),
+            *((param_shardings(recipe.model, mesh),) if recipe.lora.rank else ()),
+        ),
         out_shardings=(shardings, replicated(mesh)),
     )

@@ -1,0 +1,119 @@
+"""Low-rank adapters: W + scale x A B in place of W, where only A and B learn (Hu et al. 2021, arXiv 2106.09685).
+
+A weight of the model's tree may be a `LowRank`: it can be indexed by layer like an array, ``matmul`` multiplies by its
+parts, and the product A B is never formed. B begins at zero, so a model with adapters begins as the model without.
+Knows nothing of optimizers or files.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+
+from lemur_ray.config import LoraConfig, ModelConfig
+from lemur_ray.model.layout import spec
+from lemur_ray.model.llama import Params, abstract_params, logical_axes
+from lemur_ray.model.matmul import LowRank
+from lemur_ray.model.sharding import param_shardings
+
+
+def scale(lora: LoraConfig) -> float:
+    """What the product of the adapters is multiplied by."""
+    return lora.alpha / lora.rank
+
+
+def first_adapters(config: ModelConfig, lora: LoraConfig, seed: int, base: Params) -> Params:
+    """The tree that learns: {"layers": {name: {"a": (N, in, r), "b": (N, r, out)}}} and whole copies of ``lora.also``.
+
+    Float32; A is random by the seed with the variance of 1 / in, B zero.
+    """
+    layers = {}
+    keys = jax.random.split(jax.random.key(seed), len(lora.matrices))
+    for key, name in zip(keys, sorted(lora.matrices), strict=True):
+        depth, inputs, outputs = abstract_params(config)["layers"][name].shape
+        layers[name] = {
+            "a": jax.random.normal(key, (depth, inputs, lora.rank), jnp.float32) * inputs**-0.5,
+            "b": jnp.zeros((depth, lora.rank, outputs), jnp.float32),
+        }
+    return {"layers": layers, **{name: jnp.asarray(base[name], jnp.float32) for name in lora.also}}
+
+
+def adapted(base: Params, adapters: Params, lora: LoraConfig) -> Params:
+    """The model's tree with the adapters in it; ``hidden_states`` and the head take it like any other."""
+    learnt = {
+        name: LowRank(base["layers"][name], one["a"], one["b"], scale(lora)) for name, one in adapters["layers"].items()
+    }
+    return {**base, "layers": {**base["layers"], **learnt}, **{name: adapters[name] for name in lora.also}}
+
+
+def frozen(base: Params, config: ModelConfig, dtype: Any) -> Params:
+    """The base in the type it is computed with; norms stay float32. The given arrays' memory is let go of."""
+    axes = logical_axes(config)
+
+    @partial(jax.jit, donate_argnums=0, static_argnums=1)
+    def cast(array: jax.Array, to: Any) -> jax.Array:
+        return array.astype(to)
+
+    return jax.tree.map(
+        lambda array, names: array if "norm" in names or array.dtype == dtype else cast(array, jnp.dtype(dtype)),
+        base,
+        jax.tree.unflatten(jax.tree.structure(base), jax.tree.leaves(axes, is_leaf=lambda x: isinstance(x, tuple))),
+        is_leaf=lambda x: not isinstance(x, dict),
+    )
+
+
+def adapter_shardings(config: ModelConfig, lora: LoraConfig, mesh: Mesh) -> Params:
+    """A NamedSharding for every leaf of the tree that learns: in and out as the base's matrix, the rank whole."""
+    shapes, axes = abstract_params(config)["layers"], logical_axes(config)["layers"]
+    layers = {}
+    for name in sorted(lora.matrices):
+        (depth, inputs, outputs), (_, into, out) = shapes[name].shape, axes[name]
+        a = spec(("layers", into, "whole"), (depth, inputs, lora.rank), mesh, f"{name}.a")
+        b = spec(("layers", "whole", out), (depth, lora.rank, outputs), mesh, f"{name}.b")
+        layers[name] = {"a": NamedSharding(mesh, a), "b": NamedSharding(mesh, b)}
+    whole = param_shardings(config, mesh)
+    return {"layers": layers, **{name: whole[name] for name in lora.also}}
+
+
+def adapter_shapes(config: ModelConfig, lora: LoraConfig) -> dict[str, tuple[int, ...]]:
+    """Path and shape of every leaf of the tree that learns."""
+    shapes = abstract_params(config)
+    out: dict[str, tuple[int, ...]] = {name: shapes[name].shape for name in lora.also}
+    for name in sorted(lora.matrices):
+        depth, inputs, outputs = shapes["layers"][name].shape
+        out |= {f"layers.{name}.a": (depth, inputs, lora.rank), f"layers.{name}.b": (depth, lora.rank, outputs)}
+    return out
+
+
+class MergedWeights:
+    """A base with its adapters added as a plain source of weights (``weights.Source``), float32."""
+
+    def __init__(self, base: Any, adapters: Any, lora: LoraConfig) -> None:
+        """base, adapters: sources; the latter of the leaves of ``adapter_shapes``."""
+        self.config: ModelConfig = base.config
+        self._base, self._adapters, self._lora = base, adapters, lora
+
+    def chunk(self, label: str) -> tuple[int, ...]:
+        return tuple((self._adapters if label in self._lora.also else self._base).chunk(label))
+
+    def dtype(self, label: str) -> np.dtype[Any]:
+        return np.dtype(np.float32)
+
+    def read(self, label: str, index: tuple[slice, ...], dtype: np.dtype[Any] | None = None) -> np.ndarray:
+        float32 = np.dtype(np.float32)
+        name = label.removeprefix("layers.")
+        if label in self._lora.also:
+            out = self._adapters.read(label, index, float32)
+        else:
+            out = self._base.read(label, index, float32)
+            if label.startswith("layers.") and name in self._lora.matrices:
+                layers, rows, columns = index
+                a = self._adapters.read(f"{label}.a", (layers, rows, slice(None)), float32)
+                b = self._adapters.read(f"{label}.b", (layers, slice(None), columns), float32)
+                out = out + np.float32(scale(self._lora)) * np.matmul(a, b)
+        return out.astype(dtype or float32, copy=False)
