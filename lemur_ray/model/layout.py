@@ -143,8 +143,9 @@ class Layout:
         So gathers and the reduce-scatter of the gradient move ``dtype``; vectors stay as they are.
         """
         if isinstance(w, LowRank):
-            parts = ((w.base, axes), (w.a, (axes[0], "whole")), (w.b, ("whole", axes[1])))
-            return LowRank(*(self.gathered(part, names, dtype) for part, names in parts), w.scale)
+            base = self.gathered(w.base, axes, dtype)
+            a, b = (self.gathered(w.a, (axes[0], "whole"), dtype), self.gathered(w.b, ("whole", axes[1]), dtype))
+            return LowRank(base, a, b, w.scale)
         if self.mesh is None or w.ndim < 2:
             return w
         together = tuple("whole" if RULES[axis] == "fsdp" else axis for axis in axes)

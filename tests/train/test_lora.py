@@ -66,8 +66,13 @@ def adapters_of(run: Path, recipe: Recipe) -> dict:
 
 def logits(params: dict, recipe: Recipe) -> np.ndarray:
     tokens = jnp.arange(64).reshape(1, 64) % 300
-    x = hidden_states(params, recipe.model, tokens, jnp.ones_like(tokens), jnp.arange(64)[None])
-    return np.asarray(matmul(x, output_head(params)))
+
+    @jax.jit
+    def run(params: dict) -> jax.Array:
+        x = hidden_states(params, recipe.model, tokens, jnp.ones_like(tokens), jnp.arange(64)[None])
+        return matmul(x, output_head(params))
+
+    return np.asarray(run(params))
 
 
 def test_a_model_with_fresh_adapters_is_the_model_without(small_recipe: Recipes) -> None:
@@ -94,8 +99,8 @@ def test_gradients_are_those_of_the_whole_matrices_by_the_chain_rule(small_recip
     tokens = jnp.asarray(rng.integers(0, 320, (2, 64)), jnp.int32)
     batch = {"tokens": tokens, "targets": jnp.roll(tokens, -1, 1), "segment_ids": jnp.ones_like(tokens),
              "positions": jnp.broadcast_to(jnp.arange(64), (2, 64)), "loss_weights": jnp.ones((2, 64))}  # fmt: skip
-    total, found, _ = gradients(adapters, batch, recipe, how, params)
-    expected_total, whole, _ = gradients(merged, batch, dataclasses.replace(recipe, lora=LoraConfig()), how)
+    total, found, _ = jax.jit(lambda learnt: gradients(learnt, batch, recipe, how, params))(adapters)
+    expected_total, whole, _ = jax.jit(lambda all_: gradients(all_, batch, recipe, how))(merged)
     np.testing.assert_allclose(total, expected_total, rtol=1e-5)
     for name, one in adapters["layers"].items():
         dw = whole["layers"][name]
