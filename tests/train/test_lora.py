@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lemur_ray.config import LoraConfig, OptimizerConfig, Recipe
+from lemur_ray.config import LoraConfig, ModelConfig, OptimizerConfig, Recipe
 from lemur_ray.model.llama import hidden_states, init_params, output_head
 from lemur_ray.model.load import ModelNotFound, load_model, open_model
 from lemur_ray.model.lora import adapted, first_adapters
@@ -38,7 +39,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def base(home: Path, run_here: Callable, small_recipe: Recipes) -> Path:
     """A run of four steps to start from."""
     if not (home / "base").exists():
-        run_here(small_recipe(steps=4), home / "base")
+        run_here(small_recipe(steps=4, eval_rows=0), home / "base")
     return home / "base"
 
 
@@ -51,7 +52,7 @@ def with_lora(recipe: Recipe, lora: LoraConfig = LORA) -> Recipe:
 def tuned(home: Path, base: Path, run_here: Callable, small_recipe: Recipes) -> Path:
     """Adapters of that run, twelve steps."""
     if not (home / "tuned").exists():
-        run_here(with_lora(small_recipe()), home / "tuned", init_from=str(base))
+        run_here(with_lora(small_recipe(eval_rows=0)), home / "tuned", init_from=str(base))
     return home / "tuned"
 
 
@@ -64,15 +65,15 @@ def adapters_of(run: Path, recipe: Recipe) -> dict:
     return tree["params"]
 
 
-def logits(params: dict, recipe: Recipe) -> np.ndarray:
+@partial(jax.jit, static_argnums=1)
+def _logits(params: dict, model: ModelConfig) -> jax.Array:
     tokens = jnp.arange(64).reshape(1, 64) % 300
+    x = hidden_states(params, model, tokens, jnp.ones_like(tokens), jnp.arange(64)[None])
+    return matmul(x, output_head(params))
 
-    @jax.jit
-    def run(params: dict) -> jax.Array:
-        x = hidden_states(params, recipe.model, tokens, jnp.ones_like(tokens), jnp.arange(64)[None])
-        return matmul(x, output_head(params))
 
-    return np.asarray(run(params))
+def logits(params: dict, recipe: Recipe) -> np.ndarray:
+    return np.asarray(_logits(params, recipe.model))
 
 
 def test_a_model_with_fresh_adapters_is_the_model_without(small_recipe: Recipes) -> None:
@@ -82,9 +83,9 @@ def test_a_model_with_fresh_adapters_is_the_model_without(small_recipe: Recipes)
     assert np.array_equal(logits(fresh, recipe), logits(params, recipe))
 
 
-@pytest.mark.parametrize("unroll", [False, True])
+@pytest.mark.parametrize("unroll", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_gradients_are_those_of_the_whole_matrices_by_the_chain_rule(small_recipe: Recipes, unroll: bool) -> None:
-    recipe = with_lora(small_recipe())
+    recipe = with_lora(small_recipe(eval_rows=0))
     how = execution(recipe)._replace(unroll=unroll)
     params = init_params(recipe.model, 0)
     adapters = first_adapters(recipe.model, LORA, 1, params)
@@ -144,7 +145,7 @@ def test_a_run_that_was_killed_goes_on_exactly_as_it_would_have(
                 raise Killed
             yield batch
 
-    recipe = with_lora(small_recipe())
+    recipe = with_lora(small_recipe(eval_rows=0))
     with pytest.raises(Killed):
         run_here(recipe, tmp_path / "run", init_from=str(base), feed=killed)
     lines: list[str] = []
@@ -154,11 +155,12 @@ def test_a_run_that_was_killed_goes_on_exactly_as_it_would_have(
     assert read_losses(tmp_path / "run") == read_losses(tuned)
 
 
+@pytest.mark.slow
 def test_embedding_and_head_can_learn_whole_beside_the_adapters(
     base: Path, tmp_path: Path, run_here: Callable, small_recipe: Recipes
 ) -> None:
     lora = dataclasses.replace(LORA, matrices=("wq", "down"), also=("embed", "head"))
-    run_here(with_lora(small_recipe(steps=4), lora), tmp_path / "run", init_from=str(base))
+    run_here(with_lora(small_recipe(steps=4, eval_rows=0), lora), tmp_path / "run", init_from=str(base))
     before, after = load_model(str(base)).params, load_model(str(tmp_path / "run")).params
     changed = {name for name in before["layers"] if not np.array_equal(before["layers"][name], after["layers"][name])}
     assert changed == {"wq", "down"}
@@ -168,19 +170,18 @@ def test_embedding_and_head_can_learn_whole_beside_the_adapters(
 
 
 def test_settings_that_cannot_work_are_refused(
-    base: Path, tmp_path: Path, run_here: Callable, small_recipe: Recipes
+    tuned: Path, base: Path, tmp_path: Path, run_here: Callable, small_recipe: Recipes
 ) -> None:
     with pytest.raises(TrainingStopped, match="--init-from"):
-        run_here(with_lora(small_recipe()), tmp_path / "a")
-    muon = dataclasses.replace(small_recipe(), lora=LORA)
+        run_here(with_lora(small_recipe(eval_rows=0)), tmp_path / "a")
+    muon = dataclasses.replace(small_recipe(eval_rows=0), lora=LORA)
     with pytest.raises(ValueError, match="adapters learn with adamw"):
         run_here(muon, tmp_path / "b", init_from=str(base))
     with pytest.raises(ValueError, match="expected some of wq, wk"):
         LoraConfig(rank=1, matrices=("wz",))
-    run_here(with_lora(small_recipe(steps=4)), tmp_path / "c", init_from=str(base))
-    other = with_lora(small_recipe(steps=4), dataclasses.replace(LORA, rank=2))
+    other = with_lora(small_recipe(eval_rows=0), dataclasses.replace(LORA, rank=2))
     with pytest.raises(RunFolderError, match=r"lora\.rank"):
-        run_here(other, tmp_path / "c", init_from=str(base))
+        run_here(other, tuned, init_from=str(base))
 
 
 def test_a_base_that_has_gone_is_named(tuned: Path, tmp_path: Path) -> None:
