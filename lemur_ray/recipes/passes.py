@@ -42,8 +42,9 @@ class Passes:
 def passes_of(recipe: Recipe) -> Passes:
     """The passes of a recipe."""
     mesh = recipe.mesh
-    devices = mesh.dcn * mesh.fsdp if mesh.fsdp > 0 else 1
-    multiple = math.lcm(devices * recipe.train.microbatches, mesh.num_workers)
+    # Rows are shared by the devices of dcn and fsdp; hosts that only share a product (tp) read the same ones.
+    parts = mesh.dcn * mesh.fsdp if mesh.fsdp > 0 else mesh.num_workers
+    multiple = parts * recipe.train.microbatches
     return Passes(recipe.tuning.epochs, recipe.tuning.batch_examples, multiple)
 
 
