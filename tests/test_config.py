@@ -11,6 +11,7 @@ import pytest
 
 from lemur_ray.config import (
     DataConfig,
+    LoraConfig,
     ModelConfig,
     Recipe,
     RopeScaling,
@@ -105,6 +106,7 @@ def test_json_with_an_unknown_field_names_the_nearest_one() -> None:
 
 def test_the_hash_changes_with_every_field_that_decides_the_numbers_and_with_no_other() -> None:
     recipe = Recipe(data=DataConfig(sources=(SourceConfig("a", "code", 1.0),)), tuning=TuningConfig(epochs=2))
+    recipe = dataclasses.replace(recipe, lora=LoraConfig(rank=2))
     free = {
         "source",
         "mesh",
@@ -133,8 +135,8 @@ def test_the_hash_changes_with_every_field_that_decides_the_numbers_and_with_no_
         changed = other[type(value)](value) if type(value) in other else ()
         if leaf == "skip_rows":
             changed = ((0, 1),)
-        if leaf in ("kind", "remat", "keep_every_steps"):
-            changed = {"kind": "linear", "remat": "full", "keep_every_steps": 400}[leaf]
+        chosen = {"kind": "linear", "remat": "full", "keep_every_steps": 400, "matrices": ("wq",), "also": ("head",)}
+        changed = chosen.get(leaf, changed)
         holder = dataclasses.replace(holder, **{leaf: changed})
         altered = dataclasses.replace(parent, **{section: holder}) if section else holder
         altered = dataclasses.replace(recipe, **{outer[0]: altered}) if outer else altered
