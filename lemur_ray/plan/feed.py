@@ -21,7 +21,8 @@ from lemur_ray.plan.plan import Plan
 __all__ = ["PlanFeed", "iterate", "rank_dataset"]
 
 BLOCK_BYTES = 16 * 2**20
-"""Size aimed at for one fetched block; several steps of a small model, one of a large one."""
+"""Size aimed at for one fetched block: many steps of a small model, some of a large one. Of smaller ones Ray Data's own
+share of the CPU time grows (tests/perf/feed_rate.py)."""
 MAX_TASKS = 256
 """Fetch tasks of one rank at most; each streams as many blocks as its rows need."""
 _BYTES_PER_TOKEN = 20

@@ -80,5 +80,18 @@ def ratio_chart(series: Mapping[str, Sequence[Point]], *, y_label: str) -> str:
     return "".join([*parts, "</svg>"])
 
 
+def standalone(chart: str) -> str:
+    """The drawing as a file of its own: with the colours that a page brings from its style sheet."""
+    rules = [
+        "text{font:12.5px system-ui,sans-serif;fill:#1d2126}.tick,.axis{fill:#5d6570;font-size:11.5px}",
+        ".mid{text-anchor:middle}.end{text-anchor:end}.grid{stroke:#e3e3de}.line{fill:none;stroke-width:2}",
+        ".whisker{stroke-width:3;opacity:.4}",
+    ]
+    for number, colour in enumerate(("#2a6fdb", "#d9730d")):
+        rules.append(f".line.k{number},.k{number} .whisker{{stroke:{colour}}}")
+        rules.append(f".name.k{number},.k{number} circle{{fill:{colour}}}")
+    return chart.replace(">", f"><style>{''.join(rules)}</style>", 1)
+
+
 def _named(ratio: str, share: float) -> str:
     return {0.0: "text alone", 1.0: "code alone"}.get(share, ratio.replace(":", " : "))

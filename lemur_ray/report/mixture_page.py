@@ -17,7 +17,7 @@ from lemur_ray.report import figures
 from lemur_ray.report.escape import inline
 from lemur_ray.report.inputs import ReportError, read_run
 from lemur_ray.report.markup import DASH, Safe, page, table, warning
-from lemur_ray.report.mixture_figure import Point, ratio_chart
+from lemur_ray.report.mixture_figure import Point, ratio_chart, standalone
 from lemur_ray.report.statistics import t_interval
 
 KINDS = ("code", "text")
@@ -81,7 +81,7 @@ def render_study(out: Path) -> dict[str, Any]:
         body.append(f"<h3>Held-out {inline(label)}</h3>")
         body.append(figures.legend([(kind, colour) for colour, kind in enumerate(KINDS)]))
         chart = ratio_chart(series, y_label=label)
-        (out / f"{metric}.svg").write_text(chart, encoding="utf-8")
+        (out / f"{metric}.svg").write_text(standalone(chart), encoding="utf-8")
         body.append(f'<div class="fig">{chart}</div>')
     body.append(
         '<p class="soft">Share of code among the rows trained on, from left to right. '
@@ -162,7 +162,7 @@ def _table(rows: Sequence[Measured]) -> str:
     body = [
         [row.ratio.replace(":", " : "), Safe(f"{row.code_share:.1%}"),
          *(said(row, f"{kind}/{metric}") for metric in METRICS for kind in KINDS),
-         len(row.values["code/loss"]), round(row.epochs["code"], 2), round(row.epochs["text"], 2)]
+         len(row.values["code/loss"]), *(Safe(f"{row.epochs[kind]:.3f}") for kind in KINDS)]
         for row in rows
     ]  # fmt: skip
     return table(header, body)
