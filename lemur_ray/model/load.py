@@ -67,13 +67,14 @@ class OpenModel:
     recipe: dict[str, Any]
 
 
-def open_model(spec: str) -> OpenModel:
+def open_model(spec: str, *, grow: bool = True) -> OpenModel:
     """Find a model and check names and shapes of its weights, but read none.
 
     spec: a run folder (its newest committed checkpoint is taken), a folder ``<run>/checkpoints/<step>``, a Hugging Face
     folder (each a path or a URI), ``random:nano`` (seeded random weights of that recipe with a tokenizer of bytes), or
     ``random:nano@FOLDER`` (the same with the tokenizer of the model in that folder, so that both see prompts of equal
-    length). A Hugging Face model with fewer rows than its tokenizer and the ChatML tokens need gets the missing ones.
+    length).
+    grow: a Hugging Face model with fewer rows than its tokenizer and the ChatML tokens need gets the missing ones.
     Raises ModelNotFound, HuggingFaceError, TensorFileError, CheckpointError.
     """
     if spec.startswith(RANDOM):
@@ -88,7 +89,7 @@ def open_model(spec: str) -> OpenModel:
     if commit is not None and fs.isfile(f"{inner.rsplit('/', 2)[0]}/recipe.json"):
         return _checkpoint(run, commit)
     if fs.isfile(f"{inner}/config.json"):
-        return _hugging_face(folder)
+        return _hugging_face(folder, grow)
     found = ", ".join(sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(inner, detail=False))[:8])
     raise ModelNotFound(
         f"{folder} holds {found or 'nothing'}: expected recipe.json and checkpoints (a run), a committed checkpoint of "
@@ -166,7 +167,7 @@ def _merged(run: str, commit: Commit, config: ModelConfig, lora: LoraConfig) -> 
     return MergedWeights(base, CheckpointWeights(commit.folder, config, adapter_shapes(config, lora)), lora)
 
 
-def _hugging_face(folder: str) -> OpenModel:
+def _hugging_face(folder: str, grow: bool) -> OpenModel:
     source: Source = HuggingFaceWeights(folder)
     tokenizer = _tokenizer(folder)
     tokens, rows = tokenizer.vocab_size if tokenizer else 0, source.config.vocab_size
@@ -175,7 +176,7 @@ def _hugging_face(folder: str) -> OpenModel:
             f"{folder}: the tokenizer has {tokens} tokens, the model {rows} rows: tokenizer.json and weights do not "
             "belong together"
         )
-    if tokens > rows:
+    if grow and tokens > rows:
         source = GrownWeights(source, tokens)
     version = folder if "://" in folder else model_fingerprint(Path(folder))
     return OpenModel(source, tokenizer, folder.rsplit("/", 1)[-1], version, {})

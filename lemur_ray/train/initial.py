@@ -30,7 +30,7 @@ def initial_params(spec: str, recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
         RunFolderError: there is no such model, or its model is not the recipe's; every differing field is named.
     """
     try:
-        source = open_model(spec).source
+        source = open_model(spec, grow=False).source
         found, asked = source.config, recipe.model
         if found.vocab_size < asked.vocab_size <= found.vocab_size + MOST_NEW_ROWS:
             found = dataclasses.replace(found, vocab_size=asked.vocab_size)
