@@ -70,15 +70,21 @@ def evol(path: Path, *pairs: tuple[str, str]) -> SetsConfig:
     return SetsConfig(evol=(str(path),), near_duplicate=0)
 
 
-def test_one_worker_four_workers_and_none_give_the_same_bytes(
-    ray_local: str, sets: SetsConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(840)
+def test_one_worker_four_workers_and_none_give_the_same_bytes(ray_local: str, sets: SetsConfig, tmp_path: Path) -> None:
     folders = [build(sets, tmp_path / str(n), workers=n, block=b)[0] for n, b in ((0, 4096), (1, 64), (4, 32))]
     tables = [files_of(folder) for folder in folders]
     assert tables[0] == tables[1] == tables[2]
     assert len(tables[0]) >= 6
+
+
+def test_smaller_tables_and_blocks_on_the_way_give_the_same_bytes(
+    sets: SetsConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = files_of(build(sets, tmp_path / "whole")[0])
     monkeypatch.setattr(stages, "ROWS", 37)
-    assert files_of(build(sets, tmp_path / "small")[0]) == tables[0]
+    assert files_of(build(sets, tmp_path / "small", block=50)[0]) == whole
 
 
 def test_every_row_that_was_read_is_in_the_table_or_counted_under_a_name(sets: SetsConfig, tmp_path: Path) -> None:
