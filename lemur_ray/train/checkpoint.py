@@ -7,6 +7,7 @@ Knows nothing of Ray and of how a step is computed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import shutil
 import time
@@ -28,6 +29,10 @@ CHUNK_BYTES = 2**25
 
 class UnreadableCheckpoint(Exception):
     """A committed checkpoint cannot be read; the message says where it went."""
+
+
+class SaveInterrupted(Exception):
+    """A checkpoint was not written because another worker is gone, or for another passing reason: start again."""
 
 
 class SaveFailed(TrainingStopped):
@@ -139,7 +144,7 @@ class Checkpoints:
 
     def __exit__(self, *error: object) -> None:
         """Let a save under way finish and let go of threads; a failure of that save is not raised here."""
-        with contextlib.suppress(SaveFailed):
+        with contextlib.suppress(SaveFailed, SaveInterrupted):
             self.wait()
         self._manager.close()
 
@@ -155,6 +160,9 @@ class Checkpoints:
                 self._timed_out = True
                 _log.warning("checkpoint %d was not saved in time (%s): trying again at the next", step, _short(error))
                 return
+            if jax.process_count() > 1 and not _of_the_storage(error):
+                # Workers that lose one of them while they save see a broken collective: no reason to end the run.
+                raise SaveInterrupted(f"checkpoint {step} was interrupted: {_short(error)}") from error
             good = self.newest()
             kept = f"checkpoint {good.step} is intact" if good else "there is no earlier checkpoint"
             raise SaveFailed(
@@ -176,6 +184,17 @@ def _layers_apart(state: Any) -> Any:
         return ocp.SaveArgs(shard_axes=(0,) if stacked and leaf.ndim > 1 else (), chunk_byte_size=CHUNK_BYTES)
 
     return jax.tree_util.tree_map_with_path(one, state)
+
+
+def _of_the_storage(error: BaseException) -> bool:
+    """Whether a save failed for what only a person can change: no room, or no permission."""
+    causes, told = error, ""
+    while causes is not None:
+        if isinstance(causes, OSError) and causes.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            return True
+        told += str(causes)
+        causes = causes.__cause__ or causes.__context__  # type: ignore[assignment]
+    return any(words in told for words in ("No space left", "quota exceeded", "Permission denied", "Read-only file"))
 
 
 def _aside(path: Path) -> Path:

@@ -273,6 +273,8 @@ def _worker(config: dict[str, Any]) -> None:
         RunFolderError,
         ValueError,
     ) as error:  # ValueErrors are about the recipe: trying again is no use
+        if world_size > 1 and isinstance(error, ValueError):
+            raise  # among several workers it may as well be a collective that one of them has left
         try:
             write_json(f"{run.out}/stopped.json", {"error": str(error)})
         except OSError as full:  # a disk that took no checkpoint may not take the reason either

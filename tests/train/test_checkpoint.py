@@ -17,7 +17,7 @@ import pytest
 
 from lemur_ray.checkpoints import commits, newest_commit
 from lemur_ray.config import Recipe
-from lemur_ray.train.checkpoint import Checkpoints, SaveFailed
+from lemur_ray.train.checkpoint import Checkpoints, SaveFailed, SaveInterrupted
 from lemur_ray.train.run_folder import RunFolderError, lock
 
 Losses = Callable[[Path], dict[int, float]]
@@ -155,7 +155,7 @@ FILL_THE_DISK = """
 import resource, sys
 from pathlib import Path
 import jax, jax.numpy as jnp
-from lemur_ray.train.checkpoint import Checkpoints, SaveFailed
+from lemur_ray.train.checkpoint import Checkpoints, SaveFailed, SaveInterrupted
 from lemur_ray.checkpoints import newest_commit
 
 def state(seed):
@@ -214,3 +214,26 @@ def test_a_run_that_found_no_room_resumes_exactly_once_there_is_some(
     monkeypatch.setattr(ocp.CheckpointManager, "save", real)
     assert run_here(small_recipe(), tmp_path / "run")["first_step"] == 4
     assert read_losses(tmp_path / "run") == read_losses(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer"), SaveInterrupted),
+        (ValueError("RESOURCE_EXHAUSTED: Error writing local file: No space left on device"), SaveFailed),
+        (OSError(28, "No space left on device"), SaveFailed),
+        (PermissionError(13, "Permission denied"), SaveFailed),
+    ],
+)
+def test_a_save_that_ends_because_another_worker_is_gone_is_no_reason_to_end_the_run(
+    error: Exception, raised: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(self: ocp.CheckpointManager, *arguments: Any, **options: Any) -> None:
+        raise error
+
+    with Checkpoints(str(tmp_path / "c"), keep=2) as checkpoints:
+        monkeypatch.setattr(ocp.CheckpointManager, "save", save)
+        monkeypatch.setattr(jax, "process_count", lambda: 2)
+        with pytest.raises(raised):
+            checkpoints.save(1, state(1), {"rows": 1})
+        monkeypatch.undo()
