@@ -59,8 +59,9 @@ def export(
     if primary:
         _together("files laid out")
     for name, layer in sink.order:
-        for parts, array in _rows(arrays[name], name, layer):
-            sink.write(name, parts, array)
+        rows = _rows(arrays[name], name, layer)
+        while rows:
+            sink.write(name, *rows.pop(0))  # let go of before the next layer is fetched
     sink.writer.close(rename=False)
     _together("rows written")
     if primary:
