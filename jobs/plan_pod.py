@@ -1,7 +1,7 @@
 """Compile a recipe's training step for a TPU slice without one: python jobs/plan_pod.py lemur-70b --topology v4:4x8x8.
 
 Prints the memory of a chip by kind, FLOPs, bytes of each collective, an estimate of the step and whether it fits; the
-last line is one JSON object. --search N compiles up to N candidates of mesh, microbatches and remat until one fits.
+last line is one JSON object. --search N compiles N candidates of mesh, microbatches and remat and shows the best.
 Needs libtpu (extra [tpu]), no TPU; without it only shardings are checked.
 """
 
@@ -25,7 +25,7 @@ class PlanJob:
     topology: str = ""
     """Generation and topology of a slice, for example v4:4x8x8, v5e:4x4, v5p:4x4x8, v6e:16x16. Empty: the recipe's."""
     search: int = 0
-    """Candidates of mesh, microbatches and remat to compile at most until one fits. 0: the recipe as it stands."""
+    """Candidates of mesh, microbatches and remat to compile, the best of which is shown. 0: the recipe as it stands."""
     describe: bool = False
     """Print the rule table applied (parameter, shape, sharding, bytes per device) and compile nothing."""
     recipe: Flat = field(default_factory=Recipe)

@@ -110,6 +110,11 @@ class Layout:
 
     mesh: Mesh | None = None
 
+    @property
+    def platform(self) -> str:
+        """Platform of the devices: cpu, gpu or tpu."""
+        return str(self.mesh.devices.flat[0].platform) if self.mesh is not None else jax.default_backend()
+
     def _at(self, x: jax.Array, there: tuple[str, ...], back: tuple[str, ...], name: str) -> jax.Array:
         if self.mesh is None:
             return x

@@ -22,7 +22,9 @@ from lemur_ray.model.layout import ROWS, Layout
 from lemur_ray.model.matmul import dot, transposed
 
 CHUNK_ELEMENTS = 4 << 20
-"""Logits of one chunk on one device (16 MiB in float32) at most, at least one token of every row."""
+"""Logits of one chunk on a CPU (16 MiB in float32) at most, at least one token of every row."""
+ACCELERATOR_CHUNK_ELEMENTS = 16 << 20
+"""The same on accelerators, where every chunk reads and writes the head's gradient at the memory's speed."""
 
 
 class Losses(NamedTuple):
@@ -34,9 +36,10 @@ class Losses(NamedTuple):
     """(B, L) float32, before the weights."""
 
 
-def chunk_length(rows: int, length: int, vocab: int) -> int:
-    """Longest divisor of ``length`` whose chunk of logits stays within CHUNK_ELEMENTS, at least 1."""
-    most = max(1, CHUNK_ELEMENTS // (rows * vocab))
+def chunk_length(rows: int, length: int, vocab: int, platform: str = "cpu") -> int:
+    """Longest divisor of ``length`` whose chunk of logits stays within the platform's limit, at least 1."""
+    limit = CHUNK_ELEMENTS if platform == "cpu" else ACCELERATOR_CHUNK_ELEMENTS
+    most = max(1, limit // (rows * vocab))
     return max(n for n in range(1, length + 1) if length % n == 0 and n <= most)
 
 
@@ -113,7 +116,7 @@ def _cross_entropy(
         head = head.astype(operand_dtype)
         if layout.mesh is not None:
             x, head = _gather(x, head)
-        size = chunk_length(x.shape[0], x.shape[1], head.shape[1])
+        size = chunk_length(x.shape[0], x.shape[1], head.shape[1], layout.platform)
         vocabulary = _Vocabulary(head.shape[1], layout.mesh is not None)
 
         def one(_: None, chunk: tuple[jax.Array, jax.Array]) -> tuple[None, jax.Array]:
@@ -156,7 +159,7 @@ def _forward(
         if layout.mesh is not None:
             x, head = _gather(x, head)
         rows, length, dim = x.shape
-        size = chunk_length(rows, length, head.shape[1])
+        size = chunk_length(rows, length, head.shape[1], layout.platform)
         vocabulary = _Vocabulary(head.shape[1], layout.mesh is not None)
 
         def one(

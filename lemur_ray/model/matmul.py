@@ -28,14 +28,26 @@ def transposed(x: jax.Array, written_out: bool) -> jax.Array:
     return with_layout_constraint(x, Layout(tuple(range(x.ndim)))) if written_out else x
 
 
-def _contract(a: jax.Array, b: jax.Array, a_dims: tuple[int, ...], b_dims: tuple[int, ...], dtype: Any) -> jax.Array:
-    product = jax.lax.dot_general(a, b, ((a_dims, b_dims), ((), ())), preferred_element_type=jnp.float32)
+def _contract(
+    a: jax.Array, b: jax.Array, a_dims: tuple[int, ...], b_dims: tuple[int, ...], dtype: Any, told: Any = jnp.float32
+) -> jax.Array:
+    """Contract dimensions of two arrays, the result in ``dtype``.
+
+    told: the product's type as the compiler sees it. Where devices have to add up their parts that is what crosses the
+    network; each device accumulates in float32 all the same.
+    """
+    product = jax.lax.dot_general(a, b, ((a_dims, b_dims), ((), ())), preferred_element_type=told)
     return product.astype(dtype)
+
+
+def _told(x: jax.Array) -> Any:
+    return jnp.float32 if x.ndim == 2 else x.dtype
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _product(x: jax.Array, w_IO: jax.Array, operand_dtype: Any) -> jax.Array:
-    return _contract(x.astype(operand_dtype), w_IO.astype(operand_dtype), (x.ndim - 1,), (0,), x.dtype)
+    a, b = x.astype(operand_dtype), w_IO.astype(operand_dtype)
+    return _contract(a, b, (x.ndim - 1,), (0,), x.dtype, _told(x))
 
 
 def _forward(x: jax.Array, w_IO: jax.Array, operand_dtype: Any) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
@@ -45,14 +57,13 @@ def _forward(x: jax.Array, w_IO: jax.Array, operand_dtype: Any) -> tuple[jax.Arr
 def _backward(operand_dtype: Any, saved: tuple[jax.Array, jax.Array], g: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, w_IO = saved
     rounds = operand_dtype != x.dtype
-    dtypes = x.dtype, w_IO.dtype
+    dtypes, told = (x.dtype, w_IO.dtype), _told(x)
     x, w_IO, g = (array.astype(operand_dtype) for array in (x, w_IO, g))
-    slope_x = _contract(g, w_IO, (g.ndim - 1,), (1,), dtypes[0])
+    slope_x = _contract(g, w_IO, (g.ndim - 1,), (1,), dtypes[0], told)
     if x.ndim == 2:
         return slope_x, dot(transposed(x, rounds), g, 1, 0, dtypes[1])
-    # In w's dtype from the start: what devices have to add up crosses the network in it.
     leading = tuple(range(x.ndim - 1))
-    return slope_x, jax.lax.dot_general(x, g, ((leading, leading), ((), ())), preferred_element_type=dtypes[1])
+    return slope_x, _contract(x, g, leading, leading, dtypes[1], dtypes[1])
 
 
 _product.defvjp(_forward, _backward)

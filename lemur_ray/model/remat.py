@@ -24,10 +24,17 @@ def named(x: jax.Array, name: str) -> jax.Array:
     return checkpoint_name(x, name)
 
 
+def _all_but_gathered(primitive: Any, *_: Any, **parameters: Any) -> bool:
+    """Keep everything but gathered weights: what a placement gives, also under its name."""
+    if primitive.name == "name":
+        return bool(parameters["name"] != GATHERED)
+    return bool(primitive.name != "sharding_constraint")
+
+
 def rematerialised(block: Callable[..., Any], policy: str) -> Callable[..., Any]:
     """The block with its backward pass under the named policy. Raises ValueError for one that does not exist."""
     if policy == "none":
-        return jax.checkpoint(block, policy=jax.checkpoint_policies.save_anything_except_these_names(GATHERED))
+        return jax.checkpoint(block, policy=_all_but_gathered)
     save, offload = parse_remat(policy)
     if offload:
         return jax.checkpoint(

@@ -13,6 +13,8 @@ import os
 import time
 from typing import Any
 
+import numpy as np
+
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.train.chips import CHIPS, GIB, StepTime, step_time
 from lemur_ray.train.program import DTYPE_BYTES, Program, read
@@ -50,7 +52,7 @@ def has_libtpu() -> bool:
 
 
 def devices(where: Slice, num_slices: int) -> list[Any]:
-    """The slice's devices as descriptions, one per chip. Raises NoLibtpu."""
+    """The slice's devices as descriptions, one per chip. Raises NoLibtpu, ValueError."""
     if not has_libtpu():
         raise NoLibtpu("libtpu is not installed: pip install 'lemur-ray[tpu]' brings the compiler for TPU")
     from jax.experimental import topologies
@@ -60,7 +62,10 @@ def devices(where: Slice, num_slices: int) -> list[Any]:
     if name == "v4":
         options["chip_config_name"] = "megacore"  # a chip is one device, not two
     topology = f"{_LIBTPU_NAMES.get(name, name)}:{where.topology}"
-    return list(topologies.get_topology_desc(platform="tpu", topology_name=topology, **options).devices)
+    try:
+        return list(topologies.get_topology_desc(platform="tpu", topology_name=topology, **options).devices)
+    except (RuntimeError, NotImplementedError) as error:
+        raise ValueError(f"libtpu knows no topology {topology}: {str(error).splitlines()[0]}") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,8 +134,10 @@ class PodPlan:
             "executed_flops_per_step": self.executed_flops,
             "executed_over_model": round(self.executed_flops / self.model_flops, 4),
             "sent_bytes_per_chip": self.sent_bytes,
-            "collectives": [dataclasses.asdict(c) for c in sorted(
-                self.program.collectives, key=lambda c: -c.sent_bytes)],
+            "collectives": [
+                {**dataclasses.asdict(c), "group": len(c.group), "axis": axis_of(c.group, mesh)}
+                for c in sorted(self.program.collectives, key=lambda c: -c.sent_bytes)
+            ],
             "estimate": {"step_s": round(self.time.estimate_s, 2), "at_least_s": round(self.time.at_least_s, 2),
                          "at_most_s": round(self.time.at_most_s, 2), "mfu_6n_causal": round(self.mfu, 3)},
         }  # fmt: skip
@@ -203,7 +210,7 @@ def plan(recipe: Recipe, where: Slice) -> PodPlan:
     chips = mesh.size
     sent: dict[str, float] = {}
     for collective in program.collectives:
-        axis = _axis(collective.group, recipe.mesh)
+        axis = axis_of(collective.group, recipe.mesh)
         sent[axis] = sent.get(axis, 0.0) + collective.sent_bytes
     flops = program.product_flops + program.kernel_flops
     sizes = {"dcn": recipe.mesh.dcn, "fsdp": recipe.mesh.fsdp, "tp": recipe.mesh.tp}
@@ -236,16 +243,12 @@ def _attention_flops(recipe: Recipe, kernel: str) -> float:
     return count * done * 2.0 * rows * (model.num_heads // mesh.tp) * length**2 * model.head_dim
 
 
-def _axis(group: tuple[int, int], mesh: MeshConfig) -> str:
-    """The mesh axis whose devices talk, by their number and distance."""
-    size, distance = group
-    sizes = {"tp": (mesh.tp, 1), "fsdp": (mesh.fsdp, mesh.tp), "dcn": (mesh.dcn, mesh.tp * mesh.fsdp)}
-    if size == 2 and distance not in (0, mesh.tp * mesh.fsdp):  # neighbours in a ring
-        return "tp" if distance < mesh.tp else "fsdp"
-    for name, (devices_, step) in sizes.items():
-        if size == devices_ > 1 and distance in (0, step):
-            return name
-    return next((name for name, (devices_, _) in sizes.items() if size == devices_ > 1), "several")
+def axis_of(group: tuple[int, ...], mesh: MeshConfig) -> str:
+    """The mesh axes along which the devices of a group differ, joined by "+"; "all" where every device takes part."""
+    if not group:
+        return "all"
+    places = np.unravel_index(np.array(group), (mesh.dcn, mesh.fsdp, mesh.tp))
+    return "+".join(name for name, at in zip(("dcn", "fsdp", "tp"), places, strict=True) if np.ptp(at)) or "none"
 
 
 def _memory(recipe: Recipe, mesh: Any, analysis: Any, program: Program) -> Memory:

@@ -65,7 +65,7 @@ def lines(plan: PodPlan) -> Iterator[str]:
     yield "bytes that a chip sends in a step, by ring:"
     for c in sorted(plan.program.collectives, key=lambda c: -c.sent_bytes)[:12]:
         sent = f"{c.sent_bytes / 1e9:10.1f} GB"
-        yield f"  {c.kind:20s} {c.dtype:5s} among {c.group[0]:4d} devices {c.count:8,d} times {sent}"
+        yield f"  {c.kind:20s} {c.dtype:5s} among {len(c.group):4d} devices {c.count:8,d} times {sent}"
     chip, torus = CHIPS[plan.where.generation.name], plan.where
     by_axis = ", ".join(f"{axis} {seconds:.1f} s" for axis, seconds in plan.time.by_axis_s.items() if seconds >= 0.05)
     yield (

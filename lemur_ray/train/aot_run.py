@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lemur_ray.config import MeshConfig, Recipe
+from lemur_ray.recipes import get_recipe
 from lemur_ray.train import aot
 from lemur_ray.train.slices import Slice
 
@@ -27,18 +28,18 @@ def slice_of(recipe: Recipe) -> Slice:
 def run(recipe: Recipe, where: Slice, *, search: int, describe: bool, say: Callable[[str], None]) -> dict[str, Any]:
     """Plan and tell about it; returns what the job prints as JSON.
 
-    A recipe whose mesh does not fill the slice keeps its dcn and tp. search: candidates to compile at most.
-    Raises ValueError where recipe and slice do not fit together.
+    On another slice than its own a recipe's mesh keeps dcn and tp, unless it was set by hand. search: candidates to
+    compile at most. Raises ValueError where recipe and slice do not fit together.
     """
-    mesh = recipe.mesh
-    if mesh.dcn * mesh.fsdp * mesh.tp != where.num_chips * mesh.dcn:
-        mesh = MeshConfig(dcn=mesh.dcn, tp=mesh.tp)
-    placed = aot.placed(recipe, where, mesh)
+    placed = aot.placed(recipe, where, _mesh(recipe, where))
     with_libtpu = aot.has_libtpu()
-    os.environ.update(aot.environment(where, with_libtpu, where.num_chips * mesh.dcn))
+    os.environ.update(aot.environment(where, with_libtpu, where.num_chips * placed.mesh.dcn))
     from lemur_ray.train import aot_report
     from lemur_ray.train.aot_search import search as search_
+    from lemur_ray.train.placement import check_recipe
 
+    if not search:
+        check_recipe(placed)
     say(f"{recipe.name} on {where}: {recipe.tokens_per_step:,} tokens a step")
     if describe:
         for line in aot_report.describe(placed):
@@ -58,26 +59,37 @@ def run(recipe: Recipe, where: Slice, *, search: int, describe: bool, say: Calla
         if not plan.fits:
             say("it does not fit: --search 4 looks for a plan that does")
         return plan.to_json()
-    best, tried = None, 0
+    plans: list[aot.PodPlan] = []
+    tried = 0
     for candidate, found in search_(placed, where, aot.plan, search):
         tried += 1
         if isinstance(found, aot.DoesNotFit):
             say(f"{aot_report.named(candidate)}: DOES NOT FIT ({found})")
         else:
             say(aot_report.summary(found))
-            best = found
+            plans.append(found)
     if not tried:
         raise ValueError(f"no mesh of {where} divides the shapes and the {recipe.train.rows_per_step} rows of a step")
-    if best is None:
+    if not plans:
         return {**_nothing(placed, where), "tried": tried}
+    best = min(plans, key=lambda plan: (not plan.fits, plan.time.estimate_s if plan.fits else plan.memory.total))
     for line in aot_report.lines(best):
         say(line)
     mesh, train = best.recipe.mesh, best.recipe.train
-    say(
-        f"as flags: --mesh.fsdp {mesh.fsdp} --mesh.tp {mesh.tp} --train.microbatches {train.microbatches} "
-        f"--train.remat {train.remat}"
-    )
+    if best.fits:
+        say(
+            f"as flags: --mesh.dcn {mesh.dcn} --mesh.fsdp {mesh.fsdp} --mesh.tp {mesh.tp} "
+            f"--train.microbatches {train.microbatches} --train.remat {train.remat}"
+        )
     return {**best.to_json(), "tried": tried}
+
+
+def _mesh(recipe: Recipe, where: Slice) -> MeshConfig:
+    """The mesh to plan: the recipe's, or what its dcn and tp leave of another slice than its own."""
+    mesh, own = recipe.mesh, get_recipe(recipe.name).mesh
+    untouched = (mesh.dcn, mesh.fsdp, mesh.tp) == (own.dcn, own.fsdp, own.tp)
+    elsewhere = not own.topology or slice_of(get_recipe(recipe.name)) != where
+    return MeshConfig(dcn=mesh.dcn, tp=mesh.tp) if untouched and elsewhere else mesh
 
 
 def _nothing(recipe: Recipe, where: Slice) -> dict[str, Any]:

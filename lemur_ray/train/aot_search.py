@@ -41,9 +41,9 @@ class Guess(NamedTuple):
 def candidates(recipe: Recipe, where: Slice) -> list[Guess]:
     """Every combination that divides, those expected to fit first, the fastest of them first."""
     found: list[Guess] = []
-    mesh, model, rows = recipe.mesh, recipe.model, recipe.train.rows_per_step
+    mesh, model, rows, length = recipe.mesh, recipe.model, recipe.train.rows_per_step, recipe.data.seq_len
     for tp in TENSORS:
-        if model.num_kv_heads % tp or where.num_chips % tp or model.vocab_size % tp or model.ffn_dim % tp:
+        if any(size % tp for size in (model.num_kv_heads, where.num_chips, model.vocab_size, model.ffn_dim, length)):
             continue
         meshed = placed(recipe, where, MeshConfig(dcn=mesh.dcn, tp=tp))
         shares = meshed.mesh.dcn * meshed.mesh.fsdp
@@ -60,16 +60,12 @@ def candidates(recipe: Recipe, where: Slice) -> list[Guess]:
 def search(
     recipe: Recipe, where: Slice, compiled: Callable[[Recipe, Slice], PodPlan], tries: int
 ) -> Iterator[tuple[Recipe, PodPlan | DoesNotFit]]:
-    """Compile candidates in their order until one fits, at most ``tries``; yields each, the last fits or none did."""
+    """Compile the first ``tries`` candidates; yields each with its plan, or with why it has none."""
     for candidate in candidates(recipe, where)[:tries]:
         try:
-            plan = compiled(candidate.recipe, where)
+            yield candidate.recipe, compiled(candidate.recipe, where)
         except DoesNotFit as error:
             yield candidate.recipe, error
-            continue
-        yield candidate.recipe, plan
-        if plan.fits:
-            return
 
 
 def guess(recipe: Recipe, where: Slice) -> Guess:
@@ -107,7 +103,7 @@ def guess(recipe: Recipe, where: Slice) -> Guess:
     sent = {
         "fsdp": moves * 2.0 * params / mesh.tp * (mesh.fsdp - 1) / mesh.fsdp,
         "tp": 24.0 * train.microbatches * model.num_layers * 2.0 * tokens * model.dim * (mesh.tp - 1) / mesh.tp,
-        "dcn": 2.0 * 4.0 * per_chip if mesh.dcn > 1 else 0.0,
+        "dcn": 2.0 * 2.0 * per_chip * train.microbatches if mesh.dcn > 1 else 0.0,
     }
     sizes = {"dcn": mesh.dcn, "fsdp": mesh.fsdp, "tp": mesh.tp}
     torus = tuple(int(n) for n in where.topology.split("x"))

@@ -22,7 +22,7 @@ class Chip:
     hbm_bytes: int
     hbm_bytes_per_s: float
     link_bytes_per_s: float
-    """One link to one neighbour, one way; every axis of the torus has two."""
+    """One link to one neighbour, one way."""
 
 
 CHIPS = {
@@ -40,11 +40,14 @@ HIDDEN = 0.7
 
 
 def axis_bytes_per_s(chip: Chip, topology: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, float]:
-    """Bytes per second that a chip can send along each mesh axis, both directions of its torus axes together.
+    """Bytes per second that a chip can send along each mesh axis, over all torus axes that it spans.
 
-    sizes: mesh axis -> devices. tp takes the first torus axes (neighbouring numbers), fsdp what is left; an axis that
-    shares a torus axis with another has that axis's links counted for both, as they are not busy at once.
+    A ring that closes sends both ways, one that does not has half of that: 3-D slices close where every axis is a
+    multiple of 4, 2-D ones along an axis of 16. sizes: mesh axis -> devices. tp takes neighbours (those of a host
+    first), fsdp the rest; an axis that shares a torus axis with another has its links counted for both, as they are not
+    busy at once.
     """
+    closed = all(n % 4 == 0 for n in topology) if len(topology) == 3 else max(topology) == 16
     out = {"dcn": SLICE_BYTES_PER_S}
     left = list(topology)
     for name in ("tp", "fsdp"):
@@ -56,7 +59,7 @@ def axis_bytes_per_s(chip: Chip, topology: tuple[int, ...], sizes: Mapping[str, 
                 wanted = 1
             else:
                 wanted = -(-wanted // left.pop(0))
-        out[name] = 2 * chip.link_bytes_per_s * max(1, used)
+        out[name] = (2 if closed else 1) * chip.link_bytes_per_s * max(1, used)
     return out
 
 
@@ -94,6 +97,8 @@ def step_time(
 ) -> StepTime:
     """How long a step might take. flops: executed per chip. sent_bytes: mesh axis -> bytes that a chip sends."""
     speed = axis_bytes_per_s(chip, topology, sizes)
-    slowest = min(speed[name] for name in speed if sizes.get(name, 1) > 1) if max(sizes.values()) > 1 else 1.0
+    slowest = min(
+        (speed[name] for name in speed if sizes.get(name, 1) > 1), default=1.0
+    )  # for groups over several axes
     by_axis = {axis: sent / speed.get(axis, slowest) for axis, sent in sent_bytes.items()}
     return StepTime(flops / (chip.peak_flops * PRODUCTS_AT_PEAK), sum(by_axis.values()), by_axis)

@@ -12,6 +12,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 
+import numpy as np
+
 DTYPE_BYTES = {
     "pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8,
     "u64": 8, "f64": 8,
@@ -28,8 +30,8 @@ class Collective:
 
     kind: str
     """One of COLLECTIVES; a sum of which each device keeps its part is a reduce-scatter."""
-    group: tuple[int, int]
-    """Devices of a group, and the distance between two neighbours in it (0: not told)."""
+    group: tuple[int, ...]
+    """Numbers of the devices of the first group; of a permute, of the first pair."""
     dtype: str
     count: int
     """Executions."""
@@ -53,7 +55,7 @@ class Program:
     """Totals of one execution on one device."""
 
     product_flops: float
-    """Floating point operations of matrix products."""
+    """Floating point operations of matrix products; of a conditional, every branch counts."""
     kernel_flops: float
     """Floating point operations of kernels, as the caller counts them."""
     kernels: dict[str, int]
@@ -79,7 +81,8 @@ class _Instruction:
 
 _SHAPE = re.compile(r"\b(pred|bf16|f16|f32|f64|[su](?:8|16|32|64))\[([\d,]*)\]")
 _HEAD = re.compile(r"^\s*(ROOT )?%?([\w.\-]+) = ")
-_CALLS = re.compile(r"(?:calls|body|branch_computations)=\{?%?([\w.\-]+)")
+_CALLS = re.compile(r"(?:calls|body|true_computation|false_computation|branch_computations)=(\{[^}]*\}|%?[\w.\-]+)")
+_CALLS_OF_CALL = re.compile(r"to_apply=(%?[\w.\-]+)")
 
 
 def _shapes(text: str) -> tuple[Shape, ...]:
@@ -111,7 +114,8 @@ def _instruction(line: str) -> _Instruction | None:
     head = _HEAD.match(line)
     if head is None:
         return None
-    text = re.sub(r"(?<=\])\{[^{}]*\}", "", line[head.end() :])  # layouts hold parentheses of their own
+    text = re.sub(r"\w+\[[\d,]*\]\{[^{}]*S\(5\)[^{}]*\}", "u8[0]", line[head.end() :])  # in the host's memory
+    text = re.sub(r"(?<=\])\{[^{}]*\}", "", text)  # layouts hold parentheses of their own
     end = _closing(text, 0) + 1 if text.startswith("(") else text.index(" ")
     opens = text.index("(", end)
     closes = _closing(text, opens)
@@ -152,45 +156,72 @@ def _trips(loop: _Instruction, computations: dict[str, list[_Instruction]]) -> i
     raise ValueError(f"loop {loop.name}: its number of iterations is not a constant")
 
 
-def _group(rest: str) -> tuple[int, int]:
-    """Devices of a replica group and the distance between the first two."""
-    if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", rest):
-        ids = [int(n) for n in listed[1].split(",")]
-        return len(ids), ids[1] - ids[0] if len(ids) > 1 else 0
+def _group(rest: str) -> tuple[int, ...]:
+    """Numbers of the devices of the first replica group, or of the first pair of a permute; () where all take part."""
+    if listed := re.search(r"(?:replica_groups|source_target_pairs)=\{\{([\d,]+)\}", rest):
+        return tuple(int(n) for n in listed[1].split(","))
     if iota := re.search(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest):
-        groups, size = int(iota[1]), int(iota[2])
-        return size, groups if iota[4] else 1
-    if named := re.search(r"replica_groups=mesh\[([^\]]*)\].*?\{([^}]*)\}", rest):
-        sizes = dict(re.findall(r"'([^']+)'=(\d+)", named[1]))
-        total = 1
-        for axis in re.findall(r"'([^']+)'", named[2]):
-            total *= int(sizes[axis])
-        return total, 0
-    if pairs := re.search(r"source_target_pairs=\{\{(\d+),(\d+)\}", rest):
-        return 2, abs(int(pairs[2]) - int(pairs[1]))
-    return 0, 0
+        numbers = _numbered(iota[3], iota[4]).reshape(int(iota[1]), int(iota[2]))
+        return tuple(int(n) for n in numbers[0])
+    if named := re.search(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(\[([\d,]+)\](?:T\(([\d,]+)\))?\))?[^{]*"
+                          r"\{([^}]*)\}", rest):  # fmt: skip
+        sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", named[1])}
+        total = int(np.prod(list(sizes.values())))
+        numbers = _numbered(named[2] or str(total), named[3]).reshape(list(sizes.values()))
+        among = set(re.findall(r"'([^']+)'", named[4]))
+        return tuple(int(n) for n in numbers[tuple(slice(None) if name in among else 0 for name in sizes)].ravel())
+    return ()
+
+
+def _numbered(dims: str, permutation: str | None) -> np.ndarray:
+    """0, 1, .. in an array of these dimensions, transposed: how HLO writes an order of devices."""
+    shape = [int(n) for n in dims.split(",")]
+    numbers = np.arange(int(np.prod(shape))).reshape(shape)
+    return numbers.transpose([int(n) for n in permutation.split(",")]) if permutation else numbers
 
 
 def _product_flops(instruction: _Instruction, shape_of: dict[str, tuple[Shape, ...]]) -> float:
     """2 x elements of the result x length of the sum, of a dot or a convolution."""
     out = _elements(instruction.shapes[0])
     if instruction.opcode == "dot":
-        summed = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", instruction.rest)
+        contracted = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", instruction.rest)
         left = shape_of[instruction.operands[0]][0][1]
         length = 1
-        for dim in summed[1].split(",") if summed else ():
+        for dim in contracted[1].split(",") if contracted else ():
             length *= left[int(dim)]
         return 2.0 * out * length
-    labels = re.search(r"dim_labels=\w+_(\w+)->", instruction.rest)
-    kernel = shape_of[instruction.operands[1]][0]
-    return 2.0 * out * _elements(kernel) / kernel[1][labels[1].index("o")] if labels else 0.0
+    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.rest)
+    if labels is None:
+        return 0.0
+    left, kernel = (shape_of[name][0][1] for name in instruction.operands[:2])
+    out_shape = instruction.shapes[0][1]
+    summed = float(kernel[labels[2].index("i")])
+    for place, label in enumerate(sorted(set(labels[3]) - set("bf"))):  # spatial dimensions; a batch may be one
+        sizes = [shape[names.index(label)] for shape, names in zip(
+            (left, kernel, out_shape), labels.groups(), strict=True)]  # fmt: skip
+        summed *= _window_pairs(instruction.rest, place, *sizes) / sizes[2]
+    return 2.0 * out * summed
+
+
+def _window_pairs(rest: str, place: int, left: int, kernel: int, out: int) -> int:
+    """Pairs of a result and a kernel position along one dimension of a window that meet an element of the left side."""
+    window = re.search(r"window=\{([^}]*)\}", rest)
+    given = dict(field.split("=") for field in window[1].split()) if window else {}
+
+    def of(name: str, default: str) -> str:
+        return given[name].split("x")[place] if name in given else default
+
+    stride, spread, dilated = int(of("stride", "1")), int(of("lhs_dilate", "1")), int(of("rhs_dilate", "1"))
+    at = np.arange(out)[:, None] * stride + np.arange(kernel)[None, :] * dilated - int(of("pad", "0_0").split("_")[0])
+    return int(((at >= 0) & (at % spread == 0) & (at // spread < left)).sum())
 
 
 def _sent_bytes(kind: str, instruction: _Instruction, group: int) -> float:
     """Bytes one device sends in a ring: an all-gather or a reduce-scatter once round, an all-reduce twice."""
     shapes = instruction.shapes
-    if instruction.opcode.endswith("-start"):
-        shapes = shapes[len(shapes) // 2 :] if kind == "all-gather" else shapes[:1]
+    if instruction.opcode.endswith("-start") and kind != "all-reduce":  # ((operands), (results), state)
+        arrays = tuple(shape for shape in shapes if shape != ("u32", ()))
+        shapes = arrays[len(arrays) // 2 :]
     whole, round_trip = _size(shapes), (group - 1) / group if group else 1.0
     if kind == "collective-permute":
         return float(whole)
@@ -205,7 +236,7 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
     """
     computations, entry = _parse(hlo)
     flops, opaque, kernels = 0.0, 0.0, defaultdict[str, int](int)
-    found: dict[tuple[str, tuple[int, int], str], list[float]] = defaultdict(lambda: [0, 0.0])
+    found: dict[tuple[str, tuple[int, ...], str], list[float]] = defaultdict(lambda: [0, 0.0])
     loops: list[Loop] = []
 
     def visit(name: str, times: int) -> None:
@@ -219,9 +250,9 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
                 flops += times * _product_flops(i, shape_of)
             elif kind in COLLECTIVES:
                 group = _group(i.rest)
-                sent = _sent_bytes("reduce-scatter" if scattered else kind, i, group[0])
+                sent = _sent_bytes("reduce-scatter" if scattered else kind, i, len(group))
                 if kind == "reduce-scatter":
-                    sent *= group[0]  # its result is one part of what goes round
+                    sent *= len(group)  # its result is one part of what goes round
                 entry_ = found["reduce-scatter" if scattered else kind, group, i.shapes[0][0]]
                 entry_[0] += times
                 entry_[1] += times * sent
@@ -234,7 +265,8 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
                 trips = _trips(i, computations)
                 origin = re.search(r'op_name="([^"]*)"', i.rest)
                 loops.append(Loop(trips, origin[1] if origin else "", i.shapes))
-            for called in _CALLS.findall(i.rest):
+            names = _CALLS.findall(i.rest) + (_CALLS_OF_CALL.findall(i.rest) if i.opcode == "call" else [])
+            for called in re.findall(r"[\w.\-]+", " ".join(names)):
                 visit(called, times * trips)
 
     visit(entry, 1)

@@ -206,12 +206,12 @@ def train_step(
 
     params = keep(state.params, jax.tree.map(lambda p, d: p - lr * d, state.params, towards))
     after = TrainState(state.step + 1, params, {"rule": keep(state.opt["rule"], rule_state), "guard": guard})
-    source = jax.nn.one_hot(batch["source"], num_sources, dtype=jnp.float32)
+    by_source = partial(jax.ops.segment_sum, segment_ids=batch["source"], num_segments=num_sources)
     metrics = {
         "loss": loss,
         "weight_sum": weight_sum,
-        "source_loss_sum": row_losses @ source,
-        "source_weight_sum": jnp.sum(batch["loss_weights"], axis=1) @ source,
+        "source_loss_sum": by_source(row_losses),
+        "source_weight_sum": by_source(jnp.sum(batch["loss_weights"], axis=1)),
         "grad_norm": grad_norm,
         "param_norm": optax.tree.norm(params),
         "update_norm": jnp.where(skip, 0.0, lr * optax.tree.norm(towards)),

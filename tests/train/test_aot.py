@@ -50,10 +50,10 @@ def test_a_step_compiled_for_a_slice_that_is_not_there_tells_memory_operations_a
     assert sum(found["memory_gib"].values()) == pytest.approx(found["hbm_peak_gib"], abs=0.01)
     kinds = {(c["kind"], c["dtype"]) for c in found["collectives"]}
     assert {("all-gather", "bf16"), ("reduce-scatter", "bf16")} <= kinds
-    gathers = [c for c in found["collectives"] if c["kind"] == "all-gather" and c["group"][0] == 4]
+    gathers = [c for c in found["collectives"] if c["kind"] == "all-gather" and c["axis"] == "fsdp"]
     # Seven matrices of three layers, two microbatches, forward and backward, in bfloat16, each device the others' 3/4.
     weights = 256 * 128 * (4 + 2 + 2 + 4) + 3 * 256 * 1024
-    assert sum(c["sent_bytes"] for c in gathers) == pytest.approx(2 * 2 * 3 * weights / 2 * 2 * 3 / 4, rel=0.5)
+    assert sum(c["sent_bytes"] for c in gathers) == pytest.approx(2 * 2 * 3 * weights / 2 * 2 * 3 / 4, rel=0.2)
     assert "estimate, not a measurement" in text
 
 
@@ -87,12 +87,21 @@ print(json.dumps(aot_run.run(recipe, parse_slice("v4:2x2x2"), search=0, describe
     assert "libtpu is not installed" in done.stdout
 
 
-def test_a_mesh_that_does_not_divide_is_named_in_one_line() -> None:
-    command = [sys.executable, str(ROOT / "jobs" / "plan_pod.py"), "llama2-7b", "--topology", "v4:2x2x2"]
-    done = subprocess.run([*command, "--mesh.tp", "8", "--model.ffn-dim", "11004", "--describe"],
-                          capture_output=True, text=True, timeout=200)  # fmt: skip
-    assert done.returncode == 1
-    assert "axis 'ffn' of size 11004 does not divide over 8 devices" in done.stderr
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--mesh.fsdp", "32"], "32"),
+        (["--mesh.tp", "16", "--mesh.fsdp", "16"], "model.num_kv_heads"),
+        (["--train.microbatches", "32"], "1024 rows"),
+        (["--topology", "v4:3x3x3"], "multiples of 4"),
+    ],
+)
+def test_what_cannot_run_on_the_slice_is_said_in_one_line(flags: list[str], message: str) -> None:
+    command = [sys.executable, str(ROOT / "jobs" / "plan_pod.py"), "llama2-70b", "--describe", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 1, done.stdout[-1000:]
+    assert done.stderr.startswith("plan_pod: ")
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -111,7 +120,7 @@ def test_candidates_divide_and_those_expected_to_fit_come_first() -> None:
         assert train.rows_per_step % (train.microbatches * mesh.fsdp) == 0
 
 
-def test_the_search_goes_on_after_what_does_not_fit_and_ends_with_what_does() -> None:
+def test_the_search_compiles_as_many_as_asked_for_whether_they_fit_or_not() -> None:
     where, recipe, seen = parse_slice("v6e:4x4"), get_recipe("llama2-7b"), []
 
     class Plan:
@@ -124,9 +133,9 @@ def test_the_search_goes_on_after_what_does_not_fit_and_ends_with_what_does() ->
             raise aot.DoesNotFit("too large")
         return Plan(len(seen) == 3)
 
-    found = [result for _, result in search(recipe, where, compiled, 9)]
-    assert [getattr(result, "fits", None) for result in found] == [None, False, True]
-    assert len({(r.mesh, r.train) for r in seen}) == 3
+    found = [result for _, result in search(recipe, where, compiled, 4)]
+    assert [getattr(result, "fits", None) for result in found] == [None, False, True, False]
+    assert len({(r.mesh, r.train) for r in seen}) == 4
 
 
 def test_a_recipe_of_another_pod_takes_the_mesh_of_the_slice_it_is_planned_for() -> None:
@@ -141,6 +150,7 @@ def test_an_estimate_lies_between_all_hidden_and_nothing_hidden() -> None:
     chip, sizes = CHIPS["v4"], {"dcn": 1, "fsdp": 64, "tp": 4}
     speed = axis_bytes_per_s(chip, (4, 8, 8), sizes)
     assert (speed["tp"], speed["fsdp"]) == (2 * 4.5e10, 4 * 4.5e10)
+    assert axis_bytes_per_s(CHIPS["v5e"], (4, 4), {"dcn": 1, "fsdp": 4, "tp": 4})["tp"] == 4.5e10, "no ring closes"
     time = step_time(chip, (4, 8, 8), sizes, 2.2e14, {"tp": 9e9, "fsdp": 18e9})
     assert (time.compute_s, time.communication_s) == (pytest.approx(1.0), pytest.approx(0.2))
     assert time.at_least_s < time.estimate_s < time.at_most_s
