@@ -151,7 +151,7 @@ def test_a_wall_clock_that_jumps_changes_no_loss_no_speed_and_no_goodput(
 
     def jumping(batches: Iterator[dict]) -> Iterator[dict]:
         for number, batch in enumerate(batches):
-            off[0] = (-1) ** number * 1000.0 * number  # more each step, forwards and backwards
+            off[0] += {2: 5_000.0, 6: -9_000.0, 10: 20_000.0}.get(number, 0.0)  # one save at most sees it jump ahead
             yield batch
 
     began = time.monotonic()

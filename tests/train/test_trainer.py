@@ -38,6 +38,7 @@ def kill_worker_at(out: Path, step: int, killed: list[int]) -> threading.Thread:
     return thread
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced_and_every_later_loss_is_that_of_the_unbroken_run_without_ray(
     ray_local: str,
     tmp_path: Path,
