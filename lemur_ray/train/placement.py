@@ -118,12 +118,13 @@ def all_standing(where: Layout, rank: int) -> list[dict[str, int]]:
 def slice_major(devices: Sequence[Any], where: Layout) -> list[Any]:
     """The devices slice by slice, so that the mesh axis dcn is the slice; inside a slice by process.
 
-    Devices that do not know their slice (CPU) stand on that of their process. Raises ValueError where a device is on
-    another slice than its process's number says: slices of unequal size, or workers in another order.
+    Devices that do not know their slice (CPUs call every one 0) stand on that of their process. Raises ValueError
+    where a device is on another slice than its process's number says: slices of unequal size, or workers in another
+    order.
     """
     mine = {process: where.slice_of(process) for process in range(where.num_workers)}
     for device in devices:
-        found = getattr(device, "slice_index", None)
+        found = getattr(device, "slice_index", None) if device.platform == "tpu" else None
         expected = mine[device.process_index]
         if where.num_slices > 1 and found is not None and found != expected:
             raise ValueError(

@@ -1,6 +1,7 @@
 """A recipe on fake TPU slices and on hosts that come and go: the real job, the real Ray, gloo between the hosts.
 
-Minutes long. What can be said without a cluster is in test_slices.py and test_trainer.py.
+Minutes long. What can be said without a cluster is in test_slices.py and test_trainer.py; kills of workers and hosts by
+the dozen are in resume_trial.py, a resize in resize_trial.py, both by hand.
 """
 
 import dataclasses
@@ -18,7 +19,6 @@ from lemur_ray.recipes import with_vocabulary
 from lemur_ray.recipes.command_line import TrainingJob, parse_job
 from lemur_ray.train.slices import parse_slice
 from tests.e2e.processes import wait_while_it_runs
-from tests.train import resume_trial
 from tests.train.pods import Pod, driver, pods
 from tests.train.test_loop import Killed, killed_after
 from tests.train.test_resume import RECIPE as TWO_ROWS
@@ -137,30 +137,6 @@ def assert_steps_agree(home: Path, flags: list[str], whole: Callable, read_losse
     assert_close(found, whole(flags, steps=max(found)))
 
 
-def test_a_run_that_loses_a_host_goes_on_with_one_and_grows_back_with_every_row_once(
-    tmp_path: Path, pod: Callable[..., Pod], job: Callable, whole: Callable, read_losses: Losses
-) -> None:
-    flags = [*ENDLESS, "--train.checkpoint-every-s", "2", "--mesh.min-workers", "1", "--mesh.resize-check-s", "2"]
-    fake = pod()
-    fake.add_host(cpus=3)
-    victim = fake.add_host(cpus=3)
-    fake.wait_for_hosts(2)
-    process, log = job(fake, flags), tmp_path / "log.txt"
-    saved = tmp_path / "run" / "checkpoints"
-    wait_while_it_runs(process, lambda: bool(commits(str(saved))[0]), 300, log)
-    assert world_sizes(tmp_path) == [2]
-    victim.kill()
-    wait_while_it_runs(process, lambda: world_sizes(tmp_path)[-1:] == [1], 300, log)
-    before = steps_done(tmp_path)
-    wait_while_it_runs(process, lambda: steps_done(tmp_path) > before + 20, 300, log)
-    fake.add_host(cpus=3)
-    wait_while_it_runs(process, lambda: world_sizes(tmp_path)[-1:] == [2], 300, log)
-    before = steps_done(tmp_path)
-    wait_while_it_runs(process, lambda: steps_done(tmp_path) > before + 20, 300, log)
-    process.kill()
-    assert_steps_agree(tmp_path, flags, whole, read_losses)
-
-
 def test_a_preempted_host_is_told_beforehand_and_the_run_saves_and_goes_on(
     tmp_path: Path, pod: Callable[..., Pod], job: Callable, whole: Callable, read_losses: Losses
 ) -> None:
@@ -195,17 +171,3 @@ def test_a_preempted_host_is_told_beforehand_and_the_run_saves_and_goes_on(
     wait_while_it_runs(process, lambda: steps_done(tmp_path) > at + 20, 300, log)
     process.kill()
     assert_steps_agree(tmp_path, flags, whole, read_losses)
-
-
-def test_two_workers_go_on_bit_for_bit_after_one_of_them_or_a_whole_host_is_killed(
-    tmp_path: Path, corpus: Path, pod: Callable[..., Pod]
-) -> None:
-    fake = pod()
-    for _ in range(2):
-        fake.add_host(cpus=3)
-    fake.wait_for_hosts(2)
-    expected = resume_trial.unbroken(fake, tmp_path, corpus)
-    for kind in ("worker", "host"):
-        came = resume_trial.trial(kind, 0, fake, tmp_path, corpus, expected)
-        assert came["exact"], came
-        fake.wait_for_hosts(2)
