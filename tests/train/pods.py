@@ -119,7 +119,8 @@ class Pod:
             env = {"TPU_NAME": name, "TPU_WORKER_ID": str(worker), "TPU_TOPOLOGY": one.topology}
             env |= {"TPU_ACCELERATOR_TYPE": one.pod_type, "TPU_SKIP_MDS_QUERY": "1"}
             hosts.append(self._add(arguments, env))
-        return hosts
+            self.wait_for_hosts(len(self.hosts))  # one after the other: together they take each other's ports and time
+        return [*self.hosts[-len(hosts) :]]
 
     def _add(self, arguments: list[str], env: dict[str, str]) -> Host:
         self.hosts.append(Host(self.folder, [f"--address={self.address}", *arguments], env))
@@ -151,13 +152,17 @@ class Pod:
             view.disconnect()
 
     def wait_for_hosts(self, count: int, timeout_s: float = 240) -> None:
-        """Until so many hosts besides the head are there."""
-        deadline = time.monotonic() + timeout_s
+        """Until so many hosts besides the head are there. The last one is started anew where it takes too long."""
+        deadline, patience = time.monotonic() + timeout_s, time.monotonic() + 60
         while len(self.nodes()) != count + 1:
             assert time.monotonic() < deadline, f"{len(self.nodes()) - 1} hosts after {timeout_s} s, expected {count}"
             for number, host in enumerate(self.hosts):
                 if host.process.poll() is not None:  # a raylet gives its agents 15 s, which a busy machine may not
                     self.hosts[number] = Host(host.folder, host.arguments, host.env)
+            if time.monotonic() > patience and len(self.nodes()) < count + 1:
+                patience, last = time.monotonic() + 60, self.hosts[-1]
+                last.kill()
+                self.hosts[-1] = Host(last.folder, last.arguments, last.env)
             time.sleep(0.2)
 
     def processes(self) -> list[int]:
