@@ -86,24 +86,6 @@ def _place_backward(there: NamedSharding, back: NamedSharding, _: None, slope: j
 _place.defvjp(_place_forward, _place_backward)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def _gather_columns(w: jax.Array, there: NamedSharding, back: NamedSharding) -> jax.Array:
-    """``_place`` of a matrix split by columns; ``back`` is of its transpose."""
-    return jax.lax.with_sharding_constraint(w, there)
-
-
-def _gather_columns_forward(w: jax.Array, there: NamedSharding, back: NamedSharding) -> tuple[jax.Array, None]:
-    return jax.lax.with_sharding_constraint(w, there), None
-
-
-def _gather_columns_backward(there: NamedSharding, back: NamedSharding, _: None, slope: jax.Array) -> tuple[jax.Array]:
-    # Transposed, its parts are rows: the TPU compiler makes no reduce-scatter of bfloat16 columns, but an all-reduce.
-    return (jax.lax.with_sharding_constraint(slope.T, back).T,)
-
-
-_gather_columns.defvjp(_gather_columns_forward, _gather_columns_backward)
-
-
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """Placements of activations and of the weights a layer uses. Without a mesh every one is the identity."""
@@ -157,9 +139,8 @@ class Layout:
         w = self._at(w.astype(dtype), axes, axes, "weight")
         if RULES[axes[-1]] != "fsdp":
             return self._at(w, together, axes, "weight")
-        there = NamedSharding(self.mesh, spec(together, w.shape, self.mesh, "weight"))
-        back = NamedSharding(self.mesh, spec(axes[::-1], w.shape[::-1], self.mesh, "weight"))
-        return _gather_columns(w, there, back)
+        # Transposed, its parts are rows: of bfloat16 columns the TPU compiler makes an all-reduce, no reduce-scatter.
+        return self._at(w.T, together[::-1], axes[::-1], "weight").T
 
     def local(self, function: Callable[..., Any], inputs: tuple[P, ...], outputs: Any) -> Callable[..., Any]:
         """``function`` on each device's own part, collectives written out (jax.shard_map). Needs a mesh."""
