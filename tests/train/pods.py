@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from lemur_ray.ports import free_port
 from lemur_ray.train.slices import Slice
@@ -139,6 +140,17 @@ class Pod:
 
     def nodes(self) -> list[dict]:
         """Living nodes as the cluster sees them: NodeID, Resources, Labels."""
+        with self._state() as view:
+            return [node for node in view.node_table() if node["Alive"]]
+
+    def actors(self) -> list[tuple[str, str]]:
+        """Class and state of every actor there is or was."""
+        with self._state() as view:
+            return [(actor["ActorClassName"], actor["State"]) for actor in view.actor_table(None, None, None).values()]
+
+    @contextlib.contextmanager
+    def _state(self) -> Iterator[Any]:
+        """The cluster's own view of itself, without joining it."""
         import ray._private.state as state
         from ray._raylet import GcsClientOptions
 
@@ -147,7 +159,7 @@ class Pod:
             GcsClientOptions.create(self.address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False)
         )
         try:
-            return [node for node in view.node_table() if node["Alive"]]
+            yield view
         finally:
             view.disconnect()
 

@@ -151,16 +151,21 @@ def test_a_preempted_host_is_told_beforehand_and_the_run_saves_and_goes_on(
     process, log = job(fake, flags), tmp_path / "log.txt"
     saved = tmp_path / "run" / "checkpoints"
     wait_while_it_runs(process, lambda: steps_done(tmp_path) >= 5, 300, log)
+    # Ray's watcher starts beside the workers, and on a busy machine long after their first steps.
+    wait_while_it_runs(process, lambda: ("PreemptionWatcher", "ALIVE") in fake.actors(), 120, log)
     assert not commits(str(saved))[0], "a checkpoint before any notice"
     taken = [node for node in fake.nodes() if node["Resources"].get("CPU", 0) == 3][-1]
     accepted, why_not = GcsClient(address=fake.address).drain_node(
         taken["NodeID"],
         autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION"),
         "the test takes it away",
-        int((time.time() + 10) * 1000),
+        int((time.time() + 20) * 1000),
     )
     assert accepted, why_not
-    wait_while_it_runs(process, lambda: bool(commits(str(saved))[0]), 60, log)
+    try:
+        wait_while_it_runs(process, lambda: bool(commits(str(saved))[0]), 60, log)
+    except AssertionError as error:
+        raise AssertionError(f"no checkpoint on notice; actors: {fake.actors()}") from error
     at = steps_done(tmp_path)
     assert world_sizes(tmp_path) == [2]
     assert "are taken away" in log.read_text()
