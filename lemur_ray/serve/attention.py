@@ -123,14 +123,8 @@ def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, *, one_by_one: b
 
 
 @partial(jax.jit, donate_argnames=("cache",))
-def copy_blocks(cache: Cache, sources: jax.Array, targets: jax.Array, num_blocks: jax.Array) -> Cache:
-    """Copy the first ``num_blocks`` blocks named in ``sources`` to those in ``targets``; the pool was donated."""
-
-    def copied(pool: jax.Array) -> jax.Array:
-        def body(i: jax.Array, pool: jax.Array) -> jax.Array:
-            block = lax.dynamic_index_in_dim(pool, sources[i])
-            return lax.dynamic_update_slice_in_dim(pool, block, targets[i], 0)
-
-        return lax.fori_loop(0, num_blocks, body, pool)
-
-    return jax.tree.map(copied, cache)
+def copy_block(cache: Cache, source: jax.Array, target: jax.Array) -> Cache:
+    """Copy one block, named by a scalar, to another one; the pool was donated."""
+    return jax.tree.map(
+        lambda pool: lax.dynamic_update_slice_in_dim(pool, lax.dynamic_index_in_dim(pool, source), target, 0), cache
+    )

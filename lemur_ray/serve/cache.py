@@ -1,14 +1,18 @@
-"""Which tokens lie in which blocks of the cache: one slot per sequence, longest common prefix kept.
+"""Which tokens lie in which blocks of the cache: a prefix tree of blocks that sequences share.
 
-A finished sequence stays in its slot until the slot is needed, least recently used first, so that the next turn of the
-same conversation finds its own history and computes only what is new. A header that another slot holds is copied. Knows
-nothing of jax: it hands out block ids, and ``attention.py`` reads and writes the blocks.
+A path from the root spells a sequence of tokens; each node is one block of them. Full blocks are shared by reference,
+the part of a block that fits is copied. What finished sequences leave stays until the room is needed, least recently
+used first, so that the next turn of a conversation finds its own history and a header is computed once for everybody.
+Nothing outlives ``forget``, which new weights call for. Knows nothing of jax: it hands out block ids, and
+``attention.py`` reads and writes the blocks. Block 0 belongs to nobody.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+import heapq
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,100 +21,253 @@ import numpy as np
 class Admission:
     """A place for a sequence."""
 
-    slot: int
+    handle: int
     cached: int
-    """Leading tokens of the prompt whose keys and values are there (after the copy); below len(prompt)"""
-    copy_from: int | None = None
-    """Slot whose first ``cached`` tokens must be copied before the slot is used"""
+    """Leading tokens whose keys and values are there (after the copy); fewer than were asked about"""
+    copy: tuple[int, int] | None = None
+    """Block to be copied into another one before the place is used"""
 
 
-class PrefixCache(Protocol):
-    """What the scheduler asks of a cache; a tree of shared blocks can take the place of slots."""
+@dataclass(eq=False)
+class _Node:
+    """One block of tokens, behind its parent's."""
 
-    def admit(self, prompt: np.ndarray) -> Admission | None:
-        """Reserve room for a sequence that begins with these tokens; None: everything is in use."""
-        ...
+    parent: _Node | None
+    block: int
+    tokens: np.ndarray
+    """(tokens of a block,) int32; those from ``length`` on are not there yet"""
+    length: int = 0
+    """Tokens whose keys and values may be reused"""
+    holders: int = 0
+    """Running sequences that this node belongs to"""
+    used_at: int = 0
+    full: dict[bytes, _Node] = field(default_factory=dict)
+    """Children by their tokens; any number of sequences may hold one"""
+    partial: list[_Node] = field(default_factory=list)
+    """Children that are not full: at most one sequence holds one, others copy from it"""
 
-    def record(self, slot: int, tokens: np.ndarray) -> None:
-        """These tokens follow in the slot, and their keys and values may be reused."""
-        ...
+    @property
+    def is_leaf(self) -> bool:
+        return not self.full and not self.partial
 
-    def release(self, slot: int) -> None:
-        """The sequence is over; what was recorded stays until the room is needed."""
-        ...
-
-    def table(self, slot: int) -> np.ndarray:
-        """(blocks of a sequence,) int32 block ids."""
-        ...
+    def children(self) -> Iterator[_Node]:
+        return itertools.chain(self.full.values(), self.partial)
 
 
-class SlotCache:
-    """Slots of equal size with contiguous blocks; block 0 belongs to nobody."""
+@dataclass(eq=False)
+class _Path:
+    """The nodes of a running sequence, in order."""
 
-    def __init__(self, num_slots: int, context: int, block: int, align: int = 1, min_copy: int = 32):
-        """align: reuse whole multiples of this many tokens; min_copy: shorter prefixes are not worth a copy."""
-        self.num_slots, self._align, self._min_copy = num_slots, align, min_copy
-        per_slot = -(-context // block)
-        self.num_blocks = 1 + num_slots * per_slot
-        self._tables = 1 + np.arange(num_slots * per_slot, dtype=np.int32).reshape(num_slots, per_slot)
-        self._tokens = np.full((num_slots, context), -1, np.int32)
-        self._lengths = np.zeros(num_slots, np.int64)
-        self._used_at = np.arange(num_slots, dtype=np.int64)
-        self._clock = num_slots
-        self._idle = np.ones(num_slots, bool)
+    nodes: list[_Node]
+    table: np.ndarray
+    recorded: int
+    """Tokens so far"""
 
-    def admit(self, prompt: np.ndarray) -> Admission | None:
-        if not self._idle.any():
+
+class BlockCache:
+    """``num_blocks`` blocks of ``block`` tokens each, the scrap block 0 included; a sequence has at most ``width``."""
+
+    def __init__(self, num_blocks: int, block: int, width: int, align: int = 1, min_copy: int = 16):
+        """align: reuse whole multiples of this many tokens; min_copy: fewer are not worth the copy of a block."""
+        self.num_blocks, self.width, self._block, self._align, self._min_copy = (
+            num_blocks,
+            width,
+            block,
+            align,
+            min_copy,
+        )
+        self._free = list(range(num_blocks - 1, 0, -1))
+        self._root = _Node(None, 0, np.zeros(0, np.int32))
+        self._paths: dict[int, _Path] = {}
+        self._handles = itertools.count()
+        self._clock = itertools.count(1)
+        self._idle: list[tuple[int, int, _Node]] = []  # a heap; what changed since it was pushed is skipped
+        self._pushed = itertools.count()  # no two entries tie
+        self._num_idle = 0
+
+    @property
+    def available(self) -> int:
+        """Blocks that a sequence could get: free ones, and those that nobody runs on."""
+        return len(self._free) + self._num_idle
+
+    @property
+    def held(self) -> int:
+        """Blocks of running sequences."""
+        return self.num_blocks - 1 - self.available
+
+    def blocks(self, num_tokens: int) -> int:
+        """Blocks that so many tokens fill."""
+        return -(-num_tokens // self._block)
+
+    def found(self, tokens: np.ndarray) -> int:
+        """Leading tokens that ``admit`` would not have to compute."""
+        nodes, _, extra = self._find(tokens)
+        return len(nodes) * self._block + extra
+
+    def admit(self, tokens: np.ndarray, spare: int = 0) -> Admission | None:
+        """Reserve room for a sequence that begins with these tokens, and for one more token.
+
+        At least one token is left to compute. None: there is not enough room for that and ``spare`` blocks more.
+        """
+        nodes, source, extra = self._find(tokens)
+        taken = source if source is not None and self._can_be_taken(source, extra) else None
+        missing = self.blocks(len(tokens) + 1) - len(nodes) - (taken is not None)
+        held = [*nodes, *([source] if source is not None else [])]
+        self._hold(held)
+        if self.available < missing + spare:
+            self._let_go(held)
             return None
-        shared = self._shared(prompt)
-        source = int(np.argmax(shared))
-        slot, copied = self._choose(shared, source)
-        cached = int(shared[slot]) if not copied else int(shared[source])
-        self._idle[slot] = False
-        self._touch(slot)
-        self._touch(source)
-        self._tokens[slot, :cached] = prompt[:cached]
-        self._tokens[slot, cached:] = -1
-        self._lengths[slot] = cached
-        return Admission(slot, cached, source if copied else None)
+        table = np.zeros(self.width, np.int32)
+        path = _Path(nodes, table, len(nodes) * self._block + extra)
+        if taken is not None:
+            nodes.append(taken)
+        table[: len(nodes)] = [node.block for node in nodes]
+        copy = None
+        for _ in range(missing):
+            self._extend(path)
+        if source is not None and taken is None:
+            mine = nodes[path.recorded // self._block]
+            mine.tokens[:extra], mine.length = source.tokens[:extra], extra
+            copy = (source.block, mine.block)
+            self._let_go([source])
+        handle = next(self._handles)
+        self._paths[handle] = path
+        return Admission(handle, path.recorded, copy)
 
-    def record(self, slot: int, tokens: np.ndarray) -> None:
-        begin = int(self._lengths[slot])
-        self._tokens[slot, begin : begin + len(tokens)] = tokens
-        self._lengths[slot] = begin + len(tokens)
+    def reserve(self, handle: int, num_tokens: int) -> bool:
+        """Make room for the first ``num_tokens`` of a sequence. False: there is none."""
+        path = self._paths[handle]
+        missing = self.blocks(num_tokens) - len(path.nodes)
+        if missing > self.available:
+            return False
+        for _ in range(missing):
+            self._extend(path)
+        return True
 
-    def release(self, slot: int) -> None:
-        self._idle[slot] = True
-        self._touch(slot)
+    def record(self, handle: int, tokens: np.ndarray) -> None:
+        """These tokens follow in the sequence; their keys and values are computed and may be reused."""
+        path = self._paths[handle]
+        while len(tokens):
+            index, offset = divmod(path.recorded, self._block)
+            node, part = path.nodes[index], tokens[: self._block - offset]
+            node.tokens[offset : offset + len(part)] = part
+            node.length = offset + len(part)
+            path.recorded += len(part)
+            tokens = tokens[len(part) :]
+            if node.length == self._block:
+                self._share(path, index)
 
-    def table(self, slot: int) -> np.ndarray:
-        return self._tables[slot]
+    def release(self, handle: int) -> None:
+        """The sequence is over; what was recorded stays until the room is needed."""
+        path = self._paths.pop(handle)
+        self._let_go(path.nodes)
+
+    def table(self, handle: int) -> np.ndarray:
+        """(width,) int32 block ids of a sequence; 0 where it has none yet."""
+        return self._paths[handle].table
 
     def forget(self) -> None:
-        """Drop every prefix that may be reused, for example because the weights changed."""
-        self._lengths[self._idle] = 0
-        self._tokens[self._idle] = -1
+        """Nothing that is there now will be found again, for example because the weights changed."""
+        old, self._root = self._root, _Node(None, 0, np.zeros(0, np.int32))
+        self._idle = []
+        self._num_idle = 0
+        pending = list(old.children())
+        while pending:
+            node = pending.pop()
+            pending += node.children()
+            if node.holders:
+                node.full, node.partial, node.parent = {}, [], None
+            else:
+                self._free.append(node.block)
 
-    def _shared(self, prompt: np.ndarray) -> np.ndarray:
-        """Tokens that each slot has in common with the prompt; the last one is always left to compute."""
-        length = min(len(prompt) - 1, self._tokens.shape[1])
-        differs = self._tokens[:, :length] != prompt[:length]
-        shared = np.where(differs.any(axis=1), differs.argmax(axis=1), length) if length else np.zeros(self.num_slots)
-        return np.minimum(shared, self._lengths).astype(np.int64) // self._align * self._align
+    def _find(self, tokens: np.ndarray) -> tuple[list[_Node], _Node | None, int]:
+        """Full blocks that begin these tokens, and the block that goes on with them for the longest, so many tokens."""
+        nodes: list[_Node] = []
+        node, limit = self._root, len(tokens) - 1
+        while (end := (len(nodes) + 1) * self._block) <= limit:
+            child = node.full.get(tokens[end - self._block : end].tobytes())
+            if child is None:
+                break
+            nodes.append(child)
+            node = child
+        rest = tokens[len(nodes) * self._block : min(limit, (len(nodes) + 1) * self._block)]
+        best, extra = None, 0
+        for child in node.children():
+            length = min(child.length, len(rest))
+            if length > extra:
+                differs = child.tokens[:length] != rest[:length]
+                common = int(differs.argmax()) if differs.any() else length
+                if common > extra:
+                    best, extra = child, common
+        extra = extra // self._align * self._align
+        return (nodes, best, extra) if extra >= self._min_copy or self._can_be_taken(best, extra) else (nodes, None, 0)
 
-    def _choose(self, shared: np.ndarray, source: int) -> tuple[int, bool]:
-        """The slot to use, and whether the prefix has to be copied into it from ``source``."""
-        idle_shared = np.where(self._idle, shared, -1)
-        own = int(np.argmax(idle_shared))
-        lost = self._lengths[own] - shared[own]
-        # In place, unless that would throw away another conversation's history for the sake of a common header.
-        if shared[own] >= self._min_copy and shared[own] >= shared[source] and lost <= max(shared[own] // 4, 64):
-            return own, False
-        oldest = int(np.argmin(np.where(self._idle, self._used_at, np.iinfo(np.int64).max)))
-        if oldest == source or shared[source] < self._min_copy or shared[source] <= shared[oldest]:
-            return oldest, False
-        return oldest, True
+    def _can_be_taken(self, node: _Node | None, length: int) -> bool:
+        """Whether a sequence may go on in the very block: nobody else does, and nothing of it would be lost."""
+        return node is not None and 0 < length == node.length < self._block and not node.holders and node.is_leaf
 
-    def _touch(self, slot: int) -> None:
-        self._clock += 1
-        self._used_at[slot] = self._clock
+    def _hold(self, nodes: list[_Node]) -> None:
+        for node in nodes:
+            self._num_idle -= not node.holders
+            node.holders += 1
+
+    def _let_go(self, nodes: list[_Node]) -> None:
+        now = next(self._clock)
+        for node in reversed(nodes):
+            node.holders -= 1
+            if node.holders:
+                continue
+            if node.parent is None:  # forgotten while it ran
+                self._free.append(node.block)
+                continue
+            self._num_idle += 1
+            node.used_at = now
+            if not node.length:
+                self._remove(node)
+            elif node.is_leaf:
+                heapq.heappush(self._idle, (now, next(self._pushed), node))
+
+    def _extend(self, path: _Path) -> None:
+        """One more block for a sequence; there must be one."""
+        while not self._free:
+            used_at, _, node = heapq.heappop(self._idle)
+            if not node.holders and node.is_leaf and node.used_at == used_at and node.parent is not None:
+                self._remove(node)
+        forgotten = bool(path.nodes) and path.nodes[-1].parent is None
+        parent = None if forgotten else path.nodes[-1] if path.nodes else self._root
+        node = _Node(parent, self._free.pop(), np.zeros(self._block, np.int32), holders=1)
+        if parent is not None:
+            parent.partial.append(node)
+        path.table[len(path.nodes)] = node.block
+        path.nodes.append(node)
+
+    def _remove(self, node: _Node) -> None:
+        """Give an idle leaf's block away."""
+        parent = node.parent
+        assert parent is not None
+        if node in parent.partial:
+            parent.partial.remove(node)
+        else:
+            del parent.full[node.tokens.tobytes()]
+        node.parent = None
+        self._num_idle -= 1
+        self._free.append(node.block)
+        if parent is not self._root and parent.is_leaf and not parent.holders:
+            heapq.heappush(self._idle, (parent.used_at, next(self._pushed), parent))
+
+    def _share(self, path: _Path, index: int) -> None:
+        """A block has become full: others may hold it from now on, or it gives way to one that is the same."""
+        node = path.nodes[index]
+        parent = node.parent
+        if parent is None:
+            return
+        parent.partial.remove(node)
+        same = parent.full.setdefault(node.tokens.tobytes(), node)
+        if same is node:
+            return
+        self._hold([same])
+        path.nodes[index], path.table[index] = same, same.block
+        for child in node.partial:
+            child.parent = same
+            same.partial.append(child)
+        self._free.append(node.block)

@@ -25,7 +25,7 @@ from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import Params
 from lemur_ray.serve import scheduler as scheduling
 from lemur_ray.serve.attention import BLOCK, block_bytes
-from lemur_ray.serve.cache import SlotCache
+from lemur_ray.serve.cache import BlockCache
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, QueueFull, RequestFailed
 from lemur_ray.serve.exactness import is_batch_invariant
@@ -64,11 +64,19 @@ class Stats:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     prefill_tokens: int = 0
+    preemptions: int = 0
+    """Sequences that lost their blocks and were taken in again"""
+    recomputed_tokens: int = 0
+    """Tokens that had to be prefilled again for that; they count under prefill_tokens too"""
     generated_tokens: int = 0
     decode_steps: int = 0
     decode_rows: int = 0
     padding_rows: int = 0
     recompiles_after_warmup: int = 0
+    blocks: int = 0
+    """Blocks of the cache"""
+    blocks_held: int = 0
+    """Of them, those of running sequences"""
     warmup_s: float = 0.0
     batch_invariant: bool = False
 
@@ -93,11 +101,12 @@ class Engine:
         self.stats = Stats()
         self.failure: BaseException | None = None
         self.ready = threading.Event()
-        per_slot = -(-self.context // BLOCK)
-        fitting = self.options.cache_bytes // (per_slot * block_bytes(config))
-        if fitting < 2:
-            log.warning("cache_bytes %d cannot hold two sequences: they get more than that", self.options.cache_bytes)
-        self.num_slots = max(2, min(self.options.max_slots, fitting))
+        self._width = -(-self.context // BLOCK)
+        fitting = self.options.cache_bytes // block_bytes(config)
+        if fitting < self._width:
+            log.warning("cache_bytes %d cannot hold one sequence: it gets more than that", self.options.cache_bytes)
+        self.num_blocks = 1 + max(self._width, min(fitting, 2 * self.options.max_slots * self._width))
+        self.num_slots = self.options.max_slots
         self._weights = prepare(params, config)
         self._inbox: queue.SimpleQueue[_Submit | _Cancel | None] = queue.SimpleQueue()
         self._numbers = itertools.count()
@@ -211,32 +220,31 @@ class Engine:
 
     def _warm_up(self) -> None:
         begin = time.monotonic()
-        cache = SlotCache(self.num_slots, self.context, BLOCK)
         rows = decode_buckets(self.num_slots)
         tiles = tuple(sorted({1, self.options.prefill_tiles}))
-        self._programs = Programs(
-            self._weights, self.config, cache.num_blocks, len(cache.table(0)), rows, tiles, jnp.float32
-        )
+        self._programs = Programs(self._weights, self.config, self.num_blocks, self._width, rows, tiles, jnp.float32)
         self._programs.warm_up(self.options.compile_threads)
-        exact = is_batch_invariant(self._programs, [cache.table(0), cache.table(1)])
+        exact = is_batch_invariant(self._programs, self._width)
         if not exact:
             # One shape for decoding and one for prefilling, and only whole tiles that were prefilled are reused: then
             # every token is computed in the same way at any load.
             log.warning("logits depend on the shape of a step on this machine: every step is padded to one shape")
-            cache = SlotCache(self.num_slots, self.context, BLOCK, align=TILE)
             self._programs.decode_rows, self._programs.prefill_rows = rows[-1:], tiles[-1:]
-        self._cache = cache
-        self._scheduler = Scheduler(cache, TILE, self.options.prefill_tiles, reuse_decoded=exact)
+        self._cache = BlockCache(self.num_blocks, BLOCK, self._width, align=1 if exact else TILE)
+        self._scheduler = Scheduler(self._cache, self.num_slots, TILE, self.options.prefill_tiles, reuse_decoded=exact)
         self._programs.synchronise()
-        self.stats.batch_invariant = exact
+        self.stats.batch_invariant, self.stats.blocks = exact, self.num_blocks - 1
         self.stats.warmup_s = time.monotonic() - begin
 
     def _step(self) -> None:
         self._receive()
         for sequence, place in self._scheduler.admit():
-            if place.copy_from is not None:
-                source, target = self._cache.table(place.copy_from), self._cache.table(place.slot)
-                self._programs.copy(source, target, place.cached)
+            if place.copy is not None:
+                self._programs.copy(*place.copy)
+            if sequence.admissions > 1:
+                self.stats.preemptions += 1
+                self.stats.recomputed_tokens += len(sequence.prefill) - place.cached
+                continue
             with self._lock:
                 self.stats.queued -= 1
             self.stats.prompt_tokens += len(sequence.prompt)
@@ -246,7 +254,7 @@ class Engine:
             self._prefill(tiles)
         if decoding:
             self._decode(decoding)
-        self.stats.active = len(self._scheduler.running)
+        self.stats.active, self.stats.blocks_held = len(self._scheduler.running), self._cache.held
         self.stats.recompiles_after_warmup = self._programs.compiled_after_warmup
         self._flush()
 
@@ -263,10 +271,10 @@ class Engine:
 
     def _prefill(self, tiles: list[Tile]) -> None:
         rows = self._programs.bucket(len(tiles), TILE)
-        tokens, place = empty_step(rows, TILE, len(self._cache.table(0)))
+        tokens, place = empty_step(rows, TILE, self._width)
         for r, tile in enumerate(tiles):
             tokens[r, : len(tile.tokens)] = tile.tokens
-            place.tables[r] = self._cache.table(tile.sequence.slot)
+            place.tables[r] = self._cache.table(tile.sequence.handle)
             place.starts[r], place.counts[r] = tile.start, len(tile.tokens)
         logits = self._programs.forward(tokens, place._replace(num_rows=np.int32(len(tiles))))
         for tile in tiles:
@@ -278,10 +286,10 @@ class Engine:
 
     def _decode(self, sequences: list[scheduling.Sequence]) -> None:
         rows = self._programs.bucket(len(sequences), 1)
-        tokens, place = empty_step(rows, 1, len(self._cache.table(0)))
+        tokens, place = empty_step(rows, 1, self._width)
         for r, sequence in enumerate(sequences):
             tokens[r, 0] = sequence.generated[-1]
-            place.tables[r] = self._cache.table(sequence.slot)
+            place.tables[r] = self._cache.table(sequence.handle)
             place.starts[r] = sequence.computed
         place.counts[: len(sequences)] = 1
         logits = self._programs.forward(tokens, place._replace(num_rows=np.int32(len(sequences))))
@@ -321,10 +329,9 @@ class Engine:
                 self._tell(item.listener, Event(sequence.number, (token,), None, sequence.cached))
 
     def _finish(self, sequence: scheduling.Sequence, finish: Finish, tokens: tuple[int, ...] = ()) -> None:
-        was_running = sequence.slot >= 0
         self._scheduler.remove(sequence)
         item = self._pending.pop(sequence.number)
-        if not was_running:
+        if not sequence.admissions:
             with self._lock:
                 self.stats.queued -= 1
         self._finished_at.append(time.monotonic())

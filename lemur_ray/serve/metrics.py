@@ -61,12 +61,18 @@ class Metrics:
         """The page."""
         stats, engine = self._engine.stats, self._engine
         gauges = {"active": stats.active, "queued": stats.queued, "slots": engine.num_slots, "context": engine.context}
-        gauges["batch_invariant"] = int(stats.batch_invariant)
+        gauges |= {
+            "batch_invariant": int(stats.batch_invariant),
+            "blocks": stats.blocks,
+            "blocks_held": stats.blocks_held,
+        }
         counters = {
             "requests": stats.requests,
             "prompt_tokens": stats.prompt_tokens,
             "cached_tokens": stats.cached_tokens,
             "prefill_tokens": stats.prefill_tokens,
+            "preemptions": stats.preemptions,
+            "recomputed_tokens": stats.recomputed_tokens,
             "generated_tokens": stats.generated_tokens,
             "decode_steps": stats.decode_steps,
             "decode_rows": stats.decode_rows,

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.serve.attention import BLOCK, Cache, Place, allocate, copy_blocks
+from lemur_ray.serve.attention import Cache, Place, allocate, copy_block
 from lemur_ray.serve.forward import Weights, forward
 from lemur_ray.serve.invariant import TILE
 from lemur_ray.serve.sampling import ROWS, Draw, greedy, sample
@@ -60,7 +60,7 @@ class Programs:
         shapes = [(rows, 1) for rows in self.decode_rows] + [(rows, TILE) for rows in self.prefill_rows]
         keys = [("forward", *shape) for shape in shapes]
         keys += [("greedy", rows, 1) for rows in sorted({r for r, _ in shapes})]
-        keys += [("sample", ROWS, 1), ("copy", self._table_width, 1)]
+        keys += [("sample", ROWS, 1), ("copy", 1, 1)]
         # The large ones first, so that no thread is left alone with one at the end.
         keys.sort(key=lambda k: k[0] not in ("forward", "sample"))
         lowered = {key: self._lower(key) for key in keys if (self._shape, key) not in _compiled}
@@ -94,10 +94,9 @@ class Programs:
             ids[rows] = np.asarray(some)[: len(rows)]
         return ids
 
-    def copy(self, source: np.ndarray, target: np.ndarray, num_tokens: int) -> None:
-        """Copy the blocks of ``num_tokens`` tokens from one table to another."""
-        num_blocks = np.int32(-(-num_tokens // BLOCK))
-        self._cache = self._program("copy", self._table_width, 1)(self._cache, source, target, num_blocks)
+    def copy(self, source: int, target: int) -> None:
+        """Copy one block to another."""
+        self._cache = self._program("copy", 1, 1)(self._cache, np.int32(source), np.int32(target))
 
     def synchronise(self) -> None:
         """Wait for everything that was started."""
@@ -120,8 +119,7 @@ class Programs:
             return greedy.lower(logits)
         if name == "sample":
             return sample.lower(logits, empty_draw(rows))
-        table = np.zeros(rows, np.int32)
-        return copy_blocks.lower(self._cache, table, table, np.int32(0))
+        return copy_block.lower(self._cache, np.int32(0), np.int32(0))
 
 
 def empty_step(rows: int, length: int, table_width: int) -> tuple[np.ndarray, Place]:

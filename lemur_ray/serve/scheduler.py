@@ -1,7 +1,9 @@
 """What the next step computes: a few tiles of prompts, and one token for everybody who is decoding.
 
-Requests are taken in order of arrival. Prompts are cut into tiles; at most ``prefill_tiles`` of them go beside a decode
-step, so a long prompt never stops the others. Pure bookkeeping: knows nothing of jax, clocks, threads or text.
+Requests are taken in order of arrival, but one whose beginning another is just computing waits for that. Prompts are
+cut into tiles; at most ``prefill_tiles`` of them go beside a decode step: a long prompt never stops the others. Where
+the cache is full, the youngest gives its place up and is computed again later. Pure bookkeeping: knows nothing of jax,
+clocks, threads or text.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lemur_ray.serve.cache import Admission, PrefixCache
+from lemur_ray.serve.cache import Admission, BlockCache
 
 
 @dataclass(frozen=True)
@@ -37,16 +39,28 @@ class Sequence:
     number: int
     request: Generation
     prompt: np.ndarray
-    slot: int = -1
+    handle: int = -1
+    """Its place in the cache; -1: it waits"""
     cached: int = 0
-    """Prompt tokens that were found in the cache"""
+    """Prompt tokens that were found in the cache when it was first admitted"""
+    admissions: int = 0
+    """Times it was given a place; more than one: it was preempted"""
     computed: int = 0
     """Tokens whose keys and values are in the cache"""
     generated: list[int] = field(default_factory=list)
+    prefill: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    """All that is to be computed before the next token is drawn: the prompt, and after a preemption the reply so far"""
+    after: tuple[Sequence, int] | None = None
+    """Waits until that one has computed so many tokens, which both have in common"""
+
+    @property
+    def known(self) -> np.ndarray:
+        """Prompt and reply so far, int32."""
+        return np.concatenate([self.prompt, np.array(self.generated, np.int32)]) if self.generated else self.prompt
 
     @property
     def is_prefilling(self) -> bool:
-        return self.computed < len(self.prompt)
+        return self.computed < len(self.prefill)
 
 
 @dataclass(frozen=True)
@@ -59,15 +73,16 @@ class Tile:
 
     @property
     def is_last(self) -> bool:
-        return self.start + len(self.tokens) == len(self.sequence.prompt)
+        return self.start + len(self.tokens) == len(self.sequence.prefill)
 
 
 class Scheduler:
     """Waiting and running sequences."""
 
-    def __init__(self, cache: PrefixCache, tile: int, prefill_tiles: int, reuse_decoded: bool = True):
+    def __init__(self, cache: BlockCache, max_running: int, tile: int, prefill_tiles: int, reuse_decoded: bool = True):
         """reuse_decoded: keys and values that were computed while decoding serve later prompts too."""
-        self.cache, self.tile, self.prefill_tiles, self.reuse_decoded = cache, tile, prefill_tiles, reuse_decoded
+        self.cache, self.max_running, self.tile, self.prefill_tiles = cache, max_running, tile, prefill_tiles
+        self.reuse_decoded = reuse_decoded
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
 
@@ -75,53 +90,96 @@ class Scheduler:
         self.waiting.append(sequence)
 
     def admit(self) -> list[tuple[Sequence, Admission]]:
-        """Give slots to those who wait, in order, as long as there are any."""
+        """Give places to those who wait, in order, as long as there are any."""
         admitted = []
-        while self.waiting:
-            sequence = self.waiting[0]
-            place = self.cache.admit(sequence.prompt)
+        for sequence in list(self.waiting):
+            if len(self.running) == self.max_running:
+                break
+            ids = sequence.known
+            if self._waits(sequence, ids):
+                continue
+            place = self.cache.admit(ids, spare=self._spare())
             if place is None:
                 break
-            self.waiting.popleft()
-            sequence.slot, sequence.cached, sequence.computed = place.slot, place.cached, place.cached
+            self.waiting.remove(sequence)
+            sequence.handle, sequence.computed, sequence.prefill = place.handle, place.cached, ids
+            if not sequence.admissions:
+                sequence.cached = place.cached
+            sequence.admissions += 1
             self.running.append(sequence)
             admitted.append((sequence, place))
         return admitted
+
+    def _waits(self, sequence: Sequence, ids: np.ndarray) -> bool:
+        """Whether a running sequence is about to compute what this one needs; it is cheaper to wait for that."""
+        if sequence.after is not None:
+            other, until = sequence.after
+            if other.handle >= 0 and other.computed < until:
+                return True
+            sequence.after = None
+        prefilling = [s for s in self.running if s.is_prefilling]
+        if not prefilling:
+            return False
+        found = self.cache.found(ids)
+        for other in prefilling:
+            length = min(len(other.prefill), len(ids) - 1)
+            differs = other.prefill[:length] != ids[:length]
+            common = int(differs.argmax()) if differs.any() else length
+            if common >= max(found, other.computed) + self.tile:
+                sequence.after = (other, common)
+                return True
+        return False
+
+    def _spare(self) -> int:
+        """Blocks that the running ones will want next; one that is admitted must not push them out at once."""
+        return sum(
+            self.cache.blocks(len(s.prompt) + s.request.max_tokens) > self.cache.blocks(len(s.prefill) + 1)
+            for s in self.running
+        )
 
     def tiles(self) -> list[Tile]:
         """The next pieces of prompts, oldest first; pieces of one prompt follow each other."""
         tiles: list[Tile] = []
         for sequence in self.running:
             start = sequence.computed
-            while start < len(sequence.prompt):
+            while start < len(sequence.prefill):
                 if len(tiles) == self.prefill_tiles:
                     return tiles
-                tokens = sequence.prompt[start : start + self.tile]
+                tokens = sequence.prefill[start : start + self.tile]
                 tiles.append(Tile(sequence, start, tokens))
                 start += len(tokens)
         return tiles
 
     def decoding(self) -> list[Sequence]:
+        """Everybody who gets a token; before, the youngest ones lose their places where there is no room for it."""
+        for sequence in [s for s in self.running if not s.is_prefilling]:
+            while sequence.handle >= 0 and not self.cache.reserve(sequence.handle, sequence.computed + 1):
+                self._preempt(self.running[-1])
         return [s for s in self.running if not s.is_prefilling]
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Back to the head of the queue. What it has computed may be found again."""
+        self.running.remove(sequence)
+        self.cache.release(sequence.handle)
+        sequence.handle, sequence.computed = -1, 0
+        self.waiting.appendleft(sequence)
 
     def prefilled(self, tile: Tile) -> None:
         """A tile has been computed."""
         tile.sequence.computed += len(tile.tokens)
-        self.cache.record(tile.sequence.slot, tile.tokens)
+        self.cache.record(tile.sequence.handle, tile.tokens)
 
     def decoded(self, sequence: Sequence) -> None:
         """The last generated token went through the model."""
         sequence.computed += 1
         if self.reuse_decoded:
-            self.cache.record(sequence.slot, np.array(sequence.generated[-1:], np.int32))
+            self.cache.record(sequence.handle, np.array(sequence.generated[-1:], np.int32))
 
-    def remove(self, sequence: Sequence) -> bool:
-        """Take a sequence out, wherever it is. False: it is not here any more."""
+    def remove(self, sequence: Sequence) -> None:
+        """Take a sequence out, wherever it is."""
         if sequence in self.running:
             self.running.remove(sequence)
-            self.cache.release(sequence.slot)
-            return True
-        if sequence in self.waiting:
+            self.cache.release(sequence.handle)
+            sequence.handle = -1
+        elif sequence in self.waiting:
             self.waiting.remove(sequence)
-            return True
-        return False

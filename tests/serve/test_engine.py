@@ -10,6 +10,7 @@ import pytest
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import init_params
 from lemur_ray.serve import engine as engine_module
+from lemur_ray.serve.attention import block_bytes
 from lemur_ray.serve.engine import Engine, generate
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, QueueFull, RequestFailed
 from lemur_ray.serve.scheduler import Generation
@@ -252,7 +253,32 @@ def test_an_engine_that_cannot_start_says_why() -> None:
         Engine(broken, TINY, OPTIONS).start()
 
 
-def test_memory_for_the_cache_bounds_the_number_of_slots() -> None:
+def test_memory_for_the_cache_bounds_the_number_of_blocks() -> None:
     config = ModelConfig(num_layers=1, dim=32, ffn_dim=32, num_heads=1, num_kv_heads=1, max_seq_len=1024)
-    options = engine_module.EngineOptions(cache_bytes=5 * 8 * 2 * 32 * 128 * 4)
-    assert Engine(init_params(config, 0), config, options).num_slots == 5
+    block = 2 * 32 * 128 * 4
+    for given, found in ((40 * block, 40), (1, 8)):  # one sequence always fits
+        options = engine_module.EngineOptions(cache_bytes=given)
+        assert Engine(init_params(config, 0), config, options).num_blocks == 1 + found
+
+
+def test_a_sequence_that_loses_its_blocks_goes_on_as_if_nothing_had_happened(
+    engine: Engine, small_engine: Make
+) -> None:
+    tight = small_engine(max_slots=8, max_queue=16, cache_bytes=5 * block_bytes(TINY))
+    requests = [
+        Generation(p, 250 - len(p), temperature=float(i % 2), seed=i)
+        for i, p in enumerate(prompts(6, seed=40, low=30, high=110))
+    ]
+    assert generate(tight, requests) == generate(engine, requests)
+    assert tight.stats.preemptions > 0
+    poll(lambda: tight.stats.blocks_held == 0 and tight.stats.active == 0, "every block is given back")
+    assert tight.stats.queued == 0
+
+
+def test_a_header_that_many_share_is_computed_once(engine: Engine) -> None:
+    header = prompts(1, seed=50, low=149, high=150)[0]
+    requests = [Generation((*header, *p), 3) for p in prompts(12, seed=51, low=5, high=30)]
+    before = engine.stats.prefill_tokens
+    generate(engine, requests)
+    unique = len(header) + sum(len(r.prompt) - len(header) for r in requests)
+    assert engine.stats.prefill_tokens - before <= 1.1 * unique
