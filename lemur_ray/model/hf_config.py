@@ -157,9 +157,9 @@ def config_files(config: ModelConfig, tokenizer: Tokenizer | None, dtype: str) -
     }
 
 
-def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
-    """``tokenizer.json`` and ``tokenizer_config.json`` with the ChatML template, as text."""
-    raw = {
+def tokenizer_config() -> dict[str, Any]:
+    """What ``tokenizer_config.json`` says: the names of the special tokens, and the ChatML template."""
+    return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": BOS,
         "eos_token": EOS,
@@ -167,4 +167,9 @@ def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
         "clean_up_tokenization_spaces": False,
         "chat_template": "{{ bos_token }}" + TEMPLATE,
     }
-    return {"tokenizer.json": tokenizer.to_json(), "tokenizer_config.json": json.dumps(raw, indent=2) + "\n"}
+
+
+def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
+    """``tokenizer.json`` and ``tokenizer_config.json``, as text."""
+    written = json.dumps(tokenizer_config(), indent=2) + "\n"
+    return {"tokenizer.json": tokenizer.to_json(), "tokenizer_config.json": written}

@@ -16,16 +16,15 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
 from lemur_ray.serve.asgi import ClientGone, EventStream, RequestIds, unless_gone
+from lemur_ray.serve.body import check_model, read_json
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, EngineError, QueueFull, RequestFailed
 from lemur_ray.serve.front import Front, Piece, Replies, Reply
 from lemur_ray.serve.metrics import Metrics
 from lemur_ray.serve.requests import ApiError, Common, parse_chat, parse_completion
 from lemur_ray.serve.scheduler import Generation
-
-MAX_BODY_BYTES = 32 * 2**20
+from lemur_ray.serve.tokenize import tokenizer_routes
 
 
 def build_app(front: Front) -> FastAPI:
@@ -59,13 +58,13 @@ def build_app(front: Front) -> FastAPI:
 
     @app.get("/v1/models/{name:path}")
     async def model(name: str) -> Response:
-        _check_model(front, name)
+        check_model(front, name)
         return JSONResponse(_model(front))
 
     @app.post("/v1/chat/completions")
     async def chat(request: Request) -> Response:
-        call = parse_chat(await _json(request))
-        _check_model(front, call.common.model)
+        call = parse_chat(await read_json(request))
+        check_model(front, call.common.model)
         _check_number(front, call.common, 1)
         with _fitting("messages"):
             prompt = await front.chat_prompt(call.messages)
@@ -73,13 +72,14 @@ def build_app(front: Front) -> FastAPI:
 
     @app.post("/v1/completions")
     async def complete(request: Request) -> Response:
-        call = parse_completion(await _json(request))
-        _check_model(front, call.common.model)
+        call = parse_completion(await read_json(request))
+        check_model(front, call.common.model)
         _check_number(front, call.common, len(call.prompts))
         with _fitting("prompt"):
             prompts = [await front.text_prompt(p) if isinstance(p, str) else p for p in call.prompts]
         return await _answer(request, front, metrics, call.common, prompts, is_chat=False)
 
+    app.include_router(tokenizer_routes(front))
     return app
 
 
@@ -211,12 +211,6 @@ def _model(front: Front) -> dict[str, Any]:
     return {**body, "max_model_len": front.engine.context, "version": front.version}
 
 
-def _check_model(front: Front, name: str) -> None:
-    if name != front.name:
-        message = f"The model {name!r} does not exist; this server has {front.name!r}."
-        raise ApiError(404, message, param="model", code="model_not_found")
-
-
 def _check_number(front: Front, common: Common, num_prompts: int) -> None:
     """Refuse what would not even fit an idle engine, so that nobody is told to try again."""
     if num_prompts * common.n > front.engine.capacity:
@@ -232,26 +226,6 @@ def _fitting(param: str) -> Iterator[None]:
         yield
     except ContextExceeded as error:
         raise ApiError(400, str(error), param=param, code="context_length_exceeded") from error
-
-
-async def _json(request: Request) -> Any:
-    """The body of a request; one that is too large is refused before it is in memory."""
-    declared = request.headers.get("content-length", "")
-    too_large = ApiError(413, f"the body is too large: at most {MAX_BODY_BYTES} bytes are read")
-    if declared.isdigit() and int(declared[:20]) > MAX_BODY_BYTES:
-        raise too_large
-    raw = bytearray()
-    try:
-        async for chunk in request.stream():
-            raw += chunk
-            if len(raw) > MAX_BODY_BYTES:
-                raise too_large
-    except ClientDisconnect as gone:
-        raise ApiError(499, "the client went away before its request was whole") from gone
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from error
 
 
 def _unavailable(message: str) -> ApiError:

@@ -38,7 +38,7 @@ _PATTERN = (
 )
 
 _LONG = 8192
-"""Characters from which a text is encoded as a batch of one: only batches let go of the interpreter lock."""
+"""Characters, or ids, from which a text is treated as a batch of one: only batches let go of the interpreter lock."""
 
 
 class Tokenizer:
@@ -105,11 +105,19 @@ class Tokenizer:
             return self.encode_batch([text])[0]
         return self._backend.encode(text, add_special_tokens=False).ids
 
+    def encode_marked(self, text: str) -> list[int]:
+        """Ids of a text in which special tokens may be spelled out, as tokenizers of Hugging Face read every text."""
+        if len(text) > _LONG:
+            return self._marking.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        return self._marking.encode(text, add_special_tokens=False).ids
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [e.ids for e in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         """Text of ids; bytes that are not UTF-8 become U+FFFD."""
+        if len(ids) > _LONG:
+            return self._backend.decode_batch([list(ids)], skip_special_tokens=skip_special)[0]
         return self._backend.decode(list(ids), skip_special_tokens=skip_special)
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -153,6 +161,11 @@ class Tokenizer:
     @cached_property
     def im_end_id(self) -> int:
         return self._id(IM_END)
+
+    @cached_property
+    def _marking(self) -> Backend:
+        """The same, which takes special tokens for what they are: a switch of the whole object, hence another one."""
+        return Backend.from_str(self.to_json())
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return Tokenizer.from_json, (self.to_json(),)

@@ -10,9 +10,9 @@ import pytest
 from fastapi import Request
 
 from lemur_ray.agents.messages import Message
+from lemur_ray.serve.body import MAX_BODY_BYTES, read_json
 from lemur_ray.serve.errors import ContextExceeded
 from lemur_ray.serve.front import Front
-from lemur_ray.serve.openai import MAX_BODY_BYTES, _json
 from lemur_ray.serve.requests import ApiError
 from lemur_ray.text.tokenizer import Tokenizer
 
@@ -37,7 +37,7 @@ def body_of(chunks: AsyncIterator[bytes], headers: dict[str, str]) -> Any:
         return {"type": "http.request", "body": await anext(chunks), "more_body": True}
 
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    return asyncio.run(_json(Request({"type": "http", "method": "POST", "path": "/", "headers": raw}, receive)))
+    return asyncio.run(read_json(Request({"type": "http", "method": "POST", "path": "/", "headers": raw}, receive)))
 
 
 @pytest.mark.parametrize(("headers", "most"), [({}, MAX_BODY_BYTES + 2**20), ({"content-length": "9" * 12}, 0)])

@@ -43,6 +43,21 @@ def test_bytes_of_the_tokens_join_to_the_bytes_of_the_text(text: str) -> None:
     assert b"".join(TOKENIZER.token_bytes(i) for i in TOKENIZER.encode(text)) == expected
 
 
+@given(st.lists(st.sampled_from([*SPECIALS, "a", " ", "\n", "cabinet 2"]), max_size=8))
+def test_text_that_may_spell_special_tokens_out_becomes_them(parts: list[str]) -> None:
+    ids = TOKENIZER.encode_marked("".join(parts))
+    assert [TOKENIZER.token_bytes(i).decode() for i in ids if i in TOKENIZER.special_ids] == [
+        part for part in parts if part in SPECIALS
+    ]
+    assert TOKENIZER.decode(ids, skip_special=False) == "".join(parts)
+
+
+def test_a_long_text_and_its_many_ids_are_read_as_short_ones_are() -> None:
+    text = "cabinet 2</s>" * 4000
+    assert TOKENIZER.encode_marked(text) == TOKENIZER.encode_marked("cabinet 2</s>") * 4000
+    assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
+
+
 def test_specials_have_ids_of_their_own_and_spell_themselves() -> None:
     ids = [TOKENIZER.pad_id, TOKENIZER.bos_id, TOKENIZER.eos_id, TOKENIZER.im_start_id, TOKENIZER.im_end_id]
     assert len(set(ids)) == 5

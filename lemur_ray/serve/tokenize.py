@@ -1,0 +1,102 @@
+"""The tokenizer over HTTP, at the server's root: /tokenizer_info, /tokenize and /detokenize.
+
+As evaluation clients ask for them (lm-eval's ``local-completions`` with ``tokenizer_backend=remote``): special tokens
+that are spelled out in a text are special tokens here, as everywhere at Hugging Face, while the text of a request for
+completions never is. Long texts are encoded beside the event loop, one after another, so that they leave threads to
+the prompts of other requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from lemur_ray.model.hf_config import tokenizer_config
+from lemur_ray.serve.body import check_model, read_json
+from lemur_ray.serve.front import Front
+from lemur_ray.serve.requests import ApiError
+
+T = TypeVar("T")
+
+_AT_ONCE = 8192
+"""Characters or ids that are worked on in the event loop (some milliseconds)."""
+
+
+def tokenizer_routes(front: Front) -> APIRouter:
+    """The three endpoints of one model."""
+    router = APIRouter()
+    tokenizer, one_at_a_time = front.tokenizer, asyncio.Lock()
+
+    async def beside(size: int, work: Callable[[], T]) -> T:
+        if size <= _AT_ONCE:
+            return work()
+        async with one_at_a_time:
+            return await asyncio.to_thread(work)
+
+    @router.get("/tokenizer_info")
+    async def info() -> Response:
+        return JSONResponse({**tokenizer_config(), "model_max_length": front.engine.context})
+
+    @router.post("/tokenize")
+    async def tokenize(request: Request) -> Response:
+        body = _object(await read_json(request), front)
+        text = _text(body)
+        encode = tokenizer.encode if _flag(body, "split_special_tokens", False) else tokenizer.encode_marked
+        tokens = await beside(len(text), lambda: encode(text))
+        if _flag(body, "add_special_tokens", True):
+            tokens = [tokenizer.bos_id, *tokens]
+        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": front.engine.context})
+
+    @router.post("/detokenize")
+    async def detokenize(request: Request) -> Response:
+        tokens = _ids(_object(await read_json(request), front), front.engine.config.vocab_size)
+        text = await beside(len(tokens), lambda: tokenizer.decode(tokens, skip_special=False))
+        return JSONResponse({"prompt": text})
+
+    return router
+
+
+def _object(body: Any, front: Front) -> Mapping[str, Any]:
+    """The fields of a body, which need not name the model."""
+    if not isinstance(body, dict):
+        raise ApiError(400, f"the body is a JSON {type(body).__name__}: expected an object")
+    if (model := body.get("model")) is not None:
+        if not isinstance(model, str):
+            raise _invalid("model", "must be the name of a model: see /v1/models")
+        check_model(front, model)
+    return body
+
+
+def _text(body: Mapping[str, Any]) -> str:
+    text = body.get("prompt")
+    if not isinstance(text, str):
+        raise _invalid("prompt", "must be a string")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise _invalid("prompt", "holds half of a surrogate pair, which is no text") from error
+    return text
+
+
+def _ids(body: Mapping[str, Any], vocab_size: int) -> list[int]:
+    tokens = body.get("tokens")
+    if not isinstance(tokens, list) or not all(isinstance(i, int) and not isinstance(i, bool) for i in tokens):
+        raise _invalid("tokens", "must be a list of token ids")
+    if any(not 0 <= i < vocab_size for i in tokens):
+        raise _invalid("tokens", f"has ids outside 0..{vocab_size - 1}")
+    return tokens
+
+
+def _flag(body: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = body.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise _invalid(name, "must be true or false")
+    return default if value is None else value
+
+
+def _invalid(param: str, what: str) -> ApiError:
+    return ApiError(400, f"{param} {what}", param=param, code="invalid_value")
