@@ -1,7 +1,7 @@
 """Trials of a study as Ray tasks: as many at once as the cluster has cores (or GPUs), each in a process of its own.
 
 Plain tasks, because nothing is searched or stopped early: what Ray Tune would add, a trial's own folder has already
-(docs/decisions/008). A task that dies is started again and goes on from its checkpoint; the tasks of a driver that dies
+(docs/decisions/010). A task that dies is started again and goes on from its checkpoint; the tasks of a driver that dies
 end with it. Knows nothing of what is inside a trial.
 """
 
