@@ -47,6 +47,8 @@ class Checkpoints:
         primary: this process may tidy the folder (rank 0)."""
         self.folder = folder
         self._primary = primary
+        self._in_a_group = jax.distributed.is_initialized()
+        """Others can end a save: workers by going away, Ray by ending jax.distributed of a group that it resizes."""
         self.ignored = self._tidy() if primary else []
         """One line for every torn or uncommitted checkpoint that was found and left out."""
         if "://" not in folder:
@@ -160,8 +162,8 @@ class Checkpoints:
                 self._timed_out = True
                 _log.warning("checkpoint %d was not saved in time (%s): trying again at the next", step, _short(error))
                 return
-            if jax.process_count() > 1 and not _of_the_storage(error):
-                # Workers that lose one of them while they save see a broken collective: no reason to end the run.
+            if self._in_a_group and not _of_the_storage(error):
+                # A save that loses another worker or the coordinator sees a broken call: no reason to end the run.
                 raise SaveInterrupted(f"checkpoint {step} was interrupted: {_short(error)}") from error
             good = self.newest()
             kept = f"checkpoint {good.step} is intact" if good else "there is no earlier checkpoint"

@@ -5,10 +5,12 @@ Pretraining and instruction tuning are the same run on different corpora. Knows 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,8 +91,6 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
 def _fit(run: Run, layouts: dict[int, Layout], feed: PlanFeed) -> dict[str, Any]:
     recipe, out = run.recipe, run.out
     parent, _, name = out.rstrip("/").rpartition("/")
-    for variable, value in ray_train_settings(recipe.mesh).items():
-        os.environ.setdefault(variable, value)
     trainer = _Trainer(
         _worker,
         train_loop_config={"run": run, "layouts": layouts},
@@ -108,7 +108,8 @@ def _fit(run: Run, layouts: dict[int, Layout], feed: PlanFeed) -> dict[str, Any]
         ),
     )
     try:
-        ended = trainer.fit()
+        with _environment(ray_train_settings(recipe.mesh)):
+            ended = trainer.fit()
     except TrainingFailedError as error:
         if (why := _stopped(run)) is not None:
             raise TrainingStopped(why) from error
@@ -191,13 +192,28 @@ def scaling_config(mesh: MeshConfig) -> ScalingConfig:
 
 def ray_train_settings(mesh: MeshConfig) -> dict[str, str]:
     """Environment variables of Ray Train's controller, as defaults: those of the caller win."""
+    # After a loss an elastic run first asks for all the hosts it had: Ray's count of them is up to 20 s old, and a dead
+    # host is found out later than its worker. It counts again when this wait is over. Other runs can only wait.
+    wait_for_hosts_s = 30 if mesh.min_workers else 600
     settings = {
-        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "600",  # 60 is too short where two busy cores start everything
+        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(wait_for_hosts_s),
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",  # also how long the end of a run may go unnoticed
     }
     if mesh.num_workers == 1 and not mesh.use_tpu and not mesh.use_gpu:
         settings["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # one process less; nobody preempts a worker at home
     return settings
+
+
+@contextlib.contextmanager
+def _environment(defaults: dict[str, str]) -> Iterator[None]:
+    """What the environment does not say, it says for a while: another run in this process may want it otherwise."""
+    added = {name: value for name, value in defaults.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def jax_config(mesh: MeshConfig) -> JaxConfig:

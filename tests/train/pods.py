@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
+import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +21,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.ports import free_port
 from lemur_ray.train.slices import Slice
 from tests.e2e.processes import command_line, descendants, parents
 
@@ -40,9 +42,10 @@ QUICK = {
 """A lost host is noticed within seconds, a slow start is not taken for one."""
 
 PATIENT_RAY = """
-import inspect, sys
+import inspect, os, sys
 from pathlib import Path
 import ray._private.services as services
+from ray._private.node import Node
 from ray.scripts.scripts import main
 
 start_raylet = services.start_raylet
@@ -55,11 +58,26 @@ def start(*args, **kwargs):
     return start_raylet(*args, **kwargs)
 
 services.start_raylet = start
+Node._prepare_socket_file = lambda self, _, default_prefix: f"{self._sockets_dir}/{default_prefix}.{os.getpid()}"
 sys.argv[0] = "ray"
 main()
 """
-"""``ray`` for busy machines. A raylet gives its agents 15 s, hard-coded, to write down their ports, then aborts; the
-ports are known beforehand here, so they are written down before it starts."""
+"""``ray`` for busy machines that are several hosts. A raylet gives its agents 15 s, hard-coded, to write down their
+ports, then aborts; the ports are known beforehand here, so they are written down before it starts. Hosts that start
+together would take the same names for their sockets, and the second would abort."""
+
+
+_issued: set[int] = set()
+
+
+def _port() -> int:
+    """A port that nobody listens on, each only once, and below those that the system gives to whoever asks for any."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            if port not in _issued:
+                _issued.add(port)
+                return port
 
 
 class Host:
@@ -67,20 +85,24 @@ class Host:
 
     def __init__(self, folder: str, arguments: list[str], env: dict[str, str]) -> None:
         self.folder, self.arguments, self.env = folder, arguments, env
+        self.start()
+
+    def start(self) -> None:
+        """Begin to start; what is there when the cluster lists ``node_id``."""
+        self.node_id, self.since = secrets.token_hex(28), time.monotonic()
         command = [sys.executable, "-c", PATIENT_RAY, "start", "--block", "--node-ip-address=127.0.0.1"]
         names = ("dashboard-agent-grpc-port", "dashboard-agent-listen-port", "metrics-export-port")
-        command += [f"--{name}={free_port()}" for name in (*names, "runtime-env-agent-port")]
+        command += [f"--{name}={_port()}" for name in (*names, "runtime-env-agent-port")]
         command += [
             "--object-store-memory=100000000",
             "--min-worker-port=0",
             "--max-worker-port=0",
             "--disable-usage-stats",
-            *arguments,
+            *self.arguments,
         ]
-        with open(f"{folder}/hosts.txt", "a") as log:
-            self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, cwd=folder, env={**os.environ, **QUICK, **env}
-            )
+        env = {**os.environ, **QUICK, **self.env, "RAY_OVERRIDE_NODE_ID_FOR_TESTING": self.node_id}
+        with open(f"{self.folder}/hosts.txt", "a") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, env=env)
 
     def kill(self) -> None:
         """SIGKILL to all of it, as when the machine goes down."""
@@ -95,13 +117,17 @@ class Pod:
 
     def __init__(self, *, head_cpus: float = 0) -> None:
         self.folder = tempfile.mkdtemp(prefix="lp-", dir="/tmp")
-        self.port = free_port()
+        self.port = _port()
         self.address = f"127.0.0.1:{self.port}"
         self.hosts: list[Host] = []
         arguments = ["--head", "--include-dashboard=false", f"--port={self.port}", f"--num-cpus={head_cpus:g}"]
-        arguments += [f"--ray-client-server-port={free_port()}", f"--temp-dir={self.folder}"]
+        arguments += [f"--ray-client-server-port={_port()}", f"--temp-dir={self.folder}"]
         self.head = Host(self.folder, arguments, {})
-        self._until_it_answers()
+        try:
+            self._until_it_answers()
+        except BaseException:
+            self.kill()
+            raise
 
     def add_host(self, *, cpus: float = 2, **env: str) -> Host:
         """A host with cores alone."""
@@ -120,12 +146,17 @@ class Pod:
             env = {"TPU_NAME": name, "TPU_WORKER_ID": str(worker), "TPU_TOPOLOGY": one.topology}
             env |= {"TPU_ACCELERATOR_TYPE": one.pod_type, "TPU_SKIP_MDS_QUERY": "1"}
             hosts.append(self._add(arguments, env))
-            self.wait_for_hosts(len(self.hosts))  # one after the other: together they take each other's ports and time
+            self.wait_for_hosts(len(self.hosts))  # one after the other: together they take each other's time
         return [*self.hosts[-len(hosts) :]]
 
     def _add(self, arguments: list[str], env: dict[str, str]) -> Host:
         self.hosts.append(Host(self.folder, [f"--address={self.address}", *arguments], env))
         return self.hosts[-1]
+
+    def lose(self, host: Host) -> None:
+        """A host goes down at once and does not come back."""
+        self.hosts.remove(host)
+        host.kill()
 
     def _until_it_answers(self) -> None:
         from ray._raylet import GcsClient
@@ -136,6 +167,7 @@ class Pod:
                 return GcsClient(address=self.address).check_alive([], timeout=5) and None
             except Exception:
                 assert time.monotonic() < deadline, "the head did not come up"
+                assert self.head.process.poll() is None, Path(f"{self.folder}/hosts.txt").read_text()[-2000:]
                 time.sleep(0.2)
 
     def nodes(self) -> list[dict]:
@@ -164,17 +196,15 @@ class Pod:
             view.disconnect()
 
     def wait_for_hosts(self, count: int, timeout_s: float = 240) -> None:
-        """Until so many hosts besides the head are there. The last one is started anew where it takes too long."""
-        deadline, patience = time.monotonic() + timeout_s, time.monotonic() + 60
-        while len(self.nodes()) != count + 1:
-            assert time.monotonic() < deadline, f"{len(self.nodes()) - 1} hosts after {timeout_s} s, expected {count}"
-            for number, host in enumerate(self.hosts):
-                if host.process.poll() is not None:  # a raylet gives its agents 15 s, which a busy machine may not
-                    self.hosts[number] = Host(host.folder, host.arguments, host.env)
-            if time.monotonic() > patience and len(self.nodes()) < count + 1:
-                patience, last = time.monotonic() + 60, self.hosts[-1]
-                last.kill()
-                self.hosts[-1] = Host(last.folder, last.arguments, last.env)
+        """Until so many hosts besides the head are there, and none that was killed is still listed."""
+        assert len(self.hosts) == count, f"the pod has {len(self.hosts)} hosts, not {count}"
+        deadline = time.monotonic() + timeout_s
+        while (alive := {node["NodeID"] for node in self.nodes()}) != {h.node_id for h in (self.head, *self.hosts)}:
+            assert time.monotonic() < deadline, f"{len(alive) - 1} hosts after {timeout_s} s, expected {count}"
+            for host in (host for host in self.hosts if host.node_id not in alive):
+                if host.process.poll() is not None or time.monotonic() > host.since + 60:
+                    host.kill()
+                    host.start()  # on a busy machine a raylet may give up
             time.sleep(0.2)
 
     def processes(self) -> list[int]:

@@ -56,7 +56,7 @@ def main() -> int:
         process = driver(pod, [*flags, "--corpus", str(corpus), "--out", out.name], home)
         try:
             wait("a first checkpoint", lambda: bool(commits(str(out / "checkpoints"))[0]))
-            victim.kill()
+            pod.lose(victim)
             wait("one worker", lambda: world_sizes(out)[-1:] == [1])
             before = steps_done(out)
             wait("two steps of one worker", lambda: steps_done(out) > before + 2)

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from tests.train.conftest import write_corpus
-from tests.train.pods import Host, Pod, driver, pods
+from tests.train.pods import Pod, driver, pods
 
 STEPS = 40
 RECIPE = (
@@ -61,8 +61,7 @@ def strike(kind: str, out: Path, process: subprocess.Popen[str], pod: Pod, draw:
         process.wait()
         return
     if kind == "host":
-        victim: Host = pod.hosts.pop(draw.randrange(len(pod.hosts)))
-        victim.kill()
+        pod.lose(draw.choice(pod.hosts))
         pod.add_host(cpus=3)
         return
     ranks = [0, 1] if kind == "all" else [draw.randrange(2)]

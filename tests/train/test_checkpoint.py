@@ -220,20 +220,21 @@ def test_a_run_that_found_no_room_resumes_exactly_once_there_is_some(
     ("error", "raised"),
     [
         (ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer"), SaveInterrupted),
+        (jax.errors.JaxRuntimeError("UNAVAILABLE: failed to connect to all addresses"), SaveInterrupted),
         (ValueError("RESOURCE_EXHAUSTED: Error writing local file: No space left on device"), SaveFailed),
         (OSError(28, "No space left on device"), SaveFailed),
         (PermissionError(13, "Permission denied"), SaveFailed),
     ],
 )
-def test_a_save_that_ends_because_another_worker_is_gone_is_no_reason_to_end_the_run(
+def test_a_save_that_ends_because_another_worker_or_the_coordinator_is_gone_is_no_reason_to_end_the_run(
     error: Exception, raised: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def save(self: ocp.CheckpointManager, *arguments: Any, **options: Any) -> None:
         raise error
 
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     with Checkpoints(str(tmp_path / "c"), keep=2) as checkpoints:
         monkeypatch.setattr(ocp.CheckpointManager, "save", save)
-        monkeypatch.setattr(jax, "process_count", lambda: 2)
         with pytest.raises(raised):
             checkpoints.save(1, state(1), {"rows": 1})
         monkeypatch.undo()

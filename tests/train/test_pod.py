@@ -176,3 +176,27 @@ def test_a_preempted_host_is_told_beforehand_and_the_run_saves_and_goes_on(
     wait_while_it_runs(process, lambda: steps_done(tmp_path) > at + 20, 300, log)
     process.kill()
     assert_steps_agree(tmp_path, flags, whole, read_losses)
+
+
+def test_a_run_that_loses_a_host_goes_on_with_the_one_left_and_grows_back_when_another_comes(
+    tmp_path: Path, pod: Callable[..., Pod], job: Callable, whole: Callable, read_losses: Losses
+) -> None:
+    flags = [*ENDLESS, "--train.checkpoint-every-steps", "4", "--mesh.min-workers", "1", "--mesh.resize-check-s", "1"]
+    fake = pod()
+    for _ in range(2):
+        fake.add_host(cpus=3)
+    fake.wait_for_hosts(2)
+    process, log = job(fake, flags), tmp_path / "log.txt"
+    saved = tmp_path / "run" / "checkpoints"
+    wait_while_it_runs(process, lambda: bool(commits(str(saved))[0]), 300, log)
+    fake.lose(fake.hosts[1])
+    wait_while_it_runs(process, lambda: world_sizes(tmp_path)[-1:] == [1], 300, log)
+    at = steps_done(tmp_path)
+    wait_while_it_runs(process, lambda: steps_done(tmp_path) > at + 8, 300, log)
+    assert world_sizes(tmp_path)[-1] == 1
+    fake.add_host(cpus=3)
+    wait_while_it_runs(process, lambda: world_sizes(tmp_path)[-1:] == [2], 300, log)
+    at = steps_done(tmp_path)
+    wait_while_it_runs(process, lambda: steps_done(tmp_path) > at + 8, 300, log)
+    process.kill()
+    assert_steps_agree(tmp_path, flags, whole, read_losses)
