@@ -19,6 +19,8 @@ from lemur_ray.model.hf_config import tokenizer_config
 from lemur_ray.serve.body import check_model, read_json
 from lemur_ray.serve.front import Front
 from lemur_ray.serve.requests import ApiError
+from lemur_ray.text.chat import TEMPLATE
+from lemur_ray.text.tokenizer import BOS
 
 T = TypeVar("T")
 
@@ -39,7 +41,9 @@ def tokenizer_routes(front: Front) -> APIRouter:
 
     @router.get("/tokenizer_info")
     async def info() -> Response:
-        return JSONResponse({**tokenizer_config(), "model_max_length": front.engine.context})
+        # Who renders the template knows only the messages, so BOS is spelled out in it.
+        own = {"chat_template": BOS + TEMPLATE, "model_max_length": front.engine.context}
+        return JSONResponse({**tokenizer_config(), **own})
 
     @router.post("/tokenize")
     async def tokenize(request: Request) -> Response:
