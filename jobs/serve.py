@@ -7,6 +7,7 @@ until SIGTERM or Ctrl-C, which let running requests finish.
 import _path
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from lemur_ray.config import parse
 from lemur_ray.home import lemur_home
 from lemur_ray.rollout.policy_target import EvaluationError, find_run
+from lemur_ray.serve.auth import CURL_KEY, KEY_VARIABLE, key_digest
 from lemur_ray.serve.config import ServeJob
 
 
@@ -22,11 +24,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     job = parse(ServeJob, argv, prog="serve.py", bare_flags=True)
     stop = threading.Event()
     try:
-        with _served(job, find_run(job.model, lemur_home() / "runs")) as url:
+        digest = key_digest(job.api_key or os.environ.get(KEY_VARIABLE, ""))
+        with _served(job, digest, find_run(job.model, lemur_home() / "runs")) as url:
             # Now, because Ray sets handlers of its own when it starts.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: stop.set())
-            print(f"serving at {url}\n  curl {url}/models", flush=True)
+            print(f"serving at {url}\n  curl {CURL_KEY if digest else ''}{url}/models", flush=True)
             stop.wait()
     except (EvaluationError, ValueError, OSError, RuntimeError) as error:
         print(f"serve: {error}", file=sys.stderr, flush=True)
@@ -35,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @contextlib.contextmanager
-def _served(job: ServeJob, model: str) -> Iterator[str]:
+def _served(job: ServeJob, digest: bytes, model: str) -> Iterator[str]:
     """The base URL, as long as it answers."""
     with contextlib.ExitStack() as stack:
         if job.no_ray:
@@ -43,15 +46,14 @@ def _served(job: ServeJob, model: str) -> Iterator[str]:
             from lemur_ray.serve.local import running
 
             front = open_front(model, job.engine, job.name)
-            yield stack.enter_context(running(front, job.host, job.port))
+            yield stack.enter_context(running(front, job.host, job.port, key_digest=digest))
             return
         _path.connect(log_to_driver=False)
         from lemur_ray.serve import app
 
         stack.callback(app.shutdown)
-        yield app.serve_model(
-            model, host=job.host, port=job.port, name=job.name, num_cpus=job.num_cpus, options=job.engine
-        )
+        where = {"host": job.host, "port": job.port, "num_cpus": job.num_cpus}
+        yield app.serve_model(model, **where, name=job.name, options=job.engine, key_digest=digest)
 
 
 if __name__ == "__main__":

@@ -46,11 +46,11 @@ _started_serve = False
 class ChatModel:
     """A replica: loads the model, starts the engine, is healthy as long as the engine's thread lives."""
 
-    def __init__(self, spec: str, name: str, options: EngineOptions):
-        self._front = open_front(spec, options, name)
+    def __init__(self, spec: str, name: str, options: EngineOptions, key_digest: bytes = b""):
+        self._front, self._key_digest = open_front(spec, options, name), key_digest
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        return build_app(self._front)
+        return build_app(self._front, self._key_digest)
 
     async def converse(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Token ids for a policy in the cluster: see ``serve.direct``."""
@@ -77,10 +77,12 @@ def serve_model(
     name: str = "",
     num_cpus: float = 1.0,
     options: EngineOptions | None = None,
+    key_digest: bytes = b"",
 ) -> str:
     """Serve a model on the Ray cluster this process is connected to; returns its base URL (with /v1) once it answers.
 
-    spec: as in ``model.load``; port 0: any free one; name: of the model in requests, by default the spec's own.
+    spec: as in ``model.load``; port 0: any free one; name: of the model in requests, by default the spec's own;
+    key_digest: of the key that requests must bring (``serve.auth``), none by default.
     Where Serve runs in the cluster already, its address stays and the model gets a path of its own in front of /v1.
     Raises CannotServe when the model could not be loaded, TimeoutError when it cannot be reached.
     """
@@ -100,7 +102,7 @@ def serve_model(
     else:
         host, port = running
     own_path = "" if running is None else f"/{secrets.token_hex(4)}"
-    _deploy(f"lemur{own_path.replace('/', '-')}", own_path or "/", spec, name, num_cpus, options)
+    _deploy(f"lemur{own_path.replace('/', '-')}", own_path or "/", spec, name, num_cpus, options, key_digest)
     root = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}{own_path}"
     _await_ready(root)
     return f"{root}/v1"
@@ -133,7 +135,13 @@ def serve_policy(spec: PolicySpec) -> Callable[[], Policy]:
 
 
 def _deploy(
-    app_name: str, route: str | None, spec: str, name: str, num_cpus: float, options: EngineOptions | None
+    app_name: str,
+    route: str | None,
+    spec: str,
+    name: str,
+    num_cpus: float,
+    options: EngineOptions | None,
+    key_digest: bytes = b"",
 ) -> None:
     """Run the application; returns when its replica is warm. Raises CannotServe that says why it is not."""
     spec = spec if ":" in spec else str(Path(spec).expanduser().absolute())
@@ -150,7 +158,7 @@ def _deploy(
     # Noted first: an application whose model cannot be loaded must be removed as well.
     _apps.append(app_name)
     try:
-        serve.run(deployment.bind(spec, name, options), name=app_name, route_prefix=route)
+        serve.run(deployment.bind(spec, name, options, key_digest), name=app_name, route_prefix=route)
     except RuntimeError as error:
         raise CannotServe(f"{spec} cannot be served: {_reason(app_name) or error}") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lemur_ray.config import COUNT, FROM_ZERO, check_ranges
 
@@ -46,6 +46,8 @@ class ServeJob:
     """Port to listen on; 0 takes a free one."""
     num_cpus: float = 1.0
     """CPUs that the replica reserves on Ray."""
+    api_key: str = field(default="", repr=False)
+    """Key that requests must bring; by default what LEMUR_API_KEY says, which no list of processes shows."""
     engine: EngineOptions = EngineOptions()
 
     def __post_init__(self) -> None:

@@ -23,8 +23,8 @@ DRAIN_S = 20.0
 class _Server(uvicorn.Server):
     """uvicorn, which refuses new requests from the moment it is told to stop."""
 
-    def __init__(self, front: Front, host: str, port: int, close_engine: bool):
-        app: FastAPI = build_app(front)
+    def __init__(self, front: Front, host: str, port: int, close_engine: bool, key_digest: bytes):
+        app: FastAPI = build_app(front, key_digest)
         config = uvicorn.Config(
             app,
             host=host,
@@ -46,12 +46,14 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def running(front: Front, host: str = "127.0.0.1", port: int = 0, close_engine: bool = True) -> Iterator[str]:
-    """The server in a thread of this process; yields its base URL. Port 0: any free one.
+def running(
+    front: Front, host: str = "127.0.0.1", port: int = 0, close_engine: bool = True, key_digest: bytes = b""
+) -> Iterator[str]:
+    """The server in a thread of this process; yields its base URL. Port 0: any free one; key_digest: see ``auth``.
 
     At the end what is running may finish; then the engine is closed, unless somebody else owns it.
     """
-    server = _Server(front, host, port, close_engine)
+    server = _Server(front, host, port, close_engine, key_digest)
     with socket.create_server((host, port)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],), name="uvicorn", daemon=True)
         thread.start()

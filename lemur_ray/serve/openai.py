@@ -18,6 +18,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
 from lemur_ray.serve.asgi import ClientGone, EventStream, RequestIds, unless_gone
+from lemur_ray.serve.auth import KeyRequired
 from lemur_ray.serve.body import check_model, read_json
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, EngineError, QueueFull, RequestFailed
 from lemur_ray.serve.front import Front, Piece, Replies, Reply
@@ -27,9 +28,11 @@ from lemur_ray.serve.scheduler import Generation
 from lemur_ray.serve.tokenize import tokenizer_routes
 
 
-def build_app(front: Front) -> FastAPI:
-    """The app of one model."""
+def build_app(front: Front, key_digest: bytes = b"") -> FastAPI:
+    """The app of one model; with a digest, for those who have the key (``serve.auth``)."""
     app = FastAPI(title="lemur-ray", docs_url=None, redoc_url=None, redirect_slashes=False)
+    if key_digest:
+        app.add_middleware(KeyRequired, digest=key_digest)
     app.add_middleware(RequestIds)
     _handle_errors(app)
     metrics = Metrics(front.engine)

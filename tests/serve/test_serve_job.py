@@ -12,13 +12,14 @@ import httpx
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+KEY = "sk-of-this-test"
 
 
 def start(*arguments: str, without_ray: Path | None = None) -> "subprocess.Popen[str]":
     paths = [str(p) for p in (without_ray, ROOT) if p]
     return subprocess.Popen(
         [sys.executable, str(ROOT / "jobs" / "serve.py"), *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env={**os.environ, "LEMUR_API_KEY": KEY, "PYTHONPATH": os.pathsep.join(paths)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -36,7 +37,7 @@ def server(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
         line = process.stdout.readline()
         found = re.match(r"serving at (http://127\.0\.0\.1:\d+/v1)\n", line)
         assert found, line + process.communicate(timeout=10)[1]
-        assert process.stdout.readline() == f"  curl {found[1]}/models\n"
+        assert process.stdout.readline() == f'  curl -H "Authorization: Bearer $LEMUR_API_KEY" {found[1]}/models\n'
         yield process, found[1]
     finally:
         if process.poll() is None:
@@ -44,12 +45,14 @@ def server(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
         process.communicate()
 
 
-def test_it_serves_without_ray_and_lets_a_running_stream_finish_when_it_is_told_to_stop(
+def test_it_serves_without_ray_whoever_brings_the_key_and_lets_a_running_stream_finish_when_it_is_told_to_stop(
     server: tuple["subprocess.Popen[str]", str],
 ) -> None:
     process, url = server
     body = {"model": "here", "prompt": [5], "max_tokens": 900, "temperature": 2.0, "seed": 4, "n": 2, "stream": True}
-    with httpx.Client(timeout=60) as http, http.stream("POST", f"{url}/completions", json=body) as answer:
+    assert httpx.get(f"{url}/models", timeout=60).status_code == 401
+    key = {"authorization": f"Bearer {KEY}"}
+    with httpx.Client(timeout=60, headers=key) as http, http.stream("POST", f"{url}/completions", json=body) as answer:
         lines = answer.iter_lines()
         next(lines)
         process.send_signal(signal.SIGTERM)
