@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import fsspec
 import numpy as np
 
+from lemur_ray.model.flushing import Flusher
 from lemur_ray.model.tensor_files import DTYPES, INDEX, SINGLE, TensorFileError
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -86,6 +87,7 @@ class FolderWriter:
         self._files = {
             name: kind(f"{folder}/{name}", group, primary) for name, group in zip(names, groups, strict=True)
         }
+        self._flusher = Flusher(self._flush)
 
     def write(self, name: str, first_row: int, rows: np.ndarray) -> None:
         """Consecutive whole rows of a tensor: (rows, columns) of its dtype. Safe to call from several threads."""
@@ -94,9 +96,15 @@ class FolderWriter:
         assert rows.dtype == tensor.dtype, (name, rows.dtype, tensor.dtype)
         assert rows.shape[1] == tensor.shape[-1], (name, rows.shape, tensor.shape)
         file.write(begin + first_row * tensor.row_bytes, np.ascontiguousarray(rows))
+        self._flusher.wrote(rows.nbytes)
+
+    def _flush(self) -> None:
+        for file in self._files.values():
+            file.flush()
 
     def close(self, *, rename: bool = True) -> None:
         """Make sure that everything lies on the disk, and give the files their names (once all processes are here)."""
+        self._flusher.close()
         for file in self._files.values():
             file.close()
         if rename and self._primary:
@@ -137,6 +145,7 @@ class _Local:
         self._path = Path(path)
         self._partial = self._path.with_name(f"{self._path.name}.partial")
         self._fd = os.open(self._partial, os.O_RDWR | (os.O_CREAT | os.O_TRUNC if primary else 0), 0o644)
+        self._written = False
         if primary:
             os.ftruncate(self._fd, len(head) + sum(tensor.size_bytes for tensor in tensors))
             self.write(0, np.frombuffer(head, np.uint8))
@@ -146,6 +155,12 @@ class _Local:
         while data:
             done = os.pwrite(self._fd, data, offset)
             data, offset = data[done:], offset + done
+        self._written = True
+
+    def flush(self) -> None:
+        if self._written:
+            self._written = False  # before, so that a write meanwhile counts
+            os.fdatasync(self._fd)
 
     def close(self) -> None:
         os.fsync(self._fd)
@@ -177,6 +192,9 @@ class _Stream:
         self._at += array.nbytes
         if self._at == self._size:
             self._file.close()
+
+    def flush(self) -> None:
+        pass
 
     def close(self) -> None:
         assert self._at == self._size, f"{self._inner} has {self._at} bytes of {self._size}"
