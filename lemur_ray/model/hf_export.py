@@ -1,12 +1,11 @@
-"""A Hugging Face folder from parameters in memory, one layer of one leaf at a time, on any mesh.
+"""A Hugging Face folder from parameters in memory, block by block, on any mesh.
 
-Each process writes the rows that its own devices hold; no process ever holds a whole leaf. Knows nothing of
-checkpoints: those are carried over by ``weights.stream``.
+Several processes each write a share of the rows; none ever holds more of a leaf than its devices do and a block beside.
+Knows nothing of checkpoints.
 """
 
 from __future__ import annotations
 
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,13 @@ import fsspec
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding, PartitionSpec
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.hf import DTYPES, HuggingFaceSink, transposes
+from lemur_ray.model.hf import BLOCK_ROWS, DTYPES, HuggingFaceSink, transposes
 from lemur_ray.model.hf_config import HuggingFaceError, config_files, tokenizer_files
+from lemur_ray.model.live_weights import LiveWeights, own_rows
 from lemur_ray.model.llama import Params
-from lemur_ray.model.weights import label, leaves, normalised
+from lemur_ray.model.weights import label, leaves, stream
 from lemur_ray.text.tokenizer import Tokenizer
 
 MAX_FILE_BYTES = 5 * 10**9
@@ -58,16 +57,25 @@ def export(
     sink = HuggingFaceSink(folder, config, dtypes, max_file_bytes, primary=primary)
     if primary:
         _together("files laid out")
-    for name, layer in sink.order:
-        rows = _rows(arrays[name], name, layer)
-        while rows:
-            sink.write(name, *rows.pop(0))  # let go of before the next layer is fetched
+    if all(not isinstance(leaf, jax.Array) or leaf.is_fully_addressable for leaf in arrays.values()):
+        stream(LiveWeights(params, config, DTYPES[dtype]), sink, transposes, block_rows=BLOCK_ROWS)
+    else:
+        for name, layer in sink.order:
+            _write_own_rows(sink, arrays[name], name, layer, DTYPES[dtype])
     sink.writer.close(rename=False)
     _together("rows written")
     if primary:
         sink.writer.finish()
         write_small_files(str(folder), config, tokenizer, dtype)
     _together("folder complete")
+
+
+def _write_own_rows(sink: HuggingFaceSink, leaf: jax.Array, name: str, layer: int, dtype: np.dtype[Any]) -> None:
+    stacked = name.startswith("layers.")
+    one_row = leaf.ndim - stacked == 1
+    axis = None if one_row else leaf.ndim - (1 if transposes(name) else 2)
+    for index, array in own_rows(leaf, layer if stacked else None, axis, dtype, BLOCK_ROWS):
+        sink.write(name, index, array)
 
 
 def check_tokenizer(tokenizer: Tokenizer | None, config: ModelConfig) -> None:
@@ -89,66 +97,3 @@ def write_small_files(folder: str, config: ModelConfig, tokenizer: Tokenizer | N
 def _together(what: str) -> None:
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(what)
-
-
-def _rows(leaf: Any, name: str, layer: int) -> list[tuple[tuple[range, ...], np.ndarray]]:
-    """This process's share of one layer as whole stored rows, with their places in the leaf."""
-    stacked = name.startswith("layers.")
-    where = tuple(range(size) for size in leaf.shape)
-    if stacked:
-        where = (range(layer, layer + 1), *where[1:])
-    if not isinstance(leaf, jax.Array):
-        return [(where, leaf[layer : layer + 1] if stacked else leaf)]
-    if leaf.is_fully_addressable:
-        return [(where, _gathered(leaf, layer if stacked else None))]
-    axis = leaf.ndim - 1 if transposes(name) else leaf.ndim - 2
-    spread = _spread(leaf.sharding, leaf.shape, axis if leaf.ndim - stacked > 1 else None)
-    piece = _taken(spread, stacked)(leaf, layer)
-    shards = [shard for shard in piece.addressable_shards if shard.replica_id == 0]
-    out = []
-    for shard in shards:
-        inside = normalised(shard.index, piece.shape)
-        parts = (where[0], *inside[1:]) if stacked else inside
-        out.append((parts, np.asarray(shard.data)))
-    return sorted(out, key=lambda pair: [part.start for part in pair[0]])
-
-
-def _gathered(leaf: jax.Array, layer: int | None) -> np.ndarray:
-    """One layer of a leaf (or all of one that has none) from the devices of this process, put together on the host."""
-    front = [] if layer is None else [1]
-    out = np.empty([*front, *leaf.shape[len(front) :]], leaf.dtype)
-    for shard in leaf.addressable_shards:
-        if shard.replica_id == 0:
-            inside = normalised(shard.index, leaf.shape)
-            place = tuple(slice(part.start, part.stop) for part in inside)
-            if layer is None:
-                out[place] = np.asarray(shard.data)
-            elif layer in inside[0]:
-                piece = _taken(shard.data.sharding, True)(shard.data, layer - inside[0].start)
-                out[(slice(None), *place[1:])] = np.asarray(piece)
-    return out
-
-
-def _spread(sharding: Any, shape: tuple[int, ...], axis: int | None) -> Any:
-    """Stored rows over as many devices of the mesh as divide them; columns in one piece."""
-    if not isinstance(sharding, NamedSharding):
-        return sharding
-    names: list[str] = []
-    parts = 1
-    for name, size in sharding.mesh.shape.items():
-        if axis is not None and shape[axis] % (parts * size) == 0:
-            names.append(name)
-            parts *= size
-    spec = [tuple(names) if i == axis else None for i in range(len(shape))]
-    return NamedSharding(sharding.mesh, PartitionSpec(*spec))
-
-
-@cache
-def _taken(sharding: Any, stacked: bool) -> Any:
-    """One layer of a leaf (a leading axis of 1 stays), laid out anew; compiled once for all layers."""
-
-    @partial(jax.jit, out_shardings=sharding)
-    def take(leaf: jax.Array, layer: int) -> jax.Array:
-        return jax.lax.dynamic_slice_in_dim(leaf, layer, 1, 0) if stacked else leaf
-
-    return take

@@ -20,11 +20,12 @@ from lemur_ray.checkpoints import CHECKPOINTS, Commit, commit_at, model_fingerpr
 from lemur_ray.config import LoraConfig, ModelConfig, from_dict
 from lemur_ray.model.hf import HuggingFaceWeights
 from lemur_ray.model.hf_config import HuggingFaceError
+from lemur_ray.model.live_weights import LiveWeights
 from lemur_ray.model.llama import Params, init_params
 from lemur_ray.model.lora import MergedWeights, adapter_shapes
 from lemur_ray.model.stored_params import CheckpointError, CheckpointWeights
 from lemur_ray.model.tensor_files import TensorFileError
-from lemur_ray.model.weights import GrownWeights, MemoryWeights, Source, whole
+from lemur_ray.model.weights import GrownWeights, Source, whole
 from lemur_ray.recipes import get_recipe, with_vocabulary
 from lemur_ray.text.tokenizer import SPECIALS, Tokenizer
 
@@ -127,7 +128,7 @@ def _random(spec: str) -> OpenModel:
     recipe = get_recipe(name)
     recipe = dataclasses.replace(recipe, model=with_vocabulary(recipe, tokenizer.vocab_size).model)
     params = jax.tree.map(np.asarray, init_params(recipe.model, recipe.train.seed))
-    source = MemoryWeights(params, recipe.model)
+    source = LiveWeights(params, recipe.model)
     return OpenModel(source, tokenizer, f"random-{name}", f"{recipe.hash}-random", dataclasses.asdict(recipe))
 
 

@@ -1,6 +1,6 @@
-"""One of two processes that import a model onto one mesh: python import_bytes.py PORT RANK FOLDER OUT.
+"""One of some processes that import a model onto one mesh: python import_bytes.py PORT RANK PROCESSES FOLDER OUT.
 
-Prints the bytes of tensors that this process read; then both export what they hold, together, into OUT.
+Prints the bytes of tensors that this process read; then all export what they hold, together, into OUT.
 """
 
 import sys
@@ -13,11 +13,13 @@ from lemur_ray.model.hf_export import export
 from lemur_ray.model.sharding import make_mesh, param_shardings
 from lemur_ray.model.weights import place
 
-port, rank, folder, out = sys.argv[1:]
-jax.config.update("jax_cpu_collectives_implementation", "gloo")
-jax.distributed.initialize(f"localhost:{port}", 2, int(rank))
+port, rank, processes, folder, out = sys.argv[1:]
+if int(processes) > 1:
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(f"localhost:{port}", int(processes), int(rank))
 source = HuggingFaceWeights(folder)
-params = place(source, source.config, param_shardings(source.config, make_mesh(MeshConfig(fsdp=4, tp=2))))
+mesh = make_mesh(MeshConfig(fsdp=2 * int(processes), tp=2))
+params = place(source, source.config, param_shardings(source.config, mesh))
 jax.block_until_ready(params)
 print("read", source.files.bytes_read, flush=True)
 export(params, source.config, None, out, dtype="bfloat16")
