@@ -17,8 +17,11 @@ from lemur_ray.train.convert import Convert, convert
 
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse(Convert, argv, prog="convert.py")
+    import jax
+
     from lemur_ray.model.load import MODEL_ERRORS
 
+    jax.config.update("jax_platforms", "cpu")  # an accelerator here may be another's, and is of no use for this
     try:
         job = replace(job, model=find_model(job.model, buckets=True))
         print(f"wrote {convert(job, resolve_out(job.out, ''))}")

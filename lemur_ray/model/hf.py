@@ -48,6 +48,8 @@ TABLE: dict[str, Entry] = {
 }
 BLOCK_ROWS = 1024
 """Stored rows that are moved at once."""
+BLOCK_BYTES = 2**22
+"""Of a file that are read and looked at together, while they lie in the cache."""
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 
@@ -88,36 +90,41 @@ class HuggingFaceWeights:
         return self._dtypes[label]
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
-        """One slice of a leaf, from the layers and the bytes that it needs."""
+        """One slice of a leaf, from the layers and the bytes that it needs, in memory as it lies in the file."""
         entry, dtype = TABLE[label], dtype or self.dtype(label)
         parts = normalised(index, leaves(self.config)[label])
-        out = np.empty([len(part) for part in parts], dtype)
-        if not entry.stacked:
-            self._into(out, entry.name, parts, entry.transpose)
-        for place, layer in enumerate(parts[0] if entry.stacked else ()):
-            self._into(out[place], entry.name.format(layer), parts[1:], entry.transpose)
-        return out
+        layers, inner = (parts[0], parts[1:]) if entry.stacked else (range(1), parts)
+        stored = inner[::-1] if entry.transpose else inner
+        out = np.empty((len(layers), *(len(part) for part in stored)), dtype)
+        for place, layer in enumerate(layers):
+            rows, columns = stored if len(stored) == 2 else (range(1), *stored)
+            self._into(out[place].reshape(len(rows), len(columns)), entry.name.format(layer), rows, columns)
+        out = out if entry.stacked else out[0]
+        return out.swapaxes(-1, -2) if entry.transpose else out
 
-    def _into(self, out: np.ndarray, name: str, parts: tuple[range, ...], transpose: bool) -> None:
-        if len(parts) == 1:
-            out[:] = self._finite(name, range(1), parts[0])[0]
-            return
-        rows, columns = parts[::-1] if transpose else parts
-        for first in range(0, len(rows), BLOCK_ROWS):
-            block = self._finite(name, rows[first : first + BLOCK_ROWS], columns)
-            if transpose:
-                out[:, first : first + BLOCK_ROWS] = block.T if block.dtype == out.dtype else transposed(block)
-            else:
-                out[first : first + BLOCK_ROWS] = block
+    def _into(self, out: np.ndarray, name: str, rows: range, columns: range) -> None:
+        dtype = self.files.stored(name).dtype
+        step = max(1, BLOCK_BYTES // (len(columns) * dtype.itemsize or 1))
+        block = out if dtype == out.dtype else np.empty((min(step, len(rows)), len(columns)), dtype)
+        for first in range(0, len(rows), step):
+            wanted = out[first : first + step]
+            part = wanted if dtype == out.dtype else block[: len(wanted)]
+            self.files.read(name, rows[first : first + step], columns, part)
+            self._check(name, part)
+            if part is not wanted:
+                wanted[:] = part
 
-    def _finite(self, name: str, rows: range, columns: range) -> np.ndarray:
-        block = self.files.read(name, rows, columns)
-        # Exponents of ones alone are NaN or infinity; as integers they are compared ten times faster.
-        bits = block.view(f"u{block.itemsize}")
+    def _check(self, name: str, block: np.ndarray) -> None:
+        """Raises HuggingFaceError where there is NaN or infinity.
+
+        Those have an exponent of ones: the largest signed integers where they are positive, the largest unsigned ones
+        where they are negative. Two comparisons without a copy run at the speed of memory.
+        """
         exponent = {"bfloat16": 0x7F80, "float16": 0x7C00, "float32": 0x7F800000}[block.dtype.name]
-        if bits.size and int((bits & exponent).max()) == exponent:
+        size = block.itemsize
+        positive, any_sign = (int(block.view(f"{kind}{size}").max(initial=0)) for kind in "iu")
+        if positive >= exponent or any_sign >= exponent + (1 << 8 * size - 1):
             raise HuggingFaceError(f"{name} in {self.files.folder} holds NaN or infinity: the file is damaged")
-        return block
 
 
 def _names(label: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:

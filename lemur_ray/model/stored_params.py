@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import fsspec
 import jax
@@ -18,11 +19,15 @@ import orbax.checkpoint as ocp
 import tensorstore as ts
 
 from lemur_ray.config import ModelConfig
+from lemur_ray.model.flushing import Flusher
 from lemur_ray.model.llama import abstract_params
 from lemur_ray.model.weights import Index, Leaf, label, leaves, normalised
 
 CHUNK = 1024
 """Rows and columns of a chunk in what is written here: a host of a large mesh reads little that it does not need."""
+
+_UNFINISHED = ".__lock"
+"""How the name of a file ends that tensorstore is writing."""
 
 
 class CheckpointError(Exception):
@@ -78,24 +83,30 @@ class CheckpointWeights:
         return tuple(self._arrays[label].chunk_layout.read_chunk.shape)
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
-        """One slice of a leaf, chunk by chunk along its first dim, so that little more than the slice is held."""
+        """One slice of a leaf, in memory as it is stored.
+
+        Where the type is another one it comes chunk by chunk along the first dim, so that little more than the slice is
+        held.
+        """
         array, dtype = self._arrays[label], dtype or self.dtype(label)
         parts = normalised(index, array.shape)
-        out, depth = np.empty([len(part) for part in parts], dtype), self.chunk(label)[0]
-        begin = parts[0].start
+        if dtype == self.dtype(label):
+            return self._read(array, parts)
+        lengths = [len(part) for part in parts]
+        columns_first = len(parts) > 1 and _order(array) == "F"
+        out = np.empty([*lengths[:-2], *lengths[:-3:-1]] if columns_first else lengths, dtype)
+        out = out.swapaxes(-1, -2) if columns_first else out
+        depth, begin = self.chunk(label)[0], parts[0].start
         while begin < parts[0].stop:
             end = min((begin // depth + 1) * depth, parts[0].stop)
-            piece = self._read(array, (range(begin, end), *parts[1:]))
-            if piece.shape == out.shape and piece.dtype == dtype:
-                return piece
-            out[begin - parts[0].start : end - parts[0].start] = piece
+            out[begin - parts[0].start : end - parts[0].start] = self._read(array, (range(begin, end), *parts[1:]))
             begin = end
         return out
 
     def _read(self, array: Any, parts: tuple[range, ...]) -> np.ndarray:
         domain = tuple(slice(part.start, part.stop) for part in parts)
         try:
-            return np.asarray(array[domain].read().result())
+            return np.asarray(array[domain].read(order=_order(array)).result())
         except (OSError, ValueError) as error:
             reason = str(error).split(" [")[0].strip()[:200]
             raise CheckpointError(f"checkpoint {self._step} is damaged: {reason}") from error
@@ -104,8 +115,18 @@ class CheckpointWeights:
 class CheckpointSink:
     """A new checkpoint that holds parameters alone (a ``weights.Sink``); whole when ``close`` has returned."""
 
-    def __init__(self, step: Path, config: ModelConfig, dtypes: dict[str, np.dtype[Any]], plan: dict[str, Any]) -> None:
-        """Make ``<run>/checkpoints/<step>`` with the JSON item ``plan``. dtypes: of every leaf."""
+    def __init__(
+        self,
+        step: Path,
+        config: ModelConfig,
+        dtypes: dict[str, np.dtype[Any]],
+        plan: dict[str, Any],
+        transposes: Callable[[str], bool],
+    ) -> None:
+        """Make ``<run>/checkpoints/<step>`` with the JSON item ``plan``.
+
+        dtypes: of every leaf. transposes: whether the blocks of a leaf come column by column; they are stored so.
+        """
         # orbax writes everything but the numbers: names, metadata, the plan. Each array then gets its shape and data.
         shapes = leaves(config)
         stubs = jax.tree_util.tree_map_with_path(
@@ -122,7 +143,7 @@ class CheckpointSink:
                 {
                     "driver": "zarr", "kvstore": _kvstore(f"{step}/state", f"params.{name}/"), "metadata": {
                         "shape": list(shape), "chunks": _chunk(name, shape), "dtype": _zarr_name(dtypes[name]),
-                        "compressor": None,  # random mantissas do not shrink
+                        "order": "F" if transposes(name) else "C", "compressor": None,  # random mantissas do not shrink
                     },
                 },
                 create=True, delete_existing=True, context=context,
@@ -130,6 +151,7 @@ class CheckpointSink:
             for name, shape in shapes.items()
         }  # fmt: skip
         self._arrays = {name: future.result() for name, future in opening.items()}
+        self._flusher, self._flushed = Flusher(self._flush), set[str]()
         self.in_order = False
         self.order: list[Leaf] = [
             (name, layer)
@@ -142,15 +164,35 @@ class CheckpointSink:
         domain = tuple(slice(part.start, part.stop) for part in index)
         target = self._arrays[label][domain]
         target.write(array, can_reference_source_data_indefinitely=True).result()
+        self._flusher.wrote(array.nbytes)
+
+    def _flush(self) -> None:
+        """What tensorstore has finished writing; it never touches such a file again."""
+        for entry in os.scandir(f"{self._step}/state/d"):
+            if entry.name not in self._flushed and not entry.name.endswith(_UNFINISHED):
+                self._flushed.add(entry.name)
+                _to_disk(entry.path)
 
     def close(self) -> None:
         """Make sure that everything lies on the disk."""
         self._arrays.clear()
+        self._flusher.close()
         for folder, _, names in os.walk(self._step):
             for name in (*names, "."):
-                descriptor = os.open(f"{folder}/{name}", os.O_RDONLY)
-                os.fsync(descriptor)
-                os.close(descriptor)
+                _to_disk(f"{folder}/{name}")
+
+
+def _to_disk(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _order(array: Any) -> Literal["C", "F"]:
+    """How the numbers of a chunk follow one another: the last dim fastest, or the first."""
+    return "F" if tuple(array.chunk_layout.inner_order) == tuple(range(array.rank))[::-1] else "C"
 
 
 def _chunk(name: str, shape: tuple[int, ...]) -> list[int]:

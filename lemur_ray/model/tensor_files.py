@@ -28,11 +28,6 @@ INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _HEADER_LIMIT = 100_000_000
 """Bytes; the same limit as in the safetensors library."""
-_GAP = 64
-"""Bytes between two rows in memory. Rows a power of two apart share the lines of the cache: transposing them is 3 to 5
-times slower."""
-_ROWS_PER_CALL = 1024
-"""The kernel's limit (IOV_MAX)."""
 
 
 class TensorFileError(Exception):
@@ -88,42 +83,34 @@ class TensorFile:
             raise TensorFileError(f"{self.path}: {name} has {end - begin} bytes, {shape} {dtype} needs others: copy it")
         return Stored(dtype, shape, base + begin)
 
-    def read(self, name: str, rows: range, columns: range) -> np.ndarray:
-        """A rectangle of a matrix (a vector is a matrix of one row): (rows, columns) in the stored dtype.
+    def read(self, name: str, rows: range, columns: range, out: np.ndarray) -> None:
+        """Fill ``out`` with a rectangle of a matrix (a vector is a matrix of one row).
 
-        Rows of the result lie ``_GAP`` bytes apart, so that it can be transposed quickly.
+        out: (rows, columns), row-major, of the stored dtype.
         """
         stored = self.tensors[name]
         row_bytes = stored.dtype.itemsize * (stored.shape[-1] if stored.shape else 1)
         left, width = columns.start * stored.dtype.itemsize, len(columns) * stored.dtype.itemsize
         begin = stored.begin + rows.start * row_bytes
-        out = np.empty((len(rows), width + _GAP), np.uint8)[:, :width]
+        raw = out.reshape(-1).view(np.uint8).reshape(len(rows), width)
         if not self.local:
             # A request costs more than the columns between.
             whole = self._remote(begin, len(rows) * row_bytes)
-            out[:] = np.frombuffer(whole, np.uint8).reshape(len(rows), row_bytes)[:, left : left + width]
+            raw[:] = np.frombuffer(whole, np.uint8).reshape(len(rows), row_bytes)[:, left : left + width]
         elif width == row_bytes:
-            for first in range(0, len(rows), _ROWS_PER_CALL):
-                self._fill([*out[first : first + _ROWS_PER_CALL]], begin + first * row_bytes)
+            self._fill(raw.reshape(-1), begin)
         else:
-            for i, row in enumerate(out):
-                self._fill([row], begin + i * row_bytes + left)
-        return out.view(stored.dtype)
+            for i, row in enumerate(raw):
+                self._fill(row, begin + i * row_bytes + left)
 
-    def _fill(self, rows: list[Any], offset: int) -> None:
-        """Fill arrays of bytes, one after another, from a local file. Raises TensorFileError where it ends before."""
-        missing = sum(row.size for row in rows)
-        self.bytes_read += missing
-        while missing:
-            count = os.preadv(self._fd, rows, offset)
+    def _fill(self, raw: np.ndarray, offset: int) -> None:
+        """Fill an array of bytes from a local file. Raises TensorFileError where the file ends before."""
+        self.bytes_read += raw.size
+        while raw.size:  # a long read may come in pieces
+            count = os.preadv(self._fd, [raw.data], offset)
             if count == 0:
                 raise TensorFileError(f"{self.path} became shorter while it was read: copy it again")
-            missing -= count
-            offset += count
-            while count:  # a long read may come in pieces
-                done = min(count, rows[0].size)
-                rows[0] = rows[0][done:]
-                rows, count = rows[1:] if not rows[0].size else rows, count - done
+            raw, offset = raw[count:], offset + count
 
     def _remote(self, offset: int, size: int) -> bytes:
         self.bytes_read += size
@@ -179,9 +166,9 @@ class TensorFolder:
         """Shape, dtype and place of a tensor. Raises TensorFileError when no file has it."""
         return self._file(name).tensors[name]
 
-    def read(self, name: str, rows: range, columns: range) -> np.ndarray:
+    def read(self, name: str, rows: range, columns: range, out: np.ndarray) -> None:
         """As ``TensorFile.read``. Raises TensorFileError when no file has the tensor."""
-        return self._file(name).read(name, rows, columns)
+        self._file(name).read(name, rows, columns, out)
 
     def _file(self, name: str) -> TensorFile:
         if name not in self._where:

@@ -94,7 +94,7 @@ def _write_run(model: OpenModel, folder: Path, dtypes: dict[str, np.dtype[Any]],
     """A run folder as if training were about to begin, without moments: nothing resumes it, runs start from it."""
     recipe = Recipe(name=model.name, source=f"converted from {job.model}", model=model.source.config)
     plan = {"rows": 0, "recipe": identity(recipe), "hash": recipe.hash, "init_from": model.version}
-    sink = CheckpointSink(folder / CHECKPOINTS / "0", model.source.config, dtypes, plan)
+    sink = CheckpointSink(folder / CHECKPOINTS / "0", model.source.config, dtypes, plan, transposes)
     stream(model.source, sink, transposes, block_rows=CHUNK)
     sink.close()
     if model.tokenizer is not None:

@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.hf import HuggingFaceSink, HuggingFaceWeights, transposes
+from lemur_ray.model.hf_config import HuggingFaceError
 from lemur_ray.model.hf_export import export
 from lemur_ray.model.llama import Params, abstract_params
 from lemur_ray.model.stored_params import CheckpointError, CheckpointSink, CheckpointWeights
@@ -75,22 +76,46 @@ def test_a_slice_that_several_devices_hold_is_read_once(params: Params, folder: 
     assert source.files.bytes_read == SIZE_BYTES
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16, np.float32])
+def test_every_number_that_is_not_finite_is_found_and_the_largest_are_let_through(tmp_path: Path, dtype: type) -> None:
+    largest = float(ml_dtypes.finfo(dtype).max)
+
+    def written(value: float) -> HuggingFaceWeights:
+        sink = HuggingFaceSink(tmp_path, CONFIG, dict.fromkeys(leaves(CONFIG), np.dtype(dtype)))
+        sink.write("final_norm", (range(32),), np.asarray([largest, -largest, value] + [0.0] * 29, dtype))
+        sink.close()
+        return HuggingFaceWeights(tmp_path, CONFIG)
+
+    assert float(written(-0.0).read("final_norm", (slice(None),))[1]) == -largest
+    for value in (np.nan, -np.nan, np.inf, -np.inf):
+        with pytest.raises(HuggingFaceError, match=r"norm.weight .* holds NaN or infinity"):
+            written(value).read("final_norm", (slice(None),))
+
+
 @pytest.mark.slow
-def test_two_processes_read_only_their_share_and_export_together(params: Params, folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_processes_of_four_devices_read_only_their_share_and_export_together(
+    params: Params, folder: Path, tmp_path: Path, processes: int
+) -> None:
     with socket.socket() as s:
         s.bind(("localhost", 0))
         port = s.getsockname()[1]
     env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     command = [sys.executable, str(HERE / "import_bytes.py"), str(port)]
     workers = [
-        subprocess.Popen([*command, str(rank), str(folder), str(tmp_path)], env=env, stdout=subprocess.PIPE, text=True)
-        for rank in range(2)
+        subprocess.Popen(
+            [*command, str(rank), str(processes), str(folder), str(tmp_path)],
+            env=env,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(processes)
     ]
     told = [worker.communicate(timeout=300)[0] for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0]
+    assert [worker.returncode for worker in workers] == [0] * processes
     norms = sum(leaf.size for leaf in (params["final_norm"], *(params["layers"][n] for n in ("attn_norm", "mlp_norm"))))
-    share = (SIZE_BYTES - 2 * norms) // 2 + 2 * norms
-    assert [re.findall(r"read (\d+)", text) for text in told] == [[str(share)]] * 2
+    share = (SIZE_BYTES - 2 * norms) // processes + 2 * norms
+    assert [re.findall(r"read (\d+)", text) for text in told] == [[str(share)]] * processes
     again = HuggingFaceWeights(tmp_path)
     assert same(whole(again), params)
     assert again.config == CONFIG
@@ -101,7 +126,7 @@ def test_bfloat16_goes_through_a_checkpoint_and_back_bit_for_bit(folder: Path, t
     source = HuggingFaceWeights(folder)
     dtypes = {name: source.dtype(name) for name in leaves(CONFIG)}
     if from_run:
-        sink = CheckpointSink(tmp_path / "0", CONFIG, dtypes, {"rows": 0})
+        sink = CheckpointSink(tmp_path / "0", CONFIG, dtypes, {"rows": 0}, transposes)
         stream(source, sink, transposes, block_rows=1024)
         sink.close()
         assert same(whole(CheckpointWeights(tmp_path / "0", CONFIG)), whole(source))
@@ -114,7 +139,8 @@ def test_bfloat16_goes_through_a_checkpoint_and_back_bit_for_bit(folder: Path, t
 
 def test_the_checkpoint_of_another_model_is_refused_with_both_shapes(folder: Path, tmp_path: Path) -> None:
     source = HuggingFaceWeights(folder)
-    sink = CheckpointSink(tmp_path / "0", CONFIG, {name: source.dtype(name) for name in leaves(CONFIG)}, {"rows": 0})
+    dtypes = {name: source.dtype(name) for name in leaves(CONFIG)}
+    sink = CheckpointSink(tmp_path / "0", CONFIG, dtypes, {"rows": 0}, transposes)
     stream(source, sink, transposes, block_rows=1024)
     sink.close()
     with pytest.raises(CheckpointError, match=r"layers.down is \(3, 48, 32\), the model says \(3, 64, 32\)"):
