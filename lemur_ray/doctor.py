@@ -333,7 +333,12 @@ def chromium(machine: Machine) -> Check:
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     found = next((spot for name in names if (spot := machine.which(name))), None)
     if found is None:
-        return Check("chromium", "missing", "not installed (only WebArena needs it)", "apt-get install -y chromium")
+        return Check(
+            "chromium",
+            "missing",
+            "not installed (only WebArena and tests of the chat page need it)",
+            "apt-get install -y chromium",
+        )
     return Check("chromium", "ok", found)
 
 

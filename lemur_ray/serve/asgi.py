@@ -1,4 +1,4 @@
-"""Two pieces of plain ASGI: request ids on every answer, and a stream that ends when its reader goes away.
+"""Pieces of plain ASGI: request ids on every answer, and a stream that ends when its reader goes away.
 
 Knows nothing of the protocol that is spoken over them.
 """
@@ -18,6 +18,12 @@ T = TypeVar("T")
 
 class ClientGone(Exception):
     """Nobody waits for the answer any more."""
+
+
+def path_inside(scope: Scope) -> str:
+    """The path of a request inside the app, whatever prefix it is served under."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
 
 
 class RequestIds:

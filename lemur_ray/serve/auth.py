@@ -12,6 +12,7 @@ import hmac
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from lemur_ray.serve.asgi import path_inside
 from lemur_ray.serve.requests import ApiError
 
 KEY_VARIABLE = "LEMUR_API_KEY"
@@ -39,7 +40,7 @@ class KeyRequired:
         self.app, self._digest = app, digest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or _path(scope) in _OPEN or self._is_right(_sent(scope)):
+        if scope["type"] == "lifespan" or path_inside(scope) in _OPEN or self._is_right(_sent(scope)):
             await self.app(scope, receive, send)
             return
         refusal = ApiError(
@@ -52,12 +53,6 @@ class KeyRequired:
 
     def _is_right(self, key: bytes) -> bool:
         return hmac.compare_digest(hashlib.sha256(key).digest(), self._digest)
-
-
-def _path(scope: Scope) -> str:
-    """The path inside the app, whatever prefix it is served under."""
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))
 
 
 def _sent(scope: Scope) -> bytes:

@@ -23,6 +23,7 @@ from lemur_ray.serve.body import check_model, read_json
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, EngineError, QueueFull, RequestFailed
 from lemur_ray.serve.front import Front, Piece, Replies, Reply
 from lemur_ray.serve.metrics import Metrics
+from lemur_ray.serve.page import ChatPage
 from lemur_ray.serve.requests import ApiError, Common, parse_chat, parse_completion
 from lemur_ray.serve.scheduler import Generation
 from lemur_ray.serve.tokenize import tokenizer_routes
@@ -31,6 +32,7 @@ from lemur_ray.serve.tokenize import tokenizer_routes
 def build_app(front: Front, key_digest: bytes = b"") -> FastAPI:
     """The app of one model; with a digest, for those who have the key (``serve.auth``)."""
     app = FastAPI(title="lemur-ray", docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.add_middleware(ChatPage)
     if key_digest:
         app.add_middleware(KeyRequired, digest=key_digest)
     app.add_middleware(RequestIds)
