@@ -23,6 +23,8 @@ from lemur_ray.model.weights import label, leaves, stream
 from lemur_ray.text.tokenizer import Tokenizer
 
 MAX_FILE_BYTES = 5 * 10**9
+LIVE_ROWS = BLOCK_ROWS // 4
+"""Stored rows that leave the devices at once: a block is here up to three times, as it is cut, joined and turned."""
 
 
 def export(
@@ -58,7 +60,7 @@ def export(
     if primary:
         _together("files laid out")
     if all(not isinstance(leaf, jax.Array) or leaf.is_fully_addressable for leaf in arrays.values()):
-        stream(LiveWeights(params, config, DTYPES[dtype]), sink, transposes, block_rows=BLOCK_ROWS)
+        stream(LiveWeights(params, config, DTYPES[dtype]), sink, transposes, block_rows=LIVE_ROWS)
     else:
         for name, layer in sink.order:
             _write_own_rows(sink, arrays[name], name, layer, DTYPES[dtype])
@@ -74,7 +76,7 @@ def _write_own_rows(sink: HuggingFaceSink, leaf: jax.Array, name: str, layer: in
     stacked = name.startswith("layers.")
     one_row = leaf.ndim - stacked == 1
     axis = None if one_row else leaf.ndim - (1 if transposes(name) else 2)
-    for index, array in own_rows(leaf, layer if stacked else None, axis, dtype, BLOCK_ROWS):
+    for index, array in own_rows(leaf, layer if stacked else None, axis, dtype, LIVE_ROWS):
         sink.write(name, index, array)
 
 

@@ -7,14 +7,15 @@ its own:
     import    Hugging Face folder -> run folder (jobs/convert.py --to run)
     export    run folder -> Hugging Face folder, whose files are then compared with the originals, byte for byte
     load      Hugging Face folder -> float32 arrays on 8 devices, leaf by leaf, each dropped when it lies there
-    live      float32 arrays on 8 devices -> Hugging Face folder in bfloat16 (at most two layers; the arrays are there
-              before the clock starts; the largest slice is counted in float32)
+    live      float32 arrays on 8 devices -> Hugging Face folder in float32 (at most two layers; the arrays are there
+              before the clock starts; the largest slice is counted in float32; compiling is part of it)
+    rounded   the same in bfloat16
 
 Memory is the highest anonymous resident memory (RssAnon, sampled every 5 ms) above what it was just before the work,
 with everything imported; for ``load`` the arrays of the leaf in flight are what is being made and are subtracted, so
 that what remains is what the import needs on top. Nothing is mapped: RssFile is printed too. Pages of the page cache,
 which the kernel drops when it likes, count for nobody. ``--cold`` drops the cache of what is read before every turn.
-Speed counts the bytes of the bfloat16 files; CPU time is printed beside, because wall time means little on a machine
+Speed counts the bytes of the safetensors; CPU time is printed beside, because wall time means little on a machine
 that others use too. The last line is JSON.
 """
 
@@ -31,13 +32,14 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 PIECE = 2**24
-KINDS = ("copy", "import", "export", "load", "live")
+KINDS = ("copy", "import", "export", "load", "live", "rounded")
 
 
 def main() -> int:
@@ -83,7 +85,7 @@ def measure(base: Path, options: argparse.Namespace) -> int:
     for kind, results in found.items():
         speed = statistics.median(result["gb_per_s"] for result in results)
         ratios = [r["gb_per_s"] / c["gb_per_s"] for r, c in zip(results, found["copy"], strict=True)]
-        peak = max(result["above_baseline_mb"] for result in results) / (2 if kind == "live" else 1)
+        peak = max(result["above_baseline_mb"] for result in results) / (2 if kind in ("live", "rounded") else 1)
         summary[kind] = {
             "gb_per_s": round(speed, 3), "of_copy": round(statistics.median(ratios), 2),
             "of_copy_range": [round(min(ratios), 2), round(max(ratios), 2)],
@@ -117,7 +119,10 @@ def work(kind: str, base: Path, gb: float) -> dict[str, Any]:
     if kind == "make":
         return make(hf, config)
     size = sum(path.stat().st_size for path in hf.glob("*.safetensors"))
-    act = {"copy": copy, "import": convert_in, "export": convert_out, "load": load, "live": live}[kind]
+    act = {
+        "copy": copy, "import": convert_in, "export": convert_out, "load": load,
+        "live": partial(live, dtype="float32"), "rounded": partial(live, dtype="bfloat16"),
+    }[kind]  # fmt: skip
     watch = Watch()
     wall_s, cpu_s = act(hf, run_folder, out, config, watch)
     above = watch.stop()
@@ -255,7 +260,7 @@ def load(hf: Path, _run: Path, _out: Path, config: Any, watch: Watch) -> tuple[f
     return time.monotonic() - began, time.process_time() - cpu
 
 
-def live(_hf: Path, _run: Path, out: Path, config: Any, watch: Watch) -> tuple[float, float]:
+def live(_hf: Path, _run: Path, out: Path, config: Any, watch: Watch, dtype: str) -> tuple[float, float]:
     """Two layers at most: float32 arrays of all would be twice the file."""
     import jax
     import jax.numpy as jnp
@@ -274,7 +279,7 @@ def live(_hf: Path, _run: Path, out: Path, config: Any, watch: Watch) -> tuple[f
     )
     jax.block_until_ready(params)
     began, cpu = watch.start()
-    export(params, config, None, out, dtype="bfloat16", max_file_bytes=10**9)
+    export(params, config, None, out, dtype=dtype, max_file_bytes=10**9)
     wall, used = time.monotonic() - began, time.process_time() - cpu
     size = sum(path.stat().st_size for path in out.glob("*.safetensors"))
     total = sum(path.stat().st_size for path in _hf.glob("*.safetensors"))
