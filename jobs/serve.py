@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             # Now, because Ray sets handlers of its own when it starts.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: stop.set())
-            print(f"serving at {url}\n  curl {CURL_KEY if digest else ''}{url}/models", flush=True)
+            print(f"serving at {url}\n  curl {CURL_KEY if digest else ''}{url}/models\n  chat {url[:-2]}", flush=True)
             stop.wait()
     except (EvaluationError, ValueError, OSError, RuntimeError) as error:
         print(f"serve: {error}", file=sys.stderr, flush=True)

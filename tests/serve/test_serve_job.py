@@ -38,6 +38,7 @@ def server(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
         found = re.match(r"serving at (http://127\.0\.0\.1:\d+/v1)\n", line)
         assert found, line + process.communicate(timeout=10)[1]
         assert process.stdout.readline() == f'  curl -H "Authorization: Bearer $LEMUR_API_KEY" {found[1]}/models\n'
+        assert process.stdout.readline() == f"  chat {found[1].removesuffix('v1')}\n"
         yield process, found[1]
     finally:
         if process.poll() is None:
