@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lemur_ray.serve.asgi import path_inside
-from lemur_ray.serve.requests import ApiError
+from lemur_ray.serve.fields import ApiError
 
 KEY_VARIABLE = "LEMUR_API_KEY"
 """Environment variable of the key: unlike a command line, nobody else on the machine can read it."""

@@ -11,8 +11,8 @@ from typing import Any
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from lemur_ray.serve.fields import ApiError
 from lemur_ray.serve.front import Front
-from lemur_ray.serve.requests import ApiError
 
 MAX_BODY_BYTES = 32 * 2**20
 

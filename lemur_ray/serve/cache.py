@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lemur_ray.serve.scores import Scores, joined
+
 
 @dataclass(frozen=True)
 class Admission:
@@ -26,6 +28,8 @@ class Admission:
     """Leading tokens whose keys and values are there (after the copy); fewer than were asked about"""
     copy: tuple[int, int] | None = None
     """Block to be copied into another one before the place is used"""
+    scores: Scores | None = None
+    """Of the ``cached`` tokens and the one behind them, where they were asked for"""
 
 
 @dataclass(eq=False)
@@ -41,6 +45,8 @@ class _Node:
     holders: int = 0
     """Running sequences that this node belongs to"""
     used_at: int = 0
+    scores: Scores | None = None
+    """Of its tokens, as far as somebody wanted them"""
     full: dict[bytes, _Node] = field(default_factory=dict)
     """Children by their tokens; any number of sequences may hold one"""
     partial: list[_Node] = field(default_factory=list)
@@ -99,19 +105,23 @@ class BlockCache:
         """Blocks that so many tokens fill."""
         return -(-num_tokens // self._block)
 
-    def found(self, tokens: np.ndarray) -> int:
+    def found(self, tokens: np.ndarray, scored: bool = False) -> int:
         """Leading tokens that ``admit`` would not have to compute."""
         nodes, _, extra = self._find(tokens)
-        return len(nodes) * self._block + extra
+        return min(len(nodes) * self._block + extra, self._known(tokens)[1] if scored else len(tokens))
 
-    def admit(self, tokens: np.ndarray, spare: int = 0) -> Admission | None:
+    def admit(self, tokens: np.ndarray, spare: int = 0, scored: bool = False) -> Admission | None:
         """Reserve room for a sequence that begins with these tokens, and for one more token.
 
         At least one token is left to compute. None: there is not enough room for that and ``spare`` blocks more.
+        scored: reuse only what has scores, which come with it; the token before the first unknown score is computed
+        again, because that score follows from it.
         """
-        nodes, source, extra = self._find(tokens)
+        scores, known = self._known(tokens) if scored else (None, len(tokens))
+        nodes, source, extra = self._find(tokens[: max(known, 1)])
         taken = source if source is not None and self._can_be_taken(source, extra) else None
-        missing = self.blocks(len(tokens) + 1) - len(nodes) - (taken is not None)
+        wanted = min(self.blocks(len(tokens) + 1), self.width)  # nothing follows a prompt that fills the context
+        missing = wanted - len(nodes) - (taken is not None)
         held = [*nodes, *([source] if source is not None else [])]
         self._hold(held)
         if self.available < missing + spare:
@@ -128,11 +138,13 @@ class BlockCache:
         if source is not None and taken is None:
             mine = nodes[path.recorded // self._block]
             mine.tokens[:extra], mine.length = source.tokens[:extra], extra
+            if source.scores is not None:
+                mine.scores = Scores(*(field.copy() for field in source.scores))
             copy = (source.block, mine.block)
             self._let_go([source])
         handle = next(self._handles)
         self._paths[handle] = path
-        return Admission(handle, path.recorded, copy)
+        return Admission(handle, path.recorded, copy, scores.part(0, path.recorded + 1) if scores else None)
 
     def reserve(self, handle: int, num_tokens: int) -> bool:
         """Make room for the first ``num_tokens`` of a sequence. False: there is none."""
@@ -144,14 +156,20 @@ class BlockCache:
             self._extend(path)
         return True
 
-    def record(self, handle: int, tokens: np.ndarray) -> None:
-        """These tokens follow in the sequence; their keys and values are computed and may be reused."""
+    def record(self, handle: int, tokens: np.ndarray, scores: Scores | None = None) -> None:
+        """These tokens follow in the sequence; their keys and values are there and may be reused, with their scores."""
         path = self._paths[handle]
         while len(tokens):
             index, offset = divmod(path.recorded, self._block)
             node, part = path.nodes[index], tokens[: self._block - offset]
             node.tokens[offset : offset + len(part)] = part
             node.length = offset + len(part)
+            if scores is not None:
+                node.scores = node.scores or Scores.unknown(self._block, scores.top_ids.shape[1])
+                node.scores.put(offset, scores.part(0, len(part)))
+                scores = scores.part(len(part), len(tokens))
+            elif node.scores is not None:
+                node.scores.logprob[offset : node.length] = np.nan
             path.recorded += len(part)
             tokens = tokens[len(part) :]
             if node.length == self._block:
@@ -201,6 +219,20 @@ class BlockCache:
                     best, extra = child, common
         extra = extra // self._align * self._align
         return (nodes, best, extra) if extra >= self._min_copy or self._can_be_taken(best, extra) else (nodes, None, 0)
+
+    def _known(self, tokens: np.ndarray) -> tuple[Scores | None, int]:
+        """Scores of the leading tokens that have them, and how many those are; the first token needs none."""
+        nodes, source, extra = self._find(tokens)
+        parts: list[Scores] = []
+        for node, length in [(node, self._block) for node in nodes] + ([(source, extra)] if source else []):
+            if node.scores is None:
+                break
+            unknown = np.isnan(node.scores.logprob[:length])
+            unknown[0] &= bool(parts)
+            parts.append(node.scores.part(0, int(unknown.argmax()) if unknown.any() else length))
+            if unknown.any():
+                break
+        return (joined(parts), sum(len(part.logprob) for part in parts)) if parts else (None, 0)
 
     def _can_be_taken(self, node: _Node | None, length: int) -> bool:
         """Whether a sequence may go on in the very block: nobody else does, and nothing of it would be lost."""
@@ -265,6 +297,7 @@ class BlockCache:
         same = parent.full.setdefault(node.tokens.tobytes(), node)
         if same is node:
             return
+        same.scores = same.scores or node.scores
         self._hold([same])
         path.nodes[index], path.table[index] = same, same.block
         for child in node.partial:

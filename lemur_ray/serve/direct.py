@@ -15,7 +15,7 @@ from typing import Any
 from lemur_ray.agents.messages import Message
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, QueueFull, RequestFailed
 from lemur_ray.serve.front import Front, Reply
-from lemur_ray.serve.scheduler import Generation
+from lemur_ray.serve.generation import Generation
 from lemur_ray.text.chat import encode_dialogue
 
 CONTINUATION = range(0x80, 0xC0)

@@ -26,14 +26,16 @@ from lemur_ray.model.llama import Params
 from lemur_ray.serve import scheduler as scheduling
 from lemur_ray.serve.attention import BLOCK, block_bytes
 from lemur_ray.serve.cache import BlockCache
+from lemur_ray.serve.choosing import choose
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, QueueFull, RequestFailed
 from lemur_ray.serve.exactness import is_batch_invariant
 from lemur_ray.serve.forward import prepare
+from lemur_ray.serve.generation import Generation
 from lemur_ray.serve.invariant import TILE
-from lemur_ray.serve.programs import Programs, decode_buckets, empty_draw, empty_step
-from lemur_ray.serve.sampling import Draw, seed_words
-from lemur_ray.serve.scheduler import Generation, Scheduler, Tile
+from lemur_ray.serve.programs import Programs, decode_buckets, empty_step
+from lemur_ray.serve.scheduler import Scheduler, Tile
+from lemur_ray.serve.scores import ALTERNATIVES, Scores, joined
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,10 @@ class Event(NamedTuple):
     finish: Finish | None = None
     cached: int = 0
     """Prompt tokens that came from the cache"""
+    scores: Scores | None = None
+    """Of ``tokens``, where they were asked for"""
+    prompt_scores: Scores | None = None
+    """With the first event, where they were asked for"""
 
 
 Listener = Callable[[Sequence[Event]], None]
@@ -140,17 +146,7 @@ class Engine:
         every_token False: one event with all tokens at the end. Raises ContextExceeded, QueueFull, EngineClosed, and
         ValueError for an empty prompt, ids outside the vocabulary and settings that no draw can have.
         """
-        if not request.prompt or request.max_tokens < 1:
-            raise ValueError("a generation needs at least one prompt token and max_tokens of at least 1")
-        if not 0 <= request.top_k < 2**31 or not 0 <= request.temperature < math.inf or not 0 < request.top_p <= 1:
-            raise ValueError(
-                f"temperature {request.temperature}, top_k {request.top_k}, top_p {request.top_p}: expected a finite "
-                "temperature of at least 0, top_k from 0 to 2147483647 and top_p above 0 and at most 1"
-            )
-        prompt = np.array(request.prompt, np.int32)
-        if prompt.min() < 0 or prompt.max() >= self.config.vocab_size:
-            raise ValueError(f"prompt has token ids outside 0..{self.config.vocab_size - 1}")
-        self.check(len(prompt), request.max_tokens)
+        request.check(self.config.vocab_size, self.context)
         with self._lock:
             if self.failure is not None:
                 raise EngineClosed(f"the engine died: {self.failure!r}")
@@ -161,7 +157,11 @@ class Engine:
             number = next(self._numbers)
             self.stats.queued += 1
             self.stats.requests += 1
-            item = _Submit(scheduling.Sequence(number, request, prompt), listener, every_token)
+            sequence = scheduling.Sequence(number, request, np.array(request.prompt, np.int32))
+            if request.prompt_scores:
+                alternatives = min(ALTERNATIVES, self.config.vocab_size)
+                sequence.prompt_scores = Scores.unknown(len(request.prompt), alternatives)
+            item = _Submit(sequence, listener, every_token)
             self._pending[number] = item
             self._inbox.put(item)
         return number
@@ -276,9 +276,12 @@ class Engine:
             tokens[r, : len(tile.tokens)] = tile.tokens
             place.tables[r] = self._cache.table(tile.sequence.handle)
             place.starts[r], place.counts[r] = tile.start, len(tile.tokens)
-        logits = self._programs.forward(tokens, place._replace(num_rows=np.int32(len(tiles))))
-        for tile in tiles:
-            self._scheduler.prefilled(tile)
+        logits, hidden = self._programs.forward(tokens, place._replace(num_rows=np.int32(len(tiles))))
+        for r, tile in enumerate(tiles):
+            scores = None
+            if tile.sequence.needs_prompt_scores:
+                scores = self._programs.score_prompt(hidden, r, _following(tile))
+            self._scheduler.prefilled(tile, scores)
             self.stats.prefill_tokens += len(tile.tokens)
         last = [(r, tile.sequence) for r, tile in enumerate(tiles) if tile.is_last]
         if last:
@@ -292,7 +295,7 @@ class Engine:
             place.tables[r] = self._cache.table(sequence.handle)
             place.starts[r] = sequence.computed
         place.counts[: len(sequences)] = 1
-        logits = self._programs.forward(tokens, place._replace(num_rows=np.int32(len(sequences))))
+        logits, _ = self._programs.forward(tokens, place._replace(num_rows=np.int32(len(sequences))))
         for sequence in sequences:
             self._scheduler.decoded(sequence)
         self.stats.decode_steps += 1
@@ -302,33 +305,27 @@ class Engine:
 
     def _choose(self, logits: Any, rows: list[tuple[int, scheduling.Sequence]]) -> None:
         """Draw the next token of these rows and tell the listeners."""
-        draw = empty_draw(logits.shape[0])
-        drawn = []
-        for r, sequence in rows:
-            try:
-                _describe(draw, r, sequence)
-            except Exception:  # whatever is wrong with one request, the others are not to pay for it
-                log.exception("request %d failed", sequence.number)
-                draw.temperature[r] = 0
+        for _, sequence in [row for row in rows if not row[1].request.max_tokens]:
+            self._finish(sequence, "length")
+        rows = [row for row in rows if row[1].request.max_tokens]
+        for (_, sequence), token in zip(rows, choose(self._programs, logits, rows), strict=True):
+            if token is None:
                 self._finish(sequence, "error")
-            else:
-                drawn.append((r, sequence))
-        ids = self._programs.choose(logits, draw).tolist()
-        for r, sequence in drawn:
-            token, request = ids[r], sequence.request
+                continue
             sequence.generated.append(token)
             self.stats.generated_tokens += 1
             finish: Finish | None = None
-            if token in request.stop_ids:
+            if token in sequence.request.stop_ids:
                 finish = "stop"
-            elif len(sequence.generated) >= request.max_tokens:
+            elif len(sequence.generated) >= sequence.request.max_tokens:
                 finish = "length"
             if finish:
-                self._finish(sequence, finish, (token,))
+                self._finish(sequence, finish, new=1)
             elif (item := self._pending[sequence.number]).every_token:
-                self._tell(item.listener, Event(sequence.number, (token,), None, sequence.cached))
+                self._tell(item.listener, _event(sequence, None, new=1))
 
-    def _finish(self, sequence: scheduling.Sequence, finish: Finish, tokens: tuple[int, ...] = ()) -> None:
+    def _finish(self, sequence: scheduling.Sequence, finish: Finish, new: int = 0) -> None:
+        """The end of a request. new: tokens that its listener has not been told of, if it is told of each."""
         self._scheduler.remove(sequence)
         item = self._pending.pop(sequence.number)
         if not sequence.admissions:
@@ -336,8 +333,7 @@ class Engine:
                 self.stats.queued -= 1
         self._finished_at.append(time.monotonic())
         self.stats.finished[finish] = self.stats.finished.get(finish, 0) + 1
-        given = tokens if item.every_token else tuple(sequence.generated)
-        self._tell(item.listener, Event(sequence.number, given, finish, sequence.cached))
+        self._tell(item.listener, _event(sequence, finish, new if item.every_token else len(sequence.generated)))
 
     def _tell(self, listener: Listener, event: Event) -> None:
         self._outbox.setdefault(listener, []).append(event)
@@ -363,14 +359,20 @@ class Engine:
         self._flush()
 
 
-def _describe(draw: Draw, row: int, sequence: scheduling.Sequence) -> None:
-    """Write how a sequence is drawn into its row."""
-    request = sequence.request
-    draw.temperature[row] = request.temperature
-    if request.temperature > 0:
-        draw.top_k[row], draw.top_p[row] = request.top_k, request.top_p
-        draw.seed[row], draw.choice[row] = seed_words(request.seed), request.choice
-        draw.position[row] = sequence.computed
+def _following(tile: Tile) -> np.ndarray:
+    """(TILE,) int32 ids behind those of a tile; 0 where there is none."""
+    ids = np.zeros(TILE, np.int32)
+    following = tile.sequence.prompt[tile.start + 1 : tile.start + 1 + len(tile.tokens)]
+    ids[: len(following)] = following
+    return ids
+
+
+def _event(sequence: scheduling.Sequence, finish: Finish | None, new: int) -> Event:
+    """The last ``new`` tokens of a sequence."""
+    tokens = tuple(sequence.generated[len(sequence.generated) - new :])
+    scores = joined(sequence.scores[len(sequence.scores) - new :]) if sequence.scores and new else None
+    is_first = new == len(sequence.generated)
+    return Event(sequence.number, tokens, finish, sequence.cached, scores, sequence.prompt_scores if is_first else None)
 
 
 def generate(engine: Engine, requests: Sequence[Generation]) -> list[list[int]]:

@@ -22,6 +22,7 @@ from lemur_ray.model.llama import Params
 from lemur_ray.model.rope import apply_rope, rope_table
 from lemur_ray.serve.attention import Cache, LayerCache, Place, attend, write
 from lemur_ray.serve.invariant import product, rms_norm
+from lemur_ray.serve.sampling import score
 
 
 class LayerWeights(NamedTuple):
@@ -104,12 +105,13 @@ def _layer(
 @partial(jax.jit, static_argnames=("config", "cpu"), donate_argnames=("cache",))
 def forward(
     weights: Weights, cache: Cache, tokens_RM: jax.Array, place: Place, *, config: ModelConfig, cpu: bool
-) -> tuple[jax.Array, Cache]:
+) -> tuple[jax.Array, jax.Array, Cache]:
     """Append new tokens to their sequences and predict what follows.
 
     tokens (R, M) int32, of which ``place.counts`` are real. All positions below ``place.starts`` are in the row's
     blocks already or stand in another row of this call. cpu: arithmetic and loops as XLA:CPU needs them.
-    Returns the logits (R, V) float32 after the last real token of each row, and the cache, which was donated.
+    Returns the logits (R, V) float32 after the last real token of each row, what the last layer made of every token
+    (T, D), and the cache, which was donated.
     """
     rows, length = tokens_RM.shape
     rope = rope_table((place.starts[:, None] + jnp.arange(length)).reshape(-1), config)
@@ -119,5 +121,18 @@ def forward(
         x, layer = _layer(w, layer, x, rope, place, config, cpu)
         layers.append(layer)
     last_RD = x.reshape(rows, length, -1)[jnp.arange(rows), jnp.maximum(place.counts - 1, 0)]
-    logits = product(rms_norm(last_RD, weights.final_norm, config.norm_eps), weights.head, tiled=cpu)
-    return logits.astype(jnp.float32), tuple(layers)
+    return _logits(weights, last_RD, config, cpu), x, tuple(layers)
+
+
+def _logits(weights: Weights, x_TD: jax.Array, config: ModelConfig, cpu: bool) -> jax.Array:
+    return product(rms_norm(x_TD, weights.final_norm, config.norm_eps), weights.head, tiled=cpu).astype(jnp.float32)
+
+
+@partial(jax.jit, static_argnames=("config", "cpu"))
+def score_prompt(
+    weights: Weights, x_TD: jax.Array, row: jax.Array, next_ids_M: jax.Array, *, config: ModelConfig, cpu: bool
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The fields of ``Scores`` for the tokens behind those of one row, from what ``forward`` made of all rows."""
+    length = len(next_ids_M)
+    x_MD = jax.lax.dynamic_slice_in_dim(x_TD, row * length, length)
+    return score(_logits(weights, x_MD, config, cpu), next_ids_M)

@@ -10,12 +10,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 from lemur_ray.agents.messages import FinishReason, Message
 from lemur_ray.serve.engine import Engine, Event
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, RequestFailed
-from lemur_ray.serve.scheduler import Generation
+from lemur_ray.serve.generation import Generation
+from lemur_ray.serve.scores import Scores
+from lemur_ray.serve.structured import Grammars, Matching, Structure
 from lemur_ray.serve.text_stream import TextStream
 from lemur_ray.text.chat import encode_prompt
 from lemur_ray.text.tokenizer import Tokenizer
@@ -35,6 +37,10 @@ class Piece:
     finish_reason: FinishReason | None
     cached_tokens: int
     """Prompt tokens that came from the cache"""
+    scores: Scores | None = None
+    """Of ``tokens``, where they were asked for"""
+    prompt_scores: Scores | None = None
+    """In the first piece, where they were asked for"""
 
 
 @dataclass
@@ -45,6 +51,8 @@ class Reply:
     tokens: list[int] = field(default_factory=list)
     finish_reason: FinishReason = "stop"
     cached_tokens: int = 0
+    scores: list[Scores] = field(default_factory=list)
+    prompt_scores: Scores | None = None
 
 
 class Front:
@@ -86,8 +94,30 @@ class Front:
 
     def token_text(self, token: int) -> bytes:
         """Bytes of a token's text: none of a special's, nor of a row of the head that no token belongs to (padding)."""
-        hidden = token in self.tokenizer.special_ids or token >= self.tokenizer.vocab_size
-        return b"" if hidden else self.tokenizer.token_bytes(token)
+        return b"" if token in self.hidden_ids else self.tokenizer.token_bytes(token)
+
+    @cached_property
+    def hidden_ids(self) -> frozenset[int]:
+        """Tokens without text."""
+        padding = range(self.tokenizer.vocab_size, self.engine.config.vocab_size)
+        return self.tokenizer.special_ids.union(padding)
+
+    def spelling(self, token: int) -> bytes:
+        """Bytes of a token where tokens are named: a special one by its name."""
+        known = token < self.tokenizer.vocab_size
+        return self.tokenizer.token_bytes(token) if known else f"<unused {token}>".encode()
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Text of tokens."""
+        return b"".join(map(self.token_text, tokens)).decode(errors="replace")
+
+    async def constraint(self, structure: Structure) -> Matching:
+        """What holds a reply to a structure. Raises ApiError 400 where that has no meaning."""
+        return await asyncio.to_thread(lambda: self._grammars.start(structure))
+
+    @cached_property
+    def _grammars(self) -> Grammars:
+        return Grammars(self.tokenizer)
 
     def text_stream(self, stop: Sequence[str]) -> TextStream:
         """Text of one reply."""
@@ -157,6 +187,8 @@ class Replies:
             reply.text += piece.text
             reply.tokens += piece.tokens
             reply.cached_tokens = piece.cached_tokens
+            reply.scores += [piece.scores] if piece.scores else []
+            reply.prompt_scores = piece.prompt_scores or reply.prompt_scores
             reply.finish_reason = piece.finish_reason or reply.finish_reason
         return replies
 
@@ -193,4 +225,5 @@ class Replies:
             finish = "stop"
         if finish:
             self._forget(event.number, cancel=event.finish is None)
-        return Piece(index, out, event.tokens[:used], finish, event.cached)
+        scores = event.scores.part(0, used) if event.scores else None
+        return Piece(index, out, event.tokens[:used], finish, event.cached, scores, event.prompt_scores)

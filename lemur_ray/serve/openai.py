@@ -7,25 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import json
-import secrets
 import time
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
+from lemur_ray.serve.answers import Answer
 from lemur_ray.serve.asgi import ClientGone, EventStream, RequestIds, unless_gone
 from lemur_ray.serve.auth import KeyRequired
 from lemur_ray.serve.body import check_model, read_json
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, EngineError, QueueFull, RequestFailed
-from lemur_ray.serve.front import Front, Piece, Replies, Reply
+from lemur_ray.serve.fields import ApiError
+from lemur_ray.serve.front import Front, Replies
+from lemur_ray.serve.generation import Generation
 from lemur_ray.serve.metrics import Metrics
 from lemur_ray.serve.page import ChatPage
-from lemur_ray.serve.requests import ApiError, Common, parse_chat, parse_completion
-from lemur_ray.serve.scheduler import Generation
+from lemur_ray.serve.requests import Common, parse_chat, parse_completion
 from lemur_ray.serve.tokenize import tokenizer_routes
 
 
@@ -73,7 +74,7 @@ def build_app(front: Front, key_digest: bytes = b"") -> FastAPI:
         _check_number(front, call.common, 1)
         with _fitting("messages"):
             prompt = await front.chat_prompt(call.messages)
-        return await _answer(request, front, metrics, call.common, [prompt], is_chat=True)
+        return await _respond(request, front, metrics, Answer(front, call.common, [prompt], True, tools=call.tools))
 
     @app.post("/v1/completions")
     async def complete(request: Request) -> Response:
@@ -82,58 +83,23 @@ def build_app(front: Front, key_digest: bytes = b"") -> FastAPI:
         _check_number(front, call.common, len(call.prompts))
         with _fitting("prompt"):
             prompts = [await front.text_prompt(p) if isinstance(p, str) else p for p in call.prompts]
-        return await _answer(request, front, metrics, call.common, prompts, is_chat=False)
+        return await _respond(request, front, metrics, Answer(front, call.common, prompts, False, echo=call.echo))
 
     app.include_router(tokenizer_routes(front))
     return app
 
 
-@dataclass(frozen=True)
-class Shape:
-    """The parts that all bodies of one answer share, and how they differ between the two endpoints."""
-
-    front: Front
-    common: Common
-    prompts: list[tuple[int, ...]]
-    is_chat: bool
-    number: str
-    created: int
-
-    def head(self, chunk: bool) -> dict[str, Any]:
-        kind = "text_completion" if not self.is_chat else "chat.completion.chunk" if chunk else "chat.completion"
-        body = {"id": self.number, "object": kind, "created": self.created, "model": self.front.name}
-        return {**body, "system_fingerprint": self.front.version}
-
-    def choice(self, index: int, reply: Reply) -> dict[str, Any]:
-        text = {"message": {"role": "assistant", "content": reply.text}} if self.is_chat else {"text": reply.text}
-        common = {"index": index, "finish_reason": reply.finish_reason, "logprobs": None, "token_ids": reply.tokens}
-        return {**common, **text}
-
-    def delta(self, index: int, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
-        text = {"delta": delta} if self.is_chat else {"text": delta.get("content", "")}
-        return {"index": index, "finish_reason": finish_reason, "logprobs": None, **text}
-
-    def usage(self, num_tokens: int, cached: int) -> dict[str, Any]:
-        """Totals over all choices; each prompt counts once."""
-        prompt = sum(map(len, self.prompts))
-        counts = {"prompt_tokens": prompt, "completion_tokens": num_tokens, "total_tokens": prompt + num_tokens}
-        return {**counts, "prompt_tokens_details": {"cached_tokens": cached}}
-
-
-async def _answer(
-    request: Request, front: Front, metrics: Metrics, common: Common, prompts: list[tuple[int, ...]], *, is_chat: bool
-) -> Response:
+async def _respond(request: Request, front: Front, metrics: Metrics, answer: Answer) -> Response:
+    common = answer.common
     metrics.ignored(common.ignored)
-    with _fitting("messages" if is_chat else "prompt"):
-        generations = [_generation(front, common, prompt, choice) for prompt in prompts for choice in range(common.n)]
-    number = ("chatcmpl-" if is_chat else "cmpl-") + secrets.token_hex(12)
-    shape = Shape(front, common, prompts, is_chat, number, int(time.time()))
+    with _fitting("messages" if answer.is_chat else "prompt"):
+        generations = await _generations(answer)
     try:
         replies = front.open(generations, common.stop, whole=not common.stream)
     except (QueueFull, EngineClosed) as error:
         raise _refusal(error) from error
     if common.stream:
-        return EventStream(_chunks(shape, replies, metrics), replies.close)
+        return EventStream(_chunks(answer, replies, metrics), replies.close)
     begin = time.monotonic()
     try:
         done = await unless_gone(request.receive, replies.collect())
@@ -144,67 +110,71 @@ async def _answer(
     finally:
         replies.close()
     metrics.served(time.monotonic() - begin)
-    body = shape.head(chunk=False)
-    body["choices"] = [shape.choice(i, reply) for i, reply in enumerate(done)]
-    # The first choice of a prompt found what was cached; the others may have found what the first one computed.
-    body["usage"] = shape.usage(sum(len(r.tokens) for r in done), sum(r.cached_tokens for r in done[:: common.n]))
-    if common.return_prompt_ids:
-        body["prompt_token_ids"] = list(prompts[0]) if len(prompts) == 1 else [list(p) for p in prompts]
-    return JSONResponse(body)
+    return JSONResponse(answer.whole(done))
 
 
-def _generation(front: Front, common: Common, prompt: tuple[int, ...], choice: int) -> Generation:
-    """The engine's request. Raises ContextExceeded, and ApiError 400 where it names ids that do not exist."""
-    vocab, left = front.engine.config.vocab_size, front.engine.context - len(prompt)
-    if any(not 0 <= i < vocab for i in prompt):
-        raise ApiError(400, f"prompt has token ids outside 0..{vocab - 1}", param="prompt", code="invalid_value")
-    max_tokens = max(left, 1) if common.max_tokens is None else common.max_tokens
-    front.engine.check(len(prompt), max_tokens)
-    return Generation(
-        prompt=prompt,
-        max_tokens=max_tokens,
-        stop_ids=front.stop_ids,
-        # Keeping one token alone is the greedy choice, with its rule for ties.
-        temperature=0.0 if common.top_k == 1 else common.temperature,
-        # Keeping more tokens than there are is keeping all.
-        top_k=0 if common.top_k >= vocab else common.top_k,
-        top_p=common.top_p,
-        seed=common.seed,
-        choice=choice,
-    )
+async def _generations(answer: Answer) -> list[Generation]:
+    """The engine's requests. Raises ContextExceeded, and ApiError 400 for ids and structures that mean nothing."""
+    common, engine = answer.common, answer.front.engine
+    vocab = engine.config.vocab_size
+    biased = [token for token, _ in common.logit_bias]
+    for param, ids in [("prompt", prompt) for prompt in answer.prompts] + [("logit_bias", biased)]:
+        if any(not 0 <= i < vocab for i in ids):
+            raise ApiError(400, f"{param} has token ids outside 0..{vocab - 1}", param=param, code="invalid_value")
+    generations = []
+    for prompt in answer.prompts:
+        max_tokens = max(engine.context - len(prompt), 1) if common.max_tokens is None else common.max_tokens
+        engine.check(len(prompt), max_tokens)
+        one = Generation(
+            prompt=prompt,
+            max_tokens=max_tokens,
+            stop_ids=answer.front.stop_ids,
+            # Keeping one token alone is the greedy choice, with its rule for ties.
+            temperature=0.0 if common.top_k == 1 else common.temperature,
+            # Keeping more tokens than there are is keeping all.
+            top_k=0 if common.top_k >= vocab else common.top_k,
+            top_p=common.top_p,
+            min_p=common.min_p,
+            presence_penalty=common.presence_penalty,
+            frequency_penalty=common.frequency_penalty,
+            logit_bias=common.logit_bias,
+            seed=common.seed,
+            scores=common.logprobs is not None,
+            prompt_scores=answer.echo and (common.logprobs is not None or not max_tokens),
+        )
+        generations += [replace(one, choice=choice) for choice in range(common.n)]
+    if common.structure is not None:
+        start = await answer.front.constraint(common.structure)
+        generations = [replace(one, constraint=start.copy()) for one in generations]
+    return generations
 
 
-async def _chunks(shape: Shape, replies: Replies, metrics: Metrics) -> AsyncIterator[bytes]:
+async def _chunks(answer: Answer, replies: Replies, metrics: Metrics) -> AsyncIterator[bytes]:
     """Server-sent events of all choices as they come."""
-    base, begin = shape.head(chunk=True), time.monotonic()
-    usage = {"usage": None} if shape.common.include_usage else {}
-    num_tokens, cached = 0, [0] * (len(shape.prompts) * shape.common.n)
+    base, begin = answer.head(chunk=True), time.monotonic()
+    usage = {"usage": None} if answer.common.include_usage else {}
+    num_tokens, cached = 0, [0] * answer.num_choices
 
-    def choices(*items: dict[str, Any]) -> bytes:
-        return b"".join(_event({**base, "choices": [item], **usage}) for item in items)
+    def events(chunks: Sequence[dict[str, Any]]) -> bytes:
+        return b"".join(_event({**base, "choices": [chunk], **usage}) for chunk in chunks)
 
     try:
-        if shape.is_chat:
-            yield choices(*(shape.delta(i, {"role": "assistant", "content": ""}) for i in range(len(cached))))
+        if first := events(answer.first_deltas()):
+            yield first
         async for piece in replies.pieces():
             if not num_tokens:
                 metrics.first_token(time.monotonic() - begin)
             num_tokens += len(piece.tokens)
             cached[piece.index] = piece.cached_tokens
-            if out := choices(*_deltas(shape, piece)):
+            if out := events(answer.deltas(piece)):
                 yield out
     except (EngineClosed, RequestFailed) as error:
         yield _event(_refusal(error).body())
         return
-    if shape.common.include_usage:
-        yield _event({**base, "choices": [], "usage": shape.usage(num_tokens, sum(cached[:: shape.common.n]))})
+    if answer.common.include_usage:
+        yield _event({**base, "choices": [], "usage": answer.usage(num_tokens, cached)})
     yield b"data: [DONE]\n\n"
     metrics.served(time.monotonic() - begin)
-
-
-def _deltas(shape: Shape, piece: Piece) -> list[dict[str, Any]]:
-    deltas = [shape.delta(piece.index, {"content": piece.text})] if piece.text else []
-    return deltas + ([shape.delta(piece.index, {}, piece.finish_reason)] if piece.finish_reason else [])
 
 
 def _event(body: dict[str, Any]) -> bytes:

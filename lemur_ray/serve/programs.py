@@ -1,8 +1,8 @@
 """The compiled programs of an engine: one per shape, made ahead of time, never compiled again behind one's back.
 
-Shapes are few: a decode step for each bucket of rows, a prefill step for each number of tiles, and the choice of tokens
-for each of these. Compiling releases the interpreter lock, so the programs are built in threads. Knows nothing of
-requests.
+Shapes are few: a decode step for each bucket of rows, a prefill step for each number of tiles, and for each of these
+the greedy choice and the way to ``ROWS`` rows, in which everything else about a choice is done. Compiling releases the
+interpreter lock, so the programs are built in threads. Knows nothing of requests.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import numpy as np
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.attention import Cache, Place, allocate, copy_block
-from lemur_ray.serve.forward import Weights, forward
+from lemur_ray.serve.forward import Weights, forward, score_prompt
 from lemur_ray.serve.invariant import TILE
-from lemur_ray.serve.sampling import ROWS, Draw, greedy, sample
+from lemur_ray.serve.sampling import EDITS, ROWS, Draw, Edits, edit, greedy, pick, sample, score
+from lemur_ray.serve.scores import Scores
 
 
 def decode_buckets(num_slots: int) -> tuple[int, ...]:
@@ -58,9 +59,12 @@ class Programs:
     def warm_up(self, threads: int = 2) -> None:
         """Compile every program."""
         shapes = [(rows, 1) for rows in self.decode_rows] + [(rows, TILE) for rows in self.prefill_rows]
+        sizes = sorted({rows for rows, _ in shapes})
         keys = [("forward", *shape) for shape in shapes]
-        keys += [("greedy", rows, 1) for rows in sorted({r for r, _ in shapes})]
-        keys += [("sample", ROWS, 1), ("copy", 1, 1)]
+        keys += [(name, rows, 1) for name in ("greedy", "pick") for rows in sizes]
+        keys += [("greedy", ROWS, 1)] * (ROWS not in sizes)
+        keys += [(name, ROWS, 1) for name in ("sample", "edit", "score")]
+        keys += [("score_prompt", rows, TILE) for rows in self.prefill_rows] + [("copy", 1, 1)]
         # The large ones first, so that no thread is left alone with one at the end.
         keys.sort(key=lambda k: k[0] not in ("forward", "sample"))
         lowered = {key: self._lower(key) for key in keys if (self._shape, key) not in _compiled}
@@ -75,24 +79,20 @@ class Programs:
         sizes = self.decode_rows if length == 1 else self.prefill_rows
         return sizes[bisect.bisect_left(sizes, rows)]
 
-    def forward(self, tokens_RM: np.ndarray, place: Place) -> jax.Array:
-        """Run a step of a bucket's shape; returns the logits (R, V) on the device."""
-        logits, self._cache = self._program("forward", *tokens_RM.shape)(self._weights, self._cache, tokens_RM, place)
-        return logits
+    def forward(self, tokens_RM: np.ndarray, place: Place) -> tuple[jax.Array, jax.Array]:
+        """Run a step of a bucket's shape; returns, on the device, the logits (R, V) and what ``score_prompt`` takes."""
+        program = self._program("forward", *tokens_RM.shape)
+        logits, hidden, self._cache = program(self._weights, self._cache, tokens_RM, place)
+        return logits, hidden
 
-    def choose(self, logits: jax.Array, draw: Draw) -> np.ndarray:
-        """Token ids (R,), waiting for the device."""
-        ids = np.asarray(self._program("greedy", logits.shape[0], 1)(logits))
-        (warm,) = np.nonzero(draw.temperature > 0)
-        if not len(warm):
-            return ids
-        ids, host_logits = ids.copy(), np.asarray(logits)
-        for begin in range(0, len(warm), ROWS):
-            rows = warm[begin : begin + ROWS]
-            padded = np.resize(rows, ROWS)
-            some = self._program("sample", ROWS, 1)(host_logits[padded], Draw(*(field[padded] for field in draw)))
-            ids[rows] = np.asarray(some)[: len(rows)]
-        return ids
+    def run(self, name: str, rows: int, *arguments: Any) -> Any:
+        """One of the programs that need neither weights nor cache, on so many rows."""
+        return self._program(name, rows, 1)(*arguments)
+
+    def score_prompt(self, hidden: jax.Array, row: int, next_ids_M: np.ndarray) -> Scores:
+        """Scores of the tokens behind those of one row of a prefill, from what ``forward`` returned."""
+        program = self._program("score_prompt", len(hidden) // TILE, TILE)
+        return Scores.on_host(program(self._weights, hidden, np.int32(row), next_ids_M))
 
     def copy(self, source: int, target: int) -> None:
         """Copy one block to another."""
@@ -111,15 +111,25 @@ class Programs:
 
     def _lower(self, key: tuple[str, int, int]) -> Any:
         name, rows, length = key
+        words = -(-self.config.vocab_size // 32)
         logits = jax.ShapeDtypeStruct((rows, self.config.vocab_size), jnp.float32)
+        ids = jax.ShapeDtypeStruct((rows,), jnp.int32)
         if name == "forward":
             tokens, place = empty_step(rows, length, self._table_width)
             return forward.lower(self._weights, self._cache, tokens, place, config=self.config, cpu=self._cpu)
-        if name == "greedy":
-            return greedy.lower(logits)
-        if name == "sample":
-            return sample.lower(logits, empty_draw(rows))
-        return copy_block.lower(self._cache, np.int32(0), np.int32(0))
+        if name == "score_prompt":
+            hidden, row = jax.ShapeDtypeStruct((rows * length, self.config.dim), self._weights.embed.dtype), np.int32(0)
+            next_ids = jax.ShapeDtypeStruct((length,), jnp.int32)
+            return score_prompt.lower(self._weights, hidden, row, next_ids, config=self.config, cpu=self._cpu)
+        if name == "copy":
+            return copy_block.lower(self._cache, np.int32(0), np.int32(0))
+        if name == "pick":
+            return pick.lower(logits, jax.ShapeDtypeStruct((ROWS,), jnp.int32))
+        if name == "edit":
+            return edit.lower(logits, empty_edits(rows, words))
+        if name == "score":
+            return score.lower(logits, ids)
+        return greedy.lower(logits) if name == "greedy" else sample.lower(logits, empty_draw(rows))
 
 
 def empty_step(rows: int, length: int, table_width: int) -> tuple[np.ndarray, Place]:
@@ -134,7 +144,14 @@ def empty_draw(rows: int) -> Draw:
         temperature=np.zeros(rows, np.float32),
         top_k=np.zeros(rows, np.int32),
         top_p=np.ones(rows, np.float32),
+        min_p=np.zeros(rows, np.float32),
         seed=np.zeros((rows, 2), np.uint32),
         choice=np.zeros(rows, np.int32),
         position=np.zeros(rows, np.int32),
     )
+
+
+def empty_edits(rows: int, words: int) -> Edits:
+    """Edits that change nothing; words: of 32 tokens each."""
+    ids, values = np.zeros((rows, EDITS), np.int32), np.zeros((rows, EDITS), np.float32)
+    return Edits(ids, values, np.full((rows, words), 0xFFFFFFFF, np.uint32))

@@ -13,26 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lemur_ray.agents.messages import Message
-
-
-class ApiError(Exception):
-    """An answer that is an error, in OpenAI's form."""
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        kind: str = "invalid_request_error",
-        param: str | None = None,
-        code: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ):
-        super().__init__(message)
-        self.status, self.kind, self.param, self.code, self.headers = status, kind, param, code, dict(headers or {})
-
-    def body(self) -> dict[str, Any]:
-        return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
+from lemur_ray.serve.fields import LONE_SURROGATE, ApiError, as_object, flag, integer, invalid, is_int, is_utf8, number
+from lemur_ray.serve.scores import ALTERNATIVES
+from lemur_ray.serve.structured import Structure, parse_response_format, parse_structured_outputs
+from lemur_ray.serve.tools import Toolbox, parse_tools, spoken_calls
 
 
 @dataclass(frozen=True)
@@ -45,6 +29,14 @@ class Common:
     temperature: float
     top_p: float
     top_k: int
+    min_p: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: tuple[tuple[int, float], ...]
+    logprobs: int | None
+    """Alternatives to name beside every token's log-probability; None: no log-probabilities"""
+    structure: Structure | None
+    """What the reply has to be"""
     n: int
     seed: int
     stop: tuple[str, ...]
@@ -61,6 +53,7 @@ class ChatCall:
 
     common: Common
     messages: tuple[Message, ...]
+    tools: Toolbox | None
 
 
 @dataclass(frozen=True)
@@ -69,6 +62,8 @@ class CompletionCall:
 
     common: Common
     prompts: tuple[str | tuple[int, ...], ...]
+    echo: bool
+    """The prompt comes back in front of the reply"""
 
 
 MAX_CHOICES = 128
@@ -76,24 +71,13 @@ MAX_STOPS, MAX_STOP_CHARACTERS = 16, 1024
 
 _COMMON = {
     *("model", "max_tokens", "temperature", "top_p", "top_k", "n", "seed", "stop", "stream", "stream_options", "user"),
+    *("min_p", "presence_penalty", "frequency_penalty", "logit_bias", "logprobs", "structured_outputs"),
     *("return_token_ids", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
 }
 # Known, not offered: the values of each that ask for nothing.
-_UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "logprobs": (False,),
-    "logit_bias": ({},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-}
 _UNSUPPORTED_CHAT: dict[str, tuple[Any, ...]] = {
-    **_UNSUPPORTED,
-    "top_logprobs": (0,),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "parallel_tool_calls": (True, False),
     "functions": ([],),
     "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
@@ -101,51 +85,65 @@ _UNSUPPORTED_CHAT: dict[str, tuple[Any, ...]] = {
     "verbosity": (),
     "web_search_options": (),
 }
-_UNSUPPORTED_COMPLETION: dict[str, tuple[Any, ...]] = {
-    **_UNSUPPORTED,
-    "best_of": (1,),
-    "echo": (False,),
-    "suffix": ("",),
-}
+_UNSUPPORTED_COMPLETION: dict[str, tuple[Any, ...]] = {"best_of": (1,), "suffix": ("",)}
 _DEFAULT_COMPLETION_TOKENS = 16
 
 
 def parse_chat(body: Any) -> ChatCall:
     """Check a body of /v1/chat/completions. Raises ApiError 400."""
-    body = _object(body)
-    known = {"messages", "max_completion_tokens", *_UNSUPPORTED_CHAT}
-    common = _common(body, known, _UNSUPPORTED_CHAT, default_tokens=None)
+    body = as_object(body)
+    known = {"messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls"}
+    known |= {"response_format", *_UNSUPPORTED_CHAT}
+    alternatives = integer(body, "top_logprobs", None, 0, ALTERNATIVES)
+    logprobs = (alternatives or 0) if flag(body, "logprobs") else None
+    if alternatives is not None and logprobs is None:
+        raise invalid("top_logprobs", "needs logprobs: true")
+    tools = parse_tools(body)
+    structure = parse_response_format(body.get("response_format"))
+    if tools is not None and (called := tools.structure()) is not None:
+        structure = called
+    common = _common(body, known, _UNSUPPORTED_CHAT, None, logprobs, structure)
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
-        raise _invalid("messages", "must be a list of at least one message")
-    return ChatCall(common, tuple(_message(m, f"messages[{i}]") for i, m in enumerate(messages)))
+        raise invalid("messages", "must be a list of at least one message")
+    turns = tuple(_message(m, f"messages[{i}]") for i, m in enumerate(messages))
+    return ChatCall(common, turns if tools is None else tools.described(turns), tools)
 
 
 def parse_completion(body: Any) -> CompletionCall:
     """Check a body of /v1/completions. Raises ApiError 400."""
-    body = _object(body)
-    common = _common(body, {"prompt", *_UNSUPPORTED_COMPLETION}, _UNSUPPORTED_COMPLETION, _DEFAULT_COMPLETION_TOKENS)
+    body = as_object(body)
+    known, echo = {"prompt", "echo", *_UNSUPPORTED_COMPLETION}, flag(body, "echo")
+    logprobs = integer(body, "logprobs", None, 0, ALTERNATIVES)
+    tokens = _DEFAULT_COMPLETION_TOKENS
+    common = _common(body, known, _UNSUPPORTED_COMPLETION, tokens, logprobs, fewest_tokens=0 if echo else 1)
     prompt = body.get("prompt")
     prompts: tuple[str | tuple[int, ...], ...]
     if isinstance(prompt, str):
         prompts = (prompt,)
     elif not isinstance(prompt, list) or not prompt:
-        raise _invalid("prompt", "must be a string, a list of strings, a list of token ids or a list of such lists")
+        raise invalid("prompt", "must be a string, a list of strings, a list of token ids or a list of such lists")
     elif all(isinstance(p, str) for p in prompt):
         prompts = tuple(prompt)
-    elif all(_is_int(p) for p in prompt):
+    elif all(is_int(p) for p in prompt):
         prompts = (tuple(prompt),)
-    elif all(isinstance(p, list) and p and all(_is_int(i) for i in p) for p in prompt):
+    elif all(isinstance(p, list) and p and all(is_int(i) for i in p) for p in prompt):
         prompts = tuple(tuple(p) for p in prompt)
     else:
-        raise _invalid("prompt", "must not mix strings and token ids, and no list of token ids may be empty")
-    if not all(_is_utf8(p) for p in prompts if isinstance(p, str)):
-        raise _invalid("prompt", _LONE)
-    return CompletionCall(common, prompts)
+        raise invalid("prompt", "must not mix strings and token ids, and no list of token ids may be empty")
+    if not all(is_utf8(p) for p in prompts if isinstance(p, str)):
+        raise invalid("prompt", LONE_SURROGATE)
+    return CompletionCall(common, prompts, echo)
 
 
 def _common(
-    body: dict[str, Any], known: set[str], unsupported: Mapping[str, tuple[Any, ...]], default_tokens: int | None
+    body: dict[str, Any],
+    known: set[str],
+    unsupported: Mapping[str, tuple[Any, ...]],
+    default_tokens: int | None,
+    logprobs: int | None,
+    structure: Structure | None = None,
+    fewest_tokens: int = 1,
 ) -> Common:
     for name, harmless in unsupported.items():
         value = body.get(name)
@@ -155,119 +153,72 @@ def _common(
             raise ApiError(400, f"{name} is not supported by this server", param=name, code="unsupported_parameter")
     model = body.get("model")
     if not isinstance(model, str) or not model:
-        raise _invalid("model", "must be the name of a model: see /v1/models")
-    stream = _flag(body, "stream")
+        raise invalid("model", "must be the name of a model: see /v1/models")
+    stream = flag(body, "stream")
     options = body.get("stream_options")
     if options is not None and (not stream or not isinstance(options, dict)):
-        raise _invalid("stream_options", "must be an object, and only together with stream: true")
-    limit = _integer(body, "max_tokens", None, 1)
+        raise invalid("stream_options", "must be an object, and only together with stream: true")
+    limit = integer(body, "max_tokens", None, fewest_tokens)
     if "max_completion_tokens" in known:
-        limit = _integer(body, "max_completion_tokens", limit, 1)
-    seed = _integer(body, "seed", None, None)
+        limit = integer(body, "max_completion_tokens", limit, 1)
+    seed = integer(body, "seed", None, None)
     return Common(
         model=model,
         max_tokens=default_tokens if limit is None else limit,
-        temperature=_number(body, "temperature", 1.0, 0.0, 2.0),
-        top_p=_number(body, "top_p", 1.0, 0.0, 1.0, open_below=True),
-        top_k=max(_integer(body, "top_k", 0, -1) or 0, 0),
-        n=_integer(body, "n", 1, 1, MAX_CHOICES) or 1,
+        temperature=number(body, "temperature", 1.0, 0.0, 2.0),
+        top_p=number(body, "top_p", 1.0, 0.0, 1.0, open_below=True),
+        top_k=max(integer(body, "top_k", 0, -1) or 0, 0),
+        min_p=number(body, "min_p", 0.0, 0.0, 1.0),
+        presence_penalty=number(body, "presence_penalty", 0.0, -2.0, 2.0),
+        frequency_penalty=number(body, "frequency_penalty", 0.0, -2.0, 2.0),
+        logit_bias=_bias(body.get("logit_bias")),
+        logprobs=logprobs,
+        structure=structure or parse_structured_outputs(body.get("structured_outputs")),
+        n=integer(body, "n", 1, 1, MAX_CHOICES) or 1,
         seed=secrets.randbits(64) if seed is None else seed,
         stop=_stop(body.get("stop")),
         stream=stream,
-        include_usage=_flag(options, "include_usage", "stream_options.") if options else False,
-        return_prompt_ids=_flag(body, "return_token_ids"),
+        include_usage=flag(options, "include_usage", "stream_options.") if options else False,
+        return_prompt_ids=flag(body, "return_token_ids"),
         ignored=tuple(sorted(k for k in body if k not in known and k not in _COMMON)),
     )
 
 
 def _message(value: Any, param: str) -> Message:
     if not isinstance(value, dict):
-        raise _invalid(param, "must be an object with role and content")
-    role, content = value.get("role"), value.get("content")
-    if role not in ("system", "developer", "user", "assistant"):
-        raise _invalid(f"{param}.role", "must be one of system, developer, user, assistant")
-    if value.get("tool_calls"):
-        raise ApiError(
-            400, "tool_calls is not supported by this server", param=f"{param}.tool_calls", code="unsupported_parameter"
-        )
+        raise invalid(param, "must be an object with role and content")
+    role, content, calls = value.get("role"), value.get("content"), ""
+    if role not in ("system", "developer", "user", "assistant", "tool"):
+        raise invalid(f"{param}.role", "must be one of system, developer, user, assistant, tool")
+    if role == "assistant" and value.get("tool_calls"):
+        calls = spoken_calls(value["tool_calls"], f"{param}.tool_calls")
+        content = "" if content is None else content
     if isinstance(content, list):
         if not all(isinstance(p, dict) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in content):
-            raise _invalid(f"{param}.content", "may hold parts of type text only")
+            raise invalid(f"{param}.content", "may hold parts of type text only")
         content = "".join(p["text"] for p in content)
     if not isinstance(content, str):
-        raise _invalid(f"{param}.content", "must be a string or a list of text parts")
-    if not _is_utf8(content):
-        raise _invalid(f"{param}.content", _LONE)
+        raise invalid(f"{param}.content", "must be a string or a list of text parts")
+    if not is_utf8(content):
+        raise invalid(f"{param}.content", LONE_SURROGATE)
+    content = f"{content}\n{calls}" if content and calls else content or calls
     return Message("system" if role == "developer" else role, content)
+
+
+def _bias(value: Any) -> tuple[tuple[int, float], ...]:
+    """``logit_bias``: token ids are strings, as keys of JSON are."""
+    if not value:
+        return ()
+    if not isinstance(value, dict) or not all(key.isdecimal() and len(key) < 10 for key in value):
+        raise invalid("logit_bias", "must be an object whose keys are token ids")
+    biases = {int(key): number(value, key, 0.0, -100.0, 100.0, prefix="logit_bias.") for key in value}
+    return tuple(sorted(biases.items()))
 
 
 def _stop(value: Any) -> tuple[str, ...]:
     stops = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(s, str) and s for s in stops):
-        raise _invalid("stop", "must be a string or a list of strings, none of them empty")
+        raise invalid("stop", "must be a string or a list of strings, none of them empty")
     if len(stops) > MAX_STOPS or any(len(s) > MAX_STOP_CHARACTERS for s in stops):
-        raise _invalid("stop", f"may hold {MAX_STOPS} strings of {MAX_STOP_CHARACTERS} characters at most")
+        raise invalid("stop", f"may hold {MAX_STOPS} strings of {MAX_STOP_CHARACTERS} characters at most")
     return tuple(stops)
-
-
-def _object(body: Any) -> dict[str, Any]:
-    if not isinstance(body, dict):
-        raise ApiError(400, f"the body is a JSON {type(body).__name__}: expected an object")
-    return body
-
-
-def _flag(body: Mapping[str, Any], name: str, prefix: str = "") -> bool:
-    value = body.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise _invalid(prefix + name, "must be true or false")
-    return bool(value)
-
-
-_LONE = "holds half of a surrogate pair, which is no text"
-
-
-def _is_utf8(text: str) -> bool:
-    """Whether a string is text; JSON can spell strings that are not."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _integer(
-    body: Mapping[str, Any], name: str, default: int | None, low: int | None, high: int | None = None
-) -> int | None:
-    value = body.get(name)
-    if value is None:
-        return default
-    if not _is_int(value):
-        raise _invalid(name, "must be an integer")
-    if (low is not None and value < low) or (high is not None and value > high):
-        raise _invalid(
-            name, f"is {value}: must be at least {low}" + (f" and at most {high}" if high is not None else "")
-        )
-    return int(value)
-
-
-def _number(
-    body: Mapping[str, Any], name: str, default: float, low: float, high: float, open_below: bool = False
-) -> float:
-    value = body.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise _invalid(name, "must be a number")
-    if not (low < value if open_below else low <= value) or not value <= high:
-        raise _invalid(
-            name, f"is {value}: must be {'above' if open_below else 'at least'} {low:g} and at most {high:g}"
-        )
-    return float(value)
-
-
-def _invalid(param: str, what: str) -> ApiError:
-    return ApiError(400, f"{param} {what}", param=param, code="invalid_value")

@@ -14,22 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lemur_ray.serve.cache import Admission, BlockCache
-
-
-@dataclass(frozen=True)
-class Generation:
-    """What to generate: the engine's request, ids only."""
-
-    prompt: tuple[int, ...]
-    max_tokens: int
-    stop_ids: frozenset[int] = frozenset()
-    """Ids that end the generation; the one that did is the last token given out"""
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
-    choice: int = 0
-    """Number among several answers to one request; each draws its own noise from the same seed"""
+from lemur_ray.serve.generation import Generation
+from lemur_ray.serve.scores import Scores
 
 
 @dataclass(eq=False)
@@ -50,6 +36,10 @@ class Sequence:
     generated: list[int] = field(default_factory=list)
     prefill: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     """All that is to be computed before the next token is drawn: the prompt, and after a preemption the reply so far"""
+    prompt_scores: Scores | None = None
+    """Of every token of the prompt, as far as they are known, where they are wanted"""
+    scores: list[Scores] = field(default_factory=list)
+    """Of every generated token, where they are wanted"""
     after: tuple[Sequence, int] | None = None
     """Waits until that one has computed so many tokens, which both have in common"""
 
@@ -57,6 +47,10 @@ class Sequence:
     def known(self) -> np.ndarray:
         """Prompt and reply so far, int32."""
         return np.concatenate([self.prompt, np.array(self.generated, np.int32)]) if self.generated else self.prompt
+
+    @property
+    def needs_prompt_scores(self) -> bool:
+        return self.prompt_scores is not None and not self.generated
 
     @property
     def is_prefilling(self) -> bool:
@@ -98,7 +92,7 @@ class Scheduler:
             ids = sequence.known
             if self._waits(sequence, ids):
                 continue
-            place = self.cache.admit(ids, spare=self._spare())
+            place = self.cache.admit(ids, spare=self._spare(), scored=sequence.needs_prompt_scores)
             if place is None:
                 break
             self.waiting.remove(sequence)
@@ -106,6 +100,8 @@ class Scheduler:
             if not sequence.admissions:
                 sequence.cached = place.cached
             sequence.admissions += 1
+            if place.scores is not None and sequence.prompt_scores is not None:
+                sequence.prompt_scores.put(0, place.scores)
             self.running.append(sequence)
             admitted.append((sequence, place))
         return admitted
@@ -117,10 +113,11 @@ class Scheduler:
             if other.handle >= 0 and other.computed < until:
                 return True
             sequence.after = None
-        prefilling = [s for s in self.running if s.is_prefilling]
+        scored = sequence.needs_prompt_scores
+        prefilling = [s for s in self.running if s.is_prefilling and s.needs_prompt_scores >= scored]
         if not prefilling:
             return False
-        found = self.cache.found(ids)
+        found = self.cache.found(ids, scored)
         for other in prefilling:
             length = min(len(other.prefill), len(ids) - 1)
             differs = other.prefill[:length] != ids[:length]
@@ -164,10 +161,15 @@ class Scheduler:
         sequence.handle, sequence.computed = -1, 0
         self.waiting.appendleft(sequence)
 
-    def prefilled(self, tile: Tile) -> None:
-        """A tile has been computed."""
-        tile.sequence.computed += len(tile.tokens)
-        self.cache.record(tile.sequence.handle, tile.tokens)
+    def prefilled(self, tile: Tile, scores: Scores | None = None) -> None:
+        """A tile has been computed. scores: of the tokens behind those of the tile, where the sequence needs them."""
+        sequence, end = tile.sequence, tile.start + len(tile.tokens)
+        known = None
+        if scores is not None and sequence.prompt_scores is not None:
+            sequence.prompt_scores.put(tile.start + 1, scores.part(0, min(end, len(sequence.prompt) - 1) - tile.start))
+            known = sequence.prompt_scores.part(tile.start, end)
+        sequence.computed = end
+        self.cache.record(sequence.handle, tile.tokens, known)
 
     def decoded(self, sequence: Sequence) -> None:
         """The last generated token went through the model."""

@@ -17,8 +17,8 @@ from fastapi.responses import JSONResponse, Response
 
 from lemur_ray.model.hf_config import tokenizer_config
 from lemur_ray.serve.body import check_model, read_json
+from lemur_ray.serve.fields import ApiError
 from lemur_ray.serve.front import Front
-from lemur_ray.serve.requests import ApiError
 from lemur_ray.text.chat import TEMPLATE
 from lemur_ray.text.tokenizer import BOS
 

@@ -8,7 +8,7 @@ import pytest
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import init_params
 from lemur_ray.serve.engine import Engine, generate
-from lemur_ray.serve.scheduler import Generation
+from lemur_ray.serve.generation import Generation
 
 NANO = ModelConfig(vocab_size=3072)
 

@@ -9,11 +9,12 @@ import pytest
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import init_params
+from lemur_ray.serve import choosing
 from lemur_ray.serve import engine as engine_module
 from lemur_ray.serve.attention import block_bytes
 from lemur_ray.serve.engine import Engine, generate
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, QueueFull, RequestFailed
-from lemur_ray.serve.scheduler import Generation
+from lemur_ray.serve.generation import Generation
 from tests.serve.tiny import OPTIONS, TINY, Waiter, poll, prompts
 
 Make = Callable[..., Engine]
@@ -188,8 +189,8 @@ def test_an_error_of_one_request_ends_that_request_and_no_other(
     engine = small_engine()
     steady = Generation((9,), 40, temperature=1.0, seed=1)
     alone = generate(engine, [steady])[0]
-    words = engine_module.seed_words
-    monkeypatch.setattr(engine_module, "seed_words", lambda seed: words(seed) if seed != 13 else 1 // 0)
+    words = choosing.seed_words
+    monkeypatch.setattr(choosing, "seed_words", lambda seed: words(seed) if seed != 13 else 1 // 0)
     first, broken = Waiter(engine, steady), Waiter(engine, Generation((9, 10), 40, temperature=1.0, seed=13))
     assert broken.end().finish == "error"
     assert first.end().finish == "length"

@@ -110,7 +110,7 @@ def test_a_request_that_fails_alone_is_a_500_and_the_server_goes_on(
             raise OverflowError("too large")
         return 0, seed
 
-    monkeypatch.setattr("lemur_ray.serve.engine.seed_words", breaks)
+    monkeypatch.setattr("lemur_ray.serve.choosing.seed_words", breaks)
     body = {"model": "tiny", "prompt": [9], "max_tokens": 20, "temperature": 0.5, "stream": stream}
     answer = http.post("/completions", json={**body, "seed": 13})
     failed = json.loads([e for e in answer.text.split("\n\n") if e][-1][6:]) if stream else answer.json()

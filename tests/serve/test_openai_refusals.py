@@ -86,12 +86,11 @@ def test_wrong_prompts_are_a_400(http: httpx.Client, prompt: object) -> None:
 @pytest.mark.parametrize(
     "name_and_value",
     [
-        ("tools", [{"type": "function", "function": {"name": "f"}}]),
-        ("logprobs", True),
-        ("response_format", {"type": "json_object"}),
-        ("logit_bias", {"5": 1}),
-        ("presence_penalty", 0.5),
-        ("frequency_penalty", -1),
+        ("functions", [{"name": "f"}]),
+        ("function_call", {"name": "f"}),
+        ("modalities", ["audio"]),
+        ("reasoning_effort", "high"),
+        ("prediction", {"type": "content", "content": "x"}),
     ],
 )
 def test_known_parameters_that_are_not_offered_are_refused_not_ignored(

@@ -12,7 +12,7 @@ from lemur_ray.model.hf_config import config_files
 from lemur_ray.model.llama import Params, init_params
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine, generate
-from lemur_ray.serve.scheduler import Generation
+from lemur_ray.serve.generation import Generation
 
 _NAMES = {
     "attn_norm": "input_layernorm",

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
-from lemur_ray.serve.programs import empty_draw
-from lemur_ray.serve.sampling import PREFILTER, ROWS, greedy, sample, seed_words
+from lemur_ray.serve.programs import empty_draw, empty_edits
+from lemur_ray.serve.sampling import PREFILTER, ROWS, edit, greedy, sample, score, seed_words
 
 VOCAB = 600
 
@@ -18,6 +19,7 @@ def draw(logits: np.ndarray, *, times: int = 1, position: int = 0, **settings: f
         d.temperature[:] = settings.get("temperature", 1.0)
         d.top_k[:] = settings.get("top_k", 0)
         d.top_p[:] = settings.get("top_p", 1.0)
+        d.min_p[:] = settings.get("min_p", 0.0)
         d.seed[:] = seed_words(int(settings.get("seed", seed)))
         d.position[:] = position
         out.append(np.asarray(sample(logits, d)))
@@ -58,6 +60,17 @@ def test_only_tokens_of_the_nucleus_are_drawn_and_all_of_them(spread: float, k: 
             assert set(drawn[:, row].tolist()) == allowed
 
 
+@pytest.mark.parametrize(("min_p", "k"), [(0.2, 0), (0.2, 3), (1.0, 0)])
+def test_tokens_below_a_share_of_the_likeliest_one_are_never_drawn(min_p: float, k: int) -> None:
+    x = logits(4, 1.5)
+    drawn = draw(x, times=300, min_p=min_p, top_k=k)
+    for row in range(ROWS):
+        chances = np.exp(x[row] - x[row].max())
+        allowed = set(np.flatnonzero(chances >= min_p).tolist()) & nucleus(x[row], k, 1.0)
+        assert set(drawn[:, row].tolist()) <= allowed
+        assert len(set(drawn[:, row].tolist())) > len(allowed) // 2
+
+
 def test_frequencies_follow_the_softmax() -> None:
     x = np.tile(np.log(np.array([0.5, 0.3, 0.2], np.float32)), (ROWS, 1))
     drawn = draw(x, times=1500)[:, 0]
@@ -73,6 +86,30 @@ def test_a_draw_depends_on_seed_position_and_choice_alone() -> None:
     assert draw(beside, seed=7, position=5, top_p=0.9)[0, 4] == alone[0]
     others = {int(draw(x, seed=7, position=p)[0, 0]) for p in range(20)}
     assert len(others) > 5
+
+
+def test_edits_are_added_and_what_is_not_allowed_is_out_of_the_question() -> None:
+    x, edits = logits(5, 1.0), empty_edits(ROWS, -(-VOCAB // 32))
+    assert np.array_equal(edit(x, edits), x)
+    edits.ids[2, :3], edits.values[2, :3] = [7, 599, 0], [1.5, -2.0, 100.0]
+    edits.allowed[4] = 0
+    edits.allowed[4, 599 // 32] = np.uint32(1) << np.uint32(599 % 32)
+    expected = x.copy()
+    expected[2, [7, 599, 0]] += np.array([1.5, -2.0, 100.0], np.float32)
+    expected[4, :599] = -np.inf
+    assert np.array_equal(edit(x, edits), expected)
+
+
+def test_scores_are_log_softmax_and_do_not_depend_on_the_rows_beside() -> None:
+    x, ids = logits(6, 2.0), np.arange(ROWS, dtype=np.int32) * 70
+    logprob, top_ids, top = map(np.asarray, score(x, ids))
+    reference = torch.log_softmax(torch.from_numpy(x).double(), -1).numpy()
+    assert np.abs(logprob - reference[np.arange(ROWS), ids]).max() < 1e-5
+    assert np.array_equal(top_ids, np.argsort(-x, axis=-1, kind="stable")[:, : top_ids.shape[1]])
+    assert np.abs(top - np.take_along_axis(reference, top_ids, -1)).max() < 1e-5
+    many = score(np.tile(x, (4, 1)), np.tile(ids, 4))
+    for field, few in zip(many, (logprob, top_ids, top), strict=True):
+        assert np.array_equal(np.asarray(field)[-ROWS:], few)
 
 
 def test_greedy_takes_the_lowest_id_on_ties() -> None:

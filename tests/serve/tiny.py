@@ -9,7 +9,7 @@ import numpy as np
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine, Event
-from lemur_ray.serve.scheduler import Generation
+from lemur_ray.serve.generation import Generation
 from lemur_ray.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.bytes_only()
