@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -42,11 +42,11 @@ class Answer:
     def num_choices(self) -> int:
         return len(self.prompts) * self.common.n
 
-    def head(self, *, chunk: bool) -> dict[str, Any]:
-        """What every body begins with."""
+    def head(self, versions: Iterable[str], *, chunk: bool) -> dict[str, Any]:
+        """What every body begins with. versions: of the weights that it comes from, more than one after an update."""
         kind = "text_completion" if not self.is_chat else "chat.completion.chunk" if chunk else "chat.completion"
         body = {"id": self._number, "object": kind, "created": self.created, "model": self.front.name}
-        return {**body, "system_fingerprint": self.front.version}
+        return {**body, "system_fingerprint": "+".join(dict.fromkeys(versions))}
 
     def whole(self, replies: Sequence[Reply]) -> dict[str, Any]:
         """The body of an answer in one piece."""
@@ -54,7 +54,8 @@ class Answer:
         tokens = sum(len(reply.tokens) for reply in replies)
         # The first choice of a prompt found what was cached; the others may have found what the first one computed.
         usage = self.usage(tokens, [reply.cached_tokens for reply in replies])
-        body = {**self.head(chunk=False), "choices": choices, "usage": usage}
+        head = self.head([reply.version for reply in replies], chunk=False)
+        body = {**head, "choices": choices, "usage": usage}
         if self.common.return_prompt_ids:
             ids = [list(prompt) for prompt in self.prompts]
             body["prompt_token_ids"] = ids[0] if len(ids) == 1 else ids

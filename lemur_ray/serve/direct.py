@@ -48,6 +48,7 @@ async def converse(front: Front, asked: Mapping[str, Any]) -> dict[str, Any]:
         "text": reply.text,
         "ids": content_ids(front, reply, stop),
         "finish_reason": reply.finish_reason,
+        "version": reply.version,
         "prompt_tokens": len(prompt),
         "completion_tokens": len(reply.tokens),
         "cached_tokens": reply.cached_tokens,

@@ -14,9 +14,9 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,62 +29,16 @@ from lemur_ray.serve.cache import BlockCache
 from lemur_ray.serve.choosing import choose
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, QueueFull, RequestFailed
+from lemur_ray.serve.events import Event, Finish, Listener, Stats, event_of
 from lemur_ray.serve.exactness import is_batch_invariant
-from lemur_ray.serve.forward import prepare
+from lemur_ray.serve.forward import Weights, prepare
 from lemur_ray.serve.generation import Generation
 from lemur_ray.serve.invariant import TILE
 from lemur_ray.serve.programs import Programs, decode_buckets, empty_step
 from lemur_ray.serve.scheduler import Scheduler, Tile
-from lemur_ray.serve.scores import ALTERNATIVES, Scores, joined
+from lemur_ray.serve.scores import ALTERNATIVES, Scores
 
 log = logging.getLogger(__name__)
-
-Finish = Literal["stop", "length", "cancelled", "error"]
-
-
-class Event(NamedTuple):
-    """Something that happened to a request."""
-
-    number: int
-    tokens: tuple[int, ...] = ()
-    finish: Finish | None = None
-    cached: int = 0
-    """Prompt tokens that came from the cache"""
-    scores: Scores | None = None
-    """Of ``tokens``, where they were asked for"""
-    prompt_scores: Scores | None = None
-    """With the first event, where they were asked for"""
-
-
-Listener = Callable[[Sequence[Event]], None]
-
-
-@dataclass
-class Stats:
-    """Counters since the start, and gauges. Read from any thread."""
-
-    active: int = 0
-    queued: int = 0
-    requests: int = 0
-    finished: dict[str, int] = field(default_factory=dict)
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    prefill_tokens: int = 0
-    preemptions: int = 0
-    """Sequences that lost their blocks and were taken in again"""
-    recomputed_tokens: int = 0
-    """Tokens that had to be prefilled again for that; they count under prefill_tokens too"""
-    generated_tokens: int = 0
-    decode_steps: int = 0
-    decode_rows: int = 0
-    padding_rows: int = 0
-    recompiles_after_warmup: int = 0
-    blocks: int = 0
-    """Blocks of the cache"""
-    blocks_held: int = 0
-    """Of them, those of running sequences"""
-    warmup_s: float = 0.0
-    batch_invariant: bool = False
 
 
 class _Submit(NamedTuple):
@@ -97,12 +51,18 @@ class _Cancel(NamedTuple):
     number: int
 
 
+class _Update(NamedTuple):
+    weights: Weights
+    version: str
+    done: Future[None]
+
+
 class Engine:
     """Call ``start``, then ``submit`` from any thread."""
 
-    def __init__(self, params: Params, config: ModelConfig, options: EngineOptions | None = None):
+    def __init__(self, params: Params, config: ModelConfig, options: EngineOptions | None = None, version: str = ""):
         self.options = options or EngineOptions()
-        self.config = config
+        self.config, self.version = config, version
         self.context = min(self.options.context or config.max_seq_len, config.max_seq_len)
         self.stats = Stats()
         self.failure: BaseException | None = None
@@ -114,12 +74,13 @@ class Engine:
         self.num_blocks = 1 + max(self._width, min(fitting, 2 * self.options.max_slots * self._width))
         self.num_slots = self.options.max_slots
         self._weights = prepare(params, config)
-        self._inbox: queue.SimpleQueue[_Submit | _Cancel | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Submit | _Cancel | _Update | None] = queue.SimpleQueue()
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._accepting = True
         self._stopping = False
         self._pending: dict[int, _Submit] = {}
+        self._updates: deque[_Update] = deque()
         self._outbox: dict[Listener, list[Event]] = {}
         self._finished_at: deque[float] = deque(maxlen=32)
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
@@ -169,6 +130,21 @@ class Engine:
     def cancel(self, number: int) -> None:
         """Stop a request before the next step; it ends with ``cancelled`` unless it is over already."""
         self._inbox.put(_Cancel(number))
+
+    def update(self, params: Params, version: str) -> Future[None]:
+        """Other weights of the same model, from any thread. Done once every later reply comes from them.
+
+        Replies that have begun are finished with the weights they began with; requests that wait meanwhile are kept.
+        The future raises ValueError where the shapes are other ones, EngineClosed where the engine ends first.
+        """
+        done: Future[None] = Future()
+        weights = prepare(params, self.config)
+        with self._lock:
+            if not self._accepting or self.failure is not None:
+                done.set_exception(EngineClosed("the engine does not run"))
+            else:
+                self._inbox.put(_Update(weights, version, done))
+        return done
 
     def refuse(self) -> None:
         """Take no new requests; those that were taken go on."""
@@ -238,6 +214,9 @@ class Engine:
 
     def _step(self) -> None:
         self._receive()
+        while self._updates and not self._scheduler.has_begun:
+            self._replace(self._updates.popleft())
+        self._scheduler.paused = bool(self._updates)
         for sequence, place in self._scheduler.admit():
             if place.copy is not None:
                 self._programs.copy(*place.copy)
@@ -245,6 +224,7 @@ class Engine:
                 self.stats.preemptions += 1
                 self.stats.recomputed_tokens += len(sequence.prefill) - place.cached
                 continue
+            sequence.version = self.version
             with self._lock:
                 self.stats.queued -= 1
             self.stats.prompt_tokens += len(sequence.prompt)
@@ -258,14 +238,26 @@ class Engine:
         self.stats.recompiles_after_warmup = self._programs.compiled_after_warmup
         self._flush()
 
+    def _replace(self, update: _Update) -> None:
+        try:
+            self._programs.replace(update.weights)
+        except ValueError as error:
+            update.done.set_exception(error)
+            return
+        self._cache.forget()
+        self.version = update.version
+        update.done.set_result(None)
+
     def _receive(self) -> None:
         """Take what came in; sleep where there is nothing to do."""
-        idle = not (self._scheduler.running or self._scheduler.waiting)
+        idle = not (self._scheduler.running or self._scheduler.waiting or self._updates)
         while idle or not self._inbox.empty():
             item = self._inbox.get()
             idle = False
             if isinstance(item, _Submit):
                 self._scheduler.add(item.sequence)
+            elif isinstance(item, _Update):
+                self._updates.append(item)
             elif isinstance(item, _Cancel) and item.number in self._pending:
                 self._finish(self._pending[item.number].sequence, "cancelled")
 
@@ -322,7 +314,7 @@ class Engine:
             if finish:
                 self._finish(sequence, finish, new=1)
             elif (item := self._pending[sequence.number]).every_token:
-                self._tell(item.listener, _event(sequence, None, new=1))
+                self._tell(item.listener, event_of(sequence, None, new=1))
 
     def _finish(self, sequence: scheduling.Sequence, finish: Finish, new: int = 0) -> None:
         """The end of a request. new: tokens that its listener has not been told of, if it is told of each."""
@@ -333,7 +325,7 @@ class Engine:
                 self.stats.queued -= 1
         self._finished_at.append(time.monotonic())
         self.stats.finished[finish] = self.stats.finished.get(finish, 0) + 1
-        self._tell(item.listener, _event(sequence, finish, new if item.every_token else len(sequence.generated)))
+        self._tell(item.listener, event_of(sequence, finish, new if item.every_token else len(sequence.generated)))
 
     def _tell(self, listener: Listener, event: Event) -> None:
         self._outbox.setdefault(listener, []).append(event)
@@ -357,6 +349,11 @@ class Engine:
         for number, item in pending.items():
             self._tell(item.listener, Event(number, (), "error"))
         self._flush()
+        while not self._inbox.empty():
+            if isinstance(last := self._inbox.get(), _Update):
+                self._updates.append(last)
+        for update in self._updates:
+            update.done.set_exception(EngineClosed("the engine ended before the weights were replaced"))
 
 
 def _following(tile: Tile) -> np.ndarray:
@@ -365,14 +362,6 @@ def _following(tile: Tile) -> np.ndarray:
     following = tile.sequence.prompt[tile.start + 1 : tile.start + 1 + len(tile.tokens)]
     ids[: len(following)] = following
     return ids
-
-
-def _event(sequence: scheduling.Sequence, finish: Finish | None, new: int) -> Event:
-    """The last ``new`` tokens of a sequence."""
-    tokens = tuple(sequence.generated[len(sequence.generated) - new :])
-    scores = joined(sequence.scores[len(sequence.scores) - new :]) if sequence.scores and new else None
-    is_first = new == len(sequence.generated)
-    return Event(sequence.number, tokens, finish, sequence.cached, scores, sequence.prompt_scores if is_first else None)
 
 
 def generate(engine: Engine, requests: Sequence[Generation]) -> list[list[int]]:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from lemur_ray.agents.messages import FinishReason, Message
-from lemur_ray.serve.engine import Engine, Event
+from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, RequestFailed
+from lemur_ray.serve.events import Event
 from lemur_ray.serve.generation import Generation
 from lemur_ray.serve.scores import Scores
 from lemur_ray.serve.structured import Grammars, Matching, Structure
@@ -41,6 +42,8 @@ class Piece:
     """Of ``tokens``, where they were asked for"""
     prompt_scores: Scores | None = None
     """In the first piece, where they were asked for"""
+    version: str = ""
+    """Of the weights that all of the reply comes from"""
 
 
 @dataclass
@@ -53,17 +56,23 @@ class Reply:
     cached_tokens: int = 0
     scores: list[Scores] = field(default_factory=list)
     prompt_scores: Scores | None = None
+    version: str = ""
 
 
 class Front:
     """One model on one engine, for one event loop."""
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer, name: str, version: str):
-        self.engine, self.tokenizer, self.name, self.version = engine, tokenizer, name, version
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, name: str):
+        self.engine, self.tokenizer, self.name = engine, tokenizer, name
         self.created = int(time.time())
         self.stop_ids = frozenset((tokenizer.eos_id, tokenizer.im_end_id))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._queues: dict[int, asyncio.Queue[Event]] = {}
+
+    @property
+    def version(self) -> str:
+        """Of the weights that a reply would come from now."""
+        return self.engine.version
 
     def encode_chat(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Prompt ids of a conversation."""
@@ -186,7 +195,7 @@ class Replies:
             reply = replies[piece.index]
             reply.text += piece.text
             reply.tokens += piece.tokens
-            reply.cached_tokens = piece.cached_tokens
+            reply.cached_tokens, reply.version = piece.cached_tokens, piece.version
             reply.scores += [piece.scores] if piece.scores else []
             reply.prompt_scores = piece.prompt_scores or reply.prompt_scores
             reply.finish_reason = piece.finish_reason or reply.finish_reason
@@ -226,4 +235,4 @@ class Replies:
         if finish:
             self._forget(event.number, cancel=event.finish is None)
         scores = event.scores.part(0, used) if event.scores else None
-        return Piece(index, out, event.tokens[:used], finish, event.cached, scores, event.prompt_scores)
+        return Piece(index, out, event.tokens[:used], finish, event.cached, scores, event.prompt_scores, event.version)

@@ -20,5 +20,5 @@ def open_front(spec: str, options: EngineOptions | None = None, name: str = "") 
         model = load_model(spec)
     except MODEL_ERRORS as error:
         raise RuntimeError(str(error)) from error
-    engine = Engine(model.params, model.config, options).start()
-    return Front(engine, model.tokenizer, name or model.name, model.version)
+    engine = Engine(model.params, model.config, options, model.version).start()
+    return Front(engine, model.tokenizer, name or model.name)

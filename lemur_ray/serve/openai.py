@@ -151,19 +151,22 @@ async def _generations(answer: Answer) -> list[Generation]:
 
 async def _chunks(answer: Answer, replies: Replies, metrics: Metrics) -> AsyncIterator[bytes]:
     """Server-sent events of all choices as they come."""
-    base, begin = answer.head(chunk=True), time.monotonic()
+    base, begin = answer.head([], chunk=True), time.monotonic()
     usage = {"usage": None} if answer.common.include_usage else {}
     num_tokens, cached = 0, [0] * answer.num_choices
 
     def events(chunks: Sequence[dict[str, Any]]) -> bytes:
         return b"".join(_event({**base, "choices": [chunk], **usage}) for chunk in chunks)
 
+    spoken = False
     try:
-        if first := events(answer.first_deltas()):
-            yield first
         async for piece in replies.pieces():
             if not num_tokens:
                 metrics.first_token(time.monotonic() - begin)
+            base["system_fingerprint"] = piece.version
+            if not spoken:  # not before, because only now it is certain which weights answer
+                spoken = True
+                yield events(answer.first_deltas())
             num_tokens += len(piece.tokens)
             cached[piece.index] = piece.cached_tokens
             if out := events(answer.deltas(piece)):

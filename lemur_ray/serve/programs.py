@@ -94,6 +94,13 @@ class Programs:
         program = self._program("score_prompt", len(hidden) // TILE, TILE)
         return Scores.on_host(program(self._weights, hidden, np.int32(row), next_ids_M))
 
+    def replace(self, weights: Weights) -> None:
+        """Other weights from now on. Raises ValueError where they are not of the same shapes."""
+        ours, theirs = (jax.tree.map(lambda x: (x.shape, x.dtype), w) for w in (self._weights, weights))
+        if ours != theirs:
+            raise ValueError("these weights belong to a model of another shape")
+        self._weights = weights
+
     def copy(self, source: int, target: int) -> None:
         """Copy one block to another."""
         self._cache = self._program("copy", 1, 1)(self._cache, np.int32(source), np.int32(target))

@@ -29,6 +29,8 @@ class Sequence:
     """Its place in the cache; -1: it waits"""
     cached: int = 0
     """Prompt tokens that were found in the cache when it was first admitted"""
+    version: str = ""
+    """Of the weights that it was computed with"""
     admissions: int = 0
     """Times it was given a place; more than one: it was preempted"""
     computed: int = 0
@@ -77,6 +79,8 @@ class Scheduler:
         """reuse_decoded: keys and values that were computed while decoding serve later prompts too."""
         self.cache, self.max_running, self.tile, self.prefill_tiles = cache, max_running, tile, prefill_tiles
         self.reuse_decoded = reuse_decoded
+        self.paused = False
+        """Only sequences that have begun go on"""
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
 
@@ -89,6 +93,8 @@ class Scheduler:
         for sequence in list(self.waiting):
             if len(self.running) == self.max_running:
                 break
+            if self.paused and not sequence.admissions:
+                continue
             ids = sequence.known
             if self._waits(sequence, ids):
                 continue
@@ -133,6 +139,11 @@ class Scheduler:
             self.cache.blocks(len(s.prompt) + s.request.max_tokens) > self.cache.blocks(len(s.prefill) + 1)
             for s in self.running
         )
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a sequence whose reply has begun."""
+        return bool(self.running) or any(sequence.admissions for sequence in self.waiting)
 
     def tiles(self) -> list[Tile]:
         """The next pieces of prompts, oldest first; pieces of one prompt follow each other."""

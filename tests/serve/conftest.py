@@ -16,7 +16,7 @@ from tests.serve.tiny import OPTIONS, TINY, TOKENIZER
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
-    engine = Engine(init_params(TINY, 0), TINY, OPTIONS).start()
+    engine = Engine(init_params(TINY, 0), TINY, OPTIONS, "tiny-0").start()
     yield engine
     engine.close()
 
@@ -38,7 +38,7 @@ def small_engine() -> Iterator[Callable[..., Engine]]:
 
 @pytest.fixture(scope="session")
 def front(engine: Engine) -> Front:
-    return Front(engine, TOKENIZER, "tiny", "tiny-0")
+    return Front(engine, TOKENIZER, "tiny")
 
 
 @pytest.fixture(scope="session")

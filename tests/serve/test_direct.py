@@ -98,7 +98,7 @@ def test_refusals_say_why(front: Front, small_engine: Callable[..., Engine]):
     assert ask(front, [Message("user", "x" * 400)])["refused"] == "context"
     assert ask(front, OPENING, temperature=-1.0)["refused"] == "invalid"
     assert ask(front, [(10**6,)])["refused"] == "invalid"
-    busy = Front(small_engine(), TOKENIZER, "busy", "0")
+    busy = Front(small_engine(), TOKENIZER, "busy")
 
     async def many() -> list[dict[str, Any]]:
         settings = asdict(Sampling(max_tokens=100, seed=1))

@@ -22,7 +22,7 @@ TOKENIZER = Tokenizer.train(["the cat sat on the mat and looked at the dog "] * 
 def front(context: int, tokenizer: Tokenizer = TOKENIZER) -> Front:
     """A front whose engine has a context and nothing else."""
     engine: Any = SimpleNamespace(context=context)
-    return Front(engine, tokenizer, "tiny", "0")
+    return Front(engine, tokenizer, "tiny")
 
 
 class Unread(Tokenizer):

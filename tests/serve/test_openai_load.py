@@ -74,7 +74,7 @@ def test_a_client_that_goes_away_frees_its_slots(url: str, http: httpx.Client, e
 def small(small_engine: Callable[..., Engine]) -> Iterator[tuple[Engine, httpx.Client]]:
     """A server with two slots of its own."""
     engine = small_engine(max_queue=1)
-    with running(Front(engine, TOKENIZER, "tiny", "0")) as url, httpx.Client(base_url=url, timeout=60) as http:
+    with running(Front(engine, TOKENIZER, "tiny")) as url, httpx.Client(base_url=url, timeout=60) as http:
         yield engine, http
 
 

@@ -40,7 +40,7 @@ def wide() -> Iterator[str]:
     """A server of a tiny model with room for tools."""
     config = dataclasses.replace(TINY, max_seq_len=2048)
     engine = Engine(init_params(config, 0), config, EngineOptions(max_slots=4, max_queue=8)).start()
-    with running(Front(engine, TOKENIZER, "wide", "wide-0")) as url:
+    with running(Front(engine, TOKENIZER, "wide")) as url:
         yield url
 
 

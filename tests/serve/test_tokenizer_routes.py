@@ -115,7 +115,7 @@ def test_long_texts_are_worked_on_beside_the_event_loop_one_after_another() -> N
 
     engine: Any = SimpleNamespace(context=100, config=TINY)
     app = FastAPI()
-    app.include_router(tokenizer_routes(Front(engine, Watched.from_json(TRAINED.to_json()), "tiny", "0")))
+    app.include_router(tokenizer_routes(Front(engine, Watched.from_json(TRAINED.to_json()), "tiny")))
 
     async def ask() -> None:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as http:
