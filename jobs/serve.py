@@ -45,14 +45,14 @@ def _served(job: ServeJob, digest: bytes, model: str) -> Iterator[str]:
             from lemur_ray.serve.loading import open_front
             from lemur_ray.serve.local import running
 
-            front = open_front(model, job.engine, job.name)
+            front = open_front(model, job.engine, job.name, job.follow_s)
             yield stack.enter_context(running(front, job.host, job.port, key_digest=digest))
             return
         _path.connect(log_to_driver=False)
         from lemur_ray.serve import app
 
         stack.callback(app.shutdown)
-        where = {"host": job.host, "port": job.port, "num_cpus": job.num_cpus}
+        where = {"host": job.host, "port": job.port, "num_cpus": job.num_cpus, "follow_s": job.follow_s}
         yield app.serve_model(model, **where, name=job.name, options=job.engine, key_digest=digest)
 
 

@@ -77,7 +77,9 @@ class HandlePolicy:
         match answer.get("refused"):
             case None:
                 usage = Usage(answer["prompt_tokens"], answer["completion_tokens"], answer["cached_tokens"])
-                return ChatReply(answer["text"], answer["finish_reason"], usage, tuple(answer["ids"]))
+                return ChatReply(
+                    answer["text"], answer["finish_reason"], usage, tuple(answer["ids"]), answer["version"]
+                )
             case "context":
                 raise ContextOverflow(answer["message"])
             case "busy":

@@ -79,6 +79,8 @@ class ChatReply:
     finish_reason: FinishReason = "stop"
     usage: Usage = Usage()
     token_ids: tuple[int, ...] = ()
+    version: str = ""
+    """Of the weights that it comes from; empty where nobody says"""
 
 
 class PolicyError(Exception):

@@ -181,7 +181,7 @@ def _reply_of(completion: Any) -> ChatReply:
     try:
         choice = completion["choices"][0]
         text, finish = choice["message"].get("content"), choice.get("finish_reason")
-        usage = completion.get("usage")
+        usage, version = completion.get("usage"), completion.get("system_fingerprint")
         details = usage.get("prompt_tokens_details") if isinstance(usage, Mapping) else None
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise Again(f"not a chat completion: {type(completion).__name__} {str(completion)[:200]!r}") from error
@@ -195,6 +195,7 @@ def _reply_of(completion: Any) -> ChatReply:
             completion_tokens=_count(usage, "completion_tokens"),
             cached_tokens=_count(details, "cached_tokens"),
         ),
+        version=version[:128] if isinstance(version, str) else "",
     )
 
 

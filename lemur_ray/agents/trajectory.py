@@ -81,6 +81,8 @@ class Step:
     env_s: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    version: str = ""
+    """Of the weights that the reply comes from; empty where nobody said"""
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,7 @@ def _step(value: Any) -> Step:
     for name in ("prompt_tokens", "completion_tokens"):
         _count(getattr(step, name), name)
     _text(step.reply, "reply")
+    _text(step.version, "version")
     _text(step.observation, "observation")
     _text("" if step.action is None else step.action, "action")
     return step

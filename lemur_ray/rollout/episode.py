@@ -158,6 +158,7 @@ def _play(
                     env_s=clock() - acted,
                     prompt_tokens=reply.usage.prompt_tokens,
                     completion_tokens=reply.usage.completion_tokens,
+                    version=reply.version,
                 )
             )
             if terminated or truncated:

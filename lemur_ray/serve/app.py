@@ -6,6 +6,7 @@ are refused by the engine (429), so Serve lets more of them through than the eng
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import time
@@ -28,7 +29,7 @@ from lemur_ray.ports import free_port
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.direct import converse
 from lemur_ray.serve.handle import HandleSpec
-from lemur_ray.serve.loading import open_front
+from lemur_ray.serve.loading import open_front, update_weights
 from lemur_ray.serve.local import DRAIN_S
 from lemur_ray.serve.openai import build_app
 
@@ -46,8 +47,8 @@ _started_serve = False
 class ChatModel:
     """A replica: loads the model, starts the engine, is healthy as long as the engine's thread lives."""
 
-    def __init__(self, spec: str, name: str, options: EngineOptions, key_digest: bytes = b""):
-        self._front, self._key_digest = open_front(spec, options, name), key_digest
+    def __init__(self, spec: str, name: str, options: EngineOptions, key_digest: bytes = b"", follow_s: float = 0.0):
+        self._front, self._key_digest = open_front(spec, options, name, follow_s), key_digest
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return build_app(self._front, self._key_digest)
@@ -55,6 +56,10 @@ class ChatModel:
     async def converse(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Token ids for a policy in the cluster: see ``serve.direct``."""
         return await converse(self._front, asked)
+
+    async def update_weights(self, spec: str) -> str:
+        """Take over other weights of this model without dropping a request; returns their version."""
+        return await asyncio.to_thread(update_weights, self._front.engine, spec)
 
     def check_health(self) -> None:
         if self._front.engine.failure is not None:
@@ -78,11 +83,12 @@ def serve_model(
     num_cpus: float = 1.0,
     options: EngineOptions | None = None,
     key_digest: bytes = b"",
+    follow_s: float = 0.0,
 ) -> str:
     """Serve a model on the Ray cluster this process is connected to; returns its base URL (with /v1) once it answers.
 
     spec: as in ``model.load``; port 0: any free one; name: of the model in requests, by default the spec's own;
-    key_digest: of the key that requests must bring (``serve.auth``), none by default.
+    key_digest: of the key that requests must bring (``serve.auth``), none by default; follow_s: as in ``open_front``.
     Where Serve runs in the cluster already, its address stays and the model gets a path of its own in front of /v1.
     Raises CannotServe when the model could not be loaded, TimeoutError when it cannot be reached.
     """
@@ -102,7 +108,7 @@ def serve_model(
     else:
         host, port = running
     own_path = "" if running is None else f"/{secrets.token_hex(4)}"
-    _deploy(f"lemur{own_path.replace('/', '-')}", own_path or "/", spec, name, num_cpus, options, key_digest)
+    _deploy(f"lemur{own_path.replace('/', '-')}", own_path or "/", spec, name, num_cpus, options, key_digest, follow_s)
     root = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}{own_path}"
     _await_ready(root)
     return f"{root}/v1"
@@ -142,6 +148,7 @@ def _deploy(
     num_cpus: float,
     options: EngineOptions | None,
     key_digest: bytes = b"",
+    follow_s: float = 0.0,
 ) -> None:
     """Run the application; returns when its replica is warm. Raises CannotServe that says why it is not."""
     spec = spec if ":" in spec else str(Path(spec).expanduser().absolute())
@@ -158,7 +165,7 @@ def _deploy(
     # Noted first: an application whose model cannot be loaded must be removed as well.
     _apps.append(app_name)
     try:
-        serve.run(deployment.bind(spec, name, options, key_digest), name=app_name, route_prefix=route)
+        serve.run(deployment.bind(spec, name, options, key_digest, follow_s), name=app_name, route_prefix=route)
     except RuntimeError as error:
         raise CannotServe(f"{spec} cannot be served: {_reason(app_name) or error}") from error
 

@@ -46,9 +46,11 @@ class ServeJob:
     """Port to listen on; 0 takes a free one."""
     num_cpus: float = 1.0
     """CPUs that the replica reserves on Ray."""
+    follow_s: float = 0.0
+    """Seconds between looks for a newer checkpoint of the run, whose weights then take over; 0: the first one stays."""
     api_key: str = field(default="", repr=False)
     """Key that requests must bring; by default what LEMUR_API_KEY says, which no list of processes shows."""
     engine: EngineOptions = EngineOptions()
 
     def __post_init__(self) -> None:
-        check_ranges(self, port=(0, 65535), num_cpus=FROM_ZERO)
+        check_ranges(self, port=(0, 65535), num_cpus=FROM_ZERO, follow_s=FROM_ZERO)

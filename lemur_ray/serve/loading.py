@@ -1,24 +1,57 @@
-"""From the name of a model to an engine that is warm.
+"""From the name of a model to an engine that is warm, and from a newer checkpoint to the engine that runs.
 
 Knows nothing of HTTP or of where the app is hosted.
 """
 
 from __future__ import annotations
 
-from lemur_ray.model.load import MODEL_ERRORS, load_model
+import logging
+import threading
+
+from lemur_ray.model.load import MODEL_ERRORS, load_model, open_model
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine
+from lemur_ray.serve.errors import EngineClosed
 from lemur_ray.serve.front import Front
 
+log = logging.getLogger(__name__)
 
-def open_front(spec: str, options: EngineOptions | None = None, name: str = "") -> Front:
+
+def open_front(spec: str, options: EngineOptions | None = None, name: str = "", follow_s: float = 0.0) -> Front:
     """Load a model (spec as in ``model.load``) and start its engine; returns when it is warm.
 
-    name: of the model in requests, by default its own. Raises RuntimeError where that is not possible; it says why.
+    name: of the model in requests, by default its own. follow_s: look that often for newer weights of the same spec and
+    take them over; 0: never. Raises RuntimeError where the model cannot be served; it says why.
     """
     try:
         model = load_model(spec)
     except MODEL_ERRORS as error:
         raise RuntimeError(str(error)) from error
     engine = Engine(model.params, model.config, options, model.version).start()
+    if follow_s:
+        threading.Thread(target=_follow, args=(engine, spec, follow_s), name="follow", daemon=True).start()
     return Front(engine, model.tokenizer, name or model.name)
+
+
+def update_weights(engine: Engine, spec: str) -> str:
+    """Take over the weights of a model of the same shape; returns their version once every later reply has them.
+
+    Raises RuntimeError where that is not possible; it says why, and the old weights go on.
+    """
+    try:
+        model = load_model(spec)
+        engine.update(model.params, model.version).result()
+    except (*MODEL_ERRORS, EngineClosed) as error:
+        raise RuntimeError(f"{spec}: {error}") from error
+    return model.version
+
+
+def _follow(engine: Engine, spec: str, every_s: float) -> None:
+    """As long as the engine takes requests. What cannot be read is looked for again: it may be going away just now."""
+    waiting = threading.Event()
+    while not waiting.wait(every_s) and engine.accepting:
+        try:
+            if open_model(spec).version != engine.version:
+                log.warning("weights are now those of %s", update_weights(engine, spec))
+        except (RuntimeError, *MODEL_ERRORS) as error:
+            log.warning("newer weights could not be taken over: %s", error)

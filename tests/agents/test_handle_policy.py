@@ -17,7 +17,7 @@ OPENING = (Message("system", "Walk."), Message("user", "Go."))
 
 def answer(text: str, *ids: int) -> dict[str, Any]:
     counts = {"prompt_tokens": 9, "completion_tokens": len(ids), "cached_tokens": 4}
-    return {"text": text, "ids": list(ids), "finish_reason": "stop", **counts}
+    return {"text": text, "ids": list(ids), "finish_reason": "stop", "version": "v1", **counts}
 
 
 class Model:

@@ -58,6 +58,8 @@ def test_environment_actors_play_with_it_and_never_load_jax(served: HandleSpec, 
     assert len(episodes) == 12
     assert all(e.outcome.scored and e.attempts == 1 for e in episodes), [e.detail for e in episodes]
     assert all(step.completion_tokens > 0 for e in episodes for step in e.trajectory.steps)
+    (version,) = {step.version for e in episodes for step in e.trajectory.steps}
+    assert version.endswith("-random")
     code = "import sys, lemur_ray.serve.handle; print('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 

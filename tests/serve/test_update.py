@@ -3,18 +3,30 @@
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
+import jax
 import numpy as np
 import pytest
 
+from lemur_ray.config import identity
+from lemur_ray.model.hf import transposes
+from lemur_ray.model.live_weights import LiveWeights
 from lemur_ray.model.llama import init_params
+from lemur_ray.model.load import load_model
+from lemur_ray.model.stored_params import CheckpointSink
+from lemur_ray.model.weights import leaves, stream
+from lemur_ray.recipes import get_recipe
+from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine, generate
 from lemur_ray.serve.errors import EngineClosed
 from lemur_ray.serve.front import Front
 from lemur_ray.serve.generation import Generation
+from lemur_ray.serve.loading import open_front, update_weights
 from lemur_ray.serve.local import running
+from lemur_ray.train.convert import Convert, convert
 from tests.serve.tiny import OPTIONS, TINY, TOKENIZER, Waiter, poll, prompts
 
 Make = Callable[..., Engine]
@@ -115,3 +127,27 @@ def test_under_load_every_answer_names_the_weights_that_gave_it(small_engine: Ma
         assert ids == tokens[answer["system_fingerprint"]][: len(ids)]
     assert {answer["system_fingerprint"] for answer in answers} == {"first", "second"}
     assert not np.array_equal(tokens["first"], tokens["second"])
+
+
+def test_a_server_that_follows_a_run_takes_over_its_newest_checkpoint(lemur_home: Path) -> None:
+    run = Path(convert(Convert(model="random:nano", out="start", to="run"), str(lemur_home / "start")))
+    small = EngineOptions(max_slots=2, prefill_tiles=1)
+    front = open_front(str(run), small, follow_s=0.2)
+    first, request = front.version, Generation((9, 10, 11), 8)
+    try:
+        before = generate(front.engine, [request])
+        model = load_model(str(run))
+        other = LiveWeights(jax.tree.map(lambda x: x + 0.05, model.params), model.config)
+        plan = {"rows": 0, "recipe": identity(get_recipe("nano")), "hash": "h", "init_from": ""}
+        dtypes = {name: other.dtype(name) for name in leaves(model.config)}
+        sink = CheckpointSink(run / "checkpoints" / "7", model.config, dtypes, plan, transposes)
+        stream(other, sink, transposes, block_rows=1024)
+        sink.close()
+        poll(lambda: front.version != first, "the newer weights are there")
+        assert generate(front.engine, [request]) != before
+        with pytest.raises(RuntimeError, match="no model at"):
+            update_weights(front.engine, str(lemur_home / "nowhere"))
+        assert update_weights(front.engine, str(run / "checkpoints" / "0")) == first
+        assert generate(front.engine, [request]) == before
+    finally:
+        front.engine.close()
