@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.serve.invariant import row_sum, tiled_queries
+from lemur_ray.serve.invariant import Arithmetic, row_sum, tiled_queries
 
 BLOCK = 128
 """Tokens of one block, and keys of one step of the running softmax."""
@@ -80,10 +80,10 @@ def write(cache: LayerCache, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -
     )
 
 
-def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, *, one_by_one: bool) -> jax.Array:
+def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic) -> jax.Array:
     """Each query against its own sequence up to its own position: (R, K, G, M, h) float32.
 
-    one_by_one: rows in a loop, each as long as it is and padding not at all (CPU); otherwise side by side.
+    One by one, rows go through a loop, each as long as it is and padding not at all; otherwise side by side.
     """
     rows, kv_heads, groups, length, width = q_RKGMh.shape
     q_RKQh = q_RKGMh.reshape(rows, kv_heads, groups * length, width) * width**-0.5
@@ -96,12 +96,15 @@ def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, *, one_by_one: b
             highest, total, mixed = carry
             k = lax.dynamic_index_in_dim(cache.k, table[i], keepdims=False)
             v = lax.dynamic_index_in_dim(cache.v, table[i], keepdims=False)
-            score = tiled_queries(partial(jnp.einsum, "kqh,khs->kqs", preferred_element_type=jnp.float32), q, k)
+            score = tiled_queries(
+                partial(jnp.einsum, "kqh,khs->kqs", preferred_element_type=jnp.float32), q, k, how.tile
+            )
             score = jnp.where(i * BLOCK + jnp.arange(BLOCK) <= position_Q[:, None], score, _MASKED)
             new = jnp.maximum(highest, score.max(-1, keepdims=True))
             weight, keep = jnp.exp(score - new), jnp.exp(highest - new)
             mix = partial(jnp.einsum, "kqs,ksh->kqh", preferred_element_type=jnp.float32)
-            return new, total * keep + row_sum(weight), mixed * keep + tiled_queries(mix, weight.astype(v.dtype), v)
+            mixed = mixed * keep + tiled_queries(mix, weight.astype(v.dtype), v, how.tile)
+            return new, total * keep + row_sum(weight), mixed
 
         empty = jnp.zeros((kv_heads, groups * length, 1), jnp.float32)
         begin = (empty + _MASKED, empty, jnp.zeros((kv_heads, groups * length, width), jnp.float32))
@@ -109,7 +112,7 @@ def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, *, one_by_one: b
         _, total, mixed = lax.fori_loop(0, num_blocks, step, begin)
         return mixed / total
 
-    if one_by_one:
+    if how.one_by_one:
 
         def body(r: jax.Array, out: jax.Array) -> jax.Array:
             q = lax.dynamic_index_in_dim(q_RKQh, r, keepdims=False)

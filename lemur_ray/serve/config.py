@@ -21,6 +21,8 @@ class EngineOptions:
     """Requests that may wait for a slot; more are refused (429)."""
     prefill_tiles: int = 4
     """Tiles of 32 prompt tokens that are computed beside one decode step."""
+    batch_invariant: bool = True
+    """Tokens and log-probabilities that do not depend, to the last bit, on what else is served; False is faster."""
     compile_threads: int = 2
     """Programs compiled at the same time at the start."""
 

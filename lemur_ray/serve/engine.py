@@ -34,7 +34,7 @@ from lemur_ray.serve.exactness import is_batch_invariant
 from lemur_ray.serve.forward import Weights, prepare
 from lemur_ray.serve.generation import Generation
 from lemur_ray.serve.invariant import TILE
-from lemur_ray.serve.programs import Programs, decode_buckets, empty_step
+from lemur_ray.serve.programs import Programs, decode_buckets, empty_step, prefill_buckets
 from lemur_ray.serve.scheduler import Scheduler, Tile
 from lemur_ray.serve.scores import ALTERNATIVES, Scores
 
@@ -196,18 +196,23 @@ class Engine:
 
     def _warm_up(self) -> None:
         begin = time.monotonic()
-        rows = decode_buckets(self.num_slots)
-        tiles = tuple(sorted({1, self.options.prefill_tiles}))
-        self._programs = Programs(self._weights, self.config, self.num_blocks, self._width, rows, tiles, jnp.float32)
+        wanted = self.options.batch_invariant
+        rows, tiles = decode_buckets(self.num_slots, wanted), prefill_buckets(self.options.prefill_tiles)
+        self._programs = Programs(
+            self._weights, self.config, self.num_blocks, self._width, rows, tiles, jnp.float32, exact=wanted
+        )
         self._programs.warm_up(self.options.compile_threads)
-        exact = is_batch_invariant(self._programs, self._width)
-        if not exact:
+        exact = wanted and is_batch_invariant(self._programs, self._width)
+        padded = wanted and not exact
+        if padded:
             # One shape for decoding and one for prefilling, and only whole tiles that were prefilled are reused: then
             # every token is computed in the same way at any load.
             log.warning("logits depend on the shape of a step on this machine: every step is padded to one shape")
             self._programs.decode_rows, self._programs.prefill_rows = rows[-1:], tiles[-1:]
-        self._cache = BlockCache(self.num_blocks, BLOCK, self._width, align=1 if exact else TILE)
-        self._scheduler = Scheduler(self._cache, self.num_slots, TILE, self.options.prefill_tiles, reuse_decoded=exact)
+        self._cache = BlockCache(self.num_blocks, BLOCK, self._width, align=TILE if padded else 1)
+        self._scheduler = Scheduler(
+            self._cache, self.num_slots, TILE, self.options.prefill_tiles, reuse_decoded=not padded
+        )
         self._programs.synchronise()
         self.stats.batch_invariant, self.stats.blocks = exact, self.num_blocks - 1
         self.stats.warmup_s = time.monotonic() - begin

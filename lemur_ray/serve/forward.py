@@ -1,8 +1,8 @@
 """The Llama forward pass over cached keys and values: one function for decoding and for prefilling.
 
 A call takes R rows of M new tokens each, every row with its own table of cache blocks. Decoding is M = 1, prefilling is
-M = ``TILE``; what a row yields is bit for bit the same either way (see ``invariant.py``). Knows nothing of requests,
-queues or sampling.
+M = ``TILE``; what a row yields can be bit for bit the same either way (see ``invariant.py``). Knows nothing of
+requests, queues or sampling.
 
 Legend: R rows, M new tokens of a row, T = R * M, D model, H heads, K kv heads, G = H / K, h head width, F feed-forward,
 V vocabulary.
@@ -21,7 +21,7 @@ from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import Params
 from lemur_ray.model.rope import apply_rope, rope_table
 from lemur_ray.serve.attention import Cache, LayerCache, Place, attend, write
-from lemur_ray.serve.invariant import product, rms_norm
+from lemur_ray.serve.invariant import Arithmetic, product, rms_norm
 from lemur_ray.serve.sampling import score
 
 
@@ -87,29 +87,29 @@ def _layer(
     rope: tuple[jax.Array, jax.Array],
     place: Place,
     config: ModelConfig,
-    cpu: bool,
+    how: Arithmetic,
 ) -> tuple[jax.Array, LayerCache]:
     c, rows, tokens = config, place.starts.shape[0], x_TD.shape[0]
     length, groups = tokens // rows, c.num_heads // c.num_kv_heads
-    qkv = product(rms_norm(x_TD, w.attn_norm, c.norm_eps), w.wqkv, tiled=cpu).reshape(tokens, -1, c.head_dim)
+    qkv = product(rms_norm(x_TD, w.attn_norm, c.norm_eps), w.wqkv, how.tile).reshape(tokens, -1, c.head_dim)
     q, k, v = jnp.split(qkv, (c.num_heads, c.num_heads + c.num_kv_heads), axis=1)
     cache = write(cache, apply_rope(k, rope), v, place)
     q_RMKGh = apply_rope(q, rope).reshape(rows, length, c.num_kv_heads, groups, c.head_dim)
-    mixed = attend(cache, q_RMKGh.transpose(0, 2, 3, 1, 4).astype(cache.k.dtype), place, one_by_one=cpu)
+    mixed = attend(cache, q_RMKGh.transpose(0, 2, 3, 1, 4).astype(cache.k.dtype), place, how)
     mixed_TD = mixed.transpose(0, 3, 1, 2, 4).reshape(tokens, -1).astype(x_TD.dtype)
-    x_TD = x_TD + product(mixed_TD, w.wo, tiled=cpu)
-    gate, up = jnp.split(product(rms_norm(x_TD, w.mlp_norm, c.norm_eps), w.gate_up, tiled=cpu), 2, axis=-1)
-    return x_TD + product(jax.nn.silu(gate) * up, w.down, tiled=cpu), cache
+    x_TD = x_TD + product(mixed_TD, w.wo, how.tile)
+    gate, up = jnp.split(product(rms_norm(x_TD, w.mlp_norm, c.norm_eps), w.gate_up, how.tile), 2, axis=-1)
+    return x_TD + product(jax.nn.silu(gate) * up, w.down, how.tile), cache
 
 
-@partial(jax.jit, static_argnames=("config", "cpu"), donate_argnames=("cache",))
+@partial(jax.jit, static_argnames=("config", "how"), donate_argnames=("cache",))
 def forward(
-    weights: Weights, cache: Cache, tokens_RM: jax.Array, place: Place, *, config: ModelConfig, cpu: bool
+    weights: Weights, cache: Cache, tokens_RM: jax.Array, place: Place, *, config: ModelConfig, how: Arithmetic
 ) -> tuple[jax.Array, jax.Array, Cache]:
     """Append new tokens to their sequences and predict what follows.
 
     tokens (R, M) int32, of which ``place.counts`` are real. All positions below ``place.starts`` are in the row's
-    blocks already or stand in another row of this call. cpu: arithmetic and loops as XLA:CPU needs them.
+    blocks already or stand in another row of this call. how: as in ``invariant``.
     Returns the logits (R, V) float32 after the last real token of each row, what the last layer made of every token
     (T, D), and the cache, which was donated.
     """
@@ -118,21 +118,21 @@ def forward(
     x = weights.embed[tokens_RM.reshape(-1)]
     layers = []
     for w, layer in zip(weights.layers, cache, strict=True):
-        x, layer = _layer(w, layer, x, rope, place, config, cpu)
+        x, layer = _layer(w, layer, x, rope, place, config, how)
         layers.append(layer)
     last_RD = x.reshape(rows, length, -1)[jnp.arange(rows), jnp.maximum(place.counts - 1, 0)]
-    return _logits(weights, last_RD, config, cpu), x, tuple(layers)
+    return _logits(weights, last_RD, config, how), x, tuple(layers)
 
 
-def _logits(weights: Weights, x_TD: jax.Array, config: ModelConfig, cpu: bool) -> jax.Array:
-    return product(rms_norm(x_TD, weights.final_norm, config.norm_eps), weights.head, tiled=cpu).astype(jnp.float32)
+def _logits(weights: Weights, x_TD: jax.Array, config: ModelConfig, how: Arithmetic) -> jax.Array:
+    return product(rms_norm(x_TD, weights.final_norm, config.norm_eps), weights.head, how.tile).astype(jnp.float32)
 
 
-@partial(jax.jit, static_argnames=("config", "cpu"))
+@partial(jax.jit, static_argnames=("config", "how"))
 def score_prompt(
-    weights: Weights, x_TD: jax.Array, row: jax.Array, next_ids_M: jax.Array, *, config: ModelConfig, cpu: bool
+    weights: Weights, x_TD: jax.Array, row: jax.Array, next_ids_M: jax.Array, *, config: ModelConfig, how: Arithmetic
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The fields of ``Scores`` for the tokens behind those of one row, from what ``forward`` made of all rows."""
     length = len(next_ids_M)
     x_MD = jax.lax.dynamic_slice_in_dim(x_TD, row * length, length)
-    return score(_logits(weights, x_MD, config, cpu), next_ids_M)
+    return score(_logits(weights, x_MD, config, how), next_ids_M)

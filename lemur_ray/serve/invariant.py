@@ -1,10 +1,10 @@
-"""Arithmetic whose result for one row does not depend on how many rows stand beside it.
+"""Arithmetic whose result for one row need not depend on how many rows stand beside it.
 
-XLA's kernels on CPU choose the order of a sum by the shape: from 64 rows on, and at a single row, a matrix product
-sums in another order than for 2 to 32 rows, and a reduction does so at almost every shape. A greedy choice between two
-close tokens would then depend on the load of the server. Here products run in tiles of 2 to 32 rows and sums along a
-row are a tree of additions. ``exactness.py`` measures on the machine at hand whether that was enough. Knows nothing of
-models.
+XLA's kernels on CPU choose the order of a sum by the shape: from about 20 rows on (where, depends on the width) and at
+a single row, a matrix product sums in another order than for 2 to 16 rows, and a reduction does so at almost every
+shape. A greedy choice between two close tokens would then depend on the load of the server. Here products can run in
+tiles of 2 to 16 rows, and sums along a row are a tree of additions. ``exactness.py`` measures on the machine at hand
+whether that was enough. Knows nothing of models.
 
 Legend: T rows, K kv heads, Q queries, h head width.
 """
@@ -13,31 +13,53 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 TILE = 32
-"""Rows of one product; the largest number that XLA:CPU treats like a small one."""
+"""Tokens of a prompt that are one row of a prefill."""
 
 
-def product(x_TI: jax.Array, w_IO: jax.Array, *, tiled: bool) -> jax.Array:
-    """x @ w with float32 accumulation, in the dtype of x; ``tiled`` False: in one piece, for accelerators."""
+class Arithmetic(NamedTuple):
+    """How products and attention are computed."""
+
+    tile: int
+    """Most rows of one product, which then has at least two; 0: all in one"""
+    one_by_one: bool
+    """Attention row by row, each as long as it is: what a CPU wants"""
+
+
+EXACT_CPU = Arithmetic(16, True)
+"""The same bits at any shape; 16 is the largest number of rows that XLA:CPU treats like a few at every width seen."""
+FAST_CPU = Arithmetic(0, True)
+ACCELERATOR = Arithmetic(0, False)
+
+
+def product(x_TI: jax.Array, w_IO: jax.Array, tile: int) -> jax.Array:
+    """x @ w with float32 accumulation, in the dtype of x; tile: as in ``Arithmetic``."""
     dot = partial(lax.dot_general, dimension_numbers=(((1,), (0,)), ((), ())), preferred_element_type=jnp.float32)
-    if not tiled:
-        return dot(x_TI, w_IO).astype(x_TI.dtype)
     rows = x_TI.shape[0]
-    if rows == 1:
+    if tile and rows == 1:
         x_TI = jnp.concatenate([x_TI, x_TI])
-    tiles = [dot(x_TI[i : i + TILE], w_IO) for i in range(0, x_TI.shape[0], TILE)]
-    return (tiles[0] if len(tiles) == 1 else jnp.concatenate(tiles))[:rows].astype(x_TI.dtype)
+    return _by_tiles(lambda x: dot(x, w_IO), x_TI, 0, tile)[:rows].astype(x_TI.dtype)
 
 
-def tiled_queries(dot: Callable[[jax.Array, jax.Array], jax.Array], x_KQh: jax.Array, y: jax.Array) -> jax.Array:
+def tiled_queries(
+    dot: Callable[[jax.Array, jax.Array], jax.Array], x_KQh: jax.Array, y: jax.Array, tile: int
+) -> jax.Array:
     """A product per head whose first operand is cut into tiles along its queries."""
-    tiles = [dot(x_KQh[:, i : i + TILE], y) for i in range(0, x_KQh.shape[1], TILE)]
-    return tiles[0] if len(tiles) == 1 else jnp.concatenate(tiles, axis=1)
+    return _by_tiles(lambda x: dot(x, y), x_KQh, 1, tile)
+
+
+def _by_tiles(dot: Callable[[jax.Array], jax.Array], x: jax.Array, axis: int, tile: int) -> jax.Array:
+    rows = x.shape[axis]
+    if not tile or rows <= tile:
+        return dot(x)
+    pieces = [lax.slice_in_dim(x, i, min(i + tile, rows), axis=axis) for i in range(0, rows, tile)]
+    return jnp.concatenate([dot(piece) for piece in pieces], axis=axis)
 
 
 def row_sum(x: jax.Array) -> jax.Array:

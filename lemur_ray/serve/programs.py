@@ -19,14 +19,19 @@ import numpy as np
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.attention import Cache, Place, allocate, copy_block
 from lemur_ray.serve.forward import Weights, forward, score_prompt
-from lemur_ray.serve.invariant import TILE
+from lemur_ray.serve.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE
 from lemur_ray.serve.sampling import EDITS, ROWS, Draw, Edits, edit, greedy, pick, sample, score
 from lemur_ray.serve.scores import Scores
 
 
-def decode_buckets(num_slots: int) -> tuple[int, ...]:
-    """Rows of decode steps: few sizes, never 1 (a slow path of XLA:CPU), the largest one exactly all slots."""
-    sizes = [n for n in (2, 8, 32, 64, 128, 256, 512) if n < num_slots]
+def prefill_buckets(most: int) -> tuple[int, ...]:
+    """Tiles of prefill steps: powers of two, the largest one exactly as many as a step may take."""
+    return (*(2**i for i in range(most.bit_length()) if 2**i < most), most)
+
+
+def decode_buckets(num_slots: int, exact: bool) -> tuple[int, ...]:
+    """Rows of decode steps: few sizes, the largest one all slots; exact: never 1, which sums in another order."""
+    sizes = [n for n in (1, 2, 8, 32, 64, 128, 256, 512) if n < num_slots and (n > 1 or not exact)]
     return (*sizes, max(num_slots, 2))
 
 
@@ -46,13 +51,17 @@ class Programs:
         decode_rows: tuple[int, ...],
         prefill_rows: tuple[int, ...],
         dtype: Any = jnp.float32,
+        *,
+        exact: bool = True,
     ):
+        """exact: bits that do not depend on the shape of a step, as far as this machine has arithmetic for it."""
         self.config, self.decode_rows, self.prefill_rows = config, decode_rows, prefill_rows
         self.compiled_after_warmup = 0
         self._weights, self._table_width = weights, table_width
         self._cache: Cache = allocate(config, num_blocks, dtype)
-        self._cpu = jax.default_backend() == "cpu"
-        self._shape = (config, num_blocks, table_width, jnp.dtype(dtype), jax.tree.structure(weights))
+        on_cpu = EXACT_CPU if exact else FAST_CPU
+        self._how = on_cpu if jax.default_backend() == "cpu" else ACCELERATOR
+        self._shape = (config, self._how, num_blocks, table_width, jnp.dtype(dtype), jax.tree.structure(weights))
         self._programs: dict[tuple[str, int, int], Any] = {}
         self._warm = False
 
@@ -123,11 +132,11 @@ class Programs:
         ids = jax.ShapeDtypeStruct((rows,), jnp.int32)
         if name == "forward":
             tokens, place = empty_step(rows, length, self._table_width)
-            return forward.lower(self._weights, self._cache, tokens, place, config=self.config, cpu=self._cpu)
+            return forward.lower(self._weights, self._cache, tokens, place, config=self.config, how=self._how)
         if name == "score_prompt":
             hidden, row = jax.ShapeDtypeStruct((rows * length, self.config.dim), self._weights.embed.dtype), np.int32(0)
             next_ids = jax.ShapeDtypeStruct((length,), jnp.int32)
-            return score_prompt.lower(self._weights, hidden, row, next_ids, config=self.config, cpu=self._cpu)
+            return score_prompt.lower(self._weights, hidden, row, next_ids, config=self.config, how=self._how)
         if name == "copy":
             return copy_block.lower(self._cache, np.int32(0), np.int32(0))
         if name == "pick":

@@ -93,6 +93,16 @@ def test_where_shapes_change_bits_every_step_is_padded_to_one_shape(
     assert not padded.stats.batch_invariant
 
 
+def test_without_invariance_the_tokens_are_the_same_where_no_two_are_all_but_equal(
+    small_engine: Make, engine: Engine
+) -> None:
+    fast = small_engine(max_slots=4, prefill_tiles=4, batch_invariant=False)
+    requests = mixed_requests(6, seed=3)
+    lone, together = [generate(fast, [request])[0] for request in requests], generate(fast, requests)
+    assert lone == together == generate(engine, requests)
+    assert (fast.stats.batch_invariant, fast.stats.recompiles_after_warmup) == (False, 0)
+
+
 def test_a_drawn_reply_is_the_same_for_the_same_seed_and_another_for_another(engine: Engine) -> None:
     prompt = prompts(1, seed=9)[0]
 
