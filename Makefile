@@ -8,16 +8,21 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LAYERING := tests/test_layering.py tests/test_jobs_names.py
 PYTEST_ARGS ?=
+CLIENTS := lm_eval==0.4.13 inspect_ai==0.3.285 schemathesis==4.32.5 accelerate
+PURELIB := -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])'
+OVER_VENV = rm -rf $(VENV)-clients && $(BIN)/python -m venv $(VENV)-clients && \
+  $(BIN)/python $(PURELIB) > "$$($(VENV)-clients/bin/python $(PURELIB))/over.pth"
 
 export RAY_AUTH_MODE ?= disabled
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: help venv dev demo test check format lock clean
+.PHONY: help venv dev clients demo test check format lock lock-clients clean
 
 help:
 	@echo "make demo    set up, then everything once: corpus, pretraining, tuning, serving, agents, report"
 	@echo "make test    set up and run the default tests (PYTEST_ARGS=... is handed on)"
 	@echo "make check   formatting, lint, types, layering"
+	@echo "make clients evaluation clients that the slow tests of serving run ($(VENV)-clients)"
 	@echo "make venv    only the virtual environment ($(VENV)) with the pinned packages"
 	@echo "make lock    resolve the lock files anew from pyproject.toml"
 	@echo "make clean   remove the virtual environment and caches; results under LEMUR_HOME stay"
@@ -44,6 +49,14 @@ $(VENV)/.ready-dev: requirements-dev.lock requirements-alfworld.lock $(VENV)/.re
 	  echo "no C++ compiler: textworld is not installed and its tests skip (apt-get install -y g++ make python3-dev)"; fi
 	@touch $@
 
+# lm-eval, inspect_ai and schemathesis want other versions than the project: an environment of their own, over the other.
+clients: $(VENV)-clients/.ready
+$(VENV)-clients/.ready: requirements-clients.lock $(VENV)/.ready-dev
+	@echo "installing evaluation clients into $(VENV)-clients"
+	@$(OVER_VENV)
+	@$(VENV)-clients/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-clients.lock
+	@touch $@
+
 demo: venv
 	@$(BIN)/python jobs/demo.py
 
@@ -65,6 +78,14 @@ format: dev
 lock: venv
 	@$(BIN)/python .ci/lock.py
 
+# What pip adds to .venv for the clients, which it also sees; not part of .ci/lock.py, whose versions these may differ from.
+lock-clients: dev
+	@$(OVER_VENV)
+	@$(VENV)-clients/bin/python -m pip install --quiet --disable-pip-version-check $(CLIENTS)
+	@{ echo '# Evaluation clients of the slow tests of serving, over what .venv holds. Written by `make lock-clients`.'; \
+	  $(VENV)-clients/bin/python -m pip list --path "$$($(VENV)-clients/bin/python $(PURELIB))" --format freeze | \
+	  grep -v -e '^pip==' -e '^setuptools==' | sed 's/+.*//' | sort -f; } > requirements-clients.lock
+
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) $(VENV)-clients .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -35,11 +35,11 @@ def as_object(body: Any) -> dict[str, Any]:
     return body
 
 
-def flag(body: Mapping[str, Any], name: str, prefix: str = "") -> bool:
+def flag(body: Mapping[str, Any], name: str, prefix: str = "", *, default: bool = False) -> bool:
     value = body.get(name)
     if value is not None and not isinstance(value, bool):
         raise invalid(prefix + name, "must be true or false")
-    return bool(value)
+    return default if value is None else value
 
 
 LONE_SURROGATE = "holds half of a surrogate pair, which is no text"

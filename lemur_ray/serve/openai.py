@@ -25,6 +25,7 @@ from lemur_ray.serve.fields import ApiError
 from lemur_ray.serve.front import Front, Replies
 from lemur_ray.serve.generation import Generation
 from lemur_ray.serve.metrics import Metrics
+from lemur_ray.serve.openapi import CHAT, COMPLETION, described
 from lemur_ray.serve.page import ChatPage
 from lemur_ray.serve.requests import Common, parse_chat, parse_completion
 from lemur_ray.serve.tokenize import tokenizer_routes
@@ -67,7 +68,7 @@ def build_app(front: Front, key_digest: bytes = b"") -> FastAPI:
         check_model(front, name)
         return JSONResponse(_model(front))
 
-    @app.post("/v1/chat/completions")
+    @app.post("/v1/chat/completions", openapi_extra=described(CHAT, front.name))
     async def chat(request: Request) -> Response:
         call = parse_chat(await read_json(request))
         check_model(front, call.common.model)
@@ -76,7 +77,7 @@ def build_app(front: Front, key_digest: bytes = b"") -> FastAPI:
             prompt = await front.chat_prompt(call.messages)
         return await _respond(request, front, metrics, Answer(front, call.common, [prompt], True, tools=call.tools))
 
-    @app.post("/v1/completions")
+    @app.post("/v1/completions", openapi_extra=described(COMPLETION, front.name))
     async def complete(request: Request) -> Response:
         call = parse_completion(await read_json(request))
         check_model(front, call.common.model)

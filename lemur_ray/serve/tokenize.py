@@ -17,8 +17,9 @@ from fastapi.responses import JSONResponse, Response
 
 from lemur_ray.model.hf_config import tokenizer_config
 from lemur_ray.serve.body import check_model, read_json
-from lemur_ray.serve.fields import ApiError
+from lemur_ray.serve.fields import LONE_SURROGATE, as_object, flag, invalid, is_int, is_utf8
 from lemur_ray.serve.front import Front
+from lemur_ray.serve.openapi import DETOKENIZE, TOKENIZE, described
 from lemur_ray.text.chat import TEMPLATE
 from lemur_ray.text.tokenizer import BOS
 
@@ -45,62 +46,48 @@ def tokenizer_routes(front: Front) -> APIRouter:
         own = {"chat_template": BOS + TEMPLATE, "model_max_length": front.engine.context}
         return JSONResponse({**tokenizer_config(), **own})
 
-    @router.post("/tokenize")
+    @router.post("/tokenize", openapi_extra=described(TOKENIZE, front.name))
     async def tokenize(request: Request) -> Response:
-        body = _object(await read_json(request), front)
+        body = _body(await read_json(request), front)
         text = _text(body)
-        encode = tokenizer.encode if _flag(body, "split_special_tokens", False) else tokenizer.encode_marked
+        encode = tokenizer.encode if flag(body, "split_special_tokens") else tokenizer.encode_marked
         tokens = await beside(len(text), lambda: encode(text))
-        if _flag(body, "add_special_tokens", True):
+        if flag(body, "add_special_tokens", default=True):
             tokens = [tokenizer.bos_id, *tokens]
         return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": front.engine.context})
 
-    @router.post("/detokenize")
+    @router.post("/detokenize", openapi_extra=described(DETOKENIZE, front.name))
     async def detokenize(request: Request) -> Response:
-        tokens = _ids(_object(await read_json(request), front), front.engine.config.vocab_size)
+        tokens = _ids(_body(await read_json(request), front), front.engine.config.vocab_size)
         text = await beside(len(tokens), lambda: tokenizer.decode(tokens, skip_special=False))
         return JSONResponse({"prompt": text})
 
     return router
 
 
-def _object(body: Any, front: Front) -> Mapping[str, Any]:
+def _body(body: Any, front: Front) -> Mapping[str, Any]:
     """The fields of a body, which need not name the model."""
-    if not isinstance(body, dict):
-        raise ApiError(400, f"the body is a JSON {type(body).__name__}: expected an object")
-    if (model := body.get("model")) is not None:
+    fields = as_object(body)
+    if (model := fields.get("model")) is not None:
         if not isinstance(model, str):
-            raise _invalid("model", "must be the name of a model: see /v1/models")
+            raise invalid("model", "must be the name of a model: see /v1/models")
         check_model(front, model)
-    return body
+    return fields
 
 
 def _text(body: Mapping[str, Any]) -> str:
     text = body.get("prompt")
     if not isinstance(text, str):
-        raise _invalid("prompt", "must be a string")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise _invalid("prompt", "holds half of a surrogate pair, which is no text") from error
+        raise invalid("prompt", "must be a string")
+    if not is_utf8(text):
+        raise invalid("prompt", LONE_SURROGATE)
     return text
 
 
 def _ids(body: Mapping[str, Any], vocab_size: int) -> list[int]:
     tokens = body.get("tokens")
-    if not isinstance(tokens, list) or not all(isinstance(i, int) and not isinstance(i, bool) for i in tokens):
-        raise _invalid("tokens", "must be a list of token ids")
+    if not isinstance(tokens, list) or not all(map(is_int, tokens)):
+        raise invalid("tokens", "must be a list of token ids")
     if any(not 0 <= i < vocab_size for i in tokens):
-        raise _invalid("tokens", f"has ids outside 0..{vocab_size - 1}")
+        raise invalid("tokens", f"has ids outside 0..{vocab_size - 1}")
     return tokens
-
-
-def _flag(body: Mapping[str, Any], name: str, default: bool) -> bool:
-    value = body.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise _invalid(name, "must be true or false")
-    return default if value is None else value
-
-
-def _invalid(param: str, what: str) -> ApiError:
-    return ApiError(400, f"{param} {what}", param=param, code="invalid_value")

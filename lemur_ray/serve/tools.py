@@ -80,7 +80,7 @@ class Toolbox:
 
 def parse_tools(body: Mapping[str, Any]) -> Toolbox | None:
     """``tools``, ``tool_choice`` and ``parallel_tool_calls`` of a body. Raises ApiError 400."""
-    parallel = flag(body, "parallel_tool_calls") or body.get("parallel_tool_calls") is None
+    parallel = flag(body, "parallel_tool_calls", default=True)
     tools, choice = body.get("tools") or [], body.get("tool_choice")
     if not isinstance(tools, list):
         raise invalid("tools", "must be a list")
