@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from lemur_ray.config import COUNT, FROM_ZERO, check_ranges
 
@@ -21,6 +22,8 @@ class EngineOptions:
     """Requests that may wait for a slot; more are refused (429)."""
     prefill_tiles: int = 4
     """Tiles of 32 prompt tokens that are computed beside one decode step."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of weights and of the cache; sums are float32 in any case."""
     batch_invariant: bool = True
     """Tokens and log-probabilities that do not depend, to the last bit, on what else is served; False is faster."""
     compile_threads: int = 2

@@ -68,12 +68,12 @@ class Engine:
         self.failure: BaseException | None = None
         self.ready = threading.Event()
         self._width = -(-self.context // BLOCK)
-        fitting = self.options.cache_bytes // block_bytes(config)
+        fitting = self.options.cache_bytes // block_bytes(config, self.options.dtype)
         if fitting < self._width:
             log.warning("cache_bytes %d cannot hold one sequence: it gets more than that", self.options.cache_bytes)
         self.num_blocks = 1 + max(self._width, min(fitting, 2 * self.options.max_slots * self._width))
         self.num_slots = self.options.max_slots
-        self._weights = prepare(params, config)
+        self._weights = prepare(params, config, jnp.dtype(self.options.dtype))
         self._inbox: queue.SimpleQueue[_Submit | _Cancel | _Update | None] = queue.SimpleQueue()
         self._numbers = itertools.count()
         self._lock = threading.Lock()
@@ -138,7 +138,7 @@ class Engine:
         The future raises ValueError where the shapes are other ones, EngineClosed where the engine ends first.
         """
         done: Future[None] = Future()
-        weights = prepare(params, self.config)
+        weights = prepare(params, self.config, jnp.dtype(self.options.dtype))
         with self._lock:
             if not self._accepting or self.failure is not None:
                 done.set_exception(EngineClosed("the engine does not run"))
@@ -197,9 +197,11 @@ class Engine:
     def _warm_up(self) -> None:
         begin = time.monotonic()
         wanted = self.options.batch_invariant
-        rows, tiles = decode_buckets(self.num_slots, wanted), prefill_buckets(self.options.prefill_tiles)
+        dtype = jnp.dtype(self.options.dtype)
+        rows = decode_buckets(self.num_slots, lone=not wanted and dtype == jnp.float32)
+        tiles = prefill_buckets(self.options.prefill_tiles)
         self._programs = Programs(
-            self._weights, self.config, self.num_blocks, self._width, rows, tiles, jnp.float32, exact=wanted
+            self._weights, self.config, self.num_blocks, self._width, rows, tiles, dtype, exact=wanted
         )
         self._programs.warm_up(self.options.compile_threads)
         exact = wanted and is_batch_invariant(self._programs, self._width)

@@ -89,17 +89,17 @@ def _layer(
     config: ModelConfig,
     how: Arithmetic,
 ) -> tuple[jax.Array, LayerCache]:
-    c, rows, tokens = config, place.starts.shape[0], x_TD.shape[0]
+    c, rows, tokens, dtype = config, place.starts.shape[0], x_TD.shape[0], x_TD.dtype
     length, groups = tokens // rows, c.num_heads // c.num_kv_heads
     qkv = product(rms_norm(x_TD, w.attn_norm, c.norm_eps), w.wqkv, how.tile).reshape(tokens, -1, c.head_dim)
     q, k, v = jnp.split(qkv, (c.num_heads, c.num_heads + c.num_kv_heads), axis=1)
     cache = write(cache, apply_rope(k, rope), v, place)
     q_RMKGh = apply_rope(q, rope).reshape(rows, length, c.num_kv_heads, groups, c.head_dim)
     mixed = attend(cache, q_RMKGh.transpose(0, 2, 3, 1, 4).astype(cache.k.dtype), place, how)
-    mixed_TD = mixed.transpose(0, 3, 1, 2, 4).reshape(tokens, -1).astype(x_TD.dtype)
-    x_TD = x_TD + product(mixed_TD, w.wo, how.tile)
+    mixed_TD = mixed.transpose(0, 3, 1, 2, 4).reshape(tokens, -1).astype(dtype)
+    x_TD = (x_TD + product(mixed_TD, w.wo, how.tile)).astype(dtype)
     gate, up = jnp.split(product(rms_norm(x_TD, w.mlp_norm, c.norm_eps), w.gate_up, how.tile), 2, axis=-1)
-    return x_TD + product(jax.nn.silu(gate) * up, w.down, how.tile), cache
+    return (x_TD + product((jax.nn.silu(gate) * up).astype(dtype), w.down, how.tile)).astype(dtype), cache
 
 
 @partial(jax.jit, static_argnames=("config", "how"), donate_argnames=("cache",))
@@ -125,7 +125,7 @@ def forward(
 
 
 def _logits(weights: Weights, x_TD: jax.Array, config: ModelConfig, how: Arithmetic) -> jax.Array:
-    return product(rms_norm(x_TD, weights.final_norm, config.norm_eps), weights.head, how.tile).astype(jnp.float32)
+    return product(rms_norm(x_TD, weights.final_norm, config.norm_eps), weights.head, how.tile)
 
 
 @partial(jax.jit, static_argnames=("config", "how"))

@@ -29,9 +29,9 @@ def prefill_buckets(most: int) -> tuple[int, ...]:
     return (*(2**i for i in range(most.bit_length()) if 2**i < most), most)
 
 
-def decode_buckets(num_slots: int, exact: bool) -> tuple[int, ...]:
-    """Rows of decode steps: few sizes, the largest one all slots; exact: never 1, which sums in another order."""
-    sizes = [n for n in (1, 2, 8, 32, 64, 128, 256, 512) if n < num_slots and (n > 1 or not exact)]
+def decode_buckets(num_slots: int, *, lone: bool) -> tuple[int, ...]:
+    """Rows of decode steps: few sizes, the largest one all slots; lone: 1 too, which sums in another order."""
+    sizes = [n for n in (1, 2, 8, 32, 64, 128, 256, 512) if n < num_slots and (n > 1 or lone)]
     return (*sizes, max(num_slots, 2))
 
 

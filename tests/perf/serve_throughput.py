@@ -1,10 +1,10 @@
 """Serving throughput against transformers' ``generate``: python tests/perf/serve_throughput.py [--model m110].
 
-The same random weights, prompts and greedy choice, float32 in both, one thread each, pinned to one core, in processes
-of their own that take turns within one run. The ids of both must be equal. What counts is tokens per second of process
-CPU time, the Python loop included: decode is what ``new`` tokens cost beyond the first one, prefill what the first one
-costs. ``--episodes N`` instead plays conversations of ten turns behind a header of 1,000 tokens that all share, with
-and without the reuse of what is cached. The last line is JSON.
+The same random weights, prompts and greedy choice, one dtype in all, one thread each, pinned to one core, in processes
+of their own that take turns within one run. In float32 the ids of all must be equal. What counts is tokens per second
+of process CPU time, the Python loop included: decode is what ``new`` tokens cost beyond the first one, prefill what
+the first one costs. ``--episodes N`` instead plays conversations of ten turns behind a header of 1,000 tokens that all
+share, with and without the reuse of what is cached. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=tuple(_models()), default="m110")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--episodes", type=int, default=0)
     parser.add_argument("--worker", choices=SERVERS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
@@ -43,7 +44,7 @@ def main() -> int:
         return _episodes(options)
     with tempfile.TemporaryDirectory() as folder:
         _write(folder, options.model)
-        workers = {name: _start(name, folder, options.model) for name in SERVERS}
+        workers = {name: _start(name, folder, options) for name in SERVERS}
         found: dict[tuple[int, str], dict[str, list[float]]] = {}
         for turn in range(options.rounds + 1):
             for batch, length, new in SHAPES:
@@ -55,10 +56,13 @@ def main() -> int:
                         rates = found.setdefault((batch, name), {"prefill": [], "decode": []})
                         rates["prefill"].append(batch * length / first_s)
                         rates["decode"].append(batch * (new - 1) / max(whole_s - first_s, 1e-9))
-                assert ids["exact"] == ids["fast"] == ids["transformers"], f"batch {batch}, turn {turn}: other ids"
+                # In bfloat16 two tokens are close too often for ids to mean anything.
+                assert options.dtype == "bfloat16" or ids["exact"] == ids["fast"] == ids["transformers"], (
+                    f"batch {batch}, turn {turn}: other ids"
+                )
         for worker in workers.values():
             worker.communicate()
-    summary: dict[str, Any] = {"model": options.model}
+    summary: dict[str, Any] = {"model": options.model, "dtype": options.dtype}
     for batch, _, _ in SHAPES:
         for kind in ("prefill", "decode"):
             theirs = found[batch, "transformers"][kind]
@@ -96,9 +100,9 @@ def _write(folder: str, model: str) -> None:
     export(init_params(config, 0), config, None, f"{folder}/model")
 
 
-def _start(name: str, folder: str, model: str) -> subprocess.Popen[str]:
+def _start(name: str, folder: str, options: argparse.Namespace) -> subprocess.Popen[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, __file__, "--worker", name, "--folder", folder, "--model", model]
+    command = [sys.executable, __file__, "--worker", name, "--folder", folder, "--dtype", options.dtype]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -117,7 +121,7 @@ def _ask(worker: subprocess.Popen[str], turn: int, batch: int, length: int, new:
 def _serve_turns(options: argparse.Namespace) -> int:
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[0]})
     theirs = options.worker == "transformers"
-    generate = _transformers(options.folder) if theirs else _ours(options.folder, options.worker == "exact")
+    generate = _transformers(options) if theirs else _ours(options)
     print("ready", flush=True)
     for line in sys.stdin:
         turn, batch, length, new = json.loads(line)
@@ -130,25 +134,27 @@ def _serve_turns(options: argparse.Namespace) -> int:
     return 0
 
 
-def _ours(folder: str, exact: bool) -> Any:
+def _ours(options: argparse.Namespace) -> Any:
     from lemur_ray.model.hf import HuggingFaceWeights
     from lemur_ray.model.weights import whole
     from lemur_ray.serve.config import EngineOptions
     from lemur_ray.serve.engine import Engine, generate
     from lemur_ray.serve.generation import Generation
 
-    source = HuggingFaceWeights(f"{folder}/model")
-    options = EngineOptions(max_slots=32, context=256, prefill_tiles=8, batch_invariant=exact)
-    engine = Engine(whole(source), source.config, options).start()
+    source, exact = HuggingFaceWeights(f"{options.folder}/model"), options.worker == "exact"
+    sized = EngineOptions(max_slots=32, context=256, prefill_tiles=8, batch_invariant=exact, dtype=options.dtype)
+    engine = Engine(whole(source), source.config, sized).start()
     return lambda prompts, new: generate(engine, [Generation(tuple(p), new) for p in prompts])
 
 
-def _transformers(folder: str) -> Any:
+def _transformers(options: argparse.Namespace) -> Any:
     import torch
     import transformers
 
     torch.set_num_threads(1)
-    model = transformers.AutoModelForCausalLM.from_pretrained(f"{folder}/model", dtype=torch.float32).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        f"{options.folder}/model", dtype=getattr(torch, options.dtype)
+    ).eval()
 
     def generate(prompts: list[list[int]], new: int) -> list[list[int]]:
         ids = torch.tensor(prompts)

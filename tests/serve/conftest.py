@@ -1,6 +1,7 @@
 """One engine for all tests of serving; its app under uvicorn."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx
 import openai
@@ -26,7 +27,7 @@ def small_engine() -> Iterator[Callable[..., Engine]]:
     """Makes engines with few slots, for tests that fill or break them."""
     made = []
 
-    def make(**options: int) -> Engine:
+    def make(**options: Any) -> Engine:
         small = EngineOptions(**{"max_slots": 2, "max_queue": 3, "prefill_tiles": 1, **options})
         made.append(Engine(init_params(TINY, 0), TINY, small))
         return made[-1].start()

@@ -1,6 +1,7 @@
 """Tokens and logits against an outside oracle: transformers' LlamaForCausalLM with the same random weights."""
 
 import json
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from lemur_ray.model.llama import Params, init_params
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine, generate
 from lemur_ray.serve.generation import Generation
+from lemur_ray.serve.scores import joined
+from tests.serve.tiny import Waiter, prompts
 
 _NAMES = {
     "attn_norm": "input_layernorm",
@@ -91,3 +94,18 @@ def test_greedy_tokens_are_those_of_transformers(kv_heads: int, tied: bool, scal
                 pad_token_id=0,
             )
         assert tokens == theirs[0, len(begin) :].tolist()
+
+
+def test_bfloat16_keeps_nearly_every_distribution(small_engine: Callable[..., Engine]) -> None:
+    exact, rounded = small_engine(), small_engine(dtype="bfloat16")
+    scored = [[], []]  # type: list[list[Scores]]
+    for prompt in prompts(6, seed=70, low=200, high=250):
+        for engine, found in zip((exact, rounded), scored, strict=True):
+            event = Waiter(engine, Generation(prompt, 0, prompt_scores=True)).end()
+            assert event.prompt_scores is not None
+            found.append(event.prompt_scores.part(1, len(prompt)))
+    ours, reference = joined(scored[1]), joined(scored[0])
+    assert len(ours.logprob) > 1000
+    assert np.mean(ours.top_ids[:, 0] == reference.top_ids[:, 0]) > 0.97
+    assert np.abs(ours.logprob - reference.logprob).mean() < 0.01
+    assert np.abs(ours.logprob - reference.logprob).max() < 0.1
