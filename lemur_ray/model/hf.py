@@ -46,6 +46,8 @@ TABLE: dict[str, Entry] = {
     "final_norm": Entry("model.norm.weight", False),
     "head": Entry("lm_head.weight", True),
 }
+_DERIVED = ".self_attn.rotary_emb.inv_freq"
+"""Stored by older versions of transformers, computed here."""
 BLOCK_ROWS = 1024
 """Stored rows that are moved at once."""
 BLOCK_BYTES = 2**22
@@ -64,10 +66,14 @@ class HuggingFaceWeights:
         """config: of the model there, read from config.json by default."""
         self.config = read_config(folder) if config is None else config
         self.files = TensorFolder(folder)
-        known = {entry.name.split("{}")[-1] for entry in TABLE.values()} | {".self_attn.rotary_emb.inv_freq"}
-        strange = [name for name in self.files.names() if not any(name.endswith(end) for end in known)]
+        known = {name for label, shape in leaves(self.config).items() for name, _ in _names(label, shape)}
+        known.add(TABLE["head"].name)  # may be there even where it is tied
+        strange = [name for name in self.files.names() if name not in known and not name.endswith(_DERIVED)]
         if strange:
-            raise HuggingFaceError(f"{folder} holds tensors that our Llama has not: {', '.join(strange[:3])}")
+            raise HuggingFaceError(
+                f"{folder} holds tensors that a model of its config.json has not: {', '.join(strange[:3])}: "
+                "config.json and weights do not belong together, or this is not a Llama"
+            )
         self._dtypes: dict[str, np.dtype[Any]] = {}
         for label, shape in leaves(self.config).items():
             self._dtypes[label] = np.result_type(*{self._checked(name, want) for name, want in _names(label, shape)})

@@ -35,9 +35,9 @@ def read_config(folder: str | Path) -> ModelConfig:
         raw = json.loads(fs.cat_file(inner))
     except ValueError as error:
         raise HuggingFaceError(f"{path} is not JSON ({error}): copy it again") from error
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    _refuse_others(raw, rope, path)
     try:
+        rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+        _refuse_others(raw, rope, path)
         config = ModelConfig(
             vocab_size=raw["vocab_size"],
             num_layers=raw["num_hidden_layers"],
@@ -54,7 +54,9 @@ def read_config(folder: str | Path) -> ModelConfig:
         )
     except KeyError as error:
         raise HuggingFaceError(f"{path} lacks {error}: it is not the config of a Llama model") from error
-    except (TypeError, ValueError) as error:
+    except HuggingFaceError:
+        raise
+    except (TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise HuggingFaceError(f"{path}: {error}: it is not the config of a Llama model") from error
     check_config(config)
     return config

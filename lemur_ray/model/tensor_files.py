@@ -7,6 +7,7 @@ go through fsspec. Knows nothing of models.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -67,7 +68,13 @@ class TensorFile:
         if not isinstance(header, dict):
             raise TensorFileError(f"{path} is not a safetensors file or is cut inside its header: copy it again")
         header.pop("__metadata__", None)
-        self.tensors = {name: self._stored(name, entry, base) for name, entry in header.items()}
+        try:
+            self.tensors = {name: self._stored(name, entry, base) for name, entry in header.items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise TensorFileError(f"{path}: its header is damaged ({error!r}): copy it again") from error
+        spans = sorted(tuple(entry["data_offsets"]) for entry in header.values())
+        if any(begin < 0 for begin, _ in spans) or any(b[0] < a[1] for a, b in itertools.pairwise(spans)):
+            raise TensorFileError(f"{path}: its header names bytes twice or outside the file: copy it again")
         end = base + max((entry["data_offsets"][1] for entry in header.values()), default=0)
         if end > size:
             raise TensorFileError(f"{path} is truncated: {size} bytes, its header promises {end}: copy it again")

@@ -33,11 +33,16 @@ def get_recipe(name: str) -> Recipe:
     return recipe
 
 
+SPECIAL_TOKENS = 7
+"""Tokens that our tokenizers may add to a published one: ``text.tokenizer.SPECIALS``, which lies above this package."""
+
+
 def with_vocabulary(recipe: Recipe, vocab_size: int) -> Recipe:
     """The recipe with a model that can hold a tokenizer of ``vocab_size`` tokens.
 
     A model that starts from scratch (`FROM_SCRATCH`) takes the tokenizer's vocabulary, unless the command line chose
-    another one. Everything else has the vocabulary of published weights, which may be larger than the tokenizer's.
+    another one. Everything else has the vocabulary of published weights, which may be larger than the tokenizer's;
+    where it lacks nothing but our special tokens it grows to the next multiple of 128.
 
     Raises:
         ValueError: the tokenizer has more tokens than the model has rows.
@@ -45,9 +50,12 @@ def with_vocabulary(recipe: Recipe, vocab_size: int) -> Recipe:
     size = recipe.model.vocab_size
     if recipe.name in FROM_SCRATCH and size == get_recipe(recipe.name).model.vocab_size:
         return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, vocab_size=vocab_size))
+    rounded = -(-vocab_size // 128) * 128
+    if size < vocab_size <= size + SPECIAL_TOKENS:
+        return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, vocab_size=rounded))
     if vocab_size > size:
         raise ValueError(
             f"the tokenizer has {vocab_size} tokens, the model of recipe {recipe.name!r} only {size} rows: "
-            f"build the corpus with a tokenizer of at most {size} tokens or pass --model.vocab-size {vocab_size}"
+            f"build the corpus with a tokenizer of at most {size} tokens or pass --model.vocab-size {rounded}"
         )
     return recipe

@@ -60,6 +60,7 @@ class Checkpoints:
             save_root_metadata=False,
         )
         self._manager = ocp.CheckpointManager(folder, options=options)
+        self._unreadable: set[int] = set()
         self._saving: int | None = None
         self._timed_out = False
         """The save before was given up for time; a second one in a row ends the run."""
@@ -80,8 +81,8 @@ class Checkpoints:
         return [line for line in ignored if ".torn" not in line]
 
     def newest(self) -> Commit | None:
-        """The newest committed checkpoint."""
-        found, _ = commits(self.folder)
+        """The newest committed checkpoint that this object has not failed to read."""
+        found = [commit for commit in commits(self.folder)[0] if commit.step not in self._unreadable]
         return found[0] if found else None
 
     def at(self, step: int) -> Commit:
@@ -97,12 +98,16 @@ class Checkpoints:
         """The train state of a committed step, laid out as the abstract tree says (shapes, dtypes, shardings).
 
         Raises:
-            UnreadableCheckpoint: it cannot be read. A torn one is first put aside as ``<step>.torn``, so that the next
-                attempt takes the one before.
+            UnreadableCheckpoint: it is damaged. It is first put aside as ``<step>.torn`` (not in a bucket, which
+                renames nothing), so that the next attempt takes the one before.
+            OSError, MemoryError and others: it could not be read just now, which says nothing about it.
         """
         try:
             out = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
         except Exception as error:  # a file that ends too soon comes as a bare Exception from tensorstore's reader
+            if _passes(error):
+                raise
+            self._unreadable.add(step)
             path = Path(self.folder) / str(step)
             moved = ""
             if self._primary and "://" not in self.folder and path.exists():
@@ -204,6 +209,21 @@ def _aside(path: Path) -> Path:
     while (aside := path.with_name(f"{path.name}.torn{number or ''}")).exists():
         number += 1
     return aside
+
+
+def _passes(error: Exception) -> bool:
+    """Whether an error while reading is of the storage, the network or the memory, not of what is stored."""
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno not in (None, errno.ENOENT)):
+        return True
+    words = (
+        "RESOURCE_EXHAUSTED",
+        "UNAVAILABLE",
+        "DEADLINE_EXCEEDED",
+        "PERMISSION_DENIED",
+        "UNAUTHENTICATED",
+        "ABORTED",
+    )
+    return any(word in str(error) for word in words)
 
 
 def _short(error: BaseException) -> str:

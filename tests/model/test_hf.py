@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -133,9 +134,43 @@ def test_damage_is_named(params: Params, tokenizer: Tokenizer, tmp_path: Path) -
         read(folder, dataclasses.replace(CONFIG, num_layers=3))
     with pytest.raises(HuggingFaceError, match=r"embed_tokens.weight .* do not belong together"):
         read(folder, dataclasses.replace(CONFIG, vocab_size=300))
+    with pytest.raises(HuggingFaceError, match=r"holds tensors .*layers.1.* do not belong together"):
+        read(folder, dataclasses.replace(CONFIG, num_layers=1))
     (folder / SINGLE).unlink()
     with pytest.raises(TensorFileError, match="expected safetensors weights"):
         read(folder, CONFIG)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda entry: entry.pop("dtype"),
+        lambda entry: entry.pop("data_offsets"),
+        lambda entry: entry.update(shape=3),
+        lambda entry: entry.update(data_offsets=[-128, entry["data_offsets"][1] - entry["data_offsets"][0] - 128]),
+    ],
+)
+def test_a_damaged_header_is_named(
+    change: Callable[[dict], object], params: Params, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    export(params, CONFIG, tokenizer, tmp_path / "x")
+    raw = (tmp_path / "x" / SINGLE).read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + size])
+    change(header["model.norm.weight"])
+    text = json.dumps(header).encode()
+    (tmp_path / "x" / SINGLE).write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + size :])
+    with pytest.raises(TensorFileError, match=r"its header .* copy it again"):
+        read(tmp_path / "x", CONFIG)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "null", '{"model_type": "llama", "rope_scaling": "x"}', '{"rope_parameters": 3}']
+)
+def test_a_config_that_is_none_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(HuggingFaceError, match=r"config\.json"):
+        read_config(tmp_path)
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused_and_missing_specials_are_grown(

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from lemur_ray.recipes import NAMES, get_recipe, with_vocabulary
+from lemur_ray.recipes import NAMES, SPECIAL_TOKENS, get_recipe, with_vocabulary
 from lemur_ray.recipes.lemur_mixture import TABLE_8
 from lemur_ray.train.optimizer import learning_rate
 
@@ -107,6 +107,16 @@ def test_a_model_from_scratch_takes_the_vocabulary_of_its_tokenizer() -> None:
     assert with_vocabulary(nano, 3000).model.vocab_size == 3000
     chosen = dataclasses.replace(nano, model=dataclasses.replace(nano.model, vocab_size=4096))
     assert with_vocabulary(chosen, 3000).model.vocab_size == 4096
+
+
+def test_a_published_model_grows_by_the_special_tokens_and_no_more() -> None:
+    from lemur_ray.text.tokenizer import SPECIALS
+
+    assert len(SPECIALS) == SPECIAL_TOKENS
+    for name in ("llama2-7b", "lemur-70b"):
+        assert with_vocabulary(get_recipe(name), 32_005).model.vocab_size == 32_128
+    with pytest.raises(ValueError, match=r"--model\.vocab-size 32128"):
+        with_vocabulary(get_recipe("llama2-7b"), 32_100)
 
 
 def test_a_tokenizer_that_does_not_fit_a_published_model_is_an_error_with_both_sizes() -> None:

@@ -7,8 +7,10 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from lemur_ray.checkpoints import commits, newest_commit
@@ -216,6 +218,7 @@ def test_a_resumed_run_says_where_its_time_went_over_both_attempts(
 CACHED = """
 import sys
 from pathlib import Path
+from typing import Any
 import jax, jax.numpy as jnp
 from lemur_ray.train.compile_cache import use_compile_cache
 found = use_compile_cache(sys.argv[1])
@@ -291,6 +294,34 @@ def test_a_run_passes_over_a_newest_checkpoint_torn_in_any_way_and_says_so(
     assert result["first_step"] == 8
     assert read_losses(tmp_path / "run") == losses
     assert any("ignored" in line and "12" in line for line in lines), lines
+
+
+def test_an_error_of_the_storage_says_nothing_about_a_checkpoint(
+    tmp_path: Path, run_here: RunHere, small_recipe: Recipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_here(small_recipe(), tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+
+    def fails(*arguments: Any, **options: Any) -> None:
+        raise OSError(5, "stale handle")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ocp.CheckpointManager, "restore", fails)
+        with pytest.raises(OSError, match="stale handle"):
+            run_here(small_recipe(), tmp_path / "run")
+    assert run_here(small_recipe(), tmp_path / "run")["first_step"] == 12
+
+
+@ORBAX_COMPLAINS
+def test_a_run_whose_checkpoints_are_all_damaged_stops_instead_of_beginning_anew(
+    tmp_path: Path, run_here: RunHere, small_recipe: Recipes
+) -> None:
+    run_here(small_recipe(), tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    for path in (tmp_path / "run" / "checkpoints").rglob("d/*"):
+        path.write_bytes(b"")
+    with pytest.raises(TrainingStopped, match=r"none of the 2 checkpoints .* begin again at step 0"):
+        run_here(small_recipe(), tmp_path / "run")
 
 
 def test_dataclasses_of_a_run_keep_their_identity_whatever_the_cluster_is(small_recipe: Recipes) -> None:
