@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -153,9 +154,18 @@ def _checkpoint(run: str, commit: Commit) -> OpenModel:
     return OpenModel(source, tokenizer, run.rsplit("/", 1)[-1], f"{commit.step}-{commit.fingerprint}", recipe)
 
 
+def _is_run(folder: str) -> bool:
+    fs, inner = fsspec.url_to_fs(folder)
+    return bool(fs.isfile(f"{inner}/recipe.json"))
+
+
 def _merged(run: str, commit: Commit, config: ModelConfig, lora: LoraConfig) -> Source:
     """A run of adapters as the model it is of: the base it started from with the adapters added."""
-    spec = json.loads(_text(f"{run}/recipe.json")).get("init_from_path", "")
+    record = json.loads(_text(f"{run}/recipe.json"))
+    spec = record.get("init_from_path", "")
+    step = re.search(r", step (\d+)", str(record.get("init_from", "")))
+    if step and _is_run(spec):  # which may have gone on since
+        spec = f"{spec.rstrip('/')}/{CHECKPOINTS}/{step[1]}"
     try:
         base = open_model(spec).source
     except (ModelNotFound, HuggingFaceError) as error:

@@ -200,6 +200,23 @@ def test_a_base_that_has_gone_is_named(tuned: Path, tmp_path: Path) -> None:
         open_model(str(tmp_path / "moved"))
 
 
+@pytest.mark.slow
+def test_adapters_belong_to_the_step_that_they_were_tuned_on_whatever_became_of_the_run(
+    tmp_path: Path, run_here: Callable, small_recipe: Recipes
+) -> None:
+    base, checkpoints = tmp_path / "base", tmp_path / "base" / "checkpoints"
+    run_here(small_recipe(eval_rows=0), base)
+    (checkpoints / "12").rename(tmp_path / "later")
+    run_here(with_lora(small_recipe(eval_rows=0)), tmp_path / "tuned", init_from=str(base))
+    before = load_model(str(tmp_path / "tuned"))
+    (tmp_path / "later").rename(checkpoints / "12")
+    after = load_model(str(tmp_path / "tuned"))
+    assert jax.tree.all(jax.tree.map(np.array_equal, before.params, after.params))
+    (checkpoints / "8").rename(tmp_path / "gone")
+    with pytest.raises(ModelNotFound, match=r"adapters of the model in .*checkpoints/8"):
+        open_model(str(tmp_path / "tuned"))
+
+
 MESHES = """
 import os, sys
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
