@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import hashlib
 import json
@@ -147,6 +148,10 @@ def check_writable(out: str) -> None:
         fs.pipe_file(probe, b"x")
         fs.rm_file(probe)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            fs.rm_file(probe)
+        if error.errno == errno.ENOSPC:
+            raise RunFolderError(f"--out {out} has no room left: make some there, or choose another folder") from error
         raise RunFolderError(
             f"--out {out} is not writable ({error}): choose a folder that you may write, or set LEMUR_HOME"
         ) from error

@@ -46,8 +46,13 @@ def make_trials(
 ) -> list[Trial]:
     """The trials of a study in ``out``, every ratio with seed 0, then with seed 1, and so on; and ``study.json``.
 
-    Raises ValueError on a ratio that is none, a corpus without code or without text, or a recipe of several workers.
+    Raises ValueError on a ratio that is none, no seed, a bucket, a corpus without code or without text, or a recipe of
+    several workers.
     """
+    if "://" in out:
+        raise ValueError(f"--out {out}: a study is drawn from files of this machine: choose a folder")
+    if seeds < 1:
+        raise ValueError(f"--seeds {seeds}: expected at least 1")
     if recipe.mesh.num_workers != 1 or recipe.mesh.use_tpu:
         raise ValueError(
             "a trial is one process on CPUs or one GPU: leave --mesh.num-workers at 1 and --mesh.use-tpu off (larger "

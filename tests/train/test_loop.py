@@ -211,6 +211,17 @@ def test_an_out_folder_that_cannot_be_written_is_an_error_up_front(
         run_here(small_recipe(), tmp_path / "file" / "run")
 
 
+def test_an_out_folder_without_room_is_told_apart_from_one_that_may_not_be_written(
+    tmp_path: Path, run_here: RunHere, small_recipe: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.pipe_file", full)
+    with pytest.raises(RunFolderError, match="has no room left: make some there"):
+        run_here(small_recipe(), tmp_path / "run")
+
+
 def test_a_torn_last_line_of_the_metrics_is_cut_off_and_written_again(tmp_path: Path, read_losses: Losses) -> None:
     path = tmp_path / "metrics.jsonl"
     log = MetricsLog(str(path))

@@ -56,6 +56,10 @@ def test_a_study_needs_both_kinds_and_one_worker(
     two = dataclasses.replace(recipe, mesh=dataclasses.replace(recipe.mesh, num_workers=2))
     with pytest.raises(ValueError, match="one process on CPUs or one GPU"):
         make_trials(two, str(corpus), str(tmp_path))
+    with pytest.raises(ValueError, match="choose a folder"):
+        make_trials(recipe, str(corpus), "gs://bucket/study")
+    with pytest.raises(ValueError, match="expected at least 1"):
+        make_trials(recipe, str(corpus), str(tmp_path), seeds=0)
     shutil.copytree(corpus, tmp_path / "code")
     manifest = json.loads((corpus / "manifest.json").read_text())
     manifest["sources"] = [source for source in manifest["sources"] if source["kind"] == "code"]
