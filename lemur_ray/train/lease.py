@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import threading
 import time
@@ -35,7 +36,8 @@ def lease(out: str, *, beat_s: float = BEAT_S) -> Iterator[None]:
     for. One on another machine, or any in a bucket, is watched for ``PATIENCE`` beats.
 
     Raises:
-        RunFolderError: another process counts the lease up.
+        RunFolderError: another process counts the lease up; or has taken it over because this one could not count for a
+            while, in which case the main thread is interrupted, as by Ctrl-C, where it is.
     """
     path = f"{out}/.run.lease"
     mine = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid(), "boot": clock()["boot"]}
@@ -50,24 +52,40 @@ def lease(out: str, *, beat_s: float = BEAT_S) -> Iterator[None]:
         if now is None or now.get("id") != mine["id"]:
             raise _held(out, now)
     ended = threading.Event()
+    taken: list[dict[str, Any]] = []
+    main = threading.main_thread().ident or 0
 
     def beat() -> None:
         count = 0
         while not ended.wait(beat_s):
             count += 1
-            with contextlib.suppress(OSError):  # a full disk or a lost bucket for a moment: the next beat tries again
+            with contextlib.suppress(Exception):  # a full disk or a lost bucket for a moment: the next beat tries again
+                now = _read(path)
+                if now is not None and now.get("id") != mine["id"]:
+                    taken.append(now)
+                    signal.pthread_kill(main, signal.SIGINT)
+                    return
                 write_json(path, {**mine, "count": count})
 
     thread = threading.Thread(target=beat, name="lease", daemon=True)
     thread.start()
     try:
         yield
+    except BaseException:  # what the interruption becomes on its way is the business of what was interrupted
+        if not taken:
+            raise
+        who = f"process {taken[0].get('pid')} on {taken[0].get('host')}"
+        raise RunFolderError(
+            f"{out} could not be reached for a while and was taken over by another run ({who}): this one stops, and "
+            "nothing that it had committed is lost"
+        ) from None
     finally:
         ended.set()
         thread.join()
         with contextlib.suppress(OSError):
             fs, inner = fsspec.url_to_fs(path)
-            fs.rm_file(inner)
+            if not taken:
+                fs.rm_file(inner)
 
 
 def _read(path: str) -> dict[str, Any] | None:

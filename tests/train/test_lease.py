@@ -73,6 +73,22 @@ def test_in_a_bucket_the_second_of_two_runs_is_refused_and_may_come_when_the_fir
     assert not fs.exists(f"{inner}/.run.lease")
 
 
+def test_a_run_whose_folder_was_taken_over_stops_and_leaves_it_to_the_other() -> None:
+    out = f"memory://bucket/{uuid.uuid4().hex}"
+    theirs = {"id": "other", "host": "elsewhere", "pid": 7, "boot": "another-boot", "count": 3}
+    began = time.monotonic()
+
+    def hold() -> None:
+        with lease(out, beat_s=BEAT_S):
+            fsspec.filesystem("memory").pipe_file(f"{out}/.run.lease", json.dumps(theirs).encode())
+            time.sleep(60)
+
+    with pytest.raises(RunFolderError, match=r"taken over by another run \(process 7 on elsewhere"):
+        hold()
+    assert time.monotonic() < began + 30
+    assert json.loads(fsspec.filesystem("memory").cat_file(f"{out}/.run.lease")) == theirs
+
+
 def test_of_two_that_come_to_a_bucket_at_once_one_trains() -> None:
     out = f"memory://bucket/{uuid.uuid4().hex}"
     held, refused = [], []
