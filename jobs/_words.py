@@ -25,13 +25,15 @@ def conversations(games: int, chats: int, files: Sequence[str] = ()) -> Iterator
         yield from read_conversations(Path(resolve_out(file, "")))
 
 
-def instruction_table(job: Any, shelf: str, tokenizer: Any, rows: Any) -> Path:
-    """The table a job asks for, in a folder of ``shelf``: of its sets, else of games, questions and its files."""
+def instruction_table(job: Any, shelf: str, tokenizer: Any) -> Path:
+    """The table of a job, in ``shelf``: of its sets, else of games, questions and files; rows for whole passes."""
     from lemur_ray.instruct.config import SET_NAMES
     from lemur_ray.instruct.pipeline import build_sets
     from lemur_ray.instruct.table import build_table
+    from lemur_ray.recipes.passes import passes_of
+    from lemur_ray.train.placement import batch_parts
 
-    seq_len = job.recipe.data.seq_len
+    seq_len, rows = job.recipe.data.seq_len, passes_of(job.recipe, batch_parts(job.recipe.mesh))
     if job.sets.files:
         if job.conversations:
             raise ValueError("--conversations joins the games and chats: leave it out with --oasst1 and the other sets")

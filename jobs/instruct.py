@@ -11,7 +11,7 @@ from _words import instruction_table
 from lemur_ray.home import find_model, resolve_out
 from lemur_ray.instruct.config import Sets, SetsConfig
 from lemur_ray.recipes.command_line import TrainingJob, parse_job
-from lemur_ray.recipes.passes import passes_of, with_passes
+from lemur_ray.recipes.passes import with_passes
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class InstructJob(TrainingJob):
     corpus: str = ""
     """Instruction table. Empty: made of games and questions, in a folder of instruct/<name of the recipe>."""
     init_from: str = ""
-    """Run or its name, checkpoint or Hugging Face folder whose parameters start the run. Empty: the run nano."""
+    """Run, checkpoint or Hugging Face folder (name, path or URI) whose parameters start the run. Empty: nano."""
     games: int = 6000
     """Games of the searching expert (split train) in the instruction table."""
     conversations: tuple[str, ...] = ()
@@ -37,16 +37,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     _path.connect()
     from lemur_ray.corpus.manifest import CorpusError, read_manifest
     from lemur_ray.model.load import ModelNotFound, load_tokenizer
+    from lemur_ray.train.placement import batch_parts
     from lemur_ray.train.run_folder import RunFolderError, TrainingStopped, check_writable
     from lemur_ray.train.trainer import train
 
     try:
-        init_from = find_model(job.init_from or "nano")
+        init_from = find_model(job.init_from or "nano", buckets=True)
         check_writable(out)
-        table = resolve_out(job.corpus, f"instruct/{recipe.name}")
-        if not job.corpus:
-            table = str(instruction_table(job, table, load_tokenizer(init_from), passes_of(recipe)))
-        recipe, steps = with_passes(recipe, read_manifest(table))
+        shelf = resolve_out(job.corpus, f"instruct/{recipe.name}")
+        table = shelf if job.corpus else str(instruction_table(job, shelf, load_tokenizer(init_from)))
+        recipe, steps = with_passes(recipe, read_manifest(table), batch_parts(recipe.mesh))
         print(f"instruction table: {table}\n{steps}", flush=True)
         result = train(recipe, corpus=table, out=out, init_from=init_from)
     except (CorpusError, ModelNotFound, RunFolderError, TrainingStopped, ValueError, OSError, ImportError) as error:

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         check_writable(out)
-        init_from = find_model(job.init_from) if job.init_from else ""
+        init_from = find_model(job.init_from, buckets=True) if job.init_from else ""
         if not job.corpus and not is_complete(corpus):
             build(CorpusConfig(), corpus, extra_texts=agent_texts())
         trials = make_trials(job.recipe, corpus, out, ratios=job.ratios, seeds=job.seeds, init_from=init_from)

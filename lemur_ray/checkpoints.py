@@ -16,8 +16,12 @@ import fsspec
 
 CHECKPOINTS = "checkpoints"
 """Name of the folder in a run's folder."""
+MODEL_FOLDER = "model folder "
+"""How ``weights_of`` begins for a Hugging Face folder."""
 _PIECES = ("plan/metadata", "state/_METADATA", "state/manifest.ocdbt")
 """What a committed checkpoint always has: the plan JSON and the index of the arrays."""
+_IN_PLACE = ("gs://", "commit_success.txt")
+"""Where a checkpoint is written under its own name from the beginning, and what is written last."""
 _SAMPLES = 256
 _SAMPLE_BYTES = 4096
 
@@ -64,6 +68,16 @@ def commits(folder: str) -> tuple[list[Commit], list[str]]:
     return sorted(found, key=lambda commit: -commit.step), ignored
 
 
+def put_aside(folder: str) -> str:
+    """Rename a torn or damaged checkpoint, also in a bucket, so that it is in nobody's way; returns its new name."""
+    fs, inner = fsspec.url_to_fs(folder)
+    number = 0
+    while fs.exists(aside := f"{inner}.torn{number or ''}"):
+        number += 1
+    fs.mv(inner, aside, recursive=True)
+    return f"{folder}.torn{number or ''}"
+
+
 def newest_commit(folder: str) -> Commit | None:
     """The newest committed checkpoint of a run's ``checkpoints`` folder."""
     found, _ = commits(folder)
@@ -76,7 +90,9 @@ def _look(folder: str) -> Commit | str:
     name = inner.rstrip("/").rsplit("/", 1)[-1]
     if not name.isdigit():
         return "not committed"
-    missing = [piece for piece in _PIECES if not fs.exists(f"{inner}/{piece}")]
+    where, last = _IN_PLACE
+    pieces = (*_PIECES, last) if folder.startswith(where) else _PIECES
+    missing = [piece for piece in pieces if not fs.exists(f"{inner}/{piece}")]
     try:
         plan = json.loads(fs.cat_file(f"{inner}/plan/metadata")) if not missing else {}
         if not missing and not (isinstance(plan, dict) and isinstance(plan.get("rows"), int)):
@@ -103,3 +119,18 @@ def model_fingerprint(folder: Path) -> str:
                 file.seek(i * max(size - _SAMPLE_BYTES, 0) // (_SAMPLES - 1))
                 digest.update(file.read(_SAMPLE_BYTES))
     return digest.hexdigest()[:16]
+
+
+def weights_of(spec: str) -> str:
+    """What names the weights of a model, wherever its folder lies.
+
+    Of a run of ours: recipe and corpus, step, and what that run began with. Of a Hugging Face folder on a disk: its
+    fingerprint. Anything else (a folder in a bucket that is no run, ``random:nano``) is named by ``spec`` itself.
+    """
+    commit = (newest_commit(f"{spec}/{CHECKPOINTS}") or commit_at(spec)) if spec else None
+    if commit is None:
+        local = spec and "://" not in spec and (Path(spec) / "config.json").is_file()
+        return f"{MODEL_FOLDER}{model_fingerprint(Path(spec))}" if local else spec
+    before = commit.plan.get("init_from")
+    found = f"{commit.plan.get('hash')} on {commit.plan.get('corpus')}, step {commit.step}"
+    return f"{found}, from {before}" if before else found

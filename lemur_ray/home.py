@@ -33,7 +33,7 @@ def find_model(name: str, *, buckets: bool = False) -> str:
     """
     if name.startswith("random:"):
         recipe, at, model = name.partition("@")
-        return f"{recipe}@{find_model(model)}" if at else name
+        return f"{recipe}@{find_model(model, buckets=buckets)}" if at else name
     if "://" in name and buckets:
         return name.rstrip("/")
     if "://" in name:

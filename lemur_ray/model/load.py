@@ -17,7 +17,15 @@ import fsspec
 import jax
 import numpy as np
 
-from lemur_ray.checkpoints import CHECKPOINTS, Commit, commit_at, model_fingerprint, newest_commit
+from lemur_ray.checkpoints import (
+    CHECKPOINTS,
+    MODEL_FOLDER,
+    Commit,
+    commit_at,
+    model_fingerprint,
+    newest_commit,
+    weights_of,
+)
 from lemur_ray.config import LoraConfig, ModelConfig, from_dict
 from lemur_ray.model.hf import HuggingFaceWeights
 from lemur_ray.model.hf_config import HuggingFaceError
@@ -116,11 +124,11 @@ def load_tokenizer(spec: str) -> Tokenizer:
         _, at, folder = spec.partition("@")
         if not at:
             return Tokenizer.bytes_only()
-    path = Path(folder).expanduser().absolute()
-    for place in (path, path.parent.parent):
-        if (place / "tokenizer.json").is_file():
-            return Tokenizer.load(place / "tokenizer.json")
-    raise ModelNotFound(f"no tokenizer.json in {path}: expected a run folder, a checkpoint or a model folder")
+    folder = folder.rstrip("/") if "://" in folder else str(Path(folder).expanduser().absolute())
+    for place in (folder, folder.rsplit("/", 2)[0]):
+        if (tokenizer := _tokenizer(place)) is not None:
+            return tokenizer
+    raise ModelNotFound(f"no tokenizer.json in {folder}: expected a run folder, a checkpoint or a model folder")
 
 
 def _random(spec: str) -> OpenModel:
@@ -163,7 +171,8 @@ def _merged(run: str, commit: Commit, config: ModelConfig, lora: LoraConfig) -> 
     """A run of adapters as the model it is of: the base it started from with the adapters added."""
     record = json.loads(_text(f"{run}/recipe.json"))
     spec = record.get("init_from_path", "")
-    step = re.search(r", step (\d+)", str(record.get("init_from", "")))
+    recorded = str(record.get("init_from", ""))
+    step = re.search(r", step (\d+)", recorded)
     if step and _is_run(spec):  # which may have gone on since
         spec = f"{spec.rstrip('/')}/{CHECKPOINTS}/{step[1]}"
     try:
@@ -173,6 +182,11 @@ def _merged(run: str, commit: Commit, config: ModelConfig, lora: LoraConfig) -> 
             f"{run} holds adapters of the model in {spec}, which cannot be opened ({error}): put it back there, or "
             "change init_from_path in recipe.json to where it lies"
         ) from error
+    if recorded.startswith(MODEL_FOLDER) and (found := weights_of(spec)) != recorded:
+        raise ModelNotFound(
+            f"{run} holds adapters of {recorded}, but in {spec} lies {found}: put the weights back that the adapters "
+            "were tuned on, or change init_from_path in recipe.json to where they lie"
+        )
     if base.config.vocab_size < config.vocab_size:
         base = GrownWeights(base, config.vocab_size)
     return MergedWeights(base, CheckpointWeights(commit.folder, config, adapter_shapes(config, lora)), lora)
@@ -204,4 +218,4 @@ def _tokenizer(folder: str) -> Tokenizer | None:
     if "://" not in folder:
         return Tokenizer.load(path) if Path(path).is_file() else None
     fs, inner = fsspec.url_to_fs(path)
-    return Tokenizer.from_json(_text(path)) if fs.isfile(inner) else None
+    return Tokenizer.from_json(fs.cat_file(inner), path) if fs.isfile(inner) else None

@@ -40,6 +40,11 @@ class Tensor(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
 
+def size_text(size_bytes: int) -> str:
+    """``138.50 GB``, and ``0.35 MB`` for what is smaller than 0.1 GB."""
+    return f"{size_bytes / 1e9:,.2f} GB" if size_bytes >= 1e8 else f"{size_bytes / 1e6:,.2f} MB"
+
+
 def check_space(folder: str | Path, needed_bytes: int) -> None:
     """Raises OSError where a local folder (or the nearest one above it that exists) has less room than needed."""
     if "://" in str(folder):
@@ -50,7 +55,7 @@ def check_space(folder: str | Path, needed_bytes: int) -> None:
     free = shutil.disk_usage(place).free
     if free < needed_bytes:
         raise OSError(
-            f"no space for {folder}: {needed_bytes / 1e9:,.2f} GB are needed, {free / 1e9:,.2f} GB are free there: "
+            f"no space for {folder}: {size_text(needed_bytes)} are needed, {size_text(free)} are free there: "
             "make room or choose another --out"
         )
 

@@ -39,16 +39,12 @@ class Passes:
         return -(-rows // unit) * unit
 
 
-def passes_of(recipe: Recipe) -> Passes:
-    """The passes of a recipe."""
-    mesh = recipe.mesh
-    # Rows are shared by the devices of dcn and fsdp; hosts that only share a product (tp) read the same ones.
-    parts = mesh.dcn * mesh.fsdp if mesh.fsdp > 0 else mesh.num_workers
-    multiple = parts * recipe.train.microbatches
-    return Passes(recipe.tuning.epochs, recipe.tuning.batch_examples, multiple)
+def passes_of(recipe: Recipe, batch_parts: int) -> Passes:
+    """The passes of a recipe whose batches the devices share in so many parts (``train.placement``)."""
+    return Passes(recipe.tuning.epochs, recipe.tuning.batch_examples, batch_parts * recipe.train.microbatches)
 
 
-def with_passes(recipe: Recipe, manifest: Mapping[str, Any]) -> tuple[Recipe, str]:
+def with_passes(recipe: Recipe, manifest: Mapping[str, Any], batch_parts: int) -> tuple[Recipe, str]:
     """The recipe with steps, warm-up and rows of a batch for this table, and a line that says so.
 
     A recipe without ``tuning.epochs`` comes back as it is. Raises ValueError for a table that was made for other
@@ -56,7 +52,7 @@ def with_passes(recipe: Recipe, manifest: Mapping[str, Any]) -> tuple[Recipe, st
     """
     if not recipe.tuning.epochs:
         return recipe, f"{recipe.train.steps} steps of {recipe.train.rows_per_step} rows"
-    passes = passes_of(recipe)
+    passes = passes_of(recipe, batch_parts)
     (source,) = manifest["sources"]
     total, examples = source["rows"], source["documents"]
     filled = total - source.get("empty_rows", 0)

@@ -74,19 +74,19 @@ class Tokenizer:
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"no tokenizer at {path}: expected a tokenizer.json of the tokenizers library")
+        return cls.from_json(path.read_bytes(), str(path))
+
+    @classmethod
+    def from_json(cls, text: str | bytes, where: str = "the text") -> Tokenizer:
+        """``load`` for the content of a file. Raises ValueError that names ``where`` the text came from."""
         try:
-            backend = Backend.from_file(str(path))
+            backend = Backend.from_buffer(text if isinstance(text, bytes) else text.encode())
         except Exception as error:  # the library raises nothing narrower
             raise ValueError(
-                f"{path} is not a tokenizer.json of the tokenizers library ({error}): copy it anew from where it came "
+                f"{where} is not a tokenizer.json of the tokenizers library ({error}): copy it anew from where it came "
                 "from, or build the corpus again"
             ) from error
         return cls(_with_specials(backend))
-
-    @classmethod
-    def from_json(cls, text: str) -> Tokenizer:
-        """``load`` for the content of a file."""
-        return cls(_with_specials(Backend.from_str(text)))
 
     def to_json(self) -> str:
         return self._backend.to_str(pretty=False)

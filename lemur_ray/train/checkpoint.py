@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from lemur_ray.checkpoints import Commit, commits
+from lemur_ray.checkpoints import Commit, commits, put_aside
 from lemur_ray.train.run_folder import TrainingStopped
 
 _log = logging.getLogger(__name__)
@@ -70,14 +70,12 @@ class Checkpoints:
     def _tidy(self) -> list[str]:
         """Put aside what is torn, remove what was never committed; neither may stand in the way of a later save."""
         _, ignored = commits(self.folder)
-        if "://" not in self.folder:
-            for line in ignored:
-                name = line.removeprefix(f"{self.folder}/").split(":")[0]
-                path = Path(self.folder) / name
-                if name.isdigit():
-                    path.rename(_aside(path))
-                elif ".orbax-checkpoint-tmp" in name:
-                    shutil.rmtree(path, ignore_errors=True)
+        for line in ignored:
+            name = line.removeprefix(f"{self.folder}/").split(":")[0]
+            if name.isdigit():
+                put_aside(f"{self.folder}/{name}")
+            elif ".orbax-checkpoint-tmp" in name and "://" not in self.folder:
+                shutil.rmtree(f"{self.folder}/{name}", ignore_errors=True)
         return [line for line in ignored if ".torn" not in line]
 
     def newest(self) -> Commit | None:
@@ -98,8 +96,8 @@ class Checkpoints:
         """The train state of a committed step, laid out as the abstract tree says (shapes, dtypes, shardings).
 
         Raises:
-            UnreadableCheckpoint: it is damaged. It is first put aside as ``<step>.torn`` (not in a bucket, which
-                renames nothing), so that the next attempt takes the one before.
+            UnreadableCheckpoint: it is damaged. It is first put aside as ``<step>.torn``, so that the next attempt
+                takes the one before.
             OSError, MemoryError and others: it could not be read just now, which says nothing about it.
         """
         try:
@@ -108,13 +106,11 @@ class Checkpoints:
             if _passes(error):
                 raise
             self._unreadable.add(step)
-            path = Path(self.folder) / str(step)
-            moved = ""
-            if self._primary and "://" not in self.folder and path.exists():
-                aside = _aside(path)
-                path.rename(aside)
+            path, moved = f"{self.folder}/{step}", ""
+            if self._primary:
+                with contextlib.suppress(FileNotFoundError):  # nothing of it may be left
+                    moved = f"; put aside as {put_aside(path)}"
                 self._manager.reload()
-                moved = f"; put aside as {aside}"
             raise UnreadableCheckpoint(f"checkpoint {path} cannot be read ({_short(error)}){moved}") from error
         return out["state"]
 
@@ -202,13 +198,6 @@ def _of_the_storage(error: BaseException) -> bool:
         told += str(causes)
         causes = causes.__cause__ or causes.__context__  # type: ignore[assignment]
     return any(words in told for words in ("No space left", "quota exceeded", "Permission denied", "Read-only file"))
-
-
-def _aside(path: Path) -> Path:
-    number = 0
-    while (aside := path.with_name(f"{path.name}.torn{number or ''}")).exists():
-        number += 1
-    return aside
 
 
 def _passes(error: Exception) -> bool:

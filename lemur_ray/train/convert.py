@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import fcntl
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -26,7 +28,7 @@ from lemur_ray.model.hf import BLOCK_ROWS, DTYPES, HuggingFaceSink, transposes
 from lemur_ray.model.hf_export import check_tokenizer, write_small_files
 from lemur_ray.model.load import OpenModel, open_model
 from lemur_ray.model.stored_params import CHUNK, CheckpointSink
-from lemur_ray.model.tensor_writing import check_space
+from lemur_ray.model.tensor_writing import check_space, size_text
 from lemur_ray.model.weights import leaves, stream
 
 _LAST = {"hf": "config.json", "run": "recipe.json"}
@@ -110,15 +112,34 @@ def _until_whole(out: str) -> Iterator[str]:
         yield out
         return
     partial = Path(f"{out}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a conversion that was killed
-    partial.mkdir(parents=True)
+    partial.mkdir(parents=True, exist_ok=True)
+    with _alone(partial, out):
+        try:
+            yield str(partial)
+            if Path(out).exists():
+                Path(out).rmdir()  # empty, as was checked
+            partial.rename(out)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _alone(partial: Path, out: str) -> Iterator[None]:
+    """The folder, emptied of what a conversion that was killed left, for one process alone.
+
+    The lock is on the folder itself, so nothing of it is left behind. Raises FileExistsError for another that runs.
+    """
+    folder = os.open(partial, os.O_RDONLY)
     try:
-        yield str(partial)
-        if Path(out).exists():
-            Path(out).rmdir()  # empty, as was checked
-        partial.rename(out)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FileExistsError(f"{out} is just being written by another conversion: wait for it") from None
+        for entry in partial.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        yield
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        os.close(folder)
 
 
 def _upload(folder: Path, out: str) -> None:
@@ -136,7 +157,7 @@ def _explained(out: str, needed: int) -> Iterator[None]:
     except (OSError, ValueError) as error:
         if getattr(error, "errno", None) == errno.ENOSPC or "No space left on device" in str(error):
             raise OSError(
-                f"no space for {out}: {needed / 1e9:,.2f} GB are needed, the disk filled up on the way: make room or "
+                f"no space for {out}: {size_text(needed)} are needed, the disk filled up on the way: make room or "
                 "choose another --out"
             ) from error
         raise

@@ -16,6 +16,8 @@ from typing import Any
 
 import fsspec
 
+from lemur_ray.train.run_folder import RunFolderError
+
 CLOCK = (
     "tokens_per_s", "step_s", "time_s", "eta_s", "first_step_s", "unix_s", "flops_per_s_6n", "flops_per_s_6n_causal",
     "mfu_6n", "mfu_6n_causal", "device_memory_peak_bytes", "host_memory_peak_bytes",
@@ -93,8 +95,8 @@ class MetricsLog:
         self.losses: dict[int, Any] = {}
         self.last: dict[str, Any] = {}
         """The newest line."""
-        for line in whole.splitlines():
-            record = json.loads(line)
+        for number, line in enumerate(whole.splitlines(), 1):
+            record = _record(line, path, number)
             self.losses.setdefault(record["step"], record.get("loss"))
             self.last = record
         self.replayed = 0
@@ -127,6 +129,18 @@ class MetricsLog:
             f.flush()
             os.fsync(f.fileno())
         return True
+
+
+def _record(line: bytes, path: str, number: int) -> dict[str, Any]:
+    """One line of the log. Raises RunFolderError that names a damaged one."""
+    try:
+        record = json.loads(line)
+        record["step"] = int(record["step"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(
+            f"{path}, line {number} is damaged ({error!r}): delete that line; a step that is run again is logged again"
+        ) from error
+    return dict(record)
 
 
 def finite(value: Any) -> float | None:

@@ -7,6 +7,7 @@ and compares what it finds with what the recipe says. Knows nothing of Ray and o
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -17,12 +18,27 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
-from lemur_ray.config import Recipe
+from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.model.layout import MESH_AXES, spec
 from lemur_ray.model.sharding import make_mesh, param_shardings
 from lemur_ray.train.slices import Layout, check_batch, layout, worker_counts
 
 _FORCED = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
+
+
+def batch_parts(mesh: MeshConfig) -> int:
+    """Parts that a batch splits into, whatever number of workers the run has: devices of dcn and fsdp.
+
+    Devices that only share a product (tp) read the same rows. Raises ValueError as ``check_recipe`` does.
+    """
+    layouts = [layout(mesh, num_workers=count, cpu_devices=_cpu_devices()) for count in worker_counts(mesh)]
+    return math.lcm(*(where.dcn * where.fsdp for where in layouts))
+
+
+def _cpu_devices() -> int:
+    """Devices of a worker on CPU: what XLA_FLAGS here says, which workers share."""
+    forced = _FORCED.search(os.environ.get("XLA_FLAGS", ""))
+    return int(forced[1]) if forced else 1
 
 
 def check_recipe(recipe: Recipe, *, cpu_devices: int | None = None) -> list[Layout]:
@@ -33,8 +49,7 @@ def check_recipe(recipe: Recipe, *, cpu_devices: int | None = None) -> list[Layo
     Raises:
         ValueError: hosts, chips and mesh do not agree, a batch does not split, or a parameter (named) does not divide.
     """
-    forced = _FORCED.search(os.environ.get("XLA_FLAGS", ""))
-    each = cpu_devices or (int(forced[1]) if forced else 1)
+    each = cpu_devices or _cpu_devices()
     found = []
     for count in worker_counts(recipe.mesh):
         try:

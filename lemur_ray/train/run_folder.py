@@ -19,9 +19,16 @@ from typing import Any
 
 import fsspec
 
-from lemur_ray.checkpoints import CHECKPOINTS, commit_at, newest_commit
+from lemur_ray.checkpoints import CHECKPOINTS, newest_commit, weights_of
 from lemur_ray.config import Recipe, differing_fields, identity
 from lemur_ray.plan.plan import first_row_moved
+
+_COPY = "copy it again from where it came from"
+_MENDING = {
+    "result.json": "delete it, then run the same command again: the run finishes from its newest checkpoint",
+    "stopped.json": "delete it, then run the same command again",
+}
+"""What to do about a small file of a run that holds no JSON."""
 
 
 class RunFolderError(Exception):
@@ -55,9 +62,20 @@ class Run:
 
 
 def read_json(path: str) -> Any:
-    """JSON of a file or URI; FileNotFoundError and ValueError as they come."""
+    """JSON of a file or URI. Raises FileNotFoundError, and ValueError that names the file where it holds no JSON."""
     fs, inner = fsspec.url_to_fs(path)
-    return json.loads(fs.cat_file(inner))
+    try:
+        return json.loads(fs.cat_file(inner))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}): {_MENDING.get(path.rsplit('/', 1)[-1], _COPY)}") from error
+
+
+def _read(path: str) -> Any:
+    """``read_json`` for files of a run folder. Raises RunFolderError for a damaged one."""
+    try:
+        return read_json(path)
+    except ValueError as error:
+        raise RunFolderError(str(error)) from error
 
 
 def write_json(path: str, value: Any) -> None:
@@ -92,19 +110,6 @@ def fingerprint(corpus: str) -> str:
                 "pass --corpus"
             ) from None
     return digest.hexdigest()[:16]
-
-
-def weights_of(init_from: str) -> str:
-    """What names the parameters in ``init_from``, wherever the folder lies: recipe and corpus of their run, and step.
-
-    A model that is no run of ours (Hugging Face folder, ``random:nano``) is named by ``init_from`` itself.
-    """
-    commit = (newest_commit(f"{init_from}/{CHECKPOINTS}") or commit_at(init_from)) if init_from else None
-    if commit is None:
-        return init_from
-    before = commit.plan.get("init_from")
-    found = f"{commit.plan.get('hash')} on {commit.plan.get('corpus')}, step {commit.step}"
-    return f"{found}, from {before}" if before else found
 
 
 def check_same_run(plan: dict[str, Any], run: Run, where: str) -> None:
@@ -169,7 +174,7 @@ def prepare(run: Run) -> dict[str, Any] | None:
     fs, inner = fsspec.url_to_fs(run.out)
     described = run.described()
     try:
-        written = read_json(f"{run.out}/recipe.json")
+        written = _read(f"{run.out}/recipe.json")
     except FileNotFoundError:
         written = None
     if written is not None and fs.exists(f"{inner}/metrics.jsonl"):
@@ -177,7 +182,7 @@ def prepare(run: Run) -> dict[str, Any] | None:
         rows = commit.plan["rows"] if commit else 0
         check_same_run({**written, "recipe": written["identity"], "rows": rows}, run, run.out)
     if written is not None and fs.exists(f"{inner}/result.json"):
-        return dict(read_json(f"{run.out}/result.json"))
+        return dict(_read(f"{run.out}/result.json"))
     for stale in ("stopped.json", "checkpoint_manager_snapshot.json"):
         if fs.exists(f"{inner}/{stale}"):
             fs.rm_file(f"{inner}/{stale}")

@@ -313,7 +313,11 @@ def _check_tokenizer(run: Run) -> None:
     theirs, mine = tokenizer_of(run.init_from) if run.init_from else None, tokenizer_of(run.corpus)
     if theirs is None or mine is None or theirs == mine:
         return
-    if not Tokenizer.from_json(theirs.decode()).is_same(Tokenizer.from_json(mine.decode())):
+    first, second = (
+        Tokenizer.from_json(text, f"tokenizer.json of {where}")
+        for text, where in ((theirs, run.init_from), (mine, run.corpus))
+    )
+    if not first.is_same(second):
         raise RunFolderError(
             f"--init-from {run.init_from} was trained with another tokenizer than corpus {run.corpus}: build the "
             "corpus with jobs/build_corpus.py --tokenizer and that model's tokenizer.json"

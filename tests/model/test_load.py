@@ -1,8 +1,10 @@
 """Every way to name a model, and the job that converts one into another."""
 
 import importlib.util
+import uuid
 from pathlib import Path
 
+import fsspec
 import jax
 import numpy as np
 import pytest
@@ -114,3 +116,15 @@ def test_what_is_not_a_model_is_described(tmp_path: Path) -> None:
         load_model(str(tmp_path))
     with pytest.raises(ValueError, match="unknown recipe 'nanoo'"):
         load_model("random:nanoo")
+
+
+def test_a_tokenizer_is_found_where_its_model_lies_also_in_a_bucket_and_a_damaged_one_is_named() -> None:
+    fs, folder = fsspec.filesystem("memory"), f"memory://models/{uuid.uuid4().hex}"
+    fs.pipe_file(f"{folder}/tokenizer.json", Tokenizer.bytes_only().to_json().encode())
+    for spec in (folder, f"{folder}/checkpoints/12", f"random:nano@{folder}"):
+        assert load_tokenizer(spec).is_same(Tokenizer.bytes_only())
+    fs.pipe_file(f"{folder}/tokenizer.json", b"\xff{")
+    with pytest.raises(ValueError, match=f"{folder}/tokenizer.json is not a tokenizer.json .* copy it anew"):
+        load_tokenizer(folder)
+    with pytest.raises(ModelNotFound, match=r"no tokenizer\.json in memory://models/none"):
+        load_tokenizer("memory://models/none")

@@ -14,6 +14,7 @@ from lemur_ray.config import MeshConfig, Recipe, TrainConfig, TuningConfig
 from lemur_ray.plan.plan import plan_for
 from lemur_ray.recipes import get_recipe
 from lemur_ray.recipes.passes import Passes, passes_of, with_passes
+from lemur_ray.train.placement import batch_parts
 
 
 @given(st.integers(1, 5), st.integers(1, 300), st.integers(1, 64), st.integers(1, 5000), st.integers(1, 20))
@@ -40,8 +41,8 @@ def small(**tuning: float) -> Recipe:
 
 def test_every_row_is_visited_twice_in_another_order_each_time() -> None:
     recipe = small(batch_examples=12)
-    rows = passes_of(recipe)(101, 303)
-    recipe, said = with_passes(recipe, manifest(rows, 101, 303))
+    rows = passes_of(recipe, batch_parts(recipe.mesh))(101, 303)
+    recipe, said = with_passes(recipe, manifest(rows, 101, 303), 1)
     assert (recipe.train.rows_per_step, rows, recipe.train.steps) == (4, 102, 51)
     assert "303 conversations in 101 rows (3.00 a row) and 1 empty ones: 51 steps of 4 rows, 12.0" in said
     plan = plan_for(recipe, manifest(rows, 101, 303))
@@ -51,13 +52,17 @@ def test_every_row_is_visited_twice_in_another_order_each_time() -> None:
     assert order[:rows].tolist() != order[rows:].tolist()
 
 
-def test_warm_up_is_a_share_of_the_steps_and_rows_divide_over_devices_and_microbatches() -> None:
-    recipe = dataclasses.replace(small(batch_examples=128), mesh=MeshConfig(num_workers=4, fsdp=8, tp=2))
+@pytest.mark.parametrize("fsdp", [8, -1])
+def test_warm_up_is_a_share_of_the_steps_and_rows_divide_over_devices_and_microbatches(fsdp: int) -> None:
+    recipe = dataclasses.replace(
+        small(batch_examples=128),
+        mesh=MeshConfig(num_workers=4, use_tpu=True, topology="2x2x4", accelerator_type="TPU-V4", fsdp=fsdp, tp=2),
+    )
     recipe = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, microbatches=2))
-    passes = passes_of(recipe)
+    passes = passes_of(recipe, batch_parts(recipe.mesh))
     assert passes.multiple == 16
     rows = passes(10_000, 28_000)
-    recipe, said = with_passes(recipe, manifest(rows, 10_000, 28_000))
+    recipe, said = with_passes(recipe, manifest(rows, 10_000, 28_000), 8)
     assert recipe.train.rows_per_step == 48
     assert recipe.optimizer.warmup_steps == -(-3 * recipe.train.steps // 100)
     assert "134.4 conversations on average (asked: 128)" in said
@@ -65,10 +70,10 @@ def test_warm_up_is_a_share_of_the_steps_and_rows_divide_over_devices_and_microb
 
 def test_a_recipe_without_passes_stays_as_it_is_and_a_table_of_other_batches_is_refused() -> None:
     recipe = get_recipe("nano-chat")
-    assert with_passes(recipe, {})[0] is recipe
-    assert passes_of(recipe)(101, 303) == 101
+    assert with_passes(recipe, {}, 1)[0] is recipe
+    assert passes_of(recipe, batch_parts(recipe.mesh))(101, 303) == 101
     with pytest.raises(ValueError, match="no whole number of batches of 4 rows"):
-        with_passes(small(batch_examples=12), manifest(101, 101, 303))
+        with_passes(small(batch_examples=12), manifest(101, 101, 303), 1)
 
 
 @pytest.mark.parametrize("name", ["lemur-70b-chat", "lemur-7b-chat"])
@@ -83,4 +88,4 @@ def test_tuning_recipes_hold_the_papers_numbers(name: str) -> None:
     assert recipe.model.vocab_size >= 32_000 + 5
     assert recipe.model.vocab_size % 128 == 0
     assert recipe.mesh.num_workers * 4 == recipe.mesh.fsdp * recipe.mesh.tp
-    assert recipe.train.rows_per_step % passes_of(recipe).multiple == 0
+    assert recipe.train.rows_per_step % passes_of(recipe, batch_parts(recipe.mesh)).multiple == 0

@@ -5,17 +5,20 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from fsspec import AbstractFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 
-from lemur_ray.checkpoints import commits, newest_commit
+from lemur_ray.checkpoints import commits, newest_commit, put_aside
 from lemur_ray.config import Recipe
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed, SaveInterrupted
 from lemur_ray.train.run_folder import RunFolderError, lock
@@ -80,6 +83,31 @@ def test_a_checkpoint_that_lacks_a_piece_is_left_out_and_reported(three: Path, p
         assert piece in checkpoints.ignored[0]
         checkpoints.save(9, state(90), {"rows": 18})
     assert [commit.step for commit in commits(str(three))[0]] == [9, 6, 3]
+
+
+@pytest.fixture
+def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[AbstractFileSystem]:
+    """``gs://`` as files in memory."""
+    monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, "gs", MemoryFileSystem)
+    fs = fsspec.filesystem("memory")
+    yield fs
+    fs.rm("/gs:", recursive=True)
+
+
+def test_in_google_storage_a_checkpoint_counts_once_its_last_file_is_there_and_a_torn_one_is_put_aside(
+    three: Path, google: AbstractFileSystem
+) -> None:
+    google.put(str(three), "gs://bucket/checkpoints", recursive=True)
+    assert [commit.step for commit in commits("gs://bucket/checkpoints")[0]] == [9, 6, 3]
+    google.rm("gs://bucket/checkpoints/9/commit_success.txt")
+    found, ignored = commits("gs://bucket/checkpoints")
+    assert [commit.step for commit in found] == [6, 3]
+    assert ignored == ["gs://bucket/checkpoints/9: torn, lacks commit_success.txt"]
+    assert put_aside("gs://bucket/checkpoints/9") == "gs://bucket/checkpoints/9.torn"
+    assert google.exists("gs://bucket/checkpoints/9.torn/state/manifest.ocdbt")
+    assert not google.exists("gs://bucket/checkpoints/9")
+    assert put_aside("gs://bucket/checkpoints/6") == "gs://bucket/checkpoints/6.torn"
+    assert [commit.step for commit in commits("gs://bucket/checkpoints")[0]] == [3]
 
 
 def test_a_save_that_was_cut_off_is_not_a_checkpoint(three: Path) -> None:

@@ -26,6 +26,7 @@ from lemur_ray.model.stored_params import CheckpointWeights
 from lemur_ray.model.tensor_files import INDEX, SINGLE, TensorFileError
 from lemur_ray.model.weights import leaves
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.train import convert as convert_module
 from lemur_ray.train.checkpoint import Checkpoints
 from lemur_ray.train.convert import Convert, convert
 from lemur_ray.train.initial import initial_params
@@ -116,16 +117,23 @@ def test_a_conversion_that_is_killed_leaves_nothing_that_looks_whole(model: Path
     assert not (tmp_path / "out.partial").exists()
 
 
+def test_of_two_conversions_into_one_folder_the_second_is_refused(model: Path, tmp_path: Path) -> None:
+    with convert_module._until_whole(str(tmp_path / "out")) as folder:
+        (Path(folder) / "mine").write_text("first")
+        with pytest.raises(FileExistsError, match="being written by another conversion"):
+            run(model, tmp_path / "out")
+    assert (tmp_path / "out" / "mine").read_text() == "first"
+    assert not (tmp_path / "out.partial").exists()
+
+
 def test_a_bucket_left_behind_by_a_kill_is_no_model_and_is_written_again(
     model: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lemur_ray.train import convert as module
-
     def killed(*given: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "write_small_files", killed)
+        patch.setattr(convert_module, "write_small_files", killed)
         with pytest.raises(KeyboardInterrupt):
             run(model, f"{bucket}/hf")
     assert fsspec.filesystem("memory").exists(f"/bucket/hf/{SINGLE}")
@@ -142,7 +150,7 @@ def test_a_disk_without_room_is_named_with_the_room_that_is_needed(
     usage = type("Usage", (), {"free": 1000})
     with monkeypatch.context() as patch:
         patch.setattr(tensor_writing.shutil, "disk_usage", lambda path: usage)
-        with pytest.raises(OSError, match=r"no space for .*/out.*: 0.00 GB are needed, 0.00 GB are free"):
+        with pytest.raises(OSError, match=r"no space for .*/out.*: [\d.]+ MB are needed, 0.00 MB are free"):
             run(model, tmp_path / "out", to)
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("out")]
 
@@ -151,7 +159,7 @@ def test_a_disk_without_room_is_named_with_the_room_that_is_needed(
 
     if to == "hf":  # it fills up on the way
         monkeypatch.setattr(os, "pwrite", full)
-        with pytest.raises(OSError, match=r"no space for .*/out: .* GB are needed, the disk filled up"):
+        with pytest.raises(OSError, match=r"no space for .*/out: [\d.]+ MB are needed, the disk filled up"):
             run(model, tmp_path / "out", to)
         assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("out")]
 

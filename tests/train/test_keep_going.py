@@ -18,7 +18,8 @@ from lemur_ray.config import Recipe, TrainConfig
 from lemur_ray.plan.plan import first_row_moved
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed
 from lemur_ray.train.compile_cache import cache_folder
-from lemur_ray.train.run_folder import RunFolderError, TrainingStopped
+from lemur_ray.train.metrics import MetricsLog
+from lemur_ray.train.run_folder import Run, RunFolderError, TrainingStopped, prepare
 from tests.train.test_checkpoint import state
 from tests.train.test_loop import Killed, killed_after, poisoned
 
@@ -329,3 +330,21 @@ def test_dataclasses_of_a_run_keep_their_identity_whatever_the_cluster_is(small_
     elastic = dataclasses.replace(recipe.mesh, num_workers=4, min_workers=2, resize_check_s=1.0)
     often = dataclasses.replace(recipe.train, keep_every_steps=8, preemption_every_steps=5)
     assert dataclasses.replace(recipe, mesh=elastic, train=often).hash == recipe.hash
+
+
+@pytest.mark.parametrize("name", ["recipe.json", "result.json"])
+def test_a_small_file_of_a_run_that_is_torn_is_named_with_what_to_do(
+    tmp_path: Path, corpus: Path, small_recipe: Callable[..., Recipe], name: str
+) -> None:
+    run = Run(small_recipe(), str(corpus), str(tmp_path))
+    prepare(run)
+    (tmp_path / name).write_text('{"step')
+    what = "copy it again" if name == "recipe.json" else "delete it, then run the same command again"
+    with pytest.raises(RunFolderError, match=f"{name} is damaged .*: {what}"):
+        prepare(run)
+
+
+def test_a_damaged_line_of_the_metrics_is_named(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"loss": 1.0}\n')
+    with pytest.raises(RunFolderError, match=r"metrics.jsonl, line 2 is damaged .*: delete that line"):
+        MetricsLog(str(tmp_path / "metrics.jsonl"))

@@ -200,6 +200,19 @@ def test_a_base_that_has_gone_is_named(tuned: Path, tmp_path: Path) -> None:
         open_model(str(tmp_path / "moved"))
 
 
+def test_a_hugging_face_base_that_was_exchanged_is_named(
+    tuned: Path, tmp_path: Path, run_here: Callable, small_recipe: Recipes
+) -> None:
+    base, recipe = tmp_path / "base", with_lora(small_recipe(steps=2, eval_rows=0))
+    tokenizer = Tokenizer.load(tuned / "tokenizer.json")
+    export(load_model(str(tuned)).params, recipe.model, tokenizer, base)
+    run_here(recipe, tmp_path / "adapters", init_from=str(base))
+    assert load_model(str(tmp_path / "adapters")).config.dim == recipe.model.dim
+    export(init_params(recipe.model, 7), recipe.model, tokenizer, base)
+    with pytest.raises(ModelNotFound, match=r"holds adapters of model folder .*, but in .*/base lies model folder"):
+        open_model(str(tmp_path / "adapters"))
+
+
 @pytest.mark.slow
 def test_adapters_belong_to_the_step_that_they_were_tuned_on_whatever_became_of_the_run(
     tmp_path: Path, run_here: Callable, small_recipe: Recipes
