@@ -173,6 +173,25 @@ def _group(rest: str) -> tuple[int, ...]:
     return ()
 
 
+def _between_slices(send: _Instruction) -> tuple[str, tuple[int, ...]] | None:
+    """Kind and first group of a collective between TPU slices, which libtpu hands to the hosts; None for another send.
+
+    Its target names the slices and the devices of each: ``{1,2}x{0:7}``. Devices are numbered slice by slice.
+    """
+    kind = re.search(r'_xla_megascale_transfer_type="(\w+)"', send.rest)
+    target = re.search(r'_xla_megascale_target="\{([\d,:]+)\}x\{([\d,:]+)\}"', send.rest)
+    if kind is None or target is None:
+        return None
+    slices, devices = (sum(_span(part) for part in numbers.split(",")) for numbers in target.groups())
+    return kind[1].lower().replace("_", "-"), tuple(slice_ * devices for slice_ in range(slices))
+
+
+def _span(text: str) -> int:
+    """How many numbers ``3`` or ``0:7`` stands for."""
+    first, _, last = text.partition(":")
+    return int(last or first) - int(first) + 1
+
+
 def _numbered(dims: str, permutation: str | None) -> np.ndarray:
     """0, 1, .. in an array of these dimensions, transposed: how HLO writes an order of devices."""
     shape = [int(n) for n in dims.split(",")]
@@ -256,6 +275,11 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
                 entry_ = found["reduce-scatter" if scattered else kind, group, i.shapes[0][0]]
                 entry_[0] += times
                 entry_[1] += times * sent
+            elif i.opcode == "send" and (between := _between_slices(i)) is not None:
+                kind, group = between
+                sums = found[kind, group, i.shapes[0][0]]
+                sums[0] += times
+                sums[1] += times * _sent_bytes(kind, dataclasses.replace(i, shapes=i.shapes[:1]), len(group))
             elif i.opcode == "custom-call" and "tpu_custom_call" in i.rest:
                 kernel = re.sub(r"[.\d]+$", "", i.name)
                 kernels[kernel] += times

@@ -57,6 +57,18 @@ def test_a_step_compiled_for_a_slice_that_is_not_there_tells_memory_operations_a
     assert "estimate, not a measurement" in text
 
 
+@pytest.mark.slow
+def test_what_slices_send_each_other_is_counted_by_itself() -> None:
+    libtpu()
+    found, _ = plan_pod("nano", "--topology", "v5e:2x4", *TINY, "--mesh.dcn", "2")
+    assert found["mesh"] == {"dcn": 2, "fsdp": 4, "tp": 2}
+    between = [c for c in found["collectives"] if c["axis"] == "dcn"]
+    assert {c["kind"] for c in between} == {"all-reduce"}
+    # The gradient of either microbatch, of the eighth part that a device owns, in bfloat16 or float32; a ring of two.
+    matrices = 3 * (256 * 128 * (4 + 2 + 2 + 4) + 3 * 256 * 1024) + 2 * 1024 * 256
+    assert 2 * 2 * matrices / 8 <= sum(c["sent_bytes"] for c in between) <= 2 * 4 * matrices / 8
+
+
 def test_the_table_of_rules_is_printed_with_the_bytes_of_a_device() -> None:
     found, text = plan_pod("lemur-70b", "--topology", "v4:4x8x8", "--describe")
     assert found["fits"] is None

@@ -119,6 +119,12 @@ def test_products_behind_calls_branches_and_windows_are_counted(lines: list[str]
         ("f32[8] all-gather(%a), replica_groups=mesh['a'=2,'b'=4] {'a'}", (0, 4), 16),
         ("f32[8] all-gather(%a), replica_groups=mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'a'}", (0, 1, 2, 3), 24),
         ("(f32[8], f32[8], u32[], u32[]) collective-permute-start(%a), source_target_pairs={{0,3},{3,0}}", (0, 3), 32),
+        (
+            '(f32[8], u32[], token[]) send(%a, %t), frontend_attributes={_xla_megascale_target="{1,2}x{0:7}",'
+            '_xla_megascale_transfer_type="ALL_REDUCE"}',
+            (0, 8),
+            32,
+        ),
     ],
 )
 def test_groups_and_bytes_of_every_way_to_write_a_collective(line: str, group: tuple[int, ...], sent: float) -> None:
