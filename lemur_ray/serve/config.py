@@ -24,6 +24,8 @@ class EngineOptions:
     """Tiles of 32 prompt tokens that are computed beside one decode step."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of weights and of the cache; sums are float32 in any case."""
+    quantization: Literal["none", "int8"] = "none"
+    """int8: matrices rounded to eight bits, a quarter of their memory and faster; docs/log.md says what it costs."""
     batch_invariant: bool = True
     """Tokens and log-probabilities that do not depend, to the last bit, on what else is served; False is faster."""
     compile_threads: int = 2

@@ -73,7 +73,7 @@ class Engine:
             log.warning("cache_bytes %d cannot hold one sequence: it gets more than that", self.options.cache_bytes)
         self.num_blocks = 1 + max(self._width, min(fitting, 2 * self.options.max_slots * self._width))
         self.num_slots = self.options.max_slots
-        self._weights = prepare(params, config, jnp.dtype(self.options.dtype))
+        self._weights = self._prepare(params)
         self._inbox: queue.SimpleQueue[_Submit | _Cancel | _Update | None] = queue.SimpleQueue()
         self._numbers = itertools.count()
         self._lock = threading.Lock()
@@ -138,7 +138,7 @@ class Engine:
         The future raises ValueError where the shapes are other ones, EngineClosed where the engine ends first.
         """
         done: Future[None] = Future()
-        weights = prepare(params, self.config, jnp.dtype(self.options.dtype))
+        weights = self._prepare(params)
         with self._lock:
             if not self._accepting or self.failure is not None:
                 done.set_exception(EngineClosed("the engine does not run"))
@@ -171,6 +171,9 @@ class Engine:
     def accepting(self) -> bool:
         return self._accepting and self.failure is None
 
+    def _prepare(self, params: Params) -> Weights:
+        return prepare(params, self.config, jnp.dtype(self.options.dtype), int8=self.options.quantization == "int8")
+
     def _retry_after_s(self) -> int:
         """Whole seconds until a place in the queue is likely, from the last finished requests."""
         times = list(self._finished_at)
@@ -198,7 +201,8 @@ class Engine:
         begin = time.monotonic()
         wanted = self.options.batch_invariant
         dtype = jnp.dtype(self.options.dtype)
-        rows = decode_buckets(self.num_slots, lone=not wanted and dtype == jnp.float32)
+        lone = not wanted and dtype == jnp.float32 and self.options.quantization == "none"
+        rows = decode_buckets(self.num_slots, lone=lone)
         tiles = prefill_buckets(self.options.prefill_tiles)
         self._programs = Programs(
             self._weights, self.config, self.num_blocks, self._width, rows, tiles, dtype, exact=wanted

@@ -22,20 +22,23 @@ from lemur_ray.model.llama import Params
 from lemur_ray.model.rope import apply_rope, rope_table
 from lemur_ray.serve.attention import Cache, LayerCache, Place, attend, write
 from lemur_ray.serve.invariant import Arithmetic, product, rms_norm
+from lemur_ray.serve.quantized import Quantized, quantize
 from lemur_ray.serve.sampling import score
+
+Matrix = jax.Array | Quantized
 
 
 class LayerWeights(NamedTuple):
     """One layer, products with the same input fused."""
 
     attn_norm: jax.Array
-    wqkv: jax.Array
+    wqkv: Matrix
     """(D, (H + 2K) h)"""
-    wo: jax.Array
+    wo: Matrix
     mlp_norm: jax.Array
-    gate_up: jax.Array
+    gate_up: Matrix
     """(D, 2F)"""
-    down: jax.Array
+    down: Matrix
 
 
 class Weights(NamedTuple):
@@ -44,19 +47,25 @@ class Weights(NamedTuple):
     embed: jax.Array
     layers: tuple[LayerWeights, ...]
     final_norm: jax.Array
-    head: jax.Array
+    head: Matrix
     """(D, V)"""
 
 
-def prepare(params: Params, config: ModelConfig, dtype: Any = jnp.float32) -> Weights:
-    """The stacked tree of ``model.llama`` in the layout of this file; matrices in ``dtype``, norms as they are."""
+def prepare(params: Params, config: ModelConfig, dtype: Any = jnp.float32, *, int8: bool = False) -> Weights:
+    """The stacked tree of ``model.llama`` in the layout of this file; matrices in ``dtype``, norms as they are.
+
+    int8: matrices are rounded (``quantized.py``), all but the embeddings, of which rows are only copied.
+    """
 
     # On the host, in one piece: array by array on the device every slice would be a program of its own.
     host: Any = jax.tree.map(np.asarray, params)
     layers = host["layers"]
 
+    def stored(w: Any) -> Any:
+        return quantize(w) if int8 else w.astype(dtype)
+
     def matrix(i: int, *names: str) -> Any:
-        return np.concatenate([layers[name][i] for name in names], axis=1).astype(dtype)
+        return stored(np.concatenate([layers[name][i] for name in names], axis=1))
 
     def layer(i: int) -> LayerWeights:
         return LayerWeights(
@@ -74,7 +83,7 @@ def prepare(params: Params, config: ModelConfig, dtype: Any = jnp.float32) -> We
         embed=host["embed"].astype(dtype),
         layers=tuple(layer(i) for i in range(config.num_layers)),
         final_norm=host["final_norm"],
-        head=head.astype(dtype),
+        head=stored(head),
     )
     placed: Weights = jax.device_put(weights)
     return placed

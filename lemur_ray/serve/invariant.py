@@ -19,6 +19,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lemur_ray.serve.quantized import Quantized, quantized_product
+
 TILE = 32
 """Tokens of a prompt that are one row of a prefill."""
 
@@ -38,8 +40,10 @@ FAST_CPU = Arithmetic(0, True)
 ACCELERATOR = Arithmetic(0, False)
 
 
-def product(x_TI: jax.Array, w_IO: jax.Array, tile: int) -> jax.Array:
+def product(x_TI: jax.Array, w_IO: jax.Array | Quantized, tile: int) -> jax.Array:
     """x @ w in float32; tile: as in ``Arithmetic``."""
+    if isinstance(w_IO, Quantized):
+        return quantized_product(x_TI, w_IO)
     dot = partial(lax.dot_general, dimension_numbers=(((1,), (0,)), ((), ())), preferred_element_type=jnp.float32)
     rows = x_TI.shape[0]
     if rows == 1 and (tile or x_TI.dtype != jnp.float32):  # a single row of bfloat16 is ten times slower than two

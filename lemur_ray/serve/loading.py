@@ -27,7 +27,8 @@ def open_front(spec: str, options: EngineOptions | None = None, name: str = "", 
         model = load_model(spec)
     except MODEL_ERRORS as error:
         raise RuntimeError(str(error)) from error
-    engine = Engine(model.params, model.config, options, model.version).start()
+    options = options or EngineOptions()
+    engine = Engine(model.params, model.config, options, served_version(model.version, options)).start()
     if follow_s:
         threading.Thread(target=_follow, args=(engine, spec, follow_s), name="follow", daemon=True).start()
     return Front(engine, model.tokenizer, name or model.name)
@@ -40,10 +41,18 @@ def update_weights(engine: Engine, spec: str) -> str:
     """
     try:
         model = load_model(spec)
-        engine.update(model.params, model.version).result()
+        version = served_version(model.version, engine.options)
+        engine.update(model.params, version).result()
     except (*MODEL_ERRORS, EngineClosed) as error:
         raise RuntimeError(f"{spec}: {error}") from error
-    return model.version
+    return version
+
+
+def served_version(version: str, options: EngineOptions) -> str:
+    """Version of weights as an engine serves them: rounded ones give other answers, so they have another name."""
+    if options.quantization != "none":
+        return f"{version}-{options.quantization}"
+    return version if options.dtype == "float32" else f"{version}-{options.dtype}"
 
 
 def _follow(engine: Engine, spec: str, every_s: float) -> None:
@@ -51,7 +60,7 @@ def _follow(engine: Engine, spec: str, every_s: float) -> None:
     waiting = threading.Event()
     while not waiting.wait(every_s) and engine.accepting:
         try:
-            if open_model(spec).version != engine.version:
+            if served_version(open_model(spec).version, engine.options) != engine.version:
                 log.warning("weights are now those of %s", update_weights(engine, spec))
         except (RuntimeError, *MODEL_ERRORS) as error:
             log.warning("newer weights could not be taken over: %s", error)
