@@ -52,8 +52,7 @@ def _served(job: ServeJob, digest: bytes, model: str) -> Iterator[str]:
         from lemur_ray.serve import app
 
         stack.callback(app.shutdown)
-        where = {"host": job.host, "port": job.port, "num_cpus": job.num_cpus, "follow_s": job.follow_s}
-        yield app.serve_model(model, **where, name=job.name, options=job.engine, key_digest=digest)
+        yield app.serve_model(model, **job.on_ray(), key_digest=digest)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ class HandlePolicy:
         """One reply. Raises ContextOverflow or PolicyUnreachable."""
         said = self._of(request)
         asked = {"turns": turns_of(request.messages, said), "sampling": asdict(request.sampling)}
+        asked["session"] = request.session
         reply = self._persistence.ask(lambda left_s: self._once(asked, left_s), request.sampling.seed)
         said.append((reply.text, reply.token_ids))
         return reply

@@ -5,6 +5,7 @@ Knows nothing of HTTP, of engines or of environments. Names follow the OpenAI ch
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -60,6 +61,11 @@ class ChatRequest:
     sampling: Sampling = Sampling()
     episode: str = ""
     hints: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def session(self) -> str:
+        """What tells a server that requests are turns of one episode: 32 hex digits, empty without an episode."""
+        return hashlib.sha256(self.episode.encode()).hexdigest()[:32] if self.episode else ""
 
 
 @dataclass(frozen=True)

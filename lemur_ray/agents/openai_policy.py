@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 AGAIN = frozenset({408, 409, 429})
 REFUSALS = frozenset({429, 503})
 """Of an endpoint that has too much to do."""
+SESSION_HEADER = "x-session-id"
+"""Our own server keeps the cache of a session for its next turn, on the replica that has it; others ignore it."""
 MOST_BYTES = 16 * 2**20
 """Of one answer; no chat completion is that long."""
 
@@ -119,6 +121,7 @@ class OpenAIPolicy:
                 stop=list(s.stop) or openai.omit,
                 user=request.episode or openai.omit,
                 extra_body={"top_k": s.top_k} if s.top_k else None,
+                extra_headers={SESSION_HEADER: request.session} if request.episode else None,
                 timeout=timeout_s,
             ) as answer:
                 # The timeout is that of each read: an endpoint that says a little now and then would never meet it.

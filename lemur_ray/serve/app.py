@@ -19,7 +19,7 @@ from typing import Any
 import ray
 from fastapi import FastAPI
 from ray import serve
-from ray.serve.config import HTTPOptions
+from ray.serve.config import AutoscalingConfig, HTTPOptions, RequestRouterConfig
 from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
 
@@ -35,6 +35,9 @@ from lemur_ray.serve.openai import build_app
 
 READY_TIMEOUT_S = 60.0
 """Seconds that a running replica may take to become reachable through Serve's proxy."""
+
+SESSION_ROUTER = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
+"""Requests with the same X-Session-Id go to the replica that has their conversation in its cache."""
 
 # A proxy that is not up after 5 s is killed, which on a busy machine with two cores happens before it has imported Ray.
 _PATIENCE = {"RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60", "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60"}
@@ -84,11 +87,14 @@ def serve_model(
     options: EngineOptions | None = None,
     key_digest: bytes = b"",
     follow_s: float = 0.0,
+    replicas: int = 1,
+    max_replicas: int = 0,
 ) -> str:
     """Serve a model on the Ray cluster this process is connected to; returns its base URL (with /v1) once it answers.
 
     spec: as in ``model.load``; port 0: any free one; name: of the model in requests, by default the spec's own;
     key_digest: of the key that requests must bring (``serve.auth``), none by default; follow_s: as in ``open_front``.
+    replicas, max_replicas: as in ``ServeJob``; with several, requests of one session go to one of them.
     Where Serve runs in the cluster already, its address stays and the model gets a path of its own in front of /v1.
     Raises CannotServe when the model could not be loaded, TimeoutError when it cannot be reached.
     """
@@ -108,7 +114,8 @@ def serve_model(
     else:
         host, port = running
     own_path = "" if running is None else f"/{secrets.token_hex(4)}"
-    _deploy(f"lemur{own_path.replace('/', '-')}", own_path or "/", spec, name, num_cpus, options, key_digest, follow_s)
+    arguments = (spec, name, options or EngineOptions(), key_digest, follow_s)
+    _deploy(f"lemur{own_path.replace('/', '-')}", own_path or "/", arguments, num_cpus, replicas, max_replicas)
     root = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}{own_path}"
     _await_ready(root)
     return f"{root}/v1"
@@ -129,7 +136,7 @@ def serve_handle(spec: str, *, name: str = "", num_cpus: float = 1.0, options: E
         )
         _started_serve = True
     app_name = f"lemur-{secrets.token_hex(4)}"
-    _deploy(app_name, None, spec, name, num_cpus, options)
+    _deploy(app_name, None, (spec, name, options or EngineOptions()), num_cpus)
     return app_name
 
 
@@ -141,18 +148,14 @@ def serve_policy(spec: PolicySpec) -> Callable[[], Policy]:
 
 
 def _deploy(
-    app_name: str,
-    route: str | None,
-    spec: str,
-    name: str,
-    num_cpus: float,
-    options: EngineOptions | None,
-    key_digest: bytes = b"",
-    follow_s: float = 0.0,
+    app_name: str, route: str | None, model: tuple[Any, ...], num_cpus: float, replicas: int = 1, max_replicas: int = 0
 ) -> None:
-    """Run the application; returns when its replica is warm. Raises CannotServe that says why it is not."""
+    """Run the application; returns when its replicas are warm. Raises CannotServe that says why they are not.
+
+    model: arguments of ChatModel.
+    """
+    spec, name, options, *others = model
     spec = spec if ":" in spec else str(Path(spec).expanduser().absolute())
-    options = options or EngineOptions()
     deployment = serve.deployment(
         name="ChatModel",
         max_ongoing_requests=options.max_slots + options.max_queue + 64,
@@ -161,13 +164,28 @@ def _deploy(
         health_check_period_s=5,
         health_check_timeout_s=60,
         max_constructor_retry_count=1,
+        **_scaled(replicas, max_replicas, options.max_slots),
     )(ChatModel)
     # Noted first: an application whose model cannot be loaded must be removed as well.
     _apps.append(app_name)
     try:
-        serve.run(deployment.bind(spec, name, options, key_digest, follow_s), name=app_name, route_prefix=route)
+        serve.run(deployment.bind(spec, name, options, *others), name=app_name, route_prefix=route)
     except RuntimeError as error:
         raise CannotServe(f"{spec} cannot be served: {_reason(app_name) or error}") from error
+
+
+def _scaled(replicas: int, max_replicas: int, max_slots: int) -> dict[str, Any]:
+    """Options of a deployment with so many replicas. More are started once there are more requests than slots."""
+    if max(replicas, max_replicas) == 1:
+        return {}
+    by_session: Any = {"request_router_class": SESSION_ROUTER}
+    scaled: dict[str, Any] = {"request_router_config": RequestRouterConfig(**by_session)}
+    if max_replicas > replicas:
+        scaled["autoscaling_config"] = AutoscalingConfig(
+            min_replicas=replicas, max_replicas=max_replicas, target_ongoing_requests=max_slots
+        )
+        return scaled
+    return {**scaled, "num_replicas": replicas}
 
 
 def shutdown() -> None:

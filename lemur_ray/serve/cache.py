@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lemur_ray.serve.pins import Pin, Pins
 from lemur_ray.serve.scores import Scores, joined
 
 
@@ -73,8 +74,13 @@ class _Path:
 class BlockCache:
     """``num_blocks`` blocks of ``block`` tokens each, the scrap block 0 included; a sequence has at most ``width``."""
 
-    def __init__(self, num_blocks: int, block: int, width: int, align: int = 1, min_copy: int = 16):
-        """align: reuse whole multiples of this many tokens; min_copy: fewer are not worth the copy of a block."""
+    def __init__(
+        self, num_blocks: int, block: int, width: int, align: int = 1, min_copy: int = 16, pinned_share: float = 0.5
+    ):
+        """align: reuse whole multiples of this many tokens; min_copy: fewer are not worth the copy of a block.
+
+        pinned_share: of the blocks, that pins may keep; one sequence of full length always has room beside them.
+        """
         self.num_blocks, self.width, self._block, self._align, self._min_copy = (
             num_blocks,
             width,
@@ -90,6 +96,8 @@ class BlockCache:
         self._idle: list[tuple[int, int, _Node]] = []  # a heap; what changed since it was pushed is skipped
         self._pushed = itertools.count()  # no two entries tie
         self._num_idle = 0
+        most_pinned = min(int(pinned_share * (num_blocks - 1)), num_blocks - 1 - width)
+        self._pins: Pins[_Node] = Pins(most_pinned, self._hold, self._let_go)
 
     @property
     def available(self) -> int:
@@ -98,8 +106,13 @@ class BlockCache:
 
     @property
     def held(self) -> int:
-        """Blocks of running sequences."""
+        """Blocks of running sequences, and of sessions that are pinned."""
         return self.num_blocks - 1 - self.available
+
+    @property
+    def pinned(self) -> int:
+        """Blocks that are kept for sessions, some of which may belong to running sequences as well."""
+        return self._pins.blocks
 
     def blocks(self, num_tokens: int) -> int:
         """Blocks that so many tokens fill."""
@@ -110,13 +123,15 @@ class BlockCache:
         nodes, _, extra = self._find(tokens)
         return min(len(nodes) * self._block + extra, self._known(tokens)[1] if scored else len(tokens))
 
-    def admit(self, tokens: np.ndarray, spare: int = 0, scored: bool = False) -> Admission | None:
+    def admit(self, tokens: np.ndarray, spare: int = 0, scored: bool = False, session: str = "") -> Admission | None:
         """Reserve room for a sequence that begins with these tokens, and for one more token.
 
         At least one token is left to compute. None: there is not enough room for that and ``spare`` blocks more.
         scored: reuse only what has scores, which come with it; the token before the first unknown score is computed
         again, because that score follows from it.
+        session: it goes on where that one was; what was pinned for it is no longer.
         """
+        pin = self._pins.take(session)  # or it could not go on in the very block that it ended in
         scores, known = self._known(tokens) if scored else (None, len(tokens))
         nodes, source, extra = self._find(tokens[: max(known, 1)])
         taken = source if source is not None and self._can_be_taken(source, extra) else None
@@ -126,6 +141,8 @@ class BlockCache:
         self._hold(held)
         if self.available < missing + spare:
             self._let_go(held)
+            if pin is not None:
+                self._pins.put(session, pin)
             return None
         table = np.zeros(self.width, np.int32)
         path = _Path(nodes, table, len(nodes) * self._block + extra)
@@ -180,12 +197,22 @@ class BlockCache:
         path = self._paths.pop(handle)
         self._let_go(path.nodes)
 
+    def pin(self, handle: int, session: str, until: float) -> None:
+        """Keep what a sequence has in the cache for a session, until ``expire`` is told that it is later than that."""
+        nodes = [node for node in self._paths[handle].nodes if node.length and node.parent is not None]
+        self._pins.put(session, Pin(nodes, until))
+
+    def expire(self, now: float) -> None:
+        """Give up what was pinned until now."""
+        self._pins.expire(now)
+
     def table(self, handle: int) -> np.ndarray:
         """(width,) int32 block ids of a sequence; 0 where it has none yet."""
         return self._paths[handle].table
 
     def forget(self) -> None:
         """Nothing that is there now will be found again, for example because the weights changed."""
+        self._pins.clear()
         old, self._root = self._root, _Node(None, 0, np.zeros(0, np.int32))
         self._idle = []
         self._num_idle = 0

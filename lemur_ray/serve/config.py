@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from lemur_ray.config import COUNT, FROM_ZERO, check_ranges
 
@@ -18,6 +19,10 @@ class EngineOptions:
     """Sequences that are generated at once, or kept to be continued; at least 2."""
     cache_bytes: int = 2**30
     """Memory for keys and values in bytes; there are fewer slots where this does not hold all."""
+    pin_s: float = 30.0
+    """Seconds that the cache of a session (X-Session-Id, prompt_cache_key) is kept after each of its replies."""
+    pinned_share: float = 0.5
+    """Share of the cache that may be kept so."""
     max_queue: int = 256
     """Requests that may wait for a slot; more are refused (429)."""
     prefill_tiles: int = 4
@@ -33,6 +38,7 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         check_ranges(self, context=FROM_ZERO, max_slots=(2, 4096), cache_bytes=COUNT, max_queue=FROM_ZERO)
+        check_ranges(self, pin_s=FROM_ZERO, pinned_share=(0, 1))
         check_ranges(self, prefill_tiles=COUNT, compile_threads=COUNT)
 
 
@@ -53,6 +59,10 @@ class ServeJob:
     """Port to listen on; 0 takes a free one."""
     num_cpus: float = 1.0
     """CPUs that the replica reserves on Ray."""
+    replicas: int = 1
+    """Replicas of the model on Ray, each with an engine of its own."""
+    max_replicas: int = 0
+    """Most replicas that are started as long as there is more to do; 0: never more than replicas."""
     follow_s: float = 0.0
     """Seconds between looks for a newer checkpoint of the run, whose weights then take over; 0: the first one stays."""
     api_key: str = field(default="", repr=False)
@@ -60,4 +70,13 @@ class ServeJob:
     engine: EngineOptions = EngineOptions()
 
     def __post_init__(self) -> None:
-        check_ranges(self, port=(0, 65535), num_cpus=FROM_ZERO, follow_s=FROM_ZERO)
+        check_ranges(self, port=(0, 65535), num_cpus=FROM_ZERO, follow_s=FROM_ZERO, replicas=COUNT)
+        if self.max_replicas:
+            check_ranges(self, max_replicas=(self.replicas, math.inf))
+        if self.no_ray and (self.replicas > 1 or self.max_replicas > 1):
+            raise ValueError("replicas are Ray's: leave --no-ray out")
+
+    def on_ray(self) -> dict[str, Any]:
+        """Arguments of ``app.serve_model``, besides the model and the key."""
+        fields = ("host", "port", "name", "num_cpus", "replicas", "max_replicas", "follow_s")
+        return {**{field: getattr(self, field) for field in fields}, "options": self.engine}

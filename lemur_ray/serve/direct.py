@@ -1,9 +1,9 @@
 """Token ids in and out of a model that is asked by our own policies, without HTTP (``agents.handle_policy``).
 
-A request is ``{"turns", "sampling"}``: each turn a message ``{"role", "content"}``, or ``{"ids"}`` for what the model
-itself generated as the content of an assistant turn. An answer has ``text``, ``ids`` (of that text alone: to be sent
-back in the next request), ``finish_reason`` and counts of tokens; or ``refused`` ("context", "busy", "closed" or
-"invalid") with a ``message``. Plain values, so that who asks needs none of our classes. Knows nothing of Ray.
+A request is ``{"turns", "sampling", "session"}``: each turn a message ``{"role", "content"}``, or ``{"ids"}`` for what
+the model itself generated as the content of an assistant turn. An answer has ``text``, ``ids`` (of that text alone: to
+be sent back in the next request), ``finish_reason`` and counts of tokens; or ``refused`` ("context", "busy", "closed"
+or "invalid") with a ``message``. Plain values, so that who asks needs none of our classes. Knows nothing of Ray.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ async def converse(front: Front, asked: Mapping[str, Any]) -> dict[str, Any]:
     try:
         turns = [tuple(turn["ids"]) if "ids" in turn else Message.from_json(turn) for turn in asked["turns"]]
         prompt = tuple(await asyncio.to_thread(encode_dialogue, front.tokenizer, turns))
-        replies = front.open([_generation(front, prompt, s)], stop, whole=True)
+        generation = _generation(front, prompt, s, str(asked.get("session", "")))
+        replies = front.open([generation], stop, whole=True)
     except ContextExceeded as error:
         return {"refused": "context", "message": str(error)}
     except QueueFull as error:
@@ -75,7 +76,7 @@ def content_ids(front: Front, reply: Reply, stop: Sequence[str]) -> list[int]:
     return [*reply.tokens[:kept], *front.tokenizer.encode(text[size:].decode())]
 
 
-def _generation(front: Front, prompt: tuple[int, ...], s: Mapping[str, Any]) -> Generation:
+def _generation(front: Front, prompt: tuple[int, ...], s: Mapping[str, Any], session: str) -> Generation:
     top_k = s["top_k"]
     return Generation(
         prompt=prompt,
@@ -86,4 +87,5 @@ def _generation(front: Front, prompt: tuple[int, ...], s: Mapping[str, Any]) -> 
         top_k=0 if top_k >= front.engine.config.vocab_size else top_k,
         top_p=s["top_p"],
         seed=s["seed"],
+        session=session,
     )

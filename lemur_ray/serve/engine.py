@@ -14,7 +14,6 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -28,7 +27,7 @@ from lemur_ray.serve.attention import BLOCK, block_bytes
 from lemur_ray.serve.cache import BlockCache
 from lemur_ray.serve.choosing import choose
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.serve.errors import ContextExceeded, EngineClosed, QueueFull, RequestFailed
+from lemur_ray.serve.errors import ContextExceeded, EngineClosed, QueueFull
 from lemur_ray.serve.events import Event, Finish, Listener, Stats, event_of
 from lemur_ray.serve.exactness import is_batch_invariant
 from lemur_ray.serve.forward import Weights, prepare
@@ -215,7 +214,9 @@ class Engine:
             # every token is computed in the same way at any load.
             log.warning("logits depend on the shape of a step on this machine: every step is padded to one shape")
             self._programs.decode_rows, self._programs.prefill_rows = rows[-1:], tiles[-1:]
-        self._cache = BlockCache(self.num_blocks, BLOCK, self._width, align=TILE if padded else 1)
+        self._cache = BlockCache(
+            self.num_blocks, BLOCK, self._width, TILE if padded else 1, pinned_share=self.options.pinned_share
+        )
         self._scheduler = Scheduler(
             self._cache, self.num_slots, TILE, self.options.prefill_tiles, reuse_decoded=not padded
         )
@@ -228,6 +229,7 @@ class Engine:
         while self._updates and not self._scheduler.has_begun:
             self._replace(self._updates.popleft())
         self._scheduler.paused = bool(self._updates)
+        self._cache.expire(time.monotonic())
         for sequence, place in self._scheduler.admit():
             if place.copy is not None:
                 self._programs.copy(*place.copy)
@@ -246,6 +248,7 @@ class Engine:
         if decoding:
             self._decode(decoding)
         self.stats.active, self.stats.blocks_held = len(self._scheduler.running), self._cache.held
+        self.stats.blocks_pinned = self._cache.pinned
         self.stats.recompiles_after_warmup = self._programs.compiled_after_warmup
         self._flush()
 
@@ -329,6 +332,8 @@ class Engine:
 
     def _finish(self, sequence: scheduling.Sequence, finish: Finish, new: int = 0) -> None:
         """The end of a request. new: tokens that its listener has not been told of, if it is told of each."""
+        if sequence.request.session and sequence.handle >= 0 and self.options.pin_s:
+            self._cache.pin(sequence.handle, sequence.request.session, time.monotonic() + self.options.pin_s)
         self._scheduler.remove(sequence)
         item = self._pending.pop(sequence.number)
         if not sequence.admissions:
@@ -373,23 +378,3 @@ def _following(tile: Tile) -> np.ndarray:
     following = tile.sequence.prompt[tile.start + 1 : tile.start + 1 + len(tile.tokens)]
     ids[: len(following)] = following
     return ids
-
-
-def generate(engine: Engine, requests: Sequence[Generation]) -> list[list[int]]:
-    """All requests at once, waiting for them: the generated ids in the order of the requests."""
-    done: queue.SimpleQueue[Event] = queue.SimpleQueue()
-
-    def listen(events: Sequence[Event]) -> None:
-        for event in events:
-            done.put(event)
-
-    numbers = [engine.submit(r, listen, every_token=False) for r in requests]
-    results: dict[int, list[int]] = {}
-    while len(results) < len(numbers):
-        event = done.get()
-        if event.finish == "error":
-            if engine.accepting:
-                raise RequestFailed(f"request {event.number} failed: the log says why")
-            raise EngineClosed(f"the engine died: {engine.failure!r}")
-        results[event.number] = list(event.tokens)
-    return [results[n] for n in numbers]

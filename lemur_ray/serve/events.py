@@ -57,7 +57,8 @@ class Stats:
     blocks: int = 0
     """Blocks of the cache"""
     blocks_held: int = 0
-    """Of them, those of running sequences"""
+    """Of them, those of running sequences and of pinned sessions"""
+    blocks_pinned: int = 0
     warmup_s: float = 0.0
     batch_invariant: bool = False
 

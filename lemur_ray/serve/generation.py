@@ -53,6 +53,9 @@ class Generation:
     prompt_scores: bool = False
     """Score the prompt's tokens too"""
 
+    session: str = ""
+    """Conversation that will be gone on with: what it has in the cache is kept for a while"""
+
     @property
     def is_plain(self) -> bool:
         """Whether the likeliest token is taken and nothing else is asked for."""

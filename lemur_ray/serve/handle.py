@@ -43,7 +43,8 @@ class _Asking:
         try:
             with self._lock:
                 self._handle = self._handle or serve.get_app_handle(self._app_name)
-            answer = self._handle.converse.remote(dict(asked))
+            session = str(asked.get("session", ""))
+            answer = self._handle.options(session_id=session).converse.remote(dict(asked))
             try:
                 found: Mapping[str, Any] = answer.result(timeout_s=timeout_s)
             except TimeoutError:

@@ -65,6 +65,7 @@ class Metrics:
             "batch_invariant": int(stats.batch_invariant),
             "blocks": stats.blocks,
             "blocks_held": stats.blocks_held,
+            "blocks_pinned": stats.blocks_pinned,
         }
         counters = {
             "requests": stats.requests,

@@ -27,8 +27,11 @@ from lemur_ray.serve.generation import Generation
 from lemur_ray.serve.metrics import Metrics
 from lemur_ray.serve.openapi import CHAT, COMPLETION, described
 from lemur_ray.serve.page import ChatPage
-from lemur_ray.serve.requests import Common, parse_chat, parse_completion
+from lemur_ray.serve.requests import MAX_SESSION_CHARACTERS, Common, parse_chat, parse_completion
 from lemur_ray.serve.tokenize import tokenizer_routes
+
+SESSION_HEADER = "x-session-id"
+"""Also what Ray Serve routes a session to one replica by."""
 
 
 def build_app(front: Front, key_digest: bytes = b"") -> FastAPI:
@@ -94,7 +97,8 @@ async def _respond(request: Request, front: Front, metrics: Metrics, answer: Ans
     common = answer.common
     metrics.ignored(common.ignored)
     with _fitting("messages" if answer.is_chat else "prompt"):
-        generations = await _generations(answer)
+        session = request.headers.get(SESSION_HEADER, "")[:MAX_SESSION_CHARACTERS] or common.session
+        generations = await _generations(answer, session)
     try:
         replies = front.open(generations, common.stop, whole=not common.stream)
     except (QueueFull, EngineClosed) as error:
@@ -114,8 +118,11 @@ async def _respond(request: Request, front: Front, metrics: Metrics, answer: Ans
     return JSONResponse(answer.whole(done))
 
 
-async def _generations(answer: Answer) -> list[Generation]:
-    """The engine's requests. Raises ContextExceeded, and ApiError 400 for ids and structures that mean nothing."""
+async def _generations(answer: Answer, session: str) -> list[Generation]:
+    """The engine's requests. Raises ContextExceeded, and ApiError 400 for ids and structures that mean nothing.
+
+    session: conversation that this is a turn of; a request of several prompts is no turn of any.
+    """
     common, engine = answer.common, answer.front.engine
     vocab = engine.config.vocab_size
     biased = [token for token, _ in common.logit_bias]
@@ -144,6 +151,8 @@ async def _generations(answer: Answer) -> list[Generation]:
             prompt_scores=answer.echo and (common.logprobs is not None or not max_tokens),
         )
         generations += [replace(one, choice=choice) for choice in range(common.n)]
+    if len(answer.prompts) == 1:
+        generations[0] = replace(generations[0], session=session)
     if common.structure is not None:
         start = await answer.front.constraint(common.structure)
         generations = [replace(one, constraint=start.copy()) for one in generations]

@@ -43,6 +43,8 @@ class Common:
     stream: bool
     include_usage: bool
     return_prompt_ids: bool
+    session: str
+    """``prompt_cache_key``: requests with the same one go on with each other"""
     ignored: tuple[str, ...]
     """Names of parameters that nobody knows"""
 
@@ -67,6 +69,7 @@ class CompletionCall:
 
 
 MAX_CHOICES = 128
+MAX_SESSION_CHARACTERS = 512
 MAX_STOPS, MAX_STOP_CHARACTERS = 16, 1024
 
 _COMMON = {
@@ -180,6 +183,7 @@ def _common(
         stream=stream,
         include_usage=flag(options, "include_usage", "stream_options.") if options else False,
         return_prompt_ids=flag(body, "return_token_ids"),
+        session=_session(body.get("prompt_cache_key")),
         ignored=tuple(sorted(k for k in body if k not in known and k not in _COMMON)),
     )
 
@@ -203,6 +207,12 @@ def _message(value: Any, param: str) -> Message:
         raise invalid(f"{param}.content", LONE_SURROGATE)
     content = f"{content}\n{calls}" if content and calls else content or calls
     return Message("system" if role == "developer" else role, content)
+
+
+def _session(value: Any) -> str:
+    if value is not None and (not isinstance(value, str) or len(value) > MAX_SESSION_CHARACTERS):
+        raise invalid("prompt_cache_key", f"must be a string of at most {MAX_SESSION_CHARACTERS} characters")
+    return value or ""
 
 
 def _bias(value: Any) -> tuple[tuple[int, float], ...]:

@@ -98,7 +98,7 @@ class Scheduler:
             ids = sequence.known
             if self._waits(sequence, ids):
                 continue
-            place = self.cache.admit(ids, spare=self._spare(), scored=sequence.needs_prompt_scores)
+            place = self.cache.admit(ids, self._spare(), sequence.needs_prompt_scores, sequence.request.session)
             if place is None:
                 break
             self.waiting.remove(sequence)

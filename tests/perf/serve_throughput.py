@@ -138,8 +138,9 @@ def _ours(options: argparse.Namespace) -> Any:
     from lemur_ray.model.hf import HuggingFaceWeights
     from lemur_ray.model.weights import whole
     from lemur_ray.serve.config import EngineOptions
-    from lemur_ray.serve.engine import Engine, generate
+    from lemur_ray.serve.engine import Engine
     from lemur_ray.serve.generation import Generation
+    from lemur_ray.serve.offline import generate
 
     source, exact = HuggingFaceWeights(f"{options.folder}/model"), options.worker == "exact"
     sized = EngineOptions(max_slots=32, context=256, prefill_tiles=8, batch_invariant=exact, dtype=options.dtype)
@@ -170,8 +171,9 @@ def _episodes(options: argparse.Namespace) -> int:
     """Ten turns of 30 observed and 20 generated tokens behind one header, reuse against none, turn about."""
     from lemur_ray.model.llama import init_params
     from lemur_ray.serve.config import EngineOptions
-    from lemur_ray.serve.engine import Engine, generate
+    from lemur_ray.serve.engine import Engine
     from lemur_ray.serve.generation import Generation
+    from lemur_ray.serve.offline import generate
 
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[0]})
     config = _models()[options.model]

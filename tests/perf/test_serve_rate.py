@@ -7,8 +7,9 @@ import pytest
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import init_params
-from lemur_ray.serve.engine import Engine, generate
+from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.generation import Generation
+from lemur_ray.serve.offline import generate
 
 NANO = ModelConfig(vocab_size=3072)
 

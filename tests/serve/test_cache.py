@@ -117,7 +117,7 @@ def blocks_of_the_tree(cache: BlockCache) -> list[int]:
 
 
 STEP = st.tuples(
-    st.sampled_from(["admit", "admit", "record", "record", "release", "forget"]),
+    st.sampled_from(["admit", "admit", "record", "record", "release", "pin", "expire", "forget"]),
     st.lists(st.integers(0, 1), min_size=1, max_size=50),
 )
 
@@ -131,7 +131,8 @@ def test_no_block_is_lost_or_given_twice_and_what_is_reused_is_the_prompt_s_own(
     for what, tokens in trace:
         prompt = np.array(tokens, np.int32)
         oldest = next(iter(running), None)
-        if what == "admit" and (place := cache.admit(prompt)) is not None:
+        session = ("", "a", "b")[len(tokens) % 3]
+        if what == "admit" and (place := cache.admit(prompt, session=session)) is not None:
             if place.copy is not None:
                 held[place.copy[1]] = list(held[place.copy[0]])
             table = cache.table(place.handle)
@@ -148,17 +149,25 @@ def test_no_block_is_lost_or_given_twice_and_what_is_reused_is_the_prompt_s_own(
                 held[table[i // 8]] = [*content[: i % 8], token]
             cache.record(oldest, np.array(piece, np.int32))
             running[oldest] = (own, done + len(piece))
-        elif what == "release" and oldest is not None:
+        elif what in ("release", "pin") and oldest is not None:
+            if what == "pin":
+                cache.pin(oldest, session or "c", len(tokens))
             cache.release(oldest)
             del running[oldest]
+        elif what == "expire":
+            cache.expire(len(tokens))
         elif what == "forget":
             cache.forget()
+        pinned = {node.block for pin in cache._pins._pins.values() for node in pin.nodes}
+        assert pinned <= set(blocks_of_the_tree(cache))
         mine = [int(b) for h in running for b in cache.table(h) if b]
         everything = set(mine) | set(blocks_of_the_tree(cache)) | set(cache._free)
         assert everything == set(range(1, 12))
         assert not set(cache._free) & (set(mine) | set(blocks_of_the_tree(cache)))
         assert len(set(cache._free)) == len(cache._free)
-        assert cache.held == len(set(mine))
+        assert cache.held == len(set(mine) | pinned)
+        assert len(pinned) == cache.pinned <= 3
     for handle in running:
         cache.release(handle)
+    cache.expire(99)
     assert (cache.held, cache.available) == (0, 11)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lemur_ray.serve.engine import Engine, generate
+from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.generation import Generation
+from lemur_ray.serve.offline import generate
 from tests.serve.tiny import TINY, Waiter, prompts
 
 Make = Callable[..., Engine]

@@ -12,9 +12,10 @@ from lemur_ray.model.llama import init_params
 from lemur_ray.serve import choosing
 from lemur_ray.serve import engine as engine_module
 from lemur_ray.serve.attention import block_bytes
-from lemur_ray.serve.engine import Engine, generate
+from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, QueueFull, RequestFailed
 from lemur_ray.serve.generation import Generation
+from lemur_ray.serve.offline import generate
 from tests.serve.tiny import OPTIONS, TINY, Waiter, poll, prompts
 
 Make = Callable[..., Engine]

@@ -12,8 +12,9 @@ from lemur_ray.config import ModelConfig, RopeScaling
 from lemur_ray.model.hf_config import config_files
 from lemur_ray.model.llama import Params, init_params
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.serve.engine import Engine, generate
+from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.generation import Generation
+from lemur_ray.serve.offline import generate
 from lemur_ray.serve.scores import joined
 from tests.serve.tiny import Waiter, prompts
 

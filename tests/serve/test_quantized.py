@@ -9,10 +9,11 @@ import pytest
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import init_params
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.serve.engine import Engine, generate
+from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.forward import prepare
 from lemur_ray.serve.generation import Generation
 from lemur_ray.serve.loading import served_version
+from lemur_ray.serve.offline import generate
 from lemur_ray.serve.quantized import quantize, quantized_product
 from tests.serve.test_engine import mixed_requests
 from tests.serve.tiny import TINY, Waiter, prompts

@@ -20,12 +20,13 @@ from lemur_ray.model.stored_params import CheckpointSink
 from lemur_ray.model.weights import leaves, stream
 from lemur_ray.recipes import get_recipe
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.serve.engine import Engine, generate
+from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.errors import EngineClosed
 from lemur_ray.serve.front import Front
 from lemur_ray.serve.generation import Generation
 from lemur_ray.serve.loading import open_front, update_weights
 from lemur_ray.serve.local import running
+from lemur_ray.serve.offline import generate
 from lemur_ray.train.convert import Convert, convert
 from tests.serve.tiny import OPTIONS, TINY, TOKENIZER, Waiter, poll, prompts
 
