@@ -34,8 +34,8 @@ class LayerCache(NamedTuple):
     """(blocks, K, BLOCK, h)"""
 
 
-Cache = tuple[LayerCache, ...]
-
+Cache = tuple[Any, ...]
+"""The pools of all layers; what one is made of, is the business of a ``layout``: here a ``LayerCache``."""
 
 Ints = Any
 """An int32 array: numpy's on the host, jax's inside a program."""
@@ -66,14 +66,18 @@ def block_bytes(config: ModelConfig, dtype: Any = jnp.float32) -> int:
     return 2 * config.num_layers * config.num_kv_heads * config.head_dim * BLOCK * jnp.dtype(dtype).itemsize
 
 
-def write(cache: LayerCache, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -> LayerCache:
-    """Put the keys and values of all rows into their blocks."""
-    length = k_TKh.shape[0] // place.starts.shape[0]
-    offset_M = jnp.arange(length)
+def targets(place: Place, num_tokens: int) -> tuple[jax.Array, jax.Array]:
+    """Block and offset in it of each of ``num_tokens`` new tokens: (T,) int32 both. Padding goes to the scrap block."""
+    offset_M = jnp.arange(num_tokens // place.starts.shape[0])
     position_RM = place.starts[:, None] + offset_M
     block_RM = jnp.take_along_axis(place.tables, position_RM // BLOCK, axis=1, mode="clip")
     block_T = jnp.where(offset_M < place.counts[:, None], block_RM, 0).reshape(-1)
-    offset_T = (position_RM % BLOCK).reshape(-1)
+    return block_T, (position_RM % BLOCK).reshape(-1)
+
+
+def write(cache: LayerCache, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -> LayerCache:
+    """Put the keys and values of all rows into their blocks."""
+    block_T, offset_T = targets(place, k_TKh.shape[0])
     return LayerCache(
         cache.k.at[block_T, :, :, offset_T].set(k_TKh.astype(cache.k.dtype), mode="promise_in_bounds"),
         cache.v.at[block_T, :, offset_T].set(v_TKh.astype(cache.v.dtype), mode="promise_in_bounds"),
@@ -86,7 +90,7 @@ def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic)
     One by one, rows go through a loop, each as long as it is and padding not at all; otherwise side by side.
     """
     rows, kv_heads, groups, length, width = q_RKGMh.shape
-    q_RKQh = q_RKGMh.reshape(rows, kv_heads, groups * length, width) * width**-0.5
+    q_RKQh = q_RKGMh.astype(cache.k.dtype).reshape(rows, kv_heads, groups * length, width) * width**-0.5
     offset_Q = jnp.tile(jnp.arange(length), groups)
 
     def row(q: jax.Array, table: jax.Array, start: jax.Array, count: jax.Array) -> jax.Array:

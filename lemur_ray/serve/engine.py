@@ -33,6 +33,7 @@ from lemur_ray.serve.exactness import is_batch_invariant
 from lemur_ray.serve.forward import Weights, prepare
 from lemur_ray.serve.generation import Generation
 from lemur_ray.serve.invariant import TILE
+from lemur_ray.serve.layout import pool_size
 from lemur_ray.serve.programs import Programs, decode_buckets, empty_step, prefill_buckets
 from lemur_ray.serve.scheduler import Scheduler, Tile
 from lemur_ray.serve.scores import ALTERNATIVES, Scores
@@ -66,11 +67,9 @@ class Engine:
         self.stats = Stats()
         self.failure: BaseException | None = None
         self.ready = threading.Event()
-        self._width = -(-self.context // BLOCK)
-        fitting = self.options.cache_bytes // block_bytes(config, self.options.dtype)
-        if fitting < self._width:
+        self._width, self.num_blocks = pool_size(config, self.options)
+        if self.options.cache_bytes < self._width * block_bytes(config, self.options.dtype):
             log.warning("cache_bytes %d cannot hold one sequence: it gets more than that", self.options.cache_bytes)
-        self.num_blocks = 1 + max(self._width, min(fitting, 2 * self.options.max_slots * self._width))
         self.num_slots = self.options.max_slots
         self._weights = self._prepare(params)
         self._inbox: queue.SimpleQueue[_Submit | _Cancel | _Update | None] = queue.SimpleQueue()

@@ -20,8 +20,9 @@ import numpy as np
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import Params
 from lemur_ray.model.rope import apply_rope, rope_table
-from lemur_ray.serve.attention import Cache, LayerCache, Place, attend, write
+from lemur_ray.serve.attention import Cache, Place
 from lemur_ray.serve.invariant import Arithmetic, product, rms_norm
+from lemur_ray.serve.layout import Layout
 from lemur_ray.serve.quantized import Quantized, quantize
 from lemur_ray.serve.sampling import score
 
@@ -91,34 +92,42 @@ def prepare(params: Params, config: ModelConfig, dtype: Any = jnp.float32, *, in
 
 def _layer(
     w: LayerWeights,
-    cache: LayerCache,
+    cache: Any,
     x_TD: jax.Array,
     rope: tuple[jax.Array, jax.Array],
     place: Place,
     config: ModelConfig,
     how: Arithmetic,
-) -> tuple[jax.Array, LayerCache]:
+    layout: Layout,
+) -> tuple[jax.Array, Any]:
     c, rows, tokens, dtype = config, place.starts.shape[0], x_TD.shape[0], x_TD.dtype
     length, groups = tokens // rows, c.num_heads // c.num_kv_heads
     qkv = product(rms_norm(x_TD, w.attn_norm, c.norm_eps), w.wqkv, how.tile).reshape(tokens, -1, c.head_dim)
     q, k, v = jnp.split(qkv, (c.num_heads, c.num_heads + c.num_kv_heads), axis=1)
-    cache = write(cache, apply_rope(k, rope), v, place)
+    cache = layout.write(cache, apply_rope(k, rope), v, place)
     q_RMKGh = apply_rope(q, rope).reshape(rows, length, c.num_kv_heads, groups, c.head_dim)
-    mixed = attend(cache, q_RMKGh.transpose(0, 2, 3, 1, 4).astype(cache.k.dtype), place, how)
+    mixed = layout.attend(cache, q_RMKGh.transpose(0, 2, 3, 1, 4), place, how)
     mixed_TD = mixed.transpose(0, 3, 1, 2, 4).reshape(tokens, -1).astype(dtype)
     x_TD = (x_TD + product(mixed_TD, w.wo, how.tile)).astype(dtype)
     gate, up = jnp.split(product(rms_norm(x_TD, w.mlp_norm, c.norm_eps), w.gate_up, how.tile), 2, axis=-1)
     return (x_TD + product((jax.nn.silu(gate) * up).astype(dtype), w.down, how.tile)).astype(dtype), cache
 
 
-@partial(jax.jit, static_argnames=("config", "how"), donate_argnames=("cache",))
+@partial(jax.jit, static_argnames=("config", "how", "layout"), donate_argnames=("cache",))
 def forward(
-    weights: Weights, cache: Cache, tokens_RM: jax.Array, place: Place, *, config: ModelConfig, how: Arithmetic
+    weights: Weights,
+    cache: Cache,
+    tokens_RM: jax.Array,
+    place: Place,
+    *,
+    config: ModelConfig,
+    how: Arithmetic,
+    layout: Layout,
 ) -> tuple[jax.Array, jax.Array, Cache]:
     """Append new tokens to their sequences and predict what follows.
 
     tokens (R, M) int32, of which ``place.counts`` are real. All positions below ``place.starts`` are in the row's
-    blocks already or stand in another row of this call. how: as in ``invariant``.
+    blocks already or stand in another row of this call. how: as in ``invariant``. layout: what allocated the cache.
     Returns the logits (R, V) float32 after the last real token of each row, what the last layer made of every token
     (T, D), and the cache, which was donated.
     """
@@ -127,7 +136,7 @@ def forward(
     x = weights.embed[tokens_RM.reshape(-1)]
     layers = []
     for w, layer in zip(weights.layers, cache, strict=True):
-        x, layer = _layer(w, layer, x, rope, place, config, how)
+        x, layer = _layer(w, layer, x, rope, place, config, how, layout)
         layers.append(layer)
     last_RD = x.reshape(rows, length, -1)[jnp.arange(rows), jnp.maximum(place.counts - 1, 0)]
     return _logits(weights, last_RD, config, how), x, tuple(layers)

@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.serve.attention import Cache, Place, allocate, copy_block
+from lemur_ray.serve.attention import Cache, Place, copy_block
 from lemur_ray.serve.forward import Weights, forward, score_prompt
 from lemur_ray.serve.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE
+from lemur_ray.serve.layout import layout_for
 from lemur_ray.serve.sampling import EDITS, ROWS, Draw, Edits, edit, greedy, pick, sample, score
 from lemur_ray.serve.scores import Scores
 
@@ -58,10 +59,12 @@ class Programs:
         self.config, self.decode_rows, self.prefill_rows = config, decode_rows, prefill_rows
         self.compiled_after_warmup = 0
         self._weights, self._table_width = weights, table_width
-        self._cache: Cache = allocate(config, num_blocks, dtype)
+        self._layout = layout_for(config, dtype, jax.default_backend())
+        self._cache: Cache = self._layout.allocate(config, num_blocks, dtype)
         on_cpu = EXACT_CPU if exact else FAST_CPU
         self._how = on_cpu if jax.default_backend() == "cpu" else ACCELERATOR
-        self._shape = (config, self._how, num_blocks, table_width, jnp.dtype(dtype), jax.tree.structure(weights))
+        kinds = (self._how, self._layout, jnp.dtype(dtype), jax.tree.structure(weights))
+        self._shape = (config, num_blocks, table_width, kinds)
         self._programs: dict[tuple[str, int, int], Any] = {}
         self._warm = False
 
@@ -132,7 +135,9 @@ class Programs:
         ids = jax.ShapeDtypeStruct((rows,), jnp.int32)
         if name == "forward":
             tokens, place = empty_step(rows, length, self._table_width)
-            return forward.lower(self._weights, self._cache, tokens, place, config=self.config, how=self._how)
+            return forward.lower(
+                self._weights, self._cache, tokens, place, config=self.config, how=self._how, layout=self._layout
+            )
         if name == "score_prompt":
             hidden, row = jax.ShapeDtypeStruct((rows * length, self.config.dim), self._weights.embed.dtype), np.int32(0)
             next_ids = jax.ShapeDtypeStruct((length,), jnp.int32)

@@ -37,6 +37,19 @@ def small_engine() -> Iterator[Callable[..., Engine]]:
         engine.close()
 
 
+@pytest.fixture
+def tpu_interpreter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pallas kernels for TPU run here, operation by operation, in every thread."""
+    from jax._src.literals import TypedInt
+    from jax.experimental.pallas import tpu
+
+    # jax 0.10.2 asks a masked store's constant index for its shape, which that class forgot to have.
+    monkeypatch.setattr(TypedInt, "shape", (), raising=False)
+    tpu.set_tpu_interpret_mode(True)  # type: ignore[arg-type]  # the plain interpreter: the other one knows no reshape
+    yield
+    tpu.set_tpu_interpret_mode(None)  # type: ignore[arg-type]
+
+
 @pytest.fixture(scope="session")
 def front(engine: Engine) -> Front:
     return Front(engine, TOKENIZER, "tiny")
