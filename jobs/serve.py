@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
-from lemur_ray.config import parse
 from lemur_ray.home import lemur_home
 from lemur_ray.rollout.policy_target import EvaluationError, find_run
 from lemur_ray.serve.auth import CURL_KEY, KEY_VARIABLE, key_digest
@@ -21,7 +20,7 @@ from lemur_ray.serve.config import ServeJob
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    job = parse(ServeJob, argv, prog="serve.py", bare_flags=True)
+    job = ServeJob.parse(argv)
     stop = threading.Event()
     try:
         digest = key_digest(job.api_key or os.environ.get(KEY_VARIABLE, ""))
@@ -52,7 +51,7 @@ def _served(job: ServeJob, digest: bytes, model: str) -> Iterator[str]:
         from lemur_ray.serve import app
 
         stack.callback(app.shutdown)
-        yield app.serve_model(model, **job.on_ray(), key_digest=digest)
+        yield app.serve_job(job, model, digest)
 
 
 if __name__ == "__main__":

@@ -26,12 +26,13 @@ from ray.serve.exceptions import RayServeException
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.ports import free_port
-from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.config import EngineOptions, ServeJob
 from lemur_ray.serve.direct import converse
 from lemur_ray.serve.handle import HandleSpec
 from lemur_ray.serve.loading import open_front, update_weights
 from lemur_ray.serve.local import DRAIN_S
 from lemur_ray.serve.openai import build_app
+from lemur_ray.serve.vllm import CannotUseVllm, vllm_app
 
 READY_TIMEOUT_S = 60.0
 """Seconds that a running replica may take to become reachable through Serve's proxy."""
@@ -77,6 +78,18 @@ class CannotServe(ValueError):
     """The model, or the address it was asked for at, cannot be served; the message says why."""
 
 
+def serve_job(job: ServeJob, spec: str, key_digest: bytes = b"") -> str:
+    """What ``jobs/serve.py`` asks for, as ``serve_model``. Raises CannotUseVllm besides."""
+    if job.backend == "jax":
+        return serve_model(spec, **job.on_ray(), key_digest=key_digest)
+    if key_digest:
+        raise CannotUseVllm("Ray's LLM deployment asks nobody for a key: leave it out, and put a proxy in front")
+    application = vllm_app(job, spec)
+    root, own_path = _listening(job.host, job.port)
+    _run(application, f"lemur-vllm{own_path.replace('/', '-')}", own_path or "/", spec)
+    return f"{root}/v1"
+
+
 def serve_model(
     spec: str,
     *,
@@ -98,6 +111,18 @@ def serve_model(
     Where Serve runs in the cluster already, its address stays and the model gets a path of its own in front of /v1.
     Raises CannotServe when the model could not be loaded, TimeoutError when it cannot be reached.
     """
+    root, own_path = _listening(host, port)
+    arguments = (spec, name, options or EngineOptions(), key_digest, follow_s)
+    _deploy(f"lemur{own_path.replace('/', '-')}", own_path or "/", arguments, num_cpus, replicas, max_replicas)
+    _await_ready(root)
+    return f"{root}/v1"
+
+
+def _listening(host: str, port: int) -> tuple[str, str]:
+    """Start Serve, or find the one that runs: the URL in front of /v1, and its path, empty for the first model.
+
+    Raises CannotServe where it listens on another port.
+    """
     global _started_serve
     running = _running_at()
     if running is None:
@@ -114,11 +139,7 @@ def serve_model(
     else:
         host, port = running
     own_path = "" if running is None else f"/{secrets.token_hex(4)}"
-    arguments = (spec, name, options or EngineOptions(), key_digest, follow_s)
-    _deploy(f"lemur{own_path.replace('/', '-')}", own_path or "/", arguments, num_cpus, replicas, max_replicas)
-    root = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}{own_path}"
-    _await_ready(root)
-    return f"{root}/v1"
+    return f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}{own_path}", own_path
 
 
 def serve_handle(spec: str, *, name: str = "", num_cpus: float = 1.0, options: EngineOptions | None = None) -> str:
@@ -150,10 +171,7 @@ def serve_policy(spec: PolicySpec) -> Callable[[], Policy]:
 def _deploy(
     app_name: str, route: str | None, model: tuple[Any, ...], num_cpus: float, replicas: int = 1, max_replicas: int = 0
 ) -> None:
-    """Run the application; returns when its replicas are warm. Raises CannotServe that says why they are not.
-
-    model: arguments of ChatModel.
-    """
+    """Start the application of a model, whose arguments are those of ChatModel; see ``_run``."""
     spec, name, options, *others = model
     spec = spec if ":" in spec else str(Path(spec).expanduser().absolute())
     deployment = serve.deployment(
@@ -166,10 +184,15 @@ def _deploy(
         max_constructor_retry_count=1,
         **_scaled(replicas, max_replicas, options.max_slots),
     )(ChatModel)
+    _run(deployment.bind(spec, name, options, *others), app_name, route, spec)
+
+
+def _run(application: Any, app_name: str, route: str | None, spec: str) -> None:
+    """Start an application; returns when its replicas are warm. Raises CannotServe that says why they are not."""
     # Noted first: an application whose model cannot be loaded must be removed as well.
     _apps.append(app_name)
     try:
-        serve.run(deployment.bind(spec, name, options, *others), name=app_name, route_prefix=route)
+        serve.run(application, name=app_name, route_prefix=route)
     except RuntimeError as error:
         raise CannotServe(f"{spec} cannot be served: {_reason(app_name) or error}") from error
 

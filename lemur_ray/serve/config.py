@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lemur_ray.config import COUNT, FROM_ZERO, check_ranges
+from lemur_ray.config import COUNT, FROM_ZERO, check_ranges, parse
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,9 @@ class ServeJob:
     run's tokenizer). Empty: the newest run."""
     name: str = ""
     """Name of the model in requests. Empty: the model's own."""
+    backend: Literal["jax", "vllm"] = "jax"
+    """What generates, also spelled --engine: this project's engine, or vLLM (extra [vllm], GPUs) on Ray's own LLM
+    deployment."""
     no_ray: bool = False
     """Plain uvicorn in this process, without Ray."""
     host: str = "127.0.0.1"
@@ -73,8 +79,16 @@ class ServeJob:
         check_ranges(self, port=(0, 65535), num_cpus=FROM_ZERO, follow_s=FROM_ZERO, replicas=COUNT)
         if self.max_replicas:
             check_ranges(self, max_replicas=(self.replicas, math.inf))
+        if self.no_ray and self.backend == "vllm":
+            raise ValueError("vLLM runs on Ray: leave --no-ray out")
         if self.no_ray and (self.replicas > 1 or self.max_replicas > 1):
             raise ValueError("replicas are Ray's: leave --no-ray out")
+
+    @classmethod
+    def parse(cls, argv: Sequence[str] | None) -> ServeJob:
+        """From the command line, on which ``--engine vllm`` stands beside ``--engine.max-slots 8``."""
+        given = [re.sub("^--engine(?=$|=)", "--backend", word) for word in (sys.argv[1:] if argv is None else argv)]
+        return parse(cls, given, prog="serve.py", bare_flags=True)
 
     def on_ray(self) -> dict[str, Any]:
         """Arguments of ``app.serve_model``, besides the model and the key."""
