@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,24 +60,33 @@ def oracle(params: Params, config: ModelConfig) -> "transformers.LlamaForCausalL
     return model.eval()
 
 
+LLAMA3 = RopeScaling("llama3", 8.0, 1.0, 4.0, original_max_seq_len=64)
+COMMON: dict[str, Any] = {
+    "vocab_size": 199,
+    "num_layers": 2,
+    "dim": 48,
+    "ffn_dim": 80,
+    "max_seq_len": 384,
+    "rope_theta": 5000.0,
+}
+CONFIGS = {
+    "every head its own keys": ModelConfig(**COMMON, num_heads=4, num_kv_heads=4, head_dim=12),
+    "grouped, tied, llama3": ModelConfig(
+        **COMMON, num_heads=4, num_kv_heads=2, head_dim=12, rope_scaling=LLAMA3, tie_embeddings=True
+    ),
+    "one key head": ModelConfig(**COMMON, num_heads=4, num_kv_heads=1, head_dim=12),
+    "tied": ModelConfig(**COMMON, num_heads=4, num_kv_heads=4, head_dim=12, tie_embeddings=True),
+    "linear": ModelConfig(**COMMON, num_heads=4, num_kv_heads=2, head_dim=12, rope_scaling=RopeScaling("linear", 4.0)),
+    "wide heads": ModelConfig(**COMMON, num_heads=3, num_kv_heads=3, head_dim=32),
+}
+DEFAULT = ("every head its own keys", "grouped, tied, llama3")
+
+
 @pytest.mark.parametrize(
-    ("kv_heads", "tied", "scaling"),
-    [(4, False, RopeScaling()), (2, True, RopeScaling("llama3", 8.0, 1.0, 4.0, original_max_seq_len=64))],
+    "name", [name if name in DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in CONFIGS]
 )
-def test_greedy_tokens_are_those_of_transformers(kv_heads: int, tied: bool, scaling: RopeScaling) -> None:
-    config = ModelConfig(
-        vocab_size=199,
-        num_layers=2,
-        dim=48,
-        ffn_dim=80,
-        num_heads=4,
-        num_kv_heads=kv_heads,
-        head_dim=12,
-        max_seq_len=384,
-        rope_theta=5000.0,
-        rope_scaling=scaling,
-        tie_embeddings=tied,
-    )
+def test_greedy_tokens_are_those_of_transformers(name: str) -> None:
+    config = CONFIGS[name]
     params = init_params(config, 3)
     prompt = tuple(np.random.default_rng(0).integers(0, config.vocab_size, 70).tolist())
     engine = Engine(params, config, EngineOptions(max_slots=2, prefill_tiles=1)).start()
