@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 
+from lemur_ray.model.compile_cache import cache_folder, use_compile_cache
 from lemur_ray.model.load import MODEL_ERRORS, load_model, open_model
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine
@@ -27,6 +28,7 @@ def open_front(spec: str, options: EngineOptions | None = None, name: str = "", 
         model = load_model(spec)
     except MODEL_ERRORS as error:
         raise RuntimeError(str(error)) from error
+    use_compile_cache(cache_folder())
     options = options or EngineOptions()
     engine = Engine(model.params, model.config, options, served_version(model.version, options)).start()
     if follow_s:

@@ -19,13 +19,13 @@ from jax.experimental import multihost_utils
 
 from lemur_ray.checkpoints import Commit
 from lemur_ray.corpus.manifest import read_manifest
+from lemur_ray.model.compile_cache import Found, cache_folder, use_compile_cache
 from lemur_ray.model.llama import num_params
 from lemur_ray.model.lora import adapted
 from lemur_ray.model.sharding import batch_sharding
 from lemur_ray.plan.plan import plan_for
 from lemur_ray.train import goodput
 from lemur_ray.train.checkpoint import Checkpoints, UnreadableCheckpoint
-from lemur_ray.train.compile_cache import Found, cache_folder, use_compile_cache
 from lemur_ray.train.console import opening_lines, progress_lines
 from lemur_ray.train.evaluate import BY_KIND, BY_SOURCE, Evaluator
 from lemur_ray.train.initial import frozen_base, initial_params

@@ -15,9 +15,9 @@ import pytest
 
 from lemur_ray.checkpoints import commits, newest_commit
 from lemur_ray.config import Recipe, TrainConfig
+from lemur_ray.model.compile_cache import cache_folder
 from lemur_ray.plan.plan import first_row_moved
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed
-from lemur_ray.train.compile_cache import cache_folder
 from lemur_ray.train.metrics import MetricsLog
 from lemur_ray.train.run_folder import Run, RunFolderError, TrainingStopped, prepare
 from tests.train.test_checkpoint import state
@@ -221,7 +221,7 @@ import sys
 from pathlib import Path
 from typing import Any
 import jax, jax.numpy as jnp
-from lemur_ray.train.compile_cache import use_compile_cache
+from lemur_ray.model.compile_cache import use_compile_cache
 found = use_compile_cache(sys.argv[1])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 print(float(jax.jit(lambda x: jnp.sin(x @ x).sum())(jnp.ones((64, 64)))), found)

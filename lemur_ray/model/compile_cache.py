@@ -1,8 +1,9 @@
-"""Where compiled steps are kept between starts, and whether they were found there.
+"""Where compiled programs are kept between starts, and whether they were found there.
 
 A run of one worker on a local disk shares ``$LEMUR_HOME/cache/jax`` with every other run. Workers on several hosts and
-runs in a bucket keep it in the run folder, so that a host that joins after a preemption finds it too. JAX makes the key
-(the program, versions and devices) and takes an entry that it cannot read for missing. Knows nothing of training.
+runs in a bucket keep it in the run folder, so that a host that joins after a preemption finds it too; an engine that
+serves shares the one on its disk. JAX makes the key (the program, versions and devices) and takes an entry that it
+cannot read for missing. Knows nothing of training or of serving.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Found:
         return f"compile cache {state}: {self.hits} found, {self.misses} compiled"
 
 
-def cache_folder(out: str, num_workers: int) -> str:
+def cache_folder(out: str = "", num_workers: int = 1) -> str:
     """JAX_COMPILATION_CACHE_DIR where it is set, else beside the run or under LEMUR_HOME."""
     if given := os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         return given
