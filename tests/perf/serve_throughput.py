@@ -25,8 +25,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ((1, 64, 32), (8, 32, 16), (32, 32, 16))
 """Batch, prompt and new tokens."""
-SERVERS = ("exact", "fast", "transformers")
-"""Ours with bits that do not depend on the shape of a step, and without."""
+SERVERS = ("exact", "fast", "int8", "transformers")
+"""Ours with bits that do not depend on the shape of a step, without, and with matrices of eight bits."""
 
 
 def main() -> int:
@@ -56,7 +56,7 @@ def main() -> int:
                         rates = found.setdefault((batch, name), {"prefill": [], "decode": []})
                         rates["prefill"].append(batch * length / first_s)
                         rates["decode"].append(batch * (new - 1) / max(whole_s - first_s, 1e-9))
-                # In bfloat16 two tokens are close too often for ids to mean anything.
+                # In bfloat16 and with eight bits two tokens are close too often for ids to mean anything.
                 assert options.dtype == "bfloat16" or ids["exact"] == ids["fast"] == ids["transformers"], (
                     f"batch {batch}, turn {turn}: other ids"
                 )
@@ -66,7 +66,7 @@ def main() -> int:
     for batch, _, _ in SHAPES:
         for kind in ("prefill", "decode"):
             theirs = found[batch, "transformers"][kind]
-            for name in SERVERS[:2]:
+            for name in SERVERS[:-1]:
                 ours = found[batch, name][kind]
                 ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
                 print(
@@ -142,8 +142,10 @@ def _ours(options: argparse.Namespace) -> Any:
     from lemur_ray.serve.generation import Generation
     from lemur_ray.serve.offline import generate
 
-    source, exact = HuggingFaceWeights(f"{options.folder}/model"), options.worker == "exact"
-    sized = EngineOptions(max_slots=32, context=256, prefill_tiles=8, batch_invariant=exact, dtype=options.dtype)
+    source = HuggingFaceWeights(f"{options.folder}/model")
+    kind: Any = {"batch_invariant": options.worker != "fast", "dtype": options.dtype}
+    kind |= {"quantization": "int8"} if options.worker == "int8" else {}
+    sized = EngineOptions(max_slots=32, context=256, prefill_tiles=8, **kind)
     engine = Engine(whole(source), source.config, sized).start()
     return lambda prompts, new: generate(engine, [Generation(tuple(p), new) for p in prompts])
 
