@@ -54,6 +54,7 @@ WITH_RAY = {
     "lemur_ray/train/trials.py",
     "lemur_ray/serve/app.py",
     "lemur_ray/serve/vllm.py",
+    "lemur_ray/serve/group.py",
     "lemur_ray/serve/handle.py",  # apart from app.py, so that environment actors that ask by handle never load jax
     "lemur_ray/rollout/pool.py",
 }

@@ -113,8 +113,9 @@ def compile_step(
     tokens, place = placed(empty_step(rows, length, table_width))
     began = time.monotonic()
     # The kernel's lowering asks the mesh in context for the kind of chip.
+    step = jax.jit(forward, static_argnames=("config", "how", "layout"), donate_argnames=("cache",))
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-        lowered = forward.lower(weights, cache, tokens, place, config=config, how=ACCELERATOR, layout=layout)
+        lowered = step.lower(weights, cache, tokens, place, config=config, how=ACCELERATOR, layout=layout)
         try:
             compiled: Any = lowered.compile()
         except jax.errors.JaxRuntimeError as error:

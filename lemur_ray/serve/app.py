@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import secrets
 import time
 import urllib.error
@@ -26,13 +27,16 @@ from ray.serve.exceptions import RayServeException
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.ports import free_port
-from lemur_ray.serve.config import EngineOptions, ServeJob
+from lemur_ray.serve.config import EngineOptions, Hosts, ServeJob
 from lemur_ray.serve.direct import converse
+from lemur_ray.serve.group import Gathered, Reserved, gather, lacking, reserve
 from lemur_ray.serve.handle import HandleSpec
 from lemur_ray.serve.loading import open_front, update_weights
 from lemur_ray.serve.local import DRAIN_S
 from lemur_ray.serve.openai import build_app
 from lemur_ray.serve.vllm import CannotUseVllm, vllm_app
+
+log = logging.getLogger(__name__)
 
 READY_TIMEOUT_S = 60.0
 """Seconds that a running replica may take to become reachable through Serve's proxy."""
@@ -51,8 +55,19 @@ _started_serve = False
 class ChatModel:
     """A replica: loads the model, starts the engine, is healthy as long as the engine's thread lives."""
 
-    def __init__(self, spec: str, name: str, options: EngineOptions, key_digest: bytes = b"", follow_s: float = 0.0):
-        self._front, self._key_digest = open_front(spec, options, name, follow_s), key_digest
+    def __init__(
+        self,
+        spec: str,
+        name: str,
+        options: EngineOptions,
+        reserved: Reserved,
+        key_digest: bytes = b"",
+        follow_s: float = 0.0,
+    ):
+        alone = len(reserved.bundles) == 1
+        self._gathered = Gathered([], []) if alone else gather(spec, options, reserved)
+        self._front = open_front(spec, options, name, follow_s, self._gathered.lines)
+        self._key_digest = key_digest
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return build_app(self._front, self._key_digest)
@@ -72,6 +87,8 @@ class ChatModel:
     def __del__(self) -> None:
         if hasattr(self, "_front"):
             self._front.engine.close()
+            if (group := self._front.engine.group) is not None:
+                group.close()
 
 
 class CannotServe(ValueError):
@@ -100,6 +117,7 @@ def serve_model(
     options: EngineOptions | None = None,
     key_digest: bytes = b"",
     follow_s: float = 0.0,
+    hosts: Hosts | None = None,
     replicas: int = 1,
     max_replicas: int = 0,
 ) -> str:
@@ -107,13 +125,15 @@ def serve_model(
 
     spec: as in ``model.load``; port 0: any free one; name: of the model in requests, by default the spec's own;
     key_digest: of the key that requests must bring (``serve.auth``), none by default; follow_s: as in ``open_front``.
-    replicas, max_replicas: as in ``ServeJob``; with several, requests of one session go to one of them.
+    hosts, replicas, max_replicas: as in ``ServeJob``; with several replicas, requests of one session go to one of them.
+    num_cpus: on each of the hosts.
     Where Serve runs in the cluster already, its address stays and the model gets a path of its own in front of /v1.
     Raises CannotServe when the model could not be loaded, TimeoutError when it cannot be reached.
     """
     root, own_path = _listening(host, port)
-    arguments = (spec, name, options or EngineOptions(), key_digest, follow_s)
-    _deploy(f"lemur{own_path.replace('/', '-')}", own_path or "/", arguments, num_cpus, replicas, max_replicas)
+    options = options or EngineOptions()
+    arguments = (spec, name, options, _reserved(hosts or Hosts(), num_cpus, options), key_digest, follow_s)
+    _deploy(f"lemur{own_path.replace('/', '-')}", own_path or "/", arguments, replicas, max_replicas)
     _await_ready(root)
     return f"{root}/v1"
 
@@ -157,7 +177,8 @@ def serve_handle(spec: str, *, name: str = "", num_cpus: float = 1.0, options: E
         )
         _started_serve = True
     app_name = f"lemur-{secrets.token_hex(4)}"
-    _deploy(app_name, None, (spec, name, options or EngineOptions()), num_cpus)
+    options = options or EngineOptions()
+    _deploy(app_name, None, (spec, name, options, _reserved(Hosts(), num_cpus, options)))
     return app_name
 
 
@@ -168,23 +189,23 @@ def serve_policy(spec: PolicySpec) -> Callable[[], Policy]:
     return spec.at_endpoint(serve_model(spec.target, name=spec.label), spec.label, spec.label)
 
 
-def _deploy(
-    app_name: str, route: str | None, model: tuple[Any, ...], num_cpus: float, replicas: int = 1, max_replicas: int = 0
-) -> None:
+def _deploy(app_name: str, route: str | None, model: tuple[Any, ...], replicas: int = 1, max_replicas: int = 0) -> None:
     """Start the application of a model, whose arguments are those of ChatModel; see ``_run``."""
-    spec, name, options, *others = model
+    spec, name, options, reserved, *others = model
     spec = spec if ":" in spec else str(Path(spec).expanduser().absolute())
+    if missing := lacking(reserved, ray.nodes()):
+        log.warning("the cluster has no host for %s: waiting until there is one", " and ".join(map(str, missing)))
     deployment = serve.deployment(
         name="ChatModel",
         max_ongoing_requests=options.max_slots + options.max_queue + 64,
-        ray_actor_options={"num_cpus": num_cpus},
+        **reserved.deployment_options(),
         graceful_shutdown_timeout_s=DRAIN_S,
         health_check_period_s=5,
         health_check_timeout_s=60,
         max_constructor_retry_count=1,
         **_scaled(replicas, max_replicas, options.max_slots),
     )(ChatModel)
-    _run(deployment.bind(spec, name, options, *others), app_name, route, spec)
+    _run(deployment.bind(spec, name, options, reserved, *others), app_name, route, spec)
 
 
 def _run(application: Any, app_name: str, route: str | None, spec: str) -> None:
@@ -195,6 +216,13 @@ def _run(application: Any, app_name: str, route: str | None, spec: str) -> None:
         serve.run(application, name=app_name, route_prefix=route)
     except RuntimeError as error:
         raise CannotServe(f"{spec} cannot be served: {_reason(app_name) or error}") from error
+
+
+def _reserved(hosts: Hosts, num_cpus: float, options: EngineOptions) -> Reserved:
+    try:
+        return reserve(hosts, num_cpus, options.tensor_parallel)
+    except ValueError as error:
+        raise CannotServe(str(error)) from error
 
 
 def _scaled(replicas: int, max_replicas: int, max_slots: int) -> dict[str, Any]:

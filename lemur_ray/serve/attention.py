@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import PartitionSpec as P
 
 from lemur_ray.config import ModelConfig
+from lemur_ray.serve.devices import AXIS
 from lemur_ray.serve.invariant import Arithmetic, row_sum, tiled_queries
 
 BLOCK = 128
@@ -36,6 +38,9 @@ class LayerCache(NamedTuple):
 
 Cache = tuple[Any, ...]
 """The pools of all layers; what one is made of, is the business of a ``layout``: here a ``LayerCache``."""
+
+CUT = P(None, AXIS)
+"""How devices share the pools: along the kv heads."""
 
 Ints = Any
 """An int32 array: numpy's on the host, jax's inside a program."""
@@ -62,7 +67,7 @@ def allocate(config: ModelConfig, num_blocks: int, dtype: Any = jnp.float32) -> 
 
 
 def block_bytes(config: ModelConfig, dtype: Any = jnp.float32) -> int:
-    """Memory of one block over all layers, in bytes."""
+    """Memory of one block over all layers and devices, in bytes."""
     return 2 * config.num_layers * config.num_kv_heads * config.head_dim * BLOCK * jnp.dtype(dtype).itemsize
 
 
@@ -129,9 +134,8 @@ def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic)
     return out.reshape(q_RKGMh.shape)
 
 
-@partial(jax.jit, donate_argnames=("cache",))
 def copy_block(cache: Cache, source: jax.Array, target: jax.Array) -> Cache:
-    """Copy one block, named by a scalar, to another one; the pool was donated."""
+    """Copy one block, named by a scalar, to another one."""
     return jax.tree.map(
         lambda pool: lax.dynamic_update_slice_in_dim(pool, lax.dynamic_index_in_dim(pool, source), target, 0), cache
     )

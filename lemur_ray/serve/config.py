@@ -21,7 +21,7 @@ class EngineOptions:
     max_slots: int = 64
     """Sequences that are generated at once, or kept to be continued; at least 2."""
     cache_bytes: int = 2**30
-    """Memory for keys and values in bytes; there are fewer slots where this does not hold all."""
+    """Memory for keys and values in bytes, over all devices; there are fewer slots where this does not hold all."""
     pin_s: float = 30.0
     """Seconds that the cache of a session (X-Session-Id, prompt_cache_key) is kept after each of its replies."""
     pinned_share: float = 0.5
@@ -38,11 +38,35 @@ class EngineOptions:
     """Tokens and log-probabilities that do not depend, to the last bit, on what else is served; False is faster."""
     compile_threads: int = 2
     """Programs compiled at the same time at the start."""
+    tensor_parallel: int = 1
+    """Devices that share the model, each with a part of every matrix and of the cache; 0: all there are."""
 
     def __post_init__(self) -> None:
         check_ranges(self, context=FROM_ZERO, max_slots=(2, 4096), cache_bytes=COUNT, max_queue=FROM_ZERO)
         check_ranges(self, pin_s=FROM_ZERO, pinned_share=(0, 1))
-        check_ranges(self, prefill_tiles=COUNT, compile_threads=COUNT)
+        check_ranges(self, prefill_tiles=COUNT, compile_threads=COUNT, tensor_parallel=FROM_ZERO)
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The hosts on Ray that one engine takes, all of them or none."""
+
+    num: int = 1
+    """Hosts that share the model. With a topology: what it says."""
+    use_gpu: bool = False
+    """Each host gives its share of ``engine.tensor_parallel`` GPUs."""
+    topology: str = ""
+    """TPU slice topology, for example 2x2x2, which is taken whole; empty: no TPU."""
+    accelerator_type: str = ""
+    """Ray's name of the TPU generation, for example TPU-V4."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, num=COUNT)
+        if bool(self.topology) != bool(self.accelerator_type) or (self.use_gpu and self.topology):
+            raise ValueError(
+                "a TPU slice is topology and accelerator_type, for example --hosts.topology 2x2x2 "
+                "--hosts.accelerator-type TPU-V4; GPUs are use_gpu alone"
+            )
 
 
 @dataclass(frozen=True)
@@ -64,7 +88,8 @@ class ServeJob:
     port: int = 0
     """Port to listen on; 0 takes a free one."""
     num_cpus: float = 1.0
-    """CPUs that the replica reserves on Ray."""
+    """CPUs that the replica reserves on Ray, on each host."""
+    hosts: Hosts = Hosts()
     replicas: int = 1
     """Replicas of the model on Ray, each with an engine of its own."""
     max_replicas: int = 0
@@ -79,10 +104,10 @@ class ServeJob:
         check_ranges(self, port=(0, 65535), num_cpus=FROM_ZERO, follow_s=FROM_ZERO, replicas=COUNT)
         if self.max_replicas:
             check_ranges(self, max_replicas=(self.replicas, math.inf))
-        if self.no_ray and self.backend == "vllm":
-            raise ValueError("vLLM runs on Ray: leave --no-ray out")
-        if self.no_ray and (self.replicas > 1 or self.max_replicas > 1):
-            raise ValueError("replicas are Ray's: leave --no-ray out")
+        if self.backend == "vllm" and (self.no_ray or self.hosts != Hosts()):
+            raise ValueError("vLLM runs on Ray, which places it: leave --no-ray and --hosts out")
+        if self.no_ray and (self.replicas > 1 or self.max_replicas > 1 or self.hosts != Hosts()):
+            raise ValueError("replicas and hosts are Ray's: leave --no-ray out")
 
     @classmethod
     def parse(cls, argv: Sequence[str] | None) -> ServeJob:
@@ -92,5 +117,5 @@ class ServeJob:
 
     def on_ray(self) -> dict[str, Any]:
         """Arguments of ``app.serve_model``, besides the model and the key."""
-        fields = ("host", "port", "name", "num_cpus", "replicas", "max_replicas", "follow_s")
+        fields = ("host", "port", "name", "num_cpus", "hosts", "replicas", "max_replicas", "follow_s")
         return {**{field: getattr(self, field) for field in fields}, "options": self.engine}

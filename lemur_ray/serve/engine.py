@@ -7,6 +7,7 @@ HTTP, text or Ray.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import math
@@ -15,9 +16,8 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from lemur_ray.config import ModelConfig
@@ -27,58 +27,56 @@ from lemur_ray.serve.attention import BLOCK, block_bytes
 from lemur_ray.serve.cache import BlockCache
 from lemur_ray.serve.choosing import choose
 from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.devices import Devices
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, QueueFull
 from lemur_ray.serve.events import Event, Finish, Listener, Stats, event_of
 from lemur_ray.serve.exactness import is_batch_invariant
-from lemur_ray.serve.forward import Weights, prepare
 from lemur_ray.serve.generation import Generation
+from lemur_ray.serve.inbox import Cancel, Item, Submit, Update, give_up
 from lemur_ray.serve.invariant import TILE
-from lemur_ray.serve.layout import pool_size
-from lemur_ray.serve.programs import Programs, decode_buckets, empty_step, prefill_buckets
+from lemur_ray.serve.lockstep import Group
+from lemur_ray.serve.programs import Programs, Sizes, empty_step, prepared
 from lemur_ray.serve.scheduler import Scheduler, Tile
 from lemur_ray.serve.scores import ALTERNATIVES, Scores
 
 log = logging.getLogger(__name__)
 
 
-class _Submit(NamedTuple):
-    sequence: scheduling.Sequence
-    listener: Listener
-    every_token: bool
-
-
-class _Cancel(NamedTuple):
-    number: int
-
-
-class _Update(NamedTuple):
-    weights: Weights
-    version: str
-    done: Future[None]
-
-
 class Engine:
     """Call ``start``, then ``submit`` from any thread."""
 
-    def __init__(self, params: Params, config: ModelConfig, options: EngineOptions | None = None, version: str = ""):
+    def __init__(
+        self,
+        params: Params,
+        config: ModelConfig,
+        options: EngineOptions | None = None,
+        version: str = "",
+        group: Group | None = None,
+    ):
+        """group: other processes that compute a part of every step. Raises ValueError where the model does not fit."""
         self.options = options or EngineOptions()
         self.config, self.version = config, version
-        self.context = min(self.options.context or config.max_seq_len, config.max_seq_len)
         self.stats = Stats()
         self.failure: BaseException | None = None
         self.ready = threading.Event()
-        self._width, self.num_blocks = pool_size(config, self.options)
+        sizes = Sizes.of(config, self.options)
+        self.context, self.num_blocks, self._width = sizes.context, sizes.num_blocks, sizes.table_width
         if self.options.cache_bytes < self._width * block_bytes(config, self.options.dtype):
             log.warning("cache_bytes %d cannot hold one sequence: it gets more than that", self.options.cache_bytes)
         self.num_slots = self.options.max_slots
-        self._weights = self._prepare(params)
-        self._inbox: queue.SimpleQueue[_Submit | _Cancel | _Update | None] = queue.SimpleQueue()
+        self._devices = Devices.take(self.options.tensor_parallel)
+        self.num_devices = self._devices.parts
+        self._weights = prepared(params, config, self.options, self._devices)
+        self.group = group
+        if group is not None:
+            group.on_loss = self.abandon
+        self._inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._accepting = True
         self._stopping = False
-        self._pending: dict[int, _Submit] = {}
-        self._updates: deque[_Update] = deque()
+        self._pending: dict[int, Submit] = {}
+        self._updates: deque[Update] = deque()
         self._outbox: dict[Listener, list[Event]] = {}
         self._finished_at: deque[float] = deque(maxlen=32)
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
@@ -120,14 +118,14 @@ class Engine:
             if request.prompt_scores:
                 alternatives = min(ALTERNATIVES, self.config.vocab_size)
                 sequence.prompt_scores = Scores.unknown(len(request.prompt), alternatives)
-            item = _Submit(sequence, listener, every_token)
+            item = Submit(sequence, listener, every_token)
             self._pending[number] = item
             self._inbox.put(item)
         return number
 
     def cancel(self, number: int) -> None:
         """Stop a request before the next step; it ends with ``cancelled`` unless it is over already."""
-        self._inbox.put(_Cancel(number))
+        self._inbox.put(Cancel(number))
 
     def update(self, params: Params, version: str) -> Future[None]:
         """Other weights of the same model, from any thread. Done once every later reply comes from them.
@@ -136,12 +134,12 @@ class Engine:
         The future raises ValueError where the shapes are other ones, EngineClosed where the engine ends first.
         """
         done: Future[None] = Future()
-        weights = self._prepare(params)
+        weights = prepared(params, self.config, self.options, self._devices)
         with self._lock:
             if not self._accepting or self.failure is not None:
                 done.set_exception(EngineClosed("the engine does not run"))
             else:
-                self._inbox.put(_Update(weights, version, done))
+                self._inbox.put(Update(weights, version, done))
         return done
 
     def refuse(self) -> None:
@@ -158,7 +156,15 @@ class Engine:
         self._stopping = True
         self._inbox.put(None)
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(None if self.failure is None else 5.0)
+
+    def abandon(self, error: BaseException) -> None:
+        """Fail everything at once: the engine's thread may wait for ever for devices that are no more."""
+        self.failure = self.failure or error
+        self._stopping = True
+        self._fail_all()
+        self.ready.set()
+        self._inbox.put(None)
 
     @property
     def capacity(self) -> int:
@@ -168,9 +174,6 @@ class Engine:
     @property
     def accepting(self) -> bool:
         return self._accepting and self.failure is None
-
-    def _prepare(self, params: Params) -> Weights:
-        return prepare(params, self.config, jnp.dtype(self.options.dtype), int8=self.options.quantization == "int8")
 
     def _retry_after_s(self) -> int:
         """Whole seconds until a place in the queue is likely, from the last finished requests."""
@@ -190,21 +193,17 @@ class Engine:
                 self._step()
         except BaseException as error:  # the thread's last words: nobody else would see them
             log.exception("the engine died")
-            self.failure = error
+            self.failure = self.failure or error
         finally:
+            self._flush()
             self._fail_all()
             self.ready.set()
 
     def _warm_up(self) -> None:
         begin = time.monotonic()
         wanted = self.options.batch_invariant
-        dtype = jnp.dtype(self.options.dtype)
-        lone = not wanted and dtype == jnp.float32 and self.options.quantization == "none"
-        rows = decode_buckets(self.num_slots, lone=lone)
-        tiles = prefill_buckets(self.options.prefill_tiles)
-        self._programs = Programs(
-            self._weights, self.config, self.num_blocks, self._width, rows, tiles, dtype, exact=wanted
-        )
+        make = Programs if self.group is None else self.group.programs
+        self._programs = make(self._weights, self.config, self.options, self._devices)
         self._programs.warm_up(self.options.compile_threads)
         exact = wanted and is_batch_invariant(self._programs, self._width)
         padded = wanted and not exact
@@ -212,7 +211,7 @@ class Engine:
             # One shape for decoding and one for prefilling, and only whole tiles that were prefilled are reused: then
             # every token is computed in the same way at any load.
             log.warning("logits depend on the shape of a step on this machine: every step is padded to one shape")
-            self._programs.decode_rows, self._programs.prefill_rows = rows[-1:], tiles[-1:]
+            self._programs.pad()
         self._cache = BlockCache(
             self.num_blocks, BLOCK, self._width, TILE if padded else 1, pinned_share=self.options.pinned_share
         )
@@ -251,12 +250,14 @@ class Engine:
         self.stats.recompiles_after_warmup = self._programs.compiled_after_warmup
         self._flush()
 
-    def _replace(self, update: _Update) -> None:
+    def _replace(self, update: Update) -> None:
         try:
             self._programs.replace(update.weights)
-        except ValueError as error:
+        except Exception as error:
             update.done.set_exception(error)
-            return
+            if isinstance(error, ValueError):
+                return
+            raise
         self._cache.forget()
         self.version = update.version
         update.done.set_result(None)
@@ -267,11 +268,11 @@ class Engine:
         while idle or not self._inbox.empty():
             item = self._inbox.get()
             idle = False
-            if isinstance(item, _Submit):
+            if isinstance(item, Submit):
                 self._scheduler.add(item.sequence)
-            elif isinstance(item, _Update):
+            elif isinstance(item, Update):
                 self._updates.append(item)
-            elif isinstance(item, _Cancel) and item.number in self._pending:
+            elif isinstance(item, Cancel) and item.number in self._pending:
                 self._finish(self._pending[item.number].sequence, "cancelled")
 
     def _prefill(self, tiles: list[Tile]) -> None:
@@ -285,7 +286,7 @@ class Engine:
         for r, tile in enumerate(tiles):
             scores = None
             if tile.sequence.needs_prompt_scores:
-                scores = self._programs.score_prompt(hidden, r, _following(tile))
+                scores = self._programs.score_prompt(hidden, r, tile.following(TILE))
             self._scheduler.prefilled(tile, scores)
             self.stats.prefill_tokens += len(tile.tokens)
         last = [(r, tile.sequence) for r, tile in enumerate(tiles) if tile.is_last]
@@ -356,24 +357,14 @@ class Engine:
                     self._finish(self._pending[number].sequence, "error")
 
     def _fail_all(self) -> None:
-        """Nobody is left waiting for an engine that does not run any more."""
+        """Nobody is left waiting for an engine that does not run any more. From any thread."""
         with self._lock:
             self._accepting = False
             pending, self._pending = self._pending, {}
             self.stats.queued = self.stats.active = 0
-        for number, item in pending.items():
-            self._tell(item.listener, Event(number, (), "error"))
-        self._flush()
-        while not self._inbox.empty():
-            if isinstance(last := self._inbox.get(), _Update):
-                self._updates.append(last)
-        for update in self._updates:
-            update.done.set_exception(EngineClosed("the engine ended before the weights were replaced"))
-
-
-def _following(tile: Tile) -> np.ndarray:
-    """(TILE,) int32 ids behind those of a tile; 0 where there is none."""
-    ids = np.zeros(TILE, np.int32)
-    following = tile.sequence.prompt[tile.start + 1 : tile.start + 1 + len(tile.tokens)]
-    ids[: len(following)] = following
-    return ids
+            updates = []
+            with contextlib.suppress(IndexError, queue.Empty):
+                while True:
+                    last = self._updates.popleft() if self._updates else self._inbox.get_nowait()
+                    updates += [last] if isinstance(last, Update) else []
+        give_up(pending, updates)

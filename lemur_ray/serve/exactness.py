@@ -36,7 +36,7 @@ def is_batch_invariant(programs: Programs, width: int) -> bool:
             for other in range(row):
                 # A neighbour rewrites its first token again and again: real work, harmless here.
                 ids[other, 0], place.tables[other], place.counts[other] = 1, scrap, 1
-            out = np.asarray(programs.forward(ids, place)[0][row])
+            out = np.asarray(programs.forward(ids, place)[0])[row]
             start += len(piece)
         return out
 

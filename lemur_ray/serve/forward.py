@@ -1,26 +1,28 @@
 """The Llama forward pass over cached keys and values: one function for decoding and for prefilling.
 
 A call takes R rows of M new tokens each, every row with its own table of cache blocks. Decoding is M = 1, prefilling is
-M = ``TILE``; what a row yields can be bit for bit the same either way (see ``invariant.py``). Knows nothing of
-requests, queues or sampling.
+M = ``TILE``; what a row yields can be bit for bit the same either way (see ``invariant.py``). Where several devices
+share a model, each runs this on its own columns of every matrix and its own heads; what all need whole is put side by
+side. Knows nothing of requests, queues or sampling.
 
 Legend: R rows, M new tokens of a row, T = R * M, D model, H heads, K kv heads, G = H / K, h head width, F feed-forward,
-V vocabulary.
+V vocabulary; of H, K, F and V a device may have a part.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec as P
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import Params
 from lemur_ray.model.rope import apply_rope, rope_table
 from lemur_ray.serve.attention import Cache, Place
+from lemur_ray.serve.devices import AXIS, ONE, WHOLE, Devices, check_split, side_by_side
 from lemur_ray.serve.invariant import Arithmetic, product, rms_norm
 from lemur_ray.serve.layout import Layout
 from lemur_ray.serve.quantized import Quantized, quantize
@@ -34,11 +36,11 @@ class LayerWeights(NamedTuple):
 
     attn_norm: jax.Array
     wqkv: Matrix
-    """(D, (H + 2K) h)"""
+    """(D, (H + 2K) h): query, key and value of the first device, then those of the next one"""
     wo: Matrix
     mlp_norm: jax.Array
     gate_up: Matrix
-    """(D, 2F)"""
+    """(D, 2F), device by device as well"""
     down: Matrix
 
 
@@ -49,15 +51,28 @@ class Weights(NamedTuple):
     layers: tuple[LayerWeights, ...]
     final_norm: jax.Array
     head: Matrix
-    """(D, V)"""
+    """(D, V), with columns of zeros behind where V does not divide over the devices"""
 
 
-def prepare(params: Params, config: ModelConfig, dtype: Any = jnp.float32, *, int8: bool = False) -> Weights:
+def weight_specs(num_layers: int, *, int8: bool = False) -> Weights:
+    """What lies where: every matrix is cut along its outputs (of the embedding: D)."""
+    columns: Any = P(None, AXIS)
+    matrix: Any = Quantized(P(AXIS), P(AXIS)) if int8 else columns
+    whole: Any = WHOLE
+    layer = LayerWeights(whole, matrix, matrix, whole, matrix, matrix)
+    return Weights(columns, (layer,) * num_layers, whole, matrix)
+
+
+def prepare(
+    params: Params, config: ModelConfig, dtype: Any = jnp.float32, devices: Devices = ONE, *, int8: bool = False
+) -> Weights:
     """The stacked tree of ``model.llama`` in the layout of this file; matrices in ``dtype``, norms as they are.
 
     int8: matrices are rounded (``quantized.py``), all but the embeddings, of which rows are only copied.
+    Raises ValueError where the model does not divide over the devices.
     """
-
+    parts = devices.parts
+    check_split(config, parts)
     # On the host, in one piece: array by array on the device every slice would be a program of its own.
     host: Any = jax.tree.map(np.asarray, params)
     layers = host["layers"]
@@ -66,7 +81,8 @@ def prepare(params: Params, config: ModelConfig, dtype: Any = jnp.float32, *, in
         return quantize(w) if int8 else w.astype(dtype)
 
     def matrix(i: int, *names: str) -> Any:
-        return stored(np.concatenate([layers[name][i] for name in names], axis=1))
+        cut = [np.split(layers[name][i], parts, axis=1) for name in names]
+        return stored(np.concatenate([piece[part] for part in range(parts) for piece in cut], axis=1))
 
     def layer(i: int) -> LayerWeights:
         return LayerWeights(
@@ -79,6 +95,8 @@ def prepare(params: Params, config: ModelConfig, dtype: Any = jnp.float32, *, in
         )
 
     head: Any = host["head"] if "head" in host else np.ascontiguousarray(host["embed"].T)
+    if missing := -config.vocab_size % parts:
+        head = np.pad(head, ((0, 0), (0, missing)))
 
     weights = Weights(
         embed=host["embed"].astype(dtype),
@@ -86,7 +104,7 @@ def prepare(params: Params, config: ModelConfig, dtype: Any = jnp.float32, *, in
         final_norm=host["final_norm"],
         head=stored(head),
     )
-    placed: Weights = jax.device_put(weights)
+    placed: Weights = devices.place(weights, weight_specs(config.num_layers, int8=int8))
     return placed
 
 
@@ -103,17 +121,18 @@ def _layer(
     c, rows, tokens, dtype = config, place.starts.shape[0], x_TD.shape[0], x_TD.dtype
     length, groups = tokens // rows, c.num_heads // c.num_kv_heads
     qkv = product(rms_norm(x_TD, w.attn_norm, c.norm_eps), w.wqkv, how.tile).reshape(tokens, -1, c.head_dim)
-    q, k, v = jnp.split(qkv, (c.num_heads, c.num_heads + c.num_kv_heads), axis=1)
+    kv_heads = qkv.shape[1] // (groups + 2)
+    q, k, v = jnp.split(qkv, (kv_heads * groups, kv_heads * (groups + 1)), axis=1)
     cache = layout.write(cache, apply_rope(k, rope), v, place)
-    q_RMKGh = apply_rope(q, rope).reshape(rows, length, c.num_kv_heads, groups, c.head_dim)
+    q_RMKGh = apply_rope(q, rope).reshape(rows, length, kv_heads, groups, c.head_dim)
     mixed = layout.attend(cache, q_RMKGh.transpose(0, 2, 3, 1, 4), place, how)
-    mixed_TD = mixed.transpose(0, 3, 1, 2, 4).reshape(tokens, -1).astype(dtype)
-    x_TD = (x_TD + product(mixed_TD, w.wo, how.tile)).astype(dtype)
+    mixed_TD = side_by_side(mixed.transpose(0, 3, 1, 2, 4).reshape(tokens, -1).astype(dtype), how.axis)
+    x_TD = (x_TD + side_by_side(product(mixed_TD, w.wo, how.tile), how.axis)).astype(dtype)
     gate, up = jnp.split(product(rms_norm(x_TD, w.mlp_norm, c.norm_eps), w.gate_up, how.tile), 2, axis=-1)
-    return (x_TD + product((jax.nn.silu(gate) * up).astype(dtype), w.down, how.tile)).astype(dtype), cache
+    inner_TF = side_by_side((jax.nn.silu(gate) * up).astype(dtype), how.axis)
+    return (x_TD + side_by_side(product(inner_TF, w.down, how.tile), how.axis)).astype(dtype), cache
 
 
-@partial(jax.jit, static_argnames=("config", "how", "layout"), donate_argnames=("cache",))
 def forward(
     weights: Weights,
     cache: Cache,
@@ -129,11 +148,11 @@ def forward(
     tokens (R, M) int32, of which ``place.counts`` are real. All positions below ``place.starts`` are in the row's
     blocks already or stand in another row of this call. how: as in ``invariant``. layout: what allocated the cache.
     Returns the logits (R, V) float32 after the last real token of each row, what the last layer made of every token
-    (T, D), and the cache, which was donated.
+    (T, D), and the cache.
     """
     rows, length = tokens_RM.shape
     rope = rope_table((place.starts[:, None] + jnp.arange(length)).reshape(-1), config)
-    x = weights.embed[tokens_RM.reshape(-1)]
+    x = side_by_side(weights.embed[tokens_RM.reshape(-1)], how.axis)
     layers = []
     for w, layer in zip(weights.layers, cache, strict=True):
         x, layer = _layer(w, layer, x, rope, place, config, how, layout)
@@ -143,10 +162,10 @@ def forward(
 
 
 def _logits(weights: Weights, x_TD: jax.Array, config: ModelConfig, how: Arithmetic) -> jax.Array:
-    return product(rms_norm(x_TD, weights.final_norm, config.norm_eps), weights.head, how.tile)
+    logits = product(rms_norm(x_TD, weights.final_norm, config.norm_eps), weights.head, how.tile)
+    return side_by_side(logits, how.axis)[:, : config.vocab_size]
 
 
-@partial(jax.jit, static_argnames=("config", "how"))
 def score_prompt(
     weights: Weights, x_TD: jax.Array, row: jax.Array, next_ids_M: jax.Array, *, config: ModelConfig, how: Arithmetic
 ) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -32,6 +32,8 @@ class Arithmetic(NamedTuple):
     """Most rows of one product, which then has at least two; 0: all in one"""
     one_by_one: bool
     """Attention row by row, each as long as it is: what a CPU wants"""
+    axis: str | None = None
+    """Mesh axis over whose devices every product is cut; None: one device has it all"""
 
 
 EXACT_CPU = Arithmetic(16, True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jax
+from jax.sharding import PartitionSpec
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve import attention
@@ -24,6 +25,10 @@ log = logging.getLogger(__name__)
 
 class Layout(Protocol):
     """A value: it is static in compiled programs. What a layer's pool is made of is its own business."""
+
+    @property
+    def cut(self) -> PartitionSpec:
+        """How devices share a pool: along its kv heads."""
 
     def allocate(self, config: ModelConfig, num_blocks: int, dtype: Any) -> Cache:
         """An empty pool of ``num_blocks`` blocks for each layer, the scrap block 0 included."""
@@ -42,6 +47,7 @@ class Layout(Protocol):
 class Plain:
     """``attention.py``: XLA alone, on any platform."""
 
+    cut = attention.CUT
     allocate = staticmethod(attention.allocate)
     write = staticmethod(attention.write)
     attend = staticmethod(attention.attend)

@@ -5,8 +5,10 @@ Knows nothing of HTTP or of where the app is hosted.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+from collections.abc import Sequence
 
 from lemur_ray.model.compile_cache import cache_folder, use_compile_cache
 from lemur_ray.model.load import MODEL_ERRORS, load_model, open_model
@@ -14,23 +16,35 @@ from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.errors import EngineClosed
 from lemur_ray.serve.front import Front
+from lemur_ray.serve.lockstep import Group
+from lemur_ray.serve.wire import Line
 
 log = logging.getLogger(__name__)
 
 
-def open_front(spec: str, options: EngineOptions | None = None, name: str = "", follow_s: float = 0.0) -> Front:
+def open_front(
+    spec: str,
+    options: EngineOptions | None = None,
+    name: str = "",
+    follow_s: float = 0.0,
+    followers: Sequence[Line] = (),
+) -> Front:
     """Load a model (spec as in ``model.load``) and start its engine; returns when it is warm.
 
     name: of the model in requests, by default its own. follow_s: look that often for newer weights of the same spec and
-    take them over; 0: never. Raises RuntimeError where the model cannot be served; it says why.
+    take them over; 0: never. followers: other processes of a group that this one leads (``serve.group``). Raises
+    RuntimeError where the model cannot be served; it says why.
     """
+    options = options or EngineOptions()
     try:
         model = load_model(spec)
+        group = Group(list(followers), model.version) if followers else None
+        version = served_version(model.version, options)
+        engine = Engine(model.params, model.config, options, version, group)
     except MODEL_ERRORS as error:
         raise RuntimeError(str(error)) from error
     use_compile_cache(cache_folder())
-    options = options or EngineOptions()
-    engine = Engine(model.params, model.config, options, served_version(model.version, options)).start()
+    engine.start()
     if follow_s:
         threading.Thread(target=_follow, args=(engine, spec, follow_s), name="follow", daemon=True).start()
     return Front(engine, model.tokenizer, name or model.name)
@@ -44,7 +58,8 @@ def update_weights(engine: Engine, spec: str) -> str:
     try:
         model = load_model(spec)
         version = served_version(model.version, engine.options)
-        engine.update(model.params, version).result()
+        with engine.group.staged(spec, model.version) if engine.group else contextlib.nullcontext():
+            engine.update(model.params, version).result()
     except (*MODEL_ERRORS, EngineClosed) as error:
         raise RuntimeError(f"{spec}: {error}") from error
     return version

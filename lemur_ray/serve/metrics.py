@@ -66,6 +66,7 @@ class Metrics:
             "blocks": stats.blocks,
             "blocks_held": stats.blocks_held,
             "blocks_pinned": stats.blocks_pinned,
+            "devices": engine.num_devices,
         }
         counters = {
             "requests": stats.requests,

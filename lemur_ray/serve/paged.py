@@ -15,9 +15,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.attention import BLOCK, Place, targets
+from lemur_ray.serve.devices import AXIS
 from lemur_ray.serve.invariant import Arithmetic
 
 LANES = 128
@@ -63,6 +65,8 @@ def pages_at_once(num_heads: int, num_kv_heads: int, width: int, queries: int, d
 @dataclass(frozen=True)
 class Paged:
     """The pool of a layer is one array (blocks, BLOCK, 2K, h): keys (after the rotation) of a head, then its values."""
+
+    cut = P(None, None, AXIS)
 
     def allocate(self, config: ModelConfig, num_blocks: int, dtype: Any) -> tuple[jax.Array, ...]:
         """An empty pool of ``num_blocks`` blocks, the scrap block included."""

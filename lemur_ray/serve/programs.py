@@ -10,17 +10,21 @@ from __future__ import annotations
 import bisect
 from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from lemur_ray.config import ModelConfig
+from lemur_ray.model.llama import Params
 from lemur_ray.serve.attention import Cache, Place, copy_block
-from lemur_ray.serve.forward import Weights, forward, score_prompt
+from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.devices import ONE, WHOLE, Devices, part_of
+from lemur_ray.serve.forward import Weights, forward, prepare, score_prompt, weight_specs
 from lemur_ray.serve.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE
-from lemur_ray.serve.layout import layout_for
+from lemur_ray.serve.layout import layout_for, pool_size
 from lemur_ray.serve.sampling import EDITS, ROWS, Draw, Edits, edit, greedy, pick, sample, score
 from lemur_ray.serve.scores import Scores
 
@@ -36,6 +40,38 @@ def decode_buckets(num_slots: int, *, lone: bool) -> tuple[int, ...]:
     return (*sizes, max(num_slots, 2))
 
 
+class Sizes(NamedTuple):
+    """How large everything in an engine is: the same in every process that computes a part of it."""
+
+    context: int
+    """Longest sequence in tokens"""
+    table_width: int
+    """Blocks of a sequence"""
+    num_blocks: int
+    """Blocks of the cache, the scrap block included"""
+    decode_rows: tuple[int, ...]
+    prefill_rows: tuple[int, ...]
+
+    @staticmethod
+    def of(config: ModelConfig, options: EngineOptions) -> Sizes:
+        """Sizes of an engine of that model. A cache too small for one sequence gets more than it was given."""
+        context = min(options.context or config.max_seq_len, config.max_seq_len)
+        width, num_blocks = pool_size(config, options)
+        lone = not options.batch_invariant and options.dtype == "float32" and options.quantization == "none"
+        return Sizes(
+            context,
+            width,
+            num_blocks,
+            decode_buckets(options.max_slots, lone=lone),
+            prefill_buckets(options.prefill_tiles),
+        )
+
+
+def prepared(params: Params, config: ModelConfig, options: EngineOptions, devices: Devices) -> Weights:
+    """Weights as an engine with these options has them. Raises ValueError where the model does not divide."""
+    return prepare(params, config, jnp.dtype(options.dtype), devices, int8=options.quantization == "int8")
+
+
 _compiled: dict[Hashable, Any] = {}
 """Every program of this process by what it depends on: engines of equal shapes share them."""
 
@@ -43,28 +79,23 @@ _compiled: dict[Hashable, Any] = {}
 class Programs:
     """Owns the weights, the cache and the programs that work on them. For one thread at a time."""
 
-    def __init__(
-        self,
-        weights: Weights,
-        config: ModelConfig,
-        num_blocks: int,
-        table_width: int,
-        decode_rows: tuple[int, ...],
-        prefill_rows: tuple[int, ...],
-        dtype: Any = jnp.float32,
-        *,
-        exact: bool = True,
-    ):
-        """exact: bits that do not depend on the shape of a step, as far as this machine has arithmetic for it."""
-        self.config, self.decode_rows, self.prefill_rows = config, decode_rows, prefill_rows
-        self.compiled_after_warmup = 0
-        self._weights, self._table_width = weights, table_width
-        self._layout = layout_for(config, dtype, jax.default_backend())
-        self._cache: Cache = self._layout.allocate(config, num_blocks, dtype)
-        on_cpu = EXACT_CPU if exact else FAST_CPU
-        self._how = on_cpu if jax.default_backend() == "cpu" else ACCELERATOR
-        kinds = (self._how, self._layout, jnp.dtype(dtype), jax.tree.structure(weights))
-        self._shape = (config, num_blocks, table_width, kinds)
+    def __init__(self, weights: Weights, config: ModelConfig, options: EngineOptions, devices: Devices = ONE):
+        """options.batch_invariant: bits that do not depend on the shape of a step, as far as there is arithmetic."""
+        self.config, self.compiled_after_warmup = config, 0
+        sizes = Sizes.of(config, options)
+        self.decode_rows, self.prefill_rows = sizes.decode_rows, sizes.prefill_rows
+        self._weights, self._table_width, self._devices = weights, sizes.table_width, devices
+        dtype, part = jnp.dtype(options.dtype), part_of(config, devices.parts)
+        self._layout = layout_for(part, dtype, jax.default_backend())
+        self._cache: Cache = devices.allocate(
+            lambda: self._layout.allocate(part, sizes.num_blocks, dtype), self._layout.cut
+        )
+        on_cpu = EXACT_CPU if options.batch_invariant else FAST_CPU
+        how = on_cpu if jax.default_backend() == "cpu" else ACCELERATOR
+        self._how = how._replace(axis=devices.axis)
+        self._int8 = options.quantization == "int8"
+        kinds = (self._how, self._layout, dtype, self._int8, devices)
+        self._shape = (config, sizes.num_blocks, sizes.table_width, kinds)
         self._programs: dict[tuple[str, int, int], Any] = {}
         self._warm = False
 
@@ -85,6 +116,10 @@ class Programs:
                 _compiled[self._shape, key] = program
         self._programs = {key: _compiled[self._shape, key] for key in keys}
         self._warm = True
+
+    def pad(self) -> None:
+        """From now on every step has one of two shapes, one for decoding and one for prompts."""
+        self.decode_rows, self.prefill_rows = self.decode_rows[-1:], self.prefill_rows[-1:]
 
     def bucket(self, rows: int, length: int) -> int:
         """The smallest size of a step that holds so many rows."""
@@ -130,27 +165,33 @@ class Programs:
 
     def _lower(self, key: tuple[str, int, int]) -> Any:
         name, rows, length = key
-        words = -(-self.config.vocab_size // 32)
+        where, words = weight_specs(self.config.num_layers, int8=self._int8), -(-self.config.vocab_size // 32)
+        model: dict[str, Any] = {"config": self.config, "how": self._how}
+        program = self._devices.program
         logits = jax.ShapeDtypeStruct((rows, self.config.vocab_size), jnp.float32)
         ids = jax.ShapeDtypeStruct((rows,), jnp.int32)
         if name == "forward":
-            tokens, place = empty_step(rows, length, self._table_width)
-            return forward.lower(
-                self._weights, self._cache, tokens, place, config=self.config, how=self._how, layout=self._layout
-            )
+            step, cut = partial(forward, layout=self._layout, **model), self._layout.cut
+            steps = program(step, (where, cut, WHOLE, WHOLE), (WHOLE, WHOLE, cut), donate=(1,))
+            return steps.lower(self._weights, self._cache, *empty_step(rows, length, self._table_width))
         if name == "score_prompt":
             hidden, row = jax.ShapeDtypeStruct((rows * length, self.config.dim), self._weights.embed.dtype), np.int32(0)
             next_ids = jax.ShapeDtypeStruct((length,), jnp.int32)
-            return score_prompt.lower(self._weights, hidden, row, next_ids, config=self.config, how=self._how)
+            scores = program(partial(score_prompt, **model), (where, WHOLE, WHOLE, WHOLE), WHOLE)
+            return scores.lower(self._weights, hidden, row, next_ids)
         if name == "copy":
-            return copy_block.lower(self._cache, np.int32(0), np.int32(0))
-        if name == "pick":
-            return pick.lower(logits, jax.ShapeDtypeStruct((ROWS,), jnp.int32))
-        if name == "edit":
-            return edit.lower(logits, empty_edits(rows, words))
-        if name == "score":
-            return score.lower(logits, ids)
-        return greedy.lower(logits) if name == "greedy" else sample.lower(logits, empty_draw(rows))
+            cut = self._layout.cut
+            copying = program(copy_block, (cut, WHOLE, WHOLE), cut, donate=(0,))
+            return copying.lower(self._cache, np.int32(0), np.int32(0))
+        given: dict[str, tuple[Any, ...]] = {
+            "pick": (jax.ShapeDtypeStruct((ROWS,), jnp.int32),),
+            "edit": (empty_edits(rows, words),),
+            "score": (ids,),
+            "sample": (empty_draw(rows),),
+            "greedy": (),
+        }
+        functions = {"pick": pick, "edit": edit, "score": score, "sample": sample, "greedy": greedy}
+        return program(functions[name], WHOLE, WHOLE).lower(logits, *given[name])
 
 
 def empty_step(rows: int, length: int, table_width: int) -> tuple[np.ndarray, Place]:

@@ -71,6 +71,13 @@ class Tile:
     def is_last(self) -> bool:
         return self.start + len(self.tokens) == len(self.sequence.prefill)
 
+    def following(self, length: int) -> np.ndarray:
+        """(length,) int32 ids behind those of the tile; 0 where there is none."""
+        ids = np.zeros(length, np.int32)
+        found = self.sequence.prompt[self.start + 1 : self.start + 1 + len(self.tokens)]
+        ids[: len(found)] = found
+        return ids
+
 
 class Scheduler:
     """Waiting and running sequences."""

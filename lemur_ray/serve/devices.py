@@ -1,0 +1,127 @@
+"""The devices that compute one model together: what lies where, and programs that run on all of them.
+
+Every matrix is cut along its outputs and the cache along its kv heads, so every sum stays whole on one device, and what
+devices tell each other is put side by side, never added: the bits depend neither on the order in which a network adds
+nor on the load. The devices may belong to several processes; each then places its own part and runs the same programs
+in the same order (``lockstep.py``). Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from lemur_ray.config import ModelConfig
+
+AXIS = "tp"
+"""The mesh axis over which every product is shared."""
+WHOLE = P()
+"""The same on every device."""
+
+
+@dataclass(frozen=True)
+class Devices:
+    """``mesh`` None: one device, and programs know nothing of meshes."""
+
+    mesh: Mesh | None = None
+
+    @staticmethod
+    def take(count: int = 1) -> Devices:
+        """So many of the devices there are, 0: all. With several processes it must be all.
+
+        Raises ValueError where there are fewer, or where a process would have none of them.
+        """
+        there = jax.devices()
+        count = count or len(there)
+        if count > len(there) or (jax.process_count() > 1 and count != len(there)):
+            raise ValueError(
+                f"tensor_parallel is {count}, found {len(there)} {there[0].platform} device(s) in "
+                f"{jax.process_count()} process(es): use {len(there)}, or 0 for all there are"
+            )
+        if count == 1:
+            return ONE
+        ordered = sorted(there, key=lambda device: (device.process_index, device.id))[:count]
+        return Devices(Mesh(np.asarray(ordered), (AXIS,), axis_types=(AxisType.Auto,)))
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts matrices and cache are cut."""
+        return self.mesh.size if self.mesh else 1
+
+    @property
+    def axis(self) -> str | None:
+        """The axis to gather over inside a program; None where there is nothing to gather."""
+        return AXIS if self.mesh else None
+
+    def _lies(self, spec: P) -> NamedSharding:
+        assert self.mesh is not None
+        return NamedSharding(self.mesh, spec)
+
+    def place(self, tree: Any, specs: Any) -> Any:
+        """Arrays of the host on the devices: of each only what those of this process hold. specs: the same tree."""
+        if self.mesh is None:
+            return jax.device_put(tree)
+
+        def one(spec: P, array: Any) -> jax.Array:
+            return jax.make_array_from_callback(array.shape, self._lies(spec), array.__getitem__)
+
+        return jax.tree.map(one, specs, tree, is_leaf=_is_spec)
+
+    def allocate(self, make: Callable[[], Any], spec: P) -> Any:
+        """Zeros that no host ever held. make: makes the part of one device; spec: along which axis the parts lie."""
+        if self.mesh is None:
+            return make()
+
+        def one(part: Any) -> jax.Array:
+            names = [*spec, *[None] * (len(part.shape) - len(spec))]
+            shape = tuple(size * (self.parts if name else 1) for size, name in zip(part.shape, names, strict=True))
+            return jnp.zeros(shape, part.dtype, device=self._lies(spec))
+
+        return jax.tree.map(one, jax.eval_shape(make))
+
+    def program(self, function: Callable, given: Any, returned: Any, donate: tuple[int, ...] = ()) -> Any:
+        """A jitted function that each device runs on its own parts; given, returned: specs, as prefixes of trees."""
+        if self.mesh is None:
+            return jax.jit(function, donate_argnums=donate)
+        split = jax.shard_map(function, mesh=self.mesh, in_specs=given, out_specs=returned, check_vma=False)
+
+        def shardings(specs: Any) -> Any:
+            return jax.tree.map(self._lies, specs, is_leaf=_is_spec)
+
+        return jax.jit(split, in_shardings=shardings(given), out_shardings=shardings(returned), donate_argnums=donate)
+
+
+ONE = Devices()
+
+
+def _is_spec(x: Any) -> bool:
+    return isinstance(x, P)
+
+
+def side_by_side(x_TI: jax.Array, axis: str | None) -> jax.Array:
+    """Inside a program: the columns of all devices, in their order; axis: ``Devices.axis``."""
+    return x_TI if axis is None else lax.all_gather(x_TI, axis, axis=1, tiled=True)
+
+
+def part_of(config: ModelConfig, parts: int) -> ModelConfig:
+    """The model as the attention of one device sees it: with its heads alone."""
+    return replace(config, num_heads=config.num_heads // parts, num_kv_heads=config.num_kv_heads // parts)
+
+
+def check_split(config: ModelConfig, parts: int) -> None:
+    """Raise ValueError where a model cannot be cut into so many parts, naming every size that does not divide."""
+    sizes = {name: getattr(config, name) for name in ("num_heads", "num_kv_heads", "ffn_dim", "dim")}
+    if wrong := [f"{name} {size}" for name, size in sizes.items() if size % parts]:
+        fitting = [n for n in range(1, parts) if not any(size % n for size in sizes.values())]
+        raise ValueError(
+            f"tensor_parallel {parts} does not divide {', '.join(wrong)} of this model: use "
+            f"{' or '.join(map(str, fitting))}"
+        )
