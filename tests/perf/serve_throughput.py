@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
 SHAPES = ((1, 64, 32), (8, 32, 16), (32, 32, 16))
 """Batch, prompt and new tokens."""
 SERVERS = ("exact", "fast", "int8", "transformers")
