@@ -57,7 +57,10 @@ def tiled_queries(
     dot: Callable[[jax.Array, jax.Array], jax.Array], x_KQh: jax.Array, y: jax.Array, tile: int
 ) -> jax.Array:
     """A product per head whose first operand is cut into tiles along its queries."""
-    return _by_tiles(lambda x: dot(x, y), x_KQh, 1, tile)
+    queries = x_KQh.shape[1]
+    if queries == 1 and x_KQh.dtype != jnp.float32:  # as in ``product``, and summed in the order of many
+        x_KQh = jnp.concatenate([x_KQh, x_KQh], axis=1)
+    return _by_tiles(lambda x: dot(x, y), x_KQh, 1, tile)[:, :queries]
 
 
 def _by_tiles(dot: Callable[[jax.Array], jax.Array], x: jax.Array, axis: int, tile: int) -> jax.Array:

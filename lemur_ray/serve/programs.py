@@ -90,7 +90,9 @@ class Programs:
         self._cache: Cache = devices.allocate(
             lambda: self._layout.allocate(part, sizes.num_blocks, dtype), self._layout.cut
         )
-        on_cpu = EXACT_CPU if options.batch_invariant else FAST_CPU
+        # Products of bfloat16 and int8 give the same bits at any number of rows: only float32 has to be cut into tiles.
+        tiled = options.batch_invariant and options.dtype == "float32" and options.quantization == "none"
+        on_cpu = EXACT_CPU if tiled else FAST_CPU
         how = on_cpu if jax.default_backend() == "cpu" else ACCELERATOR
         self._how = how._replace(axis=devices.axis)
         self._int8 = options.quantization == "int8"
