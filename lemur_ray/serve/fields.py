@@ -5,6 +5,7 @@ Every refusal is an ApiError that carries OpenAI's error body. Knows nothing of 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,6 +53,17 @@ def is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def spelled(value: Any, param: str) -> str:
+    """JSON of a part of a body, which came as JSON. Raises ApiError 400 where that is no text, or nested too deeply."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except RecursionError as error:
+        raise invalid(param, "is nested too deeply") from error
+    if not is_utf8(text):
+        raise invalid(param, LONE_SURROGATE)
+    return text
 
 
 def is_int(value: Any) -> bool:

@@ -7,7 +7,6 @@ may choose its white space can go on with that for ever. Knows nothing of HTTP.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 import llguidance
 import numpy as np
 
-from lemur_ray.serve.fields import invalid, is_utf8
+from lemur_ray.serve.fields import invalid, is_utf8, spelled
 from lemur_ray.text.tokenizer import Tokenizer
 
 COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -36,9 +35,13 @@ class Structure:
 
 
 def json_structure(schema: Mapping[str, Any], param: str) -> Structure:
-    """JSON of this schema. Raises ApiError 400 where it is too long."""
-    text = _bounded(json.dumps(schema), param)
-    return Structure(llguidance.LLMatcher.grammar_from_json_schema(text, overrides=COMPACT), param)  # type: ignore[arg-type]
+    """JSON of this schema. Raises ApiError 400 where it is too long or too deep."""
+    text = _bounded(spelled(schema, param), param)
+    try:
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(text, overrides=COMPACT)  # type: ignore[arg-type]
+    except ValueError as error:  # nested more deeply than it reads
+        raise invalid(param, f"cannot be used: {error}") from error
+    return Structure(grammar, param)
 
 
 def lark_structure(grammar: str, param: str) -> Structure:

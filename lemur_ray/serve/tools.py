@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.serve.fields import flag, invalid, is_utf8
+from lemur_ray.serve.fields import flag, invalid, is_utf8, spelled
 from lemur_ray.serve.structured import COMPACT, Structure, lark_structure
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -113,6 +113,7 @@ def _function(tool: Any, param: str) -> dict[str, Any]:
         raise invalid(f"{param}.function.description", "must be a string")
     if schema is not None and not isinstance(schema, dict):
         raise invalid(f"{param}.function.parameters", "must be a JSON schema")
+    spelled(schema, f"{param}.function.parameters")
     return {"name": name, "description": text or "", "parameters": schema or {}}
 
 
@@ -126,13 +127,19 @@ def spoken_calls(value: Any, param: str) -> str:
         name, arguments = (function.get("name"), function.get("arguments")) if isinstance(function, dict) else (0, 0)
         if not isinstance(name, str) or not isinstance(arguments, str) or not is_utf8(name + arguments):
             raise invalid(f"{param}[{i}]", "must be an object with function: {name, arguments}, both strings")
-        try:
-            parsed = json.loads(arguments)
-        except ValueError:
-            parsed = arguments  # what the model wrote need not have been JSON
-        written = json.dumps({"name": name, "arguments": parsed}, ensure_ascii=False)
-        lines.append(f"{OPEN}\n{written}\n{CLOSE}")
+        lines.append(f"{OPEN}\n{_written(name, arguments)}\n{CLOSE}")
     return "\n".join(lines)
+
+
+def _written(name: str, arguments: str) -> str:
+    """The object between the tags. Arguments that are no JSON, or none that is text, go into it as a string."""
+    try:
+        written = json.dumps({"name": name, "arguments": json.loads(arguments)}, ensure_ascii=False)
+        if is_utf8(written):
+            return written
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
 
 
 class CallStream:
@@ -188,4 +195,11 @@ class CallStream:
         if found["name"] not in self._tools.names:
             return None
         arguments = found.get("arguments", {})
-        return Call(found["name"], json.dumps(arguments, ensure_ascii=False)) if isinstance(arguments, dict) else None
+        if not isinstance(arguments, dict):
+            return None
+        try:
+            written = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        except ValueError:  # Python reads NaN, which is no JSON
+            return None
+        # Half of a surrogate pair can be spelled, but not sent as text.
+        return Call(found["name"], written if is_utf8(written) else json.dumps(arguments))

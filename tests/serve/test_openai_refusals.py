@@ -1,5 +1,6 @@
 """What the server refuses, and with which words: OpenAI's error body, whatever is wrong."""
 
+import functools
 import json
 from typing import Any
 
@@ -183,3 +184,38 @@ def test_the_pages_of_an_operator_answer_a_head_request(http: httpx.Client) -> N
     for page in ("/health", "/ready"):
         answer = http.head(page)
         assert (answer.status_code, answer.content) == (200, b"")
+
+
+HALF: dict[str, Any] = {"type": "object", "properties": {"\ud800": {"type": "string"}}}
+DEEP: dict[str, Any] = functools.reduce(lambda inner, _: {"properties": {"a": inner}}, range(150), {})
+
+
+def tool(parameters: object) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "parameters": parameters}}
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"tools": [tool(HALF)]}, "tools[0].function.parameters"),
+        ({"tools": [tool(HALF)], "tool_choice": "required"}, "tools[0].function.parameters"),
+        ({"structured_outputs": {"json": HALF}}, "structured_outputs.json"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": DEEP}}},
+            "response_format.json_schema.schema",
+        ),
+    ],
+)
+def test_schemas_that_are_no_text_or_too_much_for_the_parser_are_a_400(
+    http: httpx.Client, change: dict[str, Any], param: str
+) -> None:
+    answer = http.post("/v1/chat/completions", content=json.dumps({**CHAT, **change}))
+    assert (answer.status_code, error(answer)["param"]) == (400, param)
+
+
+@pytest.mark.parametrize("arguments", ['{"a": "\\ud800"}', "[" * 10_000, "[" * 900 + "]" * 900, "nope", '{"a": NaN}'])
+def test_calls_of_earlier_turns_may_have_any_arguments(http: httpx.Client, arguments: str) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    spoken = {"role": "assistant", "content": None, "tool_calls": [call]}
+    answer = http.post("/v1/chat/completions", json={**CHAT, "messages": [*ASK, spoken]})
+    assert answer.status_code == 200 or error(answer)["code"] == "context_length_exceeded"

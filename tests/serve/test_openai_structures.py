@@ -225,3 +225,12 @@ def test_the_model_reads_the_tools_in_its_system_turn() -> None:
     kept = tools.described([Message("system", "Be brief."), Message("user", "hi")])
     assert [m.role for m in kept] == ["system", "user"]
     assert kept[0].content.startswith("Be brief.\n\n")
+
+
+def test_arguments_of_a_call_are_json_that_can_be_sent_whatever_the_model_wrote() -> None:
+    stream = CallStream(Toolbox(({"name": "look"},)))
+    text, (call,) = stream.push('<tool_call>{"name": "look", "arguments": {"at": "\\ud800"}}</tool_call>')
+    assert (text, call.arguments) == ("", '{"at": "\\ud800"}')
+    assert call.arguments.encode()
+    no_json = '<tool_call>{"name": "look", "arguments": {"at": NaN}}</tool_call>'
+    assert stream.push(no_json) == (no_json, [])
