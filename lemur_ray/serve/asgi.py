@@ -1,4 +1,4 @@
-"""Pieces of plain ASGI: request ids on every answer, and a stream that ends when its reader goes away.
+"""Pieces of plain ASGI: request ids on every answer, an answer in any case, and a stream that ends with its reader.
 
 Knows nothing of the protocol that is spoken over them.
 """
@@ -6,6 +6,7 @@ Knows nothing of the protocol that is spoken over them.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
@@ -14,6 +15,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 class ClientGone(Exception):
@@ -44,6 +47,29 @@ class RequestIds:
             await send(message)
 
         await self.app(scope, receive, send_with_id)
+
+
+class Unbroken:
+    """Answers in place of an app that raised, and keeps the connection. What had begun to answer is broken off."""
+
+    def __init__(self, app: ASGIApp, answer: ASGIApp):
+        self.app, self._answer = app, answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        except Exception:
+            if begun or scope["type"] != "http":
+                raise
+            log.exception("a request failed")
+            await self._answer(scope, receive, send)
 
 
 class EventStream(Response):

@@ -5,6 +5,7 @@ Knows nothing of what the app answers.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -31,18 +32,21 @@ class _Server(uvicorn.Server):
             port=port,
             log_level="warning",
             access_log=False,
-            timeout_graceful_shutdown=int(DRAIN_S),
+            timeout_graceful_shutdown=int(DRAIN_S) + 5,
             lifespan="off",
         )
         super().__init__(config)
         self._front, self._close_engine = front, close_engine
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._close_engine:
-            self._front.engine.refuse()
+        if not self._close_engine:
+            await super().shutdown(sockets)
+            return
+        # Refuses at once. The engine ends before connections are cut, so that whoever takes too long is told so.
+        self._front.engine.refuse()
+        closing = asyncio.get_running_loop().run_in_executor(None, self._front.engine.close, DRAIN_S)
         await super().shutdown(sockets)
-        if self._close_engine:
-            self._front.engine.close()
+        await closing
 
 
 @contextlib.contextmanager

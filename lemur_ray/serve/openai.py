@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
 from lemur_ray.serve.answers import Answer
-from lemur_ray.serve.asgi import ClientGone, EventStream, RequestIds, unless_gone
+from lemur_ray.serve.asgi import ClientGone, EventStream, RequestIds, Unbroken, unless_gone
 from lemur_ray.serve.auth import KeyRequired
 from lemur_ray.serve.body import check_model, read_json
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, EngineError, QueueFull, RequestFailed
@@ -30,6 +31,8 @@ from lemur_ray.serve.page import ChatPage
 from lemur_ray.serve.requests import MAX_SESSION_CHARACTERS, Common, parse_chat, parse_completion
 from lemur_ray.serve.tokenize import tokenizer_routes
 
+log = logging.getLogger(__name__)
+
 SESSION_HEADER = "x-session-id"
 """Also what Ray Serve routes a session to one replica by."""
 
@@ -40,6 +43,8 @@ def build_app(front: Front, key_digest: bytes = b"") -> FastAPI:
     app.add_middleware(ChatPage)
     if key_digest:
         app.add_middleware(KeyRequired, digest=key_digest)
+    failed = _failed()
+    app.add_middleware(Unbroken, answer=JSONResponse(failed.body(), failed.status))
     app.add_middleware(RequestIds)
     _handle_errors(app)
     metrics = Metrics(front.engine)
@@ -184,6 +189,10 @@ async def _chunks(answer: Answer, replies: Replies, metrics: Metrics) -> AsyncIt
     except (EngineClosed, RequestFailed) as error:
         yield _event(_refusal(error).body())
         return
+    except Exception:
+        log.exception("a stream failed")
+        yield _event(_failed().body())
+        return
     if answer.common.include_usage:
         yield _event({**base, "choices": [], "usage": answer.usage(num_tokens, cached)})
     yield b"data: [DONE]\n\n"
@@ -220,6 +229,11 @@ def _unavailable(message: str) -> ApiError:
     return ApiError(503, message, kind="server_error", code="service_unavailable")
 
 
+def _failed() -> ApiError:
+    """The log has the traceback; the client learns only that it was not its fault."""
+    return ApiError(500, "the server failed to answer; its log says why", kind="server_error")
+
+
 def _refusal(error: EngineError) -> ApiError:
     if isinstance(error, QueueFull):
         headers = {"retry-after": str(error.retry_after_s)}
@@ -230,7 +244,7 @@ def _refusal(error: EngineError) -> ApiError:
 
 
 def _handle_errors(app: FastAPI) -> None:
-    """OpenAI's body for everything that goes wrong, the framework's own errors included."""
+    """OpenAI's body for what is refused, by the framework too."""
 
     def response(error: ApiError) -> Response:
         return JSONResponse(error.body(), error.status, error.headers)
@@ -244,8 +258,3 @@ def _handle_errors(app: FastAPI) -> None:
         messages = {404: "Unknown request URL", 405: "Wrong method for this URL"}
         message = f"{messages.get(error.status_code, error.detail)}: {request.method} {request.url.path}"
         return response(ApiError(error.status_code, message, headers=error.headers))
-
-    @app.exception_handler(Exception)
-    async def unexpected(request: Request, error: Exception) -> Response:
-        # The framework logs the traceback; the client learns only that it was not its fault.
-        return response(ApiError(500, "the server failed to answer; its log says why", kind="server_error"))

@@ -4,6 +4,7 @@ import json
 import random
 import socket
 import threading
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import httpx
 import openai
 import pytest
 
+from lemur_ray.serve.answers import Answer
 from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.front import Front
 from lemur_ray.serve.local import running
@@ -146,3 +148,48 @@ def test_a_dead_engine_is_a_503_for_those_who_wait_and_for_those_who_come(small:
     assert error(http.post("/completions", json=LONG))["code"] == "service_unavailable"
     for page in ("/health", "/ready"):
         assert http.get(str(http.base_url).removesuffix("/v1/") + page).status_code == 503
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_mistake_of_the_server_is_an_error_of_openais_form_and_the_connection_stays(
+    small: tuple[Engine, httpx.Client], monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    def breaks(*args: Any) -> Any:
+        raise KeyError("a mistake")
+
+    _, http = small
+    body = {**LONG, "max_tokens": 3, "stream": stream}
+    with monkeypatch.context() as patched:
+        patched.setattr(Answer, "deltas" if stream else "whole", breaks)
+        answer = http.post("/completions", json=body)
+    if stream:
+        assert json.loads([e for e in answer.text.split("\n\n") if e][-1][6:])["error"]["type"] == "server_error"
+    else:
+        assert (answer.status_code, error(answer)["type"]) == (500, "server_error")
+    before = answer.extensions["network_stream"].get_extra_info("client_addr")
+    answer = http.post("/completions", json=body)
+    assert answer.status_code == 200
+    assert answer.extensions["network_stream"].get_extra_info("client_addr") == before
+
+
+def test_who_takes_longer_than_a_server_may_that_is_told_to_stop_gets_a_503_and_streams_an_error(
+    small_engine: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lemur_ray.serve.local.DRAIN_S", 0.3)
+    engine = small_engine()
+    forward = engine._programs.forward
+
+    def slow(*args: Any) -> Any:
+        time.sleep(0.1)
+        return forward(*args)
+
+    engine._programs.forward = slow  # type: ignore[method-assign]
+    with ThreadPoolExecutor(2) as pool:
+        with running(Front(engine, TOKENIZER, "tiny")) as url:
+            body = {**LONG, "logit_bias": {str(TOKENIZER.eos_id): -100, str(TOKENIZER.im_end_id): -100}}
+            whole = pool.submit(httpx.post, f"{url}/completions", json=body, timeout=60)
+            streamed = pool.submit(httpx.post, f"{url}/completions", json={**body, "stream": True}, timeout=60)
+            poll(lambda: engine.stats.active == 2, "both are active")
+        assert whole.result().status_code == 503
+        last = [e for e in streamed.result().text.split("\n\n") if e][-1]
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "service_unavailable"
