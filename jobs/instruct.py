@@ -21,7 +21,7 @@ class InstructJob(TrainingJob):
     corpus: str = ""
     """Instruction table. Empty: made of games and questions, in a folder of instruct/<name of the recipe>."""
     init_from: str = ""
-    """Run, checkpoint or Hugging Face folder (name, path or URI) whose parameters start the run. Empty: nano."""
+    """Run, checkpoint or model folder (name, path or URI) whose parameters start the run. Empty: the run nano."""
     games: int = 6000
     """Games of the searching expert (split train) in the instruction table."""
     conversations: tuple[str, ...] = ()
