@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     stop = threading.Event()
     try:
         digest = key_digest(job.api_key or os.environ.get(KEY_VARIABLE, ""))
-        with _served(job, digest, find_run(job.model, lemur_home() / "runs")) as url:
+        with _served(job, digest, stop, find_run(job.model, lemur_home() / "runs")) as url:
             # Now, because Ray sets handlers of its own when it starts.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: stop.set())
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @contextlib.contextmanager
-def _served(job: ServeJob, digest: bytes, model: str) -> Iterator[str]:
+def _served(job: ServeJob, digest: bytes, stop: threading.Event, model: str) -> Iterator[str]:
     """The base URL, as long as it answers."""
     with contextlib.ExitStack() as stack:
         if job.no_ray:
@@ -45,7 +45,9 @@ def _served(job: ServeJob, digest: bytes, model: str) -> Iterator[str]:
             from lemur_ray.serve.local import running
 
             front = open_front(model, job.engine, job.name, job.follow_s)
-            yield stack.enter_context(running(front, job.host, job.port, key_digest=digest))
+            yield stack.enter_context(running(front, job.host, job.port, key_digest=digest, on_death=stop.set))
+            if front.engine.failure is not None:
+                raise RuntimeError("the engine died: the log above says why; start the server again")
             return
         _path.connect(log_to_driver=False)
         from lemur_ray.serve import app

@@ -58,7 +58,7 @@ class Engine:
         self.config, self.version = config, version
         self.stats = Stats()
         self.failure: BaseException | None = None
-        self.ready = threading.Event()
+        self.ready, self.ended = threading.Event(), threading.Event()
         sizes = Sizes.of(config, self.options)
         self.context, self.num_blocks, self._width = sizes.context, sizes.num_blocks, sizes.table_width
         if self.options.cache_bytes < self._width * block_bytes(config, self.options.dtype):
@@ -198,6 +198,7 @@ class Engine:
             self._flush()
             self._fail_all()
             self.ready.set()
+            self.ended.set()
 
     def _warm_up(self) -> None:
         begin = time.monotonic()

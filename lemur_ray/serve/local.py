@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from fastapi import FastAPI
@@ -51,18 +51,30 @@ class _Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def running(
-    front: Front, host: str = "127.0.0.1", port: int = 0, close_engine: bool = True, key_digest: bytes = b""
+    front: Front,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    close_engine: bool = True,
+    key_digest: bytes = b"",
+    on_death: Callable[[], None] = lambda: None,
 ) -> Iterator[str]:
     """The server in a thread of this process; yields its base URL. Port 0: any free one; key_digest: see ``auth``.
 
-    At the end what is running may finish; then the engine is closed, unless somebody else owns it.
+    At the end what is running may finish; then the engine is closed, unless somebody else owns it. on_death: called in
+    another thread once the engine has ended; until the server is told to stop, it answers 503.
     """
     server = _Server(front, host, port, close_engine, key_digest)
     with socket.create_server((host, port)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],), name="uvicorn", daemon=True)
         thread.start()
+        threading.Thread(target=_watch, args=(front, on_death), name="watch", daemon=True).start()
         try:
             yield f"http://{host}:{listener.getsockname()[1]}/v1"
         finally:
             server.should_exit = True
             thread.join()
+
+
+def _watch(front: Front, on_death: Callable[[], None]) -> None:
+    front.engine.ended.wait()
+    on_death()

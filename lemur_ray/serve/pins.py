@@ -6,7 +6,7 @@ oldest pins give way where there are too many. Knows nothing of clocks, tokens o
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -28,17 +28,21 @@ class Pins(Generic[Node]):
     def __init__(self, limit: int, hold: Callable[[list[Node]], None], let_go: Callable[[list[Node]], None]) -> None:
         self._limit, self._hold, self._let_go = limit, hold, let_go
         self._pins: OrderedDict[str, Pin[Node]] = OrderedDict()
+        self._times: Counter[int] = Counter()  # how many pins a node is in
 
     @property
     def blocks(self) -> int:
         """Different blocks that are pinned."""
-        return len({id(node) for pin in self._pins.values() for node in pin.nodes})
+        return len(self._times)
 
     def put(self, session: str, pin: Pin[Node]) -> None:
         """Keep these instead of what the session had; older ones of others go where it is too much."""
         self._hold(pin.nodes)
         self.take(session)
         self._pins[session] = pin
+        self._times.update(map(id, pin.nodes))
+        if pin.until < next(iter(self._pins.values())).until:  # one that is put back
+            self._pins.move_to_end(session, last=False)
         while self._pins and self.blocks > self._limit:
             self.take(next(iter(self._pins)))
 
@@ -47,10 +51,11 @@ class Pins(Generic[Node]):
         pin = self._pins.pop(session, None)
         if pin is not None:
             self._let_go(pin.nodes)
+            self._times -= Counter(map(id, pin.nodes))  # drops what is in none any more
         return pin
 
     def expire(self, now: float) -> None:
-        """Let go of what nobody came back for. Times must be put in order."""
+        """Let go of what nobody came back for. Times must be put in order, but for those put back."""
         while self._pins and next(iter(self._pins.values())).until <= now:
             self.take(next(iter(self._pins)))
 

@@ -69,3 +69,25 @@ def test_a_model_that_is_not_there_is_an_error_and_a_sentence(lemur_home: Path) 
         assert out == ""
         assert err.startswith("serve: ")
         assert err.count("\n") == 1
+
+
+DYING = """
+import runpy, sys, time
+from lemur_ray.serve.engine import Engine
+def die(engine):
+    time.sleep(1)
+    raise RuntimeError("out of order")
+Engine._step = die
+sys.argv = [sys.argv[1], "--model", "random:nano", "--no-ray", "--engine.max-slots", "2"]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_a_dead_engine_without_ray_ends_the_job_so_that_whoever_watches_it_starts_it_again() -> None:
+    command = [sys.executable, "-c", DYING, str(ROOT / "jobs" / "serve.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "serving at http://127.0.0.1:" in done.stdout
+    assert "out of order" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("serve: the engine died")
