@@ -9,6 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LAYERING := tests/test_layering.py tests/test_jobs_names.py
 PYTEST_ARGS ?=
 CLIENTS := lm_eval==0.4.13 inspect_ai==0.3.285 schemathesis==4.32.5 accelerate
+OLDER_CLIENT := openai==2.54.0
 PURELIB := -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])'
 OVER_VENV = rm -rf $(VENV)-clients && $(BIN)/python -m venv $(VENV)-clients && \
   $(BIN)/python $(PURELIB) > "$$($(VENV)-clients/bin/python $(PURELIB))/over.pth"
@@ -55,6 +56,7 @@ $(VENV)-clients/.ready: requirements-clients.lock $(VENV)/.ready-dev
 	@echo "installing evaluation clients into $(VENV)-clients"
 	@$(OVER_VENV)
 	@$(VENV)-clients/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-clients.lock
+	@$(PIP) --no-deps --target $(VENV)-clients/openai-2 $(OLDER_CLIENT)
 	@touch $@
 
 demo: venv

@@ -88,3 +88,17 @@ def test_no_request_that_the_description_allows_or_forbids_is_a_server_error(
     page = f"{url.removesuffix('/v1')}/openapi.json"
     checked = ("--checks", "not_a_server_error", "--max-examples", "60", "--seed", "1")
     client("-m", "schemathesis.cli", "run", page, *checked)
+
+
+def test_the_official_client_of_the_major_version_before_passes_the_tests_of_the_newest(tmp_path: Path) -> None:
+    folder = PYTHON.parents[1] / "openai-2"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, cwd=ROOT)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+        return done.stdout
+
+    assert run("-c", "import openai; print(openai.__version__)").startswith("2.")
+    files = [f"tests/serve/test_openai_{name}.py" for name in ("api", "structures", "logprobs", "refusals")]
+    assert " passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "t"), *files)
