@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from lemur_ray.serve.generation import CannotBeMet
 from lemur_ray.serve.programs import Programs, empty_draw, empty_edits
 from lemur_ray.serve.sampling import EDITS, ROWS, Draw, seed_words
 from lemur_ray.serve.scheduler import Sequence
@@ -55,8 +56,8 @@ def _choose_few(programs: Programs, logits: Any, rows: Many[tuple[int, Sequence]
             changes[r] = _edits(sequence)
             if (constraint := sequence.request.constraint) is not None:
                 allowed[r] = _words(constraint.allowed(), words)
-        except Exception:  # whatever is wrong with one request, the others are not to pay for it
-            log.exception("request %d failed", sequence.number)
+        except Exception as error:  # whatever is wrong with one request, the others are not to pay for it
+            _failed(sequence, error)
             draw.temperature[r] = 0
             changes[r], allowed[r] = {}, 0xFFFFFFFF
             failed.add(r)
@@ -82,11 +83,19 @@ def _choose_few(programs: Programs, logits: Any, rows: Many[tuple[int, Sequence]
         try:
             if (constraint := sequence.request.constraint) is not None and r not in failed:
                 constraint.accept(int(ids[r]))
-        except Exception:
-            log.exception("request %d failed", sequence.number)
+        except Exception as error:
+            _failed(sequence, error)
             failed.add(r)
         chosen.append(None if r in failed else int(ids[r]))
     return chosen
+
+
+def _failed(sequence: Sequence, error: Exception) -> None:
+    """Called where the error is caught."""
+    if isinstance(error, CannotBeMet):
+        sequence.refusal = str(error)
+    else:
+        log.exception("request %d failed", sequence.number)
 
 
 def _describe(draw: Draw, row: int, sequence: Sequence) -> None:
@@ -111,9 +120,9 @@ def _edits(sequence: Sequence) -> dict[int, float]:
 
 
 def _words(allowed: np.ndarray, count: int) -> np.ndarray:
-    """The bits of as many tokens as the model has. Raises ValueError where none of them is set."""
+    """The bits of as many tokens as the model has. Raises CannotBeMet where none of them is set."""
     words = np.zeros(count, np.uint32)
     words[: len(allowed)] = allowed[:count]
     if not words.any():
-        raise ValueError("the constraint allows no token at all")
+        raise CannotBeMet("the structure allows no token of this model to come next")
     return words

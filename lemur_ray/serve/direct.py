@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.serve.errors import ContextExceeded, EngineClosed, QueueFull, RequestFailed
+from lemur_ray.serve.errors import ContextExceeded, EngineClosed, QueueFull, RequestFailed, RequestRefused
 from lemur_ray.serve.front import Front, Reply
 from lemur_ray.serve.generation import Generation
 from lemur_ray.text.chat import encode_dialogue
@@ -41,6 +41,8 @@ async def converse(front: Front, asked: Mapping[str, Any]) -> dict[str, Any]:
         return {"refused": "invalid", "message": str(error)}
     try:
         (reply,) = await replies.collect()
+    except RequestRefused as error:
+        return {"refused": "invalid", "message": str(error)}
     except (EngineClosed, RequestFailed) as error:
         return {"refused": "closed", "message": str(error)}
     finally:

@@ -23,6 +23,10 @@ class RequestFailed(EngineError):
     """The engine gave up one request, whose computation raised an error; the others go on."""
 
 
+class RequestRefused(EngineError):
+    """What the request asks for cannot be met, as turned out while it was answered."""
+
+
 class ContextExceeded(EngineError):
     """Prompt and reply do not fit the context."""
 

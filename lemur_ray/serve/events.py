@@ -29,6 +29,8 @@ class Event(NamedTuple):
     """Of ``tokens``, where they were asked for"""
     prompt_scores: Scores | None = None
     """With the first event, where they were asked for"""
+    refusal: str = ""
+    """Of an event that ends in an error: what of the request is to blame; empty where it is the engine"""
 
 
 Listener = Callable[[Sequence[Event]], None]
@@ -76,4 +78,5 @@ def event_of(sequence: scheduling.Sequence, finish: Finish | None, new: int) -> 
         sequence.version,
         scores,
         sequence.prompt_scores if is_first else None,
+        sequence.refusal,
     )

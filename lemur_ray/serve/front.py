@@ -14,7 +14,7 @@ from functools import cached_property, partial
 
 from lemur_ray.agents.messages import FinishReason, Message
 from lemur_ray.serve.engine import Engine
-from lemur_ray.serve.errors import ContextExceeded, EngineClosed, RequestFailed
+from lemur_ray.serve.errors import ContextExceeded, EngineClosed, RequestFailed, RequestRefused
 from lemur_ray.serve.events import Event
 from lemur_ray.serve.generation import Generation
 from lemur_ray.serve.scores import Scores
@@ -182,7 +182,7 @@ class Replies:
         self._total += 1
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """All pieces until every reply is complete. Raises EngineClosed, RequestFailed when that cannot be."""
+        """All pieces until every reply is complete. Raises EngineClosed, RequestFailed or RequestRefused otherwise."""
         while self._open:
             event = await self.queue.get()
             if event.number in self._open:
@@ -215,6 +215,8 @@ class Replies:
     def _piece(self, event: Event) -> Piece:
         if event.finish == "error":
             self._forget(event.number, cancel=False)
+            if event.refusal:
+                raise RequestRefused(event.refusal)
             if self._front.engine.accepting:
                 raise RequestFailed("the request failed in the engine; the server's log says why")
             raise EngineClosed("the engine stopped before the reply was complete")

@@ -14,8 +14,15 @@ import numpy as np
 from lemur_ray.serve.errors import ContextExceeded
 
 
+class CannotBeMet(ValueError):
+    """What a request asks of its reply is impossible, or too much to compute; the message says which."""
+
+
 class Constraint(Protocol):
-    """What a reply may be, token by token. It belongs to one generation; called in the engine's thread."""
+    """What a reply may be, token by token. It belongs to one generation; called in the engine's thread.
+
+    Either method may raise CannotBeMet.
+    """
 
     def allowed(self) -> np.ndarray:
         """(at least vocabulary / 32,) uint32: bit i % 32 of word i // 32 says whether token i may come next."""

@@ -21,7 +21,7 @@ from lemur_ray.serve.answers import Answer
 from lemur_ray.serve.asgi import ClientGone, EventStream, RequestIds, Unbroken, unless_gone
 from lemur_ray.serve.auth import KeyRequired
 from lemur_ray.serve.body import check_model, read_json
-from lemur_ray.serve.errors import ContextExceeded, EngineClosed, EngineError, QueueFull, RequestFailed
+from lemur_ray.serve.errors import ContextExceeded, EngineClosed, EngineError, QueueFull, RequestFailed, RequestRefused
 from lemur_ray.serve.fields import ApiError
 from lemur_ray.serve.front import Front, Replies
 from lemur_ray.serve.generation import Generation
@@ -113,7 +113,7 @@ async def _respond(request: Request, front: Front, metrics: Metrics, answer: Ans
     begin = time.monotonic()
     try:
         done = await unless_gone(request.receive, replies.collect())
-    except (EngineClosed, RequestFailed) as error:
+    except (EngineClosed, RequestFailed, RequestRefused) as error:
         raise _refusal(error) from error
     except ClientGone:
         return Response(status_code=499)
@@ -186,7 +186,7 @@ async def _chunks(answer: Answer, replies: Replies, metrics: Metrics) -> AsyncIt
             cached[piece.index] = piece.cached_tokens
             if out := events(answer.deltas(piece)):
                 yield out
-    except (EngineClosed, RequestFailed) as error:
+    except (EngineClosed, RequestFailed, RequestRefused) as error:
         yield _event(_refusal(error).body())
         return
     except Exception:
@@ -238,6 +238,8 @@ def _refusal(error: EngineError) -> ApiError:
     if isinstance(error, QueueFull):
         headers = {"retry-after": str(error.retry_after_s)}
         return ApiError(429, str(error), kind="rate_limit_error", code="rate_limit_exceeded", headers=headers)
+    if isinstance(error, RequestRefused):
+        return ApiError(400, str(error), code="invalid_value")
     if isinstance(error, RequestFailed):
         return ApiError(500, str(error), kind="server_error")
     return _unavailable(str(error))

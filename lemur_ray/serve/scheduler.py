@@ -42,6 +42,8 @@ class Sequence:
     """Of every token of the prompt, as far as they are known, where they are wanted"""
     scores: list[Scores] = field(default_factory=list)
     """Of every generated token, where they are wanted"""
+    refusal: str = ""
+    """Why what it asks for cannot be met"""
     after: tuple[Sequence, int] | None = None
     """Waits until that one has computed so many tokens, which both have in common"""
 

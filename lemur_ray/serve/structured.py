@@ -16,6 +16,7 @@ import llguidance
 import numpy as np
 
 from lemur_ray.serve.fields import invalid, is_utf8, spelled
+from lemur_ray.serve.generation import CannotBeMet
 from lemur_ray.text.tokenizer import Tokenizer
 
 COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -143,7 +144,7 @@ class Matching:
         return Matching(self._matcher.deep_copy())
 
     def allowed(self) -> np.ndarray:
-        """See ``Constraint``. Raises ValueError where the grammar has become too much for llguidance."""
+        """See ``Constraint``. Raises CannotBeMet where the grammar has become too much for llguidance."""
         words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
         self._check()
         return words
@@ -154,4 +155,4 @@ class Matching:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise ValueError(self._matcher.get_error())
+            raise CannotBeMet(f"the structure cannot be held to: {self._matcher.get_error().strip()[:300]}")

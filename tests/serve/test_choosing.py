@@ -76,8 +76,9 @@ def test_a_constraint_that_fails_or_leaves_nothing_ends_its_own_request_alone(sm
             return np.zeros(TINY.vocab_size // 32 + 1, np.uint32)
 
     steady = Waiter(engine, Generation((9,), 20, temperature=1.0, seed=1))
-    for broken in (Digits(()), Nothing(())):
-        assert Waiter(engine, Generation((9, 8), 5, constraint=broken)).end().finish == "error"
+    for broken, why in ((Digits(()), ""), (Nothing(()), "the structure allows no token of this model to come next")):
+        end = Waiter(engine, Generation((9, 8), 5, constraint=broken)).end()
+        assert (end.finish, end.refusal) == ("error", why)
     assert steady.end().finish == "length"
     assert engine.failure is None
 

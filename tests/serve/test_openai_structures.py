@@ -234,3 +234,11 @@ def test_arguments_of_a_call_are_json_that_can_be_sent_whatever_the_model_wrote(
     assert call.arguments.encode()
     no_json = '<tool_call>{"name": "look", "arguments": {"at": NaN}}</tool_call>'
     assert stream.push(no_json) == (no_json, [])
+
+
+def test_a_structure_that_proves_too_much_while_it_is_used_is_the_request_s_fault(client: openai.OpenAI) -> None:
+    for stream in (False, True):
+        with pytest.raises(openai.APIError, match="the structure cannot be held to") as refused:
+            list(client.chat.completions.create(**CHAT, stream=stream, extra_body=forced("(a{1000}){1000}")))
+        assert (refused.value.code, refused.value.type) == ("invalid_value", "invalid_request_error")
+        assert stream or isinstance(refused.value, openai.BadRequestError)
