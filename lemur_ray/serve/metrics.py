@@ -40,12 +40,22 @@ class Metrics:
 
     def __init__(self, engine: Engine):
         self._engine = engine
-        self._first_token, self._request = Histogram(), Histogram()
+        self._first_token, self._between_tokens, self._request = Histogram(), Histogram(), Histogram()
         self._ignored: Counter[str] = Counter()
+        self._refused: Counter[int] = Counter()
 
     def first_token(self, duration_s: float) -> None:
         """A streamed request has its first token."""
         self._first_token.add(duration_s)
+
+    def more_tokens(self, count: int, duration_s: float) -> None:
+        """So many more tokens of a streamed reply came so long after the ones before."""
+        if count:
+            self._between_tokens.add(duration_s / count)
+
+    def refused(self, status: int) -> None:
+        """A request was answered with an error."""
+        self._refused[status] += 1
 
     def served(self, duration_s: float) -> None:
         """A request is answered."""
@@ -88,5 +98,9 @@ class Metrics:
         lines += [f'lemur_finished_total{{reason="{r}"}} {n}' for r, n in sorted(stats.finished.items())]
         lines.append("# TYPE lemur_ignored_parameters_total counter")
         lines += [f'lemur_ignored_parameters_total{{name="{p}"}} {n}' for p, n in sorted(self._ignored.items())]
-        lines += [*self._first_token.lines("lemur_first_token_seconds"), *self._request.lines("lemur_request_seconds")]
+        lines.append("# TYPE lemur_refused_total counter")
+        lines += [f'lemur_refused_total{{status="{s}"}} {n}' for s, n in sorted(self._refused.items())]
+        lines += self._first_token.lines("lemur_first_token_seconds")
+        lines += self._between_tokens.lines("lemur_between_tokens_seconds")
+        lines += self._request.lines("lemur_request_seconds")
         return "\n".join(lines) + "\n"

@@ -46,8 +46,8 @@ def build_app(front: Front, key_digest: bytes = b"") -> FastAPI:
     failed = _failed()
     app.add_middleware(Unbroken, answer=JSONResponse(failed.body(), failed.status))
     app.add_middleware(RequestIds)
-    _handle_errors(app)
     metrics = Metrics(front.engine)
+    _handle_errors(app, metrics)
 
     @app.api_route("/health", methods=["GET", "HEAD"])
     async def health() -> Response:
@@ -168,7 +168,7 @@ async def _chunks(answer: Answer, replies: Replies, metrics: Metrics) -> AsyncIt
     """Server-sent events of all choices as they come."""
     base, begin = answer.head([], chunk=True), time.monotonic()
     usage = {"usage": None} if answer.common.include_usage else {}
-    num_tokens, cached = 0, [0] * answer.num_choices
+    num_tokens, cached, last = 0, [0] * answer.num_choices, [begin] * answer.num_choices
 
     def events(chunks: Sequence[dict[str, Any]]) -> bytes:
         return b"".join(_event({**base, "choices": [chunk], **usage}) for chunk in chunks)
@@ -176,8 +176,12 @@ async def _chunks(answer: Answer, replies: Replies, metrics: Metrics) -> AsyncIt
     spoken = False
     try:
         async for piece in replies.pieces():
-            if not num_tokens:
-                metrics.first_token(time.monotonic() - begin)
+            now = time.monotonic()
+            if not spoken:
+                metrics.first_token(now - begin)
+            elif last[piece.index] > begin:
+                metrics.more_tokens(len(piece.tokens), now - last[piece.index])
+            last[piece.index] = now
             base["system_fingerprint"] = piece.version
             if not spoken:  # not before, because only now it is certain which weights answer
                 spoken = True
@@ -245,10 +249,11 @@ def _refusal(error: EngineError) -> ApiError:
     return _unavailable(str(error))
 
 
-def _handle_errors(app: FastAPI) -> None:
+def _handle_errors(app: FastAPI, metrics: Metrics) -> None:
     """OpenAI's body for what is refused, by the framework too."""
 
     def response(error: ApiError) -> Response:
+        metrics.refused(error.status)
         return JSONResponse(error.body(), error.status, error.headers)
 
     @app.exception_handler(ApiError)

@@ -25,7 +25,7 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
     """
     path = Path(folder)
     if not (path / "config.json").is_file():
-        out = f"{path.name}-hf"
+        out = f"{path.name.replace(':', '-')}-hf"
         raise CannotUseVllm(
             f"{folder} is no Hugging Face folder, and vLLM reads nothing else: export it first with python "
             f"jobs/convert.py --model {folder} --out {out} --dtype bfloat16, then give --model {out}"

@@ -156,6 +156,25 @@ def test_unknown_parameters_are_ignored_and_counted(http: httpx.Client) -> None:
     assert 'lemur_ignored_parameters_total{name="other"} 1' in page
 
 
+def test_times_between_tokens_and_refusals_are_counted(client: openai.OpenAI, http: httpx.Client) -> None:
+    def count(name: str) -> int:
+        found = [line for line in http.get("/metrics").text.splitlines() if line.startswith(f"{name} ")]
+        return int(found[0].split()[-1]) if found else 0
+
+    names = (
+        "lemur_first_token_seconds_count",
+        "lemur_between_tokens_seconds_count",
+        'lemur_refused_total{status="404"}',
+    )
+    before = [count(name) for name in names]
+    prompt: dict[str, Any] = {"model": "tiny", "prompt": [9, 8, 7], "max_tokens": 12, "n": 2, "seed": 1}
+    assert len(list(client.completions.create(**prompt, stream=True))) > 2
+    assert http.get("/v1/nothing").status_code == 404
+    first, between, refused = (count(name) - old for name, old in zip(names, before, strict=True))
+    assert (first, refused) == (1, 1)
+    assert 5 <= between <= 22
+
+
 def test_parts_and_developer_messages_are_accepted(client: openai.OpenAI) -> None:
     parts = [
         {"role": "developer", "content": "Be brief."},
