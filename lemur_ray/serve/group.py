@@ -17,6 +17,7 @@ from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from ray.util.tpu import get_tpu_worker_resources
 
+from lemur_ray.model.compile_cache import cache_folder, use_compile_cache
 from lemur_ray.model.load import load_model
 from lemur_ray.ports import free_port
 from lemur_ray.serve.config import EngineOptions, Hosts
@@ -120,6 +121,7 @@ class Follower:
         """Until the leader ends."""
         line = connect(address, secret)
         _join(coordinator, num, rank)
+        use_compile_cache(cache_folder())
         follow(line, spec, options, load_model)
 
 
