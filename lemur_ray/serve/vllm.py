@@ -32,6 +32,8 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
         )
     if job.follow_s or job.engine.quantization != "none":
         raise CannotUseVllm("--follow-s and --engine.quantization are our own engine's: leave them out")
+    if not job.engine.tensor_parallel:
+        raise CannotUseVllm("--engine.tensor-parallel 0: say on how many GPUs vLLM is to share the model")
     longest = read_config(folder).max_seq_len
     engine: dict[str, Any] = {
         "max_model_len": min(job.engine.context or longest, longest),
@@ -39,6 +41,7 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
         # float32 is what our engine takes by default; there it means what the folder holds.
         "dtype": "auto" if job.engine.dtype == "float32" else job.engine.dtype,
         "enable_prefix_caching": True,
+        "tensor_parallel_size": job.engine.tensor_parallel,
     }
     scaled: dict[str, Any] = {"num_replicas": job.replicas}
     if job.max_replicas > job.replicas:

@@ -94,6 +94,7 @@ def test_where_shapes_change_bits_every_step_is_padded_to_one_shape(
     assert not padded.stats.batch_invariant
 
 
+@pytest.mark.slow
 def test_without_invariance_the_tokens_are_the_same_where_no_two_are_all_but_equal(
     small_engine: Make, engine: Engine
 ) -> None:

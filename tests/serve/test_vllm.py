@@ -27,12 +27,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_settings_of_both_engines_are_handed_on(folder: Path) -> None:
     job = ServeJob.parse(
         ["--engine", "vllm", "--engine.max-slots", "9", "--engine.context", "100", "--engine.dtype", "bfloat16",
-         "--replicas", "2", "--max-replicas", "5"]
+         "--engine.tensor-parallel", "4", "--replicas", "2", "--max-replicas", "5"]
     )  # fmt: skip
     settings = vllm_settings(job, str(folder))
     assert settings["model_loading_config"] == {"model_id": "tiny-chat", "model_source": str(folder)}
     assert settings["engine_kwargs"] == {
-        "max_model_len": 100, "max_num_seqs": 9, "dtype": "bfloat16", "enable_prefix_caching": True
+        "max_model_len": 100, "max_num_seqs": 9, "dtype": "bfloat16", "enable_prefix_caching": True,
+        "tensor_parallel_size": 4,
     }  # fmt: skip
     scaled = settings["deployment_config"]["autoscaling_config"]
     assert scaled == {"min_replicas": 2, "max_replicas": 5, "target_ongoing_requests": 9}
@@ -44,6 +45,8 @@ def test_what_vllm_cannot_do_is_refused_with_what_to_do(folder: Path, tmp_path: 
         vllm_settings(ServeJob(backend="vllm"), str(tmp_path))
     with pytest.raises(CannotUseVllm, match="our own engine's"):
         vllm_settings(ServeJob(backend="vllm", engine=EngineOptions(quantization="int8")), str(folder))
+    with pytest.raises(CannotUseVllm, match="on how many GPUs"):
+        vllm_settings(ServeJob(backend="vllm", engine=EngineOptions(tensor_parallel=0)), str(folder))
     with pytest.raises(ValueError, match="vLLM runs on Ray"):
         ServeJob(backend="vllm", no_ray=True)
     if importlib.util.find_spec("vllm") is None:
