@@ -127,7 +127,7 @@ def completion(url: str, **settings: Any) -> httpx.Response:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["cores", "slice"])
-def test_two_hosts_answer_like_one_and_come_back_after_a_kill(
+def test_two_hosts_answer_like_one_and_a_slice_comes_back_after_a_kill(
     kind: str, pod: Callable[..., Pod], job: Callable[..., tuple[subprocess.Popen[str], str]]
 ) -> None:
     cluster = pod(head_cpus=2)
@@ -161,6 +161,8 @@ def test_two_hosts_answer_like_one_and_come_back_after_a_kill(
 
     assert answered()
     assert "lemur_devices 4\n" in httpx.get(f"{url[:-3]}/metrics", timeout=60).text
+    if kind == "cores":
+        return  # the same code, and minutes of starting again
     for victim in ("Follower", "ServeReplica"):
         followers, replicas = (named(cluster, name) for name in ("Follower", "ServeReplica"))
         assert (len(followers), len(replicas)) == (1, 1)
