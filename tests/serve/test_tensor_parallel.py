@@ -72,7 +72,7 @@ def run(config, parts, **options):
 models, parts = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 found = {name: {n: run(dataclasses.replace(TINY, **models[name]), n) for n in parts[name]} for name in models}
 mha = dataclasses.replace(TINY, **models["MHA"])
-found["int8"] = {n: run(mha, n, dtype="bfloat16", quantization="int8") for n in (1, 4)}
+found["int8"] = {n: run(mha, n, quantization="int8") for n in (1, 4)}
 print(json.dumps(found))
 """
 
