@@ -58,9 +58,9 @@ def commit_at(folder: str) -> Commit | None:
 def commits(folder: str) -> tuple[list[Commit], list[str]]:
     """(committed checkpoints, newest first; one line for everything in the folder that is not one)."""
     fs, inner = fsspec.url_to_fs(folder)
+    fs.invalidate_cache()  # or a folder that was listed before it was made would not be there
     if not fs.isdir(inner):
         return [], []
-    fs.invalidate_cache()
     names = [path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(inner, detail=False)]
     looked = {name: _look(f"{folder}/{name}") for name in names}
     found = [commit for commit in looked.values() if isinstance(commit, Commit)]
@@ -78,6 +78,15 @@ def put_aside(folder: str) -> str:
     return f"{folder}.torn{number or ''}"
 
 
+def committed_once(folder: str) -> list[str]:
+    """Checkpoints that were put aside although no piece of them is missing: committed, and then damaged."""
+    fs, inner = fsspec.url_to_fs(folder)
+    if not fs.isdir(inner):
+        return []
+    names = sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(inner, detail=False))
+    return [f"{folder}/{name}" for name in names if ".torn" in name and not _missing(f"{folder}/{name}")]
+
+
 def newest_commit(folder: str) -> Commit | None:
     """The newest committed checkpoint of a run's ``checkpoints`` folder."""
     found, _ = commits(folder)
@@ -90,9 +99,7 @@ def _look(folder: str) -> Commit | str:
     name = inner.rstrip("/").rsplit("/", 1)[-1]
     if not name.isdigit():
         return "not committed"
-    where, last = _IN_PLACE
-    pieces = (*_PIECES, last) if folder.startswith(where) else _PIECES
-    missing = [piece for piece in pieces if not fs.exists(f"{inner}/{piece}")]
+    missing = _missing(folder)
     try:
         plan = json.loads(fs.cat_file(f"{inner}/plan/metadata")) if not missing else {}
         if not missing and not (isinstance(plan, dict) and isinstance(plan.get("rows"), int)):
@@ -102,6 +109,14 @@ def _look(folder: str) -> Commit | str:
     if missing:
         return f"torn, lacks {', '.join(missing)}"
     return Commit(int(name), plan, folder)
+
+
+def _missing(folder: str) -> list[str]:
+    """The pieces that a committed checkpoint has and this folder has not."""
+    fs, inner = fsspec.url_to_fs(folder)
+    where, last = _IN_PLACE
+    pieces = (*_PIECES, last) if folder.startswith(where) else _PIECES
+    return [piece for piece in pieces if not fs.exists(f"{inner}/{piece}")]
 
 
 def model_fingerprint(folder: Path) -> str:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import logging
+import re
 import shutil
 import time
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from lemur_ray.checkpoints import Commit, commits, put_aside
+from lemur_ray.checkpoints import Commit, commits, committed_once, put_aside
 from lemur_ray.train.run_folder import TrainingStopped
 
 _log = logging.getLogger(__name__)
@@ -97,22 +99,38 @@ class Checkpoints:
 
         Raises:
             UnreadableCheckpoint: it is damaged. It is first put aside as ``<step>.torn``, so that the next attempt
-                takes the one before.
-            OSError, MemoryError and others: it could not be read just now, which says nothing about it.
+                takes the one before; by any worker, because only those whose part is damaged see it.
+            TrainingStopped: it is whole, but of other arrays than the abstract tree.
+            OSError, MemoryError and others: it could not be read just now (the storage, the memory, another worker
+                that is gone), which says nothing about it.
         """
+        path = f"{self.folder}/{step}"
         try:
             out = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
         except Exception as error:  # a file that ends too soon comes as a bare Exception from tensorstore's reader
-            if _passes(error):
+            if _of_other_arrays(error):
+                raise TrainingStopped(
+                    f"checkpoint {path} holds other arrays than this program trains ({_short(error)}): resume it with "
+                    "the version that wrote it, or choose another --out"
+                ) from error
+            if not _of_the_data(error):
                 raise
             self._unreadable.add(step)
-            path, moved = f"{self.folder}/{step}", ""
-            if self._primary:
-                with contextlib.suppress(FileNotFoundError):  # nothing of it may be left
-                    moved = f"; put aside as {put_aside(path)}"
+            moved = ""
+            with contextlib.suppress(FileNotFoundError):  # nothing of it may be left, or another worker was first
+                moved = f"; put aside as {put_aside(path)}"
+            if not self._in_a_group:  # which starts anew
                 self._manager.reload()
-            raise UnreadableCheckpoint(f"checkpoint {path} cannot be read ({_short(error)}){moved}") from error
+            reason = error.__cause__ or error  # orbax says where, tensorstore below it says what
+            raise UnreadableCheckpoint(f"checkpoint {path} cannot be read ({_short(reason)}){moved}") from error
         return out["state"]
+
+    def damaged(self) -> list[str]:
+        """Checkpoints that were committed once and put aside because they could not be read, in this start or before.
+
+        One that was never finished does not count: what has no end is no reason not to begin.
+        """
+        return committed_once(self.folder)
 
     def save(self, step: int, state: Any, plan: dict[str, Any]) -> None:
         """Begin to save; returns once the arrays are copied. An earlier save that failed is raised here."""
@@ -189,30 +207,44 @@ def _layers_apart(state: Any) -> Any:
     return jax.tree_util.tree_map_with_path(one, state)
 
 
+def _causes(error: BaseException) -> list[BaseException]:
+    """An error and what led to it, the first cause last."""
+    found = [error]
+    while (before := found[-1].__cause__ or found[-1].__context__) is not None:
+        found.append(before)
+    return found
+
+
 def _of_the_storage(error: BaseException) -> bool:
     """Whether a save failed for what only a person can change: no room, or no permission."""
-    causes, told = error, ""
-    while causes is not None:
-        if isinstance(causes, OSError) and causes.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
-            return True
-        told += str(causes)
-        causes = causes.__cause__ or causes.__context__  # type: ignore[assignment]
+    causes = _causes(error)
+    if any(
+        isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
+        for cause in causes
+    ):
+        return True
+    told = "".join(map(str, causes))
     return any(words in told for words in ("No space left", "quota exceeded", "Permission denied", "Read-only file"))
 
 
-def _passes(error: Exception) -> bool:
-    """Whether an error while reading is of the storage, the network or the memory, not of what is stored."""
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno not in (None, errno.ENOENT)):
-        return True
-    words = (
-        "RESOURCE_EXHAUSTED",
-        "UNAVAILABLE",
-        "DEADLINE_EXCEEDED",
-        "PERMISSION_DENIED",
-        "UNAUTHENTICATED",
-        "ABORTED",
+_DAMAGE = re.compile(
+    r"\b(DATA_LOSS|OUT_OF_RANGE|NOT_FOUND|FAILED_PRECONDITION|INVALID_ARGUMENT): Error (reading|opening)"
+)
+"""How tensorstore calls what is missing, too short or cannot be unpacked. Every other code is of the storage, the
+network or the memory, and a worker that is gone shows as a broken call."""
+
+
+def _of_the_data(error: Exception) -> bool:
+    """Whether an error while reading is of what is stored. In doubt it is not: then no good checkpoint is put aside."""
+    return isinstance(error, (json.JSONDecodeError, FileNotFoundError)) or any(
+        _DAMAGE.search(str(cause)) for cause in _causes(error)
     )
-    return any(word in str(error) for word in words)
+
+
+def _of_other_arrays(error: Exception) -> bool:
+    """Whether orbax found all arrays, but by other names or of other shapes."""
+    words = ("tree structures do not match", "not compatible with the stored shape")
+    return isinstance(error, ValueError) and any(word in str(error) for word in words)
 
 
 def _short(error: BaseException) -> str:

@@ -120,7 +120,7 @@ def _train(
     for line in checkpoints.ignored:
         say(f"ignored {line}")
     state: Any = None
-    step, window, damaged = 0, Window(), 0
+    step, window = 0, Window()
     while state is None and (commit := agreed(checkpoints, world_size)) is not None:
         check_same_run(commit.plan, run, f"checkpoint {run.checkpoints}/{commit.step}")
         try:
@@ -129,7 +129,6 @@ def _train(
             if world_size > 1:
                 raise
             say(f"ignored: {error}")
-            damaged += 1
             continue
         step, window = commit.step, Window(**commit.plan["progress"])
         if commit.plan["rows"] != step * batch_rows:
@@ -137,9 +136,9 @@ def _train(
                 f"checkpoint {step} stands at row {commit.plan['rows']}, expected {step * batch_rows}"
             )
         say(f"resumed from checkpoint {step}: the next plan row is {step * batch_rows}")
-    if damaged and state is None:
+    if state is None and (damaged := checkpoints.damaged()):
         raise TrainingStopped(
-            f"none of the {damaged} checkpoints of {run.out} can be read: bring one of them back from a copy, or "
+            f"none of the {len(damaged)} checkpoints of {run.out} can be read: bring one of them back from a copy, or "
             f"remove {run.checkpoints} to begin again at step 0"
         )
     adapters = recipe.lora.rank > 0

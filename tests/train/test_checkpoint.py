@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
 import jax
@@ -20,8 +20,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from lemur_ray.checkpoints import commits, newest_commit, put_aside
 from lemur_ray.config import Recipe
-from lemur_ray.train.checkpoint import Checkpoints, SaveFailed, SaveInterrupted
-from lemur_ray.train.run_folder import RunFolderError, lock
+from lemur_ray.train.checkpoint import Checkpoints, SaveFailed, SaveInterrupted, UnreadableCheckpoint
+from lemur_ray.train.run_folder import RunFolderError, TrainingStopped, lock
 
 Losses = Callable[[Path], dict[int, float]]
 
@@ -108,6 +108,31 @@ def test_in_google_storage_a_checkpoint_counts_once_its_last_file_is_there_and_a
     assert not google.exists("gs://bucket/checkpoints/9")
     assert put_aside("gs://bucket/checkpoints/6") == "gs://bucket/checkpoints/6.torn"
     assert [commit.step for commit in commits("gs://bucket/checkpoints")[0]] == [3]
+
+
+class Remembering(MemoryFileSystem):
+    """Files in memory that, like those of a bucket, know a folder from the last listing until told to forget."""
+
+    protocol = "remembering"
+    listed: ClassVar[dict[str, bool]] = {}
+
+    def isdir(self, path: str) -> bool:
+        return self.listed.setdefault(path, super().isdir(path))
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        self.listed.clear()
+
+
+def test_the_first_checkpoint_is_found_where_its_folder_was_looked_for_before(
+    three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, "remembering", Remembering)
+    folder = "remembering://run/checkpoints"
+    assert newest_commit(folder) is None
+    fs = fsspec.filesystem("remembering")
+    fs.put(str(three), folder, recursive=True)
+    assert [commit.step for commit in commits(folder)[0]] == [9, 6, 3]
+    fs.rm(folder, recursive=True)
 
 
 def test_a_save_that_was_cut_off_is_not_a_checkpoint(three: Path) -> None:
@@ -242,6 +267,51 @@ def test_a_run_that_found_no_room_resumes_exactly_once_there_is_some(
     monkeypatch.setattr(ocp.CheckpointManager, "save", real)
     assert run_here(small_recipe(), tmp_path / "run")["first_step"] == 4
     assert read_losses(tmp_path / "run") == read_losses(tmp_path / "whole")
+
+
+def wrapped(why: str) -> Exception:
+    """As orbax raises it: its own words, those of tensorstore as the cause."""
+    error = Exception("Encountered error while reading array index: (slice(0, 8, 1),). See full details: ...")
+    error.__cause__ = ValueError(why)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "stays"),
+    [
+        (ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer"), ValueError, True),
+        (jax.errors.JaxRuntimeError("INTERNAL: a core halted"), jax.errors.JaxRuntimeError, True),
+        (wrapped('UNAVAILABLE: Error reading "w/0.0" in OCDBT database at gs://b: 503'), Exception, True),
+        (wrapped('INTERNAL: Error reading "w/0.0" in OCDBT database: Stale file handle'), Exception, True),
+        (ValueError("on-disk value metadata tree structures do not match:\nnew: MISSING"), TrainingStopped, True),
+        (wrapped('OUT_OF_RANGE: Error reading "w/0.0": not valid for value of size 0'), UnreadableCheckpoint, False),
+        (wrapped('DATA_LOSS: Error reading "w/0.0": CRC-32C checksum'), UnreadableCheckpoint, False),
+    ],
+    ids=["peer gone", "device", "bucket busy", "stale mount", "other arrays", "too short", "data loss"],
+)
+@pytest.mark.parametrize("primary", [True, False])
+def test_only_damage_puts_a_checkpoint_aside_and_any_worker_that_sees_it_does(
+    error: Exception, raised: type[Exception], stays: bool, primary: bool, three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def restore(self: ocp.CheckpointManager, *arguments: Any, **options: Any) -> None:
+        raise error
+
+    with Checkpoints(str(three), keep=3, primary=primary) as checkpoints:
+        monkeypatch.setattr(ocp.CheckpointManager, "restore", restore)
+        with pytest.raises(raised) as found:
+            checkpoints.restore(9, abstract(state(0)))
+        monkeypatch.undo()
+        assert (three / "9").exists() == stays
+        assert checkpoints.damaged() == ([] if stays else [f"{three}/9.torn"])
+    if raised is UnreadableCheckpoint:
+        assert str(error.__cause__) in str(found.value)
+
+
+def test_a_checkpoint_that_was_never_finished_does_not_count_as_damaged(three: Path) -> None:
+    (three / "9" / "plan" / "metadata").unlink()
+    with Checkpoints(str(three), keep=3) as checkpoints:
+        assert (three / "9.torn").exists()
+        assert checkpoints.damaged() == []
 
 
 @pytest.mark.parametrize(
