@@ -25,6 +25,8 @@ from lemur_ray.plan.plan import first_row_moved
 
 _COPY = "copy it again from where it came from"
 _MENDING = {
+    "recipe.json": f"{_COPY}, or, where this run began here, delete it and run the same command again: it is "
+    "written anew and the checkpoints are compared with it",
     "result.json": "delete it, then run the same command again: the run finishes from its newest checkpoint",
     "stopped.json": "delete it, then run the same command again",
 }
@@ -204,7 +206,7 @@ def prepare(run: Run) -> dict[str, Any] | None:
 def tokenizer_of(folder: str) -> bytes | None:
     """``tokenizer.json`` of a corpus, run or model folder, or of the run that a checkpoint folder lies in."""
     fs, inner = fsspec.url_to_fs(folder)
-    for place in (inner, f"{inner}/../.."):
+    for place in (inner, inner.rstrip("/").rsplit("/", 2)[0]):  # buckets know no ".."
         if fs.isfile(f"{place}/tokenizer.json"):
             return bytes(fs.cat_file(f"{place}/tokenizer.json"))
     return None

@@ -5,10 +5,12 @@ import json
 import os
 import subprocess
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -19,7 +21,7 @@ from lemur_ray.model.compile_cache import cache_folder
 from lemur_ray.plan.plan import first_row_moved
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed
 from lemur_ray.train.metrics import MetricsLog
-from lemur_ray.train.run_folder import Run, RunFolderError, TrainingStopped, prepare
+from lemur_ray.train.run_folder import Run, RunFolderError, TrainingStopped, prepare, tokenizer_of
 from tests.train.test_checkpoint import state
 from tests.train.test_loop import Killed, killed_after, poisoned
 
@@ -340,9 +342,21 @@ def test_a_small_file_of_a_run_that_is_torn_is_named_with_what_to_do(
     run = Run(small_recipe(), str(corpus), str(tmp_path))
     prepare(run)
     (tmp_path / name).write_text('{"step')
-    what = "copy it again" if name == "recipe.json" else "delete it, then run the same command again"
+    what = "copy it again .*, or, .* delete it and" if name == "recipe.json" else "delete it, then"
+    what += " run the same command again"
     with pytest.raises(RunFolderError, match=f"{name} is damaged .*: {what}"):
         prepare(run)
+    (tmp_path / name).unlink()
+    assert prepare(run) is None
+    json.loads((tmp_path / "recipe.json").read_text())
+
+
+def test_the_tokenizer_of_the_run_is_found_from_a_checkpoint_in_a_bucket() -> None:
+    fs, folder = fsspec.filesystem("memory"), f"memory://runs/{uuid.uuid4().hex}"
+    fs.pipe_file(f"{folder}/tokenizer.json", b"{}")
+    fs.pipe_file(f"{folder}/checkpoints/12/plan/metadata", b"{}")
+    assert tokenizer_of(folder) == tokenizer_of(f"{folder}/checkpoints/12") == b"{}"
+    assert tokenizer_of("memory://runs/none") is None
 
 
 def test_a_damaged_line_of_the_metrics_is_named(tmp_path: Path) -> None:
