@@ -32,6 +32,9 @@ _MENDING = {
 }
 """What to do about a small file of a run that holds no JSON."""
 
+_BUCKETS = ("gs://", "s3://")
+"""What orbax writes to beside folders; fsspec, which writes the small files, knows more names."""
+
 
 class RunFolderError(Exception):
     """The folder cannot be used for this run; the message says why and what to do."""
@@ -142,13 +145,20 @@ def check_same_run(plan: dict[str, Any], run: Run, where: str) -> None:
 
 
 def check_writable(out: str) -> None:
-    """Make the folder and try to write in it. Raises RunFolderError."""
+    """Make the folder and try to write in it. Raises RunFolderError, also where checkpoints cannot be written."""
+    if "://" in out and not out.startswith(_BUCKETS):
+        raise RunFolderError(
+            f"--out {out}: checkpoints are written to a folder (without file://) or to {' or '.join(_BUCKETS)}: "
+            "choose one of them"
+        )
     try:
         fs, inner = fsspec.url_to_fs(out)
     except (ImportError, ValueError) as error:
-        extra = {"gs": "gcs", "gcs": "gcs", "s3": "s3"}.get(out.partition("://")[0])
-        what = f"install what it needs with pip install 'lemur-ray[{extra}]'" if extra else "choose a folder, gs or s3"
-        raise RunFolderError(f"--out {out} cannot be written from here ({error}): {what}") from error
+        extra = {"gs": "gcs", "s3": "s3"}[out.partition("://")[0]]
+        raise RunFolderError(
+            f"--out {out} cannot be written from here ({error}): install what it needs with pip install "
+            f"'lemur-ray[{extra}]'"
+        ) from error
     probe = f"{inner}/.probe-{os.getpid()}"
     try:
         fs.makedirs(inner, exist_ok=True)

@@ -147,9 +147,14 @@ def test_a_tokenizer_file_written_in_another_way_is_the_same_tokenizer(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("out", "said"), [("s3://b/x", r"lemur-ray\[s3\]"), ("gs://b/x", r"lemur-ray\[gcs\]"), ("nosuch://b", "gs or s3")]
+    ("out", "said"),
+    [
+        ("s3://b/x", r"lemur-ray\[s3\]"),
+        ("gs://b/x", r"lemur-ray\[gcs\]"),
+        *((out, "or to gs:// or s3://: choose") for out in ("nosuch://b", "gcs://b/x", "file:///tmp/x", "memory://b")),
+    ],
 )
-def test_a_bucket_without_its_library_names_what_to_install(
+def test_a_bucket_without_its_library_names_what_to_install_and_others_what_to_choose(
     out: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for library in ("s3fs", "gcsfs"):
