@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.llama import Params
+from lemur_ray.model.llama import Params, init_params
 from lemur_ray.model.weights import Index, label, normalised
 
 Block = tuple[tuple[range, ...], np.ndarray]
@@ -58,6 +58,11 @@ class LiveWeights:
             skipped = [h.start + start for h, start in zip(held, starts, strict=True)]
             out[_between(common, [w.start for w in wanted])] = piece[_between(common, skipped)]
         return out
+
+
+def random_weights(config: ModelConfig, seed: int) -> LiveWeights:
+    """Random float32 weights in host memory, the same for the same seed."""
+    return LiveWeights(jax.tree.map(np.asarray, init_params(config, seed)), config)
 
 
 def _between(parts: list[range], origin: list[int]) -> Index:

@@ -1,6 +1,6 @@
 """A model by name: a run folder, one of its checkpoints, a Hugging Face folder, or ``random:<recipe>[@<folder>]``.
 
-``open_model`` reads no weights, ``load_model`` reads all of them.
+``open_model`` and ``open_chat_model`` read no weights, ``load_model`` reads all of them.
 
 Reads parameters only, never optimizer state, and needs no Ray. Knows nothing of training and of serving.
 """
@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
-import jax
-import numpy as np
 
 from lemur_ray.checkpoints import (
     CHECKPOINTS,
@@ -29,8 +27,8 @@ from lemur_ray.checkpoints import (
 from lemur_ray.config import LoraConfig, ModelConfig, from_dict
 from lemur_ray.model.hf import HuggingFaceWeights
 from lemur_ray.model.hf_config import HuggingFaceError
-from lemur_ray.model.live_weights import LiveWeights
-from lemur_ray.model.llama import Params, init_params
+from lemur_ray.model.live_weights import random_weights
+from lemur_ray.model.llama import Params
 from lemur_ray.model.lora import MergedWeights, adapter_shapes
 from lemur_ray.model.stored_params import CheckpointError, CheckpointWeights
 from lemur_ray.model.tensor_files import TensorFileError
@@ -77,6 +75,13 @@ class OpenModel:
     recipe: dict[str, Any]
 
 
+@dataclasses.dataclass(frozen=True)
+class OpenChatModel(OpenModel):
+    """One with a tokenizer."""
+
+    tokenizer: Tokenizer
+
+
 def open_model(spec: str, *, grow: bool = True) -> OpenModel:
     """Find a model and check names and shapes of its weights, but read none.
 
@@ -107,11 +112,17 @@ def open_model(spec: str, *, grow: bool = True) -> OpenModel:
     )
 
 
-def load_model(spec: str) -> LoadedModel:
-    """Read a whole model into memory; spec and errors as in ``open_model``, and ModelNotFound without a tokenizer."""
+def open_chat_model(spec: str) -> OpenChatModel:
+    """A model that can talk; spec and errors as in ``open_model``, and ModelNotFound without a tokenizer."""
     model = open_model(spec)
     if model.tokenizer is None:
         raise ModelNotFound(f"no tokenizer.json in {spec}: copy the one that belongs to the model there")
+    return OpenChatModel(model.source, model.tokenizer, model.name, model.version, model.recipe)
+
+
+def load_model(spec: str) -> LoadedModel:
+    """Read a whole model into memory; spec and errors as in ``open_chat_model``."""
+    model = open_chat_model(spec)
     return LoadedModel(
         whole(model.source), model.source.config, model.tokenizer, model.name, model.version, model.recipe
     )
@@ -136,8 +147,7 @@ def _random(spec: str) -> OpenModel:
     name = spec.removeprefix(RANDOM).partition("@")[0]
     recipe = get_recipe(name)
     recipe = dataclasses.replace(recipe, model=with_vocabulary(recipe, tokenizer.vocab_size).model)
-    params = jax.tree.map(np.asarray, init_params(recipe.model, recipe.train.seed))
-    source = LiveWeights(params, recipe.model)
+    source = random_weights(recipe.model, recipe.train.seed)
     return OpenModel(source, tokenizer, f"random-{name}", f"{recipe.hash}-random", dataclasses.asdict(recipe))
 
 

@@ -18,11 +18,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.attention import block_bytes
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.serve.forward import LayerWeights, Weights, forward
+from lemur_ray.serve.forward import forward
 from lemur_ray.serve.invariant import ACCELERATOR, TILE
 from lemur_ray.serve.layout import Layout, layout_for, pool_size
 from lemur_ray.serve.programs import decode_buckets, empty_step, prefill_buckets
 from lemur_ray.serve.quantized import Quantized
+from lemur_ray.serve.weights import LayerWeights, Weights
 
 
 class DoesNotFit(ValueError):
@@ -61,7 +62,7 @@ class Step:
 
 
 def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False) -> Weights:
-    """Shapes and dtypes of what ``forward.prepare`` makes of this model."""
+    """Shapes and dtypes of what ``weights.prepare`` makes of this model."""
     c = config
     heads = (c.num_heads + 2 * c.num_kv_heads) * c.head_dim
     norm: Any = jax.ShapeDtypeStruct((c.dim,), jnp.float32)

@@ -28,7 +28,10 @@ _MASKED = -1e30
 
 
 class LayerCache(NamedTuple):
-    """Keys (after the rotation) and values of one layer."""
+    """Keys (after the rotation) and values of one layer; bfloat16 as its bits, in uint16.
+
+    XLA writes into an array of bfloat16 on a CPU by converting all of it to float32 and back.
+    """
 
     k: jax.Array
     """(blocks, K, h, BLOCK): the layout in which products with a single query are fastest on CPU"""
@@ -63,7 +66,20 @@ def allocate(config: ModelConfig, num_blocks: int, dtype: Any = jnp.float32) -> 
     """An empty pool of ``num_blocks`` blocks, the scrap block included."""
     k = (num_blocks, config.num_kv_heads, config.head_dim, BLOCK)
     v = (num_blocks, config.num_kv_heads, BLOCK, config.head_dim)
-    return tuple(LayerCache(jnp.zeros(k, dtype), jnp.zeros(v, dtype)) for _ in range(config.num_layers))
+    kept = jnp.uint16 if jnp.dtype(dtype) == jnp.bfloat16 else dtype
+    return tuple(LayerCache(jnp.zeros(k, kept), jnp.zeros(v, kept)) for _ in range(config.num_layers))
+
+
+def to_kept(x: jax.Array, pool: jax.Array) -> jax.Array:
+    """Keys or values as a pool keeps them."""
+    if pool.dtype != jnp.uint16:
+        return x.astype(pool.dtype)
+    return lax.bitcast_convert_type(x.astype(jnp.bfloat16), jnp.uint16)
+
+
+def from_kept(x: jax.Array) -> jax.Array:
+    """What of a pool was cut out, as keys or values."""
+    return lax.bitcast_convert_type(x, jnp.bfloat16) if x.dtype == jnp.uint16 else x
 
 
 def block_bytes(config: ModelConfig, dtype: Any = jnp.float32) -> int:
@@ -84,8 +100,8 @@ def write(cache: LayerCache, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -
     """Put the keys and values of all rows into their blocks."""
     block_T, offset_T = targets(place, k_TKh.shape[0])
     return LayerCache(
-        cache.k.at[block_T, :, :, offset_T].set(k_TKh.astype(cache.k.dtype), mode="promise_in_bounds"),
-        cache.v.at[block_T, :, offset_T].set(v_TKh.astype(cache.v.dtype), mode="promise_in_bounds"),
+        cache.k.at[block_T, :, :, offset_T].set(to_kept(k_TKh, cache.k), mode="promise_in_bounds"),
+        cache.v.at[block_T, :, offset_T].set(to_kept(v_TKh, cache.v), mode="promise_in_bounds"),
     )
 
 
@@ -95,7 +111,8 @@ def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic)
     One by one, rows go through a loop, each as long as it is and padding not at all; otherwise side by side.
     """
     rows, kv_heads, groups, length, width = q_RKGMh.shape
-    q_RKQh = q_RKGMh.astype(cache.k.dtype).reshape(rows, kv_heads, groups * length, width) * width**-0.5
+    dtype = jnp.bfloat16 if cache.k.dtype == jnp.uint16 else cache.k.dtype
+    q_RKQh = q_RKGMh.astype(dtype).reshape(rows, kv_heads, groups * length, width) * width**-0.5
     offset_Q = jnp.tile(jnp.arange(length), groups)
 
     def row(q: jax.Array, table: jax.Array, start: jax.Array, count: jax.Array) -> jax.Array:
@@ -103,8 +120,8 @@ def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic)
 
         def step(i: jax.Array, carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
             highest, total, mixed = carry
-            k = lax.dynamic_index_in_dim(cache.k, table[i], keepdims=False)
-            v = lax.dynamic_index_in_dim(cache.v, table[i], keepdims=False)
+            k = from_kept(lax.dynamic_index_in_dim(cache.k, table[i], keepdims=False))
+            v = from_kept(lax.dynamic_index_in_dim(cache.v, table[i], keepdims=False))
             score = tiled_queries(
                 partial(jnp.einsum, "kqh,khs->kqs", preferred_element_type=jnp.float32), q, k, how.tile
             )

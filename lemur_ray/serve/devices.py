@@ -65,15 +65,25 @@ class Devices:
         assert self.mesh is not None
         return NamedSharding(self.mesh, spec)
 
-    def place(self, tree: Any, specs: Any) -> Any:
-        """Arrays of the host on the devices: of each only what those of this process hold. specs: the same tree."""
+    def _whole_shape(self, part: tuple[int, ...], spec: P) -> tuple[int, ...]:
+        """Shape of an array of which each device has such a part."""
+        names = [*spec, *[None] * (len(part) - len(spec))]
+        return tuple(size * (self.parts if name else 1) for size, name in zip(part, names, strict=True))
+
+    def assemble(self, part: Callable[[int], Any], specs: Any) -> Any:
+        """Arrays on the devices from the parts of each. part: makes the arrays of the n-th device on the host, called
+        for those of this process, one after the other; specs: the same tree, along which axes the parts lie.
+        """
         if self.mesh is None:
-            return jax.device_put(tree)
+            return jax.device_put(part(0))
+        own = [(n, d) for n, d in enumerate(self.mesh.devices.flat) if d.process_index == jax.process_index()]
+        placed = [jax.device_put(part(n), device) for n, device in own]
 
-        def one(spec: P, array: Any) -> jax.Array:
-            return jax.make_array_from_callback(array.shape, self._lies(spec), array.__getitem__)
+        def one(spec: P, *pieces: Any) -> jax.Array:
+            shape, sharding = self._whole_shape(pieces[0].shape, spec), self._lies(spec)
+            return jax.make_array_from_single_device_arrays(shape, sharding, [*pieces])
 
-        return jax.tree.map(one, specs, tree, is_leaf=_is_spec)
+        return jax.tree.map(one, specs, *placed, is_leaf=_is_spec)
 
     def allocate(self, make: Callable[[], Any], spec: P) -> Any:
         """Zeros that no host ever held. make: makes the part of one device; spec: along which axis the parts lie."""
@@ -81,9 +91,7 @@ class Devices:
             return make()
 
         def one(part: Any) -> jax.Array:
-            names = [*spec, *[None] * (len(part.shape) - len(spec))]
-            shape = tuple(size * (self.parts if name else 1) for size, name in zip(part.shape, names, strict=True))
-            return jnp.zeros(shape, part.dtype, device=self._lies(spec))
+            return jnp.zeros(self._whole_shape(part.shape, spec), part.dtype, device=self._lies(spec))
 
         return jax.tree.map(one, jax.eval_shape(make))
 

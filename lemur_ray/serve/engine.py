@@ -16,12 +16,12 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from lemur_ray.config import ModelConfig
-from lemur_ray.model.llama import Params
+from lemur_ray.model.weights import Source
 from lemur_ray.serve import scheduler as scheduling
 from lemur_ray.serve.attention import BLOCK, block_bytes
 from lemur_ray.serve.cache import BlockCache
@@ -47,15 +47,17 @@ class Engine:
 
     def __init__(
         self,
-        params: Params,
-        config: ModelConfig,
+        source: Source,
         options: EngineOptions | None = None,
         version: str = "",
         group: Group | None = None,
     ):
-        """group: other processes that compute a part of every step. Raises ValueError where the model does not fit."""
+        """source: the weights, read here and now. group: other processes that compute a part of every step.
+
+        Raises ValueError where the model does not fit, and what reading the source raises.
+        """
         self.options = options or EngineOptions()
-        self.config, self.version = config, version
+        self.config, self.version = (config := source.config), version
         self.stats = Stats()
         self.failure: BaseException | None = None
         self.ready, self.ended = threading.Event(), threading.Event()
@@ -66,7 +68,7 @@ class Engine:
         self.num_slots = self.options.max_slots
         self._devices = Devices.take(self.options.tensor_parallel)
         self.num_devices = self._devices.parts
-        self._weights = prepared(params, config, self.options, self._devices)
+        self._weights = prepared(source, self.options, self._devices)
         self.group = group
         if group is not None:
             group.on_loss = self.abandon
@@ -127,14 +129,18 @@ class Engine:
         """Stop a request before the next step; it ends with ``cancelled`` unless it is over already."""
         self._inbox.put(Cancel(number))
 
-    def update(self, params: Params, version: str) -> Future[None]:
+    def update(self, source: Source, version: str) -> Future[None]:
         """Other weights of the same model, from any thread. Done once every later reply comes from them.
 
         Replies that have begun are finished with the weights they began with; requests that wait meanwhile are kept.
-        The future raises ValueError where the shapes are other ones, EngineClosed where the engine ends first.
+        The future raises ValueError where it is another model, EngineClosed where the engine ends first.
         """
         done: Future[None] = Future()
-        weights = prepared(params, self.config, self.options, self._devices)
+        ours, theirs = asdict(self.config), asdict(source.config)
+        if other := [f"{k} {theirs[k]} (here {ours[k]})" for k in ours if theirs[k] != ours[k] and k != "max_seq_len"]:
+            done.set_exception(ValueError(f"these weights belong to another model: {', '.join(other)}"))
+            return done
+        weights = prepared(source, self.options, self._devices)
         with self._lock:
             if not self._accepting or self.failure is not None:
                 done.set_exception(EngineClosed("the engine does not run"))

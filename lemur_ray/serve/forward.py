@@ -11,101 +11,19 @@ V vocabulary; of H, K, F and V a device may have a part.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.sharding import PartitionSpec as P
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.llama import Params
 from lemur_ray.model.rope import apply_rope, rope_table
 from lemur_ray.serve.attention import Cache, Place
-from lemur_ray.serve.devices import AXIS, ONE, WHOLE, Devices, check_split, side_by_side
+from lemur_ray.serve.devices import side_by_side
 from lemur_ray.serve.invariant import Arithmetic, product, rms_norm
 from lemur_ray.serve.layout import Layout
-from lemur_ray.serve.quantized import Quantized, quantize
 from lemur_ray.serve.sampling import score
-
-Matrix = jax.Array | Quantized
-
-
-class LayerWeights(NamedTuple):
-    """One layer, products with the same input fused."""
-
-    attn_norm: jax.Array
-    wqkv: Matrix
-    """(D, (H + 2K) h): query, key and value of the first device, then those of the next one"""
-    wo: Matrix
-    mlp_norm: jax.Array
-    gate_up: Matrix
-    """(D, 2F), device by device as well"""
-    down: Matrix
-
-
-class Weights(NamedTuple):
-    """The parameter tree as serving wants it: layers apart (no slicing in the program), the head never tied."""
-
-    embed: jax.Array
-    layers: tuple[LayerWeights, ...]
-    final_norm: jax.Array
-    head: Matrix
-    """(D, V), with columns of zeros behind where V does not divide over the devices"""
-
-
-def weight_specs(num_layers: int, *, int8: bool = False) -> Weights:
-    """What lies where: every matrix is cut along its outputs (of the embedding: D)."""
-    columns: Any = P(None, AXIS)
-    matrix: Any = Quantized(P(AXIS), P(AXIS)) if int8 else columns
-    whole: Any = WHOLE
-    layer = LayerWeights(whole, matrix, matrix, whole, matrix, matrix)
-    return Weights(columns, (layer,) * num_layers, whole, matrix)
-
-
-def prepare(
-    params: Params, config: ModelConfig, dtype: Any = jnp.float32, devices: Devices = ONE, *, int8: bool = False
-) -> Weights:
-    """The stacked tree of ``model.llama`` in the layout of this file; matrices in ``dtype``, norms as they are.
-
-    int8: matrices are rounded (``quantized.py``), all but the embeddings, of which rows are only copied.
-    Raises ValueError where the model does not divide over the devices.
-    """
-    parts = devices.parts
-    check_split(config, parts)
-    # On the host, in one piece: array by array on the device every slice would be a program of its own.
-    host: Any = jax.tree.map(np.asarray, params)
-    layers = host["layers"]
-
-    def stored(w: Any) -> Any:
-        return quantize(w) if int8 else w.astype(dtype)
-
-    def matrix(i: int, *names: str) -> Any:
-        cut = [np.split(layers[name][i], parts, axis=1) for name in names]
-        return stored(np.concatenate([piece[part] for part in range(parts) for piece in cut], axis=1))
-
-    def layer(i: int) -> LayerWeights:
-        return LayerWeights(
-            attn_norm=layers["attn_norm"][i],
-            wqkv=matrix(i, "wq", "wk", "wv"),
-            wo=matrix(i, "wo"),
-            mlp_norm=layers["mlp_norm"][i],
-            gate_up=matrix(i, "gate", "up"),
-            down=matrix(i, "down"),
-        )
-
-    head: Any = host["head"] if "head" in host else np.ascontiguousarray(host["embed"].T)
-    if missing := -config.vocab_size % parts:
-        head = np.pad(head, ((0, 0), (0, missing)))
-
-    weights = Weights(
-        embed=host["embed"].astype(dtype),
-        layers=tuple(layer(i) for i in range(config.num_layers)),
-        final_norm=host["final_norm"],
-        head=stored(head),
-    )
-    placed: Weights = devices.place(weights, weight_specs(config.num_layers, int8=int8))
-    return placed
+from lemur_ray.serve.weights import LayerWeights, Weights
 
 
 def _layer(

@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from ray.util.tpu import get_tpu_worker_resources
 
 from lemur_ray.model.compile_cache import cache_folder, use_compile_cache
-from lemur_ray.model.load import load_model
+from lemur_ray.model.load import open_chat_model
 from lemur_ray.ports import free_port
 from lemur_ray.serve.config import EngineOptions, Hosts
 from lemur_ray.serve.lockstep import follow
@@ -122,7 +122,7 @@ class Follower:
         line = connect(address, secret)
         _join(coordinator, num, rank)
         use_compile_cache(cache_folder())
-        follow(line, spec, options, load_model)
+        follow(line, spec, options, open_chat_model)
 
 
 class Gathered(NamedTuple):

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 
 from lemur_ray.model.compile_cache import cache_folder, use_compile_cache
-from lemur_ray.model.load import MODEL_ERRORS, load_model, open_model
+from lemur_ray.model.load import MODEL_ERRORS, open_chat_model, open_model
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.errors import EngineClosed
@@ -37,10 +37,10 @@ def open_front(
     """
     options = options or EngineOptions()
     try:
-        model = load_model(spec)
+        model = open_chat_model(spec)
         group = Group(list(followers), model.version) if followers else None
         version = served_version(model.version, options)
-        engine = Engine(model.params, model.config, options, version, group)
+        engine = Engine(model.source, options, version, group)
     except MODEL_ERRORS as error:
         raise RuntimeError(str(error)) from error
     use_compile_cache(cache_folder())
@@ -56,10 +56,10 @@ def update_weights(engine: Engine, spec: str) -> str:
     Raises RuntimeError where that is not possible; it says why, and the old weights go on.
     """
     try:
-        model = load_model(spec)
+        model = open_chat_model(spec)
         version = served_version(model.version, engine.options)
         with engine.group.staged(spec, model.version) if engine.group else contextlib.nullcontext():
-            engine.update(model.params, version).result()
+            engine.update(model.source, version).result()
     except (*MODEL_ERRORS, EngineClosed) as error:
         raise RuntimeError(f"{spec}: {error}") from error
     return version

@@ -20,15 +20,15 @@ import jax
 import numpy as np
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.llama import Params
+from lemur_ray.model.weights import Source
 from lemur_ray.serve.attention import Place
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.devices import Devices
 from lemur_ray.serve.errors import EngineClosed
-from lemur_ray.serve.forward import Weights
 from lemur_ray.serve.programs import Programs, prepared
 from lemur_ray.serve.sampling import Draw, Edits
 from lemur_ray.serve.scores import Scores
+from lemur_ray.serve.weights import Weights
 from lemur_ray.serve.wire import Line, called, decode, encode
 
 log = logging.getLogger(__name__)
@@ -37,13 +37,10 @@ _FORMS = {form.__name__: form for form in (Place, Draw, Edits)}
 
 
 class Model(Protocol):
-    """What a follower needs of ``model.load.LoadedModel``."""
+    """What a follower needs of ``model.load.OpenModel``."""
 
     @property
-    def params(self) -> Params: ...
-
-    @property
-    def config(self) -> ModelConfig: ...
+    def source(self) -> Source: ...
 
     @property
     def version(self) -> str: ...
@@ -178,14 +175,15 @@ class LeadingPrograms(Programs):
 def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], Model]) -> None:
     """Do what the leader says until it says that this is the end. For a process of its own, which ends with the line.
 
-    load: from a spec to a model. Raises what loading, compiling and running raise; the leader is told before.
+    load: from a spec to a model whose weights have not been read. Raises what loading, compiling and running raise; the
+    leader is told before.
     """
     calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     staged: list[Weights] = []
     devices = Devices.take(options.tensor_parallel)
 
     def weights_of(model: Model) -> Weights:
-        return prepared(model.params, model.config, options, devices)
+        return prepared(model.source, options, devices)
 
     def stage(spec: str) -> None:
         try:
@@ -216,7 +214,7 @@ def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], 
     threading.Thread(target=listen, name="leader", daemon=True).start()
     try:
         model = load(spec)
-        programs = Programs(weights_of(model), model.config, options, devices)
+        programs = Programs(weights_of(model), model.source.config, options, devices)
         programs.warm_up(options.compile_threads)
         line.send(encode("warm", (model.version,), []))
         _obey(programs, calls, staged)

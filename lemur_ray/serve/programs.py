@@ -18,15 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.llama import Params
+from lemur_ray.model.weights import Source
 from lemur_ray.serve.attention import Cache, Place, copy_block
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.devices import ONE, WHOLE, Devices, part_of
-from lemur_ray.serve.forward import Weights, forward, prepare, score_prompt, weight_specs
+from lemur_ray.serve.forward import forward, score_prompt
 from lemur_ray.serve.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE
 from lemur_ray.serve.layout import layout_for, pool_size
 from lemur_ray.serve.sampling import EDITS, ROWS, Draw, Edits, edit, greedy, pick, sample, score
 from lemur_ray.serve.scores import Scores
+from lemur_ray.serve.weights import Weights, prepare, weight_specs
 
 
 def prefill_buckets(most: int) -> tuple[int, ...]:
@@ -67,9 +68,9 @@ class Sizes(NamedTuple):
         )
 
 
-def prepared(params: Params, config: ModelConfig, options: EngineOptions, devices: Devices) -> Weights:
-    """Weights as an engine with these options has them. Raises ValueError where the model does not divide."""
-    return prepare(params, config, jnp.dtype(options.dtype), devices, int8=options.quantization == "int8")
+def prepared(source: Source, options: EngineOptions, devices: Devices) -> Weights:
+    """Weights as an engine with these options has them. Raises what ``prepare`` raises."""
+    return prepare(source, jnp.dtype(options.dtype), devices, int8=options.quantization == "int8")
 
 
 _compiled: dict[Hashable, Any] = {}

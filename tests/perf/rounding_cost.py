@@ -29,21 +29,21 @@ def main() -> int:
     sys.path.insert(0, str(ROOT))
     from lemur_ray.corpus.manifest import row_folder
     from lemur_ray.corpus.rows import RowReader
-    from lemur_ray.model.load import load_model
+    from lemur_ray.model.load import open_chat_model
     from lemur_ray.serve.config import EngineOptions
     from lemur_ray.serve.engine import Engine
 
-    model = load_model(options.model)
+    source = open_chat_model(options.model).source
     folders = sorted(row_folder(options.corpus, "x").parent.glob("heldout-*"))
     readers = [RowReader(folder) for folder in folders]
     prompts = [
-        tuple(row[: model.config.max_seq_len].tolist())
+        tuple(row[: source.config.max_seq_len].tolist())
         for reader in readers
         for row in reader.read(np.arange(min(options.rows, len(reader)))).tokens
     ]
     found = {}
     for name, kind in KINDS.items():
-        engine = Engine(model.params, model.config, EngineOptions(max_slots=8, **kind)).start()  # type: ignore[arg-type]
+        engine = Engine(source, EngineOptions(max_slots=8, **kind)).start()  # type: ignore[arg-type]
         found[name] = _scored(engine, prompts)
         engine.close()
     plain = found["float32"]

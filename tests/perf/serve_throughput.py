@@ -137,7 +137,6 @@ def _serve_turns(options: argparse.Namespace) -> int:
 
 def _ours(options: argparse.Namespace) -> Any:
     from lemur_ray.model.hf import HuggingFaceWeights
-    from lemur_ray.model.weights import whole
     from lemur_ray.serve.config import EngineOptions
     from lemur_ray.serve.engine import Engine
     from lemur_ray.serve.generation import Generation
@@ -147,7 +146,7 @@ def _ours(options: argparse.Namespace) -> Any:
     kind: Any = {"batch_invariant": options.worker != "fast", "dtype": options.dtype}
     kind |= {"quantization": "int8"} if options.worker == "int8" else {}
     sized = EngineOptions(max_slots=32, context=256, prefill_tiles=8, **kind)
-    engine = Engine(whole(source), source.config, sized).start()
+    engine = Engine(source, sized).start()
     return lambda prompts, new: generate(engine, [Generation(tuple(p), new) for p in prompts])
 
 
@@ -172,7 +171,7 @@ def _transformers(options: argparse.Namespace) -> Any:
 
 def _episodes(options: argparse.Namespace) -> int:
     """Ten turns of 30 observed and 20 generated tokens behind one header, reuse against none, turn about."""
-    from lemur_ray.model.llama import init_params
+    from lemur_ray.model.live_weights import random_weights
     from lemur_ray.serve.config import EngineOptions
     from lemur_ray.serve.engine import Engine
     from lemur_ray.serve.generation import Generation
@@ -181,7 +180,7 @@ def _episodes(options: argparse.Namespace) -> int:
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[0]})
     config = _models()[options.model]
     engine_options = EngineOptions(max_slots=32, context=2048, cache_bytes=8 * 2**30)
-    engine = Engine(init_params(config, 0), config, engine_options).start()
+    engine = Engine(random_weights(config, 0), engine_options).start()
     summary: dict[str, Any] = {"model": options.model, "episodes": options.episodes}
     for reuse in (True, False):
         rng = np.random.default_rng(0)

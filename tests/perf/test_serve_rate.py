@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.llama import init_params
+from lemur_ray.model.live_weights import random_weights
 from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.generation import Generation
 from lemur_ray.serve.offline import generate
@@ -17,7 +17,7 @@ NANO = ModelConfig(vocab_size=3072)
 @pytest.mark.parametrize("episodes", [8, 32, 64])
 def test_episodes_of_twenty_turns(episodes: int) -> None:
     """A header of 100 tokens, then turns of 12 tokens against observations of 30: what agents ask of the engine."""
-    engine = Engine(init_params(NANO, 0), NANO).start()
+    engine = Engine(random_weights(NANO, 0)).start()
     rng = np.random.default_rng(0)
 
     def text(length: int) -> list[int]:

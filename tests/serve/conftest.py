@@ -7,7 +7,7 @@ import httpx
 import openai
 import pytest
 
-from lemur_ray.model.llama import init_params
+from lemur_ray.model.live_weights import random_weights
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.front import Front
@@ -17,7 +17,7 @@ from tests.serve.tiny import OPTIONS, TINY, TOKENIZER
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
-    engine = Engine(init_params(TINY, 0), TINY, OPTIONS, "tiny-0").start()
+    engine = Engine(random_weights(TINY, 0), OPTIONS, "tiny-0").start()
     yield engine
     engine.close()
 
@@ -29,7 +29,7 @@ def small_engine() -> Iterator[Callable[..., Engine]]:
 
     def make(**options: Any) -> Engine:
         small = EngineOptions(**{"max_slots": 2, "max_queue": 3, "prefill_tiles": 1, **options})
-        made.append(Engine(init_params(TINY, 0), TINY, small))
+        made.append(Engine(random_weights(TINY, 0), small))
         return made[-1].start()
 
     yield make

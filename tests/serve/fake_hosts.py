@@ -11,8 +11,7 @@ import time
 
 import jax
 
-from lemur_ray.config import ModelConfig
-from lemur_ray.model.llama import init_params
+from lemur_ray.model.live_weights import LiveWeights, random_weights
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.errors import EngineClosed
@@ -30,13 +29,12 @@ PATIENCE = {"shutdown_timeout_seconds": 5, "heartbeat_timeout_seconds": 10}
 
 @dataclasses.dataclass(frozen=True)
 class Seeded:
-    params: dict
-    config: ModelConfig
+    source: LiveWeights
     version: str
 
 
 def load(spec: str) -> Seeded:
-    return Seeded(init_params(CONFIG, int(spec)), CONFIG, f"seed {spec}")
+    return Seeded(random_weights(CONFIG, int(spec)), f"seed {spec}")
 
 
 def requests() -> list[Generation]:
@@ -66,7 +64,7 @@ def lead(followers: int, coordinator: str, then_wait: bool) -> None:
     lines = [exchange.next(120) for _ in range(followers)]
     jax.distributed.initialize(coordinator, followers + 1, 0, **PATIENCE)
     group = Group(lines, "seed 0")
-    engine = Engine(load("0").params, CONFIG, OPTIONS, "seed 0", group).start()
+    engine = Engine(load("0").source, OPTIONS, "seed 0", group).start()
     if then_wait:
         running = Waiter(engine, Generation((5, 6, 7), 2000))
         assert running.next(60).finish is None
@@ -83,7 +81,7 @@ def lead(followers: int, coordinator: str, then_wait: bool) -> None:
         return
     say("answers", answers(engine))
     with engine.group.staged("1", "seed 1"):  # type: ignore[union-attr]
-        engine.update(load("1").params, "seed 1").result(60)
+        engine.update(load("1").source, "seed 1").result(60)
     say("others", answers(engine))
     try:
         with engine.group.staged("2", "seed 3"):  # type: ignore[union-attr]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lemur_ray.config import ModelConfig
+from lemur_ray.model.live_weights import LiveWeights, random_weights
 from lemur_ray.model.llama import init_params
 from lemur_ray.serve import choosing
 from lemur_ray.serve import engine as engine_module
@@ -263,7 +264,7 @@ def test_an_engine_that_cannot_start_says_why() -> None:
     broken = init_params(TINY, 0)
     broken["layers"]["wo"] = broken["layers"]["wo"][:, :3]
     with pytest.raises(EngineClosed, match="could not start"):
-        Engine(broken, TINY, OPTIONS).start()
+        Engine(LiveWeights(broken, TINY), OPTIONS).start()
 
 
 def test_memory_for_the_cache_bounds_the_number_of_blocks() -> None:
@@ -271,7 +272,7 @@ def test_memory_for_the_cache_bounds_the_number_of_blocks() -> None:
     block = 2 * 32 * 128 * 4
     for given, found in ((40 * block, 40), (1, 8)):  # one sequence always fits
         options = engine_module.EngineOptions(cache_bytes=given)
-        assert Engine(init_params(config, 0), config, options).num_blocks == 1 + found
+        assert Engine(random_weights(config, 0), options).num_blocks == 1 + found
 
 
 def test_a_sequence_that_loses_its_blocks_goes_on_as_if_nothing_had_happened(

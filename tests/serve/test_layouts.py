@@ -62,10 +62,11 @@ class Pool:
         self.rng = np.random.default_rng(seed)
         self.cache = layout.allocate(config, NUM_BLOCKS, dtype)
         # Blocks hold what others left there; the scrap block something that spoils whatever it touches.
-        self.cache = jax.tree.map(
-            lambda pool: jnp.asarray(self.rng.normal(0, 100, pool.shape), dtype).at[0].set(jnp.nan), self.cache
-        )
+        self.cache = jax.tree.map(lambda pool: self.spoilt(pool.shape).view(pool.dtype), self.cache)
         self.truth = np.zeros((2, NUM_BLOCKS, BLOCK, kv_heads, WIDTH))
+
+    def spoilt(self, shape: tuple[int, ...]) -> jax.Array:
+        return jnp.asarray(self.rng.normal(0, 100, shape), self.dtype).at[0].set(jnp.nan)
 
     def draw(self, *shape: int) -> np.ndarray:
         return np.array(jnp.asarray(self.rng.normal(size=shape), self.dtype))

@@ -80,9 +80,9 @@ def hosts(tmp_path: Path) -> Iterator[Callable[..., Hosts]]:
 
 def test_several_processes_answer_like_one_before_and_after_new_weights(hosts: Callable[..., Hosts]) -> None:
     pair = hosts(followers=3)
-    lone = Engine(fake_hosts.load("0").params, fake_hosts.CONFIG, LONE, "seed 0").start()
+    lone = Engine(fake_hosts.load("0").source, LONE, "seed 0").start()
     assert pair.wait_for("answers") == fake_hosts.answers(lone)
-    lone.update(fake_hosts.load("1").params, "seed 1").result(60)
+    lone.update(fake_hosts.load("1").source, "seed 1").result(60)
     assert pair.wait_for("others") == fake_hosts.answers(lone)
     assert "other hosts found the weights seed 2, this one seed 3" in pair.wait_for("refused")
     assert "follower 1: ValueError" in pair.wait_for("failed")

@@ -12,7 +12,7 @@ import pydantic
 import pytest
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.model.llama import init_params
+from lemur_ray.model.live_weights import random_weights
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.front import Front
@@ -39,7 +39,7 @@ TOOLS: list[Any] = [
 def wide() -> Iterator[str]:
     """A server of a tiny model with room for tools."""
     config = dataclasses.replace(TINY, max_seq_len=2048)
-    engine = Engine(init_params(config, 0), config, EngineOptions(max_slots=4, max_queue=8)).start()
+    engine = Engine(random_weights(config, 0), EngineOptions(max_slots=4, max_queue=8)).start()
     with running(Front(engine, TOKENIZER, "wide")) as url:
         yield url
 

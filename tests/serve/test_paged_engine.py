@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lemur_ray.model.llama import init_params
+from lemur_ray.model.live_weights import random_weights
 from lemur_ray.serve import programs
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine
@@ -27,7 +27,7 @@ def engine_with(monkeypatch: pytest.MonkeyPatch, tpu_interpreter: None) -> Itera
     def make(layout: Layout) -> Engine:
         monkeypatch.setattr(programs, "layout_for", lambda *_: layout)
         options = EngineOptions(max_slots=3, max_queue=16, prefill_tiles=2, batch_invariant=False)
-        made.append(Engine(init_params(CONFIG, 0), CONFIG, options).start())
+        made.append(Engine(random_weights(CONFIG, 0), options).start())
         return made[-1]
 
     yield make

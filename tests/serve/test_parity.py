@@ -11,6 +11,7 @@ import transformers
 
 from lemur_ray.config import ModelConfig, RopeScaling
 from lemur_ray.model.hf_config import config_files
+from lemur_ray.model.live_weights import LiveWeights
 from lemur_ray.model.llama import Params, init_params
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine
@@ -89,7 +90,7 @@ def test_greedy_tokens_are_those_of_transformers(name: str) -> None:
     config = CONFIGS[name]
     params = init_params(config, 3)
     prompt = tuple(np.random.default_rng(0).integers(0, config.vocab_size, 70).tolist())
-    engine = Engine(params, config, EngineOptions(max_slots=2, prefill_tiles=1)).start()
+    engine = Engine(LiveWeights(params, config), EngineOptions(max_slots=2, prefill_tiles=1)).start()
     try:
         ours = generate(engine, [Generation(prompt, 256), Generation(prompt[:5], 40)])
     finally:

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.llama import init_params
+from lemur_ray.model.live_weights import random_weights
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine
-from lemur_ray.serve.forward import prepare
 from lemur_ray.serve.generation import Generation
 from lemur_ray.serve.loading import served_version
 from lemur_ray.serve.offline import generate
 from lemur_ray.serve.quantized import quantize, quantized_product
+from lemur_ray.serve.weights import prepare
 from tests.serve.test_engine import mixed_requests
 from tests.serve.tiny import TINY, Waiter, prompts
 
@@ -44,8 +44,8 @@ def test_a_row_gets_the_same_bits_in_any_company(others: int) -> None:
 
 
 def test_matrices_take_a_quarter_of_their_memory_and_embeddings_stay() -> None:
-    params = init_params(TINY, 0)
-    plain, rounded = prepare(params, TINY), prepare(params, TINY, int8=True)
+    source = random_weights(TINY, 0)
+    plain, rounded = prepare(source), prepare(source, int8=True)
     assert rounded.embed.dtype == jnp.float32
     for name in ("wqkv", "wo", "gate_up", "down"):
         matrix, eight = getattr(plain.layers[0], name), getattr(rounded.layers[0], name)
@@ -71,8 +71,8 @@ def test_most_choices_are_those_of_the_unrounded_model_and_new_weights_are_round
     requests = [Generation(prompt, 1) for prompt in prompts(8, seed=4, low=20)]
     same = sum(a == b for a, b in zip(generate(rounded, requests), generate(engine, requests), strict=True))
     assert same >= 6
-    fresh = Engine(init_params(TINY, 5), TINY, rounded.options).start()
-    rounded.update(init_params(TINY, 5), "later").result(60)
+    fresh = Engine(random_weights(TINY, 5), rounded.options).start()
+    rounded.update(random_weights(TINY, 5), "later").result(60)
     long = [Generation(prompt, 30) for prompt in prompts(4, seed=4, low=20)]
     assert generate(rounded, long) == generate(fresh, long)
     assert Waiter(rounded, long[0]).end().version == "later"
@@ -82,7 +82,7 @@ def test_most_choices_are_those_of_the_unrounded_model_and_new_weights_are_round
 @pytest.mark.slow
 def test_a_tied_model_is_served_with_eight_bits(small_engine: Make) -> None:
     config = ModelConfig(**{**vars(TINY), "tie_embeddings": True})
-    engine = Engine(init_params(config, 0), config, EngineOptions(max_slots=2, quantization="int8")).start()
+    engine = Engine(random_weights(config, 0), EngineOptions(max_slots=2, quantization="int8")).start()
     assert len(generate(engine, [Generation((9, 8, 7), 5)])[0]) == 5
     engine.close()
 

@@ -29,7 +29,7 @@ SEVERAL = [(model, str(n)) for model, parts in PARTS.items() for n in parts[1:]]
 RUN = """
 import dataclasses, json, sys
 import jax, numpy as np
-from lemur_ray.model.llama import init_params
+from lemur_ray.model.live_weights import random_weights
 from lemur_ray.serve.attention import block_bytes
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine
@@ -39,7 +39,7 @@ from tests.serve.tiny import TINY, Waiter, prompts
 
 def run(config, parts, **options):
     options = EngineOptions(**{"max_slots": 8, "prefill_tiles": 2, "tensor_parallel": parts, **options})
-    engine, out = Engine(init_params(config, 0), config, options).start(), {}
+    engine, out = Engine(random_weights(config, 0), options).start(), {}
     asked = [
         Generation(p, 40, temperature=float(i % 2), seed=i, top_p=0.9, logit_bias=((9, float(i % 4)),))
         for i, p in enumerate(prompts(10, seed=1, high=120))
@@ -53,7 +53,7 @@ def run(config, parts, **options):
     out["scores"] = np.nan_to_num(event.prompt_scores.logprob).tolist() if event.prompt_scores else None
     while event.finish is None:
         event = scored.next()
-    engine.update(init_params(config, 1), "second").result(timeout=60)
+    engine.update(random_weights(config, 1), "second").result(timeout=60)
     out["other weights"] = generate(engine, asked)
     out["invariant"], out["recompiles"] = engine.stats.batch_invariant, engine.stats.recompiles_after_warmup
     held = engine._programs._cache[0].k.addressable_shards[0].data, jax.tree.leaves(engine._weights.layers[0].wqkv)[0]
@@ -62,7 +62,7 @@ def run(config, parts, **options):
     engine.close()
     if options.dtype != "float32" or options.quantization != "none":
         return out
-    tight = Engine(init_params(config, 0), config, dataclasses.replace(options, cache_bytes=5 * block_bytes(config)))
+    tight = Engine(random_weights(config, 0), dataclasses.replace(options, cache_bytes=5 * block_bytes(config)))
     tight.start()
     out["tight"] = generate(tight, [Generation(p, 200 - len(p)) for p in prompts(6, seed=62, low=100, high=120)])
     out["preemptions"] = tight.stats.preemptions

@@ -13,8 +13,7 @@ import pytest
 
 from lemur_ray.config import identity
 from lemur_ray.model.hf import transposes
-from lemur_ray.model.live_weights import LiveWeights
-from lemur_ray.model.llama import init_params
+from lemur_ray.model.live_weights import LiveWeights, random_weights
 from lemur_ray.model.load import load_model
 from lemur_ray.model.stored_params import CheckpointSink
 from lemur_ray.model.weights import leaves, stream
@@ -31,13 +30,13 @@ from lemur_ray.train.convert import Convert, convert
 from tests.serve.tiny import OPTIONS, TINY, TOKENIZER, Waiter, poll, prompts
 
 Make = Callable[..., Engine]
-OTHER = init_params(TINY, 1)
+OTHER = random_weights(TINY, 1)
 
 
 @pytest.fixture(scope="module")
 def of_other() -> Callable[[Generation], list[int]]:
     """What the other weights say, from an engine that never had any others."""
-    engine = Engine(OTHER, TINY, OPTIONS).start()
+    engine = Engine(OTHER, OPTIONS).start()
     yield lambda request: generate(engine, [request])[0]  # type: ignore[misc]
     engine.close()
 
@@ -87,12 +86,13 @@ def test_a_sequence_that_lost_its_place_ends_before_the_weights_change(engine: E
     done.result(timeout=10)
 
 
-def test_weights_of_another_shape_are_refused_and_the_old_ones_stay(small_engine: Make) -> None:
+def test_weights_of_another_model_are_refused_and_the_old_ones_stay(small_engine: Make) -> None:
     small = small_engine()
     before = generate(small, [Generation((9,), 5)])
-    wide = replace(TINY, ffn_dim=128)
-    with pytest.raises(ValueError, match="another shape"):
-        small.update(init_params(wide, 0), "wide").result(timeout=10)
+    for field, value in (("ffn_dim", 128), ("rope_theta", 1e6)):
+        other = replace(TINY, **{field: value})
+        with pytest.raises(ValueError, match=f"another model: {field} {value}"):
+            small.update(random_weights(other, 0), "other").result(timeout=10)
     assert generate(small, [Generation((9,), 5)]) == before
     small.close()
     with pytest.raises(EngineClosed):
@@ -120,7 +120,7 @@ def test_under_load_every_answer_names_the_weights_that_gave_it(small_engine: Ma
         small.update(OTHER, "second").result(timeout=30)
         for thread in threads:
             thread.join()
-    first = generate(Engine(init_params(TINY, 0), TINY, OPTIONS).start(), [Generation((9, 10, 11), 30)])[0]
+    first = generate(Engine(random_weights(TINY, 0), OPTIONS).start(), [Generation((9, 10, 11), 30)])[0]
     tokens = {"first": first, "second": of_other(Generation((9, 10, 11), 30))}
     assert len(answers) == 48
     for answer in answers:

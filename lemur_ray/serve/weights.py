@@ -1,0 +1,154 @@
+"""The weights as serving has them, read from a source slice by slice: a host never holds more than one matrix besides.
+
+Products with the same input are fused, layers stand apart (no slicing in a program), the head is never tied. Every
+matrix is cut along its outputs; each process reads the columns of its own devices. Knows nothing of requests.
+
+Legend: D model, H heads, K kv heads, h head width, F feed-forward, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec as P
+
+from lemur_ray.model.weights import Source, leaves, transposed
+from lemur_ray.serve.devices import AXIS, ONE, WHOLE, Devices, check_split
+from lemur_ray.serve.quantized import Quantized, quantize
+
+Matrix = jax.Array | Quantized
+
+
+class LayerWeights(NamedTuple):
+    """One layer, products with the same input fused."""
+
+    attn_norm: jax.Array
+    wqkv: Matrix
+    """(D, (H + 2K) h): query, key and value of the first device, then those of the next one"""
+    wo: Matrix
+    mlp_norm: jax.Array
+    gate_up: Matrix
+    """(D, 2F), device by device as well"""
+    down: Matrix
+
+
+class Weights(NamedTuple):
+    """The parameter tree in the layout of this file."""
+
+    embed: jax.Array
+    layers: tuple[LayerWeights, ...]
+    final_norm: jax.Array
+    head: Matrix
+    """(D, V), with columns of zeros behind where V does not divide over the devices"""
+
+
+_COLUMNS = P(None, AXIS)
+
+
+def _matrix_spec(int8: bool) -> Any:
+    return Quantized(P(AXIS), P(AXIS)) if int8 else _COLUMNS
+
+
+def weight_specs(num_layers: int, *, int8: bool = False) -> Weights:
+    """What lies where: every matrix is cut along its outputs (of the embedding: D)."""
+    matrix, columns, whole = _matrix_spec(int8), _COLUMNS, WHOLE
+    layer = LayerWeights(whole, matrix, matrix, whole, matrix, matrix)  # type: ignore[arg-type]
+    return Weights(columns, (layer,) * num_layers, whole, matrix)  # type: ignore[arg-type]
+
+
+def prepare(source: Source, dtype: Any = jnp.float32, devices: Devices = ONE, *, int8: bool = False) -> Weights:
+    """The weights of a model on devices; matrices in ``dtype``, norms in float32.
+
+    int8: matrices are rounded (``quantized.py``), all but the embeddings, of which rows are only copied.
+    Raises ValueError where the model does not divide over the devices, and what reading the source raises.
+    """
+    config = source.config
+    check_split(config, devices.parts)
+    read = _Reader(source, dtype, devices, int8)
+
+    def layer(i: int) -> LayerWeights:
+        return LayerWeights(
+            attn_norm=read.vector("layers.attn_norm", i),
+            wqkv=read.matrix(i, "wq", "wk", "wv"),
+            wo=read.matrix(i, "wo"),
+            mlp_norm=read.vector("layers.mlp_norm", i),
+            gate_up=read.matrix(i, "gate", "up"),
+            down=read.matrix(i, "down"),
+        )
+
+    return Weights(
+        embed=read.embed(),
+        layers=tuple(layer(i) for i in range(config.num_layers)),
+        final_norm=read.vector("final_norm"),
+        head=read.head(),
+    )
+
+
+class _Reader:
+    def __init__(self, source: Source, dtype: Any, devices: Devices, int8: bool):
+        self._source, self._dtype, self._devices, self._int8 = source, dtype, devices, int8
+        self._shapes = leaves(source.config)
+
+    def vector(self, name: str, layer: int | None = None) -> jax.Array:
+        index = (slice(None),) if layer is None else (slice(layer, layer + 1), slice(None))
+        array = self._source.read(name, index, np.dtype(np.float32)).reshape(-1)
+        out: jax.Array = self._devices.assemble(lambda _: array, WHOLE)
+        return out
+
+    def matrix(self, layer: int, *names: str) -> Matrix:
+        def columns(part: int) -> Any:
+            pieces = []
+            for name in names:
+                width = self._shapes[f"layers.{name}"][-1] // self._devices.parts
+                index = (slice(layer, layer + 1), slice(None), slice(part * width, (part + 1) * width))
+                pieces.append(self._source.read(f"layers.{name}", index, np.dtype(np.float32))[0])
+            return self._stored(pieces)
+
+        return self._assembled(columns)
+
+    def embed(self) -> jax.Array:
+        width = self._shapes["embed"][1] // self._devices.parts
+
+        def columns(part: int) -> np.ndarray:
+            index = (slice(None), slice(part * width, (part + 1) * width))
+            return _side_by_side([self._source.read("embed", index, np.dtype(np.float32))], self._dtype)
+
+        out: jax.Array = self._devices.assemble(columns, _COLUMNS)
+        return out
+
+    def head(self) -> Matrix:
+        vocab = self._shapes["embed"][0]
+        width = -(-vocab // self._devices.parts)
+
+        def columns(part: int) -> Any:
+            own = slice(min(part * width, vocab), min((part + 1) * width, vocab))
+            if "head" in self._shapes:
+                piece = self._source.read("head", (slice(None), own), np.dtype(np.float32))
+            else:
+                piece = self._source.read("embed", (own, slice(None)), np.dtype(np.float32)).T
+            return self._stored([piece, np.zeros((len(piece), width - piece.shape[1]), np.float32)])
+
+        return self._assembled(columns)
+
+    def _stored(self, pieces: Sequence[np.ndarray]) -> Any:
+        if self._int8:
+            return quantize(_side_by_side(pieces, np.float32))
+        return _side_by_side(pieces, self._dtype)
+
+    def _assembled(self, columns: Any) -> Matrix:
+        matrix: Matrix = self._devices.assemble(columns, _matrix_spec(self._int8))
+        return matrix
+
+
+def _side_by_side(pieces: Sequence[np.ndarray], dtype: Any) -> np.ndarray:
+    """Matrices (I, O) in one, row-major; each may lie in memory either way round."""
+    out = np.empty((len(pieces[0]), sum(piece.shape[1] for piece in pieces)), dtype)
+    begin = 0
+    for piece in pieces:
+        out[:, begin : begin + piece.shape[1]] = transposed(piece.T)
+        begin += piece.shape[1]
+    return out
