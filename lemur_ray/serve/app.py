@@ -20,9 +20,11 @@ from typing import Any
 import ray
 from fastapi import FastAPI
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve.config import AutoscalingConfig, HTTPOptions, RequestRouterConfig
 from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
+from ray.serve.schema import ApplicationStatus
 
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.policy_spec import PolicySpec
@@ -40,6 +42,9 @@ log = logging.getLogger(__name__)
 
 READY_TIMEOUT_S = 60.0
 """Seconds that a running replica may take to become reachable through Serve's proxy."""
+
+LAST_RESORT_S = 300.0
+"""Seconds that Ray Serve lets a replica finish its requests when there is no use for it any more, then it kills it."""
 
 SESSION_ROUTER = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 """Requests with the same X-Session-Id go to the replica that has their conversation in its cache."""
@@ -77,8 +82,15 @@ class ChatModel:
         return await converse(self._front, asked)
 
     async def update_weights(self, spec: str) -> str:
-        """Take over other weights of this model without dropping a request; returns their version."""
+        """Take over other weights of this model without dropping a request; returns their version.
+
+        In this replica alone: ``serve.get_app_handle(app).broadcast("update_weights", spec).results()`` reaches all.
+        """
         return await asyncio.to_thread(update_weights, self._front.engine, spec)
+
+    async def drain(self, limit_s: float) -> None:
+        """Refuse what is new from now on; replies that take longer than ``limit_s`` seconds end with an error."""
+        await asyncio.to_thread(self._front.engine.close, limit_s)
 
     def check_health(self) -> None:
         if self._front.engine.failure is not None:
@@ -199,7 +211,7 @@ def _deploy(app_name: str, route: str | None, model: tuple[Any, ...], replicas: 
         name="ChatModel",
         max_ongoing_requests=options.max_slots + options.max_queue + 64,
         **reserved.deployment_options(),
-        graceful_shutdown_timeout_s=DRAIN_S,
+        graceful_shutdown_timeout_s=LAST_RESORT_S,
         health_check_period_s=5,
         health_check_timeout_s=60,
         max_constructor_retry_count=1,
@@ -240,7 +252,7 @@ def _scaled(replicas: int, max_replicas: int, max_slots: int) -> dict[str, Any]:
 
 
 def shutdown() -> None:
-    """Remove the models that this process serves. Running requests may finish.
+    """Remove the models that this process serves. Replies may end that need no more than 20 s, others are told so.
 
     Serve itself is stopped if it was started here and nobody else has a model on it by now.
     """
@@ -248,10 +260,26 @@ def shutdown() -> None:
     if not ray.is_initialized():
         return
     while _apps:
+        _drain(_apps[-1])
         serve.delete(_apps.pop())
     if _started_serve and not serve.status().applications:
         serve.shutdown()
     _started_serve = False
+
+
+def _drain(app_name: str) -> None:
+    """Let replies end that are on their way; Ray Serve would cut those that take too long without a word."""
+    application = serve.status().applications.get(app_name)
+    if (
+        application is None
+        or application.status != ApplicationStatus.RUNNING
+        or "ChatModel" not in application.deployments
+    ):
+        return
+    try:
+        serve.get_app_handle(app_name).broadcast("drain", DRAIN_S).results(timeout_s=DRAIN_S + 10)
+    except (RayError, RayServeException, TimeoutError) as error:
+        log.warning("%s is removed without waiting for its replies: %s", app_name, error)
 
 
 def _reason(app_name: str) -> str:

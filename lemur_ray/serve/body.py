@@ -5,6 +5,7 @@ Knows nothing of what the endpoints ask for in it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -15,6 +16,8 @@ from lemur_ray.serve.fields import ApiError
 from lemur_ray.serve.front import Front
 
 MAX_BODY_BYTES = 32 * 2**20
+BODY_TIMEOUT_S = 120.0
+"""Seconds in which a body has to arrive."""
 
 
 async def read_json(request: Request) -> Any:
@@ -25,10 +28,13 @@ async def read_json(request: Request) -> Any:
         raise too_large
     raw = bytearray()
     try:
-        async for chunk in request.stream():
-            raw += chunk
-            if len(raw) > MAX_BODY_BYTES:
-                raise too_large
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for chunk in request.stream():
+                raw += chunk
+                if len(raw) > MAX_BODY_BYTES:
+                    raise too_large
+    except TimeoutError as slow:
+        raise ApiError(408, f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s", code="timeout") from slow
     except ClientDisconnect as gone:
         raise ApiError(499, "the client went away before its request was whole") from gone
     try:

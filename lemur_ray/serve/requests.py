@@ -194,9 +194,9 @@ def _message(value: Any, param: str) -> Message:
     role, content, calls = value.get("role"), value.get("content"), ""
     if role not in ("system", "developer", "user", "assistant", "tool"):
         raise invalid(f"{param}.role", "must be one of system, developer, user, assistant, tool")
-    if role == "assistant" and value.get("tool_calls"):
+    if role == "assistant" and value.get("tool_calls") is not None:
         calls = spoken_calls(value["tool_calls"], f"{param}.tool_calls")
-        content = "" if content is None else content
+        content = "" if content is None and calls else content
     if isinstance(content, list):
         if not all(isinstance(p, dict) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in content):
             raise invalid(f"{param}.content", "may hold parts of type text only")
@@ -217,7 +217,7 @@ def _session(value: Any) -> str:
 
 def _bias(value: Any) -> tuple[tuple[int, float], ...]:
     """``logit_bias``: token ids are strings, as keys of JSON are."""
-    if not value:
+    if value is None:
         return ()
     if not isinstance(value, dict) or not all(key.isdecimal() and len(key) < 10 for key in value):
         raise invalid("logit_bias", "must be an object whose keys are token ids")

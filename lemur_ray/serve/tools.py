@@ -81,7 +81,8 @@ class Toolbox:
 def parse_tools(body: Mapping[str, Any]) -> Toolbox | None:
     """``tools``, ``tool_choice`` and ``parallel_tool_calls`` of a body. Raises ApiError 400."""
     parallel = flag(body, "parallel_tool_calls", default=True)
-    tools, choice = body.get("tools") or [], body.get("tool_choice")
+    tools, choice = body.get("tools"), body.get("tool_choice")
+    tools = [] if tools is None else tools
     if not isinstance(tools, list):
         raise invalid("tools", "must be a list")
     functions = tuple(_function(tool, f"tools[{i}]") for i, tool in enumerate(tools))

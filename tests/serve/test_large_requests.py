@@ -10,6 +10,7 @@ import pytest
 from fastapi import Request
 
 from lemur_ray.agents.messages import Message
+from lemur_ray.serve import body
 from lemur_ray.serve.body import MAX_BODY_BYTES, read_json
 from lemur_ray.serve.errors import ContextExceeded
 from lemur_ray.serve.front import Front
@@ -56,6 +57,17 @@ def test_a_body_is_read_up_to_the_limit_and_not_at_all_where_it_announces_more(
         body_of(endless(), headers)
     assert refused.value.status == 413
     assert read <= most
+
+
+def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(body, "BODY_TIMEOUT_S", 0.05)
+    with pytest.raises(ApiError, match="did not arrive") as refused:
+        body_of(slow(), {})
+    assert refused.value.status == 408
 
 
 def test_a_prompt_that_cannot_fit_is_never_encoded() -> None:

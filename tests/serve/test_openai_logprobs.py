@@ -99,6 +99,7 @@ def test_min_p_of_one_is_greedy(client: openai.OpenAI) -> None:
         ("completions", {"logprobs": True}, "logprobs"),
         ("completions", {"max_tokens": 0}, "max_tokens"),
         ("completions", {"echo": "yes"}, "echo"),
+        ("completions", {"logit_bias": False}, "logit_bias"),
         ("completions", {"logit_bias": {"x": 1}}, "logit_bias"),
         ("completions", {"logit_bias": {"5": 101}}, "logit_bias.5"),
         ("completions", {"logit_bias": {"999999": 1}}, "logit_bias"),

@@ -119,6 +119,7 @@ def test_any_json_object_and_a_cut_off_one(client: openai.OpenAI) -> None:
         ({"structured_outputs": {"json": {"$ref": "http://example.org/s"}}}, "structured_outputs.json"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
         ({"structured_outputs": {"json": {}, "regex": "x"}}, "structured_outputs"),
+        ({"tools": 0}, "tools"),
         ({"tools": [{"type": "function"}]}, "tools[0]"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
         ({"tools": TOOLS + TOOLS}, "tools"),

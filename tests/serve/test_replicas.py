@@ -1,5 +1,6 @@
 """Several replicas on Ray Serve: turns of a session meet the engine that has them cached; more start under load."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -46,6 +47,16 @@ def test_turns_of_a_session_go_to_one_replica_and_sessions_to_both(two: httpx.Cl
     assert 0 < seen < 32, "one replica answered everything"
 
 
+def test_newer_weights_reach_every_replica(two: httpx.Client) -> None:
+    from ray import serve
+
+    (name,) = serve.status().applications
+    handle = serve.get_app_handle(name)
+    versions = handle.broadcast("update_weights", "random:nano").results(timeout_s=60)
+    assert len(versions) == 2
+    assert len(set(versions)) == 1
+
+
 def test_without_a_session_requests_are_spread(two: httpx.Client) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda number: ask(two, [9 + number % 5] * 40), range(24)))
@@ -75,6 +86,28 @@ def test_more_replicas_start_while_there_is_more_to_do_than_one_can_hold(ray_loc
         poll(lambda: replicas() == 2, "a second replica", 150)
         for one in asking:
             one.result(120)
+
+
+def test_a_reply_that_takes_too_long_is_told_so_when_the_model_is_removed(
+    ray_local: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lemur_ray.serve import app
+
+    monkeypatch.setattr(app, "DRAIN_S", 0.3)
+    url = app.serve_model("random:nano", name="nano", num_cpus=0.2, options=OPTIONS)
+    body = {"model": "nano", "prompt": [5], "max_tokens": 1000, "temperature": 2.0, "seed": 4, "stream": True}
+    body["logit_bias"] = {"2": -100}
+    with (
+        httpx.Client(base_url=url.removesuffix("/v1"), timeout=60) as http,
+        http.stream("POST", "/v1/completions", json=body) as answer,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        lines = answer.iter_lines()
+        assert next(lines).startswith("data:")
+        removed = pool.submit(app.shutdown)
+        last = [line for line in lines if line][-1]
+        removed.result(60)
+    assert "error" in json.loads(last.removeprefix("data: ")), last
 
 
 def test_replicas_need_ray() -> None:
