@@ -42,8 +42,9 @@ def quantized_product(x_TI: jax.Array, w: Quantized) -> jax.Array:
     if rows == 1:  # ten times slower than two on a CPU
         x32 = jnp.concatenate([x32, x32])
     largest = jnp.max(jnp.abs(x32), axis=1, keepdims=True)
-    scale = jnp.where(largest > 0, largest / _LARGEST, 1.0)
-    rounded = jnp.round(x32 / scale).astype(jnp.int8)
+    # Factors, no quotients, of which a compiler makes one thing or another: bfloat16 often lies between two steps.
+    scale, steps = largest * np.float32(1 / _LARGEST), jnp.where(largest > 0, _LARGEST / largest, 0)
+    rounded = jnp.round(x32 * steps).astype(jnp.int8)
     total = lax.dot_general(rounded, w.values, (((1,), (1,)), ((), ())), preferred_element_type=jnp.int32)
     # A bit less than there is: else an addition behind it is fused with it, and rounds otherwise than after a gather.
     return lax.reduce_precision(total.astype(jnp.float32) * (scale * w.scale), 8, 22)[:rows]

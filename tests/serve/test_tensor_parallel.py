@@ -73,7 +73,7 @@ models, parts = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 found = {name: {n: run(dataclasses.replace(TINY, **models[name]), n) for n in parts[name]} for name in models}
 mha = dataclasses.replace(TINY, **models["MHA"])
 found["int8"] = {n: run(mha, n, quantization="int8") for n in (1, 4)}
-found["bfloat16"] = {n: run(mha, n, dtype="bfloat16") for n in (1, 4)}
+found["bfloat16, int8"] = {n: run(mha, n, dtype="bfloat16", quantization="int8") for n in (1, 4)}
 print(json.dumps(found))
 """
 
@@ -125,7 +125,7 @@ def test_each_device_holds_its_part_alone(found: dict, model: str) -> None:
     assert [parts["part of a matrix"] for parts in found[model].values()] == [1 / n for n in PARTS[model]]
 
 
-@pytest.mark.parametrize("kind", ["int8", "bfloat16"])
+@pytest.mark.parametrize("kind", ["int8", "bfloat16, int8"])
 def test_smaller_numbers_are_shared_too(found: dict, kind: str) -> None:
     one, four = found[kind].values()
     assert one["alone"] == four["alone"]
