@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,15 +42,26 @@ FAST_CPU = Arithmetic(0, True)
 ACCELERATOR = Arithmetic(0, False)
 
 
-def product(x_TI: jax.Array, w_IO: jax.Array | Quantized, tile: int) -> jax.Array:
+class Transposed(NamedTuple):
+    """A matrix (I, O) that lies in memory the other way round."""
+
+    values: Any
+    """(O, I)"""
+
+
+Matrix = jax.Array | Transposed | Quantized
+
+
+def product(x_TI: jax.Array, w: Matrix, tile: int) -> jax.Array:
     """x @ w in float32; tile: as in ``Arithmetic``."""
-    if isinstance(w_IO, Quantized):
-        return quantized_product(x_TI, w_IO)
-    dot = partial(lax.dot_general, dimension_numbers=(((1,), (0,)), ((), ())), preferred_element_type=jnp.float32)
+    if isinstance(w, Quantized):
+        return quantized_product(x_TI, w)
+    values, along = (w.values, 1) if isinstance(w, Transposed) else (w, 0)
+    dot = partial(lax.dot_general, dimension_numbers=(((1,), (along,)), ((), ())), preferred_element_type=jnp.float32)
     rows = x_TI.shape[0]
     if rows == 1 and (tile or x_TI.dtype != jnp.float32):  # a single row of bfloat16 is ten times slower than two
         x_TI = jnp.concatenate([x_TI, x_TI])
-    return _by_tiles(lambda x: dot(x, w_IO), x_TI, 0, tile)[:rows]
+    return _by_tiles(lambda x: dot(x, values), x_TI, 0, tile)[:rows]
 
 
 def tiled_queries(

@@ -27,7 +27,7 @@ from lemur_ray.serve.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE
 from lemur_ray.serve.layout import layout_for, pool_size
 from lemur_ray.serve.sampling import EDITS, ROWS, Draw, Edits, edit, greedy, pick, sample, score
 from lemur_ray.serve.scores import Scores
-from lemur_ray.serve.weights import Weights, prepare, weight_specs
+from lemur_ray.serve.weights import Form, Weights, prepare, weight_specs
 
 
 def prefill_buckets(most: int) -> tuple[int, ...]:
@@ -70,7 +70,13 @@ class Sizes(NamedTuple):
 
 def prepared(source: Source, options: EngineOptions, devices: Devices) -> Weights:
     """Weights as an engine with these options has them. Raises what ``prepare`` raises."""
-    return prepare(source, jnp.dtype(options.dtype), devices, int8=options.quantization == "int8")
+    return prepare(source, jnp.dtype(options.dtype), devices, _form(options))
+
+
+def _form(options: EngineOptions) -> Form:
+    if options.quantization == "int8":
+        return "int8"
+    return "rows" if options.dtype == "bfloat16" and jax.default_backend() == "cpu" else "columns"
 
 
 _compiled: dict[Hashable, Any] = {}
@@ -96,8 +102,8 @@ class Programs:
         on_cpu = EXACT_CPU if tiled else FAST_CPU
         how = on_cpu if jax.default_backend() == "cpu" else ACCELERATOR
         self._how = how._replace(axis=devices.axis)
-        self._int8 = options.quantization == "int8"
-        kinds = (self._how, self._layout, dtype, self._int8, devices)
+        self._form = _form(options)
+        kinds = (self._how, self._layout, dtype, self._form, devices)
         self._shape = (config, sizes.num_blocks, sizes.table_width, kinds)
         self._programs: dict[tuple[str, int, int], Any] = {}
         self._warm = False
@@ -168,7 +174,7 @@ class Programs:
 
     def _lower(self, key: tuple[str, int, int]) -> Any:
         name, rows, length = key
-        where, words = weight_specs(self.config.num_layers, int8=self._int8), -(-self.config.vocab_size // 32)
+        where, words = weight_specs(self.config.num_layers, self._form), -(-self.config.vocab_size // 32)
         model: dict[str, Any] = {"config": self.config, "how": self._how}
         program = self._devices.program
         logits = jax.ShapeDtypeStruct((rows, self.config.vocab_size), jnp.float32)

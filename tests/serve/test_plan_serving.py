@@ -43,7 +43,7 @@ def plan_serving(*arguments: str, code: int = 0) -> tuple[dict[str, Any], str]:
 
 @pytest.mark.parametrize("int8", [False, True])
 def test_planned_weights_have_the_shapes_of_those_that_an_engine_prepares(int8: bool) -> None:
-    real = prepare(random_weights(TINY, 0), jnp.bfloat16, int8=int8)
+    real = prepare(random_weights(TINY, 0), jnp.bfloat16, form="int8" if int8 else "columns")
     planned = abstract_weights(TINY, jnp.bfloat16, int8=int8)
     shapes = [jax.tree.map(lambda x: (x.shape, x.dtype), tree) for tree in (real, planned)]
     assert shapes[0] == shapes[1]

@@ -45,7 +45,7 @@ def test_a_row_gets_the_same_bits_in_any_company(others: int) -> None:
 
 def test_matrices_take_a_quarter_of_their_memory_and_embeddings_stay() -> None:
     source = random_weights(TINY, 0)
-    plain, rounded = prepare(source), prepare(source, int8=True)
+    plain, rounded = prepare(source), prepare(source, form="int8")
     assert rounded.embed.dtype == jnp.float32
     for name in ("wqkv", "wo", "gate_up", "down"):
         matrix, eight = getattr(plain.layers[0], name), getattr(rounded.layers[0], name)
