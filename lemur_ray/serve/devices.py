@@ -75,9 +75,10 @@ class Devices:
         for those of this process, one after the other; specs: the same tree, along which axes the parts lie.
         """
         if self.mesh is None:
-            return jax.device_put(part(0))
+            return jax.block_until_ready(jax.device_put(part(0)))
         own = [(n, d) for n, d in enumerate(self.mesh.devices.flat) if d.process_index == jax.process_index()]
-        placed = [jax.device_put(part(n), device) for n, device in own]
+        # One by one: the host has room for the part of one device.
+        placed = [jax.block_until_ready(jax.device_put(part(n), device)) for n, device in own]
 
         def one(spec: P, *pieces: Any) -> jax.Array:
             shape, sharding = self._whole_shape(pieces[0].shape, spec), self._lies(spec)
