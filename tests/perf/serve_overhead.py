@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 import numpy as np
 import psutil
-from serve_throughput import ROOT, _models
+from serve_peers import ROOT, models
 
 KINDS = {"uvicorn": ["--no-ray"], "serve": ["--num-cpus", "1"]}
 LONE, STREAMS, NEW = 20, 8, 64
@@ -30,7 +30,7 @@ LONE, STREAMS, NEW = 20, 8, 64
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=tuple(_models()), default="m110")
+    parser.add_argument("--model", choices=tuple(models()), default="m110")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -63,7 +63,7 @@ def _write(folder: str, model: str) -> None:
     from lemur_ray.model.llama import init_params
     from lemur_ray.text.tokenizer import Tokenizer
 
-    config = _models()[model]
+    config = models()[model]
     export(init_params(config, 0), config, Tokenizer.bytes_only(), f"{folder}/model")
 
 
