@@ -90,10 +90,9 @@ def lease(out: str, *, beat_s: float = BEAT_S) -> Iterator[None]:
 
 def _read(path: str) -> dict[str, Any] | None:
     try:
-        found = read_json(path)
+        return read_json(path)
     except (FileNotFoundError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def _moves(path: str, seen: dict[str, Any] | None, patience_s: float) -> bool:

@@ -66,16 +66,19 @@ class Run:
                 "init_from": weights_of(self.init_from)}  # fmt: skip
 
 
-def read_json(path: str) -> Any:
-    """JSON of a file or URI. Raises FileNotFoundError, and ValueError that names the file where it holds no JSON."""
+def read_json(path: str) -> dict[str, Any]:
+    """The JSON object in a file or URI. Raises FileNotFoundError, and ValueError that names a file that is none."""
     fs, inner = fsspec.url_to_fs(path)
     try:
-        return json.loads(fs.cat_file(inner))
+        value = json.loads(fs.cat_file(inner))
+        if not isinstance(value, dict) or not value:
+            raise ValueError(f"it holds {str(value)[:40]}, expected an object with something in it")
+        return value
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}): {_MENDING.get(path.rsplit('/', 1)[-1], _COPY)}") from error
 
 
-def _read(path: str) -> Any:
+def _read(path: str) -> dict[str, Any]:
     """``read_json`` for files of a run folder. Raises RunFolderError for a damaged one."""
     try:
         return read_json(path)
@@ -194,7 +197,7 @@ def prepare(run: Run) -> dict[str, Any] | None:
         rows = commit.plan["rows"] if commit else 0
         check_same_run({**written, "recipe": written["identity"], "rows": rows}, run, run.out)
     if written is not None and fs.exists(f"{inner}/result.json"):
-        return dict(_read(f"{run.out}/result.json"))
+        return _read(f"{run.out}/result.json")
     for stale in ("stopped.json", "checkpoint_manager_snapshot.json"):
         if fs.exists(f"{inner}/{stale}"):
             fs.rm_file(f"{inner}/{stale}")

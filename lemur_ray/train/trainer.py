@@ -118,7 +118,7 @@ def _fit(run: Run, layouts: dict[int, Layout], feed: PlanFeed) -> dict[str, Any]
             "run the same command again to resume"
         ) from error
     try:
-        return dict(read_json(f"{out}/result.json"))
+        return read_json(f"{out}/result.json")
     except FileNotFoundError:
         told = (ended.metrics or {}).get("stopped")
         raise TrainingStopped(told or _stopped(run) or "the workers ended without a result") from None

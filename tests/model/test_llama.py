@@ -95,6 +95,7 @@ def test_no_gradient_crosses_the_boundary_of_a_document(attention: str) -> None:
     assert jnp.all(jnp.any(gradient[20:] != 0, axis=-1))
 
 
+@pytest.mark.slow
 def test_the_packed_gradient_is_the_sum_of_the_gradients_of_the_documents() -> None:
     from lemur_ray.model.loss import cross_entropy
 

@@ -68,6 +68,7 @@ def test_a_constraint_sees_every_token_and_neighbours_never_notice(engine: Engin
     assert [tuple(d.seen) for d in digits] == [order] * 3
 
 
+@pytest.mark.slow
 def test_a_constraint_that_fails_or_leaves_nothing_ends_its_own_request_alone(small_engine: Make) -> None:
     engine = small_engine()
 

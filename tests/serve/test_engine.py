@@ -80,6 +80,7 @@ def test_only_what_is_new_is_computed_in_the_next_turn(engine: Engine) -> None:
     assert engine.stats.prefill_tokens - before == 4
 
 
+@pytest.mark.slow
 def test_where_shapes_change_bits_every_step_is_padded_to_one_shape(
     small_engine: Make, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

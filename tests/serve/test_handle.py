@@ -64,6 +64,7 @@ def test_environment_actors_play_with_it_and_never_load_jax(served: HandleSpec, 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 
+@pytest.mark.slow
 def test_what_the_command_line_names_is_served_and_asked_by_handle(served: HandleSpec):
     from lemur_ray.serve import app
 

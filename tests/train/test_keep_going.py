@@ -41,6 +41,7 @@ def seen_rows(rows: list[int]) -> Callable:
     return feed
 
 
+@pytest.mark.slow
 def test_rows_ahead_may_be_left_out_of_a_run_that_has_begun_and_every_other_row_is_trained_on_once(
     tmp_path: Path, run_here: RunHere, small_recipe: Recipes, read_losses: Losses
 ) -> None:
@@ -335,13 +336,14 @@ def test_dataclasses_of_a_run_keep_their_identity_whatever_the_cluster_is(small_
     assert dataclasses.replace(recipe, mesh=elastic, train=often).hash == recipe.hash
 
 
+@pytest.mark.parametrize("torn", ['{"step', "[]", "{}"])
 @pytest.mark.parametrize("name", ["recipe.json", "result.json"])
 def test_a_small_file_of_a_run_that_is_torn_is_named_with_what_to_do(
-    tmp_path: Path, corpus: Path, small_recipe: Callable[..., Recipe], name: str
+    tmp_path: Path, corpus: Path, small_recipe: Callable[..., Recipe], name: str, torn: str
 ) -> None:
     run = Run(small_recipe(), str(corpus), str(tmp_path))
     prepare(run)
-    (tmp_path / name).write_text('{"step')
+    (tmp_path / name).write_text(torn)
     what = "copy it again .*, or, .* delete it and" if name == "recipe.json" else "delete it, then"
     what += " run the same command again"
     with pytest.raises(RunFolderError, match=f"{name} is damaged .*: {what}"):

@@ -64,6 +64,7 @@ def test_a_killed_worker_is_replaced_and_every_later_loss_is_that_of_the_unbroke
     assert again == result
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_go_on_says_why_and_is_not_tried_again(
     ray_local: str, tmp_path: Path, corpus: Path, small_recipe: Callable[..., Recipe]
 ) -> None:
