@@ -20,6 +20,9 @@ from lemur_ray.serve.openai import build_app
 DRAIN_S = 20.0
 """Seconds that running requests have to finish when the server is told to stop."""
 
+KEEP_ALIVE_S = 75
+"""Seconds that a connection may be idle: a client that asks again just as it is closed gets no answer at all."""
+
 
 class _Server(uvicorn.Server):
     """uvicorn, which refuses new requests from the moment it is told to stop."""
@@ -33,6 +36,7 @@ class _Server(uvicorn.Server):
             log_level="warning",
             access_log=False,
             timeout_graceful_shutdown=int(DRAIN_S) + 5,
+            timeout_keep_alive=KEEP_ALIVE_S,
             lifespan="off",
         )
         super().__init__(config)
