@@ -83,7 +83,7 @@ class Machine:
 def examine(machine: Machine) -> list[Check]:
     """Every check, in the order a person wants to read them."""
     first = (python, packages, ray, jax, ray_auth, ray_address, envs_package, temp_path, memory, shared_memory, disk)
-    then = (cores, tpu, bubblewrap, docker, chromium, textworld, mariadb)
+    then = (cores, tpu, bubblewrap, docker, chromium, compiler, textworld, mariadb)
     return [check(machine) for check in (*first, *then)]
 
 
@@ -340,6 +340,14 @@ def chromium(machine: Machine) -> Check:
             "apt-get install -y chromium",
         )
     return Check("chromium", "ok", found)
+
+
+def compiler(machine: Machine) -> Check:
+    found = next((spot for name in ("g++", "clang++", "c++") if (spot := machine.which(name))), None)
+    if found is None:
+        said = "no C++ compiler: serving on this CPU takes two to three times as long"
+        return Check("compiler", "missing", said, "apt-get install -y g++")
+    return Check("compiler", "ok", found)
 
 
 def textworld(machine: Machine) -> Check:

@@ -182,7 +182,7 @@ def test_a_full_disk_is_missing_and_required(machine: Machine, lemur_home: Path)
 def test_tools_that_only_some_parts_need_are_missing_but_not_required(machine: Machine) -> None:
     bare = but(machine, which=lambda name: None, version=lambda name: None)
     checks = [doctor.bubblewrap(bare), doctor.docker(bare), doctor.chromium(bare), doctor.mariadb(bare)]
-    checks.append(doctor.textworld(bare))
+    checks += [doctor.textworld(bare), doctor.compiler(bare)]
     assert all(check.status == "missing" and not check.required for check in checks)
     assert all(check.fix.startswith(("apt-get install", "sysctl")) for check in checks)
 

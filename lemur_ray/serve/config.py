@@ -36,6 +36,8 @@ class EngineOptions:
     """int8: matrices rounded to eight bits, a quarter of their memory and faster; docs/log.md says what it costs."""
     batch_invariant: bool = True
     """Tokens and log-probabilities that do not depend, to the last bit, on what else is served; False is faster."""
+    native: bool = True
+    """On a CPU: products in C++, where there is a compiler, else XLA's, which are slower."""
     compile_threads: int = 2
     """Programs compiled at the same time at the start."""
     tensor_parallel: int = 1

@@ -72,7 +72,7 @@ class Devices:
 
     def assemble(self, part: Callable[[int], Any], specs: Any) -> Any:
         """Arrays on the devices from the parts of each. part: makes the arrays of the n-th device on the host, called
-        for those of this process, one after the other; specs: the same tree, along which axes the parts lie.
+        for those of this process, one after the other; specs: along which axes the parts lie, as a prefix of the tree.
         """
         if self.mesh is None:
             return jax.block_until_ready(jax.device_put(part(0)))
@@ -84,7 +84,7 @@ class Devices:
             shape, sharding = self._whole_shape(pieces[0].shape, spec), self._lies(spec)
             return jax.make_array_from_single_device_arrays(shape, sharding, [*pieces])
 
-        return jax.tree.map(one, specs, *placed, is_leaf=_is_spec)
+        return jax.tree.map(one, jax.tree.broadcast(specs, placed[0], is_leaf=_is_spec), *placed, is_leaf=_is_spec)
 
     def allocate(self, make: Callable[[], Any], spec: P) -> Any:
         """Zeros that no host ever held. make: makes the part of one device; spec: along which axis the parts lie."""

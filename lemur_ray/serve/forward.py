@@ -11,6 +11,7 @@ V vocabulary; of H, K, F and V a device may have a part.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -38,17 +39,18 @@ def _layer(
 ) -> tuple[jax.Array, Any]:
     c, rows, tokens, dtype = config, place.starts.shape[0], x_TD.shape[0], x_TD.dtype
     length, groups = tokens // rows, c.num_heads // c.num_kv_heads
-    qkv = product(rms_norm(x_TD, w.attn_norm, c.norm_eps), w.wqkv, how.tile).reshape(tokens, -1, c.head_dim)
+    times = partial(product, tile=how.tile, real=place.num_rows * length)
+    qkv = times(rms_norm(x_TD, w.attn_norm, c.norm_eps), w.wqkv).reshape(tokens, -1, c.head_dim)
     kv_heads = qkv.shape[1] // (groups + 2)
     q, k, v = jnp.split(qkv, (kv_heads * groups, kv_heads * (groups + 1)), axis=1)
     cache = layout.write(cache, apply_rope(k, rope), v, place)
     q_RMKGh = apply_rope(q, rope).reshape(rows, length, kv_heads, groups, c.head_dim)
     mixed = layout.attend(cache, q_RMKGh.transpose(0, 2, 3, 1, 4), place, how)
     mixed_TD = side_by_side(mixed.transpose(0, 3, 1, 2, 4).reshape(tokens, -1).astype(dtype), how.axis)
-    x_TD = (x_TD + side_by_side(product(mixed_TD, w.wo, how.tile), how.axis)).astype(dtype)
-    gate, up = jnp.split(product(rms_norm(x_TD, w.mlp_norm, c.norm_eps), w.gate_up, how.tile), 2, axis=-1)
+    x_TD = (x_TD + side_by_side(times(mixed_TD, w.wo), how.axis)).astype(dtype)
+    gate, up = jnp.split(times(rms_norm(x_TD, w.mlp_norm, c.norm_eps), w.gate_up), 2, axis=-1)
     inner_TF = side_by_side((jax.nn.silu(gate) * up).astype(dtype), how.axis)
-    return (x_TD + side_by_side(product(inner_TF, w.down, how.tile), how.axis)).astype(dtype), cache
+    return (x_TD + side_by_side(times(inner_TF, w.down), how.axis)).astype(dtype), cache
 
 
 def forward(
@@ -76,11 +78,13 @@ def forward(
         x, layer = _layer(w, layer, x, rope, place, config, how, layout)
         layers.append(layer)
     last_RD = x.reshape(rows, length, -1)[jnp.arange(rows), jnp.maximum(place.counts - 1, 0)]
-    return _logits(weights, last_RD, config, how), x, tuple(layers)
+    return _logits(weights, last_RD, config, how, place.num_rows), x, tuple(layers)
 
 
-def _logits(weights: Weights, x_TD: jax.Array, config: ModelConfig, how: Arithmetic) -> jax.Array:
-    logits = product(rms_norm(x_TD, weights.final_norm, config.norm_eps), weights.head, how.tile)
+def _logits(
+    weights: Weights, x_TD: jax.Array, config: ModelConfig, how: Arithmetic, real: jax.Array | None = None
+) -> jax.Array:
+    logits = product(rms_norm(x_TD, weights.final_norm, config.norm_eps), weights.head, how.tile, real)
     return side_by_side(logits, how.axis)[:, : config.vocab_size]
 
 

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lemur_ray.serve.packed import Packed, packed_product
 from lemur_ray.serve.quantized import Quantized, quantized_product
 
 TILE = 32
@@ -49,13 +50,15 @@ class Transposed(NamedTuple):
     """(O, I)"""
 
 
-Matrix = jax.Array | Transposed | Quantized
+Matrix = jax.Array | Transposed | Packed | Quantized
 
 
-def product(x_TI: jax.Array, w: Matrix, tile: int) -> jax.Array:
-    """x @ w in float32; tile: as in ``Arithmetic``."""
+def product(x_TI: jax.Array, w: Matrix, tile: int, real: jax.Array | None = None) -> jax.Array:
+    """x @ w in float32; tile: as in ``Arithmetic``; real: rows from there on are padding, and may be zeros."""
     if isinstance(w, Quantized):
-        return quantized_product(x_TI, w)
+        return quantized_product(x_TI, w, real)
+    if isinstance(w, Packed):
+        return packed_product(x_TI, w, real)
     values, along = (w.values, 1) if isinstance(w, Transposed) else (w, 0)
     dot = partial(lax.dot_general, dimension_numbers=(((1,), (along,)), ((), ())), preferred_element_type=jnp.float32)
     rows = x_TI.shape[0]

@@ -1,4 +1,4 @@
-"""How keys and values lie in memory and who attends to them: two ways behind one interface, chosen by the platform.
+"""How keys and values lie in memory and who attends to them: three ways behind one interface, chosen by the platform.
 
 Blocks, tables and ``Place`` are the same for both, so nothing else of the engine knows which one it has. Every array of
 a pool has its blocks in front: ``attention.copy_block`` and ``attention.block_bytes`` hold for both as well.
@@ -14,7 +14,7 @@ import jax
 from jax.sharding import PartitionSpec
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.serve import attention
+from lemur_ray.serve import attention, attention_native
 from lemur_ray.serve.attention import BLOCK, Cache, Place, block_bytes
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.invariant import Arithmetic
@@ -56,10 +56,20 @@ class Plain:
 PLAIN = Plain()
 
 
-def layout_for(config: ModelConfig, dtype: Any, platform: str) -> Layout:
-    """The kernel's layout on "tpu" if the model fits it, otherwise the plain one; says so where it is a makeshift."""
+@dataclass(frozen=True)
+class Native(Plain):
+    """The same cache, read by the kernel for CPUs."""
+
+    attend = staticmethod(attention_native.attend)
+
+
+def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = False) -> Layout:
+    """The kernel's layout on "tpu" if the model fits it, otherwise the plain one; says so where it is a makeshift.
+
+    native: there are kernels for this CPU.
+    """
     if platform != "tpu":
-        return PLAIN
+        return Native() if native and not attention_native.unfit(config) else PLAIN
     if why := unfit(config, dtype):
         log.warning("attention without the kernel for TPU: %s", why)
         return PLAIN

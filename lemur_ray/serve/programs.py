@@ -25,6 +25,7 @@ from lemur_ray.serve.devices import ONE, WHOLE, Devices, part_of
 from lemur_ray.serve.forward import forward, score_prompt
 from lemur_ray.serve.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE
 from lemur_ray.serve.layout import layout_for, pool_size
+from lemur_ray.serve.native import available
 from lemur_ray.serve.sampling import EDITS, ROWS, Draw, Edits, edit, greedy, pick, sample, score
 from lemur_ray.serve.scores import Scores
 from lemur_ray.serve.weights import Form, Weights, prepare, weight_specs
@@ -58,7 +59,7 @@ class Sizes(NamedTuple):
         """Sizes of an engine of that model. A cache too small for one sequence gets more than it was given."""
         context = min(options.context or config.max_seq_len, config.max_seq_len)
         width, num_blocks = pool_size(config, options)
-        lone = not options.batch_invariant and options.dtype == "float32" and options.quantization == "none"
+        lone = _form(options).startswith("packed") or not (options.batch_invariant or _reduced(options))
         return Sizes(
             context,
             width,
@@ -73,9 +74,16 @@ def prepared(source: Source, options: EngineOptions, devices: Devices) -> Weight
     return prepare(source, jnp.dtype(options.dtype), devices, _form(options))
 
 
+def _reduced(options: EngineOptions) -> bool:
+    return options.dtype != "float32" or options.quantization != "none"
+
+
 def _form(options: EngineOptions) -> Form:
+    native = options.native and available()
     if options.quantization == "int8":
-        return "int8"
+        return "packed int8" if native else "int8"
+    if native:
+        return "packed"
     return "rows" if options.dtype == "bfloat16" and jax.default_backend() == "cpu" else "columns"
 
 
@@ -93,12 +101,13 @@ class Programs:
         self.decode_rows, self.prefill_rows = sizes.decode_rows, sizes.prefill_rows
         self._weights, self._table_width, self._devices = weights, sizes.table_width, devices
         dtype, part = jnp.dtype(options.dtype), part_of(config, devices.parts)
-        self._layout = layout_for(part, dtype, jax.default_backend())
+        native = options.native and available()
+        self._layout = layout_for(part, dtype, jax.default_backend(), native)
         self._cache: Cache = devices.allocate(
             lambda: self._layout.allocate(part, sizes.num_blocks, dtype), self._layout.cut
         )
         # Products of bfloat16 and int8 give the same bits at any number of rows: only float32 has to be cut into tiles.
-        tiled = options.batch_invariant and options.dtype == "float32" and options.quantization == "none"
+        tiled = options.batch_invariant and not _reduced(options)
         on_cpu = EXACT_CPU if tiled else FAST_CPU
         how = on_cpu if jax.default_backend() == "cpu" else ACCELERATOR
         self._how = how._replace(axis=devices.axis)

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from lemur_ray.serve.packed import Packed, packed_product
+
 _LARGEST = 127
 
 
@@ -22,7 +24,7 @@ class Quantized(NamedTuple):
     """A matrix (I, O), rounded."""
 
     values: Any
-    """(O, I) int8: transposed, because then each sum reads memory in order"""
+    """(O, I) int8: transposed, because then each sum reads memory in order. Or ``Packed``."""
     scale: Any
     """(O,) float32: what one unit of a column is worth"""
 
@@ -34,17 +36,21 @@ def quantize(w_IO: np.ndarray) -> Quantized:
     return Quantized(np.ascontiguousarray(np.rint(w_IO / scale).astype(np.int8).T), scale)
 
 
-def quantized_product(x_TI: jax.Array, w: Quantized) -> jax.Array:
-    """x @ w in float32, of inputs that are rounded row by row: (T, O)."""
+def quantized_product(x_TI: jax.Array, w: Quantized, real: jax.Array | None = None) -> jax.Array:
+    """x @ w in float32, of inputs that are rounded row by row: (T, O); real: as in ``packed_product``."""
     # XLA would leave out the rounding to bfloat16 before it, where no other device stands in between.
     x32 = x_TI.astype(jnp.float32)
-    rows = x32.shape[0]
-    if rows == 1:  # ten times slower than two on a CPU
-        x32 = jnp.concatenate([x32, x32])
     largest = jnp.max(jnp.abs(x32), axis=1, keepdims=True)
     # Factors, no quotients, of which a compiler makes one thing or another: bfloat16 often lies between two steps.
     scale, steps = largest * np.float32(1 / _LARGEST), jnp.where(largest > 0, _LARGEST / largest, 0)
     rounded = jnp.round(x32 * steps).astype(jnp.int8)
-    total = lax.dot_general(rounded, w.values, (((1,), (1,)), ((), ())), preferred_element_type=jnp.int32)
+    total = packed_product(rounded, w.values, real) if isinstance(w.values, Packed) else _total(rounded, w.values)
     # A bit less than there is: else an addition behind it is fused with it, and rounds otherwise than after a gather.
-    return lax.reduce_precision(total.astype(jnp.float32) * (scale * w.scale), 8, 22)[:rows]
+    return lax.reduce_precision(total.astype(jnp.float32) * (scale * w.scale), 8, 22)
+
+
+def _total(x_TI: jax.Array, w_OI: jax.Array) -> jax.Array:
+    rows = x_TI.shape[0]
+    if rows == 1:  # ten times slower than two on a CPU
+        x_TI = jnp.concatenate([x_TI, x_TI])
+    return lax.dot_general(x_TI, w_OI, (((1,), (1,)), ((), ())), preferred_element_type=jnp.int32)[:rows]

@@ -19,10 +19,12 @@ from jax.sharding import PartitionSpec as P
 from lemur_ray.model.weights import Source, leaves, transposed
 from lemur_ray.serve.devices import AXIS, ONE, WHOLE, Devices, check_split
 from lemur_ray.serve.invariant import Matrix, Transposed
+from lemur_ray.serve.packed import pack
 from lemur_ray.serve.quantized import Quantized, quantize
 
-Form = Literal["columns", "rows", "int8"]
-"""How a matrix (I, O) is kept: as it is, transposed (what bfloat16 wants on a CPU: a fifth faster), or rounded."""
+Form = Literal["columns", "rows", "int8", "packed", "packed int8"]
+"""How a matrix (I, O) is kept: as it is, transposed (what XLA's bfloat16 wants on a CPU: a fifth faster), rounded, or
+in panels for the products of ``native``."""
 
 
 class LayerWeights(NamedTuple):
@@ -51,7 +53,13 @@ class Weights(NamedTuple):
 _COLUMNS = P(None, AXIS)
 
 
-_SPECS: dict[Form, Any] = {"columns": _COLUMNS, "rows": Transposed(P(AXIS)), "int8": Quantized(P(AXIS), P(AXIS))}
+_SPECS: dict[Form, Any] = {
+    "columns": _COLUMNS,
+    "rows": Transposed(P(AXIS)),
+    "int8": Quantized(P(AXIS), P(AXIS)),
+    "packed": P(AXIS),
+    "packed int8": Quantized(P(AXIS), P(AXIS)),
+}
 
 
 def weight_specs(num_layers: int, form: Form = "columns") -> Weights:
@@ -138,6 +146,11 @@ class _Reader:
     def _stored(self, pieces: Sequence[np.ndarray]) -> Any:
         if self._form == "int8":
             return quantize(_joined(pieces, np.float32, 1))
+        if self._form == "packed int8":
+            rounded = quantize(_joined(pieces, np.float32, 1))
+            return Quantized(pack(rounded.values.T), rounded.scale)
+        if self._form == "packed":
+            return pack(_joined(pieces, self._dtype, 1))
         if self._form == "rows":
             return Transposed(_joined([piece.T for piece in pieces], self._dtype, 0))
         return _joined(pieces, self._dtype, 1)

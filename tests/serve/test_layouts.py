@@ -1,6 +1,7 @@
 """Every layout of keys and values against numpy: what is written is attended to, and nothing else.
 
-The kernel for TPU runs in Pallas' interpreter. Arithmetic of the plain layout: row by row (CPU) and side by side.
+The kernel for TPU runs in Pallas' interpreter, that for CPUs as it is. Arithmetic of the plain layout:
+row by row (CPU) and side by side.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import pytest
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.attention import BLOCK, Place, copy_block
 from lemur_ray.serve.invariant import ACCELERATOR, EXACT_CPU, TILE, Arithmetic
-from lemur_ray.serve.layout import PLAIN, Layout
+from lemur_ray.serve.layout import PLAIN, Layout, Native
+from lemur_ray.serve.native import available
 from lemur_ray.serve.paged import Paged
 
 pytestmark = pytest.mark.slow
@@ -31,6 +33,7 @@ TABLE = 3
 LAYOUTS = {
     "plain, row by row": (PLAIN, EXACT_CPU),
     "plain, side by side": (PLAIN, ACCELERATOR),
+    "native": (Native(), EXACT_CPU),
     "paged": (Paged(), ACCELERATOR),
 }
 HEADS = [(2, 2), (2, 1), (1, 4)]
@@ -115,6 +118,7 @@ class Pool:
 
 @pytest.fixture(params=LAYOUTS)
 def kind(request: pytest.FixtureRequest, tpu_interpreter: None) -> tuple[Layout, Arithmetic]:
+    assert request.param != "native" or available(), "no C++ compiler: apt-get install -y g++"
     return LAYOUTS[request.param]
 
 

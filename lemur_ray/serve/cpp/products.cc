@@ -1,0 +1,168 @@
+// Matrix products for CPUs, called by compiled XLA programs: y = x @ w for one to some hundred rows.
+//
+// A matrix lies in panels of 32 columns, so that a product reads it once, in order, at the speed of the memory. Every
+// entry of y is one sum, taken from the first input to the last, whatever stands in the other rows: its bits depend
+// neither on their number nor on the threads. An input is a word of 32 bits: one float32, two bfloat16 or four int8.
+
+#include <algorithm>
+#include <type_traits>
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+#include "common.h"
+
+namespace {
+
+constexpr int kVectors = 2;
+constexpr int kColumns = kLanes * kVectors;
+#if defined(__AVX512F__)
+constexpr int kRows = 12;           // With two vectors each, what 32 registers hold beside a word of x and of w.
+#else
+constexpr int kRows = 3;            // A vector takes two registers of 16, or four of 32.
+#endif
+constexpr int64_t kDepth = 1024;    // Words of a column for which a piece of a panel stays in the second cache.
+constexpr int64_t kGrain = 1 << 19; // Words times rows under which a second thread costs more than it brings.
+
+struct Float32 {
+  using Sum = Floats;
+  static Sum begin(int32_t) { return Sum{}; }
+  static Sum add(Sum sum, Words x, Words w) { return sum + (Floats)x * (Floats)w; }
+};
+
+struct Bfloat16 {
+  using Sum = Floats;
+  static Sum begin(int32_t) { return Sum{}; }
+  static Sum add(Sum sum, Words x, Words w) {
+#if defined(__AVX512BF16__)
+    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)w);
+#else
+    constexpr int32_t kUpper = -65536;
+    sum += (Floats)(x << 16) * (Floats)(w << 16);
+    return sum + (Floats)(x & kUpper) * (Floats)(w & kUpper);
+#endif
+  }
+};
+
+struct Int8 {  // Weights have 128 added, as the instruction wants one operand without a sign.
+  using Sum = Words;
+  static Sum begin(int32_t sum_of_x) { return Sum{} - 128 * sum_of_x; }
+  static Sum add(Sum sum, Words x, Words w) {
+#if defined(__AVX512VNNI__)
+    return (Words)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)w, (__m512i)x);
+#else
+    for (int byte = 0; byte < 32; byte += 8) sum += ((x << (24 - byte)) >> 24) * ((w >> byte) & 255);
+    return sum;
+#endif
+  }
+};
+
+// A product as pointers; everything is counted in words, and all is row-major.
+template <typename Sum>
+struct Operands {
+  const int32_t* x;        // [rows, depth]
+  const int32_t* w;        // [panels, depth, kColumns]
+  int32_t* y;              // [rows, columns], of the type in Sum
+  const int32_t* sum_of_x; // [rows], for int8
+  int64_t rows, depth, columns;
+};
+
+// Adds a piece of the depth to R rows of one panel: w [depth, kColumns]; first: there is nothing in y yet.
+template <typename T, int R>
+void rows_of_panel(const int32_t* x, int64_t x_stride, const int32_t* w, int64_t depth, int32_t* y, int64_t y_stride,
+                   const int32_t* sum_of_x, bool first) {
+  typename T::Sum sum[R][kVectors];
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < kVectors; v++)
+      sum[r][v] = first ? T::begin(sum_of_x[r]) : load<typename T::Sum>(y + r * y_stride + v * kLanes);
+  for (int64_t k = 0; k < depth; k++) {
+    Words column[kVectors];
+    for (int v = 0; v < kVectors; v++) column[v] = load<Words>(w + k * kColumns + v * kLanes);
+    for (int r = 0; r < R; r++) {
+      Words input = Words{} + x[r * x_stride + k];
+      for (int v = 0; v < kVectors; v++) sum[r][v] = T::add(sum[r][v], input, column[v]);
+    }
+  }
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < kVectors; v++) std::memcpy(y + r * y_stride + v * kLanes, &sum[r][v], sizeof sum[r][v]);
+}
+
+template <typename T, int R = kRows, typename... Arguments>
+void some_rows_of_panel(int64_t rows, Arguments... arguments) {
+  if (rows == R) {
+    rows_of_panel<T, R>(arguments...);
+  } else if constexpr (R > 1) {
+    some_rows_of_panel<T, R - 1>(rows, arguments...);
+  }
+}
+
+template <typename T>
+void whole_panel(const Operands<typename T::Sum>& of, const int32_t* w, int32_t* y, int64_t y_stride) {
+  int64_t blocks = (of.rows + kRows - 1) / kRows;
+  for (int64_t at = 0; at < of.depth; at += kDepth) {
+    int64_t depth = std::min(kDepth, of.depth - at);
+    for (int64_t block = 0; block < blocks; block++) {  // Of nearly equal size: 13 rows are 7 and 6, not 12 and 1.
+      int64_t row = of.rows * block / blocks, end = of.rows * (block + 1) / blocks;
+      some_rows_of_panel<T>(end - row, of.x + row * of.depth + at, of.depth, w + at * kColumns, depth,
+                            y + row * y_stride, y_stride, of.sum_of_x + row, at == 0);
+    }
+  }
+}
+
+template <typename T>
+void panel(const Operands<typename T::Sum>& of, int64_t number) {
+  const int32_t* w = of.w + number * of.depth * kColumns;
+  int32_t* y = of.y + number * kColumns;
+  int64_t columns = std::min<int64_t>(kColumns, of.columns - number * kColumns);
+  if (columns == kColumns) return whole_panel<T>(of, w, y, of.columns);
+  std::vector<int32_t> wider(of.rows * kColumns);  // The last panel has columns of zeros that y has no room for.
+  whole_panel<T>(of, w, wider.data(), kColumns);
+  for (int64_t row = 0; row < of.rows; row++)
+    std::memcpy(y + row * of.columns, &wider[row * kColumns], columns * sizeof(int32_t));
+}
+
+// real: the rows from there on are padding, and zeros in y.
+template <typename T>
+ffi::Error product(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer w, ffi::Buffer<ffi::S32> real,
+                   ffi::Result<ffi::AnyBuffer> y) {
+  auto shape = w.dimensions();
+  Operands<typename T::Sum> of{static_cast<const int32_t*>(x.untyped_data()),
+                               static_cast<const int32_t*>(w.untyped_data()),
+                               static_cast<int32_t*>(y->untyped_data()),
+                               nullptr,
+                               static_cast<int64_t>(x.dimensions()[0]),
+                               static_cast<int64_t>(shape[1]),
+                               static_cast<int64_t>(y->dimensions()[1])};
+  int64_t panels = shape[0];
+  if (shape[2] != kColumns || x.size_bytes() != static_cast<size_t>(of.rows * of.depth * 4) ||
+      (of.columns + kColumns - 1) / kColumns != panels)
+    return ffi::Error::InvalidArgument("these operands do not belong together");
+  int64_t rows = std::min<int64_t>(of.rows, real.typed_data()[0]);
+  std::fill(of.y + rows * of.columns, of.y + of.rows * of.columns, 0);
+  of.rows = rows;
+  std::vector<int32_t> sums(of.rows);
+  if constexpr (std::is_same_v<T, Int8>) {
+    auto* bytes = static_cast<const int8_t*>(x.untyped_data());
+    for (int64_t row = 0; row < of.rows; row++)
+      for (int64_t i = 0; i < of.depth * 4; i++) sums[row] += bytes[row * of.depth * 4 + i];
+  }
+  of.sum_of_x = sums.data();
+  int64_t threads = 1 + of.rows * of.depth * panels * kColumns / kGrain;
+  in_parallel(pool, threads, panels, [of](int64_t number) { panel<T>(of, number); });
+  return ffi::Error::Success();
+}
+
+auto binding() {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::ThreadPool>()
+      .Arg<ffi::AnyBuffer>()
+      .Arg<ffi::AnyBuffer>()
+      .Arg<ffi::Buffer<ffi::S32>>()
+      .Ret<ffi::AnyBuffer>();
+}
+
+}  // namespace
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(lemur_product_float32, product<Float32>, binding());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(lemur_product_bfloat16, product<Bfloat16>, binding());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(lemur_product_int8, product<Int8>, binding());
