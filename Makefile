@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LAYERING := tests/test_layering.py tests/test_jobs_names.py
 PYTEST_ARGS ?=
+# Two processes, each with whole files: what tests of a file share is made once.
+IN_PARALLEL := -n 2 --dist loadfile
 CLIENTS := lm_eval==0.4.13 inspect_ai==0.3.285 schemathesis==4.32.5 accelerate
 OLDER_CLIENT := openai==2.54.0
 PURELIB := -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])'
@@ -17,11 +19,12 @@ OVER_VENV = rm -rf $(VENV)-clients && $(BIN)/python -m venv $(VENV)-clients && \
 export RAY_AUTH_MODE ?= disabled
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: help venv dev clients demo test check format lock lock-clients clean
+.PHONY: help venv dev clients demo test test-slow check format lock lock-clients clean
 
 help:
 	@echo "make demo    set up, then everything once: corpus, pretraining, tuning, serving, agents, report"
 	@echo "make test    set up and run the default tests (PYTEST_ARGS=... is handed on)"
+	@echo "make test-slow  the tests that take minutes (make clients lets those of other clients run, too)"
 	@echo "make check   formatting, lint, types, layering"
 	@echo "make clients evaluation clients that the slow tests of serving run ($(VENV)-clients)"
 	@echo "make venv    only the virtual environment ($(VENV)) with the pinned packages"
@@ -63,7 +66,10 @@ demo: venv
 	@$(BIN)/python jobs/demo.py
 
 test: dev
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
+
+test-slow: dev
+	@$(BIN)/python -m pytest -m slow --timeout 900 --durations=60 $(IN_PARALLEL) $(PYTEST_ARGS)
 
 check: dev
 	@failed=0; \
