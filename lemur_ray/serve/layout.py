@@ -69,7 +69,12 @@ def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = Fa
     native: there are kernels for this CPU.
     """
     if platform != "tpu":
-        return Native() if native and not attention_native.unfit(config) else PLAIN
+        if not native:
+            return PLAIN
+        if why := attention_native.unfit(config):
+            log.warning("attention without the kernel for CPUs: %s", why)
+            return PLAIN
+        return Native()
     if why := unfit(config, dtype):
         log.warning("attention without the kernel for TPU: %s", why)
         return PLAIN

@@ -11,9 +11,11 @@ import hashlib
 import logging
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -39,22 +41,40 @@ _END = b"lemur-whole"
 """What a library ends with; loaders do not read that far"""
 
 
-@cache
+_once = threading.Lock()
+
+
 def available() -> bool:
-    """Whether XLA can call the products in this process: builds and registers them at the first call, on CPU alone.
+    """Whether XLA can call the kernels in this process: builds and registers them at the first call, on CPU alone.
 
     Says in the log why not, and what would help.
     """
+    with _once:
+        return _registered()
+
+
+@cache
+def _registered() -> bool:
     if jax.default_backend() != "cpu":
         return False
     try:
-        library = load(_folder())
+        library = load_or_build(_folder())
     except (OSError, RuntimeError) as error:
         log.warning("products on this CPU are XLA's, which are slower: %s", error)
         return False
     for name in TARGETS:
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
     return True
+
+
+def load_or_build(folder: Path) -> ctypes.CDLL:
+    """``load``; where nothing can be written to ``folder``, or run from it, with a library that is not kept."""
+    try:
+        return load(folder)
+    except OSError as error:
+        log.warning("kernels for this CPU are compiled at every start, %s cannot keep them: %s", folder, error)
+        with tempfile.TemporaryDirectory() as temp:  # what is loaded may go
+            return load(Path(temp))
 
 
 def load(folder: Path) -> ctypes.CDLL:
@@ -64,10 +84,11 @@ def load(folder: Path) -> ctypes.CDLL:
 
 def build(folder: Path) -> Path:
     """The library for this CPU, in ``folder``; compiled if it is not there. Raises RuntimeError that says why not."""
-    compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
-    if compiler is None:
+    found = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
+    compiler = shlex.split(os.environ.get("CXX", "")) or ([found] if found else [])
+    if not compiler:
         raise RuntimeError("no C++ compiler was found (on Debian and Ubuntu, apt-get install -y g++)")
-    sources = sorted(FOLDER.iterdir())
+    sources = sorted(file for file in FOLDER.iterdir() if file.suffix in (".cc", ".h"))
     made_of = ([file.read_text() for file in sources], _FLAGS, compiler, _cpu(), jaxlib.version.__version__)
     target = folder / f"kernels-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}.so"
     if _is_whole(target):
@@ -75,13 +96,13 @@ def build(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as temp:  # several processes may build; each puts a whole one there
         units = [str(file) for file in sources if file.suffix == ".cc"]
-        command = [compiler, *_FLAGS, f"-I{jax.ffi.include_dir()}", *units, "-o", f"{temp}/kernels.so"]
+        command = [*compiler, *_FLAGS, f"-I{jax.ffi.include_dir()}", *units, "-o", f"{temp}/kernels.so"]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S)
         except OSError as error:
-            raise RuntimeError(f"{compiler} cannot be run: {error}") from None
+            raise RuntimeError(f"{compiler[0]} cannot be run: {error}") from None
         except subprocess.TimeoutExpired:
-            raise RuntimeError(f"{compiler} took more than {_TIMEOUT_S} s for {FOLDER}") from None
+            raise RuntimeError(f"{compiler[0]} took more than {_TIMEOUT_S} s for {FOLDER}") from None
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-500:]}")
         with open(f"{temp}/kernels.so", "ab") as file:

@@ -32,8 +32,9 @@ class Quantized(NamedTuple):
 def quantize(w_IO: np.ndarray) -> Quantized:
     """Round a matrix on the host, to the nearest of 255 steps between the largest values of each column."""
     largest = np.abs(w_IO).max(axis=0).astype(np.float32)
-    scale = np.where(largest > 0, largest / _LARGEST, np.float32(1))
-    return Quantized(np.ascontiguousarray(np.rint(w_IO / scale).astype(np.int8).T), scale)
+    scale = np.where(largest == 0, np.float32(1), largest / _LARGEST)
+    with np.errstate(invalid="ignore"):  # of a column with NaN the scale says so
+        return Quantized(np.ascontiguousarray(np.rint(w_IO / scale).astype(np.int8).T), scale)
 
 
 def quantized_product(x_TI: jax.Array, w: Quantized, real: jax.Array | None = None) -> jax.Array:

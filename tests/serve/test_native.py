@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import multiprocessing
 from collections.abc import Callable
@@ -17,13 +18,17 @@ import pytest
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.live_weights import random_weights
 from lemur_ray.serve import native, programs
+from lemur_ray.serve.attention import Place
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine
+from lemur_ray.serve.invariant import EXACT_CPU
+from lemur_ray.serve.layout import PLAIN, Native, layout_for
 from lemur_ray.serve.native import available, build
 from lemur_ray.serve.offline import generate
 from lemur_ray.serve.packed import Packed, pack, packed_product
 from tests.serve.test_engine import mixed_requests
 
+NATIVE = Native()
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "int8": np.int8}
 SHAPES = [(1, 1), (7, 5), (64, 32), (64, 48), (1030, 33), (2500, 1000)]
 """Inputs and outputs: less than a word, than a panel, and more than stays in a cache."""
@@ -74,6 +79,25 @@ def test_rows_of_padding_are_zeros_whatever_is_in_them(dtype: str) -> None:
         assert not got[real:].any()
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_what_is_no_number_is_none_after_attention(dtype: Any) -> None:
+    config = CONFIGS["heads of 16"]
+    place = Place(*(jnp.asarray(x, jnp.int32) for x in ([[1, 2]], [140], [1], 1)))
+    q, kv = jnp.ones((1, 4, 1, 1, 16)), jnp.ones((1, 4, 16))
+    cache = NATIVE.write(NATIVE.allocate(config, 3, dtype)[0], kv, kv, place)
+    assert np.isfinite(NATIVE.attend(cache, q, place, EXACT_CPU)).all()
+    for broken in (np.nan, np.inf):
+        cache = NATIVE.write(cache, kv * broken, kv, place)
+        assert np.isnan(NATIVE.attend(cache, q, place, EXACT_CPU)).all()
+
+
+def test_a_model_whose_heads_the_kernel_cannot_take_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    odd = dataclasses.replace(CONFIGS["grouped"], head_dim=24)
+    with caplog.at_level(logging.WARNING):
+        assert layout_for(odd, jnp.float32, "cpu", native=True) == PLAIN
+    assert "head_dim 24 is no multiple of 16" in caplog.text
+
+
 CONFIGS = {
     "grouped": ModelConfig(vocab_size=70, num_layers=2, dim=48, ffn_dim=80, num_heads=4, num_kv_heads=2, head_dim=16),
     "heads of 16": ModelConfig(
@@ -104,7 +128,7 @@ def test_without_a_compiler_the_same_is_said_more_slowly(
     monkeypatch.setattr(native.shutil, "which", lambda _: None)
     monkeypatch.delenv("CXX", raising=False)
     with caplog.at_level(logging.WARNING):
-        assert not native.available.__wrapped__()
+        assert not native._registered.__wrapped__()
     assert "apt-get install -y g++" in caplog.text
     monkeypatch.setattr(programs, "available", lambda: False)
     plain = small_engine(**kind)
@@ -123,6 +147,23 @@ def test_a_compiler_that_fails_is_named_with_what_it_said(tmp_path: Path, monkey
     with pytest.raises(RuntimeError, match="missing"):
         build(tmp_path / "kept")
     assert not list((tmp_path / "kept").glob("*"))
+
+
+def test_a_compiler_may_have_arguments_and_say_what_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = tmp_path / "said"
+    monkeypatch.setenv("CXX", "sh -c 'printf \"d\\351j\\340: $0\" >&2; exit 4' -m64")
+    with pytest.raises(RuntimeError, match="ended with 4: d\ufffdj\ufffd: -m64"):
+        build(said)
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_keep_the_library_costs_only_its_compilation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    with caplog.at_level(logging.WARNING):
+        assert hasattr(native.load_or_build(tmp_path / "file" / "native"), native.TARGETS[0])
+    assert "cannot keep them" in caplog.text
 
 
 @pytest.mark.slow

@@ -34,6 +34,18 @@ def test_a_product_is_off_by_no_more_than_the_rounding_of_its_factors() -> None:
     assert np.abs(got - x @ w).max() > 1e-4, "nothing was rounded"
 
 
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_what_is_no_number_stays_none(broken: float) -> None:
+    rng = np.random.default_rng(2)
+    x, w = rng.standard_normal((3, 16)).astype(np.float32), rng.standard_normal((16, 5)).astype(np.float32)
+    whole = np.asarray(quantized_product(jnp.asarray(x), quantize(w)))
+    w[7, 2], x[1, 4] = broken, broken
+    got = np.asarray(quantized_product(jnp.asarray(x), quantize(w)))
+    assert not np.isfinite(got[1]).any()
+    assert not np.isfinite(got[:, 2]).any()
+    assert np.array_equal(np.delete(got, 1, 0)[:, [0, 1, 3, 4]], np.delete(whole, 1, 0)[:, [0, 1, 3, 4]])
+
+
 @pytest.mark.parametrize("others", [0, 1, 6, 31, 99])
 def test_a_row_gets_the_same_bits_in_any_company(others: int) -> None:
     rng = np.random.default_rng(1)

@@ -30,7 +30,7 @@ float largest(Floats of) {
   return most;
 }
 
-// e^x for x <= 0 within 2 units in the last place; exactly 1 for 0 and 0 below -87.
+// e^x for x <= 0 within 2 units in the last place; exactly 1 for 0 and 0 below -87; what is no number stays none.
 Floats exponential(Floats x) {
   constexpr float kLowest = -87.0f, kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves an integer in the low bits
   Floats within = larger(x, Floats{} + kLowest);
@@ -41,6 +41,7 @@ Floats exponential(Floats x) {
   for (float next : {1.3981999e-3f, 8.3334519e-3f, 4.1665796e-2f, 1.6666666e-1f, 5.0000001e-1f}) sum = sum * rest + next;
   sum = sum * rest * rest + rest + 1.0f;
   Floats scaled = (Floats)((Words)sum + ((Words)shifted << 23));
+  scaled = x == x ? scaled : x;
   return x < kLowest ? Floats{} : scaled;
 }
 
