@@ -226,7 +226,7 @@ class Engine:
             self._cache, self.num_slots, TILE, self.options.prefill_tiles, reuse_decoded=not padded
         )
         self._programs.synchronise()
-        self.stats.batch_invariant, self.stats.blocks = exact, self.num_blocks - 1
+        self.stats.batch_invariant, self.stats.padded, self.stats.blocks = exact, padded, self.num_blocks - 1
         self.stats.warmup_s = time.monotonic() - begin
 
     def _step(self) -> None:

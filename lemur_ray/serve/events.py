@@ -63,6 +63,8 @@ class Stats:
     blocks_pinned: int = 0
     warmup_s: float = 0.0
     batch_invariant: bool = False
+    padded: bool = False
+    """Exact only because every step is padded to one shape: it was asked for, and the arithmetic does not give it"""
 
 
 def event_of(sequence: scheduling.Sequence, finish: Finish | None, new: int) -> Event:

@@ -73,6 +73,7 @@ class Metrics:
         gauges = {"active": stats.active, "queued": stats.queued, "slots": engine.num_slots, "context": engine.context}
         gauges |= {
             "batch_invariant": int(stats.batch_invariant),
+            "padded_to_one_shape": int(stats.padded),
             "blocks": stats.blocks,
             "blocks_held": stats.blocks_held,
             "blocks_pinned": stats.blocks_pinned,

@@ -16,6 +16,7 @@ from lemur_ray.serve.attention import block_bytes
 from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.errors import ContextExceeded, EngineClosed, QueueFull, RequestFailed
 from lemur_ray.serve.generation import Generation
+from lemur_ray.serve.metrics import Metrics
 from lemur_ray.serve.offline import generate
 from tests.serve.tiny import OPTIONS, TINY, Waiter, poll, prompts
 
@@ -94,6 +95,8 @@ def test_where_shapes_change_bits_every_step_is_padded_to_one_shape(
     assert again.end().cached == (len(history) - 1) // 32 * 32
     assert padded.stats.padding_rows > 0
     assert not padded.stats.batch_invariant
+    assert "lemur_padded_to_one_shape 1\n" in Metrics(padded).render()
+    assert "lemur_padded_to_one_shape 0\n" in Metrics(engine).render()
 
 
 @pytest.mark.slow
