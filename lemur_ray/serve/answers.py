@@ -100,11 +100,13 @@ class _Choice:
         text, calls, finish = reply.text, list[Call](), reply.finish_reason
         if self._calls is not None:
             text, calls = self._calls.push(reply.text)
-            text += self._calls.end()
+            text += self._calls.end(cut=self._is_cut(finish, reply.tokens))
         body: dict[str, Any] = {"index": self._index, "finish_reason": finish, "logprobs": logprobs}
         body["token_ids"] = reply.tokens
         if not self._is_chat:
             return {**body, "text": echoed + text}
+        if logprobs is None and self._alternatives is not None:
+            body["logprobs"] = {"content": [], "refusal": None}  # asked for, of a reply without a token
         body["message"] = {"role": "assistant", "content": text or None if calls else text}
         if calls:
             body["message"]["tool_calls"] = [call.to_json() for call in calls]
@@ -117,7 +119,8 @@ class _Choice:
         text, calls, done = echoed + piece.text, list[Call](), self._calls.num_calls if self._calls else 0
         if self._calls is not None:
             text, calls = self._calls.push(text)
-            text += self._calls.end() if piece.finish_reason else ""
+            if piece.finish_reason:
+                text += self._calls.end(cut=self._is_cut(piece.finish_reason, piece.tokens))
         finish: str | None = piece.finish_reason
         if self._calls is not None and self._calls.num_calls and finish == "stop":
             finish = "tool_calls"
@@ -129,6 +132,10 @@ class _Choice:
         if finish:
             chunks.append(_chunk(self._index, {"delta": {}} if self._is_chat else {"text": ""}, finish))
         return chunks
+
+    def _is_cut(self, finish: str, tokens: Sequence[int]) -> bool:
+        """Whether a limit or a stop string ended a reply, not the model. tokens: its last ones."""
+        return finish == "length" or not (tokens and tokens[-1] in self._front.stop_ids)
 
     def _said(self, text: str) -> dict[str, Any]:
         return {"delta": {"content": text}} if self._is_chat else {"text": text}

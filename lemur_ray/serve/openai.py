@@ -49,14 +49,16 @@ def build_app(front: Front, key_digest: bytes = b"") -> FastAPI:
     metrics = Metrics(front.engine)
     _handle_errors(app, metrics)
 
-    @app.api_route("/health", methods=["GET", "HEAD"])
+    @app.head("/health", include_in_schema=False)
+    @app.get("/health")
     async def health() -> Response:
         """The engine's thread lives."""
         if front.engine.failure is not None:
             raise _unavailable(f"the engine died: {front.engine.failure!r}")
         return JSONResponse({"status": "ok"})
 
-    @app.api_route("/ready", methods=["GET", "HEAD"])
+    @app.head("/ready", include_in_schema=False)
+    @app.get("/ready")
     async def ready() -> Response:
         """Programs are compiled and requests are taken."""
         if not front.engine.ready.is_set() or not front.engine.accepting:

@@ -173,8 +173,11 @@ class CallStream:
                 self.num_calls += 1
                 calls.append(call)
 
-    def end(self) -> str:
-        """No more text comes: what was held back, a call that never ended included."""
+    def end(self, *, cut: bool = False) -> str:
+        """No more text comes: what was held back. A call that the model left open is text, one that was cut is none."""
+        begun = self._held.removeprefix(OPEN)
+        if cut and begun != self._held and begun.lstrip()[:1] in ("", "{"):
+            return ""
         text = self._shown(self._held, len(self._held))
         return text if self.num_calls else text + self._blank
 

@@ -149,6 +149,13 @@ def test_models_are_listed_and_retrieved(client: openai.OpenAI) -> None:
         client.models.retrieve("other")
 
 
+def test_every_operation_of_the_description_has_a_name_of_its_own(http: httpx.Client) -> None:
+    described = http.get("/openapi.json").json()["paths"]
+    names = [operation["operationId"] for path in described.values() for operation in path.values()]
+    assert len(names) == len(set(names)) > 5
+    assert [http.head(path).status_code for path in ("/health", "/ready")] == [200, 200]
+
+
 def test_unknown_parameters_are_ignored_and_counted(http: httpx.Client) -> None:
     assert http.post("/v1/chat/completions", json={**CHAT, "mirostat": 2, "we\nird": 1}).status_code == 200
     page = http.get("/metrics").text

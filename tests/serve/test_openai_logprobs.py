@@ -35,6 +35,14 @@ def test_a_chat_names_every_token_with_its_alternatives(client: openai.OpenAI) -
     assert [(t.token, t.logprob, t.top_logprobs) for t in streamed] == [(t.token, t.logprob, []) for t in content]
 
 
+def test_a_chat_that_ends_at_once_has_an_empty_list_of_log_probabilities(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "tiny", "messages": ASK, "max_tokens": 8, "logprobs": True}
+    silent = client.chat.completions.create(**asked, logit_bias={str(TOKENIZER.im_end_id): 100}).choices[0]
+    assert (silent.message.content, silent.finish_reason) == ("", "stop")
+    assert silent.logprobs is not None
+    assert silent.logprobs.content == []
+
+
 def test_a_scored_prompt_has_an_entry_for_each_token_and_the_generated_one(client: openai.OpenAI) -> None:
     answer = completion(client, max_tokens=1, logprobs=1, echo=True, seed=1234).choices[0]
     scored = answer.logprobs

@@ -218,6 +218,34 @@ def test_replies_are_split_alike_however_they_are_cut(reply: str, text: str, cal
         assert all(json.loads(call.arguments) == {"at": "ü"} for call in found)
 
 
+@pytest.mark.parametrize(
+    ("reply", "shown"),
+    [
+        ('so <tool_call>\n{"name": "lo', "so"),
+        ("so <tool_call>\n", "so"),
+        ("the tag <tool_call> begins a call, and", "the tag <tool_call> begins a call, and"),
+        ("a < b <", "a < b <"),
+    ],
+)
+def test_the_begin_of_a_call_that_was_cut_is_not_shown(reply: str, shown: str) -> None:
+    stream = CallStream(Toolbox(({"name": "look"},)))
+    text, calls = stream.push(reply)
+    assert (text + stream.end(cut=True), calls) == (shown, [])
+
+
+@pytest.mark.parametrize("limit", [{"max_tokens": 40}, {"stop": '"name'}], ids=str)
+def test_a_limit_or_a_stop_string_inside_a_call_leaves_no_markup_in_the_text(
+    client: openai.OpenAI, limit: dict[str, Any]
+) -> None:
+    call = r'<tool_call>\n\{"name": "look", "arguments": \{"at": "[ab]{90}"\}\}\n</tool_call>'
+    asked: dict[str, Any] = {**CHAT, "tools": TOOLS, "extra_body": forced(rf"I look\. {call}"), **limit}
+    whole = client.chat.completions.create(**asked).choices[0]
+    assert (whole.message.content, whole.message.tool_calls) == ("I look.", None)
+    assert whole.finish_reason == ("length" if "max_tokens" in limit else "stop")
+    deltas = [chunk.choices[0].delta for chunk in client.chat.completions.create(**asked, stream=True)]
+    assert "".join(delta.content or "" for delta in deltas) == "I look."
+
+
 def test_the_model_reads_the_tools_in_its_system_turn() -> None:
     tools = Toolbox(({"name": "look", "description": "Sees.", "parameters": MOVE},))
     bare = tools.described([Message("user", "hi")])
