@@ -175,11 +175,16 @@ class CallStream:
 
     def end(self, *, cut: bool = False) -> str:
         """No more text comes: what was held back. A call that the model left open is text, one that was cut is none."""
-        begun = self._held.removeprefix(OPEN)
-        if cut and begun != self._held and begun.lstrip()[:1] in ("", "{"):
+        if cut and self._is_begun():
             return ""
         text = self._shown(self._held, len(self._held))
         return text if self.num_calls else text + self._blank
+
+    def _is_begun(self) -> bool:
+        """Whether what is held is the begin of a call: of a tag alone so much that it can hardly be text."""
+        if not self._held.startswith(OPEN):
+            return self._tools.must_call or len(self._held) > len(OPEN) // 2
+        return self._held[len(OPEN) :].lstrip()[:1] in ("", "{")
 
     def _shown(self, text: str, cut: int) -> str:
         """Take text out of what is held. White space around calls belongs to nobody: it waits for text behind it."""

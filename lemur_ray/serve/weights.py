@@ -73,7 +73,7 @@ def prepare(source: Source, dtype: Any = jnp.float32, devices: Devices = ONE, fo
     """The weights of a model on devices; matrices in ``dtype``, norms in float32.
 
     form: of every matrix but the embeddings, of which rows are only copied.
-    Raises ValueError where the model does not divide over the devices, and what reading the source raises.
+    Raises ValueError where the model does not divide over the devices or holds NaN, and what reading the source raises.
     """
     config = source.config
     check_split(config, devices.parts)
@@ -102,9 +102,16 @@ class _Reader:
         self._source, self._dtype, self._devices, self._form = source, dtype, devices, form
         self._shapes = leaves(source.config)
 
+    def _read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
+        """A part of a leaf in float32. Raises ValueError where a number in it is none: training has diverged."""
+        part = self._source.read(name, index, np.dtype(np.float32))
+        if not np.isfinite(part).all():
+            raise ValueError(f"{name} of this model holds NaN or infinity: no text can come from it")
+        return part
+
     def vector(self, name: str, layer: int | None = None) -> jax.Array:
         index = (slice(None),) if layer is None else (slice(layer, layer + 1), slice(None))
-        array = self._source.read(name, index, np.dtype(np.float32)).reshape(-1)
+        array = self._read(name, index).reshape(-1)
         out: jax.Array = self._devices.assemble(lambda _: array, WHOLE)
         return out
 
@@ -114,7 +121,7 @@ class _Reader:
             for name in names:
                 width = self._shapes[f"layers.{name}"][-1] // self._devices.parts
                 index = (slice(layer, layer + 1), slice(None), slice(part * width, (part + 1) * width))
-                pieces.append(self._source.read(f"layers.{name}", index, np.dtype(np.float32))[0])
+                pieces.append(self._read(f"layers.{name}", index)[0])
             return self._stored(pieces)
 
         return self._assembled(columns)
@@ -124,7 +131,7 @@ class _Reader:
 
         def columns(part: int) -> np.ndarray:
             index = (slice(None), slice(part * width, (part + 1) * width))
-            return _joined([self._source.read("embed", index, np.dtype(np.float32))], self._dtype, 1)
+            return _joined([self._read("embed", index)], self._dtype, 1)
 
         out: jax.Array = self._devices.assemble(columns, _COLUMNS)
         return out
@@ -136,9 +143,9 @@ class _Reader:
         def columns(part: int) -> Any:
             own = slice(min(part * width, vocab), min((part + 1) * width, vocab))
             if "head" in self._shapes:
-                piece = self._source.read("head", (slice(None), own), np.dtype(np.float32))
+                piece = self._read("head", (slice(None), own))
             else:
-                piece = self._source.read("embed", (own, slice(None)), np.dtype(np.float32)).T
+                piece = self._read("embed", (own, slice(None))).T
             return self._stored([piece, np.zeros((len(piece), width - piece.shape[1]), np.float32)])
 
         return self._assembled(columns)

@@ -224,6 +224,7 @@ def test_replies_are_split_alike_however_they_are_cut(reply: str, text: str, cal
         ('so <tool_call>\n{"name": "lo', "so"),
         ("so <tool_call>\n", "so"),
         ("the tag <tool_call> begins a call, and", "the tag <tool_call> begins a call, and"),
+        ("so <tool_", "so"),
         ("a < b <", "a < b <"),
     ],
 )

@@ -30,6 +30,16 @@ class Recording(LiveWeights):
         return np.asarray(super().read(label, index, dtype), order="F")
 
 
+@pytest.mark.parametrize("name", ["embed", "final_norm", "layers.down"])
+@pytest.mark.parametrize("broken", [np.nan, -np.inf])
+def test_a_model_that_diverged_is_refused_by_the_name_of_what_is_no_number(name: str, broken: float) -> None:
+    source = LiveWeights(whole(random_weights(TINY, 0)), TINY)
+    source._leaves[name] = np.array(source._leaves[name])
+    source._leaves[name].flat[-1] = broken
+    with pytest.raises(ValueError, match=f"{name} of this model holds NaN or infinity"):
+        prepare(source)
+
+
 @pytest.mark.parametrize("tie", [False, True])
 def test_every_read_is_of_one_matrix_and_all_together_of_the_model_once(tie: bool) -> None:
     source = Recording(tie)

@@ -16,7 +16,7 @@ from lemur_ray.model.hf import transposes
 from lemur_ray.model.live_weights import LiveWeights, random_weights
 from lemur_ray.model.load import load_model
 from lemur_ray.model.stored_params import CheckpointSink
-from lemur_ray.model.weights import leaves, stream
+from lemur_ray.model.weights import leaves, stream, whole
 from lemur_ray.recipes import get_recipe
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine import Engine
@@ -70,6 +70,14 @@ def test_nothing_of_the_old_cache_is_found_again(small_engine: Make, of_other: C
         event = again.next()
     assert (event.cached, again.tokens) == (0, of_other(request))
     assert small.stats.recompiles_after_warmup == 0
+
+
+def test_weights_that_diverged_are_refused_and_the_old_ones_go_on(small_engine: Make, engine: Engine) -> None:
+    small, request = small_engine(), Generation(prompts(1, seed=63)[0], 5)
+    diverged = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), whole(OTHER))
+    with pytest.raises(ValueError, match="NaN"):
+        small.update(LiveWeights(diverged, TINY), "diverged").result(timeout=10)
+    assert generate(small, [request]) == generate(engine, [request])
 
 
 def test_a_sequence_that_lost_its_place_ends_before_the_weights_change(engine: Engine, small_engine: Make) -> None:
