@@ -106,8 +106,9 @@ class Programs:
         self._cache: Cache = devices.allocate(
             lambda: self._layout.allocate(part, sizes.num_blocks, dtype), self._layout.cut
         )
-        # Products of bfloat16 and int8 give the same bits at any number of rows: only float32 has to be cut into tiles.
-        tiled = options.batch_invariant and not _reduced(options)
+        # Products of bfloat16 and int8 give the same bits at any number of rows: only float32 has to be cut into tiles,
+        # which attention to a cache of float32 is with int8 too.
+        tiled = options.batch_invariant and options.dtype == "float32"
         on_cpu = EXACT_CPU if tiled else FAST_CPU
         how = on_cpu if jax.default_backend() == "cpu" else ACCELERATOR
         self._how = how._replace(axis=devices.axis)

@@ -103,6 +103,9 @@ CONFIGS = {
     "heads of 16": ModelConfig(
         vocab_size=97, num_layers=2, dim=64, ffn_dim=96, num_heads=4, num_kv_heads=4, head_dim=16
     ),
+    "heads without a kernel": ModelConfig(
+        vocab_size=97, num_layers=1, dim=48, ffn_dim=80, num_heads=2, num_kv_heads=1, head_dim=24
+    ),
     "heads of 80": ModelConfig(
         vocab_size=97, num_layers=1, dim=160, ffn_dim=90, num_heads=2, num_kv_heads=1, head_dim=80
     ),
