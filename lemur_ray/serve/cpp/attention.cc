@@ -9,11 +9,11 @@
 
 namespace {
 
-constexpr int kBlock = 128;            // Tokens of a block of the cache.
-constexpr int kTogether = 4;           // Queries that share what is read.
-constexpr int kChunk = 4;              // Vectors that are added to at once, for each of them.
+constexpr int kBlock = 128;          // Tokens of a block of the cache.
+constexpr int kTogether = 4;         // Queries that share what is read.
+constexpr int kChunk = 4;            // Vectors that are added to at once, for each of them.
 constexpr float kMasked = -1e30f;
-constexpr int64_t kGrain = 1 << 18;    // Products under which a second thread costs more than it brings.
+constexpr int64_t kGrain = 1 << 18;  // Products under which a second thread costs more than it brings.
 
 typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
 
@@ -38,7 +38,8 @@ Floats exponential(Floats x) {
   Floats power = shifted - kRound;
   Floats rest = within - power * 0.693359375f + power * 2.12194440e-4f;  // ln 2 in two parts
   Floats sum = Floats{} + 1.9875691e-4f;
-  for (float next : {1.3981999e-3f, 8.3334519e-3f, 4.1665796e-2f, 1.6666666e-1f, 5.0000001e-1f}) sum = sum * rest + next;
+  for (float next : {1.3981999e-3f, 8.3334519e-3f, 4.1665796e-2f, 1.6666666e-1f, 5.0000001e-1f})
+    sum = sum * rest + next;
   sum = sum * rest * rest + rest + 1.0f;
   Floats scaled = (Floats)((Words)sum + ((Words)shifted << 23));
   scaled = x == x ? scaled : x;
@@ -127,7 +128,8 @@ struct Pool {
 
 // Q queries of one head, the i-th at position[i]; q and out [Q, width].
 template <int Q, typename T>
-void attend(const Pool<T>& pool, int64_t head, const int32_t* table, const int32_t* position, const float* q, float* out) {
+void attend(const Pool<T>& pool, int64_t head, const int32_t* table, const int32_t* position, const float* q,
+            float* out) {
   int width = pool.width;
   Running running[Q];
   float scores[Q][kBlock], keep[Q];
@@ -143,7 +145,8 @@ void attend(const Pool<T>& pool, int64_t head, const int32_t* table, const int32
     for (int i = 0; i < Q; i++) keep[i] = weigh(scores[i], padded, position[i] - first + 1, running[i]);
     Ahead ahead{(const char*)next_k, (int64_t)sizeof(T) * width * kBlock / keys};
     int d = 0;
-    for (; d + kChunk * kLanes <= width; d += kChunk * kLanes) mix<Q, kChunk>(out, keep, scores, v, width, d, keys, ahead);
+    for (; d + kChunk * kLanes <= width; d += kChunk * kLanes)
+      mix<Q, kChunk>(out, keep, scores, v, width, d, keys, ahead);
     for (; d < width; d += kLanes) mix<Q, 1>(out, keep, scores, v, width, d, keys, ahead);
   }
   for (int i = 0; i < Q; i++) {
