@@ -49,8 +49,16 @@ LAST_RESORT_S = 300.0
 SESSION_ROUTER = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 """Requests with the same X-Session-Id go to the replica that has their conversation in its cache."""
 
-# A proxy that is not up after 5 s is killed, which on a busy machine with two cores happens before it has imported Ray.
-_PATIENCE = {"RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60", "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60"}
+_SERVE_ENV = {
+    # A proxy that is not up after 5 s is killed: on a busy machine with two cores before it has imported Ray.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
+    # Tokens go from replica to proxy over gRPC and not as objects of Ray, and from thread to thread once less.
+    "RAY_SERVE_PROXY_USE_GRPC": "1",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+}
+"""Of Serve's controller, and so of the proxies and replicas that it starts."""
 
 _apps: list[str] = []
 _started_serve = False
@@ -163,7 +171,7 @@ def _listening(host: str, port: int) -> tuple[str, str]:
             proxy_location="HeadOnly",
             http_options=HTTPOptions(host=host, port=port),
             logging_config={"enable_access_log": False, "log_level": "WARNING"},
-            controller_options={"runtime_env": {"env_vars": _PATIENCE}},
+            controller_options={"runtime_env": {"env_vars": _SERVE_ENV}},
         )
         _started_serve = True
     elif port not in (0, running[1]):
@@ -185,7 +193,7 @@ def serve_handle(spec: str, *, name: str = "", num_cpus: float = 1.0, options: E
         serve.start(
             proxy_location="Disabled",
             logging_config={"enable_access_log": False, "log_level": "WARNING"},
-            controller_options={"runtime_env": {"env_vars": _PATIENCE}},
+            controller_options={"runtime_env": {"env_vars": _SERVE_ENV}},
         )
         _started_serve = True
     app_name = f"lemur-{secrets.token_hex(4)}"
