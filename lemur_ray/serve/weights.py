@@ -1,4 +1,4 @@
-"""The weights as serving has them, read from a source slice by slice: a host never holds more than one matrix besides.
+"""The weights as serving has them, read from a source slice by slice: beside them a host holds one matrix at a time.
 
 Products with the same input are fused, layers stand apart (no slicing in a program), the head is never tied. Every
 matrix is cut along its outputs; each process reads the columns of its own devices. Knows nothing of requests.
