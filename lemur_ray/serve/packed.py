@@ -37,16 +37,13 @@ def pack(w_IO: np.ndarray) -> Packed:
     inputs, outputs = w_IO.shape
     each = _WORD // w_IO.dtype.itemsize
     words, panels = -(-inputs // each), -(-outputs // COLUMNS)
-    whole = np.zeros((words * each, panels * COLUMNS), w_IO.dtype)
-    whole[:inputs, :outputs] = w_IO
+    whole = np.pad(w_IO, ((0, words * each - inputs), (0, panels * COLUMNS - outputs)))
     bits = whole.view(f"u{w_IO.dtype.itemsize}")
     if w_IO.dtype == np.int8:
         bits ^= 128
-    joined = np.zeros((words, panels * COLUMNS), np.uint32)
-    for i in range(each):
-        joined |= bits[i::each].astype(np.uint32) << np.uint32(8 * w_IO.dtype.itemsize * i)
-    panelled = joined.reshape(words, panels, COLUMNS).transpose(1, 0, 2)
-    return Packed(np.ascontiguousarray(panelled).view(np.int32), outputs)
+    # Little-endian words whose lowest bytes are the first of the inputs that stand under each other.
+    panelled = bits.reshape(words, each, panels, COLUMNS).transpose(2, 0, 3, 1)
+    return Packed(np.ascontiguousarray(panelled).view(np.int32)[..., 0], outputs)
 
 
 def packed_product(x_TI: jax.Array, w: Packed, real: jax.Array | None = None) -> jax.Array:
