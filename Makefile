@@ -10,6 +10,9 @@ LAYERING := tests/test_layering.py tests/test_jobs_names.py
 PYTEST_ARGS ?=
 # Two processes, each with whole files: what tests of a file share is made once.
 IN_PARALLEL := -n 2 --dist loadfile
+# The longest files first, so that no process is left with one of them at the end.
+LONGEST := tests/train tests/e2e tests/corpus
+SLOW := $(LONGEST) $(filter-out $(LONGEST) tests/perf tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))) $(wildcard tests/test_*.py)
 CLIENTS := lm_eval==0.4.13 inspect_ai==0.3.285 schemathesis==4.32.5 accelerate
 OLDER_CLIENT := openai==2.54.0
 PURELIB := -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])'
@@ -69,7 +72,7 @@ test: dev
 	@$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-slow: dev
-	@$(BIN)/python -m pytest -m slow --timeout 900 --durations=60 $(IN_PARALLEL) $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m slow --timeout 900 --durations=60 $(IN_PARALLEL) --no-loadscope-reorder $(SLOW) $(PYTEST_ARGS)
 
 check: dev
 	@failed=0; \
