@@ -59,7 +59,7 @@ class Sizes(NamedTuple):
         """Sizes of an engine of that model. A cache too small for one sequence gets more than it was given."""
         context = min(options.context or config.max_seq_len, config.max_seq_len)
         width, num_blocks = pool_size(config, options)
-        lone = _form(options).startswith("packed") or not (options.batch_invariant or _reduced(options))
+        lone = _native(options) or not (options.batch_invariant or _reduced(options))
         return Sizes(
             context,
             width,
@@ -78,11 +78,15 @@ def _reduced(options: EngineOptions) -> bool:
     return options.dtype != "float32" or options.quantization != "none"
 
 
+def _native(options: EngineOptions) -> bool:
+    """Whether the kernels for CPUs compute."""
+    return options.native and available()
+
+
 def _form(options: EngineOptions) -> Form:
-    native = options.native and available()
     if options.quantization == "int8":
-        return "packed int8" if native else "int8"
-    if native:
+        return "packed int8" if _native(options) else "int8"
+    if _native(options):
         return "packed"
     return "rows" if options.dtype == "bfloat16" and jax.default_backend() == "cpu" else "columns"
 
@@ -101,8 +105,7 @@ class Programs:
         self.decode_rows, self.prefill_rows = sizes.decode_rows, sizes.prefill_rows
         self._weights, self._table_width, self._devices = weights, sizes.table_width, devices
         dtype, part = jnp.dtype(options.dtype), part_of(config, devices.parts)
-        native = options.native and available()
-        self._layout = layout_for(part, dtype, jax.default_backend(), native)
+        self._layout = layout_for(part, dtype, jax.default_backend(), _native(options))
         self._cache: Cache = devices.allocate(
             lambda: self._layout.allocate(part, sizes.num_blocks, dtype), self._layout.cut
         )

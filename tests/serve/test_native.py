@@ -27,6 +27,7 @@ from lemur_ray.serve.native import available, build
 from lemur_ray.serve.offline import generate
 from lemur_ray.serve.packed import Packed, pack, packed_product
 from tests.serve.test_engine import mixed_requests
+from tests.serve.tiny import poll
 
 NATIVE = Native()
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "int8": np.int8}
@@ -185,6 +186,22 @@ def test_processes_that_build_at_once_and_a_torn_library_end_with_a_whole_one(tm
     again.join(300)
     assert again.exitcode == 0
     assert list(tmp_path.iterdir()) == [library]
+
+
+@pytest.mark.slow
+def test_a_build_that_is_killed_leaves_nothing_that_a_later_one_would_take(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    killed = context.Process(target=_load, args=(tmp_path,))
+    killed.start()
+    poll(lambda: list(tmp_path.iterdir()), "the compiler runs", limit_s=60)
+    killed.kill()
+    killed.join(60)
+    assert not list(tmp_path.glob("*.so"))
+    again = context.Process(target=_load, args=(tmp_path,))
+    again.start()
+    again.join(300)
+    assert again.exitcode == 0
+    assert len(list(tmp_path.glob("*.so"))) == 1
 
 
 def _load(folder: Path) -> None:
