@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.metadata
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -343,10 +344,12 @@ def chromium(machine: Machine) -> Check:
 
 
 def compiler(machine: Machine) -> Check:
-    found = next((spot for name in ("g++", "clang++", "c++") if (spot := machine.which(name))), None)
+    named = shlex.split(machine.env.get("CXX", ""))[:1]
+    found = next((spot for name in named or ("g++", "clang++", "c++") if (spot := machine.which(name))), None)
     if found is None:
-        said = "no C++ compiler: serving on this CPU takes two to three times as long"
-        return Check("compiler", "missing", said, "apt-get install -y g++")
+        why = f"CXX names {named[0]}, which is not there" if named else "no C++ compiler"
+        said = f"{why}: serving on this CPU takes two to three times as long"
+        return Check("compiler", "missing", said, "unset CXX" if named else "apt-get install -y g++")
     return Check("compiler", "ok", found)
 
 

@@ -187,6 +187,14 @@ def test_tools_that_only_some_parts_need_are_missing_but_not_required(machine: M
     assert all(check.fix.startswith(("apt-get install", "sysctl")) for check in checks)
 
 
+def test_the_compiler_is_the_one_that_the_environment_names(machine: Machine) -> None:
+    named = but(machine, env={"CXX": "my-c++ -m64"}, which=lambda name: f"/opt/{name}")
+    assert doctor.compiler(named).found == "/opt/my-c++"
+    gone = doctor.compiler(but(named, which=lambda name: "/usr/bin/g++" if name == "g++" else None))
+    assert (gone.status, gone.fix) == ("missing", "unset CXX")
+    assert "my-c++" in gone.found
+
+
 def test_a_bubblewrap_that_cannot_make_a_namespace_is_not_ok(machine: Machine) -> None:
     check = doctor.bubblewrap(but(machine, run=lambda command, timeout_s: (1, "bwrap: No permissions")))
     assert check.status == "missing"

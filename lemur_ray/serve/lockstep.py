@@ -28,7 +28,7 @@ from lemur_ray.serve.errors import EngineClosed
 from lemur_ray.serve.programs import Programs, prepared
 from lemur_ray.serve.sampling import Draw, Edits
 from lemur_ray.serve.scores import Scores
-from lemur_ray.serve.weights import Weights
+from lemur_ray.serve.weights import Form, Weights
 from lemur_ray.serve.wire import Line, called, decode, encode
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Group:
         if self._lost is not None:
             raise self._lost
 
-    def answers(self, name: str) -> list[Any]:
+    def answers(self, name: str) -> list[tuple[Any, ...]]:
         """Wait for that answer of every follower. Raises EngineClosed where one is lost, ValueError where one fails."""
         found = [answers.get() for answers in self._answers]  # of all, before one of them is an error
         for rank, answer in enumerate(found, 1):
@@ -85,11 +85,17 @@ class Group:
                 raise ValueError(f"follower {rank}: {answer[1][0]}")
         if self._lost is not None:
             raise self._lost
-        return [answer[1][0] for answer in found if answer is not None]
+        return [answer[1] for answer in found if answer is not None]
 
-    def wait_until_warm(self) -> None:
-        """The followers have their weights and programs. Raises EngineClosed, ValueError."""
-        self._same_version(self.answers("warm"), self._version)
+    def wait_until_warm(self, form: Form) -> None:
+        """The followers have their weights and programs, of that form. Raises EngineClosed, ValueError."""
+        found = self.answers("warm")
+        self._same_version([version for version, _ in found], self._version)
+        if other := {theirs for _, theirs in found} - {form}:
+            raise ValueError(
+                f"the matrices of other hosts are {', '.join(sorted(other))}, of this one {form}: install a C++ "
+                "compiler on every host (apt-get install -y g++) or on none, or give --engine.native False"
+            )
 
     @contextlib.contextmanager
     def staged(self, spec: str, version: str) -> Iterator[None]:
@@ -100,7 +106,7 @@ class Group:
         with self._one_update:
             self.tell("stage", spec)
             try:
-                self._same_version(self.answers("staged"), version)
+                self._same_version([found for (found,) in self.answers("staged")], version)
                 yield
             except Exception:
                 self.tell("drop")
@@ -145,7 +151,7 @@ class LeadingPrograms(Programs):
 
     def warm_up(self, threads: int = 2) -> None:
         super().warm_up(threads)
-        self._group.wait_until_warm()
+        self._group.wait_until_warm(self.form)
 
     def forward(self, tokens_RM: np.ndarray, place: Place) -> tuple[jax.Array, jax.Array]:
         self._group.tell("forward", tokens_RM, place)
@@ -216,7 +222,7 @@ def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], 
         model = load(spec)
         programs = Programs(weights_of(model), model.source.config, options, devices)
         programs.warm_up(options.compile_threads)
-        line.send(encode("warm", (model.version,), []))
+        line.send(encode("warm", (model.version, programs.form), []))
         _obey(programs, calls, staged)
     except Exception as error:
         with contextlib.suppress(OSError):

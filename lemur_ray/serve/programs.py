@@ -115,8 +115,8 @@ class Programs:
         on_cpu = EXACT_CPU if tiled else FAST_CPU
         how = on_cpu if jax.default_backend() == "cpu" else ACCELERATOR
         self._how = how._replace(axis=devices.axis)
-        self._form = _form(options)
-        kinds = (self._how, self._layout, dtype, self._form, devices)
+        self.form = _form(options)
+        kinds = (self._how, self._layout, dtype, self.form, devices)
         self._shape = (config, sizes.num_blocks, sizes.table_width, kinds)
         self._programs: dict[tuple[str, int, int], Any] = {}
         self._warm = False
@@ -187,7 +187,7 @@ class Programs:
 
     def _lower(self, key: tuple[str, int, int]) -> Any:
         name, rows, length = key
-        where, words = weight_specs(self.config.num_layers, self._form), -(-self.config.vocab_size // 32)
+        where, words = weight_specs(self.config.num_layers, self.form), -(-self.config.vocab_size // 32)
         model: dict[str, Any] = {"config": self.config, "how": self._how}
         program = self._devices.program
         logits = jax.ShapeDtypeStruct((rows, self.config.vocab_size), jnp.float32)

@@ -26,7 +26,8 @@ LONE = dataclasses.replace(fake_hosts.OPTIONS, tensor_parallel=1)
 class Hosts:
     """A leader and its follower, as processes."""
 
-    def __init__(self, folder: Path, *then: str, spec: str = "0", followers: int = 1):
+    def __init__(self, folder: Path, *then: str, spec: str = "0", followers: int = 1, compiler: str = ""):
+        """compiler: of the followers."""
         self._log = open(folder / "log.txt", "a")  # noqa: SIM115
         self._env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
         if followers == 3:
@@ -35,6 +36,7 @@ class Hosts:
         self.folder = folder
         self.leader = self._start("leader", str(followers), coordinator, *then)
         self.port = self.wait_for("address")[1]
+        self._env |= {"CXX": compiler} if compiler else {}
         self.followers = [
             self._start("follower", str(rank), str(followers), coordinator, str(self.port), spec)
             for rank in range(1, followers + 1)
@@ -122,4 +124,11 @@ def test_other_weights_on_another_host_stop_the_start(hosts: Callable[..., Hosts
     pair = hosts(spec="1")
     assert pair.leader.wait(200) != 0
     assert "other hosts found the weights seed 1, this one seed 0" in (tmp_path / "log.txt").read_text()
+    assert pair.follower.wait(30) != 0
+
+
+def test_a_host_without_the_kernels_of_the_others_stops_the_start(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    pair = hosts(compiler="no-such-compiler")
+    assert pair.leader.wait(200) != 0
+    assert "matrices of other hosts are columns, of this one packed" in (tmp_path / "log.txt").read_text()
     assert pair.follower.wait(30) != 0
