@@ -14,6 +14,7 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_TRAIN_V2_ENABLED"] = "1"
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+os.environ.update(RAY_worker_niceness="0")  # at Ray's own 15 a test waits for whatever else the machine does
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # tests and what they start compile equal programs again and again
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="lemur-compiled-")
@@ -44,9 +45,12 @@ def lemur_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "lemur"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_local() -> Iterator[str]:
-    """One private Ray for the whole session, in this process's name; yields its address."""
+    """One private Ray for a whole file, in this process's name; yields its address.
+
+    Not for the session: an idle cluster takes a seventh of a core, a new one some seconds.
+    """
     import ray
 
     with tempfile.TemporaryDirectory(prefix="lr-", dir="/tmp") as temp:

@@ -110,12 +110,12 @@ def test_after_a_kill_the_same_command_goes_on_bit_for_bit(
     run_here: Callable,
     read_losses: Losses,
 ) -> None:
-    flags = [*RECIPE, "--train.steps", "600", "--train.checkpoint-every-steps", "40"]
+    flags = [*RECIPE, "--train.steps", "300", "--train.checkpoint-every-steps", "20"]
     arguments = [*flags, "--corpus", str(corpus), "--out", "run"]
     run_here(with_vocabulary(parse_job(TrainingJob, flags, prog="p").recipe, 320), tmp_path / "whole")
     head = heads()
     first = pretrain(head, arguments, tmp_path)
-    at = random.Random(victim).randrange(60, 300)
+    at = random.Random(victim).randrange(30, 150)
     lines = tmp_path / "run" / "metrics.jsonl"
     wait_while_it_runs(
         first, lambda: lines.exists() and lines.read_bytes().count(b"\n") >= at, 400, tmp_path / "log.txt"
@@ -128,7 +128,7 @@ def test_after_a_kill_the_same_command_goes_on_bit_for_bit(
         head = heads()
     first.communicate()
     result = last_json(pretrain(head, arguments, tmp_path))
-    assert 0 < result["first_step"] < 600
+    assert 0 < result["first_step"] < 300
     assert result["replays_that_differ"] == []
     assert read_losses(tmp_path / "run") == read_losses(tmp_path / "whole")
     assert last_json(pretrain(head, arguments, tmp_path))["already_finished"]
