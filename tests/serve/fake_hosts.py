@@ -24,7 +24,7 @@ from tests.serve.tiny import TINY, Waiter, prompts
 CONFIG = dataclasses.replace(TINY, num_kv_heads=4, max_seq_len=2048)
 OPTIONS = EngineOptions(max_slots=8, prefill_tiles=2, tensor_parallel=0)
 SECRET = b"not a secret"
-PATIENCE = {"shutdown_timeout_seconds": 5, "heartbeat_timeout_seconds": 10}
+PATIENCE = {"shutdown_timeout_seconds": 5, "heartbeat_timeout_seconds": 30}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,11 +66,12 @@ def lead(followers: int, coordinator: str, then_wait: bool) -> None:
     group = Group(lines, "seed 0")
     engine = Engine(load("0").source, OPTIONS, "seed 0", group).start()
     if then_wait:
-        running = Waiter(engine, Generation((5, 6, 7), 2000))
+        running = Waiter(engine, long := Generation((5, 6, 7), 2000))
         assert running.next(60).finish is None
         say("running", True)
         begin = time.monotonic()
-        event = running.end()
+        while (event := running.end()).finish == "length":  # a fast machine comes to the end of one
+            running = Waiter(engine, long)
         say("ended", [event.finish, time.monotonic() - begin])
         try:
             engine.submit(Generation((5,), 5), lambda _: None)

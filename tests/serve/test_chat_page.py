@@ -139,10 +139,11 @@ def test_hostile_text_is_shown_and_does_nothing(browser: Browser, script: Script
 def test_text_that_opens_everything_and_closes_nothing_is_shown_in_time(browser: Browser, script: Script) -> None:
     page = opened(browser, script.root)
     for piece in ("**a", "`a", "~~a", "*a ", "[a](", "> - ", "``` a", "`" * 9, "[", "https://a"):
-        took = page.value(
+        measured = (
             "(() => { const begin = performance.now(), box = node('div');"
             f" show(box, {piece!r}.repeat(5000)); return performance.now() - begin; }})()"
         )
+        took = min(page.value(measured) for _ in range(3))  # the machine may be busy with something else
         assert took < 1500, f"{piece!r} took {took:.0f} ms"
 
 
@@ -154,7 +155,7 @@ def test_stop_ends_the_reply_for_the_server_too_and_keeps_what_was_said(browser:
     assert page.text("#send") == "Stop"
     page.value("document.querySelector('#send').click()")
     answered(page)
-    assert script.gone.wait(10)
+    assert script.gone.wait(60)
     assert "stopped" in page.text(".facts")
     assert page.text("#send") == "Send"
     script.holds = False
@@ -219,7 +220,7 @@ def test_settings_and_the_model_are_remembered_and_sent(browser: Browser, script
 @pytest.mark.parametrize(
     ("status", "code", "headers", "words"),
     [
-        (429, "rate_limit_exceeded", {"retry-after": "1"}, ("busy", "wait 1 s")),
+        (429, "rate_limit_exceeded", {"retry-after": "8"}, ("busy", "wait 8 s")),
         (503, "service_unavailable", {}, ("does not take requests now", "Try again in a moment")),
         (500, None, {}, ("The server failed", "its log says more")),
         (404, "model_not_found", {}, ("not here", "Choose another")),

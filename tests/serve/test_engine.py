@@ -18,7 +18,7 @@ from lemur_ray.serve.errors import ContextExceeded, EngineClosed, QueueFull, Req
 from lemur_ray.serve.generation import Generation
 from lemur_ray.serve.metrics import Metrics
 from lemur_ray.serve.offline import generate
-from tests.serve.tiny import OPTIONS, TINY, Waiter, poll, prompts
+from tests.serve.tiny import OPTIONS, TINY, Waiter, poll, prompts, slowed
 
 Make = Callable[..., Engine]
 
@@ -137,13 +137,14 @@ def test_nothing_is_compiled_after_the_warm_up(engine: Engine) -> None:
 
 def test_cancelling_frees_the_slot_at_the_next_step(small_engine: Make) -> None:
     engine = small_engine()
-    running = [Waiter(engine, Generation((9, 8), 250)) for _ in range(2)]
-    queued = Waiter(engine, Generation((7, 7), 3))
-    for waiter in running:
-        waiter.next()
-    engine.cancel(running[0].number)
-    assert queued.end().finish == "length"
-    assert running[0].end().finish == "cancelled"
+    with slowed(engine):
+        running = [Waiter(engine, Generation((9, 8), 250)) for _ in range(2)]
+        queued = Waiter(engine, Generation((7, 7), 3))
+        for waiter in running:
+            waiter.next()
+        engine.cancel(running[0].number)
+        assert queued.end().finish == "length"
+        assert running[0].end().finish == "cancelled"
     assert len(running[0].tokens) < 250
     assert running[1].end().finish == "length"
     engine.cancel(running[0].number)
@@ -152,11 +153,12 @@ def test_cancelling_frees_the_slot_at_the_next_step(small_engine: Make) -> None:
 
 def test_a_queued_request_can_be_cancelled(small_engine: Make) -> None:
     engine = small_engine()
-    running = [Waiter(engine, Generation((9, 8), 250)) for _ in range(2)]
-    queued = Waiter(engine, Generation((7, 7), 3))
-    engine.cancel(queued.number)
-    assert queued.end().finish == "cancelled"
-    assert engine.stats.queued == 0
+    with slowed(engine):
+        running = [Waiter(engine, Generation((9, 8), 250)) for _ in range(2)]
+        queued = Waiter(engine, Generation((7, 7), 3))
+        engine.cancel(queued.number)
+        assert queued.end().finish == "cancelled"
+        poll(lambda: engine.stats.queued == 0, "nobody is queued")
     for waiter in running:
         engine.cancel(waiter.number)
         waiter.end()
@@ -238,14 +240,15 @@ def test_the_context_can_be_filled_to_its_last_token(engine: Engine) -> None:
 
 def test_a_dying_engine_fails_everybody_and_refuses_the_next(small_engine: Make) -> None:
     engine = small_engine()
-    waiters = [Waiter(engine, Generation((9, 8), 250)) for _ in range(3)]
-    waiters[0].next()
 
     def broken(*_: object) -> None:
         raise RuntimeError("out of memory")
 
-    engine._programs.forward = broken  # type: ignore[method-assign,assignment]
-    assert [w.end().finish for w in waiters] == ["error"] * 3
+    with slowed(engine):
+        waiters = [Waiter(engine, Generation((9, 8), 250)) for _ in range(3)]
+        waiters[0].next()
+        engine._programs.forward = broken  # type: ignore[method-assign,assignment]
+        assert [w.end().finish for w in waiters] == ["error"] * 3
     poll(lambda: engine.failure is not None, "the failure is known")
     with pytest.raises(EngineClosed, match="out of memory"):
         engine.submit(Generation((1,), 1), lambda _: None)
@@ -253,13 +256,14 @@ def test_a_dying_engine_fails_everybody_and_refuses_the_next(small_engine: Make)
 
 def test_closing_lets_running_requests_finish(small_engine: Make) -> None:
     engine = small_engine()
-    waiter = Waiter(engine, Generation((9, 8), 200))
-    waiter.next()
-    closing = threading.Thread(target=engine.close, args=(30.0,))
-    closing.start()
-    poll(lambda: not engine.accepting, "new requests are refused")
-    with pytest.raises(EngineClosed, match="shutting down"):
-        engine.submit(Generation((1,), 1), lambda _: None)
+    with slowed(engine):
+        waiter = Waiter(engine, Generation((9, 8), 200))
+        waiter.next()
+        closing = threading.Thread(target=engine.close, args=(60.0,))
+        closing.start()
+        poll(lambda: not engine.accepting, "new requests are refused")
+        with pytest.raises(EngineClosed, match="shutting down"):
+            engine.submit(Generation((1,), 1), lambda _: None)
     assert waiter.end().finish == "length"
     closing.join()
 

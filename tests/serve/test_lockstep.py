@@ -91,18 +91,18 @@ def test_several_processes_answer_like_one_before_and_after_new_weights(hosts: C
     assert pair.wait_for("still") == generate(lone, fake_hosts.requests()[:2])
     assert pair.wait_for("devices") == [4, 1, 0]
     lone.close()
-    assert [process.wait(30) for process in (pair.leader, *pair.followers)] == [0] * 4
+    assert [process.wait(90) for process in (pair.leader, *pair.followers)] == [0] * 4
 
 
 def test_a_follower_that_is_killed_fails_what_runs_and_all_that_comes(hosts: Callable[..., Hosts]) -> None:
     pair = hosts("wait")
     pair.wait_for("running")
     pair.follower.send_signal(signal.SIGKILL)
-    finish, seconds = pair.wait_for("ended", 30)
+    finish, seconds = pair.wait_for("ended", 60)
     assert finish == "error"
-    assert seconds < 10
-    assert "the engine died" in pair.wait_for("refused", 10)
-    assert pair.wait_for("closed", 30)
+    assert seconds < 20, "the line says it, not the heartbeat"
+    assert "the engine died" in pair.wait_for("refused", 60)
+    assert pair.wait_for("closed", 60)
 
 
 def test_a_follower_that_stands_still_ends_its_leader(hosts: Callable[..., Hosts]) -> None:
@@ -110,25 +110,25 @@ def test_a_follower_that_stands_still_ends_its_leader(hosts: Callable[..., Hosts
     pair = hosts("wait")
     pair.wait_for("running")
     pair.follower.send_signal(signal.SIGSTOP)
-    assert pair.leader.wait(60) != 0
+    assert pair.leader.wait(150) != 0
 
 
 def test_a_leader_that_is_killed_takes_its_follower_along(hosts: Callable[..., Hosts]) -> None:
     pair = hosts("wait")
     pair.wait_for("running")
     pair.leader.send_signal(signal.SIGKILL)
-    assert pair.follower.wait(30) != 0
+    assert pair.follower.wait(90) != 0
 
 
 def test_other_weights_on_another_host_stop_the_start(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     pair = hosts(spec="1")
     assert pair.leader.wait(200) != 0
     assert "other hosts found the weights seed 1, this one seed 0" in (tmp_path / "log.txt").read_text()
-    assert pair.follower.wait(30) != 0
+    assert pair.follower.wait(90) != 0
 
 
 def test_a_host_without_the_kernels_of_the_others_stops_the_start(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     pair = hosts(compiler="no-such-compiler")
     assert pair.leader.wait(200) != 0
     assert "matrices of other hosts are columns, of this one packed" in (tmp_path / "log.txt").read_text()
-    assert pair.follower.wait(30) != 0
+    assert pair.follower.wait(90) != 0

@@ -4,7 +4,6 @@ import json
 import random
 import socket
 import threading
-import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.front import Front
 from lemur_ray.serve.local import running
 from tests.serve.protocol import CHAT, error, metric
-from tests.serve.tiny import TOKENIZER, poll
+from tests.serve.tiny import TOKENIZER, poll, slowed
 
 
 def test_forty_mixed_requests_at_once_are_all_answered(client: openai.OpenAI, http: httpx.Client) -> None:
@@ -63,11 +62,12 @@ def test_a_client_that_goes_away_frees_its_slots(url: str, http: httpx.Client, e
     cancelled = engine.stats.finished.get("cancelled", 0)
     # A seed under which eight replies do not all end by themselves at once.
     body = {**CHAT, "max_tokens": 200, "n": 8, "temperature": 2.0, "seed": 3, "stream": stream}
-    with send(url, body) as connection:
-        if stream:
-            assert connection.recv(100).startswith(b"HTTP/1.1 200")
-        poll(lambda: engine.stats.active > 0, "the request is active")
-    poll(lambda: engine.stats.active == 0, "the slots are free")
+    with slowed(engine):
+        with send(url, body) as connection:
+            if stream:
+                assert connection.recv(100).startswith(b"HTTP/1.1 200")
+            poll(lambda: engine.stats.active > 0, "the request is active")
+        poll(lambda: engine.stats.active == 0, "the slots are free")
     assert engine.stats.finished.get("cancelled", 0) > cancelled
     assert http.get("/health").status_code == 200
 
@@ -177,14 +177,7 @@ def test_who_takes_longer_than_a_server_may_that_is_told_to_stop_gets_a_503_and_
 ) -> None:
     monkeypatch.setattr("lemur_ray.serve.local.DRAIN_S", 0.3)
     engine = small_engine()
-    forward = engine._programs.forward
-
-    def slow(*args: Any) -> Any:
-        time.sleep(0.1)
-        return forward(*args)
-
-    engine._programs.forward = slow  # type: ignore[method-assign]
-    with ThreadPoolExecutor(2) as pool:
+    with slowed(engine), ThreadPoolExecutor(2) as pool:
         with running(Front(engine, TOKENIZER, "tiny")) as url:
             body = {**LONG, "logit_bias": {str(TOKENIZER.eos_id): -100, str(TOKENIZER.im_end_id): -100}}
             whole = pool.submit(httpx.post, f"{url}/completions", json=body, timeout=60)

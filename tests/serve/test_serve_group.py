@@ -159,7 +159,7 @@ def test_two_hosts_of_a_slice_answer_like_one_and_come_back_after_a_kill(
     os.kill(followers[0], signal.SIGKILL)
     begin, refused = time.monotonic(), completion(url)
     assert refused.status_code == 503, refused.text
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 50, "the line says it, not the heartbeat"
     poll(partial(gone, cluster, followers[0]), "the old follower is gone", 60)
     poll(answered, "a new group answers", 240)
     assert "lemur_devices 4\n" in httpx.get(f"{url[:-3]}/metrics", timeout=60).text

@@ -50,7 +50,7 @@ def test_it_serves_without_ray_whoever_brings_the_key_and_lets_a_running_stream_
     server: tuple["subprocess.Popen[str]", str],
 ) -> None:
     process, url = server
-    body = {"model": "here", "prompt": [5], "max_tokens": 900, "temperature": 2.0, "seed": 4, "n": 2, "stream": True}
+    body = {"model": "here", "prompt": [5], "max_tokens": 400, "temperature": 2.0, "seed": 4, "n": 2, "stream": True}
     assert httpx.get(f"{url}/models", timeout=60).status_code == 401
     key = {"authorization": f"Bearer {KEY}"}
     with httpx.Client(timeout=60, headers=key) as http, http.stream("POST", f"{url}/completions", json=body) as answer:
@@ -64,7 +64,7 @@ def test_it_serves_without_ray_whoever_brings_the_key_and_lets_a_running_stream_
 def test_a_model_that_is_not_there_is_an_error_and_a_sentence(lemur_home: Path) -> None:
     for arguments in (("--model", "/nowhere", "--no-ray"), ("--no-ray",)):
         process = start(*arguments)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
         assert process.returncode == 1
         assert out == ""
         assert err.startswith("serve: ")
@@ -72,10 +72,15 @@ def test_a_model_that_is_not_there_is_an_error_and_a_sentence(lemur_home: Path) 
 
 
 DYING = """
-import runpy, sys, time
+import builtins, runpy, sys, threading
 from lemur_ray.serve.engine import Engine
+served, show = threading.Event(), print
+def told(*words, **how):
+    show(*words, **how)
+    served.set()
+builtins.print = told
 def die(engine):
-    time.sleep(1)
+    served.wait()
     raise RuntimeError("out of order")
 Engine._step = die
 sys.argv = [sys.argv[1], "--model", "random:nano", "--no-ray", "--engine.max-slots", "2"]
@@ -86,7 +91,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 def test_a_dead_engine_without_ray_ends_the_job_so_that_whoever_watches_it_starts_it_again() -> None:
     command = [sys.executable, "-c", DYING, str(ROOT / "jobs" / "serve.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     assert "serving at http://127.0.0.1:" in done.stdout
     assert "out of order" in done.stderr

@@ -1,8 +1,10 @@
 """A tiny random model with bytes as tokens, and a patient listener."""
 
+import contextlib
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,12 +29,28 @@ TINY = ModelConfig(
 OPTIONS = EngineOptions(max_slots=40, max_queue=64)
 
 
-def poll(condition: Callable[[], object], what: str, limit_s: float = 20.0) -> None:
+def poll(condition: Callable[[], object], what: str, limit_s: float = 60.0) -> None:
     """Wait until something is so; fails with its name."""
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {limit_s:.0f} s: {what}"
         time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def slowed(engine: Engine, step_s: float = 0.1) -> Iterator[None]:
+    """Every step takes so long: however fast the machine is, a reply does not end before a test has done its part."""
+    forward = engine._programs.forward
+
+    def slow(*args: Any) -> Any:
+        time.sleep(step_s)
+        return forward(*args)
+
+    engine._programs.forward = slow  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        engine._programs.forward = forward  # type: ignore[method-assign]
 
 
 class Waiter:
@@ -47,7 +65,7 @@ class Waiter:
         for event in events:
             self._events.put(event)
 
-    def next(self, limit_s: float = 30.0) -> Event:
+    def next(self, limit_s: float = 60.0) -> Event:
         event = self._events.get(timeout=limit_s)
         self.tokens += event.tokens
         return event
