@@ -13,30 +13,31 @@ import pytest
 
 from lemur_ray.sandbox import slots
 from lemur_ray.sandbox.sandbox import Sandbox
-from tests.attacks.arena import bash
+from tests.attacks.arena import bash, records_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
 DAEMONS = [
-    "nohup sh -c 'sleep 1; touch /tmp/late' >/dev/null 2>&1 &",
-    "setsid sh -c '(sleep 1; touch /tmp/late) &' &",
+    "nohup sh -c 'sleep SECONDS; touch /tmp/late' >/dev/null 2>&1 &",
+    "setsid sh -c '(sleep SECONDS; touch /tmp/late) &' &",
     "python3 -c 'import os, time\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0:\n    "
-    'time.sleep(1); open("/tmp/late", "w")\n  os._exit(0)\'',
-    "(trap '' HUP TERM; sleep 1; touch /tmp/late) & disown",
+    'time.sleep(SECONDS); open("/tmp/late", "w")\n  os._exit(0)\'',
+    "(trap '' HUP TERM; sleep SECONDS; touch /tmp/late) & disown",
 ]
 
 
 @pytest.mark.parametrize("daemon", DAEMONS)
 def test_row_19_a_daemon_does_not_delay_the_step_and_dies_with_it_or_at_reset(box: Sandbox, daemon: str) -> None:
     started = time.monotonic()
-    kept = box.exec(["bash", "-c", daemon + "\necho started"], keep_background=True)
+    kept = box.exec(["bash", "-c", daemon.replace("SECONDS", "300") + "\necho started"], keep_background=True)
     assert kept.out.endswith("started\n")
-    assert time.monotonic() - started < 3.0
+    assert time.monotonic() - started < 30.0
     assert box.processes() >= 1, "it may live within the episode"
     box.reset()
     assert box.processes() == 0
-    assert "started" in bash(box, daemon + "\necho started").out
+    assert "started" in bash(box, daemon.replace("SECONDS", "1") + "\necho started").out
     assert box.processes() == 0, "without keep_background nothing is left after the step"
+    bash(box, "rm -f /tmp/late")  # on a busy machine the step itself may take a second
     deadline = time.monotonic() + 1.5
     while time.monotonic() < deadline:
         assert bash(box, "ls /tmp/late").exit_code != 0, "a marker appeared late"
@@ -44,7 +45,7 @@ def test_row_19_a_daemon_does_not_delay_the_step_and_dies_with_it_or_at_reset(bo
 
 def test_row_20_what_is_graded_stands_still(box: Sandbox) -> None:
     bomb = "i=0; while :; do i=$((i+1)); echo $i > answer; echo $i > f$((i % 7)); done"
-    box.exec(["bash", "-c", f"({bomb}) & sleep 0.2"], keep_background=True)
+    box.exec(["bash", "-c", f"({bomb}) & until [ -s answer ]; do sleep 0.01; done"], keep_background=True)
     box.freeze()
     first, hashed = box.read("answer"), box.snapshot()
     deadline = time.monotonic() + 0.5
@@ -52,7 +53,7 @@ def test_row_20_what_is_graded_stands_still(box: Sandbox) -> None:
         assert box.read("answer") == first
     assert box.snapshot() == hashed
     box.thaw()
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 60.0
     while box.read("answer") == first:
         assert time.monotonic() < deadline, "thaw lets it go on"
 
@@ -60,27 +61,29 @@ def test_row_20_what_is_graded_stands_still(box: Sandbox) -> None:
 HARNESS = """
 import sys
 from lemur_ray.sandbox.sandbox import SandboxSpec, open_sandbox
-sandbox = open_sandbox(SandboxSpec(run="doomed"), sys.argv[1])
+sandbox = open_sandbox(SandboxSpec(run=sys.argv[2]), sys.argv[1])
 print(sandbox._housing.keeper_pid, flush=True)
 sandbox.exec(["bash", "-c", "setsid sleep 1000 & sleep 1000"])
 """
 
 
 def test_row_39_a_harness_killed_in_a_step_leaves_no_process_and_no_slot(backend: str) -> None:
-    command = [sys.executable, "-c", HARNESS, backend]
+    run = f"doomed-{os.getpid()}"
+    command = [sys.executable, "-c", HARNESS, backend, run]
     harness = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert harness.stdout
     pid = int(harness.stdout.readline())
     start = slots.started(pid)
     assert start is not None
+    (held,) = records_of(run)
     harness.send_signal(signal.SIGKILL)
     harness.wait()
     harness.stdout.close()
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + 60.0
     while slots.runs(pid, start):
         assert time.monotonic() < deadline, "the sandbox outlives its harness"
-    records = slots.reap()
-    assert any(record.get("run") == "doomed" for record in records)
-    assert not any(record.get("run") == "doomed" for record in slots.reap())
-    for record in records:
-        assert not any(Path(group).exists() for group in record.get("cgroups", []))
+    while records_of(run):  # where another process opens a sandbox just now, that one clears it
+        assert time.monotonic() < deadline, "its slot is still taken"
+        slots.reap()
+    assert not slots.runs(*held.get("process", (pid, start)))
+    assert not any(Path(group).exists() for group in held.get("cgroups", []))

@@ -9,7 +9,7 @@ import pytest
 from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxSpec, open_sandbox
 from tests.attacks.arena import BACKENDS, ready
 
-LIMITS = Limits(time_s=5.0, disk_bytes=8 * 2**20, inodes=1000)
+LIMITS = Limits(time_s=30.0, disk_bytes=8 * 2**20, inodes=1000)
 
 
 @pytest.fixture(scope="session", params=BACKENDS)

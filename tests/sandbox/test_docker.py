@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from lemur_ray.sandbox import docker_image, engine, installed
 from lemur_ray.sandbox.sandbox import Limits, SandboxDestroyed, SandboxSpec, SandboxUnavailable, open_sandbox
-from tests.attacks.arena import keeper_pid, ready
+from tests.attacks.arena import in_its_next_step, keeper_pid, ready
 
 ROOT = Path(__file__).resolve().parents[2]
 with_engine = [pytest.mark.docker, pytest.mark.slow]
@@ -54,7 +53,7 @@ def test_a_silent_engine_is_the_machines_fault_and_no_hang(silent: None) -> None
     started = time.monotonic()
     with pytest.raises(SandboxUnavailable, match="engine"), engine.client("a test", timeout_s=0.5) as api:
         api.info()
-    assert time.monotonic() - started < 5.0
+    assert time.monotonic() - started < 30.0
 
 
 def test_an_engine_on_another_machine_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +113,7 @@ class TestWithEngine:
             assert all(not mount["RW"] for mount in found["Mounts"])
 
     def test_a_container_that_the_engine_ends_is_the_machines_fault(self, answers: None) -> None:
-        sandbox = open_sandbox(SandboxSpec(limits=Limits(time_s=30)), "docker")
+        sandbox = open_sandbox(SandboxSpec(limits=Limits(time_s=90)), "docker")
         try:
             name = sandbox._housing.container  # type: ignore[attr-defined]
 
@@ -122,10 +121,10 @@ class TestWithEngine:
                 with engine.client("to kill a container") as api:
                     api.kill(name)
 
-            threading.Timer(0.5, kill).start()
-            ended = sandbox.exec(["sleep", "25"])
+            in_its_next_step(sandbox, kill)
+            ended = sandbox.exec(["sleep", "85"])
             assert (ended.alive, ended.blame) == (False, "infra")
-            assert ended.wall_s < 15.0
+            assert ended.wall_s < 45.0
             with pytest.raises(SandboxDestroyed):
                 sandbox.reset()
         finally:
@@ -142,7 +141,7 @@ class TestWithEngine:
             sandbox.reset()
             assert sandbox.exec(["ls"]).out == ""
             sandbox.close()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while Path(f"/proc/{keeper}").exists():
             assert time.monotonic() < deadline, "the container outlives its socket"
 
@@ -161,7 +160,7 @@ class TestWithEngine:
         harness.send_signal(signal.SIGKILL)
         harness.wait()
         harness.stdout.close()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while of_run("doomed-docker"):
             assert time.monotonic() < deadline, "a container of a dead run is left"
 
@@ -206,18 +205,19 @@ class TestWithEngine:
     def test_a_container_whose_maker_is_dead_is_reaped_by_the_next_start(self, answers: None) -> None:
         from lemur_ray.sandbox import docker_backend
 
-        namespace = docker_backend._namespace()
+        namespace, run = docker_backend._namespace(), f"old-{os.getpid()}"
         with engine.client("to start a container") as api:
             made = [
                 api.create_container(
                     docker_image.ensure().name,
                     ["sleep", "99"],
-                    labels={docker_backend.MAKER: maker, "lemur.run": "old"},
+                    labels={docker_backend.MAKER: maker, "lemur.run": run},
                 )["Id"]
                 for maker in (f"1:5@{namespace}", "1:5@pid:[1]", docker_backend._maker(os.getpid()))
             ]
         try:
-            assert docker_backend.reap() == made[:1], "the living and those of another namespace stay"
+            docker_backend.reap()  # where another process opened a sandbox, that one's has been first
+            assert set(of_run(run)) == set(made[1:]), "the living and those of another namespace stay"
         finally:
             for container in made[1:]:
                 docker_backend.remove(container)
