@@ -1,11 +1,13 @@
 """What all tests share: a quiet private Ray, the data folder, and nothing of the machine's own clusters."""
 
 import atexit
+import logging
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Before `import ray` anywhere: authentication mode, temp dir and telemetry are read at import (docs: one token file in
 # the home folder is enough to make every later connection fail).
@@ -15,6 +17,9 @@ os.environ["RAY_TRAIN_V2_ENABLED"] = "1"
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
 os.environ.update(RAY_worker_niceness="0")  # at Ray's own 15 a test waits for whatever else the machine does
+# ... and there a slow start is not taken for a lost one.
+os.environ.update(RAY_raylet_start_wait_time_s="120", RAY_worker_register_timeout_seconds="180")
+os.environ.update(RAY_agent_register_timeout_ms="120000")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # tests and what they start compile equal programs again and again
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="lemur-compiled-")
@@ -53,19 +58,32 @@ def ray_local() -> Iterator[str]:
     """
     import ray
 
-    with tempfile.TemporaryDirectory(prefix="lr-", dir="/tmp") as temp:
-        context = ray.init(
-            address="local",
-            num_cpus=4,
-            object_store_memory=300 * 2**20,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="ERROR",
-            _temp_dir=temp,
-            runtime_env={"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}},
-        )
+    # What Ray ends may still write there while it is removed.
+    with tempfile.TemporaryDirectory(prefix="lr-", dir="/tmp", ignore_cleanup_errors=True) as temp:
+
+        def start() -> Any:
+            return ray.init(
+                address="local",
+                num_cpus=4,
+                object_store_memory=300 * 2**20,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="ERROR",
+                _temp_dir=temp,
+                runtime_env={"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}},
+            )
+
+        try:
+            context = start()
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()  # on a busy machine a raylet may give up; jobs try once more, too
+            context = start()
         address = context.address_info["address"]
         os.environ["RAY_ADDRESS"] = address
         yield address
         os.environ.pop("RAY_ADDRESS", None)
         ray.shutdown()
+        for handler in logging.getLogger("ray.data").handlers:
+            handler.close()  # it keeps the log file of the first cluster it sees

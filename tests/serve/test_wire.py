@@ -112,7 +112,7 @@ def test_a_lost_follower_is_told_of_once_and_ends_every_wait(ends: tuple[list[Li
     followers[0].close()
     poll(lambda: heard, "the loss is told of")
     with pytest.raises(EngineClosed, match="follower 1 of 2 is lost"):
-        group.wait_until_warm()
+        group.wait_until_warm("columns")
     with pytest.raises(EngineClosed, match="follower 1 of 2 is lost"):
         group.tell("copy", 1, 2)
     followers[1].close()
