@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +21,7 @@ from lemur_ray.model.llama import Params, abstract_params
 from lemur_ray.model.stored_params import CheckpointError, CheckpointSink, CheckpointWeights
 from lemur_ray.model.tensor_files import SINGLE
 from lemur_ray.model.weights import GrownWeights, leaves, place, stream, transposed, whole
+from tests.ports import port
 
 HERE = Path(__file__).parent
 CONFIG = ModelConfig(
@@ -97,11 +97,8 @@ def test_every_number_that_is_not_finite_is_found_and_the_largest_are_let_throug
 def test_processes_of_four_devices_read_only_their_share_and_export_together(
     params: Params, folder: Path, tmp_path: Path, processes: int
 ) -> None:
-    with socket.socket() as s:
-        s.bind(("localhost", 0))
-        port = s.getsockname()[1]
     env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    command = [sys.executable, str(HERE / "import_bytes.py"), str(port)]
+    command = [sys.executable, str(HERE / "import_bytes.py"), str(port())]
     workers = [
         subprocess.Popen(
             [*command, str(rank), str(processes), str(folder), str(tmp_path)],

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +21,7 @@ from typing import Any
 
 from lemur_ray.train.slices import Slice
 from tests.e2e.processes import command_line, descendants, parents
+from tests.ports import port
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = {
@@ -67,19 +66,6 @@ ports, then aborts; the ports are known beforehand here, so they are written dow
 together would take the same names for their sockets, and the second would abort."""
 
 
-_issued: set[int] = set()
-
-
-def _port() -> int:
-    """A port that nobody listens on, each only once, and below those that the system gives to whoever asks for any."""
-    while True:
-        port = random.SystemRandom().randrange(20_000, 32_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            if port not in _issued:
-                _issued.add(port)
-                return port
-
-
 class Host:
     """One raylet and what it starts; the first of a pod is the head."""
 
@@ -92,7 +78,7 @@ class Host:
         self.node_id, self.since = secrets.token_hex(28), time.monotonic()
         command = [sys.executable, "-c", PATIENT_RAY, "start", "--block", "--node-ip-address=127.0.0.1"]
         names = ("dashboard-agent-grpc-port", "dashboard-agent-listen-port", "metrics-export-port")
-        command += [f"--{name}={_port()}" for name in (*names, "runtime-env-agent-port")]
+        command += [f"--{name}={port()}" for name in (*names, "runtime-env-agent-port")]
         command += [
             "--object-store-memory=100000000",
             "--min-worker-port=0",
@@ -117,11 +103,11 @@ class Pod:
 
     def __init__(self, *, head_cpus: float = 0) -> None:
         self.folder = tempfile.mkdtemp(prefix="lp-", dir="/tmp")
-        self.port = _port()
+        self.port = port()
         self.address = f"127.0.0.1:{self.port}"
         self.hosts: list[Host] = []
         arguments = ["--head", "--include-dashboard=false", f"--port={self.port}", f"--num-cpus={head_cpus:g}"]
-        arguments += [f"--ray-client-server-port={_port()}", f"--temp-dir={self.folder}"]
+        arguments += [f"--ray-client-server-port={port()}", f"--temp-dir={self.folder}"]
         self.head = Host(self.folder, arguments, {})
         try:
             self._until_it_answers()

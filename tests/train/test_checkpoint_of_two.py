@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lemur_ray.checkpoints import commits
-from lemur_ray.ports import free_port
+from tests.ports import port
 
 pytestmark = pytest.mark.slow
 
@@ -46,10 +46,10 @@ os._exit(0)  # jax.distributed would wait for one that is gone
 
 def both(what: str, folder: Path) -> list[str]:
     """What either process says at its end."""
-    port = str(free_port())
+    where = str(port())
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", WORKER, what, str(rank), str(folder), port],
+            [sys.executable, "-c", WORKER, what, str(rank), str(folder), where],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )
         for rank in range(2)
