@@ -38,7 +38,7 @@ class Time:
 @contextmanager
 def policy_at(url: str, time_: Time | None = None, **more: Any) -> Iterator[OpenAIPolicy]:
     time_ = time_ or Time()
-    more = {"clock": lambda: time_.now, "sleep": time_.sleep, "timeout_s": 5.0, "patience_s": 60.0, **more}
+    more = {"clock": lambda: time_.now, "sleep": time_.sleep, "timeout_s": 60.0, "patience_s": 60.0, **more}
     policy = OpenAIPolicy(url, "toy", **more)
     try:
         yield policy
@@ -156,10 +156,10 @@ def test_silence_is_cut_at_the_time_limit_of_a_request():
             server.released.wait(30)
         return completion()
 
-    with serving(answer) as server, policy_at(server.url, timeout_s=0.3) as policy:
+    with serving(answer) as server, policy_at(server.url, timeout_s=2.0) as policy:
         started = time.monotonic()
         assert policy.reply(REQUEST).text == "right"
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 25
     assert len(server.asked) == 2
 
 
@@ -182,9 +182,9 @@ def test_an_endpoint_says_what_it_serves_and_one_that_is_not_there_is_unreachabl
         assert policy.served_models() == {"toy": ""}
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-    with policy_at(url) as policy, pytest.raises(PolicyUnreachable, match="is the server running"):
-        policy.served_models()
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"  # nobody listens, nor can while it is ours
+        with policy_at(url) as policy, pytest.raises(PolicyUnreachable, match="is the server running"):
+            policy.served_models()
 
 
 def test_many_threads_share_one_policy():

@@ -65,9 +65,9 @@ def test_row_34_a_huge_or_hostile_action_is_parsed_in_linear_time() -> None:
         "",
     ]
     for attack in attacks:
-        started = time.monotonic()
+        started = time.thread_time()
         parse_sql(attack)
-        assert time.monotonic() - started < 2.0, attack[:20]
+        assert time.thread_time() - started < 2.0, attack[:20]
 
 
 def test_row_34_an_action_of_200_kb_runs_in_the_sandbox(box: Sandbox) -> None:

@@ -253,8 +253,8 @@ def test_a_model_that_is_not_served_and_an_endpoint_that_is_not_there_are_errors
         assert "say with --policy-model" in err
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        url = f"openai:http://127.0.0.1:{free.getsockname()[1]}/v1"
-    code, _, err = run("--policy", url, "--patience-s", "1", "--out", str(tmp_path))
+        url = f"openai:http://127.0.0.1:{free.getsockname()[1]}/v1"  # nobody listens, nor can while it is ours
+        code, _, err = run("--policy", url, "--patience-s", "1", "--out", str(tmp_path))
     assert code == 1
     assert "is the server running?" in err
     assert not (tmp_path / "episodes.jsonl").exists()

@@ -80,7 +80,7 @@ def test_an_endless_query_is_stopped_in_time(database: SqliteDatabase, query: st
     assert database.execute("SELECT 1") == Rows(((1,),))
     started = time.monotonic()
     result = database.execute(query, Limits(time_s=0.3))
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert isinstance(result, SqlError)
     assert result.timed_out or re.search("memory|not authorized|too big", result.message), result
     assert database.execute("SELECT 1") == Rows(((1,),))
@@ -115,7 +115,7 @@ def test_closing_stops_a_running_query_and_may_be_repeated(sample: Path):
         assert time.monotonic() < deadline
         time.sleep(0.001)
     database.close()
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()
     assert results == [SqlError("the database was closed")]
     database.close()
@@ -135,7 +135,7 @@ def test_closing_at_any_moment_of_many_queries_harms_nothing(sample: Path):
             thread.start()
         database.close()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         assert len(results) == 60
 
 

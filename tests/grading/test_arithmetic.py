@@ -81,10 +81,10 @@ def test_what_is_refused(text: str) -> None:
     ],
 )
 def test_what_would_take_long_is_refused_at_once(text: str) -> None:
-    started = time.monotonic()
+    started = time.thread_time()
     with pytest.raises(NotArithmetic):
         evaluate(text)
-    assert time.monotonic() - started < 1.0
+    assert time.thread_time() - started < 1.0
 
 
 def test_bounded_functions_still_do_what_pythons_do() -> None:

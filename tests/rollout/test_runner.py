@@ -132,7 +132,7 @@ def test_hanging_environments_hold_up_nobody_else(path: Path):
         progress = Progress(io.StringIO(), time.monotonic)
         pool = ThreadPool(ExpertPolicy(), 4)
         episodes = run_orders(orders, pool, ledger, retries=AT_ONCE, progress=progress, clock=time.monotonic)
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     assert [(e.outcome, e.attempts) for e in episodes] == [(Outcome.ENV_ERROR, 3)] * 3 + [(Outcome.SOLVED, 1)] * 20
 
 

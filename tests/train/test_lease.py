@@ -17,13 +17,14 @@ BEAT_S = 0.05
 
 def of_another_machine(folder: Path, count: int) -> None:
     value = {"id": "other", "host": "elsewhere", "pid": 7, "boot": "another-boot", "count": count}
-    (folder / ".run.lease").write_text(json.dumps(value))
+    (folder / ".written").write_text(json.dumps(value))
+    (folder / ".written").replace(folder / ".run.lease")  # whole at any moment, as a run writes it
 
 
 def test_a_lease_is_counted_up_and_given_back(tmp_path: Path) -> None:
     path = tmp_path / ".run.lease"
     with lease(str(tmp_path), beat_s=BEAT_S):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while json.loads(path.read_text())["count"] < 2:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -62,9 +63,9 @@ def test_the_lease_of_a_dead_machine_is_taken_over(tmp_path: Path) -> None:
 def test_in_a_bucket_the_second_of_two_runs_is_refused_and_may_come_when_the_first_is_done() -> None:
     out = f"memory://bucket/{uuid.uuid4().hex}"
     with (
-        lease(out, beat_s=4 * BEAT_S),
+        lease(out, beat_s=20 * BEAT_S),
         pytest.raises(RunFolderError, match="being written by another run"),
-        lease(out, beat_s=4 * BEAT_S),
+        lease(out, beat_s=20 * BEAT_S),
     ):
         pass
     with lease(out, beat_s=BEAT_S):
@@ -80,28 +81,30 @@ def test_a_run_whose_folder_was_taken_over_stops_and_leaves_it_to_the_other() ->
 
     def hold() -> None:
         with lease(out, beat_s=BEAT_S):
-            fsspec.filesystem("memory").pipe_file(f"{out}/.run.lease", json.dumps(theirs).encode())
-            time.sleep(60)
+            while time.monotonic() < began + 60:  # again and again, as the other counts up
+                fsspec.filesystem("memory").pipe_file(f"{out}/.run.lease", json.dumps(theirs).encode())
+                time.sleep(BEAT_S)
 
     with pytest.raises(RunFolderError, match=r"taken over by another run \(process 7 on elsewhere"):
         hold()
-    assert time.monotonic() < began + 30
+    assert time.monotonic() < began + 50
     assert json.loads(fsspec.filesystem("memory").cat_file(f"{out}/.run.lease")) == theirs
 
 
 def test_of_two_that_come_to_a_bucket_at_once_one_trains() -> None:
     out = f"memory://bucket/{uuid.uuid4().hex}"
     held, refused = [], []
-    both = threading.Barrier(2)
+    both, one_left = threading.Barrier(2), threading.Event()
 
     def come() -> None:
         both.wait()
         try:
-            with lease(out, beat_s=0.2):
+            with lease(out, beat_s=1.0):
                 held.append(1)
-                time.sleep(0.5)
+                one_left.wait(30)
         except RunFolderError:
             refused.append(1)
+            one_left.set()
 
     threads = [threading.Thread(target=come) for _ in range(2)]
     for thread in threads:

@@ -136,7 +136,7 @@ def test_a_sink_that_hangs_is_left_behind() -> None:
     sink.write({"step": 1})
     sink.write({"step": 2})
     sink.close(wait_s=0.1)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert ["wandb no longer gets the metrics" in line for line in said] == [True]
     woken.set()
 

@@ -56,7 +56,7 @@ def test_a_killed_worker_is_replaced_and_every_later_loss_is_that_of_the_unbroke
     result = train(recipe, corpus=str(corpus), out=str(tmp_path / "run"))
     watcher.join()
     assert killed, "the run ended before the worker could be killed"
-    assert result["first_step"] in (50, 100), "the run did not resume from a checkpoint"
+    assert result["first_step"] in range(50, 400, 50), "the run did not resume from a checkpoint"
     assert result["replays_that_differ"] == []
     assert read_losses(tmp_path / "run") == read_losses(tmp_path / "whole")
     again = train(recipe, corpus=str(corpus), out=str(tmp_path / "run"))

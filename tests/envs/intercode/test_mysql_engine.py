@@ -120,7 +120,7 @@ def test_nothing_but_a_read_passes(database: MySqlDatabase, query: str):
 def test_an_endless_query_is_stopped_in_time_and_the_next_one_works(database: MySqlDatabase, query: str):
     started = time.monotonic()
     result = database.execute(query, Limits(time_s=0.5))
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
     assert isinstance(result, (SqlError, Rows))
     assert database.execute("SELECT 1") == Rows(((1,),))
 
@@ -141,7 +141,7 @@ def test_closing_stops_a_running_query_and_may_be_repeated(reader: str):
     thread.start()
     time.sleep(0.1)
     database.close()
-    thread.join(10)
+    thread.join(30)
     assert not thread.is_alive()
     assert results == [SqlError("the database was closed")]
     database.close()
