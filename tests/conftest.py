@@ -58,6 +58,9 @@ def ray_local() -> Iterator[str]:
     """
     import ray
 
+    from tests.patient_ray import write_ports_down
+
+    write_ports_down()
     # What Ray ends may still write there while it is removed.
     with tempfile.TemporaryDirectory(prefix="lr-", dir="/tmp", ignore_cleanup_errors=True) as temp:
 

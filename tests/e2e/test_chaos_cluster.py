@@ -22,11 +22,11 @@ from tests.agents.misbehaving import Answer, completion, refusal, serving
 from tests.e2e import boxes
 from tests.e2e.processes import command_line, descendants, kill_hard, parents, wait_until_gone
 from tests.e2e.test_chaos_agents import Driver, check_printed, num_finished
+from tests.patient_ray import AGENT_PORTS, write_ports_down
 from tests.ports import port
 
 EPISODES, IN_FLIGHT, ACTORS = 200, 48, 3
 SAID = ("right", "right", "left", "right", "dance", "right", "")
-PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
 
 
 class Cluster:
@@ -59,7 +59,7 @@ class Cluster:
 
 
 def own_ports() -> dict[str, int]:
-    return {name: port() for name in PORTS}
+    return {name: port() for name in AGENT_PORTS}
 
 
 @pytest.fixture
@@ -70,6 +70,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     for name in ("RAY_raylet_start_wait_time_s", "RAY_worker_register_timeout_seconds"):
         monkeypatch.setenv(name, "120")
     monkeypatch.setenv("RAY_enable_worker_prestart", "0")
+    write_ports_down()
     made = Cluster(folder)
     yield made
     made.close()

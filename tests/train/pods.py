@@ -41,29 +41,17 @@ QUICK = {
 """A lost host is noticed within seconds, a slow start is not taken for one."""
 
 PATIENT_RAY = """
-import inspect, os, sys
-from pathlib import Path
-import ray._private.services as services
+import os, sys
 from ray._private.node import Node
 from ray.scripts.scripts import main
-
-start_raylet = services.start_raylet
-
-def start(*args, **kwargs):
-    given = inspect.signature(start_raylet).bind(*args, **kwargs).arguments
-    for name in ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port"):
-        if given.get(name):
-            Path(given["session_dir"], f"{name}_{given['node_id']}").write_text(str(given[name]))
-    return start_raylet(*args, **kwargs)
-
-services.start_raylet = start
+from tests.patient_ray import write_ports_down
+write_ports_down()
 Node._prepare_socket_file = lambda self, _, default_prefix: f"{self._sockets_dir}/{default_prefix}.{os.getpid()}"
 sys.argv[0] = "ray"
 main()
 """
-"""``ray`` for busy machines that are several hosts. A raylet gives its agents 15 s, hard-coded, to write down their
-ports, then aborts; the ports are known beforehand here, so they are written down before it starts. Hosts that start
-together would take the same names for their sockets, and the second would abort."""
+"""``ray`` for busy machines that are several hosts. Those that start together would take the same names for their
+sockets, and the second would abort."""
 
 
 class Host:
