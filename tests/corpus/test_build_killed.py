@@ -60,7 +60,7 @@ def test_a_build_killed_at_every_stage_ends_in_the_same_bytes(
     assert set(result["tokens"]) == {"code", "text"}
 
     out = tmp_path / "killed"
-    for pattern in ("clean/00003.json", "tokens/00004.json", "sets/code-*.json"):
+    for pattern in ("clean/00003.json", "tokens/00004.json", "sets/*.json"):
         kill_when(command(small_sources, out), head, out, pattern)
     last = run(command(small_sources, out), head)
     assert last.returncode == 0, last.stderr
