@@ -77,7 +77,8 @@ from lemur_ray.serve.engine import Engine
 served, show = threading.Event(), print
 def told(*words, **how):
     show(*words, **how)
-    served.set()
+    if words and str(words[0]).startswith("serving at"):
+        served.set()
 builtins.print = told
 def die(engine):
     served.wait()
