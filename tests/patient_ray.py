@@ -6,7 +6,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from tests.ports import port
+from lemur_ray.ports import free_port
 
 AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
 """As Ray names them, in the arguments of a raylet and in the files where its agents write them down."""
@@ -26,7 +26,7 @@ def write_ports_down() -> None:
     def start(*args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(start_raylet).bind(*args, **kwargs).arguments
         for name in AGENT_PORTS:
-            given[name] = given.get(name) or port()
+            given[name] = given.get(name) or free_port()
             Path(given["session_dir"], f"{name}_{given['node_id']}").write_text(str(given[name]))
         return start_raylet(**given)
 

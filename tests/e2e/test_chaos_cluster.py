@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.trajectory import Blame
+from lemur_ray.ports import free_port
 from lemur_ray.rollout.ledger import read_episodes
 from lemur_ray.sandbox import slots
 from tests.agents.misbehaving import Answer, completion, refusal, serving
@@ -23,7 +24,6 @@ from tests.e2e import boxes
 from tests.e2e.processes import command_line, descendants, kill_hard, parents, wait_until_gone
 from tests.e2e.test_chaos_agents import Driver, check_printed, num_finished
 from tests.patient_ray import AGENT_PORTS, write_ports_down
-from tests.ports import port
 
 EPISODES, IN_FLIGHT, ACTORS = 200, 48, 3
 SAID = ("right", "right", "left", "right", "dance", "right", "")
@@ -59,7 +59,7 @@ class Cluster:
 
 
 def own_ports() -> dict[str, int]:
-    return {name: port() for name in AGENT_PORTS}
+    return {name: free_port() for name in AGENT_PORTS}
 
 
 @pytest.fixture

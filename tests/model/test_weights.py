@@ -21,7 +21,7 @@ from lemur_ray.model.llama import Params, abstract_params
 from lemur_ray.model.stored_params import CheckpointError, CheckpointSink, CheckpointWeights
 from lemur_ray.model.tensor_files import SINGLE
 from lemur_ray.model.weights import GrownWeights, leaves, place, stream, transposed, whole
-from tests.ports import port
+from lemur_ray.ports import free_port
 
 HERE = Path(__file__).parent
 CONFIG = ModelConfig(
@@ -98,7 +98,7 @@ def test_processes_of_four_devices_read_only_their_share_and_export_together(
     params: Params, folder: Path, tmp_path: Path, processes: int
 ) -> None:
     env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    command = [sys.executable, str(HERE / "import_bytes.py"), str(port())]
+    command = [sys.executable, str(HERE / "import_bytes.py"), str(free_port())]
     workers = [
         subprocess.Popen(
             [*command, str(rank), str(processes), str(folder), str(tmp_path)],

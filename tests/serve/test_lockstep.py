@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from lemur_ray.ports import free_port
 from lemur_ray.serve.engine import Engine
 from lemur_ray.serve.offline import generate
-from tests.ports import port
 from tests.serve import fake_hosts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -32,7 +32,7 @@ class Hosts:
         self._env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
         if followers == 3:
             self._env["XLA_FLAGS"] = "--xla_force_host_platform_device_count=1"
-        coordinator = f"127.0.0.1:{port()}"
+        coordinator = f"127.0.0.1:{free_port()}"
         self.folder = folder
         self.leader = self._start("leader", str(followers), coordinator, *then)
         self.port = self.wait_for("address")[1]

@@ -7,9 +7,9 @@ import httpx
 import openai
 import pytest
 
+from lemur_ray.ports import free_port
 from lemur_ray.serve.auth import key_digest
 from lemur_ray.serve.config import EngineOptions
-from tests.ports import port
 from tests.serve.browser import chromium, found
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ def url(ray_local: str) -> Iterator[str]:
 
     from lemur_ray.serve import app
 
-    serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": port()})
+    serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": free_port()})
     small = EngineOptions(max_slots=2, max_queue=2, prefill_tiles=1)
     yield app.serve_model("random:nano", name="nano", num_cpus=0.5, options=small, key_digest=key_digest(KEY))
     app.shutdown()

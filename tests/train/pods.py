@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from lemur_ray.ports import free_port
 from lemur_ray.train.slices import Slice
 from tests.e2e.processes import command_line, descendants, parents
-from tests.ports import port
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = {
@@ -66,7 +66,7 @@ class Host:
         self.node_id, self.since = secrets.token_hex(28), time.monotonic()
         command = [sys.executable, "-c", PATIENT_RAY, "start", "--block", "--node-ip-address=127.0.0.1"]
         names = ("dashboard-agent-grpc-port", "dashboard-agent-listen-port", "metrics-export-port")
-        command += [f"--{name}={port()}" for name in (*names, "runtime-env-agent-port")]
+        command += [f"--{name}={free_port()}" for name in (*names, "runtime-env-agent-port")]
         command += [
             "--object-store-memory=100000000",
             "--min-worker-port=0",
@@ -91,11 +91,11 @@ class Pod:
 
     def __init__(self, *, head_cpus: float = 0) -> None:
         self.folder = tempfile.mkdtemp(prefix="lp-", dir="/tmp")
-        self.port = port()
+        self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.hosts: list[Host] = []
         arguments = ["--head", "--include-dashboard=false", f"--port={self.port}", f"--num-cpus={head_cpus:g}"]
-        arguments += [f"--ray-client-server-port={port()}", f"--temp-dir={self.folder}"]
+        arguments += [f"--ray-client-server-port={free_port()}", f"--temp-dir={self.folder}"]
         self.head = Host(self.folder, arguments, {})
         try:
             self._until_it_answers()

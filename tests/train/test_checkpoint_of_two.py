@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lemur_ray.checkpoints import commits
-from tests.ports import port
+from lemur_ray.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ os._exit(0)  # jax.distributed would wait for one that is gone
 
 def both(what: str, folder: Path) -> list[str]:
     """What either process says at its end."""
-    where = str(port())
+    where = str(free_port())
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", WORKER, what, str(rank), str(folder), where],

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from lemur_ray.ports import free_port
 from lemur_ray.recipes import with_vocabulary
 from lemur_ray.recipes.command_line import TrainingJob, parse_job
 from tests.e2e.processes import command_line, descendants, parents, wait_while_it_runs
-from tests.ports import port
 from tests.train.pods import PATIENT_RAY
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,11 +38,11 @@ class Head:
 
     def __init__(self) -> None:
         self.folder = tempfile.mkdtemp(prefix="lh-", dir="/tmp")
-        self.address = f"127.0.0.1:{port()}"
+        self.address = f"127.0.0.1:{free_port()}"
         ports = ("dashboard-agent-grpc-port", "dashboard-agent-listen-port", "metrics-export-port")
         command = [sys.executable, "-c", PATIENT_RAY, "start", "--head", "--block", "--num-cpus=3"]
         command += ["--include-dashboard=false", "--node-ip-address=127.0.0.1", f"--port={self.address.split(':')[1]}"]
-        command += [f"--{name}={port()}" for name in (*ports, "runtime-env-agent-port", "ray-client-server-port")]
+        command += [f"--{name}={free_port()}" for name in (*ports, "runtime-env-agent-port", "ray-client-server-port")]
         command += [f"--temp-dir={self.folder}", "--object-store-memory=200000000", "--disable-usage-stats"]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder)
 
