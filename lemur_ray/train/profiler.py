@@ -21,6 +21,17 @@ REQUEST = "profile"
 FOLDER = "profiles"
 
 
+def _options() -> jax.profiler.ProfileOptions:
+    """What devices and XLA do, without Python's calls.
+
+    To see those, XLA sets a hook in every thread's state and meets half-made ones: where a thread of Ray's or
+    tensorstore's first calls Python at that moment, the process ends with a segmentation fault (Python 3.11).
+    """
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    return options
+
+
 class Profiler:
     """Starts and ends the traces of one worker. ``before`` and ``after`` are called around every step."""
 
@@ -46,7 +57,7 @@ class Profiler:
                 if "://" not in self._out:
                     self._folder += f"/step-{step}"
                 self._first, self._end = step, step + num_steps - 1
-                jax.profiler.start_trace(self._folder)
+                jax.profiler.start_trace(self._folder, profiler_options=_options())
         except Exception as error:  # a profiler that is busy or missing is no reason to stop training
             self._give_up(error)
 
