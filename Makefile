@@ -9,7 +9,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LAYERING := tests/test_layering.py tests/test_jobs_names.py
 PYTEST_ARGS ?=
 # Two processes, each with whole files: what tests of a file share is made once.
-IN_PARALLEL := -n 2 --dist loadfile
+# A process that dies ends the run with the name of its test; a replaced one makes xdist wait for ever.
+IN_PARALLEL := -n 2 --dist loadfile --max-worker-restart 0
 # The longest files first, so that no process is left with one of them at the end.
 LONGEST := tests/train tests/e2e tests/corpus
 SLOW := $(LONGEST) $(filter-out $(LONGEST) tests/perf tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))) $(wildcard tests/test_*.py)
