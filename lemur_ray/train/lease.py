@@ -70,7 +70,8 @@ def lease(out: str, *, beat_s: float = BEAT_S) -> Iterator[None]:
     thread = threading.Thread(target=beat, name="lease", daemon=True)
     thread.start()
     try:
-        yield
+        with _interruptible(taken):
+            yield
     except BaseException:  # what the interruption becomes on its way is the business of what was interrupted
         if not taken:
             raise
@@ -86,6 +87,25 @@ def lease(out: str, *, beat_s: float = BEAT_S) -> Iterator[None]:
             fs, inner = fsspec.url_to_fs(path)
             if not taken:
                 fs.rm_file(inner)
+
+
+@contextlib.contextmanager
+def _interruptible(taken: list[dict[str, Any]]) -> Iterator[None]:
+    """A process that ignores SIGINT, as one in the background of a script does, hears it once the lease is taken."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def hear(number: int, frame: Any) -> None:
+        if taken:
+            signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _read(path: str) -> dict[str, Any] | None:

@@ -1,10 +1,12 @@
 """Two runs in one folder: the second is refused, on this machine, on another one, and in a bucket."""
 
 import json
+import signal
 import threading
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -74,7 +76,14 @@ def test_in_a_bucket_the_second_of_two_runs_is_refused_and_may_come_when_the_fir
     assert not fs.exists(f"{inner}/.run.lease")
 
 
-def test_a_run_whose_folder_was_taken_over_stops_and_leaves_it_to_the_other() -> None:
+@pytest.mark.parametrize(
+    "before", [signal.default_int_handler, signal.SIG_IGN], ids=["", "in the background of a script"]
+)
+def test_a_run_whose_folder_was_taken_over_stops_and_leaves_it_to_the_other(
+    before: Any, request: pytest.FixtureRequest
+) -> None:
+    ours = signal.signal(signal.SIGINT, before)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, ours))
     out = f"memory://bucket/{uuid.uuid4().hex}"
     theirs = {"id": "other", "host": "elsewhere", "pid": 7, "boot": "another-boot", "count": 3}
     began = time.monotonic()
@@ -88,6 +97,7 @@ def test_a_run_whose_folder_was_taken_over_stops_and_leaves_it_to_the_other() ->
     with pytest.raises(RunFolderError, match=r"taken over by another run \(process 7 on elsewhere"):
         hold()
     assert time.monotonic() < began + 50
+    assert signal.getsignal(signal.SIGINT) is before
     assert json.loads(fsspec.filesystem("memory").cat_file(f"{out}/.run.lease")) == theirs
 
 
