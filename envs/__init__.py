@@ -7,10 +7,10 @@ import gymnasium
 
 ENVIRONMENTS = {
     "lemur/ALFWorldText-v0": "envs.alfworld.env:ALFWorldTextEnv",
-    "lemur/InterCodeBash-v0": "envs.intercode.bash_env:InterCodeBashEnv",
-    "lemur/InterCodeCTF-v0": "envs.intercode.ctf_env:InterCodeCTFEnv",
+    "lemur/InterCodeBash-v0": "envs.intercode.shell.bash_env:InterCodeBashEnv",
+    "lemur/InterCodeCTF-v0": "envs.intercode.shell.ctf_env:InterCodeCTFEnv",
     "lemur/InterCodePython-v0": "envs.intercode.python_env:InterCodePythonEnv",
-    "lemur/InterCodeSQL-v0": "envs.intercode.sql_env:InterCodeSQLEnv",
+    "lemur/InterCodeSQL-v0": "envs.intercode.sql.sql_env:InterCodeSQLEnv",
     "lemur/MINT-v0": "envs.mint.mint_env:MintEnv",
 }
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from envs.alfworld.triples import Split
+from envs.alfworld.games.triples import Split
 from lemur_ray.agents.mint_replay import SUBSETS, read_log
 from lemur_ray.agents.recording import ReplayMode, read_recording
 from lemur_ray.agents.replay import recorded_tasks
@@ -97,16 +97,16 @@ def _alfworld(choice: Choice) -> list[Task]:
 def _sql(choice: Choice) -> list[Task]:
     shared: dict[str, Any] = {"reward": choice.reward, "handicap": choice.handicap, "prompt": choice.prompt}
     if not choice.data:
-        from envs.intercode.tasks import load_sql_tasks
+        from envs.intercode.sql.sample_tasks import load_sql_tasks
 
         if choice.engine != "sqlite" or choice.recording is not None:
             raise ValueError("a recording, or an engine besides sqlite, needs InterCode's data: say where, --data DIR")
         return load_sql_tasks(choice.limit or None, **shared)
-    from envs.intercode.spider import load_spider_tasks
+    from envs.intercode.sql.spider import load_spider_tasks
 
     server = ""
     if choice.engine != "sqlite":
-        from envs.intercode.mysql_server import reader_url
+        from envs.intercode.sql.mysql_server import reader_url
 
         server = reader_url(choice.engine, Path(choice.data))
     compat = choice.compat or choice.recording is not None
@@ -119,7 +119,7 @@ def _sandboxed(load: Callable[[Choice], list[Task]], choice: Choice) -> list[Tas
 
 
 def _bash(choice: Choice) -> list[Task]:
-    from envs.intercode.bash_tasks import load_bash_tasks
+    from envs.intercode.shell.bash_tasks import load_bash_tasks
 
     if choice.rootfs and not (Path(choice.rootfs) / "usr").is_dir():
         raise ValueError(f"--rootfs {choice.rootfs}: no folder with a usr in it; expected a root file system")
@@ -127,7 +127,7 @@ def _bash(choice: Choice) -> list[Task]:
 
 
 def _ctf(choice: Choice) -> list[Task]:
-    from envs.intercode.ctf_tasks import load_ctf_tasks
+    from envs.intercode.shell.ctf_tasks import load_ctf_tasks
 
     # What was recorded was graded with the golds as published; and nothing need be run to grade submissions.
     recorded = choice.recording is not None
@@ -150,7 +150,7 @@ def _outside(choice: Choice) -> Path:
 
 
 def _sql_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
-    from envs.intercode.spider import spider_notes
+    from envs.intercode.sql.spider import spider_notes
 
     return spider_notes(episodes)
 

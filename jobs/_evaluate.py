@@ -12,7 +12,7 @@ from envs.benchmarks import Choice, get_benchmark
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.home import lemur_home, resolve_out
 from lemur_ray.report.agreement import agreement
-from lemur_ray.report.html import render_run
+from lemur_ray.report.pages.whole_page import render_run
 from lemur_ray.report.tables import summarise
 from lemur_ray.rollout import evaluation
 from lemur_ray.rollout.policy_target import named
@@ -50,7 +50,7 @@ def _pool(config: evaluation.EvalConfig, spec: PolicySpec) -> Iterator[Pool]:
         if config.num_actors or spec.served_here:
             _path.connect(log_to_driver=False)
         if spec.served_here:
-            from lemur_ray.serve import app
+            from lemur_ray.serve.on_ray import deployments as app
 
             stack.callback(app.shutdown)
         pool = evaluation.pool_of(config, app.serve_policy(spec) if spec.served_here else spec)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from envs.alfworld.catalogue import class_names
+from envs.alfworld.games.catalogue import class_names
 from envs.alfworld.demonstrations import demonstrations
 from lemur_ray.home import resolve_out
 from lemur_ray.instruct.code_chats import code_chats, standard_library
@@ -30,8 +30,8 @@ def instruction_table(job: Any, shelf: str, tokenizer: Any) -> Path:
     from lemur_ray.instruct.config import SET_NAMES
     from lemur_ray.instruct.pipeline import build_sets
     from lemur_ray.instruct.table import build_table
-    from lemur_ray.recipes.passes import passes_of
-    from lemur_ray.train.placement import batch_parts
+    from lemur_ray.instruct.epochs import passes_of
+    from lemur_ray.train.pod.placement import batch_parts
 
     seq_len, rows = job.recipe.data.seq_len, passes_of(job.recipe, batch_parts(job.recipe.mesh))
     if job.sets.files:

@@ -12,14 +12,14 @@ from dataclasses import replace
 
 from lemur_ray.config import parse
 from lemur_ray.home import find_model, resolve_out
-from lemur_ray.train.convert import Convert, convert
+from lemur_ray.weights.convert import Convert, convert
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse(Convert, argv, prog="convert.py")
     import jax
 
-    from lemur_ray.model.load import MODEL_ERRORS
+    from lemur_ray.weights.open_model import MODEL_ERRORS
 
     jax.config.update("jax_platforms", "cpu")  # an accelerator here may be another's, and is of no use for this
     try:

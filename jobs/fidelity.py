@@ -13,7 +13,7 @@ from envs.benchmarks import BENCHMARKS
 from lemur_ray.config import parse
 from lemur_ray.home import resolve_out
 from lemur_ray.report.fidelity import FidelityConfig, RecordedRun, fidelity, recorded_runs
-from lemur_ray.report.fidelity_page import summary, write_fidelity
+from lemur_ray.report.pages.fidelity_page import summary, write_fidelity
 from lemur_ray.rollout import evaluation
 
 

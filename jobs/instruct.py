@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from _words import instruction_table
 from lemur_ray.home import find_model, resolve_out
 from lemur_ray.instruct.config import Sets, SetsConfig
-from lemur_ray.recipes.command_line import TrainingJob, parse_job
-from lemur_ray.recipes.passes import with_passes
+from lemur_ray.train.job_arguments import TrainingJob, parse_job
+from lemur_ray.instruct.epochs import with_passes
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     recipe, out = job.recipe, resolve_out(job.out, f"runs/{job.recipe.name}")
     _path.connect()
     from lemur_ray.corpus.manifest import CorpusError, read_manifest
-    from lemur_ray.model.load import ModelNotFound, load_tokenizer
-    from lemur_ray.train.placement import batch_parts
-    from lemur_ray.train.run_folder import RunFolderError, TrainingStopped, check_writable
-    from lemur_ray.train.trainer import train
+    from lemur_ray.weights.open_model import ModelNotFound, load_tokenizer
+    from lemur_ray.train.pod.placement import batch_parts
+    from lemur_ray.train.run.folder import RunFolderError, TrainingStopped, check_writable
+    from lemur_ray.train.pod.trainer import train
 
     try:
         init_from = find_model(job.init_from or "nano", buckets=True)

@@ -15,9 +15,9 @@ from pathlib import Path
 from _words import agent_texts
 from lemur_ray.corpus.manifest import CorpusError, is_complete
 from lemur_ray.home import find_model, resolve_out
-from lemur_ray.recipes.command_line import TrainingJob, parse_job
-from lemur_ray.report.mixture_page import ReportError, render_study
-from lemur_ray.train.run_folder import RunFolderError, check_writable
+from lemur_ray.train.job_arguments import TrainingJob, parse_job
+from lemur_ray.report.pages.mixture_page import ReportError, render_study
+from lemur_ray.train.run.folder import RunFolderError, check_writable
 from lemur_ray.train.study import RATIOS, make_trials
 
 
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _path.connect()
     from lemur_ray.corpus.build import build
     from lemur_ray.corpus.config import CorpusConfig
-    from lemur_ray.train.trials import run_trials
+    from lemur_ray.train.pod.trials import run_trials
 
     try:
         check_writable(out)

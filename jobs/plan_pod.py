@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lemur_ray.config import Recipe
-from lemur_ray.recipes.command_line import Flat, parse_job
-from lemur_ray.train import aot_run
-from lemur_ray.train.slices import parse_slice
+from lemur_ray.train.job_arguments import Flat, parse_job
+from lemur_ray.train.aot import planning as aot_run
+from lemur_ray.train.pod.slices import parse_slice
 
 
 @dataclass(frozen=True)

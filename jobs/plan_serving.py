@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lemur_ray.config import Recipe
-from lemur_ray.recipes.command_line import Flat, parse_job
+from lemur_ray.train.job_arguments import Flat, parse_job
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.train import aot as pods
-from lemur_ray.train.chips import CHIPS, GIB
-from lemur_ray.train.slices import parse_slice
+from lemur_ray.train.aot import compiled_step as pods
+from lemur_ray.train.pod.chips import CHIPS, GIB
+from lemur_ray.train.pod.slices import parse_slice
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         where = parse_slice(f"{job.chip}:{'2x2x1' if job.chip in ('v4', 'v5p') else '2x2'}")
         os.environ.update(pods.environment(where, with_libtpu=True, num_devices=1))
-        from lemur_ray.serve import aot  # brings jax, which wants that environment
+        from lemur_ray.serve.compute import ahead_of_time as aot
 
         steps = aot.plan(job.recipe.model, job.engine, pods.devices(where, 1)[0], every_shape=job.every_shape)
     except (ValueError, pods.NoLibtpu) as error:

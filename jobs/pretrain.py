@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from _words import agent_texts
 from lemur_ray.home import find_model, resolve_out
 from lemur_ray.corpus.manifest import CorpusError, is_complete, read_manifest
-from lemur_ray.recipes.command_line import TrainingJob, parse_job
-from lemur_ray.train.run_folder import RunFolderError, TrainingStopped, check_writable
+from lemur_ray.train.job_arguments import TrainingJob, parse_job
+from lemur_ray.train.run.folder import RunFolderError, TrainingStopped, check_writable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _path.connect()
     from lemur_ray.corpus.build import build
     from lemur_ray.corpus.config import CorpusConfig
-    from lemur_ray.train.trainer import train
+    from lemur_ray.train.pod.trainer import train
 
     try:
         if not job.corpus and not is_complete(corpus):

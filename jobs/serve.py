@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from lemur_ray.home import lemur_home
 from lemur_ray.rollout.policy_target import EvaluationError, find_run
-from lemur_ray.serve.auth import CURL_KEY, KEY_VARIABLE, key_digest
+from lemur_ray.serve.http.api_key import CURL_KEY, KEY_VARIABLE, key_digest
 from lemur_ray.serve.config import ServeJob
 
 
@@ -42,7 +42,7 @@ def _served(job: ServeJob, digest: bytes, stop: threading.Event, model: str) -> 
     with contextlib.ExitStack() as stack:
         if job.no_ray:
             from lemur_ray.serve.loading import open_front
-            from lemur_ray.serve.local import running
+            from lemur_ray.serve.http.uvicorn_server import running
 
             front = open_front(model, job.engine, job.name, job.follow_s)
             yield stack.enter_context(running(front, job.host, job.port, key_digest=digest, on_death=stop.set))
@@ -50,7 +50,7 @@ def _served(job: ServeJob, digest: bytes, stop: threading.Event, model: str) -> 
                 raise RuntimeError("the engine died: the log above says why; start the server again")
             return
         _path.connect(log_to_driver=False)
-        from lemur_ray.serve import app
+        from lemur_ray.serve.on_ray import deployments as app
 
         stack.callback(app.shutdown)
         yield app.serve_job(job, model, digest)

@@ -17,11 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # What each package of lemur_ray may import from lemur_ray; itself, config and home always.
 MAY_IMPORT = {
-    "config": {"model_config", "ranges", "tuning_config", "watch_config"},
-    "model_config": {"ranges"},
-    "ranges": set(),
-    "tuning_config": {"ranges"},
-    "watch_config": {"ranges"},
+    "config": set(),
     "home": set(),
     "checkpoints": set(),
     "doctor": set(),
@@ -36,10 +32,11 @@ MAY_IMPORT = {
     "report": {"agents", "rollout"},
     "corpus": {"text"},
     "plan": {"corpus", "text"},
-    "instruct": {"agents", "text", "corpus", "ranges"},
-    "model": {"text", "recipes", "checkpoints"},
-    "train": {"checkpoints", "model", "plan", "corpus", "text", "recipes"},
-    "serve": {"model", "text", "agents", "ports"},
+    "instruct": {"agents", "text", "corpus"},
+    "model": set(),
+    "weights": {"model", "text", "recipes", "checkpoints"},
+    "train": {"checkpoints", "model", "weights", "plan", "corpus", "text", "recipes"},
+    "serve": {"model", "weights", "text", "agents", "ports"},
     "recipes": set(),
     "benchmarks": {"agents", "grading", "sandbox"},
     "datasets": set(),
@@ -50,14 +47,15 @@ WITH_RAY = {
     "lemur_ray/corpus/build.py",
     "lemur_ray/instruct/workers.py",
     "lemur_ray/plan/feed.py",
-    "lemur_ray/train/trainer.py",
-    "lemur_ray/train/trials.py",
-    "lemur_ray/serve/app.py",
-    "lemur_ray/serve/vllm.py",
-    "lemur_ray/serve/group.py",
-    "lemur_ray/serve/handle.py",  # apart from app.py, so that environment actors that ask by handle never load jax
+    "lemur_ray/train/pod/trainer.py",
+    "lemur_ray/train/pod/trials.py",
+    "lemur_ray/serve/on_ray/deployments.py",
+    "lemur_ray/serve/on_ray/vllm_deployment.py",
+    "lemur_ray/serve/on_ray/host_group.py",
+    "lemur_ray/serve/on_ray/handle.py",  # environment actors that ask by handle never load jax
     "lemur_ray/rollout/pool.py",
 }
+LIGHT = ("lemur_ray.config", "lemur_ray.agents.trajectory", "lemur_ray.report.pages.whole_page", "envs")
 BUILT_ON_JAX = {"jax", "jaxlib", "flax", "optax", "orbax", "chex"}
 FOREIGN = ("sh", "py", "yaml", "yml", "toml", "lock", "md", "txt", "cfg", "json")
 
@@ -173,7 +171,7 @@ def test_importing_the_library_is_quick_and_brings_neither_jax_nor_ray() -> None
     assert min(runs) < 0.05, f"import lemur_ray takes {min(runs) * 1000:.0f} ms of CPU time, expected under 50"
 
 
-@pytest.mark.parametrize("module", ["lemur_ray.config", "lemur_ray.agents.trajectory", "lemur_ray.report.html", "envs"])
+@pytest.mark.parametrize("module", LIGHT)
 def test_light_modules_bring_neither_jax_nor_ray(module: str) -> None:
     code = f"import sys, {module}; print(*sorted({{'jax', 'ray'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

@@ -8,7 +8,7 @@ whitespace is dropped, everything else must be exact, case and inner blanks incl
 from __future__ import annotations
 
 from envs.alfworld import texts
-from envs.alfworld.game import Game
+from envs.alfworld.games.game import Game
 from envs.alfworld.world import World
 
 _PREPOSITION = {"take": " from ", "move": " to ", "clean": " with ", "heat": " with ", "cool": " with "}

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 from envs.alfworld.engine import Play
 from envs.alfworld.expert import Expert
-from envs.alfworld.game import Game, GameSpec
-from envs.alfworld.generator import draw_game
+from envs.alfworld.games.game import Game, GameSpec
+from envs.alfworld.games.generator import draw_game
 from envs.alfworld.prompts import PROMPTS, opening
 from envs.alfworld.reply import read_command
 from envs.alfworld.texts import NOTHING_HAPPENS

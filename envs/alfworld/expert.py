@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from envs.alfworld.catalogue import LAMP, TOOL_OF_VERB
 from envs.alfworld.engine import Play
-from envs.alfworld.game import Game
+from envs.alfworld.games.catalogue import LAMP, TOOL_OF_VERB
+from envs.alfworld.games.game import Game
 from envs.alfworld.knowledge import Knowledge, kind_of
 
 SearchOrder = Callable[[Knowledge], Sequence[str]]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from envs.alfworld.catalogue import LIGHT, TASK_LINES, TREATMENTS, TWO
-from envs.alfworld.game import Goal
+from envs.alfworld.games.catalogue import LIGHT, TASK_LINES, TREATMENTS, TWO
+from envs.alfworld.games.game import Goal
 from envs.alfworld.texts import NOTHING_HAPPENS
 
 _ROOM = re.compile(r"You are in the middle of a room\. Looking quickly around you, you see (.*?)\.(?:\n|$)")

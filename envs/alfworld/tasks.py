@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from envs.alfworld.generator import draw_game
+from envs.alfworld.games.generator import draw_game
+from envs.alfworld.games.triples import Split
 from envs.alfworld.prompts import PROMPTS, Prompt
-from envs.alfworld.triples import Split
 from lemur_ray.agents.trajectory import Task
 
 BENCHMARK = "alfworld/text"

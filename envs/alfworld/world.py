@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from envs.alfworld.catalogue import TOOL_OF_VERB
-from envs.alfworld.game import Game
+from envs.alfworld.games.catalogue import TOOL_OF_VERB
+from envs.alfworld.games.game import Game
 
 _STATE_OF_VERB = {"clean": "clean", "heat": "hot", "cool": "cool"}
 _ENDS = {"heat": "cool", "cool": "hot"}

@@ -13,14 +13,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from envs.intercode.bash_env import shown
+from envs.intercode.shell.bash_env import shown
 from envs.text_env import Opening, TextEnv, Turn
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.grading.names_in_tests import parsed
 from lemur_ray.grading.python_tests import TestRun, run_each
 from lemur_ray.sandbox.python_repl import PythonSession
 from lemur_ray.sandbox.sandbox import Sandbox, SandboxDestroyed, SandboxSpec
-from lemur_ray.sandbox.spares import shared_spares
+from lemur_ray.sandbox.warm_pool import shared_spares
 
 DIALOGUE_LIMIT = 7
 TIME_S = 10.0

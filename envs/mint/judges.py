@@ -9,7 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from envs.mint.household import Household
+from envs.alfworld.household import Household
 from envs.mint.tasks import household_games
 from envs.mint.tools import Tool
 from lemur_ray.grading.mint import GRADERS, Grader, Verdicts, grade
@@ -17,7 +17,7 @@ from lemur_ray.grading.python_tests import TestRun, run_tests
 from lemur_ray.grading.theorem import OptionRule
 from lemur_ray.sandbox.python_repl import own_packages
 from lemur_ray.sandbox.sandbox import SandboxSpec
-from lemur_ray.sandbox.spares import WarmSpares, shared_spares
+from lemur_ray.sandbox.warm_pool import WarmSpares, shared_spares
 
 COMMAND_LIMIT = 50
 TESTS = SandboxSpec(run="mint-tests")

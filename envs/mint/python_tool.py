@@ -25,7 +25,7 @@ from lemur_ray.sandbox.sandbox import (
     SandboxSpec,
     Session,
 )
-from lemur_ray.sandbox.spares import WarmSpares, shared_spares
+from lemur_ray.sandbox.warm_pool import WarmSpares, shared_spares
 
 TIME_S = 30.0
 MAX_CHARS = 2_000

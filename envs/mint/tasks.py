@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from envs.mint.household import Household, HouseholdGame, parse_game
+from envs.alfworld.household import Household, HouseholdGame, parse_game
 from envs.mint.outside_data import GAME_IDS, GAMES, required, tasks_file
 from envs.mint.wording import recorded_wording
 from lemur_ray.agents.mint_replay import SUBSETS, LoggedEpisode

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lemur_ray.grading.names_in_tests import names_in, only_asked
-from lemur_ray.sandbox.answers import Answer, AnswerProcess
 from lemur_ray.sandbox.programs import Program
 from lemur_ray.sandbox.sandbox import Sandbox, SandboxDestroyed
+from lemur_ray.sandbox.solution_process import Answer, AnswerProcess
 
 TIME_S = 10.0
 PATIENCE = 3.0

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from lemur_ray.ranges import FROM_ZERO, check_ranges
+from lemur_ray.config.ranges import FROM_ZERO, check_ranges
 
 Packing = Literal["best_fit", "lemur", "none"]
 

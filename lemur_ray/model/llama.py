@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.attention import attention as attend
+from lemur_ray.model.attention.dispatch import attention as attend
 from lemur_ray.model.embedding import lookup
 from lemur_ray.model.layout import Layout
 from lemur_ray.model.matmul import matmul

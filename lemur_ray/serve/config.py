@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lemur_ray.config import COUNT, FROM_ZERO, check_ranges, parse
+from lemur_ray.config import parse
+from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 
 
 @dataclass(frozen=True)

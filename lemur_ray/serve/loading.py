@@ -11,13 +11,13 @@ import threading
 from collections.abc import Sequence
 
 from lemur_ray.model.compile_cache import cache_folder, use_compile_cache
-from lemur_ray.model.load import MODEL_ERRORS, open_chat_model, open_model
+from lemur_ray.serve.compute.lockstep import Group
+from lemur_ray.serve.compute.wire import Line
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.serve.engine import Engine
-from lemur_ray.serve.errors import EngineClosed
-from lemur_ray.serve.front import Front
-from lemur_ray.serve.lockstep import Group
-from lemur_ray.serve.wire import Line
+from lemur_ray.serve.engine.engine import Engine
+from lemur_ray.serve.engine.errors import EngineClosed
+from lemur_ray.serve.text_engine import Front
+from lemur_ray.weights.open_model import MODEL_ERRORS, open_chat_model, open_model
 
 log = logging.getLogger(__name__)
 

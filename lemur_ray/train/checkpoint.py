@@ -20,7 +20,7 @@ import jax
 import orbax.checkpoint as ocp
 
 from lemur_ray.checkpoints import Commit, commits, committed_once, put_aside
-from lemur_ray.train.run_folder import TrainingStopped
+from lemur_ray.train.run.folder import TrainingStopped
 
 _log = logging.getLogger(__name__)
 

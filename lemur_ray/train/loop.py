@@ -24,17 +24,17 @@ from lemur_ray.model.llama import num_params
 from lemur_ray.model.lora import adapted
 from lemur_ray.model.sharding import batch_sharding
 from lemur_ray.plan.plan import plan_for
-from lemur_ray.train import goodput
 from lemur_ray.train.checkpoint import Checkpoints, UnreadableCheckpoint
-from lemur_ray.train.console import opening_lines, progress_lines
 from lemur_ray.train.evaluate import BY_KIND, BY_SOURCE, Evaluator
-from lemur_ray.train.initial import frozen_base, initial_params
+from lemur_ray.train.initial_params import frozen_base, initial_params
 from lemur_ray.train.metrics import MetricsLog, Window, finite
-from lemur_ray.train.placement import all_standing, mesh_here
-from lemur_ray.train.profiler import Profiler
-from lemur_ray.train.run_folder import Run, TrainingStopped, check_same_run, fingerprint, write_json
-from lemur_ray.train.sinks import open_sinks
-from lemur_ray.train.slices import check_batch
+from lemur_ray.train.pod.placement import all_standing, mesh_here
+from lemur_ray.train.pod.slices import check_batch
+from lemur_ray.train.run import goodput
+from lemur_ray.train.run.console import opening_lines, progress_lines
+from lemur_ray.train.run.folder import Run, TrainingStopped, check_same_run, fingerprint, write_json
+from lemur_ray.train.run.profiler import Profiler
+from lemur_ray.train.run.sinks import open_sinks
 from lemur_ray.train.speed import PEAK_FLOPS, memory_peaks, speeds
 from lemur_ray.train.step import abstract_state, execution, init_state, make_train_step
 

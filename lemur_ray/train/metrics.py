@@ -16,7 +16,7 @@ from typing import Any
 
 import fsspec
 
-from lemur_ray.train.run_folder import RunFolderError
+from lemur_ray.train.run.folder import RunFolderError
 
 CLOCK = (
     "tokens_per_s", "step_s", "time_s", "eta_s", "first_step_s", "unix_s", "flops_per_s_6n", "flops_per_s_6n_causal",

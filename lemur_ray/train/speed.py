@@ -12,7 +12,7 @@ import jax
 
 from lemur_ray.config import Recipe
 from lemur_ray.model.flops import CONVENTIONS, flops_per_token
-from lemur_ray.train.chips import CHIPS
+from lemur_ray.train.pod.chips import CHIPS
 
 PEAK_FLOPS = {
     "TPU v4": CHIPS["v4"].peak_flops, "TPU v5": CHIPS["v5p"].peak_flops, "TPU v5p": CHIPS["v5p"].peak_flops,

@@ -17,7 +17,7 @@ import optax
 from jax.sharding import Mesh
 
 from lemur_ray.config import Recipe
-from lemur_ray.model.attention import choose
+from lemur_ray.model.attention.dispatch import choose
 from lemur_ray.model.layout import Layout
 from lemur_ray.model.llama import (
     Params,

@@ -18,7 +18,7 @@ from lemur_ray.corpus.manifest import read_manifest
 from lemur_ray.plan.fetch import Batch, iterate
 from lemur_ray.plan.plan import plan_for
 from lemur_ray.recipes import with_vocabulary
-from lemur_ray.train.run_folder import Run, lock, prepare, write_json
+from lemur_ray.train.run.folder import Run, lock, prepare, write_json
 
 RATIOS = ("1:9", "1:3", "1:1", "3:1", "10:1", "1:0")
 """Code : text. 10:1 is the paper's choice; 1:0 is code alone."""

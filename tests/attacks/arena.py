@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.sandbox import engine, slots
+from lemur_ray.sandbox.housing import docker_engine as engine
+from lemur_ray.sandbox.housing import slots
 from lemur_ray.sandbox.sandbox import ExecResult, Limits, Sandbox
 
 BACKENDS = ("bwrap", pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.slow]))

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from envs.intercode.sqlite_engine import Limits as SqlLimits
-from envs.intercode.sqlite_engine import Rows, SqlError, SqliteDatabase
-from lemur_ray.sandbox.answers import AnswerProcess, same
+from envs.intercode.sql.sqlite_engine import Limits as SqlLimits
+from envs.intercode.sql.sqlite_engine import Rows, SqlError, SqliteDatabase
 from lemur_ray.sandbox.inside import plain
 from lemur_ray.sandbox.sandbox import Sandbox, SandboxSpec, open_sandbox
+from lemur_ray.sandbox.solution_process import AnswerProcess, same
 from tests.attacks.arena import LIMITS, bash
 
 LONG = replace(LIMITS, time_s=30.0)

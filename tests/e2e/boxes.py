@@ -18,10 +18,10 @@ from typing import Any
 
 import gymnasium
 
-from envs.intercode.terminal import Terminal
+from envs.intercode.shell.terminal import Terminal
 from envs.text_env import Opening, TextEnv, Turn
 from lemur_ray.agents.trajectory import Outcome, Task
-from lemur_ray.sandbox import slots
+from lemur_ray.sandbox.housing import slots
 from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxSpec, open_sandbox
 
 ENV_ID = "tests.e2e.boxes:test/Box-v0"

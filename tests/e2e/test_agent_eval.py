@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from envs import benchmarks
-from envs.intercode.sample_database import build_sample
+from envs.intercode.sql.sample_database import build_sample
 from lemur_ray.rollout import evaluation
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.policy_target import EvaluationError, checkpoint_label, newest_run, pinned

@@ -18,7 +18,7 @@ import pytest
 from lemur_ray.agents.trajectory import Blame
 from lemur_ray.ports import free_port
 from lemur_ray.rollout.ledger import read_episodes
-from lemur_ray.sandbox import slots
+from lemur_ray.sandbox.housing import slots
 from tests.agents.misbehaving import Answer, completion, refusal, serving
 from tests.e2e import boxes
 from tests.e2e.processes import command_line, descendants, kill_hard, parents, wait_until_gone

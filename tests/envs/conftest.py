@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from envs.intercode.sample_database import build_sample
-from envs.intercode.sqlite_engine import SqliteDatabase
+from envs.intercode.sql.sample_database import build_sample
+from envs.intercode.sql.sqlite_engine import SqliteDatabase
 
 
 @pytest.fixture(scope="session")

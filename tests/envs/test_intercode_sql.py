@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.intercode import sql_prompts
-from envs.intercode.sample_database import build_sample
-from envs.intercode.sample_questions import LEVELS, TEMPLATES
-from envs.intercode.sql_reply import parse_sql
-from envs.intercode.sqlite_engine import Rows, SqliteDatabase
-from envs.intercode.tasks import load_sql_tasks
+from envs.intercode.sql import prompts as sql_prompts
+from envs.intercode.sql.reply import parse_sql
+from envs.intercode.sql.sample_database import build_sample
+from envs.intercode.sql.sample_questions import LEVELS, TEMPLATES
+from envs.intercode.sql.sample_tasks import load_sql_tasks
+from envs.intercode.sql.sqlite_engine import Rows, SqliteDatabase
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
 from lemur_ray.agents.scripted import ExpertPolicy, RandomPolicy, ScriptedPolicy
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome, Task

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from envs.intercode.sqlite_engine import Limits, Rows, SqlError, SqliteDatabase
+from envs.intercode.sql.sqlite_engine import Limits, Rows, SqlError, SqliteDatabase
 
 
 def test_schema_statements_answer_as_mysql_does(database: SqliteDatabase):

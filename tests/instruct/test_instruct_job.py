@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.hf_export import export
 from lemur_ray.model.llama import init_params
-from lemur_ray.model.load import load_model
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.weights.hf_export import export
+from lemur_ray.weights.open_model import load_model
 
 TINY = ModelConfig(
     vocab_size=384, num_layers=2, dim=32, ffn_dim=64, num_heads=2, num_kv_heads=1, head_dim=16, max_seq_len=2048

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lemur_ray.model.attention import IMPLEMENTATIONS, attention, choose, plain
-from lemur_ray.model.gpu_attention import cudnn
-from lemur_ray.model.skipping_attention import reaches, skipping
-from lemur_ray.model.tpu_attention import splash
+from lemur_ray.model.attention.block_skipping import reaches, skipping
+from lemur_ray.model.attention.cudnn import cudnn
+from lemur_ray.model.attention.dispatch import IMPLEMENTATIONS, attention, choose, plain
+from lemur_ray.model.attention.splash import splash
 
 ROWS, HEADS, WIDTH = 2, 4, 8
 HERE = ("chunked", "skipping")

@@ -7,10 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_batches import packed_batch
 
 from lemur_ray.config import ModelConfig, RopeScaling
-from lemur_ray.model.hf_export import export
 from lemur_ray.model.llama import (
     abstract_params,
     forward,
@@ -22,6 +20,8 @@ from lemur_ray.model.llama import (
     unstack_layers,
 )
 from lemur_ray.recipes import get_recipe
+from lemur_ray.weights.hf_export import export
+from tests.model.tiny_batches import packed_batch
 
 BASE = ModelConfig(
     vocab_size=96, num_layers=2, dim=32, ffn_dim=48, num_heads=4, num_kv_heads=4, head_dim=8, max_seq_len=64

@@ -183,9 +183,9 @@ def make(hf: Path, config: Any) -> dict[str, Any]:
     import ml_dtypes
     import numpy as np
 
-    from lemur_ray.model.hf import DTYPES, HuggingFaceSink
-    from lemur_ray.model.hf_export import write_small_files
-    from lemur_ray.model.weights import leaves
+    from lemur_ray.weights.hf_export import write_small_files
+    from lemur_ray.weights.hf_tensors import DTYPES, HuggingFaceSink
+    from lemur_ray.weights.param_slices import leaves
 
     sink = HuggingFaceSink(hf, config, dict.fromkeys(leaves(config), DTYPES["bfloat16"]), 10**9)
     rng, sizes = np.random.default_rng(0), []
@@ -217,7 +217,7 @@ def copy(hf: Path, _run: Path, out: Path, _config: Any, watch: Watch) -> tuple[f
 def convert_in(hf: Path, run_folder: Path, _out: Path, _config: Any, watch: Watch) -> tuple[float, float]:
     import jax
 
-    from lemur_ray.train.convert import Convert, convert
+    from lemur_ray.weights.convert import Convert, convert
 
     jax.devices()
     shutil.rmtree(run_folder, ignore_errors=True)
@@ -229,7 +229,7 @@ def convert_in(hf: Path, run_folder: Path, _out: Path, _config: Any, watch: Watc
 def convert_out(_hf: Path, run_folder: Path, out: Path, _config: Any, watch: Watch) -> tuple[float, float]:
     import jax
 
-    from lemur_ray.train.convert import Convert, convert
+    from lemur_ray.weights.convert import Convert, convert
 
     jax.devices()
     began, cpu = watch.start()
@@ -243,9 +243,9 @@ def load(hf: Path, _run: Path, _out: Path, config: Any, watch: Watch) -> tuple[f
     import numpy as np
 
     from lemur_ray.config import MeshConfig
-    from lemur_ray.model.hf import HuggingFaceWeights
     from lemur_ray.model.sharding import make_mesh, param_shardings
-    from lemur_ray.model.weights import leaves, place_leaf
+    from lemur_ray.weights.hf_tensors import HuggingFaceWeights
+    from lemur_ray.weights.param_slices import leaves, place_leaf
 
     shardings = {
         jax.tree_util.keystr(path, simple=True, separator="."): leaf
@@ -266,9 +266,9 @@ def live(_hf: Path, _run: Path, out: Path, config: Any, watch: Watch, dtype: str
     import jax.numpy as jnp
 
     from lemur_ray.config import MeshConfig
-    from lemur_ray.model.hf_export import export
     from lemur_ray.model.llama import abstract_params
     from lemur_ray.model.sharding import make_mesh, param_shardings
+    from lemur_ray.weights.hf_export import export
 
     config = dataclasses.replace(config, num_layers=min(2, config.num_layers))
     shardings = param_shardings(config, make_mesh(MeshConfig(tp=2)))

@@ -29,9 +29,9 @@ def main() -> int:
     sys.path.insert(0, str(ROOT))
     from lemur_ray.corpus.manifest import row_folder
     from lemur_ray.corpus.rows import RowReader
-    from lemur_ray.model.load import open_chat_model
     from lemur_ray.serve.config import EngineOptions
-    from lemur_ray.serve.engine import Engine
+    from lemur_ray.serve.engine.engine import Engine
+    from lemur_ray.weights.open_model import open_chat_model
 
     source = open_chat_model(options.model).source
     folders = sorted(row_folder(options.corpus, "x").parent.glob("heldout-*"))
@@ -65,7 +65,7 @@ def main() -> int:
 
 def _scored(engine: Any, prompts: list[tuple[int, ...]]) -> tuple[np.ndarray, ...]:
     """(N,) log-probabilities, (N, 20) likeliest ids and theirs: of the tokens of all prompts but the first of each."""
-    from lemur_ray.serve.generation import Generation
+    from lemur_ray.serve.engine.generation import Generation
 
     done: queue.SimpleQueue[Any] = queue.SimpleQueue()
     scores: dict[int, Any] = {}

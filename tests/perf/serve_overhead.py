@@ -59,9 +59,9 @@ def main() -> int:
 
 def _write(folder: str, model: str) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
-    from lemur_ray.model.hf_export import export
     from lemur_ray.model.llama import init_params
     from lemur_ray.text.tokenizer import Tokenizer
+    from lemur_ray.weights.hf_export import export
 
     config = models()[model]
     export(init_params(config, 0), config, Tokenizer.bytes_only(), f"{folder}/model")

@@ -50,8 +50,8 @@ def write(folder: str, model: str) -> int:
     os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
 
-    from lemur_ray.model.hf_export import export
     from lemur_ray.model.llama import init_params
+    from lemur_ray.weights.hf_export import export
 
     config = models()[model]
     params = init_params(config, 0)
@@ -113,11 +113,10 @@ def main() -> int:
 
 
 def _ours(options: argparse.Namespace) -> Generate:
-    from lemur_ray.model.hf import HuggingFaceWeights
-    from lemur_ray.serve import offline
     from lemur_ray.serve.config import EngineOptions
-    from lemur_ray.serve.engine import Engine
-    from lemur_ray.serve.generation import Generation
+    from lemur_ray.serve.engine.engine import Engine, offline
+    from lemur_ray.serve.engine.generation import Generation
+    from lemur_ray.weights.hf_tensors import HuggingFaceWeights
 
     source = HuggingFaceWeights(f"{options.folder}/model")
     kind: dict[str, Any] = OURS[options.name]

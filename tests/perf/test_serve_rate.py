@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.live_weights import random_weights
-from lemur_ray.serve.engine import Engine
-from lemur_ray.serve.generation import Generation
-from lemur_ray.serve.offline import generate
+from lemur_ray.serve.engine.engine import Engine
+from lemur_ray.serve.engine.generation import Generation
+from lemur_ray.serve.engine.offline import generate
+from lemur_ray.weights.device_params import random_weights
 
 NANO = ModelConfig(vocab_size=3072)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.intercode.spider import load_spider_tasks
+from envs.intercode.sql.spider import load_spider_tasks
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.recording import read_recording
 from lemur_ray.agents.replay import ReplayPolicy, recorded_tasks

@@ -11,7 +11,7 @@ import pytest
 
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.report.fidelity import FidelityConfig, counts_of, fidelity, recorded_runs
-from lemur_ray.report.fidelity_page import summary, write_fidelity
+from lemur_ray.report.pages.fidelity_page import summary, write_fidelity
 from lemur_ray.rollout.evaluation import default_out
 
 UNDER = FidelityConfig(data="somewhere").under

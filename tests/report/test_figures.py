@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lemur_ray.report.figures import Mark, curves, intervals, shares, thin, ticks
+from lemur_ray.report.pages.figures import Mark, curves, intervals, shares, thin, ticks
 
 names = st.text(max_size=12).filter(lambda s: all(c.isprintable() for c in s))
 points = st.lists(

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.report import paper_section
-from lemur_ray.report.markup import DASH
 from lemur_ray.report.mint_tables import CODE, GROUPS, REASONING
-from lemur_ray.report.paper_section import PlayedRun
+from lemur_ray.report.pages import paper_section
+from lemur_ray.report.pages.markup import DASH
+from lemur_ray.report.pages.paper_section import PlayedRun
 from tests.report.report_samples import episode
 
 MINT: dict[str, Any] = {

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from envs.alfworld.reply import read_command
-from envs.intercode.shell_reply import parse_bash, parse_ctf
-from envs.intercode.sql_reply import parse_sql
+from envs.intercode.shell.shell_reply import parse_bash, parse_ctf
+from envs.intercode.sql.reply import parse_sql
 from envs.mint.reply import lenient, tags
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.scripted import ScriptedPolicy
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.report.html import render_run
+from lemur_ray.report.pages.whole_page import render_run
 from lemur_ray.rollout.ledger import read_episodes
 from lemur_ray.text.chat import encode_prompt
 from lemur_ray.text.tokenizer import Tokenizer

@@ -13,14 +13,14 @@ import pytest
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.scripted import ScriptedPolicy
 from lemur_ray.agents.trajectory import Blame, Episode, Outcome, Task
-from lemur_ray.report.html import render_run
+from lemur_ray.report.pages.whole_page import render_run
 from lemur_ray.rollout.attempt import Attempt, Limits, Order
 from lemur_ray.rollout.episode import run_episode
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
 from lemur_ray.rollout.threads import ThreadPool
-from lemur_ray.sandbox import spares
+from lemur_ray.sandbox import warm_pool as spares
 from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxQuarantined, SandboxUnavailable, open_sandbox
 from tests.e2e.boxes import box_task, sandboxes_of
 

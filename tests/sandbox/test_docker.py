@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.sandbox import docker_image, engine, installed
+from lemur_ray.sandbox.housing import debian_files as installed
+from lemur_ray.sandbox.housing import docker_engine as engine
+from lemur_ray.sandbox.housing import docker_image
 from lemur_ray.sandbox.sandbox import Limits, SandboxDestroyed, SandboxSpec, SandboxUnavailable, open_sandbox
 from tests.attacks.arena import in_its_next_step, keeper_pid, ready
 
@@ -187,7 +189,7 @@ class TestWithEngine:
         import docker
         import requests
 
-        from lemur_ray.sandbox import docker_backend
+        from lemur_ray.sandbox.housing import docker_backend
 
         def refused(*args: object, **named: object) -> None:
             raise requests.ReadTimeout("no answer")
@@ -203,7 +205,7 @@ class TestWithEngine:
         assert of_run("kept-created") == []
 
     def test_a_container_whose_maker_is_dead_is_reaped_by_the_next_start(self, answers: None) -> None:
-        from lemur_ray.sandbox import docker_backend
+        from lemur_ray.sandbox.housing import docker_backend
 
         namespace, run = docker_backend._namespace(), f"old-{os.getpid()}"
         with engine.client("to start a container") as api:

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.sandbox import selfcheck, slots
-from lemur_ray.sandbox.housed import HousedSandbox, result, starved
+from lemur_ray.sandbox import selfcheck
+from lemur_ray.sandbox.housing import slots
+from lemur_ray.sandbox.housing.driven_sandbox import HousedSandbox, result, starved
+from lemur_ray.sandbox.housing.keeper_client import whose_end
 from lemur_ray.sandbox.inside import wire
-from lemur_ray.sandbox.kept import whose_end
 from lemur_ray.sandbox.output import HeadTail
 from lemur_ray.sandbox.sandbox import (
     Limits,
@@ -31,7 +32,7 @@ from lemur_ray.sandbox.sandbox import (
     SandboxUnavailable,
     open_sandbox,
 )
-from lemur_ray.sandbox.spares import WarmSpares
+from lemur_ray.sandbox.warm_pool import WarmSpares
 from tests.attacks.arena import children, in_its_next_step, keeper_pid
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -418,7 +419,7 @@ def test_an_interpreter_that_lies_on_the_wire_is_refused() -> None:
 FORK = """
 import os, sys
 from lemur_ray.sandbox.sandbox import SandboxSpec
-from lemur_ray.sandbox.spares import shared_spares
+from lemur_ray.sandbox.warm_pool import shared_spares
 spares = shared_spares(SandboxSpec(run="forked"), sys.argv[1])
 taken = spares.take()
 taken.write("mine", b"1")

@@ -11,14 +11,14 @@ import time
 
 import jax
 
-from lemur_ray.model.live_weights import LiveWeights, random_weights
+from lemur_ray.serve.compute.lockstep import Group, follow
+from lemur_ray.serve.compute.wire import Exchange, connect
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.serve.engine import Engine
-from lemur_ray.serve.errors import EngineClosed
-from lemur_ray.serve.generation import Generation
-from lemur_ray.serve.lockstep import Group, follow
-from lemur_ray.serve.offline import generate
-from lemur_ray.serve.wire import Exchange, connect
+from lemur_ray.serve.engine.engine import Engine
+from lemur_ray.serve.engine.errors import EngineClosed
+from lemur_ray.serve.engine.generation import Generation
+from lemur_ray.serve.engine.offline import generate
+from lemur_ray.weights.device_params import LiveWeights, random_weights
 from tests.serve.tiny import TINY, Waiter, prompts
 
 CONFIG = dataclasses.replace(TINY, num_kv_heads=4, max_seq_len=2048)

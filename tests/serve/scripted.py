@@ -18,7 +18,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from lemur_ray.serve.page import ChatPage
+from lemur_ray.serve.http.chat_page import ChatPage
 
 
 class Script:

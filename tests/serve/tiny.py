@@ -10,9 +10,9 @@ import numpy as np
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.serve.engine import Engine
-from lemur_ray.serve.events import Event
-from lemur_ray.serve.generation import Generation
+from lemur_ray.serve.engine.engine import Engine
+from lemur_ray.serve.engine.events import Event
+from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.bytes_only()

@@ -105,7 +105,7 @@ def run_here(corpus: Path) -> Callable[..., dict]:
     from lemur_ray.plan.fetch import iterate
     from lemur_ray.plan.plan import plan_for
     from lemur_ray.train import loop
-    from lemur_ray.train.run_folder import Run, prepare
+    from lemur_ray.train.run.folder import Run, prepare
 
     def go(recipe: Recipe, out: Path, *, source: Path = corpus, init_from: str = "", lines: list | None = None,
            feed: Callable = lambda batches: batches, **options: object) -> dict:  # fmt: skip

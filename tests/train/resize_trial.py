@@ -19,7 +19,7 @@ from pathlib import Path
 
 from lemur_ray.checkpoints import commits
 from tests.train.conftest import write_corpus
-from tests.train.pods import driver, pods
+from tests.train.pod.pods import driver, pods
 from tests.train.resume_trial import RECIPE, losses, steps_done, unbroken
 
 PATIENCE_S = 300

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from tests.train.conftest import write_corpus
-from tests.train.pods import Pod, driver, pods
+from tests.train.pod.pods import Pod, driver, pods
 
 STEPS = 40
 RECIPE = (

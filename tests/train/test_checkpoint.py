@@ -21,7 +21,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from lemur_ray.checkpoints import commits, newest_commit, put_aside
 from lemur_ray.config import Recipe
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed, SaveInterrupted, UnreadableCheckpoint
-from lemur_ray.train.run_folder import RunFolderError, TrainingStopped, lock
+from lemur_ray.train.run.folder import RunFolderError, TrainingStopped, lock
 
 Losses = Callable[[Path], dict[int, float]]
 
@@ -185,7 +185,7 @@ def test_a_checkpoint_made_from_another_corpus_is_refused(
 
 def test_a_second_writer_is_refused_and_a_dead_one_does_not_block(tmp_path: Path) -> None:
     hold = (
-        "import sys, time; from lemur_ray.train.run_folder import lock\n"
+        "import sys, time; from lemur_ray.train.run.folder import lock\n"
         f"with lock({str(tmp_path)!r}, 'run'):\n    print('held', flush=True); time.sleep(60)"
     )
     other = subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE, text=True)

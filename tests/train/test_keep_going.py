@@ -21,7 +21,7 @@ from lemur_ray.model.compile_cache import cache_folder
 from lemur_ray.plan.plan import first_row_moved
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed
 from lemur_ray.train.metrics import MetricsLog
-from lemur_ray.train.run_folder import Run, RunFolderError, TrainingStopped, prepare, tokenizer_of
+from lemur_ray.train.run.folder import Run, RunFolderError, TrainingStopped, prepare, tokenizer_of
 from tests.train.test_checkpoint import state
 from tests.train.test_loop import Killed, killed_after, poisoned
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from lemur_ray.config import Recipe
-from lemur_ray.train.console import progress_lines
 from lemur_ray.train.metrics import CLOCK, MetricsLog, Window
-from lemur_ray.train.run_folder import RunFolderError, TrainingStopped
+from lemur_ray.train.run.console import progress_lines
+from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 
 Batches = Iterator[dict[str, np.ndarray]]
 RunHere = Callable[..., dict]
@@ -114,7 +114,7 @@ def test_a_run_killed_between_its_last_checkpoint_and_its_result_is_finished_by_
 
 
 def test_a_finished_run_says_so(tmp_path: Path, corpus: Path, run_here: RunHere, small_recipe: Callable) -> None:
-    from lemur_ray.train.run_folder import Run, prepare
+    from lemur_ray.train.run.folder import Run, prepare
 
     run_here(small_recipe(), tmp_path / "run")
     found = prepare(Run(small_recipe(), str(corpus), str(tmp_path / "run")))

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from lemur_ray.config import LoraConfig, ModelConfig, OptimizerConfig, Recipe
-from lemur_ray.model.hf_export import export
 from lemur_ray.model.llama import hidden_states, init_params, output_head
-from lemur_ray.model.load import ModelNotFound, load_model, open_model
 from lemur_ray.model.lora import adapted, first_adapters
 from lemur_ray.model.matmul import LowRank, matmul
 from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.train.convert import Convert, convert
-from lemur_ray.train.run_folder import RunFolderError, TrainingStopped
+from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 from lemur_ray.train.step import execution, gradients
+from lemur_ray.weights.convert import Convert, convert
+from lemur_ray.weights.hf_export import export
+from lemur_ray.weights.open_model import ModelNotFound, load_model, open_model
 
 Recipes = Callable[..., Recipe]
 LORA = LoraConfig(rank=4, alpha=8.0)

@@ -14,7 +14,7 @@ import jax, numpy as np
 from lemur_ray.config import DataConfig, MeshConfig, ModelConfig, Recipe, TrainConfig
 from lemur_ray.model.sharding import batch_sharding, make_mesh, param_shardings
 from lemur_ray.train.step import execution, gradients, init_state
-from tiny_batches import packed_batch
+from tests.model.tiny_batches import packed_batch
 
 MODEL = ModelConfig(vocab_size=64, num_layers=3, dim=32, ffn_dim=64, num_heads=8, num_kv_heads=4, head_dim=8)
 PACKED = [[9, 7], [16], [3, 5, 8], [12]] * 64

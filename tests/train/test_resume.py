@@ -17,9 +17,9 @@ import pytest
 
 from lemur_ray.ports import free_port
 from lemur_ray.recipes import with_vocabulary
-from lemur_ray.recipes.command_line import TrainingJob, parse_job
+from lemur_ray.train.job_arguments import TrainingJob, parse_job
 from tests.e2e.processes import command_line, descendants, parents, wait_while_it_runs
-from tests.train.pods import PATIENT_RAY
+from tests.train.pod.pods import PATIENT_RAY
 
 ROOT = Path(__file__).resolve().parents[2]
 Losses = Callable[[Path], dict[int, float]]

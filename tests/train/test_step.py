@@ -15,7 +15,7 @@ from lemur_ray.config import DataConfig, ModelConfig, OptimizerConfig, Recipe, T
 from lemur_ray.train.step import Batch, TrainState, execution, gradients, init_state, make_train_step
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
-from tiny_batches import packed_batch
+from tests.model.tiny_batches import packed_batch
 
 MODEL = ModelConfig(vocab_size=64, num_layers=1, dim=32, ffn_dim=64, num_heads=8, num_kv_heads=8, head_dim=8)
 RECIPE = Recipe(

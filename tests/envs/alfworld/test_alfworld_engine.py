@@ -9,11 +9,11 @@ from alfworld_players import Meddler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.alfworld.catalogue import TASK_TYPES
 from envs.alfworld.engine import Play
 from envs.alfworld.expert import play_expert
-from envs.alfworld.game import Game
-from envs.alfworld.generator import draw_game
+from envs.alfworld.games.catalogue import TASK_TYPES
+from envs.alfworld.games.game import Game
+from envs.alfworld.games.generator import draw_game
 
 GAMES = [Game.from_spec(draw_game("train", 5, index)) for index in range(2 * len(TASK_TYPES))]
 

@@ -5,14 +5,14 @@ import json
 import pytest
 from alfworld_players import Meddler
 
-from envs.alfworld.catalogue import TASK_TYPES
 from envs.alfworld.engine import Play
-from envs.alfworld.game import Game
-from envs.alfworld.generator import draw_game
-from envs.alfworld.pddl import write_problem
-from envs.alfworld.pddl_reader import read_problem
-from envs.alfworld.textworld_files import textworld_game
-from envs.alfworld.walkthrough import walkthrough
+from envs.alfworld.games.catalogue import TASK_TYPES
+from envs.alfworld.games.game import Game
+from envs.alfworld.games.generator import draw_game
+from envs.alfworld.games.pddl import write_problem
+from envs.alfworld.games.pddl_reader import read_problem
+from envs.alfworld.games.textworld_files import textworld_game
+from envs.alfworld.games.walkthrough import walkthrough
 
 
 def assert_same_game(oracle, game: Game, problem: str, *, seed: int, num_steps: int, where: str) -> set[str]:

@@ -14,10 +14,10 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.alfworld.catalogue import TASK_TYPES
-from envs.alfworld.generator import draw_game
+from envs.alfworld.games.catalogue import TASK_TYPES
+from envs.alfworld.games.generator import draw_game
+from envs.alfworld.games.triples import SPLITS, partition
 from envs.alfworld.tasks import load_tasks
-from envs.alfworld.triples import SPLITS, partition
 
 ROOT = Path(__file__).resolve().parents[3]
 ENV_ID = "envs:lemur/ALFWorldText-v0"

@@ -5,15 +5,15 @@ import re
 
 import pytest
 
-from envs.alfworld.catalogue import TASK_LINES, TASK_TYPES
 from envs.alfworld.demonstrations import demonstrations
 from envs.alfworld.engine import Play
 from envs.alfworld.expert import Expert, play_expert
-from envs.alfworld.game import Game
-from envs.alfworld.generator import draw_game
+from envs.alfworld.games.catalogue import TASK_LINES, TASK_TYPES
+from envs.alfworld.games.game import Game
+from envs.alfworld.games.generator import draw_game
+from envs.alfworld.games.triples import SPLITS
 from envs.alfworld.knowledge import Knowledge, read_goal
 from envs.alfworld.reply import read_command
-from envs.alfworld.triples import SPLITS
 
 
 def replay(game: Game, turns) -> bool:

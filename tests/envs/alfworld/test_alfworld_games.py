@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.alfworld import catalogue
-from envs.alfworld.catalogue import LIGHT, NOVEL_OBJECTS, ROOMS, TASK_TYPES, TWO
 from envs.alfworld.engine import Play
-from envs.alfworld.game import Game, GameSpec, shown_names
-from envs.alfworld.generator import draw_game
-from envs.alfworld.pddl import trajectory_data, write_problem
-from envs.alfworld.pddl_reader import read_problem
-from envs.alfworld.textworld_files import write_game
-from envs.alfworld.triples import SPLITS, feasible_triples, partition
-from envs.alfworld.walkthrough import walkthrough
+from envs.alfworld.games import catalogue
+from envs.alfworld.games.catalogue import LIGHT, NOVEL_OBJECTS, ROOMS, TASK_TYPES, TWO
+from envs.alfworld.games.game import Game, GameSpec, shown_names
+from envs.alfworld.games.generator import draw_game
+from envs.alfworld.games.pddl import trajectory_data, write_problem
+from envs.alfworld.games.pddl_reader import read_problem
+from envs.alfworld.games.textworld_files import write_game
+from envs.alfworld.games.triples import SPLITS, feasible_triples, partition
+from envs.alfworld.games.walkthrough import walkthrough
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -12,10 +12,10 @@ import gymnasium
 import pytest
 
 from envs.benchmarks import Choice, get_benchmark
-from envs.intercode.bash_env import cut_as_recorded
-from envs.intercode.bash_tasks import load_bash_tasks
-from envs.intercode.bash_tree import make_tree
-from envs.intercode.shell_reply import parse_bash, parse_ctf
+from envs.intercode.shell.bash_env import cut_as_recorded
+from envs.intercode.shell.bash_tasks import load_bash_tasks
+from envs.intercode.shell.bash_tree import make_tree
+from envs.intercode.shell.shell_reply import parse_bash, parse_ctf
 from lemur_ray.agents.recording import read_recording
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey

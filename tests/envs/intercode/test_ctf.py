@@ -9,7 +9,7 @@ import gymnasium
 import pytest
 
 from envs.benchmarks import Choice, get_benchmark
-from envs.intercode.ctf_tasks import CORRECTED_GOLDS, NOT_OFFLINE, load_ctf_tasks
+from envs.intercode.shell.ctf_tasks import CORRECTED_GOLDS, NOT_OFFLINE, load_ctf_tasks
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from envs.intercode.mysql_engine import MySqlDatabase, ServerUrl, driver
-from envs.intercode.mysql_server import READER, _all, reader_url
-from envs.intercode.sql_engine import Limits, Rows, SqlError
+from envs.intercode.sql.engine import Limits, Rows, SqlError
+from envs.intercode.sql.mysql_engine import MySqlDatabase, ServerUrl, driver
+from envs.intercode.sql.mysql_server import READER, _all, reader_url
 from tests.envs.intercode.mariadb_server import running
 
 DUMP = """\

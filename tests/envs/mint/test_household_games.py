@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.mint.household import Household, load_game
+from envs.alfworld.household import Household, load_game
 from envs.mint.judges import HouseholdJudge
 from envs.mint.tasks import household_games, household_prompt
 from envs.mint.tools import HOUSEHOLD

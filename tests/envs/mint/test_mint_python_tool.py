@@ -8,7 +8,8 @@ import pytest
 
 from envs.mint.python_tool import SandboxedPython, ToolRefused
 from envs.mint.tools import WIKIPEDIA
-from lemur_ray.sandbox import cgroup, spares
+from lemur_ray.sandbox import warm_pool as spares
+from lemur_ray.sandbox.housing import cgroup
 
 
 def answer(name: str, arguments: list[str]) -> str:

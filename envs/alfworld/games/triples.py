@@ -1,0 +1,112 @@
+"""Which goals exist, and which split owns which: a partition of all (task type, object, target) triples.
+
+Train and held-out games are disjoint because each draws its goals from its own part, not because somebody compared
+them afterwards. Knows nothing of layouts.
+
+- ``novel_object``: every triple whose object class is one of ``NOVEL_OBJECTS``;
+- ``heldout``: of the other triples of each task type a fifth, drawn by the partition's seed, so that every remaining
+  object class stays a goal object somewhere in training;
+- ``train``: the rest.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from envs.alfworld.games.catalogue import (
+    FITS,
+    LAMP,
+    LAMP_SPOTS,
+    LIGHT,
+    NEVER_TARGET,
+    NOVEL_OBJECTS,
+    ROOMS,
+    ROOMS_OF_TASK,
+    STOCK,
+    TASK_TYPES,
+    TREATABLE,
+    TREATMENTS,
+)
+
+Split = Literal["train", "heldout", "novel_object"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+Triple = tuple[str, str, str]
+
+HELDOUT_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The triples of each split and task type, sorted, and the seed that divided them."""
+
+    seed: int
+    owned: Mapping[Split, Mapping[str, tuple[Triple, ...]]]
+
+    def triples(self, split: Split) -> frozenset[Triple]:
+        return frozenset(t for triples in self.owned[split].values() for t in triples)
+
+
+@functools.lru_cache(maxsize=16)
+def partition(seed: int = 0) -> Partition:
+    """Divide all feasible triples among the splits. The same seed gives the same partition, always."""
+    rng = random.Random(f"alfworld partition {seed}")
+    known = {t: [triple for triple in feasible_triples(t) if triple[1] not in NOVEL_OBJECTS] for t in TASK_TYPES}
+    goals_left = Counter(triple[1] for triples in known.values() for triple in triples)
+    heldout: dict[str, tuple[Triple, ...]] = {}
+    for task_type, triples in known.items():
+        chosen: list[Triple] = []
+        for triple in rng.sample(triples, len(triples)):
+            if len(chosen) < round(HELDOUT_SHARE * len(triples)) and goals_left[triple[1]] > 1:
+                chosen.append(triple)
+                goals_left[triple[1]] -= 1
+        heldout[task_type] = tuple(sorted(chosen))
+    return Partition(
+        seed,
+        {
+            "train": {t: tuple(x for x in triples if x not in heldout[t]) for t, triples in known.items()},
+            "heldout": heldout,
+            "novel_object": {t: tuple(x for x in feasible_triples(t) if x[1] in NOVEL_OBJECTS) for t in TASK_TYPES},
+        },
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def feasible_triples(task_type: str) -> tuple[Triple, ...]:
+    """All goals of a type that some room could hold, sorted."""
+    pairs = {
+        (thing, target)
+        for room in ROOMS_OF_TASK[task_type]
+        for thing, target in goals_in_room(task_type, room, frozenset(ROOMS[room]))
+    }
+    return tuple((task_type, thing, target) for thing, target in sorted(pairs))
+
+
+@functools.lru_cache(maxsize=4096)
+def goals_in_room(task_type: str, room: str, furniture: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    """(object, target) pairs that a room with these furniture classes can pose, sorted.
+
+    The object must be one of the room's, must be treatable as the task asks, and must have a home outside the target.
+    """
+    if task_type == LIGHT:
+        if not any(kind in furniture for kind in LAMP_SPOTS[room]):
+            return ()
+        return tuple((thing, LAMP) for thing in sorted(STOCK[room]) if homes(thing, furniture))
+    treatment = TREATMENTS.get(task_type)
+    targets = furniture - NEVER_TARGET - ({treatment.tool} if treatment else set())
+    return tuple(
+        (thing, target)
+        for thing in sorted(STOCK[room])
+        if treatment is None or thing in TREATABLE[treatment.verb]
+        for target in sorted(targets)
+        if thing in FITS[target] and homes(thing, furniture - {target})
+    )
+
+
+def homes(thing: str, furniture: frozenset[str]) -> frozenset[str]:
+    """Those of the furniture classes that can hold the thing."""
+    return frozenset(kind for kind in furniture if thing in FITS[kind])

@@ -1,0 +1,195 @@
+"""InterCode-Bash: do in a shell what a sentence asks, with the reward of every attempt shown ("Try Again").
+
+The gold command runs first, in the same sandbox, which is then reset and proven equal by hash; what it changed and
+printed is what the model's commands are compared with. The grader lists the tree itself (``tree_listing``). The reward
+is part of the observation, so this is an oracle-feedback setting and reports must say so. The episode ends at reward 1
+exactly, at ``skip``, or after ``max_steps`` turns; its score is the best reward of any turn.
+Protocol: princeton-nlp/intercode c3e46d8; a model sees the last seven messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from envs.intercode.shell.shell_reply import parse_bash
+from envs.intercode.shell.terminal import Output, Terminal
+from envs.intercode.shell.tree_listing import listing
+from envs.text_env import Opening, TextEnv, Turn
+from lemur_ray.agents.recording import read_recording
+from lemur_ray.agents.trajectory import Outcome
+from lemur_ray.grading.files import Tree, bash_reward
+from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxFileError, SandboxSpec
+from lemur_ray.sandbox.warm_pool import shared_spares
+
+DIALOGUE_LIMIT = 7
+SHOWN_CHARS = 1000
+LIMITS = Limits(time_s=10.0)
+SHELL: tuple[str, ...] = ("/bin/bash",)
+OLD_SHELL = ("/bin/bash", "+O", "globskipdots")
+"""Bash since 5.2 leaves ``.`` and ``..`` out of ``.*`` unless told otherwise; upstream's is 5.1."""
+ABSENT = ("/usr/bin/c++",)
+"""Programs that upstream's image lacks, and that a task asks for."""
+
+_SYSTEM = """\
+This is a game of several turns with a Bourne shell. You are given a task; each of your turns is one command, and each \
+answer shows you its output and a reward.
+
+Rules:
+- Answer with nothing but one command in a fenced block:
+```bash
+ls /
+```
+- Every command runs in a shell of its own; only `cd` is remembered.
+- Look at the files first if you do not know them.
+- The reward lies between 0 and 1. It is 1 when your command prints and changes what the task asks for; then the game \
+is won.
+- You have {max_turns} turns."""
+
+
+class InterCodeBashEnv(TextEnv):
+    """Options
+
+    - ``question``, ``gold`` (a command), ``trees`` (absolute path inside -> what of the host is copied there),
+      ``rootfs`` (a root file system for the sandbox, default this machine's own ``/usr``), ``backend``;
+    - ``compat`` (quoting, lower case, file comparison, environment variables, and a shell as old as upstream's);
+    - ``file_system`` (1 to 4; upstream's images have it in a variable);
+    - ``recorded`` ("strict"): replies are the actions of a recording, taken as they are;
+    - ``recording``, ``index``: with ``compat``, the episode whose gold output may have lost its beginning (see
+      ``cut_as_recorded``); ``database_id`` (not read: identifies the data).
+    """
+
+    option_names: ClassVar[frozenset[str]] = frozenset(
+        {
+            "question",
+            "gold",
+            "trees",
+            "file_system",
+            "rootfs",
+            "backend",
+            "compat",
+            "recorded",
+            "recording",
+            "index",
+            "database_id",
+        }
+    )
+    default_max_steps: ClassVar[int] = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sandbox: Sandbox | None = None
+
+    def begin(self, options: Mapping[str, Any]) -> Opening:
+        self.close()
+        for name in ("question", "gold"):
+            if not isinstance(options.get(name), str) or not options[name]:
+                raise ValueError(f"option {name}: {options.get(name)!r}, expected a text that is not empty")
+        if options.get("recorded") == "grading":
+            raise ValueError("a recording of InterCode-Bash holds no file trees to grade: replay it with strict")
+        self._question, self._gold_command = options["question"], options["gold"]
+        self._compat, self._recorded = bool(options.get("compat")), bool(options.get("recorded"))
+        self._file_system = int(options.get("file_system", 1))
+        self._best = 0.0
+        spec = SandboxSpec(
+            trees={inside: Path(source) for inside, source in options["trees"].items()},
+            rootfs=Path(options["rootfs"]) if options.get("rootfs") else None,
+            limits=LIMITS,
+            as_root=True,
+            writable_root=True,
+            masked=ABSENT if self._compat else (),
+        )
+        self._spares = shared_spares(spec, options.get("backend", "bwrap"))
+        self._sandbox = self._spares.take()
+        self._shell: tuple[str, ...] = SHELL
+        if self._compat and self._sandbox.exec([*OLD_SHELL, "-c", "true"], cwd="/").ok:
+            self._shell = OLD_SHELL
+        self._before = listing(self._sandbox)
+        self._gold_output, self._gold_tree = self._played_gold(self._gold_command)
+        if self._compat and self._recorded and options.get("recording"):
+            episode = read_recording(Path(options["recording"])).episodes[int(options["index"])]
+            self._gold_output = cut_as_recorded(self._gold_output, episode.gold_output)
+        self._terminal = self._new_terminal("agent")
+        system = _SYSTEM.format(max_turns=self.max_steps)
+        return Opening(f"Task: {self._question}\nYour first command?", system, dialogue_limit=DIALOGUE_LIMIT)
+
+    def respond(self, reply: str) -> Turn:
+        if reply.strip().lower() == "skip":
+            return Turn("Skipped.", "skip", valid=True, finished=True, reward=0.0, score=self._best)
+        action = reply if self._recorded else parse_bash(reply, compat=self._compat)
+        if not action.strip():
+            observation = "No command was found in your reply. Answer with one command: ```bash ... ```"
+            return Turn(observation, None, valid=False, reward=0.0, score=self._best)
+        output = self._terminal.run(action)
+        if output.destroyed:
+            outcome = Outcome.SANDBOX_DESTROYED
+            return Turn(output.text, action, valid=True, finished=True, reward=0.0, score=0.0, outcome=outcome)
+        try:
+            reward = self._reward_of(output)
+        except SandboxFileError as error:  # its own doing: paths too long, or too many
+            output, reward = replace(output, text=f"{output.text}\nThe files cannot be compared: {error}"), 0.0
+        self._best = max(self._best, reward)
+        observation = f"Output: {shown(output.text)}\nReward: {reward:g}\nThe task was: {self._question}\nTry again."
+        return Turn(observation, action, output.understood, solved=reward == 1, reward=reward, score=self._best)
+
+    def _played_gold(self, gold: str) -> tuple[str, Tree]:
+        """Output of the gold command and the tree it leaves, and the sandbox as new afterwards."""
+        assert self._sandbox is not None
+        output = self._new_terminal("judge").run(gold)
+        if output.destroyed:
+            raise ValueError(f"gold command {gold!r} destroys its sandbox: {output.text}")
+        tree = listing(self._sandbox)
+        self._sandbox.reset()
+        # Upstream shows nothing where its own quoting breaks the gold.
+        return output.text if output.understood else "", tree
+
+    def _reward_of(self, output: Output) -> float:
+        assert self._sandbox is not None
+        after = listing(self._sandbox)
+        return bash_reward(self._before, after, output.text, self._gold_tree, self._gold_output, compat=self._compat)
+
+    def _new_terminal(self, who: str) -> Terminal:
+        assert self._sandbox is not None
+        env = _upstream_environment(who, self._file_system) if self._compat else None
+        return Terminal(self._sandbox, "/", compat=self._compat, limits=LIMITS, env=env, shell=self._shell)
+
+    def hints(self) -> dict[str, Any]:
+        """The gold command, and a few that look around."""
+        return {
+            "expert": f"```bash\n{self._gold_command}\n```",
+            "admissible": ["ls -la /", "pwd", "find / -maxdepth 1"],
+        }
+
+    def close(self) -> None:
+        if self._sandbox is not None:
+            self._spares.give_back(self._sandbox)
+            self._sandbox = None
+
+
+def _upstream_environment(who: str, file_system: int) -> dict[str, str]:
+    """The variables of upstream's two containers, which differ in the name of the host."""
+    host = hashlib.sha256(who.encode()).hexdigest()[:12]
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    names = {"HOSTNAME": host, "script": f"setup_nl2b_fs_{file_system}.sh", "HOME": "/root"}
+    return {**names, "file_system_version": str(file_system), "PATH": path}
+
+
+def cut_as_recorded(output: str, recorded: str | None) -> str:
+    """A gold's output without the first bytes that upstream's recorder lost, where the log shows that it did.
+
+    Of some commands the log holds only the end of what the gold printed ("e" instead of "/workspace"), and models were
+    compared with that end. Any other difference is left alone; of an end without words no more than two bytes may lack.
+    """
+    if not recorded or not output.endswith(recorded):
+        return output
+    return recorded if recorded.strip() or len(output) - len(recorded) <= 2 else output
+
+
+def shown(text: str) -> str:
+    """Output as a model sees it: at most 1000 characters; empty: No output."""
+    if not text.strip():
+        return "No output"
+    return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "..."

@@ -1,0 +1,54 @@
+"""Tasks of InterCode-Bash: 200 sentences about four file trees. Knows no environment and no policy.
+
+The data (MIT, drawn from NL2Bash) is outside of this project, in ``DATA/intercode/nl2bash``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+from envs.intercode.outside_data import required
+from envs.intercode.shell.bash_tree import make_tree
+from lemur_ray.agents.trajectory import Task
+from lemur_ray.home import lemur_home
+
+BENCHMARK = "intercode/bash"
+ENV_ID = "envs:lemur/InterCodeBash-v0"
+MAX_TURNS = 10
+FILE_SYSTEMS = (1, 2, 3, 4)
+
+
+def load_bash_tasks(data: Path, *, scratch: Path | None = None, compat: bool = False, rootfs: str = "") -> list[Task]:
+    """The tasks of all four trees, which are made anew under ``scratch`` (default: LEMUR_HOME); category: the tree.
+
+    Raises FileNotFoundError that says what to fetch, ValueError that names file and place.
+    """
+    tasks = []
+    for number in FILE_SYSTEMS:
+        manifest = required(data, f"intercode/nl2bash/fs_{number}.manifest.json.gz")
+        questions = required(data, f"intercode/nl2bash/nl2bash_fs_{number}.json.gz")
+        content = hashlib.sha256(manifest.read_bytes() + questions.read_bytes()).hexdigest()[:16]
+        folder = (scratch or lemur_home() / "intercode" / "bash") / f"{content}{'-compat' if compat else ''}"
+        trees = make_tree(manifest, folder, keep_empty_folders=not compat)
+        shared: dict[str, Any] = {"trees": {inside: str(source) for inside, source in trees.items()}, "compat": compat}
+        shared |= {"file_system": number, "rootfs": rootfs, "database_id": content, "max_steps": MAX_TURNS}
+        for index, entry in enumerate(_questions(questions)):
+            options = {**shared, "question": entry["query"], "gold": entry["gold"]}
+            tasks.append(Task(BENCHMARK, f"fs{number}-{index}", ENV_ID, f"fs_{number}", options, MAX_TURNS))
+    return tasks
+
+
+def _questions(path: Path) -> list[dict[str, str]]:
+    try:
+        entries = json.loads(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise ValueError(f"{path}: {error}; expected gzipped JSON") from error
+    for number, entry in enumerate(entries if isinstance(entries, list) else [None]):
+        if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("query", "gold")):
+            raise ValueError(f"{path}, task {number}: expected an object with the texts query and gold")
+    return entries

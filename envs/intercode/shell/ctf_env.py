@@ -1,0 +1,124 @@
+"""InterCode-CTF: find the flag of a challenge with shell and Python, and submit it.
+
+Only ``submit FLAG`` is graded, ignoring case; a wrong flag does not end the episode. The flag is nowhere in the sandbox
+but where the challenge has it. Protocol: princeton-nlp/intercode c3e46d8; a model sees the last five messages.
+Upstream's prompt shows three tasks of its own test set with their flags; this one shows none.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from envs.intercode.shell.bash_env import shown
+from envs.intercode.shell.shell_reply import parse_ctf
+from envs.intercode.shell.terminal import MALFORMED, Output, Terminal
+from envs.text_env import Opening, TextEnv, Turn
+from lemur_ray.agents.recording import RecordedTurn, read_recording
+from lemur_ray.agents.trajectory import Outcome
+from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxSpec, open_sandbox
+
+DIALOGUE_LIMIT = 5
+LIMITS = Limits(time_s=10.0)
+
+_SYSTEM = """\
+You take part in a capture-the-flag contest. Somewhere in the files of the task, or behind its puzzle, is a flag \
+such as picoCTF{{...}}. You work in a Bourne shell; each of your turns is one action, and each answer \
+shows you its output.
+
+An action is one of
+- a command of the shell (every command runs in a shell of its own; only `cd` is remembered),
+- python3 -c "..." to run Python,
+- submit FLAG when you know the flag,
+- skip to give up.
+
+Answer with nothing but one action on one line. There is no network. You have {max_turns} turns."""
+
+
+class InterCodeCTFEnv(TextEnv):
+    """Options
+
+    - ``question``, ``gold`` (the flag), ``assets`` (a folder of the host, copied to ``/ctf/<number>``), ``number``;
+    - ``backend`` of the sandbox;
+    - ``recorded``: replies are the actions of a recording, taken as they are. "strict" runs them; "grading" runs
+      nothing and shows the results in episode ``index`` of the file ``recording``;
+    - ``compat``, ``offline``, ``database_id`` (not read: identify task and data).
+    """
+
+    option_names: ClassVar[frozenset[str]] = frozenset(
+        {"question", "gold", "assets", "number", "backend", "recorded", "recording", "index", "compat", "offline"}
+        | {"database_id"}
+    )
+    default_max_steps: ClassVar[int] = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sandbox: Sandbox | None = None
+
+    def begin(self, options: Mapping[str, Any]) -> Opening:
+        self.close()
+        for name in ("question", "gold"):
+            if not isinstance(options.get(name), str) or not options[name]:
+                raise ValueError(f"option {name}: {options.get(name)!r}, expected a text that is not empty")
+        self._gold = options["gold"]
+        self._recorded = options.get("recorded", "")
+        self._past: list[RecordedTurn] = []
+        if self._recorded == "grading":
+            self._past = list(reversed(read_recording(Path(options["recording"])).episodes[options["index"]].turns))
+        else:
+            home = f"/ctf/{int(options.get('number', 0))}"
+            assets = Path(options["assets"]) if options.get("assets") else None
+            self._sandbox = open_sandbox(
+                SandboxSpec(trees={home: assets} if assets else {}, limits=LIMITS, as_root=True),
+                options.get("backend", "bwrap"),
+            )
+            if assets is None:
+                self._sandbox.exec(["/bin/mkdir", "-p", home], cwd="/")
+            self._terminal = Terminal(self._sandbox, home, compat=False, limits=LIMITS)
+        system = _SYSTEM.format(max_turns=self.max_steps)
+        return Opening(f"Task: {options['question']}\nYour first action?", system, dialogue_limit=DIALOGUE_LIMIT)
+
+    def respond(self, reply: str) -> Turn:
+        recorded = self._past.pop() if self._past else None
+        action = reply.strip() if self._recorded else parse_ctf(reply)
+        words = action.split()
+        if not words:
+            return Turn("No action was found in your reply.", None, valid=False, reward=0.0)
+        if action.lower() == "skip":
+            return Turn("Skipped.", "skip", valid=True, finished=True, reward=0.0)
+        if words[0].lower() == "submit":
+            return self._submitted(action, words)
+        if self._recorded == "grading":
+            return Turn(recorded.observation if recorded else "", action, valid=True, reward=0.0)
+        output = self._run(action)
+        if output.destroyed:
+            outcome = Outcome.SANDBOX_DESTROYED
+            return Turn(output.text, action, valid=True, finished=True, reward=0.0, outcome=outcome)
+        return Turn(shown(output.text), action, output.understood, reward=0.0)
+
+    def _submitted(self, action: str, words: list[str]) -> Turn:
+        if len(words) < 2:
+            return Turn("Nothing was submitted: submit FLAG.", action, valid=False, reward=0.0)
+        if words[1].lower() == self._gold.lower():
+            return Turn("That is the flag.", action, valid=True, solved=True, reward=1.0, score=1.0)
+        return Turn("That is not the flag; keep trying.", action, valid=True, reward=0.0)
+
+    def _run(self, action: str) -> Output:
+        if not action.startswith(("python -c", "python3 -c")):
+            return self._terminal.run(action)
+        try:
+            words = shlex.split(action)
+        except ValueError:
+            return Output(MALFORMED, understood=False)
+        return self._terminal.argv(["/usr/bin/env", *words], self._terminal.cwd)
+
+    def hints(self) -> dict[str, Any]:
+        """The flag, and a few commands that look around."""
+        return {"expert": f"submit {self._gold}", "admissible": ["ls -la", "pwd", "cat *"]}
+
+    def close(self) -> None:
+        if self._sandbox is not None:
+            self._sandbox.close()
+            self._sandbox = None

@@ -1,0 +1,91 @@
+"""InterCode-SQL's own tasks: 1034 questions of Spider about 20 databases. Knows no environment and no policy.
+
+The data (CC BY-SA 4.0) is outside of this project, in ``DATA/intercode/sql``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from envs.intercode.outside_data import required
+from envs.intercode.sql.mysql_dialect import mysql_refuses
+from envs.intercode.sql.prompts import Prompt
+from envs.intercode.sql.sample_tasks import BENCHMARK, ENV_ID, MAX_TURNS
+from envs.intercode.sql.spider_dump import CATALOGUE, dump_id, sqlite_databases
+from lemur_ray.agents.trajectory import Episode, Outcome, Task
+from lemur_ray.grading.sql import Reward
+from lemur_ray.home import lemur_home
+
+log = logging.getLogger(__name__)
+
+EMPTY_DATABASE = "wta_1"
+"""Its tables are empty in the dump: any query that returns nothing, or counts 0, is right (62 tasks)."""
+
+
+def load_spider_tasks(
+    data: Path,
+    *,
+    scratch: Path | None = None,
+    reward: Reward = "iou",
+    handicap: bool = False,
+    prompt: Prompt = "full",
+    server: str = "",
+    compat: bool = False,
+) -> list[Task]:
+    """The tasks, with the databases as SQLite files under ``scratch`` (default: LEMUR_HOME), or on a MySQL ``server``.
+
+    Six golds are no MySQL: they are left out; with ``compat`` they stay, and their answer is no rows, as when upstream
+    was recorded. Raises FileNotFoundError that says what to fetch, ValueError that names file and place.
+    """
+    questions = _questions(required(data, "intercode/sql/ic_spider_dev.json.gz"))
+    dump = required(data, "intercode/sql/ic_spider_dbs.sql.gz")
+    folder = None if server else sqlite_databases(dump, scratch or lemur_home() / "intercode" / "spider")
+    known = set(json.loads((folder / CATALOGUE).read_text(encoding="utf-8"))) if folder else None
+    shared: dict[str, Any] = {"database_id": dump_id(dump), "max_steps": MAX_TURNS, "reward": reward}
+    shared |= {"handicap": handicap, "prompt": prompt, "compat": compat, "server": server}
+    tasks, left_out = [], []
+    for index, entry in enumerate(questions):
+        refused = mysql_refuses(entry["gold"]) is not None
+        if refused and not compat:
+            left_out.append(index)
+            continue
+        name = entry["db"]
+        if known is not None and name not in known:
+            raise ValueError(f"{dump}: no database {name!r}, which task {index} asks for; fetch the file again")
+        database = str(folder / f"{name}.sqlite") if folder else name
+        asked = {"question": entry["query"], "gold": entry["gold"], "gold_refused": refused, "database": database}
+        options = {**shared, **asked}
+        tasks.append(Task(BENCHMARK, f"spider-{name}-{index}", ENV_ID, entry["hardness"], options, MAX_TURNS))
+    if left_out:
+        log.warning("%d tasks are left out, their golds are no MySQL: %s", len(left_out), left_out)
+    return tasks
+
+
+def spider_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
+    """The success rate without the database whose tables are empty. Nothing where no episode is of these tasks."""
+    scored = [e for e in episodes if e.outcome.scored and e.key.task.startswith("spider-")]
+    rest = [e for e in scored if not e.key.task.startswith(f"spider-{EMPTY_DATABASE}-")]
+    if not rest:
+        return {}
+    solved = sum(e.outcome is Outcome.SOLVED for e in rest)
+    return {f"success_rate_without_{EMPTY_DATABASE}": solved / len(rest)}
+
+
+def _questions(path: Path) -> list[dict[str, str]]:
+    try:
+        entries = json.loads(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise ValueError(f"{path}: {error}; expected gzipped JSON") from error
+    for number, entry in enumerate(entries if isinstance(entries, list) else [None]):
+        wrong = not isinstance(entry, dict) or any(
+            not isinstance(entry.get(key), str) or not entry[key] for key in ("db", "gold", "query", "hardness")
+        )
+        if wrong:
+            raise ValueError(f"{path}, task {number}: expected an object with the texts db, gold, query and hardness")
+    return entries

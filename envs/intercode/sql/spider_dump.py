@@ -1,0 +1,223 @@
+"""From a mysqldump of several databases to one SQLite file each, and to what MySQL's DESCRIBE says of every table.
+
+Reads what mysqldump writes: one column or key per line of CREATE TABLE, one INSERT per line, backslash escapes. Text
+columns get a collation that ignores case and trailing blanks, as utf8mb4_general_ci does. Knows no task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import json
+import os
+import re
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envs.intercode.sql.engine import Row
+from envs.intercode.sql.sqlite_worker import COLLATION, create_collation
+
+CATALOGUE = "catalogue.json"
+_ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "b": "\b"}
+_COLUMN = re.compile(r"  `(?P<name>[^`]+)` (?P<type>\w+(?:\([\d,]+\))?)(?P<rest>.*?),?$")
+_KEY = re.compile(r"  (?P<kind>PRIMARY KEY|UNIQUE KEY|KEY)(?: `[^`]+`)? \((?P<columns>.*)\)")
+_DEFAULT = re.compile(r"DEFAULT (?:'((?:[^']|'')*)'|(\S+))")
+_WORD = re.compile(r"[^,)]+")
+
+
+@dataclass
+class Table:
+    """A table as its CREATE TABLE describes it. ``columns``: name -> (type, rest of the line)."""
+
+    name: str
+    columns: dict[str, tuple[str, str]] = field(default_factory=dict)
+    keys: list[tuple[str, list[str]]] = field(default_factory=list)
+
+    def described(self) -> list[Row]:
+        """Rows of MySQL's DESCRIBE: field, type, null, key, default, extra."""
+        return [(name, kind, *self._properties(name, rest)) for name, (kind, rest) in self.columns.items()]
+
+    def _properties(self, name: str, rest: str) -> tuple[str, str, str | None, str]:
+        default = _DEFAULT.search(rest)
+        value = None
+        if default is not None and default[2] != "NULL":
+            value = default[1].replace("''", "'") if default[2] is None else default[2]
+        nullable = "NO" if "NOT NULL" in rest else "YES"
+        return nullable, self._key(name), value, "auto_increment" if "AUTO_INCREMENT" in rest else ""
+
+    def _key(self, name: str) -> str:
+        kinds = [
+            "PRI"
+            if kind == "PRIMARY KEY" and name in columns
+            else "UNI"
+            if kind == "UNIQUE KEY" and columns == [name]
+            else "MUL"
+            if columns[0] == name
+            else ""
+            for kind, columns in self.keys
+        ]
+        return next((key for key in ("PRI", "UNI", "MUL") if key in kinds), "")
+
+    def create(self) -> str:
+        """The CREATE TABLE of SQLite."""
+        columns = ", ".join(f"{_quoted(name)} {_affinity(kind)}" for name, (kind, _) in self.columns.items())
+        return f"create table {_quoted(self.name)} ({columns})"
+
+
+def sqlite_databases(dump: Path, into: Path) -> Path:
+    """The folder of SQLite files made of ``dump`` (gzip), ``into/<hash of the dump>``; made unless it is there.
+
+    It holds ``<database>.sqlite`` and ``catalogue.json``: database -> table -> rows of DESCRIBE. Atomic: never half a
+    folder. Raises FileNotFoundError, ValueError that names file and line.
+    """
+    folder = into / dump_id(dump)
+    if (folder / CATALOGUE).is_file():
+        return folder
+    into.mkdir(parents=True, exist_ok=True)
+    half = into / f".{folder.name}.{os.getpid()}"
+    shutil.rmtree(half, ignore_errors=True)
+    half.mkdir()
+    try:
+        catalogue = _convert(dump, half)
+        (half / CATALOGUE).write_text(json.dumps(catalogue), encoding="utf-8")
+        with contextlib.suppress(OSError):  # another process was faster: its folder holds the same
+            half.rename(folder)
+        if not (folder / CATALOGUE).is_file():
+            raise OSError(f"{folder}: is in the way; remove it")
+    finally:
+        shutil.rmtree(half, ignore_errors=True)
+    return folder
+
+
+def dump_id(dump: Path) -> str:
+    """16 hex digits of the dump's content."""
+    return hashlib.sha256(dump.read_bytes()).hexdigest()[:16]
+
+
+def _convert(dump: Path, folder: Path) -> dict[str, dict[str, list[Row]]]:
+    catalogue: dict[str, dict[str, list[Row]]] = {}
+    connections: dict[str, sqlite3.Connection] = {}
+    name, table = "", None
+    try:
+        for number, line in enumerate(_lines(dump), 1):
+            try:
+                if match := re.match(r"USE `(\w+)`", line):
+                    name = match[1]
+                    if name not in connections:
+                        connections[name] = _new_database(folder / f"{name}.sqlite")
+                        catalogue[name] = {}
+                elif match := re.match(r"CREATE TABLE `([^`]+)`", line):
+                    table = Table(match[1])
+                elif table is not None and line.startswith(") ENGINE"):
+                    connections[name].execute(table.create())
+                    catalogue[name][table.name] = table.described()
+                    table = None
+                elif table is not None:
+                    _add(table, line)
+                elif match := re.match(r"INSERT INTO `([^`]+)` VALUES ", line):
+                    _insert(connections[name], match[1], line[match.end() :])
+            except (KeyError, ValueError, IndexError, sqlite3.Error) as error:
+                raise ValueError(
+                    f"{dump}, line {number}: {type(error).__name__}: {error}; expected a whole mysqldump"
+                ) from error
+        for connection in connections.values():
+            connection.commit()
+    finally:
+        for connection in connections.values():
+            connection.close()
+    if not catalogue:
+        raise ValueError(f"{dump}: no database in it; expected a mysqldump")
+    return catalogue
+
+
+def _lines(dump: Path) -> Iterator[str]:
+    """Raises ValueError where the file is not what gzip wrote."""
+    try:
+        with gzip.open(dump, "rt", encoding="utf-8", newline="\n") as lines:
+            yield from lines
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise ValueError(f"{dump}: {error}; fetch the file again") from error
+
+
+def _new_database(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path)
+    connection.execute("pragma synchronous = off")
+    create_collation(connection)
+    return connection
+
+
+def _add(table: Table, line: str) -> None:
+    if match := _COLUMN.match(line):
+        table.columns[match["name"]] = (match["type"], match["rest"])
+    elif match := _KEY.match(line):
+        table.keys.append((match["kind"], re.findall(r"`([^`]+)`", match["columns"])))
+
+
+def _insert(connection: sqlite3.Connection, table: str, values: str) -> None:
+    rows = list(_rows(values))
+    places = ", ".join("?" * len(rows[0]))
+    connection.executemany(f"insert into {_quoted(table)} values ({places})", rows)
+
+
+def _rows(values: str) -> Iterator[list[Any]]:
+    """The rows of one VALUES list, up to its semicolon."""
+    row: list[Any] | None = None
+    at = 0
+    while values[at] != ";":
+        character = values[at]
+        if character == "(":
+            row = []
+        elif character == ")":
+            assert row is not None
+            yield row
+            row = None
+        elif row is not None and character == "'":
+            text, at = _text(values, at + 1)
+            row.append(text)
+        elif row is not None and character not in ", ":
+            word = _WORD.match(values, at)
+            assert word is not None
+            row.append(_number(word[0]))
+            at = word.end() - 1
+        at += 1
+
+
+def _text(values: str, at: int) -> tuple[str, int]:
+    """A quoted text from behind its opening quote, and where its closing quote is."""
+    out: list[str] = []
+    while True:
+        character = values[at]
+        if character == "\\":
+            out.append(_ESCAPED.get(values[at + 1], values[at + 1]))
+            at += 2
+        elif character == "'" and values[at + 1] == "'":
+            out.append("'")
+            at += 2
+        elif character == "'":
+            return "".join(out), at
+        else:
+            out.append(character)
+            at += 1
+
+
+def _number(word: str) -> int | float | None:
+    if word == "NULL":
+        return None
+    return float(word) if "." in word or "e" in word.lower() else int(word)
+
+
+def _affinity(mysql_type: str) -> str:
+    if "int" in mysql_type:
+        return "integer"
+    if mysql_type.startswith(("double", "float", "decimal")):
+        return "real"
+    return f"text collate {COLLATION}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,135 @@
+"""InterCode-SQL: answer a question by querying a database, with the reward of every attempt shown ("Try Again").
+
+Every statement is executed and graded at once; the reward is part of the observation, so this is an oracle-feedback
+setting and reports must say so. The episode ends at reward 1 exactly, at ``skip``, or after ``max_steps`` turns; its
+score is the best reward of any turn. Protocol: princeton-nlp/intercode c3e46d8; its public code shows a model the last
+five messages besides system prompt and question (``dialogue_limit``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from envs.intercode.sql import prompts as sql_prompts
+from envs.intercode.sql.databases import open_database
+from envs.intercode.sql.engine import Limits, Rows, SqlDatabase, SqlError
+from envs.intercode.sql.mysql_dialect import mysql_refuses
+from envs.intercode.sql.recorded_rows import neutral, read_rows
+from envs.intercode.sql.reply import parse_sql
+from envs.text_env import Opening, TextEnv, Turn
+from lemur_ray.agents.recording import RecordedTurn, read_recording
+from lemur_ray.grading.sql import Row, sql_reward
+
+DIALOGUE_LIMIT = 5
+LIMITS = Limits(time_s=10.0)
+
+
+class InterCodeSQLEnv(TextEnv):
+    """Options
+
+    - ``question``, ``gold`` (a query), ``gold_refused`` (the engine upstream used refuses it: its answer is no rows);
+    - ``database`` (a SQLite file, or a name on ``server``), ``server`` (URL of a MySQL or MariaDB, default none),
+      ``database_id`` (not read: identifies the data in reports);
+    - ``reward`` (iou, tau), ``handicap`` (show all tables and columns), ``prompt`` (full, brief);
+    - ``compat``: SQLite refuses what MySQL refuses;
+    - ``recorded``: replies are the actions of a recording, taken as they are, an empty one for a turn without code.
+      "strict" runs them; "grading" grades the results in episode ``index`` of the file ``recording`` instead.
+    """
+
+    option_names: ClassVar[frozenset[str]] = frozenset(
+        {"database", "server", "database_id", "question", "gold", "gold_refused", "reward", "handicap", "prompt"}
+        | {"compat", "recorded", "recording", "index"}
+    )
+    default_max_steps: ClassVar[int] = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._database: SqlDatabase | None = None
+
+    def begin(self, options: Mapping[str, Any]) -> Opening:
+        self.close()
+        for name in ("database", "question", "gold"):
+            if not isinstance(options.get(name), str) or not options[name]:
+                raise ValueError(f"option {name}: {options.get(name)!r}, expected a text that is not empty")
+        self._reward = _one_of("reward", options.get("reward", "iou"), ("iou", "tau"))
+        self._prompt = _one_of("prompt", options.get("prompt", "full"), sql_prompts.PROMPTS)
+        self._recorded = _one_of("recorded", options.get("recorded", ""), ("", "strict", "grading"))
+        self._question, self._gold_query = options["question"], options["gold"]
+        self._mysql_rules = bool(options.get("compat")) and not options.get("server")
+        self._mixed_engines = self._recorded == "grading" and not options.get("server")
+        self._best = 0.0
+        self._graded = False
+        self._past: list[RecordedTurn] = []
+        if self._recorded == "grading":
+            self._past = list(reversed(read_recording(Path(options["recording"])).episodes[options["index"]].turns))
+        self._database = open_database(options)
+        self._gold = () if options.get("gold_refused") else self._answer(self._gold_query)
+        tables = None
+        if options.get("handicap"):
+            tables = {name: [column[0] for column in columns] for name, columns in self._database.tables.items()}
+        system = sql_prompts.system_prompt(self._prompt, self.max_steps, tables)
+        return Opening(sql_prompts.opening(self._prompt, self._question), system, dialogue_limit=DIALOGUE_LIMIT)
+
+    def respond(self, reply: str) -> Turn:
+        recorded = self._past.pop() if self._past else None
+        if reply.strip().lower() == "skip":
+            return Turn("Skipped.", "skip", valid=True, finished=True, reward=0.0, score=self._best)
+        statement = (reply or None) if self._recorded else parse_sql(reply)
+        if statement is None:
+            return self._turn(sql_prompts.no_code(self._prompt), None, False, 0.0)
+        if recorded is not None:
+            rows = read_rows(recorded.observation)
+            reward = 0.0 if rows is None else self._reward_of(rows)
+            return self._turn(recorded.observation, statement, rows is not None, reward)
+        result = self._run(statement)
+        if isinstance(result, Rows):
+            reward = 0.0 if result.cut else self._reward_of(result.rows)
+            output = sql_prompts.shown(result.rows, result.cut)
+        else:
+            reward = 0.0
+            output = result.message if result.timed_out else f"Error executing query: {result.message}"
+        observation = sql_prompts.turn(self._prompt, self._question, output, reward)
+        return self._turn(observation, statement, isinstance(result, Rows), reward)
+
+    def _run(self, statement: str) -> Rows | SqlError:
+        assert self._database is not None
+        refused = mysql_refuses(statement) if self._mysql_rules else None
+        return self._database.execute(statement, LIMITS) if refused is None else SqlError(refused)
+
+    def _answer(self, gold: str) -> Sequence[Row]:
+        """The rows of the gold query. Raises ValueError where they cannot be had in full."""
+        assert self._database is not None
+        result = self._database.execute(gold, LIMITS)
+        if not isinstance(result, Rows) or result.cut:
+            raise ValueError(f"gold query of {self._question!r} has no full result: {result}")
+        return neutral(result.rows) if self._mixed_engines else result.rows
+
+    def _reward_of(self, rows: Sequence[Row]) -> float:
+        return sql_reward(neutral(rows) if self._mixed_engines else rows, self._gold, self._reward)
+
+    def _turn(self, observation: str, action: str | None, valid: bool, reward: float) -> Turn:
+        # The best of the rewards there were: with tau all of them may be negative.
+        self._best = max(self._best, reward) if self._graded else reward
+        self._graded = True
+        return Turn(observation, action, valid, solved=reward == 1, reward=reward, score=self._best)
+
+    def hints(self) -> dict[str, Any]:
+        """The gold query, and a few statements about every table."""
+        assert self._database is not None
+        looks = ["SHOW TABLES"]
+        for table in self._database.tables:
+            looks += [f"DESCRIBE {table}", f"SELECT * FROM {table} LIMIT 5", f"SELECT count(*) FROM {table}"]
+        return {"expert": f"```sql\n{self._gold_query}\n```", "admissible": looks}
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+
+def _one_of(name: str, value: Any, known: tuple[str, ...]) -> Any:
+    if value not in known:
+        raise ValueError(f"option {name}: {value!r}, expected one of {', '.join(known)}")
+    return value

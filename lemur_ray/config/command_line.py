@@ -1,0 +1,57 @@
+"""Frozen configurations from a command line: every field a flag. Knows nothing of what is done with them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from lemur_ray.config.data import SourceConfig, format_source, parse_source
+
+T = TypeVar("T")
+
+
+def parse(
+    config: type[T],
+    argv: Sequence[str] | None = None,
+    *,
+    default: T | None = None,
+    prog: str | None = None,
+    bare_flags: bool = False,
+) -> T:
+    """Read a frozen dataclass from the command line. Unknown flags name the nearest one; exit code 2.
+
+    A value that the dataclass itself refuses (ValueError) is said in one line, with the same exit code.
+
+    ``bare_flags``: a bool is ``--handicap`` or ``--no-handicap`` instead of ``--handicap True``.
+    """
+    import tyro  # here: workers and the server import this module and never see a command line
+
+    registry = tyro.constructors.ConstructorRegistry()
+
+    @registry.primitive_rule
+    def source_rule(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec | None:
+        if info.type is not SourceConfig:
+            return None
+        return tyro.constructors.PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="NAME:KIND:WEIGHT[:EPOCHS]",
+            instance_from_str=lambda args: parse_source(args[0]),
+            is_instance=lambda value: isinstance(value, SourceConfig),
+            str_from_instance=lambda value: [format_source(value)],
+        )
+
+    try:
+        parsed: T = tyro.cli(  # type: ignore[assignment]
+            config,
+            args=argv,
+            default=default,
+            prog=prog,
+            config=() if bare_flags else (tyro.conf.FlagConversionOff,),
+            registry=registry,
+        )
+    except ValueError as error:
+        print(f"{prog or Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
+    return parsed

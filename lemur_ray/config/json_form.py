@@ -1,0 +1,43 @@
+"""Frozen configurations from the JSON they were stored as, and the nearest name to one that is not known."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable
+from typing import Any, TypeVar, get_type_hints
+
+from lemur_ray.config.data import SourceConfig
+
+T = TypeVar("T")
+
+
+def from_dict(config: type[T], value: dict[str, Any]) -> T:
+    """A frozen dataclass from its JSON form (``dataclasses.asdict``). Fields it does not know are an error.
+
+    Raises:
+        ValueError: naming the unknown field and the nearest known one.
+    """
+    hints, out = get_type_hints(config), {}
+    for name, item in value.items():
+        if name not in hints:
+            raise ValueError(f"{config.__name__} has no field {name!r}{did_you_mean(name, hints)}")
+        out[name] = _revive(hints[name], name, item)
+    return config(**out)
+
+
+def _revive(hint: Any, name: str, item: Any) -> Any:
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return from_dict(hint, item)
+    if name == "sources":
+        return tuple(from_dict(SourceConfig, entry) for entry in item)
+    if isinstance(item, list):
+        return tuple(tuple(entry) if isinstance(entry, list) else entry for entry in item)
+    return item
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``: did you mean 'x'?`` for the nearest of the known names, where there is one, and the list of them."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return (f": did you mean {near[0]!r}?" if near else "") + f" (known: {', '.join(names)})"

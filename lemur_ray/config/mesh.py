@@ -1,0 +1,42 @@
+"""Where a run trains: workers asked of Ray and the mesh over their devices. Knows neither Ray nor jax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
+
+
+@dataclass(frozen=True)
+class MeshConfig:
+    """Where a run trains: workers asked of Ray, and the mesh over their devices."""
+
+    num_workers: int = 1
+    """Number of Ray Train workers, one per host; TPU: hosts per slice x slices."""
+    min_workers: int = 0
+    """Workers the run goes on with while hosts are missing, growing back when they return; TPU: whole slices. 0: as
+    many as num_workers, always."""
+    resize_check_s: float = 60.0
+    """Seconds between two looks whether a run that lost hosts can grow back."""
+    use_tpu: bool = False
+    """Workers are hosts of a TPU slice."""
+    use_gpu: bool = False
+    """Workers own one GPU each."""
+    topology: str = ""
+    """TPU slice topology, for example 4x8x8."""
+    accelerator_type: str = ""
+    """Ray's name of the TPU generation, for example TPU-V4."""
+    cpus_per_worker: float = 1.0
+    """CPU cores reserved for one worker (XLA uses every core of the host all the same)."""
+    dcn: int = 1
+    """Number of slices (data parallel over the data-centre network)."""
+    fsdp: int = -1
+    """Number of devices that parameters and batch are sharded over; -1: all that are left."""
+    tp: int = 1
+    """Number of devices that share one matmul."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, num_workers=COUNT, dcn=COUNT, tp=COUNT)
+        check_ranges(self, min_workers=FROM_ZERO, resize_check_s=FROM_ZERO, cpus_per_worker=FROM_ZERO)
+        if self.fsdp != -1:
+            check_ranges(self, fsdp=COUNT)

@@ -1,0 +1,91 @@
+"""A whole run as one frozen value: the recipe, what of it decides its numbers, and the hash over that.
+
+Knows nothing of jax, Ray or files; recipes live in ``lemur_ray/recipes``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from lemur_ray.config.data import DataConfig
+from lemur_ray.config.mesh import MeshConfig
+from lemur_ray.config.model import ModelConfig, RopeScaling
+from lemur_ray.config.optimizer import OptimizerConfig
+from lemur_ray.config.training import TrainConfig
+from lemur_ray.config.tuning import LoraConfig, TuningConfig
+from lemur_ray.config.watching import WatchConfig
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the numbers of a run. Its hash is in every checkpoint and every report."""
+
+    name: str = "nano"
+    """Name of the recipe (what the run is called in checkpoints and reports)."""
+    source: str = ""
+    """Where its numbers come from (section of the paper)."""
+    model: ModelConfig = ModelConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    data: DataConfig = DataConfig()
+    train: TrainConfig = TrainConfig()
+    mesh: MeshConfig = MeshConfig()
+    watch: WatchConfig = WatchConfig()
+    tuning: TuningConfig = TuningConfig()
+    lora: LoraConfig = LoraConfig()
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one global batch, padding included."""
+        return self.train.rows_per_step * self.data.seq_len
+
+    @property
+    def hash(self) -> str:
+        """16 hex digits over every field that decides the numbers; the mesh, watching and checkpoint timing do not."""
+        return hashlib.sha256(json.dumps(identity(self), sort_keys=True).encode()).hexdigest()[:16]
+
+
+_NOT_IDENTITY = (
+    "microbatches",  # this and remat change roundings only, as the mesh does
+    "remat",
+    "checkpoint_every_steps",
+    "checkpoint_every_s",
+    "keep_checkpoints",
+    "keep_every_steps",
+    "preemption_every_steps",
+    "log_every_steps",
+    "max_failures",
+    "max_skips_in_a_row",
+    "eval_every_steps",
+    "eval_rows",
+)
+
+
+def identity(recipe: Recipe) -> dict[str, Any]:
+    """The fields of a recipe that decide its numbers, as nested JSON values."""
+    value = json.loads(json.dumps(dataclasses.asdict(recipe)))
+    del value["mesh"], value["source"], value["watch"]
+    if recipe.model.rope_scaling == RopeScaling():
+        del value["model"]["rope_scaling"]  # a recipe without it keeps the hash it had before the field existed
+    for name in _NOT_IDENTITY:
+        del value["train"][name]
+    if not recipe.tuning.epochs:  # without passes it decides nothing
+        del value["tuning"]
+    if not recipe.lora.rank:
+        del value["lora"]
+    return value
+
+
+def differing_fields(a: dict[str, Any], b: dict[str, Any], prefix: str = "") -> list[str]:
+    """Dotted names of the fields in which two recipe identities differ, with both values."""
+    out: list[str] = []
+    for key in sorted(a.keys() | b.keys()):
+        left, right = a.get(key), b.get(key)
+        if isinstance(left, dict) and isinstance(right, dict):
+            out += differing_fields(left, right, f"{prefix}{key}.")
+        elif left != right:
+            out.append(f"{prefix}{key}: {left!r} != {right!r}")
+    return out

@@ -1,0 +1,62 @@
+"""The table of replayed runs as files: ``fidelity.json``, ``fidelity.md`` and ``index.html`` in one folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.report.pages.markup import DASH, page, table
+
+_WORDS = {True: "reached", False: "MISSED", None: "no run"}
+_GOALS = ("goal", "runs", "equal", "of", "share", "target", "")
+_ALIKE = ("solved alike", "rewards alike", "cells alike")
+_RUNS = ("run", "episodes", "missing", "solved then", "solved now", *_ALIKE, "differing")
+
+
+def write_fidelity(found: Mapping[str, Any], out: Path) -> Path:
+    """Write what ``fidelity.fidelity`` gave; the path of the page."""
+    (out / "fidelity.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    tables = [(_GOALS, _goal_rows(found)), (_RUNS, _run_rows(found))]
+    (out / "fidelity.md").write_text("\n\n".join(_markdown(*each) for each in tables) + "\n", encoding="utf-8")
+    body = "<h1>Recorded runs, played again</h1>" + "".join(table(header, rows) for header, rows in tables)
+    (out / "index.html").write_text(page("Recorded runs, played again", body), encoding="utf-8")
+    return out / "index.html"
+
+
+def summary(found: Mapping[str, Any]) -> str:
+    """The goals as a table for a terminal."""
+    return _markdown(_GOALS, _goal_rows(found))
+
+
+def _goal_rows(found: Mapping[str, Any]) -> list[list[str]]:
+    rows = []
+    for goal in found["goals"]:
+        counts = [str(goal[key]) for key in ("runs", "equal", "of")]
+        said = _WORDS[goal["reached"]]
+        if goal["reached"] is None and goal["runs"]:
+            said = "not asked of parts of runs (--limit)"
+        rows.append([goal["goal"], *counts, _share(goal["share"]), _share(goal["target"]), said])
+    return rows
+
+
+def _run_rows(found: Mapping[str, Any]) -> list[list[str]]:
+    rows = []
+    for run in found["runs"]:
+        if "error" in run:
+            rows.append([run["run"], *[DASH] * (len(_RUNS) - 2), run["error"]])
+            continue
+        numbers = [str(run[key]) for key in ("episodes", "missing", "recorded_solved", "solved")]
+        shares = [_share(run[key]) for key in ("agreement", "reward_agreement", "cells")]
+        rows.append([run["run"], *numbers, *shares, ", ".join(run["differing"])])
+    return rows
+
+
+def _share(value: float | None) -> str:
+    return DASH if value is None else f"{100 * value:.2f} %"
+
+
+def _markdown(header: tuple[str, ...], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(word.replace("|", "\\|") for word in line) + " |" for line in lines)

@@ -1,0 +1,87 @@
+"""Pieces of a page: the shell, tables, tiles, numbers with their intervals. Knows nothing of episodes or runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lemur_ray.report.pages.escape import inline
+from lemur_ray.report.pages.style import CSS, SCRIPT
+from lemur_ray.report.tables import Rate
+
+DASH = "\u2013"
+"""Stands where there is no value."""
+
+
+class Safe(str):
+    """Text that is HTML already; every other string is escaped when it is put into a table."""
+
+
+def page(title: str, body: str) -> str:
+    """A whole document that stands alone: style and script inside, nothing fetched."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"
+        f"<title>{inline(title)}</title><style>{CSS}</style><script>{SCRIPT}</script></head>"
+        f"<body><main>{body}</main></body></html>\n"
+    )
+
+
+def cell(value: object) -> str:
+    """The HTML of a table cell: numbers grouped, None as a dash, strings escaped."""
+    if isinstance(value, Safe):
+        return value
+    if value is None:
+        return DASH
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+    return inline(value)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], strong: frozenset[int] = frozenset()) -> str:
+    """A table that scrolls sideways on a narrow screen. Columns after the first that hold a number align right."""
+    rows = list(rows)
+    numeric = [i > 0 and any(isinstance(row[i], int | float | Safe) for row in rows) for i in range(len(header))]
+    head = "".join(f"<th{_n(numeric[i])}>{inline(name)}</th>" for i, name in enumerate(header))
+    body = "".join(
+        ('<tr class="strong">' if r in strong else "<tr>")
+        + "".join(f"<td{_n(numeric[i])}>{cell(value)}</td>" for i, value in enumerate(row))
+        + "</tr>"
+        for r, row in enumerate(rows)
+    )
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _n(numeric: bool) -> str:
+    return ' class="n"' if numeric else ""
+
+
+def tiles(items: Iterable[tuple[str, str]]) -> str:
+    """Large numbers with a line of explanation each: (number, explanation)."""
+    inner = "".join(f'<div class="tile"><b>{inline(n)}</b><span>{inline(said)}</span></div>' for n, said in items)
+    return f'<div class="tiles">{inner}</div>'
+
+
+def percent(share: float | None) -> str:
+    """0.642 -> "64.2 %", None -> a dash."""
+    return DASH if share is None else f"{share * 100:.1f} %"
+
+
+def rate_text(rate: Rate) -> str:
+    """Count, n, share and interval in one line: "77/120 = 64.2 % [55.3, 72.2]"."""
+    if not rate.n:
+        return "no episode (n = 0)"
+    bounds = rate.interval
+    return f"{rate.count}/{rate.n} = {percent(rate.value)} [{bounds.low * 100:.1f}, {bounds.high * 100:.1f}]"
+
+
+def warning(lines: Sequence[str]) -> str:
+    """A box that says plainly what is missing or not shown; empty for no lines."""
+    if not lines:
+        return ""
+    return f'<div class="warn"><ul>{"".join(f"<li>{inline(line)}</li>" for line in lines)}</ul></div>'

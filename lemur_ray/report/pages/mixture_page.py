@@ -1,0 +1,168 @@
+"""The page of a mixture study: held-out bits per byte and loss of code and of text against the ratio trained on.
+
+Reads ``study.json`` and the run folders beside it; numbers also as JSON and CSV. Knows nothing of how trials are run.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.report.inputs import ReportError, read_run
+from lemur_ray.report.pages import figures
+from lemur_ray.report.pages.escape import inline
+from lemur_ray.report.pages.markup import DASH, Safe, page, table, warning
+from lemur_ray.report.pages.mixture_figure import Point, ratio_chart, standalone
+from lemur_ray.report.statistics import t_interval
+
+KINDS = ("code", "text")
+METRICS = {"bits_per_byte": "bits per byte", "loss": "loss, nats per token"}
+PAPER = (
+    "The paper (appendix A.1.2) trained Llama models further on a set of code : text ratios and found 10 : 1 an "
+    "efficient ratio to go from text to a balance of text and code. It shows no numbers of that study, calls it a "
+    "rough estimate under limits of compute, and expects that other models need other ratios and numbers of steps; "
+    "smaller models, it says, forget natural language more."
+)
+LIMITS = (
+    "Held-out rows are of the same sources as the training rows: this measures how well each kind is modelled, not "
+    "what a model can do with it.",
+    "A small model and few tokens, by default from random parameters where the paper went on from Llama: which ratio "
+    "is best here says nothing about which is best at 70B parameters and 90B tokens.",
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One ratio: what its finished trials measured."""
+
+    ratio: str
+    code_share: float
+    values: Mapping[str, Sequence[float]]
+    """``<kind>/<metric>`` -> one value for each seed."""
+    epochs: Mapping[str, float]
+    """Passes over the rows of a kind, of the source that was repeated most."""
+
+
+def render_study(out: Path) -> dict[str, Any]:
+    """Write ``index.html``, ``study_results.json`` and ``study_results.csv`` into a study's folder; returns the JSON.
+
+    Raises ReportError where there is no study or none of its trials has finished.
+    """
+    try:
+        study = json.loads((out / "study.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ReportError(f"{out} holds no study.json: run jobs/mixture_study.py --out {out}") from None
+    results, missing = {}, []
+    for trial in study["trials"]:
+        folder = out / trial["folder"]
+        result = read_run(folder).result if (folder / "recipe.json").is_file() else {}
+        if result:
+            results[trial["folder"]] = result
+        else:
+            missing.append(f"trial {trial['folder']} has not finished: it is left out")
+    if not results:
+        raise ReportError(f"{out}: no trial has finished yet, so nothing can be drawn; run the same command again")
+    rows = measure(study["trials"], results)
+    numbers = {**study, "missing": missing, "results": [to_json(row) for row in rows]}
+    body = [
+        "<h1>Code to text: a mixture study</h1>",
+        f'<p class="lede">{inline(study["recipe"])}, {study["steps"]:,} steps of {study["tokens_per_step"]:,} tokens '
+        f"for each of {len(results)} trials; held-out rows of the same corpus.</p>",
+        f"<p>{inline(PAPER)}</p>",
+    ]
+    seeds = max(len(values) for row in rows for values in row.values.values())
+    for metric, label in METRICS.items():
+        series = {kind: points(rows, f"{kind}/{metric}") for kind in KINDS}
+        body.append(f"<h3>Held-out {inline(label)}</h3>")
+        body.append(figures.legend([(kind, colour) for colour, kind in enumerate(KINDS)]))
+        chart = ratio_chart(series, y_label=label)
+        (out / f"{metric}.svg").write_text(standalone(chart), encoding="utf-8")
+        body.append(f'<div class="fig">{chart}</div>')
+    body.append(
+        '<p class="soft">Share of code among the rows trained on, from left to right. '
+        + (f"Whiskers: 95 % t-intervals of the mean over {seeds} seeds; dots: each seed." if seeds > 1 else
+           "One seed: there are no intervals, and differences as small as those between neighbours may be chance.")
+        + "</p>"
+    )  # fmt: skip
+    body.append(_table(rows))
+    body += ["<h3>What this does not show</h3>", warning([*LIMITS, *missing])]
+    body.append("<footer>Beside this page: study_results.json, study_results.csv, bits_per_byte.svg, loss.svg</footer>")
+    (out / "index.html").write_text(page("Mixture study", "".join(body)), encoding="utf-8")
+    (out / "study_results.json").write_text(json.dumps(numbers, indent=1), encoding="utf-8")
+    (out / "study_results.csv").write_text(to_csv(rows), encoding="utf-8")
+    return numbers
+
+
+def measure(trials: Sequence[Mapping[str, Any]], results: Mapping[str, Mapping[str, Any]]) -> list[Measured]:
+    """What the finished trials measured, by ratio, from most text to most code."""
+    out = []
+    for ratio, share in sorted({(t["ratio"], t["code_share"]) for t in trials}, key=lambda pair: pair[1]):
+        finished = [results[t["folder"]] for t in trials if t["ratio"] == ratio and t["folder"] in results]
+        values = {
+            f"{kind}/{metric}": [r[f"heldout/{kind}/{metric}"] for r in finished
+                                 if r.get(f"heldout/{kind}/{metric}") is not None]
+            for kind in KINDS for metric in METRICS
+        }  # fmt: skip
+        mixture = finished[0]["mixture"] if finished else []
+        epochs = {k: max((s["built_epochs"] for s in mixture if s["kind"] == k), default=0.0) for k in KINDS}
+        if finished:
+            out.append(Measured(ratio, share, values, epochs))
+    return out
+
+
+def points(rows: Sequence[Measured], name: str) -> list[Point]:
+    """The points of one curve, with intervals where there are several seeds."""
+    out = []
+    for row in rows:
+        values = row.values[name]
+        if values:
+            mean, low, high = t_interval(values)
+            out.append(Point(row.ratio, row.code_share, mean, low, high, tuple(values)))
+    return out
+
+
+def to_json(row: Measured) -> dict[str, Any]:
+    """One ratio as JSON: mean, interval (None for one seed) and values of each kind and metric."""
+    out: dict[str, Any] = {"ratio": row.ratio, "code_share": row.code_share, "epochs": dict(row.epochs)}
+    for name, values in row.values.items():
+        if values:
+            mean, low, high = t_interval(values)
+            out[name] = {"mean": mean, "low": low, "high": high, "values": list(values)}
+    return out
+
+
+def to_csv(rows: Sequence[Measured]) -> str:
+    """One line for each ratio, kind and metric."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["ratio", "code_share", "kind", "metric", "seeds", "mean", "low", "high"])
+    for row in rows:
+        for name, values in row.values.items():
+            if values:
+                kind, _, metric = name.partition("/")
+                writer.writerow([row.ratio, f"{row.code_share:.6f}", kind, metric, len(values), *t_interval(values)])
+    return text.getvalue()
+
+
+def _table(rows: Sequence[Measured]) -> str:
+    def said(row: Measured, name: str) -> Safe:
+        values = row.values[name]
+        if not values:
+            return Safe(DASH)
+        mean, low, high = t_interval(values)
+        return Safe(f"{mean:.3f}" + ("" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"))
+
+    header = ["code : text", "code share", "code, bits per byte", "text, bits per byte", "code, loss", "text, loss",
+              "seeds", "epochs of code", "epochs of text"]  # fmt: skip
+    body = [
+        [row.ratio.replace(":", " : "), Safe(f"{row.code_share:.1%}"),
+         *(said(row, f"{kind}/{metric}") for metric in METRICS for kind in KINDS),
+         len(row.values["code/loss"]), *(Safe(f"{row.epochs[kind]:.3f}") for kind in KINDS)]
+        for row in rows
+    ]  # fmt: skip
+    return table(header, body)

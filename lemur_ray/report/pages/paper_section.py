@@ -1,0 +1,377 @@
+"""The paper's own tables and figures with a row for each of our models: Tables 4 to 7, 9 and 10, Figure 3.
+
+A cell of ours is solved of scored episodes with its interval, a cell of the paper the printed number. A row of ours
+says under which protocol it was played (protocol.py); two runs never share a cell. Only tables for which there are
+episodes are drawn, and an average only where all its columns are there. Knows no other section.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lemur_ray.agents.trajectory import Episode
+from lemur_ray.report.mint_tables import CODE, GROUPS, REASONING, had_invalid_action, saw_traceback
+from lemur_ray.report.pages import figures
+from lemur_ray.report.pages.escape import inline
+from lemur_ray.report.pages.markup import Safe, rate_text, table, warning
+from lemur_ray.report.paper import COLUMNS, MODELS, NOTES, TABLE_4_MICRO, TABLE_6, TABLE_9, TABLE_10
+from lemur_ray.report.protocol import (
+    Settings,
+    as_played,
+    departures,
+    differences,
+    grader_of,
+    is_spider,
+    tasks_short,
+    teacher_of,
+)
+from lemur_ray.report.recorded import recorded_name
+from lemur_ray.report.tables import Rate, is_solved, rate_of
+
+_TABLES: Mapping[str, Sequence[str]] = {
+    "Table 4": [f"mint/{subset}" for subset in REASONING],
+    "Table 5": [*(f"mint/{subset}" for subset in CODE), "intercode/bash", "intercode/sql", "robocodegen"],
+    "Table 7": ["intercode/ctf", "webarena", "mint/alfworld"],
+}
+_TITLES = {
+    "Table 4": "augmenting with tools",
+    "Table 5": "self-debugging with the environment's feedback",
+    "Table 7": "exploring environments that show themselves in part",
+}
+_HARDNESS = ("easy", "medium", "hard", "extra")
+_MINT_TURNS = 5
+
+
+Runs = dict[str, Sequence[Episode]]
+"""Benchmark -> the episodes of one run."""
+
+
+@dataclass(frozen=True)
+class PlayedRun:
+    """One run: who played, under which settings (empty: not recorded), its episodes, all of one benchmark.
+
+    ``shown``: how the policy is called on the page, the policy itself where it is empty.
+    """
+
+    policy: str
+    episodes: Sequence[Episode]
+    settings: Settings = field(default_factory=dict)
+    shown: str = ""
+
+    @property
+    def benchmark(self) -> str:
+        return self.episodes[0].key.benchmark
+
+    @property
+    def teacher(self) -> str:
+        return teacher_of(self.policy, self.settings)
+
+    @property
+    def in_paper(self) -> bool:
+        """Whether it is of tasks that the paper has: those of the sample database are not."""
+        if self.benchmark == "intercode/sql":
+            return is_spider(self.episodes)
+        return self.benchmark in COLUMNS
+
+
+@dataclass
+class Row:
+    """One model under one protocol: its episodes by benchmark, with and without a teacher's feedback.
+
+    ``protocol``: departures from the paper's. ``before``: what a second teacher's runs are compared with in Table 6.
+    """
+
+    model: str
+    protocol: str
+    teacher: str = ""
+    grader: str = ""
+    engine: str = ""
+    plain: Runs = field(default_factory=dict)
+    taught: Runs = field(default_factory=dict)
+    before: Runs = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.model} ({self.protocol})" if self.protocol else self.model
+
+    def played_as(self, columns: Sequence[str], taught: bool = False) -> str:
+        """What a reader must know to compare the row: grader, SQL engine, and of which columns it has not all tasks."""
+        runs = self.taught if taught else self.plain
+        graded = any(column.startswith("mint/") and column in runs for column in columns)
+        grader = f"{self.grader or 'unknown'} grader" if graded else ""
+        comparable = ", not comparable with published numbers" if graded and self.grader != "mint-2023" else ""
+        short = [tasks_short(column, runs[column]) for column in columns if column in runs]
+        short = [", ".join(filter(None, short))]
+        epochs = max((_epochs(runs[column]) for column in columns if column in runs), default=1)
+        several = f"up to {epochs} episodes of a task, interval by task" if epochs > 1 else ""
+        engine = f"queries on {self.engine}" if self.engine and "intercode/sql" in {*columns} & runs.keys() else ""
+        teacher = f"teacher: {self.teacher}" if taught else ""
+        return "; ".join(filter(None, (teacher, grader + comparable, engine, *short, several)))
+
+
+def rows_of(runs: Sequence[PlayedRun]) -> list[Row]:
+    """Runs as rows: one for each model and protocol, and one for each run where a cell would hold two.
+
+    Whether a run had a teacher is in its settings, or in the name of its recording; what a model or a teacher wrote
+    decides nothing. Runs of tasks that the paper does not have are in no row.
+    """
+    runs = [run for run in runs if run.in_paper]
+    protocols = _protocols(runs)
+    rows: dict[tuple[str, str], Row] = {}
+    for run, protocol in zip(runs, protocols, strict=True):
+        if not run.teacher:
+            row = rows.setdefault(_key(run, protocol), Row(_key(run, protocol)[0], protocol))
+            row.plain[run.benchmark] = run.episodes
+            row.grader = row.grader or grader_of(run.settings)
+            row.engine = row.engine or str(run.settings.get("engine_kind", ""))
+    taught: dict[tuple[str, str, str], Row] = {}
+    for run, protocol in zip(runs, protocols, strict=True):
+        if not run.teacher:
+            continue
+        key = _key(run, protocol)
+        row = rows.setdefault(key, Row(key[0], protocol))
+        if row.teacher not in ("", run.teacher):
+            plain = row.plain
+            row = taught.setdefault((*key, run.teacher), Row(key[0], protocol, before=plain))
+        row.teacher = run.teacher
+        row.grader = row.grader or grader_of(run.settings)
+        row.taught[run.benchmark] = run.episodes
+    return [*rows.values(), *taught.values()]
+
+
+def _key(run: PlayedRun, protocol: str) -> tuple[str, str]:
+    return model_name(run.policy) if recorded_name(run.policy) else run.shown or run.policy, protocol
+
+
+def _protocols(runs: Sequence[PlayedRun]) -> list[str]:
+    """Words for each run's protocol, so that no two runs of a model, a benchmark and a teacher have the same."""
+    words = [", ".join(departures(run.policy, run.benchmark, run.settings)) for run in runs]
+    cells = [(*_key(run, said), run.benchmark, run.teacher) for run, said in zip(runs, words, strict=True)]
+    for shared in [cell for cell, count in Counter(cells).items() if count > 1]:
+        places = [i for i, cell in enumerate(cells) if cell == shared]
+        apart = [", ".join(more) for more in differences([as_played(runs[i].policy, runs[i].settings) for i in places])]
+        recipes = [runs[i].episodes[0].key.recipe[:6] for i in places]
+        for number, (place, more, recipe) in enumerate(zip(places, apart, recipes, strict=True), 1):
+            said = [more] if apart.count(more) == 1 and more else [more, f"settings {recipe}"]
+            if apart.count(more) > 1 and recipes.count(recipe) > 1:
+                said.append(f"run {number}")
+            words[place] = ", ".join(filter(None, [words[place], *said]))
+    return words
+
+
+def _epochs(episodes: Sequence[Episode]) -> int:
+    return max(Counter(e.key.task for e in episodes).values(), default=1)
+
+
+def model_name(policy: str) -> str:
+    """``replay:gpt-3.5-turbo-0613/F=None`` is the recorded gpt-3.5-turbo; every other policy is its own name."""
+    named = recorded_name(policy)
+    return policy if named is None else f"{named.model}, recorded"
+
+
+def section(runs: Sequence[PlayedRun]) -> str:
+    """All tables and figures of the paper that these runs have a part of; empty where they have none."""
+    rows = rows_of(runs)
+    parts = [_success(name, columns, rows) for name, columns in _TABLES.items()]
+    parts += [_feedback(rows), _errors(rows), _hardness(rows), _by_turn(rows), _graders(rows)]
+    body = "".join(parts)
+    if not body:
+        return ""
+    said = (
+        "Rows without an interval are printed in the paper; ours are solved of scored episodes with 95 % Wilson "
+        "intervals, clustered by task where tasks were played several times. In brackets stands where a row departs "
+        "from the paper's protocol, and below its name by which grader it was judged and of which columns it has not "
+        "all tasks: compare rows of one protocol only."
+    )
+    return f'<p class="soft">{said}</p>{body}{warning(NOTES) if "Table 6" in body else ""}'
+
+
+def _success(name: str, columns: Sequence[str], rows: Sequence[Row]) -> str:
+    ours = [row for row in rows if any(column in row.plain for column in columns)]
+    if not ours:
+        return ""
+    with_average = name == "Table 4"
+    header = ["model", *(COLUMNS[c].column for c in columns), *(["micro average"] if with_average else [])]
+    lines: list[list[object]] = []
+    for row in ours:
+        cells: list[object] = [_who(row, columns), *(_solved(row.plain.get(c)) for c in columns)]
+        if with_average:
+            cells.append(_solved(_pooled(row.plain, REASONING)))
+        lines.append(cells)
+    for model in MODELS:
+        printed: list[object] = [model, *(_printed(COLUMNS[c].values.get(model)) for c in columns)]
+        lines.append([*printed, _printed(TABLE_4_MICRO.get(model))] if with_average else printed)
+    settings = {COLUMNS[c].setting for c in columns if any(c in row.plain for row in ours)}
+    notes = [COLUMNS[c].note for c in columns if COLUMNS[c].note and any(c in row.plain for row in ours)]
+    return (
+        f"<h3>{name}: {_TITLES[name]}</h3>"
+        + table(header, lines, frozenset(range(len(ours))))
+        + f'<p class="soft">{inline(". ".join([*sorted(settings), *notes]))}</p>'
+    )
+
+
+def _feedback(rows: Sequence[Row]) -> str:
+    """Table 6: reasoning, code and both (ALFWorld is not in it), without and with a teacher."""
+    header = ["model", "reasoning", "code", "both", "reasoning, taught", "code, taught", "both, taught", "gain"]
+    groups = (REASONING, CODE, REASONING + CODE)
+    lines: list[list[object]] = []
+    for row in rows:
+        sums = [_pooled(part, group) for part in (row.before or row.plain, row.taught) for group in groups]
+        if any(sums[3:]):
+            before, after = (
+                None if pooled is None else _rate(pooled, is_solved).value for pooled in (sums[2], sums[5])
+            )
+            gain = None if before is None or after is None else 100 * (after - before)
+            who = _who(row, [f"mint/{subset}" for subset in REASONING + CODE], taught=True)
+            lines.append([who, *map(_solved, sums), None if gain is None else Safe(f"{gain:+.2f}")])
+    if not lines:
+        return ""
+    strong = frozenset(range(len(lines)))
+    for printed in TABLE_6:
+        taught = printed.with_feedback or (None, None, None)
+        gain_printed = None if printed.gain is None else Safe(f"{printed.gain:+.2f}")
+        lines.append([printed.model, *map(_printed, printed.without), *map(_printed, taught), gain_printed])
+    return f"<h3>Table 6: with a teacher's feedback</h3>{table(header, lines, strong)}"
+
+
+def _errors(rows: Sequence[Row]) -> str:
+    """Table 9: of all episodes of M-MATH, those that failed and saw a traceback, or had an invalid action."""
+    lines: list[list[object]] = []
+    for row in rows:
+        if math := row.plain.get("mint/math"):
+            cells = [_cell(math, _failed_with(sign)) for sign in (saw_traceback, had_invalid_action)]
+            lines.append([_who(row, ["mint/math"]), *cells])
+    if not lines:
+        return ""
+    strong = frozenset(range(len(lines)))
+    lines += [[model, *map(_printed, TABLE_9[model])] for model in MODELS if model in TABLE_9]
+    header = ["model", "failed with a traceback", "failed with an invalid action"]
+    return f"<h3>Table 9: why M-MATH fails</h3>{table(header, lines, strong)}"
+
+
+def _failed_with(sign: Callable[[Episode], bool]) -> Callable[[Episode], bool]:
+    return lambda episode: not is_solved(episode) and sign(episode)
+
+
+def _hardness(rows: Sequence[Row]) -> str:
+    """Table 10: InterCode-SQL by hardness. Rows hold Spider's questions alone."""
+    lines: list[list[object]] = []
+    for row in rows:
+        if episodes := row.plain.get("intercode/sql"):
+            by = [[e for e in episodes if e.category == hardness] for hardness in _HARDNESS]
+            lines.append([_who(row, ["intercode/sql"]), *map(_solved, by), _solved(episodes)])
+    if not lines:
+        return ""
+    strong = frozenset(range(len(lines)))
+    for model, solved in TABLE_10.items():
+        n = (248, 446, 174, 166)
+        shares = [100 * hits / of for hits, of in zip((*solved, sum(solved)), (*n, sum(n)), strict=True)]
+        lines.append([model, *map(_printed, shares)])
+    header = ["model", *_HARDNESS, "all"]
+    return f"<h3>Table 10: InterCode-SQL by hardness</h3>{table(header, lines, strong)}"
+
+
+def _by_turn(rows: Sequence[Row]) -> str:
+    """Figure 3: share of MINT's tasks solved within so many turns, one drawing for each set of pooled subsets."""
+    by_subsets: dict[tuple[str, ...], list[tuple[str, list[Episode]]]] = {}
+    for row in rows:
+        for runs, suffix in ((row.plain, ""), (row.taught, f", taught by {row.teacher}")):
+            subsets = tuple(subset for subset in GROUPS["all"] if f"mint/{subset}" in runs)
+            pooled = _pooled(runs, subsets)
+            if pooled:
+                by_subsets.setdefault(subsets, []).append((row.name + suffix, pooled))
+    points, parts = range(1, _MINT_TURNS + 1), []
+    for subsets, series in sorted(by_subsets.items(), key=lambda item: -len(item[0])):
+        rates = {name: [_rate(pooled, _solved_within(k)) for k in points] for name, pooled in series}
+        lines = {
+            name: [(k, 100 * (rate.value or 0.0)) for k, rate in zip(points, by, strict=True)]
+            for name, by in rates.items()
+        }
+        drawn = figures.curves(lines, x_label="turn", y_label="solved, %", window=1, digits=1)
+        which = "all eight subsets" if len(subsets) == len(GROUPS["all"]) else ", ".join(subsets)
+        header = [f"solved within, pooled over {which}", *(f"{k} turn{'s' * (k > 1)}" for k in points)]
+        cells = [[name, *(_shown(rate) for rate in by)] for name, by in rates.items()]
+        parts.append(drawn + table(header, cells))
+    if not parts:
+        return ""
+    said = "No published numbers of this figure are at hand to stand beside these."
+    title = "Figure 3: MINT, solved within so many turns"
+    return f'<h3>{title}</h3>{"".join(parts)}<p class="soft">{said}</p>'
+
+
+def _solved_within(turns: int) -> Callable[[Episode], bool]:
+    return lambda episode: is_solved(episode) and len(episode.trajectory.steps) <= turns
+
+
+def _graders(rows: Sequence[Row]) -> str:
+    """What the graders say of the same episodes. The one that did not end an episode is a lower bound."""
+    every = [
+        (f"{row.name}, {benchmark}{taught}", run)
+        for row in rows
+        for runs, taught in ((row.plain, ""), (row.taught, f", taught by {row.teacher}"))
+        for benchmark, run in sorted(runs.items())
+    ]
+    names = sorted({name for _, run in every for e in run for name in e.scores})
+    lines: list[list[object]] = []
+    for shown_as, run in every:
+        graded = [e for e in run if e.outcome.scored and e.scores]
+        if not graded or len(names) < 2:
+            continue
+        verdicts = {
+            name: {(e.key.task, e.key.epoch) for e in graded if e.scores.get(name, 0.0) >= 1.0} for name in names
+        }
+        first, *others = verdicts.values()
+        parted = sorted({task for task, _ in first.union(*others) - first.intersection(*others)})
+        shown = ", ".join(parted[:8]) + (", ..." if len(parted) > 8 else "")
+        rates = [Safe(rate_text(rate_of(graded, _solved_by(name)))) for name in names]
+        lines.append([shown_as, *rates, len(parted), shown or None])
+    if not lines:
+        return ""
+    header = ["model and benchmark", *names, "tasks on which they part", "which"]
+    return f"<h3>Where the graders part</h3>{table(header, lines)}"
+
+
+def _solved_by(grader: str) -> Callable[[Episode], bool]:
+    return lambda episode: episode.scores.get(grader, 0.0) >= 1.0
+
+
+def _pooled(runs: Runs, subsets: Sequence[str]) -> list[Episode] | None:
+    """The episodes of several of MINT's subsets; None where one of them was not played or nothing of it is scored."""
+    parts = [runs.get(f"mint/{subset}", ()) for subset in subsets]
+    if not parts or not all(any(e.outcome.scored for e in part) for part in parts):
+        return None
+    return [e for part in parts for e in part]
+
+
+def _rate(episodes: Sequence[Episode], hit: Callable[[Episode], bool]) -> Rate:
+    return rate_of([e for e in episodes if e.outcome.scored], hit)
+
+
+def _solved(episodes: Sequence[Episode] | None) -> Safe | None:
+    return None if episodes is None else _cell(episodes, is_solved)
+
+
+def _cell(episodes: Sequence[Episode], hit: Callable[[Episode], bool]) -> Safe | None:
+    return _shown(_rate(episodes, hit))
+
+
+def _shown(rate: Rate) -> Safe | None:
+    if not rate.n:
+        return None
+    bounds = rate.interval
+    return Safe(
+        f"<b>{100 * rate.count / rate.n:.2f}</b> <br><span class='soft'>{rate.count}/{rate.n} "
+        f"[{bounds.low * 100:.1f}, {bounds.high * 100:.1f}]</span>"
+    )
+
+
+def _who(row: Row, columns: Sequence[str], taught: bool = False) -> Safe:
+    """The name of a row, and below it what a reader must know of these columns."""
+    played = row.played_as(columns, taught)
+    return Safe(inline(row.name) + (f'<br><span class="soft">{inline(played)}</span>' if played else ""))
+
+
+def _printed(value: float | None) -> Safe | None:
+    return None if value is None else Safe(f"{value:.2f}")

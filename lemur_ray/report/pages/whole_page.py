@@ -1,0 +1,257 @@
+"""The two pages: one ledger (``render_run``), and a whole chain from corpus to agents (``render_report``).
+
+Each page stands alone and has its numbers beside it as JSON and CSV. Knows which sections there are and in which
+order; what a section says is in its own file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.report import recorded
+from lemur_ray.report.inputs import Inputs, ReportError, TrainingRun, read_settings
+from lemur_ray.report.inputs import collect as collect_inputs
+from lemur_ray.report.pages import agents_section as agents
+from lemur_ray.report.pages import paper_section
+from lemur_ray.report.pages import training_section as training
+from lemur_ray.report.pages.escape import inline, slug
+from lemur_ray.report.pages.markup import cell, page, percent, table, tiles, warning
+from lemur_ray.report.pages.paper_section import PlayedRun
+from lemur_ray.report.pages.retries_section import retries_json, retries_section
+from lemur_ray.report.pages.transcripts import inline_transcripts, write_transcripts
+from lemur_ray.report.played import Played, comparisons, display_name, newest_versions, order, played_run
+from lemur_ray.report.tables import Group, Report, by_run, to_csv
+from lemur_ray.rollout.ledger import read_episodes
+
+
+def render_run(
+    out: Path, notes: Mapping[str, object] | None = None, made: tuple[str, str, str] | None = None
+) -> Report:
+    """Write ``index.html``, ``report.json`` and ``episodes.csv`` beside the ``episodes.jsonl`` in ``out``.
+
+    ``made``: (benchmark, policy, recipe) of the evaluation that was just made; the run that began last by default.
+    Title, headline and ``notes`` (name -> value, for example the agreement of a replay) are of that one, and it is
+    returned; the page shows every other run of the ledger too. Raises ReportError where there is no episode, or none
+    of the evaluation.
+    """
+    ledger = out / "episodes.jsonl"
+    episodes = read_episodes(ledger) if ledger.is_file() else []
+    if not episodes:
+        raise ReportError(f"{ledger}: no episodes, so nothing to report (did the run find any task?)")
+    grouped, settings = by_run(episodes), read_settings(out)
+    if made is not None:
+        if made not in grouped:
+            raise ReportError(f"{ledger}: no episode of {made[1]} on {made[0]} under settings {made[2]}")
+        grouped[made] = grouped.pop(made)  # last: it is the newest, whenever its first episode was played
+    everything = list(grouped.values())
+    shown, passed = newest_versions(everything)
+    runs, earlier = [everything[i] for i in shown], [played_run(everything[i]) for i in passed]
+    inner = [inline_transcripts(run, f"e{i}-" if i else "e") for i, run in enumerate(runs)]
+    talk, played = "", []
+    for i, (run, drawn) in enumerate(zip(runs, inner, strict=True)):
+        if drawn is not None and sum(len(d[0]) for d in inner if d) < 4_000_000:
+            talk, links = talk + drawn[0], drawn[1]
+        else:
+            links = write_transcripts(out / "transcripts", f"run-{i + 1}", _title(run[0].key), run, "../index.html")
+        played.append(played_run(run, links, settings.get(run[0].key.recipe)))
+    reports = [p.report for p in played]
+    last = reports[-1]
+    title = f"{display_name(last.policy)} on {last.benchmark}"
+    benchmarks = list(dict.fromkeys(r.benchmark for r in reports))
+    body = [
+        f"<h1>{inline(title)}</h1>",
+        f'<p class="lede">evaluation settings <code>{inline(last.recipe or "none")}</code>, {_today()}</p>',
+    ]
+    body.append(_run_tiles(last))
+    body.append(table(["", ""], list(notes.items())) if notes else "")
+    for benchmark in benchmarks:
+        body.append(_section(benchmark, order([p for p in played if p.report.benchmark == benchmark]), earlier))
+    body += [retries_section(run) for run in runs]
+    body.append(f"<h3>What this does not show</h3>{warning(agents.limits(played))}")
+    body += [f"<h3>Transcripts</h3>{talk}" if talk else "", _footer(["report.json", "episodes.csv", "episodes.jsonl"])]
+    numbers = {**last.headline(), "notes": dict(notes or {}), "runs": [r.to_json() for r in reports]}
+    numbers["retries"] = [retries_json(run) for run in runs]
+    numbers["earlier_versions"] = [p.report.to_json() for p in earlier]
+    _write(out, page(title, "".join(body)), numbers, {"episodes.csv": to_csv(reports)})
+    return last
+
+
+def render_report(
+    out: Path,
+    *,
+    runs: Sequence[Path],
+    episodes: Sequence[Path],
+    corpus: Path | None,
+    title: str = "From code and text to a scored agent",
+) -> dict[str, Any]:
+    """Write the whole page into ``out``: index.html, report.json, episodes.csv, losses.csv, mixture.csv, transcripts.
+
+    ``runs``: run folders; ``episodes``: folders with an episodes.jsonl; ``corpus``: a corpus folder. What is missing
+    is said on the page. Returns what report.json says. Raises ReportError where no episode is found.
+    """
+    found = collect_inputs(runs, episodes, corpus)
+    out.mkdir(parents=True, exist_ok=True)
+    everything = [(folder, run) for folder, episodes_of in found.ledgers for run in by_run(episodes_of).values()]
+    joined, settings = recorded.joined([run for _, run in everything], found.settings)
+    folder_of = {id(run[0].trajectory): folder for folder, run in everything}
+    everything = [(folder_of[id(run[0].trajectory)], run) for run in joined]
+    shown, passed = newest_versions([run for _, run in everything])
+    folders = Counter(folder for folder, _ in everything)
+    by_benchmark: dict[str, list[Played]] = {}
+    for folder, run in (everything[i] for i in shown):
+        key = run[0].key
+        name = slug(f"{folder.name}-{key.recipe}" if folders[folder] > 1 else folder.name)
+        links = write_transcripts(out / "transcripts", name, _title(key), run, "../index.html")
+        by_benchmark.setdefault(key.benchmark, []).append(played_run(run, links, settings.get(key.recipe)))
+    earlier = [played_run(everything[i][1]) for i in passed]
+    groups = {benchmark: order(played) for benchmark, played in sorted(by_benchmark.items())}
+    body = [
+        f"<h1>{inline(title)}</h1>",
+        '<p class="lede">Raw code and text became rows, rows a language model, the model a chat model, and the chat '
+        "model played as an agent. Every number here comes from files of this run; every episode can be read.</p>",
+        _navigation(found, groups),
+        _report_tiles(found, groups),
+        warning(found.missing),
+    ]
+    for benchmark, played in groups.items():
+        body.append(
+            f'<h2 id="{slug(benchmark)}">Agents: {inline(benchmark)}</h2>{_section(benchmark, played, earlier)}'
+        )
+    every = [p for ps in groups.values() for p in ps]
+    of_paper = [PlayedRun(p.report.policy, p.episodes, p.settings, display_name(p.report.policy)) for p in every]
+    if beside := paper_section.section(of_paper):
+        body.append(f'<h2 id="paper">The paper\'s tables, with our rows</h2>{beside}')
+    pretrain = next((run for run in found.runs if run.stage == "pretraining"), None)
+    if found.corpus:
+        section = training.corpus_section(found.corpus, str(found.corpus_folder), pretrain)
+        body.append(f'<h2 id="corpus">Corpus</h2>{section}')
+    for trained in found.runs:
+        heading = f"{trained.stage.capitalize()}: {trained.name}"
+        body.append(f'<h2 id="run-{slug(trained.name)}">{inline(heading)}</h2>{training.run_section(trained)}')
+    body.append(f'<h2 id="limits">What this page does not show</h2>{warning(agents.limits(every))}')
+    files = ["report.json", "episodes.csv", "losses.csv", "mixture.csv"]
+    body.append(_footer(files))
+    numbers = {**_numbers(found, groups), "earlier_versions": [p.report.to_json() for p in earlier]}
+    tables = {
+        "episodes.csv": to_csv(p.report for played in (*groups.values(), earlier) for p in played),
+        "losses.csv": _losses_csv(found.runs),
+        "mixture.csv": _mixture_csv(found.runs),
+    }
+    _write(out, page(title, "".join(body)), numbers, tables)
+    return numbers
+
+
+def _section(benchmark: str, played: Sequence[Played], earlier: Sequence[Played]) -> str:
+    return agents.section(benchmark, played, [p for p in earlier if p.report.benchmark == benchmark])
+
+
+def _title(key: Any) -> str:
+    return f"{display_name(key.policy)} on {key.benchmark}"
+
+
+def _today() -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+
+
+def _write(out: Path, html: str, numbers: Mapping[str, Any], tables: Mapping[str, str]) -> None:
+    """Numbers first, page last: a page that is there has its numbers beside it."""
+    (out / "report.json").write_text(json.dumps(numbers, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    for name, text in tables.items():
+        (out / name).write_text(text, encoding="utf-8")
+    (out / "index.html").write_text(html, encoding="utf-8")
+
+
+def _footer(files: Sequence[str]) -> str:
+    links = ", ".join(f'<a href="{name}">{name}</a>' for name in files)
+    return f"<footer>The numbers of this page: {links}. Written by lemur-ray, {_today()}.</footer>"
+
+
+def _navigation(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> str:
+    links = [(slug(b), b) for b in groups] + ([("corpus", "corpus")] if found.corpus else [])
+    links += [(f"run-{slug(run.name)}", f"{run.stage}: {run.name}") for run in found.runs]
+    links.append(("limits", "what this does not show"))
+    inner = "".join(f'<a href="#{anchor}">{inline(text)}</a>' for anchor, text in links)
+    return f"<nav>{inner}</nav>"
+
+
+def _run_tiles(report: Report) -> str:
+    overall = report.overall
+    items = [
+        (percent(overall.success.value), f"solved{_of(overall)}"),
+        (f"{overall.scored} of {overall.n}", "episodes have a score"),
+        (percent(overall.invalid_actions.value), f"invalid among {overall.invalid_actions.n:,} actions"),
+    ]
+    if overall.mean_turns_solved is not None:
+        items.append((f"{overall.mean_turns_solved:.1f}", "turns in a solved episode (mean)"))
+    return tiles(items)
+
+
+def _of(group: Group) -> str:
+    bounds = group.success.interval
+    return f": {group.solved} of {group.scored}, 95 % interval {bounds.low * 100:.1f} to {bounds.high * 100:.1f}"
+
+
+def _report_tiles(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> str:
+    items = []
+    for benchmark, played in groups.items():
+        overall = played[0].report.overall
+        items.append((percent(overall.success.value), f"of {benchmark} solved by {played[0].name}{_of(overall)}"))
+    for run in found.runs:
+        for key, value in run.result.items():
+            if run.stage == "pretraining" and key.endswith("/bits_per_byte") and value is not None:
+                items.append((f"{value:.3f}", f"bits per byte on held-out {key.split('/')[1]} after pretraining"))
+    for run in found.runs:
+        if (speed := training.speed(run)) is not None:
+            items.append((f"{speed:,.0f}", f"tokens per second in {run.stage} ({cell(run.last('tokens'))} tokens)"))
+    return tiles(items)
+
+
+def _numbers(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> dict[str, Any]:
+    corpus = {key: value for key, value in found.corpus.items() if key not in ("heldout",)}
+    compared = [
+        {
+            "benchmark": benchmark, "first": c.first.report.policy, "second": c.second.report.policy,
+            "settings": [c.first.report.recipe, c.second.report.recipe], "settings_differ": c.apart,
+            "n": d.n, "difference": d.difference, "low": d.interval.low, "high": d.interval.high,
+            "only_first": d.only_a, "only_second": d.only_b, "p_value": d.p_value, "test": d.test,
+        }
+        for benchmark, played in groups.items() for c in comparisons(played) for d in (c.difference,)
+    ]  # fmt: skip
+    return {
+        "written": _today(),
+        "corpus": {"folder": str(found.corpus_folder) if found.corpus_folder else None, **corpus},
+        "training": [training.run_summary(run) for run in found.runs],
+        "agents": [p.report.to_json() for played in groups.values() for p in played],
+        "comparisons": compared,
+        "missing": found.missing,
+        "limits": agents.limits([p for played in groups.values() for p in played]),
+    }
+
+
+def _losses_csv(runs: Sequence[TrainingRun]) -> str:
+    """Every logged series in long form: run, metric, step, value."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["run", "metric", "step", "value"])
+    for run in runs:
+        for metric, points in run.series("").items():
+            if metric.startswith(("loss", "heldout", "tokens_per_s", "lr", "grad_norm")):
+                writer.writerows([run.name, metric, int(step), value] for step, value in points)
+    return out.getvalue()
+
+
+def _mixture_csv(runs: Sequence[TrainingRun]) -> str:
+    out = io.StringIO()
+    columns = ["name", "kind", "rows", "asked_share", "built_share", "built_rows", "used_rows", "built_epochs"]
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["run", *columns])
+    for run in runs:
+        writer.writerows([run.name, *(source.get(c) for c in columns)] for source in run.mixture)
+    return out.getvalue()

@@ -1,0 +1,223 @@
+"""The image of the Docker sandbox, made on this machine without any registry and found again by the hash of its recipe.
+
+The userland named in ``cluster/images/sandbox/packages.txt`` comes from the machine's own apt sources by debootstrap.
+Where that is not there, or not root's, it is copied from the packages that are installed on this machine. The image
+holds nothing of ours but a few empty folders. ``python -m lemur_ray.sandbox.housing.docker_image`` builds it and says
+its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lemur_ray.sandbox.housing import debian_files as installed
+from lemur_ray.sandbox.housing import docker_engine as engine
+from lemur_ray.sandbox.housing import slots
+from lemur_ray.sandbox.sandbox import SandboxUnavailable
+
+REPOSITORY = "lemur-sandbox"
+RECIPE = 1
+"""Goes up when this file makes something else of the same packages."""
+PYTHON = "lemur.python"
+"""Label with the version of the image's Python."""
+FOLDERS = ("base", "generation", "inside", "mounts", "rootfs", "opt/python", "proc", "sys", "dev", "tmp", "etc")
+DROPPED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale", "proc", "sys")
+BUILD_S = 1800.0
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Image:
+    """``name``: repository and tag. ``python``: version of its Python, such as 3.11."""
+
+    name: str
+    python: str
+
+
+def packages_file() -> Path:
+    return Path(__file__).resolve().parents[3] / "cluster/images/sandbox/packages.txt"
+
+
+def packages() -> list[str]:
+    """The packages wanted; SandboxUnavailable where the repository's folder ``cluster`` is not beside the library."""
+    path = packages_file()
+    if not path.is_file():
+        raise SandboxUnavailable(f"{path} is not there: run from the repository, with its folder cluster/")
+    lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
+    return [line for line in lines if line]
+
+
+def ensure() -> Image:
+    """The image, built now if the engine has none by this recipe (minutes, with a line in the log that says so)."""
+    wanted = packages()
+    names = [f"{REPOSITORY}:{digest(method, wanted)}" for method in methods()]
+    for name in names:
+        if (found := _found(name)) is not None:
+            return found
+    with open(slots.folder() / "image.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for name in names:  # somebody else may have built it while we waited
+            if (found := _found(name)) is not None:
+                return found
+        return _build(wanted, dict(zip(methods(), names, strict=True)))
+
+
+def methods() -> list[str]:
+    """How the userland can be had here, the best first."""
+    if shutil.which("debootstrap") and os.geteuid() == 0:
+        return ["debootstrap", "installed"]
+    return ["installed"]
+
+
+def digest(method: str, wanted: Iterable[str]) -> str:
+    """Short hash over everything that makes two images differ, but for the versions in the archive."""
+    system = _os_release()
+    parts = [str(RECIPE), method, system.get("ID", ""), system.get("VERSION_CODENAME", ""), platform.machine(), *wanted]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _found(name: str) -> Image | None:
+    with engine.client("to list images") as api:
+        for image in api.images(REPOSITORY):
+            if name in (image["RepoTags"] or ()):
+                return Image(name, (image["Labels"] or {}).get(PYTHON, ""))
+    return None
+
+
+def _build(wanted: list[str], names: dict[str, str]) -> Image:
+    with tempfile.TemporaryDirectory(prefix="lemur-image-", dir=_roomy()) as temp:
+        archive = Path(temp) / "root.tar"
+        for method, name in names.items():
+            started = time.monotonic()
+            log.warning("building the image %s of the Docker sandbox from %s (once; minutes)", name, SOURCES[method])
+            try:
+                python = MAKERS[method](wanted, Path(temp), archive)
+            except SandboxUnavailable as error:
+                if method == list(names)[-1]:
+                    raise
+                log.warning("%s: the installed packages of this machine are used instead", error)
+                continue
+            with engine.client("to import an image", timeout_s=BUILD_S) as api:
+                tag = name.partition(":")[2]
+                api.import_image_from_file(str(archive), REPOSITORY, tag, changes=[f"LABEL {PYTHON}={python}"])
+            size = archive.stat().st_size / 2**20
+            log.warning("built %s: %.0f MiB in %.0f s", name, size, time.monotonic() - started)
+            return Image(name, python)
+    raise AssertionError("no method was left")
+
+
+SOURCES = {"debootstrap": "this machine's apt sources", "installed": "packages installed on this machine"}
+
+
+def _bootstrapped(wanted: list[str], temp: Path, archive: Path) -> str:
+    """A root file system from the archive; its tar at ``archive``, the version of its Python is returned."""
+    suite = _os_release().get("VERSION_CODENAME", "")
+    listed = _run(["apt-get", "indextargets", "--format", "$(SITE)|$(CODENAME)", "Created-By: Packages"])
+    mirrors = [site for site, _, codename in (line.partition("|") for line in listed.split("\n")) if codename == suite]
+    if not mirrors or not suite:
+        raise SandboxUnavailable(f"apt has no source for {suite or 'a release without a name'}")
+    root = temp / "root"
+    include = ",".join(wanted)
+    # Its mounts (/proc beneath the root) must not outlive it, however it ends.
+    alone = ["unshare", "--mount", "--propagation", "private"]
+    _run([*alone, "debootstrap", "--variant=minbase", f"--include={include}", suite, str(root), mirrors[0]])
+    with tarfile.open(archive, "w") as tar:
+        tar.add(root, ".", filter=_kept)
+        _add_folders(tar)
+    versions = sorted(path.name.removeprefix("python") for path in root.glob("usr/bin/python3.*[0-9]"))
+    return versions[0] if versions else ""
+
+
+def _copied(wanted: list[str], temp: Path, archive: Path) -> str:
+    """The same from what dpkg says is installed here: no network, nobody's rights."""
+    if not shutil.which("dpkg-query"):
+        raise SandboxUnavailable(
+            "the image of the Docker sandbox needs debootstrap (as root) or a machine with dpkg: "
+            "apt-get install -y debootstrap"
+        )
+    there = installed.closure(wanted, _run(["dpkg-query", "-W", "-f", installed.FORMAT]))
+    if left_out := sorted(set(wanted) - there):
+        log.warning("not installed here, so not in the image: %s", " ".join(left_out))
+    files = installed.files(_run(["dpkg", "-L", *sorted(there)]), DROPPED)
+    with tarfile.open(archive, "w") as tar:
+        for path in files:
+            with contextlib.suppress(PermissionError):  # what only root may read no sandbox needs
+                tar.add(path, f".{path}", recursive=False, filter=_kept)
+        _add_folders(tar)
+    versions = sorted(Path(path).name.removeprefix("python") for path in files if _is_python(path))
+    return versions[0] if versions else ""
+
+
+def _is_python(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    return folder == "/usr/bin" and name.startswith("python3.") and name[8:].isdigit()
+
+
+MAKERS = {"debootstrap": _bootstrapped, "installed": _copied}
+
+
+def _roomy() -> str | None:
+    """Where the tree is made: not in a memory file system, if it can be helped."""
+    return "/var/tmp" if os.access("/var/tmp", os.W_OK) else None
+
+
+def _kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    name = entry.name.removeprefix("./")
+    if entry.isdev() or name.startswith(tuple(f"{folder}/" for folder in DROPPED)):
+        return None
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = "root"
+    entry.mode &= 0o1777  # no set-uid program is needed in a sandbox
+    return entry
+
+
+def _add_folders(tar: tarfile.TarFile) -> None:
+    """The empty folders and the file that mounts need; the engine takes no archive that names a path twice."""
+    there = {os.path.normpath(name) for name in tar.getnames()}
+    for name in (*FOLDERS, "channel"):
+        if name not in there:
+            entry = tarfile.TarInfo(f"./{name}")
+            entry.type, entry.mode = tarfile.REGTYPE if name == "channel" else tarfile.DIRTYPE, 0o755
+            tar.addfile(entry, io.BytesIO())
+
+
+def _os_release() -> dict[str, str]:
+    pairs: Iterator[tuple[str, str, str]]
+    try:
+        pairs = (line.partition("=") for line in Path("/etc/os-release").read_text().splitlines())
+    except OSError:
+        return {}
+    return {name: value.strip('"') for name, _, value in pairs}
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=BUILD_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SandboxUnavailable(f"{command[0]}: {error}") from error
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()[-3:]
+        raise SandboxUnavailable(f"{command[0]} failed with {done.returncode}: {' / '.join(said)}")
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    try:
+        print(ensure().name)
+    except SandboxUnavailable as unavailable:
+        sys.exit(str(unavailable))

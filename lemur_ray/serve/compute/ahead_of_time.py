@@ -1,0 +1,154 @@
+"""The steps of an engine compiled for a TPU chip that is not there: whether they compile, and the memory they take.
+
+What the compiler gives is the program that the chip would run, so bytes are facts. Nothing here says how fast it is.
+Knows nothing of topologies and of where a device's description comes from.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.serve.compute.attention import block_bytes
+from lemur_ray.serve.compute.cache_layout import Layout, layout_for, pool_size
+from lemur_ray.serve.compute.forward import forward
+from lemur_ray.serve.compute.invariant import ACCELERATOR, TILE
+from lemur_ray.serve.compute.programs import decode_buckets, empty_step, prefill_buckets
+from lemur_ray.serve.compute.quantized import Quantized
+from lemur_ray.serve.compute.weights import LayerWeights, Weights
+from lemur_ray.serve.config import EngineOptions
+
+
+class DoesNotFit(ValueError):
+    """The compiler found no room for the program in one of the chip's memories; the message says where."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one shape of a step needs of the chip, in bytes."""
+
+    rows: int
+    length: int
+    """New tokens of a row: 1 is a decode step"""
+    weights: int
+    cache: int
+    temporaries: int
+    """Beside weights and cache: logits, code and what the step computes on the way"""
+    kernel: bool
+    """Whether attention is the kernel for TPU"""
+    compile_s: float
+
+    @property
+    def total(self) -> int:
+        """What the step needs at once."""
+        return self.weights + self.cache + self.temporaries
+
+    def __str__(self) -> str:
+        kind = "decode" if self.length == 1 else f"prefill by {self.length}"
+        parts = (f"{name} {getattr(self, name) / 2**30:.3f}" for name in ("weights", "cache", "temporaries"))
+        kernel = "the kernel" if self.kernel else "no kernel"
+        return f"{kind}, {self.rows} rows: {self.total / 2**30:.2f} GiB ({', '.join(parts)}), {kernel}"
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, and their total."""
+        return {**asdict(self), "total": self.total}
+
+
+def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False) -> Weights:
+    """Shapes and dtypes of what ``weights.prepare`` makes of this model."""
+    c = config
+    heads = (c.num_heads + 2 * c.num_kv_heads) * c.head_dim
+    norm: Any = jax.ShapeDtypeStruct((c.dim,), jnp.float32)
+
+    def matrix(inputs: int, outputs: int) -> Any:
+        if int8:
+            return Quantized(
+                jax.ShapeDtypeStruct((outputs, inputs), jnp.int8), jax.ShapeDtypeStruct((outputs,), jnp.float32)
+            )
+        return jax.ShapeDtypeStruct((inputs, outputs), dtype)
+
+    layer = LayerWeights(
+        attn_norm=norm,
+        wqkv=matrix(c.dim, heads),
+        wo=matrix(c.num_heads * c.head_dim, c.dim),
+        mlp_norm=norm,
+        gate_up=matrix(c.dim, 2 * c.ffn_dim),
+        down=matrix(c.ffn_dim, c.dim),
+    )
+    layers = (layer,) * c.num_layers
+    embed: Any = jax.ShapeDtypeStruct((c.vocab_size, c.dim), dtype)
+    return Weights(embed, layers, norm, matrix(c.dim, c.vocab_size))
+
+
+def compile_step(
+    config: ModelConfig,
+    layout: Layout,
+    device: Any,
+    *,
+    rows: int,
+    length: int,
+    num_blocks: int,
+    table_width: int,
+    dtype: Any,
+    int8: bool = False,
+) -> Step:
+    """Compile ``forward`` for one device, which may be a description. Arguments as those of ``Programs``, ``prepare``.
+
+    Raises DoesNotFit.
+    """
+    mesh = Mesh(np.array([device]), ("chip",))
+    whole = NamedSharding(mesh, PartitionSpec())
+
+    def placed(tree: Any) -> Any:
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole), tree)
+
+    weights = placed(abstract_weights(config, dtype, int8=int8))
+    cache = placed(jax.eval_shape(lambda: layout.allocate(config, num_blocks, dtype)))
+    tokens, place = placed(empty_step(rows, length, table_width))
+    began = time.monotonic()
+    # The kernel's lowering asks the mesh in context for the kind of chip.
+    step = jax.jit(forward, static_argnames=("config", "how", "layout"), donate_argnames=("cache",))
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        lowered = step.lower(weights, cache, tokens, place, config=config, how=ACCELERATOR, layout=layout)
+        try:
+            compiled: Any = lowered.compile()
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise DoesNotFit(" ".join(str(error).removeprefix("RESOURCE_EXHAUSTED: ").split())[:400]) from error
+    found = compiled.memory_analysis()
+    weight_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(weights))
+    cache_bytes = num_blocks * block_bytes(config, dtype)
+    used = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+    used += found.temp_size_in_bytes + found.generated_code_size_in_bytes
+    return Step(
+        rows, length, weight_bytes, cache_bytes, int(used - weight_bytes - cache_bytes),
+        "ragged_paged_attention" in compiled.as_text(), time.monotonic() - began,
+    )  # fmt: skip
+
+
+def plan(config: ModelConfig, options: EngineOptions, device: Any, *, every_shape: bool = False) -> list[Step]:
+    """The largest decode step and the largest prefill step of an engine of these options; every_shape: all of them.
+
+    Raises DoesNotFit.
+    """
+    dtype = jnp.dtype(options.dtype)
+    width, num_blocks = pool_size(config, options)
+    decode, prefill = decode_buckets(options.max_slots, lone=False), prefill_buckets(options.prefill_tiles)
+    shapes = [(rows, 1) for rows in (decode if every_shape else decode[-1:])]
+    shapes += [(rows, TILE) for rows in (prefill if every_shape else prefill[-1:])]
+    return [
+        compile_step(
+            config, layout_for(config, dtype, "tpu"), device,
+            rows=rows, length=length, num_blocks=num_blocks, table_width=width, dtype=dtype,
+            int8=options.quantization == "int8",
+        )
+        for rows, length in shapes
+    ]  # fmt: skip

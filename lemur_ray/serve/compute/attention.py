@@ -1,0 +1,158 @@
+"""Attention over a pool of blocks of cached keys and values.
+
+A sequence is a table of block ids; who owns which block is the business of ``cache.py``. Every query walks over the
+blocks of its sequence with a running softmax, so that blocks past its position add exact zeros and the result does not
+depend on what else is computed at the time. Block 0 is scrap: padding is written there. Knows nothing of requests.
+
+Legend: R rows (sequences), M new tokens of a row, T = R * M, K kv heads, G query heads of one kv head, h head width.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.serve.compute.devices import AXIS
+from lemur_ray.serve.compute.invariant import Arithmetic, row_sum, tiled_queries
+
+BLOCK = 128
+"""Tokens of one block, and keys of one step of the running softmax."""
+
+_MASKED = -1e30
+
+
+class LayerCache(NamedTuple):
+    """Keys (after the rotation) and values of one layer; bfloat16 as its bits, in uint16.
+
+    XLA writes into an array of bfloat16 on a CPU by converting all of it to float32 and back.
+    """
+
+    k: jax.Array
+    """(blocks, K, h, BLOCK): the layout in which products with a single query are fastest on CPU"""
+    v: jax.Array
+    """(blocks, K, BLOCK, h)"""
+
+
+Cache = tuple[Any, ...]
+"""The pools of all layers; what one is made of, is the business of a ``layout``: here a ``LayerCache``."""
+
+CUT = P(None, AXIS)
+"""How devices share the pools: along the kv heads."""
+
+Ints = Any
+"""An int32 array: numpy's on the host, jax's inside a program."""
+
+
+class Place(NamedTuple):
+    """Where the new tokens of a call belong."""
+
+    tables: Ints
+    """(R, blocks of a sequence) int32 block ids"""
+    starts: Ints
+    """(R,) position of a row's first new token"""
+    counts: Ints
+    """(R,) real tokens of a row; 0: the row is padding"""
+    num_rows: Ints
+    """Scalar; rows from here on are padding and are not computed"""
+
+
+def allocate(config: ModelConfig, num_blocks: int, dtype: Any = jnp.float32) -> Cache:
+    """An empty pool of ``num_blocks`` blocks, the scrap block included."""
+    k = (num_blocks, config.num_kv_heads, config.head_dim, BLOCK)
+    v = (num_blocks, config.num_kv_heads, BLOCK, config.head_dim)
+    kept = jnp.uint16 if jnp.dtype(dtype) == jnp.bfloat16 else dtype
+    return tuple(LayerCache(jnp.zeros(k, kept), jnp.zeros(v, kept)) for _ in range(config.num_layers))
+
+
+def to_kept(x: jax.Array, pool: jax.Array) -> jax.Array:
+    """Keys or values as a pool keeps them."""
+    if pool.dtype != jnp.uint16:
+        return x.astype(pool.dtype)
+    return lax.bitcast_convert_type(x.astype(jnp.bfloat16), jnp.uint16)
+
+
+def from_kept(x: jax.Array) -> jax.Array:
+    """What of a pool was cut out, as keys or values."""
+    return lax.bitcast_convert_type(x, jnp.bfloat16) if x.dtype == jnp.uint16 else x
+
+
+def block_bytes(config: ModelConfig, dtype: Any = jnp.float32) -> int:
+    """Memory of one block over all layers and devices, in bytes."""
+    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * BLOCK * jnp.dtype(dtype).itemsize
+
+
+def targets(place: Place, num_tokens: int) -> tuple[jax.Array, jax.Array]:
+    """Block and offset in it of each of ``num_tokens`` new tokens: (T,) int32 both. Padding goes to the scrap block."""
+    offset_M = jnp.arange(num_tokens // place.starts.shape[0])
+    position_RM = place.starts[:, None] + offset_M
+    block_RM = jnp.take_along_axis(place.tables, position_RM // BLOCK, axis=1, mode="clip")
+    block_T = jnp.where(offset_M < place.counts[:, None], block_RM, 0).reshape(-1)
+    return block_T, (position_RM % BLOCK).reshape(-1)
+
+
+def write(cache: LayerCache, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -> LayerCache:
+    """Put the keys and values of all rows into their blocks."""
+    block_T, offset_T = targets(place, k_TKh.shape[0])
+    return LayerCache(
+        cache.k.at[block_T, :, :, offset_T].set(to_kept(k_TKh, cache.k), mode="promise_in_bounds"),
+        cache.v.at[block_T, :, offset_T].set(to_kept(v_TKh, cache.v), mode="promise_in_bounds"),
+    )
+
+
+def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic) -> jax.Array:
+    """Each query against its own sequence up to its own position: (R, K, G, M, h) float32.
+
+    One by one, rows go through a loop, each as long as it is and padding not at all; otherwise side by side.
+    """
+    rows, kv_heads, groups, length, width = q_RKGMh.shape
+    dtype = jnp.bfloat16 if cache.k.dtype == jnp.uint16 else cache.k.dtype
+    q_RKQh = q_RKGMh.astype(dtype).reshape(rows, kv_heads, groups * length, width) * width**-0.5
+    offset_Q = jnp.tile(jnp.arange(length), groups)
+
+    def row(q: jax.Array, table: jax.Array, start: jax.Array, count: jax.Array) -> jax.Array:
+        position_Q = start + offset_Q
+
+        def step(i: jax.Array, carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+            highest, total, mixed = carry
+            k = from_kept(lax.dynamic_index_in_dim(cache.k, table[i], keepdims=False))
+            v = from_kept(lax.dynamic_index_in_dim(cache.v, table[i], keepdims=False))
+            score = tiled_queries(
+                partial(jnp.einsum, "kqh,khs->kqs", preferred_element_type=jnp.float32), q, k, how.tile
+            )
+            score = jnp.where(i * BLOCK + jnp.arange(BLOCK) <= position_Q[:, None], score, _MASKED)
+            new = jnp.maximum(highest, score.max(-1, keepdims=True))
+            weight, keep = jnp.exp(score - new), jnp.exp(highest - new)
+            mix = partial(jnp.einsum, "kqs,ksh->kqh", preferred_element_type=jnp.float32)
+            mixed = mixed * keep + tiled_queries(mix, weight.astype(v.dtype), v, how.tile)
+            return new, total * keep + row_sum(weight), mixed
+
+        empty = jnp.zeros((kv_heads, groups * length, 1), jnp.float32)
+        begin = (empty + _MASKED, empty, jnp.zeros((kv_heads, groups * length, width), jnp.float32))
+        num_blocks = jnp.maximum((start + count + BLOCK - 1) // BLOCK, 1)
+        _, total, mixed = lax.fori_loop(0, num_blocks, step, begin)
+        return mixed / total
+
+    if how.one_by_one:
+
+        def body(r: jax.Array, out: jax.Array) -> jax.Array:
+            q = lax.dynamic_index_in_dim(q_RKQh, r, keepdims=False)
+            mixed = row(q, place.tables[r], place.starts[r], place.counts[r])
+            return lax.dynamic_update_index_in_dim(out, mixed, r, 0)
+
+        out = lax.fori_loop(0, place.num_rows, body, jnp.zeros(q_RKQh.shape, jnp.float32))
+    else:
+        out = jax.vmap(row)(q_RKQh, place.tables, place.starts, place.counts)
+    return out.reshape(q_RKGMh.shape)
+
+
+def copy_block(cache: Cache, source: jax.Array, target: jax.Array) -> Cache:
+    """Copy one block, named by a scalar, to another one."""
+    return jax.tree.map(
+        lambda pool: lax.dynamic_update_slice_in_dim(pool, lax.dynamic_index_in_dim(pool, source), target, 0), cache
+    )

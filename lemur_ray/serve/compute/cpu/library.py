@@ -1,0 +1,136 @@
+"""Kernels of ``cpp/`` for CPUs as functions of JAX: compiled by this machine's own C++ compiler, once, and kept.
+
+XLA's products of 2 to 32 rows read weights on a CPU at a third of the speed of memory, and the order of their sums
+depends on the shape (docs/decisions/). Without a compiler everything works with XLA's own. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+import threading
+from functools import cache
+from pathlib import Path
+
+import jax
+import jaxlib.version
+
+from lemur_ray.home import lemur_home
+from lemur_ray.model.compile_cache import cache_folder
+
+log = logging.getLogger(__name__)
+
+FOLDER = Path(__file__).parent
+TARGETS = (
+    "lemur_product_float32",
+    "lemur_product_bfloat16",
+    "lemur_product_int8",
+    "lemur_attention_float32",
+    "lemur_attention_uint16",
+)
+_FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-shared", "-w", "-pthread")
+_TIMEOUT_S = 300
+_END = b"lemur-whole"
+"""What a library ends with; loaders do not read that far"""
+
+
+_once = threading.Lock()
+
+
+def available() -> bool:
+    """Whether XLA can call the kernels in this process: builds and registers them at the first call, on CPU alone.
+
+    Says in the log why not, and what would help.
+    """
+    with _once:
+        return _registered()
+
+
+@cache
+def _registered() -> bool:
+    if jax.default_backend() != "cpu":
+        return False
+    try:
+        library = load_or_build(_folder())
+    except (OSError, RuntimeError) as error:
+        log.warning("products on this CPU are XLA's, which are slower: %s", error)
+        return False
+    for name in TARGETS:
+        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
+    return True
+
+
+def load_or_build(folder: Path) -> ctypes.CDLL:
+    """``load``; where nothing can be written to ``folder``, or run from it, with a library that is not kept."""
+    try:
+        return load(folder)
+    except OSError as error:
+        log.warning("kernels for this CPU are compiled at every start, %s cannot keep them: %s", folder, error)
+        with tempfile.TemporaryDirectory() as temp:  # what is loaded may go
+            return load(Path(temp))
+
+
+def load(folder: Path) -> ctypes.CDLL:
+    """The library in this process, built if ``folder`` does not have it. Raises what ``build`` does, and OSError."""
+    return ctypes.CDLL(str(build(folder)))
+
+
+def build(folder: Path) -> Path:
+    """The library for this CPU, in ``folder``; compiled if it is not there. Raises RuntimeError that says why not."""
+    found = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
+    compiler = shlex.split(os.environ.get("CXX", "")) or ([found] if found else [])
+    if not compiler:
+        raise RuntimeError("no C++ compiler was found (on Debian and Ubuntu, apt-get install -y g++)")
+    sources = sorted(file for file in FOLDER.iterdir() if file.suffix in (".cc", ".h"))
+    made_of = ([file.read_text() for file in sources], _FLAGS, compiler, _cpu(), jaxlib.version.__version__)
+    target = folder / f"kernels-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}.so"
+    if _is_whole(target):
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as temp:  # several processes may build; each puts a whole one there
+        units = [str(file) for file in sources if file.suffix == ".cc"]
+        command = [*compiler, *_FLAGS, f"-I{jax.ffi.include_dir()}", *units, "-o", f"{temp}/kernels.so"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S)
+        except OSError as error:
+            raise RuntimeError(f"{compiler[0]} cannot be run: {error}") from None
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"{compiler[0]} took more than {_TIMEOUT_S} s for {FOLDER}") from None
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-500:]}")
+        with open(f"{temp}/kernels.so", "ab") as file:
+            file.write(_END)
+        os.replace(f"{temp}/kernels.so", target)
+    return target
+
+
+def _is_whole(library: Path) -> bool:
+    """A torn library must not be loaded: the process would die of SIGBUS."""
+    try:
+        return library.read_bytes().endswith(_END)
+    except FileNotFoundError:
+        return False
+
+
+def _folder() -> Path:
+    """Beside the programs that JAX keeps, unless those are in a bucket."""
+    kept = cache_folder()
+    return (lemur_home() / "cache" if "://" in kept else Path(kept)) / "native"
+
+
+def _cpu() -> str:
+    """What tells one kind of CPU from another that shares the folder."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine() + platform.processor()
+    return "\n".join(
+        sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))})
+    )

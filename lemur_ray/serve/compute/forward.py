@@ -1,0 +1,97 @@
+"""The Llama forward pass over cached keys and values: one function for decoding and for prefilling.
+
+A call takes R rows of M new tokens each, every row with its own table of cache blocks. Decoding is M = 1, prefilling is
+M = ``TILE``; what a row yields can be bit for bit the same either way (see ``invariant.py``). Where several devices
+share a model, each runs this on its own columns of every matrix and its own heads; what all need whole is put side by
+side. Knows nothing of requests, queues or sampling.
+
+Legend: R rows, M new tokens of a row, T = R * M, D model, H heads, K kv heads, G = H / K, h head width, F feed-forward,
+V vocabulary; of H, K, F and V a device may have a part.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.model.rope import apply_rope, rope_table
+from lemur_ray.serve.compute.attention import Cache, Place
+from lemur_ray.serve.compute.cache_layout import Layout
+from lemur_ray.serve.compute.devices import side_by_side
+from lemur_ray.serve.compute.invariant import Arithmetic, product, rms_norm
+from lemur_ray.serve.compute.sampling import score
+from lemur_ray.serve.compute.weights import LayerWeights, Weights
+
+
+def _layer(
+    w: LayerWeights,
+    cache: Any,
+    x_TD: jax.Array,
+    rope: tuple[jax.Array, jax.Array],
+    place: Place,
+    config: ModelConfig,
+    how: Arithmetic,
+    layout: Layout,
+) -> tuple[jax.Array, Any]:
+    c, rows, tokens, dtype = config, place.starts.shape[0], x_TD.shape[0], x_TD.dtype
+    length, groups = tokens // rows, c.num_heads // c.num_kv_heads
+    times = partial(product, tile=how.tile, real=place.num_rows * length)
+    qkv = times(rms_norm(x_TD, w.attn_norm, c.norm_eps), w.wqkv).reshape(tokens, -1, c.head_dim)
+    kv_heads = qkv.shape[1] // (groups + 2)
+    q, k, v = jnp.split(qkv, (kv_heads * groups, kv_heads * (groups + 1)), axis=1)
+    cache = layout.write(cache, apply_rope(k, rope), v, place)
+    q_RMKGh = apply_rope(q, rope).reshape(rows, length, kv_heads, groups, c.head_dim)
+    mixed = layout.attend(cache, q_RMKGh.transpose(0, 2, 3, 1, 4), place, how)
+    mixed_TD = side_by_side(mixed.transpose(0, 3, 1, 2, 4).reshape(tokens, -1).astype(dtype), how.axis)
+    x_TD = (x_TD + side_by_side(times(mixed_TD, w.wo), how.axis)).astype(dtype)
+    gate, up = jnp.split(times(rms_norm(x_TD, w.mlp_norm, c.norm_eps), w.gate_up), 2, axis=-1)
+    inner_TF = side_by_side((jax.nn.silu(gate) * up).astype(dtype), how.axis)
+    return (x_TD + side_by_side(times(inner_TF, w.down), how.axis)).astype(dtype), cache
+
+
+def forward(
+    weights: Weights,
+    cache: Cache,
+    tokens_RM: jax.Array,
+    place: Place,
+    *,
+    config: ModelConfig,
+    how: Arithmetic,
+    layout: Layout,
+) -> tuple[jax.Array, jax.Array, Cache]:
+    """Append new tokens to their sequences and predict what follows.
+
+    tokens (R, M) int32, of which ``place.counts`` are real. All positions below ``place.starts`` are in the row's
+    blocks already or stand in another row of this call. how: as in ``invariant``. layout: what allocated the cache.
+    Returns the logits (R, V) float32 after the last real token of each row, what the last layer made of every token
+    (T, D), and the cache.
+    """
+    rows, length = tokens_RM.shape
+    rope = rope_table((place.starts[:, None] + jnp.arange(length)).reshape(-1), config)
+    x = side_by_side(weights.embed[tokens_RM.reshape(-1)], how.axis)
+    layers = []
+    for w, layer in zip(weights.layers, cache, strict=True):
+        x, layer = _layer(w, layer, x, rope, place, config, how, layout)
+        layers.append(layer)
+    last_RD = x.reshape(rows, length, -1)[jnp.arange(rows), jnp.maximum(place.counts - 1, 0)]
+    return _logits(weights, last_RD, config, how, place.num_rows), x, tuple(layers)
+
+
+def _logits(
+    weights: Weights, x_TD: jax.Array, config: ModelConfig, how: Arithmetic, real: jax.Array | None = None
+) -> jax.Array:
+    logits = product(rms_norm(x_TD, weights.final_norm, config.norm_eps), weights.head, how.tile, real)
+    return side_by_side(logits, how.axis)[:, : config.vocab_size]
+
+
+def score_prompt(
+    weights: Weights, x_TD: jax.Array, row: jax.Array, next_ids_M: jax.Array, *, config: ModelConfig, how: Arithmetic
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The fields of ``Scores`` for the tokens behind those of one row, from what ``forward`` made of all rows."""
+    length = len(next_ids_M)
+    x_MD = jax.lax.dynamic_slice_in_dim(x_TD, row * length, length)
+    return score(_logits(weights, x_MD, config, how), next_ids_M)

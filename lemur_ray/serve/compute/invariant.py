@@ -1,0 +1,101 @@
+"""Arithmetic whose result for one row need not depend on how many rows stand beside it.
+
+XLA's kernels on CPU choose the order of a sum by the shape: from about 20 rows on (where, depends on the width) and at
+a single row, a matrix product sums in another order than for 2 to 16 rows, and a reduction does so at almost every
+shape. A greedy choice between two close tokens would then depend on the load of the server. Here products can run in
+tiles of 2 to 16 rows, and sums along a row are a tree of additions. ``exactness.py`` measures on the machine at hand
+whether that was enough. Knows nothing of models.
+
+Legend: T rows, K kv heads, Q queries, h head width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from lemur_ray.serve.compute.cpu.panels import Packed, packed_product
+from lemur_ray.serve.compute.quantized import Quantized, quantized_product
+
+TILE = 32
+"""Tokens of a prompt that are one row of a prefill."""
+
+
+class Arithmetic(NamedTuple):
+    """How products and attention are computed."""
+
+    tile: int
+    """Most rows of one product, which then has at least two; 0: all in one"""
+    one_by_one: bool
+    """Attention row by row, each as long as it is: what a CPU wants"""
+    axis: str | None = None
+    """Mesh axis over whose devices every product is cut; None: one device has it all"""
+
+
+EXACT_CPU = Arithmetic(16, True)
+"""The same bits at any shape; 16 is the largest number of rows that XLA:CPU treats like a few at every width seen."""
+FAST_CPU = Arithmetic(0, True)
+ACCELERATOR = Arithmetic(0, False)
+
+
+class Transposed(NamedTuple):
+    """A matrix (I, O) that lies in memory the other way round."""
+
+    values: Any
+    """(O, I)"""
+
+
+Matrix = jax.Array | Transposed | Packed | Quantized
+
+
+def product(x_TI: jax.Array, w: Matrix, tile: int, real: jax.Array | None = None) -> jax.Array:
+    """x @ w in float32; tile: as in ``Arithmetic``; real: rows from there on are padding, and may be zeros."""
+    if isinstance(w, Quantized):
+        return quantized_product(x_TI, w, real)
+    if isinstance(w, Packed):
+        return packed_product(x_TI, w, real)
+    values, along = (w.values, 1) if isinstance(w, Transposed) else (w, 0)
+    dot = partial(lax.dot_general, dimension_numbers=(((1,), (along,)), ((), ())), preferred_element_type=jnp.float32)
+    rows = x_TI.shape[0]
+    if rows == 1 and (tile or x_TI.dtype != jnp.float32):  # a single row of bfloat16 is ten times slower than two
+        x_TI = jnp.concatenate([x_TI, x_TI])
+    return _by_tiles(lambda x: dot(x, values), x_TI, 0, tile)[:rows]
+
+
+def tiled_queries(
+    dot: Callable[[jax.Array, jax.Array], jax.Array], x_KQh: jax.Array, y: jax.Array, tile: int
+) -> jax.Array:
+    """A product per head whose first operand is cut into tiles along its queries."""
+    queries = x_KQh.shape[1]
+    if queries == 1 and x_KQh.dtype != jnp.float32:  # as in ``product``, and summed in the order of many
+        x_KQh = jnp.concatenate([x_KQh, x_KQh], axis=1)
+    return _by_tiles(lambda x: dot(x, y), x_KQh, 1, tile)[:, :queries]
+
+
+def _by_tiles(dot: Callable[[jax.Array], jax.Array], x: jax.Array, axis: int, tile: int) -> jax.Array:
+    rows = x.shape[axis]
+    if not tile or rows <= tile:
+        return dot(x)
+    pieces = [lax.slice_in_dim(x, i, min(i + tile, rows), axis=axis) for i in range(0, rows, tile)]
+    return jnp.concatenate([dot(piece) for piece in pieces], axis=axis)
+
+
+def row_sum(x: jax.Array) -> jax.Array:
+    """Sum over the last axis, which stays with width 1: the upper half is added to the lower one until one is left."""
+    while x.shape[-1] > 1:
+        if x.shape[-1] % 2:
+            x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)])
+        half = x.shape[-1] // 2
+        x = x[..., :half] + x[..., half:]
+    return x
+
+
+def rms_norm(x: jax.Array, weight_D: jax.Array, eps: float) -> jax.Array:
+    """The norm of ``model.llama`` with the order of ``row_sum``; computed in float32, in the dtype of x."""
+    x32 = x.astype(jnp.float32)
+    return (x32 * lax.rsqrt(row_sum(x32 * x32) / x.shape[-1] + eps) * weight_D).astype(x.dtype)

@@ -1,0 +1,250 @@
+"""One engine in several processes: one leads, the others make the same calls of their programs in the same order.
+
+The leader has the scheduler, the tree of blocks and the requests; a follower has its part of weights and cache and
+knows of nothing else. Every call goes down the line before the leader makes it itself, so all devices meet in the same
+program. What a call left on the devices is named by its number since the last step. A follower that is lost fails the
+engine, a leader that is lost ends its followers, wherever they wait. Knows nothing of Ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.serve.compute.attention import Place
+from lemur_ray.serve.compute.devices import Devices
+from lemur_ray.serve.compute.programs import Programs, prepared
+from lemur_ray.serve.compute.sampling import Draw, Edits
+from lemur_ray.serve.compute.weights import Form, Weights
+from lemur_ray.serve.compute.wire import Line, called, decode, encode
+from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.engine.errors import EngineClosed
+from lemur_ray.serve.engine.scores import Scores
+from lemur_ray.weights.param_slices import Source
+
+log = logging.getLogger(__name__)
+
+_FORMS = {form.__name__: form for form in (Place, Draw, Edits)}
+
+
+class Model(Protocol):
+    """What a follower needs of ``model.load.OpenModel``."""
+
+    @property
+    def source(self) -> Source: ...
+
+    @property
+    def version(self) -> str: ...
+
+
+class Group:
+    """The followers of an engine, as its leader sees them."""
+
+    def __init__(self, lines: list[Line], version: str):
+        """version: of the weights that every follower must have found."""
+        self.on_loss: Callable[[EngineClosed], None] = lambda _: None
+        """Called once, in a thread of its own, when a follower is lost."""
+        self._version = version
+        self._lines, self._answers = lines, [queue.SimpleQueue[tuple[str, tuple[Any, ...]] | None]() for _ in lines]
+        self._lost: EngineClosed | None = None
+        self._closing, self._lock, self._one_update = False, threading.Lock(), threading.Lock()
+        for rank in range(len(lines)):
+            threading.Thread(target=self._listen, args=(rank,), name=f"follower {rank + 1}", daemon=True).start()
+
+    def programs(
+        self, weights: Weights, config: ModelConfig, options: EngineOptions, devices: Devices
+    ) -> LeadingPrograms:
+        """Programs whose calls the followers make too."""
+        return LeadingPrograms(self, weights, config, options, devices)
+
+    def tell(self, name: str, *arguments: Any, kept: list[jax.Array] | None = None) -> None:
+        """A call to every follower. Raises EngineClosed where one is lost."""
+        message = encode(name, arguments, kept or [])
+        for rank, line in enumerate(self._lines):
+            try:
+                line.send(message)
+            except OSError as error:
+                self._lose(rank, repr(error))
+        if self._lost is not None:
+            raise self._lost
+
+    def answers(self, name: str) -> list[tuple[Any, ...]]:
+        """Wait for that answer of every follower. Raises EngineClosed where one is lost, ValueError where one fails."""
+        found = [answers.get() for answers in self._answers]  # of all, before one of them is an error
+        for rank, answer in enumerate(found, 1):
+            if answer is not None and answer[0] != name:
+                raise ValueError(f"follower {rank}: {answer[1][0]}")
+        if self._lost is not None:
+            raise self._lost
+        return [answer[1] for answer in found if answer is not None]
+
+    def wait_until_warm(self, form: Form) -> None:
+        """The followers have their weights and programs, of that form. Raises EngineClosed, ValueError."""
+        found = self.answers("warm")
+        self._same_version([version for version, _ in found], self._version)
+        if other := {theirs for _, theirs in found} - {form}:
+            raise ValueError(
+                f"the matrices of other hosts are {', '.join(sorted(other))}, of this one {form}: install a C++ "
+                "compiler on every host (apt-get install -y g++) or on none, or give --engine.native False"
+            )
+
+    @contextlib.contextmanager
+    def staged(self, spec: str, version: str) -> Iterator[None]:
+        """The followers have loaded these weights beside their old ones and take them when the leader's engine does.
+
+        Raises ValueError where they cannot be read there or are others than the leader's.
+        """
+        with self._one_update:
+            self.tell("stage", spec)
+            try:
+                self._same_version([found for (found,) in self.answers("staged")], version)
+                yield
+            except Exception:
+                self.tell("drop")
+                raise
+
+    @staticmethod
+    def _same_version(found: list[str], version: str) -> None:
+        if wrong := set(found) - {version}:
+            raise ValueError(f"other hosts found the weights {', '.join(sorted(wrong))}, this one {version}: try again")
+
+    def close(self) -> None:
+        """Let the followers go."""
+        self._closing = True
+        for line in self._lines:
+            with contextlib.suppress(OSError):
+                line.send(encode("close", (), []))
+
+    def _listen(self, rank: int) -> None:
+        try:
+            while True:
+                self._answers[rank].put(decode(self._lines[rank].receive(), []))
+        except (EOFError, OSError, ValueError, LookupError) as error:
+            self._lose(rank, repr(error))
+
+    def _lose(self, rank: int, why: str) -> None:
+        with self._lock:
+            if self._lost is not None or self._closing:
+                return
+            self._lost = EngineClosed(f"follower {rank + 1} of {len(self._lines)} is lost ({why})")
+        log.error("%s", self._lost)
+        for answers in self._answers:
+            answers.put(None)
+        threading.Thread(target=self.on_loss, args=(self._lost,), daemon=True).start()
+
+
+class LeadingPrograms(Programs):
+    """Programs that tell the followers of every call first."""
+
+    def __init__(self, group: Group, weights: Weights, config: ModelConfig, options: EngineOptions, devices: Devices):
+        super().__init__(weights, config, options, devices)
+        self._group, self._kept = group, list[jax.Array]()
+
+    def warm_up(self, threads: int = 2) -> None:
+        super().warm_up(threads)
+        self._group.wait_until_warm(self.form)
+
+    def forward(self, tokens_RM: np.ndarray, place: Place) -> tuple[jax.Array, jax.Array]:
+        self._group.tell("forward", tokens_RM, place)
+        results = super().forward(tokens_RM, place)
+        self._kept = [*results]
+        return results
+
+    def run(self, name: str, rows: int, *arguments: Any) -> Any:
+        self._group.tell("run", name, rows, *arguments, kept=self._kept)
+        results = super().run(name, rows, *arguments)
+        self._kept += jax.tree.leaves(results)
+        return results
+
+    def score_prompt(self, hidden: jax.Array, row: int, next_ids_M: np.ndarray) -> Scores:
+        self._group.tell("score_prompt", hidden, row, next_ids_M, kept=self._kept)
+        return super().score_prompt(hidden, row, next_ids_M)
+
+    def copy(self, source: int, target: int) -> None:
+        self._group.tell("copy", int(source), int(target))
+        super().copy(source, target)
+
+    def replace(self, weights: Weights) -> None:
+        super().replace(weights)
+        self._group.tell("replace")
+
+
+def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], Model]) -> None:
+    """Do what the leader says until it says that this is the end. For a process of its own, which ends with the line.
+
+    load: from a spec to a model whose weights have not been read. Raises what loading, compiling and running raise; the
+    leader is told before.
+    """
+    calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    staged: list[Weights] = []
+    devices = Devices.take(options.tensor_parallel)
+
+    def weights_of(model: Model) -> Weights:
+        return prepared(model.source, options, devices)
+
+    def stage(spec: str) -> None:
+        try:
+            model = load(spec)
+            staged[:] = [weights_of(model)]
+            answer = encode("staged", (model.version,), [])
+        except Exception as error:  # the old weights go on: the leader decides
+            answer = encode("failed", (repr(error),), [])
+        line.send(answer)
+
+    def listen() -> None:
+        try:
+            while True:
+                message = line.receive()
+                name = called(message)
+                if name == "stage":
+                    # Reading weights takes minutes, in which the old ones go on.
+                    threading.Thread(target=stage, args=decode(message, [])[1], daemon=True).start()
+                    continue
+                calls.put(message)
+                if name == "close":
+                    return
+        except (EOFError, OSError):
+            # The main thread may wait for devices of a process that is no more: nothing else would wake it.
+            log.error("the leader is lost")
+            os._exit(1)
+
+    threading.Thread(target=listen, name="leader", daemon=True).start()
+    try:
+        model = load(spec)
+        programs = Programs(weights_of(model), model.source.config, options, devices)
+        programs.warm_up(options.compile_threads)
+        line.send(encode("warm", (model.version, programs.form), []))
+        _obey(programs, calls, staged)
+    except Exception as error:
+        with contextlib.suppress(OSError):
+            line.send(encode("failed", (repr(error),), []))
+        raise
+
+
+def _obey(programs: Programs, calls: queue.SimpleQueue[bytes], staged: list[Weights]) -> None:
+    kept: list[jax.Array] = []
+    while True:
+        name, arguments = decode(calls.get(), kept, _FORMS)
+        if name == "forward":
+            kept = [*programs.forward(*arguments)]
+        elif name == "run":
+            kept += jax.tree.leaves(programs.run(*arguments))
+        elif name == "score_prompt":
+            programs.score_prompt(*arguments)
+        elif name == "copy":
+            programs.copy(*arguments)
+        elif name == "replace":
+            programs.replace(staged.pop())
+        elif name == "drop":
+            staged.clear()
+        else:
+            return

@@ -1,0 +1,111 @@
+"""Attention over pages of cached keys and values on TPU: jax's ragged paged kernel, one page a block of the pool.
+
+The kernel reads of a row what its sequence is long, by asynchronous copies from the pool into the chip's fast memory;
+padding rows cost nothing. It takes rows of any length in one call, so decoding and prefilling are the same code. Knows
+nothing of other platforms.
+
+Legend: R rows (sequences), M new tokens of a row, T = R * M, H = K * G heads, K kv heads, G query heads of one kv head,
+h head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.serve.compute.attention import BLOCK, Place, targets
+from lemur_ray.serve.compute.devices import AXIS
+from lemur_ray.serve.compute.invariant import Arithmetic
+
+LANES = 128
+"""Width of a vector register: heads are multiples of it."""
+QUERIES = 32
+"""New tokens that the kernel takes at a time: a tile of a prompt, or as many rows of a decode step."""
+BUFFER_BYTES = 2 * 2**20
+"""Fast memory for one of the two buffers of pages, at most."""
+SCORE_BYTES = 2**19
+"""Fast memory for the scores of one kv head's queries on a buffer, at most: the compiler keeps several of that size."""
+
+
+def unfit(config: ModelConfig, dtype: Any) -> str:
+    """Why the kernel cannot take a model whose cache has this dtype; "" where it can."""
+    if config.head_dim % LANES:
+        return f"the paged kernel needs heads of a multiple of {LANES} features, found {config.head_dim}"
+    if jnp.dtype(dtype) not in (jnp.bfloat16, jnp.float32):
+        return f"the paged kernel needs bfloat16 or float32, found {jnp.dtype(dtype)}"
+    try:
+        heads, _ = heads_at_once(config.num_heads, config.num_kv_heads, dtype)
+    except ValueError as error:
+        return f"the paged kernel cannot tile {config.num_kv_heads} kv heads of {jnp.dtype(dtype)} ({error})"
+    if heads % 8 and heads != config.num_heads:
+        return f"the paged kernel cannot cut {config.num_heads} heads of {jnp.dtype(dtype)} into blocks of {heads}"
+    return ""
+
+
+def heads_at_once(num_heads: int, num_kv_heads: int, dtype: Any) -> tuple[int, int]:
+    """Heads that the kernel takes at a time, and keys and values of kv heads. Raises ValueError where it cannot."""
+    from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel
+
+    heads, both = kernel.get_min_heads_per_blk(num_heads, 2 * num_kv_heads, jnp.dtype(dtype), jnp.dtype(dtype))
+    return int(heads), int(both)
+
+
+def pages_at_once(num_heads: int, num_kv_heads: int, width: int, queries: int, dtype: Any) -> int:
+    """Pages that the kernel holds at a time: as many as its fast memory is sure to have room for."""
+    page_bytes = BLOCK * heads_at_once(num_heads, num_kv_heads, dtype)[1] * width * jnp.dtype(dtype).itemsize
+    score_bytes = BLOCK * queries * (num_heads // num_kv_heads) * 4
+    return max(1, min(BUFFER_BYTES // page_bytes, SCORE_BYTES // score_bytes))
+
+
+@dataclass(frozen=True)
+class Paged:
+    """The pool of a layer is one array (blocks, BLOCK, 2K, h): keys (after the rotation) of a head, then its values."""
+
+    cut = P(None, None, AXIS)
+
+    def allocate(self, config: ModelConfig, num_blocks: int, dtype: Any) -> tuple[jax.Array, ...]:
+        """An empty pool of ``num_blocks`` blocks, the scrap block included."""
+        if why := unfit(config, dtype):
+            raise ValueError(why)
+        shape = (num_blocks, BLOCK, 2 * config.num_kv_heads, config.head_dim)
+        return tuple(jnp.zeros(shape, dtype) for _ in range(config.num_layers))
+
+    def write(self, cache: jax.Array, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -> jax.Array:
+        """Put the keys and values of all rows into their pages."""
+        block_T, offset_T = targets(place, k_TKh.shape[0])
+        both = jnp.stack([k_TKh, v_TKh], axis=2).reshape(-1, *cache.shape[2:]).astype(cache.dtype)
+        return cache.at[block_T, offset_T].set(both, mode="promise_in_bounds")
+
+    def attend(self, cache: jax.Array, q_RKGMh: jax.Array, place: Place, how: Arithmetic) -> jax.Array:
+        """Each query against its own sequence up to its own position: (R, K, G, M, h) float32, 0 for padding."""
+        from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel
+
+        rows, kv_heads, groups, length, width = q_RKGMh.shape
+        q_THh = q_RKGMh.transpose(0, 3, 1, 2, 4).reshape(rows * length, kv_heads * groups, width)
+        table_width = place.tables.shape[1]
+        # Every row counts as full, which keeps the tokens where they are. Behind the last real one its own last page
+        # stands in for blocks that it has not got, so that nothing ever comes from the scrap block.
+        last_R = jnp.maximum(place.starts + place.counts - 1, 0) // BLOCK
+        tables = jnp.take_along_axis(place.tables, jnp.minimum(jnp.arange(table_width), last_R[:, None]), axis=1)
+        num_rows = jnp.maximum(place.num_rows, 1)  # the kernel always begins to read the first row
+        queries = min(QUERIES, rows * length)
+        pages = pages_at_once(kv_heads * groups, kv_heads, width, queries, cache.dtype)
+        mixed_THh = kernel.ragged_paged_attention(
+            q_THh.astype(cache.dtype),
+            cache,
+            place.starts + length,
+            tables,
+            jnp.minimum(jnp.arange(rows + 1), num_rows) * length,
+            num_rows[None],
+            sm_scale=width**-0.5,
+            num_kv_pages_per_block=min(pages, table_width),
+            num_queries_per_block=queries,
+        )
+        real_RM = (jnp.arange(length) < place.counts[:, None]) & (jnp.arange(rows) < num_rows)[:, None]
+        mixed = mixed_THh.reshape(rows, length, kv_heads, groups, width).astype(jnp.float32)
+        return jnp.where(real_RM[..., None, None, None], mixed, 0.0).transpose(0, 2, 3, 1, 4)

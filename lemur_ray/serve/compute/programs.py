@@ -1,0 +1,241 @@
+"""The compiled programs of an engine: one per shape, made ahead of time, never compiled again behind one's back.
+
+Shapes are few: a decode step for each bucket of rows, a prefill step for each number of tiles, and for each of these
+the greedy choice and the way to ``ROWS`` rows, in which everything else about a choice is done. Compiling releases the
+interpreter lock, so the programs are built in threads. Knows nothing of requests.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Hashable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.serve.compute.attention import Cache, Place, copy_block
+from lemur_ray.serve.compute.cache_layout import layout_for, pool_size
+from lemur_ray.serve.compute.cpu.library import available
+from lemur_ray.serve.compute.devices import ONE, WHOLE, Devices, part_of
+from lemur_ray.serve.compute.forward import forward, score_prompt
+from lemur_ray.serve.compute.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE
+from lemur_ray.serve.compute.sampling import EDITS, ROWS, Draw, Edits, edit, greedy, pick, sample, score
+from lemur_ray.serve.compute.weights import Form, Weights, prepare, weight_specs
+from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.engine.scores import Scores
+from lemur_ray.weights.param_slices import Source
+
+
+def prefill_buckets(most: int) -> tuple[int, ...]:
+    """Tiles of prefill steps: powers of two, the largest one exactly as many as a step may take."""
+    return (*(2**i for i in range(most.bit_length()) if 2**i < most), most)
+
+
+def decode_buckets(num_slots: int, *, lone: bool) -> tuple[int, ...]:
+    """Rows of decode steps: few sizes, the largest one all slots; lone: 1 too, which sums in another order."""
+    sizes = [n for n in (1, 2, 8, 32, 64, 128, 256, 512) if n < num_slots and (n > 1 or lone)]
+    return (*sizes, max(num_slots, 2))
+
+
+class Sizes(NamedTuple):
+    """How large everything in an engine is: the same in every process that computes a part of it."""
+
+    context: int
+    """Longest sequence in tokens"""
+    table_width: int
+    """Blocks of a sequence"""
+    num_blocks: int
+    """Blocks of the cache, the scrap block included"""
+    decode_rows: tuple[int, ...]
+    prefill_rows: tuple[int, ...]
+
+    @staticmethod
+    def of(config: ModelConfig, options: EngineOptions) -> Sizes:
+        """Sizes of an engine of that model. A cache too small for one sequence gets more than it was given."""
+        context = min(options.context or config.max_seq_len, config.max_seq_len)
+        width, num_blocks = pool_size(config, options)
+        lone = _native(options) or not (options.batch_invariant or _reduced(options))
+        return Sizes(
+            context,
+            width,
+            num_blocks,
+            decode_buckets(options.max_slots, lone=lone),
+            prefill_buckets(options.prefill_tiles),
+        )
+
+
+def prepared(source: Source, options: EngineOptions, devices: Devices) -> Weights:
+    """Weights as an engine with these options has them. Raises what ``prepare`` raises."""
+    return prepare(source, jnp.dtype(options.dtype), devices, _form(options))
+
+
+def _reduced(options: EngineOptions) -> bool:
+    return options.dtype != "float32" or options.quantization != "none"
+
+
+def _native(options: EngineOptions) -> bool:
+    """Whether the kernels for CPUs compute."""
+    return options.native and available()
+
+
+def _form(options: EngineOptions) -> Form:
+    if options.quantization == "int8":
+        return "packed int8" if _native(options) else "int8"
+    if _native(options):
+        return "packed"
+    return "rows" if options.dtype == "bfloat16" and jax.default_backend() == "cpu" else "columns"
+
+
+_compiled: dict[Hashable, Any] = {}
+"""Every program of this process by what it depends on: engines of equal shapes share them."""
+
+
+class Programs:
+    """Owns the weights, the cache and the programs that work on them. For one thread at a time."""
+
+    def __init__(self, weights: Weights, config: ModelConfig, options: EngineOptions, devices: Devices = ONE):
+        """options.batch_invariant: bits that do not depend on the shape of a step, as far as there is arithmetic."""
+        self.config, self.compiled_after_warmup = config, 0
+        sizes = Sizes.of(config, options)
+        self.decode_rows, self.prefill_rows = sizes.decode_rows, sizes.prefill_rows
+        self._weights, self._table_width, self._devices = weights, sizes.table_width, devices
+        dtype, part = jnp.dtype(options.dtype), part_of(config, devices.parts)
+        self._layout = layout_for(part, dtype, jax.default_backend(), _native(options))
+        self._cache: Cache = devices.allocate(
+            lambda: self._layout.allocate(part, sizes.num_blocks, dtype), self._layout.cut
+        )
+        # Products of bfloat16 and int8 give the same bits at any number of rows: only float32 has to be cut into tiles,
+        # which attention to a cache of float32 is with int8 too.
+        tiled = options.batch_invariant and options.dtype == "float32"
+        on_cpu = EXACT_CPU if tiled else FAST_CPU
+        how = on_cpu if jax.default_backend() == "cpu" else ACCELERATOR
+        self._how = how._replace(axis=devices.axis)
+        self.form = _form(options)
+        kinds = (self._how, self._layout, dtype, self.form, devices)
+        self._shape = (config, sizes.num_blocks, sizes.table_width, kinds)
+        self._programs: dict[tuple[str, int, int], Any] = {}
+        self._warm = False
+
+    def warm_up(self, threads: int = 2) -> None:
+        """Compile every program."""
+        shapes = [(rows, 1) for rows in self.decode_rows] + [(rows, TILE) for rows in self.prefill_rows]
+        sizes = sorted({rows for rows, _ in shapes})
+        keys = [("forward", *shape) for shape in shapes]
+        keys += [(name, rows, 1) for name in ("greedy", "pick") for rows in sizes]
+        keys += [("greedy", ROWS, 1)] * (ROWS not in sizes)
+        keys += [(name, ROWS, 1) for name in ("sample", "edit", "score")]
+        keys += [("score_prompt", rows, TILE) for rows in self.prefill_rows] + [("copy", 1, 1)]
+        # The large ones first, so that no thread is left alone with one at the end.
+        keys.sort(key=lambda k: k[0] not in ("forward", "sample"))
+        lowered = {key: self._lower(key) for key in keys if (self._shape, key) not in _compiled}
+        with ThreadPoolExecutor(threads) as pool:
+            for key, program in zip(lowered, pool.map(lambda item: item.compile(), lowered.values()), strict=True):
+                _compiled[self._shape, key] = program
+        self._programs = {key: _compiled[self._shape, key] for key in keys}
+        self._warm = True
+
+    def pad(self) -> None:
+        """From now on every step has one of two shapes, one for decoding and one for prompts."""
+        self.decode_rows, self.prefill_rows = self.decode_rows[-1:], self.prefill_rows[-1:]
+
+    def bucket(self, rows: int, length: int) -> int:
+        """The smallest size of a step that holds so many rows."""
+        sizes = self.decode_rows if length == 1 else self.prefill_rows
+        return sizes[bisect.bisect_left(sizes, rows)]
+
+    def forward(self, tokens_RM: np.ndarray, place: Place) -> tuple[jax.Array, jax.Array]:
+        """Run a step of a bucket's shape; returns, on the device, the logits (R, V) and what ``score_prompt`` takes."""
+        program = self._program("forward", *tokens_RM.shape)
+        logits, hidden, self._cache = program(self._weights, self._cache, tokens_RM, place)
+        return logits, hidden
+
+    def run(self, name: str, rows: int, *arguments: Any) -> Any:
+        """One of the programs that need neither weights nor cache, on so many rows."""
+        return self._program(name, rows, 1)(*arguments)
+
+    def score_prompt(self, hidden: jax.Array, row: int, next_ids_M: np.ndarray) -> Scores:
+        """Scores of the tokens behind those of one row of a prefill, from what ``forward`` returned."""
+        program = self._program("score_prompt", len(hidden) // TILE, TILE)
+        return Scores.on_host(program(self._weights, hidden, np.int32(row), next_ids_M))
+
+    def replace(self, weights: Weights) -> None:
+        """Other weights from now on. Raises ValueError where they are not of the same shapes."""
+        ours, theirs = (jax.tree.map(lambda x: (x.shape, x.dtype), w) for w in (self._weights, weights))
+        if ours != theirs:
+            raise ValueError("these weights belong to a model of another shape")
+        self._weights = weights
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy one block to another."""
+        self._cache = self._program("copy", 1, 1)(self._cache, np.int32(source), np.int32(target))
+
+    def synchronise(self) -> None:
+        """Wait for everything that was started."""
+        jax.block_until_ready(self._cache)
+
+    def _program(self, name: str, rows: int, length: int) -> Any:
+        key = (name, rows, length)
+        if key not in self._programs:
+            self._programs[key] = self._lower(key).compile()
+            self.compiled_after_warmup += self._warm
+        return self._programs[key]
+
+    def _lower(self, key: tuple[str, int, int]) -> Any:
+        name, rows, length = key
+        where, words = weight_specs(self.config.num_layers, self.form), -(-self.config.vocab_size // 32)
+        model: dict[str, Any] = {"config": self.config, "how": self._how}
+        program = self._devices.program
+        logits = jax.ShapeDtypeStruct((rows, self.config.vocab_size), jnp.float32)
+        ids = jax.ShapeDtypeStruct((rows,), jnp.int32)
+        if name == "forward":
+            step, cut = partial(forward, layout=self._layout, **model), self._layout.cut
+            steps = program(step, (where, cut, WHOLE, WHOLE), (WHOLE, WHOLE, cut), donate=(1,))
+            return steps.lower(self._weights, self._cache, *empty_step(rows, length, self._table_width))
+        if name == "score_prompt":
+            hidden, row = jax.ShapeDtypeStruct((rows * length, self.config.dim), self._weights.embed.dtype), np.int32(0)
+            next_ids = jax.ShapeDtypeStruct((length,), jnp.int32)
+            scores = program(partial(score_prompt, **model), (where, WHOLE, WHOLE, WHOLE), WHOLE)
+            return scores.lower(self._weights, hidden, row, next_ids)
+        if name == "copy":
+            cut = self._layout.cut
+            copying = program(copy_block, (cut, WHOLE, WHOLE), cut, donate=(0,))
+            return copying.lower(self._cache, np.int32(0), np.int32(0))
+        given: dict[str, tuple[Any, ...]] = {
+            "pick": (jax.ShapeDtypeStruct((ROWS,), jnp.int32),),
+            "edit": (empty_edits(rows, words),),
+            "score": (ids,),
+            "sample": (empty_draw(rows),),
+            "greedy": (),
+        }
+        functions = {"pick": pick, "edit": edit, "score": score, "sample": sample, "greedy": greedy}
+        return program(functions[name], WHOLE, WHOLE).lower(logits, *given[name])
+
+
+def empty_step(rows: int, length: int, table_width: int) -> tuple[np.ndarray, Place]:
+    """Arrays of a step that computes nothing; its rows point to the scrap block."""
+    tables, zeros = np.zeros((rows, table_width), np.int32), np.zeros(rows, np.int32)
+    return np.zeros((rows, length), np.int32), Place(tables, zeros, zeros.copy(), np.zeros((), np.int32))
+
+
+def empty_draw(rows: int) -> Draw:
+    """Arrays of a greedy choice."""
+    return Draw(
+        temperature=np.zeros(rows, np.float32),
+        top_k=np.zeros(rows, np.int32),
+        top_p=np.ones(rows, np.float32),
+        min_p=np.zeros(rows, np.float32),
+        seed=np.zeros((rows, 2), np.uint32),
+        choice=np.zeros(rows, np.int32),
+        position=np.zeros(rows, np.int32),
+    )
+
+
+def empty_edits(rows: int, words: int) -> Edits:
+    """Edits that change nothing; words: of 32 tokens each."""
+    ids, values = np.zeros((rows, EDITS), np.int32), np.zeros((rows, EDITS), np.float32)
+    return Edits(ids, values, np.full((rows, words), 0xFFFFFFFF, np.uint32))

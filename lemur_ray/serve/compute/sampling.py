@@ -1,0 +1,146 @@
+"""From logits to token ids: greedy, or drawn with temperature, top-k, top-p and min-p, from logits that may be edited.
+
+A draw depends on the row's own logits, seed and position alone: the noise key is
+fold_in(fold_in(key(seed), choice), position), and the program always has ``ROWS`` rows. Knows nothing of slots, batches
+or text.
+
+Legend: R rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from lemur_ray.serve.compute.invariant import row_sum
+from lemur_ray.serve.engine.scores import ALTERNATIVES
+
+ROWS = 8
+"""Rows of one call of ``sample``: a single shape, whatever the load."""
+
+PREFILTER = 256
+"""Tokens looked at before anything is sorted: a full sort of 32,000 logits costs eighty times as much."""
+
+
+EDITS = 512
+"""Logits of a row that one call of ``edit`` changes; more take more calls."""
+
+
+class Edits(NamedTuple):
+    """Changes to the logits of each row."""
+
+    ids: np.ndarray | jax.Array
+    """(R, EDITS) int32; where there are fewer, the rest add 0 to token 0"""
+    values: np.ndarray | jax.Array
+    """(R, EDITS) float32, added"""
+    allowed: np.ndarray | jax.Array
+    """(R, words of 32 bits) uint32; a token whose bit is 0 is out of the question"""
+
+
+class Draw(NamedTuple):
+    """How each row is drawn. Numpy or jax arrays."""
+
+    temperature: np.ndarray | jax.Array
+    """(R,) float32; 0 is greedy"""
+    top_k: np.ndarray | jax.Array
+    """(R,) int32; 0 keeps all; tokens that tie with the last one kept are kept"""
+    top_p: np.ndarray | jax.Array
+    """(R,) float32 in (0, 1]; mass kept of what top_k left"""
+    min_p: np.ndarray | jax.Array
+    """(R,) float32 in [0, 1]; share of the highest probability that a token needs"""
+    seed: np.ndarray | jax.Array
+    """(R, 2) uint32, high and low word"""
+    choice: np.ndarray | jax.Array
+    """(R,) int32; which of several answers to one request"""
+    position: np.ndarray | jax.Array
+    """(R,) int32; place of the new token in its sequence"""
+
+
+@jax.jit
+def pick(logits_NV: jax.Array, rows_R: jax.Array) -> jax.Array:
+    """Some rows of a step's logits, (R, V)."""
+    return logits_NV[rows_R]
+
+
+@jax.jit
+def edit(logits_RV: jax.Array, edits: Edits) -> jax.Array:
+    """Logits with these changes."""
+    rows, vocab = logits_RV.shape
+    x = logits_RV.at[jnp.arange(rows)[:, None], edits.ids].add(edits.values)
+    bits = (jnp.asarray(edits.allowed)[:, :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
+    return jnp.where(bits.reshape(rows, -1)[:, :vocab] == 1, x, -jnp.inf)
+
+
+@jax.jit
+def greedy(logits_RV: jax.Array) -> jax.Array:
+    """The most likely token of each row, the lowest id on ties: (R,) int32."""
+    return jnp.argmax(logits_RV, axis=-1).astype(jnp.int32)
+
+
+def _cutoff(sorted_RP: jax.Array, log_total_R1: jax.Array, draw: Draw, vocab: int) -> tuple[jax.Array, jax.Array]:
+    """Smallest logit kept, (R, 1), from the P highest ones in order, and whether those P were enough to tell, (R,)."""
+    width = sorted_RP.shape[-1]
+    k = jnp.where((draw.top_k <= 0) | (draw.top_k > vocab), vocab, draw.top_k)[:, None]
+    inside = jnp.arange(width) < k
+    mass = jnp.where(inside, jnp.exp(sorted_RP - log_total_R1), 0.0)
+    before = jnp.cumsum(mass, axis=-1) - mass
+    limited = k <= width
+    wanted = draw.top_p[:, None] * jnp.where(limited & (k < vocab), mass.sum(-1, keepdims=True), 1.0)
+    kept = inside & ((before < wanted) | (draw.top_p[:, None] >= 1.0))
+    kept = kept.at[:, 0].set(True)
+    last = jnp.sum(kept, axis=-1, keepdims=True) - 1
+    reached = ((k >= vocab) & (before[:, -1:] >= wanted)) | limited
+    return jnp.take_along_axis(sorted_RP, last, axis=-1), reached[:, 0]
+
+
+@jax.jit
+def score(logits_RV: jax.Array, ids_R: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The fields of ``Scores`` for these tokens, from float32 logits.
+
+    The sum is a tree of additions: a token has bit for bit the same score whether it was drawn or stood in a prompt.
+    """
+    highest = logits_RV.max(axis=-1, keepdims=True)
+    log_total = highest + jnp.log(row_sum(jnp.exp(logits_RV - highest)))
+    top, top_ids = lax.top_k(logits_RV, min(ALTERNATIVES, logits_RV.shape[-1]))
+    own = jnp.take_along_axis(logits_RV, ids_R[:, None], axis=-1)
+    return (own - log_total)[:, 0], top_ids.astype(jnp.int32), top - log_total
+
+
+@jax.jit
+def sample(logits_RV: jax.Array, draw: Draw) -> jax.Array:
+    """One token per row, (R,) int32. Logits float32. Rows at temperature 0 are greedy, as in ``greedy``."""
+    vocab = logits_RV.shape[-1]
+    draw = Draw(*map(jnp.asarray, draw))
+    cold = draw.temperature <= 0
+    scaled = logits_RV / jnp.where(cold, 1.0, draw.temperature)[:, None]
+    log_total = jax.nn.logsumexp(scaled, axis=-1, keepdims=True)
+    quick, enough = _cutoff(lax.top_k(scaled, min(PREFILTER, vocab))[0], log_total, draw, vocab)
+    open_end = (draw.top_p >= 1.0) & ((draw.top_k <= 0) | (draw.top_k >= vocab))
+
+    def sorted_cutoff() -> jax.Array:
+        return _cutoff(lax.top_k(scaled, vocab)[0], log_total, draw, vocab)[0]
+
+    # A row takes the sorted value only where it needs it itself: neighbours never change a row's result.
+    full = lax.cond(jnp.any(~enough & ~open_end), sorted_cutoff, lambda: quick)
+    cutoff = jnp.where(open_end[:, None], -jnp.inf, jnp.where(enough[:, None], quick, full))
+    least = scaled.max(axis=-1) + jnp.log(draw.min_p)  # log 0 is -inf: no bound
+    cutoff = jnp.maximum(cutoff, least[:, None])
+
+    def noise(seed: jax.Array, choice: jax.Array, position: jax.Array) -> jax.Array:
+        key = jax.random.fold_in(jax.random.wrap_key_data(seed), choice)
+        return jax.random.gumbel(jax.random.fold_in(key, position), (vocab,))
+
+    noisy = jnp.where(scaled >= cutoff, scaled, -jnp.inf) + jax.vmap(noise)(
+        *map(jnp.asarray, (draw.seed, draw.choice, draw.position))
+    )
+    return jnp.where(cold, jnp.argmax(logits_RV, axis=-1), jnp.argmax(noisy, axis=-1)).astype(jnp.int32)
+
+
+def seed_words(seed: int) -> tuple[int, int]:
+    """A 64-bit seed as the two words of a key; negative and longer ones wrap."""
+    seed &= (1 << 64) - 1
+    return seed >> 32, seed & 0xFFFFFFFF

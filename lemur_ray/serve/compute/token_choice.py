@@ -1,0 +1,128 @@
+"""The next token of every sequence of a step, each by its own settings.
+
+Greedy sequences, the most of them, cost one program for all. Others are taken out of the step eight at a time: their
+logits are edited, a token is drawn, its score is written down. What a sequence gets depends on nobody beside it. Knows
+nothing of queues, places or listeners.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence as Many
+from typing import Any
+
+import numpy as np
+
+from lemur_ray.serve.compute.programs import Programs, empty_draw, empty_edits
+from lemur_ray.serve.compute.sampling import EDITS, ROWS, Draw, seed_words
+from lemur_ray.serve.engine.generation import CannotBeMet
+from lemur_ray.serve.engine.scheduler import Sequence
+from lemur_ray.serve.engine.scores import Scores
+
+log = logging.getLogger(__name__)
+
+
+def choose(programs: Programs, logits: Any, rows: Many[tuple[int, Sequence]]) -> list[int | None]:
+    """A token id for each of these rows of the logits (R, V); None: it failed, the log says why.
+
+    Scores are added to the sequences that want them.
+    """
+    plain = [(place, row) for place, (row, sequence) in enumerate(rows) if sequence.request.is_plain]
+    chosen: list[int | None] = [None] * len(rows)
+    if plain:
+        ids = np.asarray(programs.run("greedy", logits.shape[0], logits))
+        for place, row in plain:
+            chosen[place] = int(ids[row])
+    others = [place for place, (_, sequence) in enumerate(rows) if not sequence.request.is_plain]
+    for begin in range(0, len(others), ROWS):
+        places = others[begin : begin + ROWS]
+        for place, token in zip(places, _choose_few(programs, logits, [rows[p] for p in places]), strict=True):
+            chosen[place] = token
+    return chosen
+
+
+def _choose_few(programs: Programs, logits: Any, rows: Many[tuple[int, Sequence]]) -> list[int | None]:
+    """The same for at most ``ROWS`` rows with settings of any kind."""
+    numbers = np.resize([row for row, _ in rows], ROWS).astype(np.int32)
+    own = edited = programs.run("pick", logits.shape[0], logits, numbers)
+    draw, failed = empty_draw(ROWS), set()
+    changes: list[dict[int, float]] = [{} for _ in rows]
+    words = -(-programs.config.vocab_size // 32)
+    allowed = np.full((ROWS, words), 0xFFFFFFFF, np.uint32)
+    for r, (_, sequence) in enumerate(rows):
+        try:
+            _describe(draw, r, sequence)
+            changes[r] = _edits(sequence)
+            if (constraint := sequence.request.constraint) is not None:
+                allowed[r] = _words(constraint.allowed(), words)
+        except Exception as error:  # whatever is wrong with one request, the others are not to pay for it
+            _failed(sequence, error)
+            draw.temperature[r] = 0
+            changes[r], allowed[r] = {}, 0xFFFFFFFF
+            failed.add(r)
+    constrained = any(sequence.request.constraint is not None for _, sequence in rows)
+    for begin in range(0, max(max(map(len, changes)), constrained), EDITS):
+        edits = empty_edits(ROWS, words)._replace(allowed=allowed)
+        for r, change in enumerate(changes):
+            some = list(change.items())[begin : begin + EDITS]
+            edits.ids[r, : len(some)] = [token for token, _ in some]
+            edits.values[r, : len(some)] = [value for _, value in some]
+        edited = programs.run("edit", ROWS, edited, edits)
+    if (draw.temperature > 0).any():
+        ids = np.asarray(programs.run("sample", ROWS, edited, draw))
+    else:
+        ids = np.asarray(programs.run("greedy", ROWS, edited))
+    if any(sequence.request.scores for _, sequence in rows):
+        scores = Scores.on_host(programs.run("score", ROWS, own, ids))
+        for r, (_, sequence) in enumerate(rows):
+            if sequence.request.scores:
+                sequence.scores.append(scores.part(r, r + 1))
+    chosen: list[int | None] = []
+    for r, (_, sequence) in enumerate(rows):
+        try:
+            if (constraint := sequence.request.constraint) is not None and r not in failed:
+                constraint.accept(int(ids[r]))
+        except Exception as error:
+            _failed(sequence, error)
+            failed.add(r)
+        chosen.append(None if r in failed else int(ids[r]))
+    return chosen
+
+
+def _failed(sequence: Sequence, error: Exception) -> None:
+    """Called where the error is caught."""
+    if isinstance(error, CannotBeMet):
+        sequence.refusal = str(error)
+    else:
+        log.exception("request %d failed", sequence.number)
+
+
+def _describe(draw: Draw, row: int, sequence: Sequence) -> None:
+    """Write how a sequence is drawn into its row."""
+    request = sequence.request
+    draw.temperature[row] = request.temperature
+    if request.temperature > 0:
+        draw.top_k[row], draw.top_p[row], draw.min_p[row] = request.top_k, request.top_p, request.min_p
+        draw.seed[row], draw.choice[row] = seed_words(request.seed), request.choice
+        draw.position[row] = sequence.computed
+
+
+def _edits(sequence: Sequence) -> dict[int, float]:
+    """What is added to which logits."""
+    request = sequence.request
+    changes = dict(request.logit_bias)
+    if request.presence_penalty or request.frequency_penalty:
+        for token, count in Counter(sequence.generated).items():
+            penalty = request.presence_penalty + count * request.frequency_penalty
+            changes[token] = changes.get(token, 0.0) - penalty
+    return changes
+
+
+def _words(allowed: np.ndarray, count: int) -> np.ndarray:
+    """The bits of as many tokens as the model has. Raises CannotBeMet where none of them is set."""
+    words = np.zeros(count, np.uint32)
+    words[: len(allowed)] = allowed[:count]
+    if not words.any():
+        raise CannotBeMet("the structure allows no token of this model to come next")
+    return words

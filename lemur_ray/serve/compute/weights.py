@@ -1,0 +1,172 @@
+"""The weights as serving has them, read from a source slice by slice: beside them a host holds one matrix at a time.
+
+Products with the same input are fused, layers stand apart (no slicing in a program), the head is never tied. Every
+matrix is cut along its outputs; each process reads the columns of its own devices. Knows nothing of requests.
+
+Legend: D model, H heads, K kv heads, h head width, F feed-forward, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec as P
+
+from lemur_ray.serve.compute.cpu.panels import pack
+from lemur_ray.serve.compute.devices import AXIS, ONE, WHOLE, Devices, check_split
+from lemur_ray.serve.compute.invariant import Matrix, Transposed
+from lemur_ray.serve.compute.quantized import Quantized, quantize
+from lemur_ray.weights.param_slices import Source, leaves, transposed
+
+Form = Literal["columns", "rows", "int8", "packed", "packed int8"]
+"""How a matrix (I, O) is kept: as it is, transposed (what XLA's bfloat16 wants on a CPU: a fifth faster), rounded, or
+in panels for the products of ``native``."""
+
+
+class LayerWeights(NamedTuple):
+    """One layer, products with the same input fused."""
+
+    attn_norm: jax.Array
+    wqkv: Matrix
+    """(D, (H + 2K) h): query, key and value of the first device, then those of the next one"""
+    wo: Matrix
+    mlp_norm: jax.Array
+    gate_up: Matrix
+    """(D, 2F), device by device as well"""
+    down: Matrix
+
+
+class Weights(NamedTuple):
+    """The parameter tree in the layout of this file."""
+
+    embed: jax.Array
+    layers: tuple[LayerWeights, ...]
+    final_norm: jax.Array
+    head: Matrix
+    """(D, V), with columns of zeros behind where V does not divide over the devices"""
+
+
+_COLUMNS = P(None, AXIS)
+
+
+_SPECS: dict[Form, Any] = {
+    "columns": _COLUMNS,
+    "rows": Transposed(P(AXIS)),
+    "int8": Quantized(P(AXIS), P(AXIS)),
+    "packed": P(AXIS),
+    "packed int8": Quantized(P(AXIS), P(AXIS)),
+}
+
+
+def weight_specs(num_layers: int, form: Form = "columns") -> Weights:
+    """What lies where: every matrix is cut along its outputs (of the embedding: D)."""
+    matrix, columns, whole = _SPECS[form], _COLUMNS, WHOLE
+    layer = LayerWeights(whole, matrix, matrix, whole, matrix, matrix)  # type: ignore[arg-type]
+    return Weights(columns, (layer,) * num_layers, whole, matrix)  # type: ignore[arg-type]
+
+
+def prepare(source: Source, dtype: Any = jnp.float32, devices: Devices = ONE, form: Form = "columns") -> Weights:
+    """The weights of a model on devices; matrices in ``dtype``, norms in float32.
+
+    form: of every matrix but the embeddings, of which rows are only copied.
+    Raises ValueError where the model does not divide over the devices or holds NaN, and what reading the source raises.
+    """
+    config = source.config
+    check_split(config, devices.parts)
+    read = _Reader(source, dtype, devices, form)
+
+    def layer(i: int) -> LayerWeights:
+        return LayerWeights(
+            attn_norm=read.vector("layers.attn_norm", i),
+            wqkv=read.matrix(i, "wq", "wk", "wv"),
+            wo=read.matrix(i, "wo"),
+            mlp_norm=read.vector("layers.mlp_norm", i),
+            gate_up=read.matrix(i, "gate", "up"),
+            down=read.matrix(i, "down"),
+        )
+
+    return Weights(
+        embed=read.embed(),
+        layers=tuple(layer(i) for i in range(config.num_layers)),
+        final_norm=read.vector("final_norm"),
+        head=read.head(),
+    )
+
+
+class _Reader:
+    def __init__(self, source: Source, dtype: Any, devices: Devices, form: Form):
+        self._source, self._dtype, self._devices, self._form = source, dtype, devices, form
+        self._shapes = leaves(source.config)
+
+    def _read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
+        """A part of a leaf in float32. Raises ValueError where a number in it is none: training has diverged."""
+        part = self._source.read(name, index, np.dtype(np.float32))
+        if not np.isfinite(part).all():
+            raise ValueError(f"{name} of this model holds NaN or infinity: no text can come from it")
+        return part
+
+    def vector(self, name: str, layer: int | None = None) -> jax.Array:
+        index = (slice(None),) if layer is None else (slice(layer, layer + 1), slice(None))
+        array = self._read(name, index).reshape(-1)
+        out: jax.Array = self._devices.assemble(lambda _: array, WHOLE)
+        return out
+
+    def matrix(self, layer: int, *names: str) -> Matrix:
+        def columns(part: int) -> Any:
+            pieces = []
+            for name in names:
+                width = self._shapes[f"layers.{name}"][-1] // self._devices.parts
+                index = (slice(layer, layer + 1), slice(None), slice(part * width, (part + 1) * width))
+                pieces.append(self._read(f"layers.{name}", index)[0])
+            return self._stored(pieces)
+
+        return self._assembled(columns)
+
+    def embed(self) -> jax.Array:
+        width = self._shapes["embed"][1] // self._devices.parts
+
+        def columns(part: int) -> np.ndarray:
+            index = (slice(None), slice(part * width, (part + 1) * width))
+            return _joined([self._read("embed", index)], self._dtype, 1)
+
+        out: jax.Array = self._devices.assemble(columns, _COLUMNS)
+        return out
+
+    def head(self) -> Matrix:
+        vocab = self._shapes["embed"][0]
+        width = -(-vocab // self._devices.parts)
+
+        def columns(part: int) -> Any:
+            own = slice(min(part * width, vocab), min((part + 1) * width, vocab))
+            if "head" in self._shapes:
+                piece = self._read("head", (slice(None), own))
+            else:
+                piece = self._read("embed", (own, slice(None))).T
+            return self._stored([piece, np.zeros((len(piece), width - piece.shape[1]), np.float32)])
+
+        return self._assembled(columns)
+
+    def _stored(self, pieces: Sequence[np.ndarray]) -> Any:
+        if self._form == "int8":
+            return quantize(_joined(pieces, np.float32, 1))
+        if self._form == "packed int8":
+            rounded = quantize(_joined(pieces, np.float32, 1))
+            return Quantized(pack(rounded.values.T), rounded.scale)
+        if self._form == "packed":
+            return pack(_joined(pieces, self._dtype, 1))
+        if self._form == "rows":
+            return Transposed(_joined([piece.T for piece in pieces], self._dtype, 0))
+        return _joined(pieces, self._dtype, 1)
+
+    def _assembled(self, columns: Any) -> Matrix:
+        matrix: Matrix = self._devices.assemble(columns, _SPECS[self._form])
+        return matrix
+
+
+def _joined(pieces: Sequence[np.ndarray], dtype: Any, axis: int) -> np.ndarray:
+    """Matrices in one, row-major; each may lie in memory either way round."""
+    return np.concatenate([transposed(piece.T).astype(dtype, copy=False) for piece in pieces], axis)

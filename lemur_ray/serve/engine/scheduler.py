@@ -1,0 +1,207 @@
+"""What the next step computes: a few tiles of prompts, and one token for everybody who is decoding.
+
+Requests are taken in order of arrival, but one whose beginning another is just computing waits for that. Prompts are
+cut into tiles; at most ``prefill_tiles`` of them go beside a decode step: a long prompt never stops the others. Where
+the cache is full, the youngest gives its place up and is computed again later. Pure bookkeeping: knows nothing of jax,
+clocks, threads or text.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lemur_ray.serve.engine.generation import Generation
+from lemur_ray.serve.engine.prefix_tree import Admission, BlockCache
+from lemur_ray.serve.engine.scores import Scores
+
+
+@dataclass(eq=False)
+class Sequence:
+    """A request on its way."""
+
+    number: int
+    request: Generation
+    prompt: np.ndarray
+    handle: int = -1
+    """Its place in the cache; -1: it waits"""
+    cached: int = 0
+    """Prompt tokens that were found in the cache when it was first admitted"""
+    version: str = ""
+    """Of the weights that it was computed with"""
+    admissions: int = 0
+    """Times it was given a place; more than one: it was preempted"""
+    computed: int = 0
+    """Tokens whose keys and values are in the cache"""
+    generated: list[int] = field(default_factory=list)
+    prefill: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    """All that is to be computed before the next token is drawn: the prompt, and after a preemption the reply so far"""
+    prompt_scores: Scores | None = None
+    """Of every token of the prompt, as far as they are known, where they are wanted"""
+    scores: list[Scores] = field(default_factory=list)
+    """Of every generated token, where they are wanted"""
+    refusal: str = ""
+    """Why what it asks for cannot be met"""
+    after: tuple[Sequence, int] | None = None
+    """Waits until that one has computed so many tokens, which both have in common"""
+
+    @property
+    def known(self) -> np.ndarray:
+        """Prompt and reply so far, int32."""
+        return np.concatenate([self.prompt, np.array(self.generated, np.int32)]) if self.generated else self.prompt
+
+    @property
+    def needs_prompt_scores(self) -> bool:
+        return self.prompt_scores is not None and not self.generated
+
+    @property
+    def is_prefilling(self) -> bool:
+        return self.computed < len(self.prefill)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A piece of one prompt."""
+
+    sequence: Sequence
+    start: int
+    tokens: np.ndarray
+
+    @property
+    def is_last(self) -> bool:
+        return self.start + len(self.tokens) == len(self.sequence.prefill)
+
+    def following(self, length: int) -> np.ndarray:
+        """(length,) int32 ids behind those of the tile; 0 where there is none."""
+        ids = np.zeros(length, np.int32)
+        found = self.sequence.prompt[self.start + 1 : self.start + 1 + len(self.tokens)]
+        ids[: len(found)] = found
+        return ids
+
+
+class Scheduler:
+    """Waiting and running sequences."""
+
+    def __init__(self, cache: BlockCache, max_running: int, tile: int, prefill_tiles: int, reuse_decoded: bool = True):
+        """reuse_decoded: keys and values that were computed while decoding serve later prompts too."""
+        self.cache, self.max_running, self.tile, self.prefill_tiles = cache, max_running, tile, prefill_tiles
+        self.reuse_decoded = reuse_decoded
+        self.paused = False
+        """Only sequences that have begun go on"""
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+
+    def add(self, sequence: Sequence) -> None:
+        self.waiting.append(sequence)
+
+    def admit(self) -> list[tuple[Sequence, Admission]]:
+        """Give places to those who wait, in order, as long as there are any."""
+        admitted = []
+        for sequence in list(self.waiting):
+            if len(self.running) == self.max_running:
+                break
+            if self.paused and not sequence.admissions:
+                continue
+            ids = sequence.known
+            if self._waits(sequence, ids):
+                continue
+            place = self.cache.admit(ids, self._spare(), sequence.needs_prompt_scores, sequence.request.session)
+            if place is None:
+                break
+            self.waiting.remove(sequence)
+            sequence.handle, sequence.computed, sequence.prefill = place.handle, place.cached, ids
+            if not sequence.admissions:
+                sequence.cached = place.cached
+            sequence.admissions += 1
+            if place.scores is not None and sequence.prompt_scores is not None:
+                sequence.prompt_scores.put(0, place.scores)
+            self.running.append(sequence)
+            admitted.append((sequence, place))
+        return admitted
+
+    def _waits(self, sequence: Sequence, ids: np.ndarray) -> bool:
+        """Whether a running sequence is about to compute what this one needs; it is cheaper to wait for that."""
+        if sequence.after is not None:
+            other, until = sequence.after
+            if other.handle >= 0 and other.computed < until:
+                return True
+            sequence.after = None
+        scored = sequence.needs_prompt_scores
+        prefilling = [s for s in self.running if s.is_prefilling and s.needs_prompt_scores >= scored]
+        if not prefilling:
+            return False
+        found = self.cache.found(ids, scored)
+        for other in prefilling:
+            length = min(len(other.prefill), len(ids) - 1)
+            differs = other.prefill[:length] != ids[:length]
+            common = int(differs.argmax()) if differs.any() else length
+            if common >= max(found, other.computed) + self.tile:
+                sequence.after = (other, common)
+                return True
+        return False
+
+    def _spare(self) -> int:
+        """Blocks that the running ones will want next; one that is admitted must not push them out at once."""
+        return sum(
+            self.cache.blocks(len(s.prompt) + s.request.max_tokens) > self.cache.blocks(len(s.prefill) + 1)
+            for s in self.running
+        )
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a sequence whose reply has begun."""
+        return bool(self.running) or any(sequence.admissions for sequence in self.waiting)
+
+    def tiles(self) -> list[Tile]:
+        """The next pieces of prompts, oldest first; pieces of one prompt follow each other."""
+        tiles: list[Tile] = []
+        for sequence in self.running:
+            start = sequence.computed
+            while start < len(sequence.prefill):
+                if len(tiles) == self.prefill_tiles:
+                    return tiles
+                tokens = sequence.prefill[start : start + self.tile]
+                tiles.append(Tile(sequence, start, tokens))
+                start += len(tokens)
+        return tiles
+
+    def decoding(self) -> list[Sequence]:
+        """Everybody who gets a token; before, the youngest ones lose their places where there is no room for it."""
+        for sequence in [s for s in self.running if not s.is_prefilling]:
+            while sequence.handle >= 0 and not self.cache.reserve(sequence.handle, sequence.computed + 1):
+                self._preempt(self.running[-1])
+        return [s for s in self.running if not s.is_prefilling]
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Back to the head of the queue. What it has computed may be found again."""
+        self.running.remove(sequence)
+        self.cache.release(sequence.handle)
+        sequence.handle, sequence.computed = -1, 0
+        self.waiting.appendleft(sequence)
+
+    def prefilled(self, tile: Tile, scores: Scores | None = None) -> None:
+        """A tile has been computed. scores: of the tokens behind those of the tile, where the sequence needs them."""
+        sequence, end = tile.sequence, tile.start + len(tile.tokens)
+        known = None
+        if scores is not None and sequence.prompt_scores is not None:
+            sequence.prompt_scores.put(tile.start + 1, scores.part(0, min(end, len(sequence.prompt) - 1) - tile.start))
+            known = sequence.prompt_scores.part(tile.start, end)
+        sequence.computed = end
+        self.cache.record(sequence.handle, tile.tokens, known)
+
+    def decoded(self, sequence: Sequence) -> None:
+        """The last generated token went through the model."""
+        sequence.computed += 1
+        if self.reuse_decoded:
+            self.cache.record(sequence.handle, np.array(sequence.generated[-1:], np.int32))
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take a sequence out, wherever it is."""
+        if sequence in self.running:
+            self.running.remove(sequence)
+            self.cache.release(sequence.handle)
+            sequence.handle = -1
+        elif sequence in self.waiting:
+            self.waiting.remove(sequence)

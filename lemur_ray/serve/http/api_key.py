@@ -1,0 +1,63 @@
+"""The API key of a server: who does not send it gets a 401 with OpenAI's body. Plain ASGI.
+
+Only a digest of the key travels to replicas and stays in memory. Open to everybody are the pages that watch over the
+process (/health, /ready) and the chat page, which holds no secret and asks for the key. Knows nothing of users.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from lemur_ray.serve.http.asgi import path_inside
+from lemur_ray.serve.openai.fields import ApiError
+
+KEY_VARIABLE = "LEMUR_API_KEY"
+"""Environment variable of the key: unlike a command line, nobody else on the machine can read it."""
+
+CURL_KEY = f'-H "Authorization: Bearer ${KEY_VARIABLE}" '
+"""What curl needs besides."""
+
+_OPEN = ("/health", "/ready", "/", "")
+
+
+def key_digest(key: str) -> bytes:
+    """What a server keeps of its key; empty for none. Raises ValueError for what no client could send."""
+    if not key:
+        return b""
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ValueError("the API key has blanks or characters outside ASCII, which no client can send: choose another")
+    return hashlib.sha256(key.encode()).digest()
+
+
+class KeyRequired:
+    """Lets requests through that bring the key: ``Authorization: Bearer KEY``."""
+
+    def __init__(self, app: ASGIApp, digest: bytes):
+        self.app, self._digest = app, digest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or path_inside(scope) in _OPEN or self._is_right(_sent(scope)):
+            await self.app(scope, receive, send)
+            return
+        refusal = ApiError(
+            401,
+            "No API key, or not the one of this server: send it as the header `Authorization: Bearer KEY`.",
+            code="invalid_api_key",
+            headers={"www-authenticate": "Bearer"},
+        )
+        await JSONResponse(refusal.body(), refusal.status, refusal.headers)(scope, receive, send)
+
+    def _is_right(self, key: bytes) -> bool:
+        return hmac.compare_digest(hashlib.sha256(key).digest(), self._digest)
+
+
+def _sent(scope: Scope) -> bytes:
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            scheme, _, key = value.partition(b" ")
+            return key.strip() if scheme.lower() == b"bearer" else b""
+    return b""

@@ -1,0 +1,65 @@
+"""The chat page at the root of a server: one file without anything from elsewhere, and the policy that keeps it so.
+
+The policy lets a browser run the page's own script and style alone, talk to this server alone, and make nothing but
+text of what a model says (trusted types). Plain ASGI; knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from importlib.resources import files
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from lemur_ray.serve.http.asgi import path_inside
+
+
+class ChatPage:
+    """Answers GET and HEAD at the root of the app, under whatever prefix; everything else passes."""
+
+    def __init__(self, app: ASGIApp):
+        self.app = app
+        page = files("lemur_ray.serve.http").joinpath("chat_page.html").read_bytes()
+        self._body, self._headers = page, {"content-security-policy": _policy(page.decode()), **_HEADERS}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or path_inside(scope) not in ("", "/"):
+            await self.app(scope, receive, send)
+            return
+        answer = Response(self._body, headers=self._headers, media_type="text/html; charset=utf-8")
+        if scope["method"] == "HEAD":
+            answer.body = b""
+        await answer(scope, receive, send)
+
+
+_HEADERS = {
+    "cache-control": "no-cache",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+
+
+def _policy(page: str) -> str:
+    """Content-Security-Policy of a page whose only script and style are the ones in it."""
+    script, style = (_only(page, tag) for tag in ("script", "style"))
+    rules = (
+        "default-src 'none'",
+        f"script-src '{script}'",
+        f"style-src '{style}'",
+        "connect-src 'self'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+    )
+    return "; ".join(rules)
+
+
+def _only(page: str, tag: str) -> str:
+    """The hash of the one element of its kind."""
+    (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", page, flags=re.DOTALL)
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

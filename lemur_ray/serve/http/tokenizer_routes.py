@@ -1,0 +1,93 @@
+"""The tokenizer over HTTP, at the server's root: /tokenizer_info, /tokenize and /detokenize.
+
+As evaluation clients ask for them (lm-eval's ``local-completions`` with ``tokenizer_backend=remote``): special tokens
+that are spelled out in a text are special tokens here, as everywhere at Hugging Face, while the text of a request for
+completions never is. Long texts are encoded beside the event loop, one after another, so that they leave threads to
+the prompts of other requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from lemur_ray.serve.http.request_body import check_model, read_json
+from lemur_ray.serve.openai.fields import LONE_SURROGATE, as_object, flag, invalid, is_int, is_utf8
+from lemur_ray.serve.openai.openapi import DETOKENIZE, TOKENIZE, described
+from lemur_ray.serve.text_engine import Front
+from lemur_ray.text.chat import TEMPLATE
+from lemur_ray.text.tokenizer import BOS
+from lemur_ray.weights.hf_config import tokenizer_config
+
+T = TypeVar("T")
+
+_AT_ONCE = 8192
+"""Characters or ids that are worked on in the event loop (some milliseconds)."""
+
+
+def tokenizer_routes(front: Front) -> APIRouter:
+    """The three endpoints of one model."""
+    router = APIRouter()
+    tokenizer, one_at_a_time = front.tokenizer, asyncio.Lock()
+
+    async def beside(size: int, work: Callable[[], T]) -> T:
+        if size <= _AT_ONCE:
+            return work()
+        async with one_at_a_time:
+            return await asyncio.to_thread(work)
+
+    @router.get("/tokenizer_info")
+    async def info() -> Response:
+        # Who renders the template knows only the messages, so BOS is spelled out in it.
+        own = {"chat_template": BOS + TEMPLATE, "model_max_length": front.engine.context}
+        return JSONResponse({**tokenizer_config(), **own})
+
+    @router.post("/tokenize", openapi_extra=described(TOKENIZE, front.name))
+    async def tokenize(request: Request) -> Response:
+        body = _body(await read_json(request), front)
+        text = _text(body)
+        encode = tokenizer.encode if flag(body, "split_special_tokens") else tokenizer.encode_marked
+        tokens = await beside(len(text), lambda: encode(text))
+        if flag(body, "add_special_tokens", default=True):
+            tokens = [tokenizer.bos_id, *tokens]
+        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": front.engine.context})
+
+    @router.post("/detokenize", openapi_extra=described(DETOKENIZE, front.name))
+    async def detokenize(request: Request) -> Response:
+        tokens = _ids(_body(await read_json(request), front), front.engine.config.vocab_size)
+        text = await beside(len(tokens), lambda: tokenizer.decode(tokens, skip_special=False))
+        return JSONResponse({"prompt": text})
+
+    return router
+
+
+def _body(body: Any, front: Front) -> Mapping[str, Any]:
+    """The fields of a body, which need not name the model."""
+    fields = as_object(body)
+    if (model := fields.get("model")) is not None:
+        if not isinstance(model, str):
+            raise invalid("model", "must be the name of a model: see /v1/models")
+        check_model(front, model)
+    return fields
+
+
+def _text(body: Mapping[str, Any]) -> str:
+    text = body.get("prompt")
+    if not isinstance(text, str):
+        raise invalid("prompt", "must be a string")
+    if not is_utf8(text):
+        raise invalid("prompt", LONE_SURROGATE)
+    return text
+
+
+def _ids(body: Mapping[str, Any], vocab_size: int) -> list[int]:
+    tokens = body.get("tokens")
+    if not isinstance(tokens, list) or not all(map(is_int, tokens)):
+        raise invalid("tokens", "must be a list of token ids")
+    if any(not 0 <= i < vocab_size for i in tokens):
+        raise invalid("tokens", f"has ids outside 0..{vocab_size - 1}")
+    return tokens

@@ -1,0 +1,84 @@
+"""The app under uvicorn, in one process, without Ray.
+
+Knows nothing of what the app answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from lemur_ray.serve.http.routes import build_app
+from lemur_ray.serve.text_engine import Front
+
+DRAIN_S = 20.0
+"""Seconds that running requests have to finish when the server is told to stop."""
+
+KEEP_ALIVE_S = 75
+"""Seconds that a connection may be idle: a client that asks again just as it is closed gets no answer at all."""
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, which refuses new requests from the moment it is told to stop."""
+
+    def __init__(self, front: Front, host: str, port: int, close_engine: bool, key_digest: bytes):
+        app: FastAPI = build_app(front, key_digest)
+        config = uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=int(DRAIN_S) + 5,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            lifespan="off",
+        )
+        super().__init__(config)
+        self._front, self._close_engine = front, close_engine
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if not self._close_engine:
+            await super().shutdown(sockets)
+            return
+        # Refuses at once. The engine ends before connections are cut, so that whoever takes too long is told so.
+        self._front.engine.refuse()
+        closing = asyncio.get_running_loop().run_in_executor(None, self._front.engine.close, DRAIN_S)
+        await super().shutdown(sockets)
+        await closing
+
+
+@contextlib.contextmanager
+def running(
+    front: Front,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    close_engine: bool = True,
+    key_digest: bytes = b"",
+    on_death: Callable[[], None] = lambda: None,
+) -> Iterator[str]:
+    """The server in a thread of this process; yields its base URL. Port 0: any free one; key_digest: see ``auth``.
+
+    At the end what is running may finish; then the engine is closed, unless somebody else owns it. on_death: called in
+    another thread once the engine has ended; until the server is told to stop, it answers 503.
+    """
+    server = _Server(front, host, port, close_engine, key_digest)
+    with socket.create_server((host, port)) as listener:
+        thread = threading.Thread(target=server.run, args=([listener],), name="uvicorn", daemon=True)
+        thread.start()
+        threading.Thread(target=_watch, args=(front, on_death), name="watch", daemon=True).start()
+        try:
+            yield f"http://{host}:{listener.getsockname()[1]}/v1"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def _watch(front: Front, on_death: Callable[[], None]) -> None:
+    front.engine.ended.wait()
+    on_death()

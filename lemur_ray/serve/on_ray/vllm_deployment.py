@@ -1,0 +1,70 @@
+"""vLLM instead of our engine, for whoever has GPUs: a Hugging Face folder on Ray's own LLM deployment.
+
+The settings that both engines know are handed on, so the same command asks for either. Needs the extra [vllm] and a
+running Ray. Knows nothing of our engine.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.serve.config import ServeJob
+from lemur_ray.weights.hf_config import read_config
+
+
+class CannotUseVllm(ValueError):
+    """vLLM, or what it was asked to serve, is not there; the message says what to do."""
+
+
+def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
+    """Arguments of ``ray.serve.llm.LLMConfig`` for a job and a Hugging Face folder.
+
+    Raises CannotUseVllm for a run folder, which has to be exported first, and for settings that only our engine has.
+    """
+    path = Path(folder)
+    if not (path / "config.json").is_file():
+        out = f"{path.name.replace(':', '-')}-hf"
+        raise CannotUseVllm(
+            f"{folder} is no Hugging Face folder, and vLLM reads nothing else: export it first with python "
+            f"jobs/convert.py --model {folder} --out {out} --dtype bfloat16, then give --model {out}"
+        )
+    if job.follow_s or job.engine.quantization != "none":
+        raise CannotUseVllm("--follow-s and --engine.quantization are our own engine's: leave them out")
+    if not job.engine.tensor_parallel:
+        raise CannotUseVllm("--engine.tensor-parallel 0: say on how many GPUs vLLM is to share the model")
+    longest = read_config(folder).max_seq_len
+    engine: dict[str, Any] = {
+        "max_model_len": min(job.engine.context or longest, longest),
+        "max_num_seqs": job.engine.max_slots,
+        # float32 is what our engine takes by default; there it means what the folder holds.
+        "dtype": "auto" if job.engine.dtype == "float32" else job.engine.dtype,
+        "enable_prefix_caching": True,
+        "tensor_parallel_size": job.engine.tensor_parallel,
+    }
+    scaled: dict[str, Any] = {"num_replicas": job.replicas}
+    if job.max_replicas > job.replicas:
+        limits = {"min_replicas": job.replicas, "max_replicas": job.max_replicas}
+        scaled = {"autoscaling_config": {**limits, "target_ongoing_requests": job.engine.max_slots}}
+    return {
+        "model_loading_config": {"model_id": job.name or path.name, "model_source": str(path.absolute())},
+        "engine_kwargs": engine,
+        "deployment_config": {**scaled, "max_ongoing_requests": job.engine.max_slots + job.engine.max_queue},
+        # Its default holds tokens back for 50 ms, which every first token pays.
+        "experimental_configs": {"stream_batching_interval_ms": 0},
+    }
+
+
+def vllm_app(job: ServeJob, folder: str) -> Any:
+    """The application, which ``serve.run`` starts. Raises CannotUseVllm."""
+    settings = vllm_settings(job, folder)
+    if importlib.util.find_spec("vllm") is None:
+        raise CannotUseVllm(
+            "vLLM is not installed: pip install 'lemur-ray[vllm]' (it wants GPUs), or leave --engine out"
+        )
+    try:
+        from ray.serve.llm import LLMConfig, build_openai_app
+    except ImportError as error:
+        raise CannotUseVllm(f"vLLM is installed but cannot be used here: {error}") from error
+    return build_openai_app({"llm_configs": [LLMConfig(**settings)]})

@@ -1,0 +1,69 @@
+"""Scores of tokens in the two forms that OpenAI's protocol has for them.
+
+Knows nothing of requests or of how scores are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lemur_ray.serve.engine.scores import Scores
+
+TokenBytes = Callable[[int], bytes]
+"""The bytes a token stands for; the spelling of a special one"""
+
+
+def chat_logprobs(spell: TokenBytes, tokens: Sequence[int], scores: Scores, alternatives: int) -> dict[str, Any]:
+    """``logprobs`` of a chat's choice."""
+    content = []
+    for i, token in enumerate(tokens):
+        others = zip(scores.top_ids[i, :alternatives].tolist(), scores.top_logprobs[i].tolist(), strict=False)
+        named = [_named(spell(other), logprob) for other, logprob in others]
+        content.append({**_named(spell(token), float(scores.logprob[i])), "top_logprobs": named})
+    return {"content": content, "refusal": None}
+
+
+def _named(raw: bytes, logprob: float) -> dict[str, Any]:
+    return {"token": raw.decode(errors="backslashreplace"), "logprob": logprob, "bytes": list(raw)}
+
+
+class CompletionLogprobs:
+    """``logprobs`` of a completion's choice, piece by piece: offsets go on where the last piece ended."""
+
+    def __init__(self, spell: TokenBytes, hidden: frozenset[int], alternatives: int):
+        """hidden: tokens that are not part of the text."""
+        self._spell, self._hidden, self._alternatives, self._offset = spell, hidden, alternatives, 0
+
+    def __call__(self, tokens: Sequence[int], scores: Scores) -> dict[str, Any]:
+        """Lists of one entry per token. The first token of a prompt has no scores: null."""
+        body: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        for i, token in enumerate(tokens):
+            logprob = float(scores.logprob[i])
+            known = logprob == logprob
+            body["tokens"].append(_text(self._spell(token)))
+            body["token_logprobs"].append(logprob if known else None)
+            body["top_logprobs"].append(self._top(token, logprob, scores.part(i, i + 1)) if known else None)
+            body["text_offset"].append(self._offset)
+            if token not in self._hidden:
+                # Characters, each counted where it begins.
+                self._offset += sum(byte & 0xC0 != 0x80 for byte in self._spell(token))
+        return body
+
+    def _top(self, token: int, logprob: float, scores: Scores) -> dict[str, float]:
+        """The likeliest tokens and the one itself. Ids of equal text each keep their number: one under its id."""
+        others = zip(scores.top_ids[0, : self._alternatives].tolist(), scores.top_logprobs[0].tolist(), strict=False)
+        top: dict[str, float] = {}
+        holders: dict[str, int] = {}
+        for other, value in [*others, (token, logprob)]:
+            text = _text(self._spell(other))
+            name = text if holders.setdefault(text, other) == other else f"token_id:{other}"
+            top[name] = value
+        return top
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)

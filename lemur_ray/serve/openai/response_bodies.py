@@ -1,0 +1,173 @@
+"""Bodies of answers: what the engine's replies look like in OpenAI's protocol, in one piece or as a stream.
+
+Knows nothing of HTTP; bodies are plain values.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from lemur_ray.serve.engine.scores import Scores, joined
+from lemur_ray.serve.openai.logprobs import CompletionLogprobs, chat_logprobs
+from lemur_ray.serve.openai.request_models import Common
+from lemur_ray.serve.openai.tools import Call, CallStream, Toolbox
+from lemur_ray.serve.text_engine import Front, Piece, Reply
+
+Prompt = tuple[int, ...]
+
+
+@dataclass
+class Answer:
+    """The answer to one request: what all its bodies share, and how far each choice has come."""
+
+    front: Front
+    common: Common
+    prompts: list[Prompt]
+    is_chat: bool
+    tools: Toolbox | None = None
+    echo: bool = False
+    created: int = field(default_factory=lambda: int(time.time()))
+    _choices: dict[int, _Choice] = field(default_factory=dict)
+
+    @cached_property
+    def _number(self) -> str:
+        return ("chatcmpl-" if self.is_chat else "cmpl-") + secrets.token_hex(12)
+
+    @property
+    def num_choices(self) -> int:
+        return len(self.prompts) * self.common.n
+
+    def head(self, versions: Iterable[str], *, chunk: bool) -> dict[str, Any]:
+        """What every body begins with. versions: of the weights that it comes from, more than one after an update."""
+        kind = "text_completion" if not self.is_chat else "chat.completion.chunk" if chunk else "chat.completion"
+        body = {"id": self._number, "object": kind, "created": self.created, "model": self.front.name}
+        return {**body, "system_fingerprint": "+".join(dict.fromkeys(versions))}
+
+    def whole(self, replies: Sequence[Reply]) -> dict[str, Any]:
+        """The body of an answer in one piece."""
+        choices = [self._choice(i).whole(reply) for i, reply in enumerate(replies)]
+        tokens = sum(len(reply.tokens) for reply in replies)
+        # The first choice of a prompt found what was cached; the others may have found what the first one computed.
+        usage = self.usage(tokens, [reply.cached_tokens for reply in replies])
+        head = self.head([reply.version for reply in replies], chunk=False)
+        body = {**head, "choices": choices, "usage": usage}
+        if self.common.return_prompt_ids:
+            ids = [list(prompt) for prompt in self.prompts]
+            body["prompt_token_ids"] = ids[0] if len(ids) == 1 else ids
+        return body
+
+    def first_deltas(self) -> list[dict[str, Any]]:
+        """Chunks that say who speaks."""
+        role = {"role": "assistant", "content": ""}
+        return [_chunk(i, {"delta": role}) for i in range(self.num_choices)] if self.is_chat else []
+
+    def deltas(self, piece: Piece) -> list[dict[str, Any]]:
+        """Chunks of one piece, perhaps none."""
+        return self._choice(piece.index).deltas(piece)
+
+    def usage(self, num_tokens: int, cached: Sequence[int]) -> dict[str, Any]:
+        """Totals over all choices; each prompt counts once. cached: tokens of every choice."""
+        prompt = sum(map(len, self.prompts))
+        counts = {"prompt_tokens": prompt, "completion_tokens": num_tokens, "total_tokens": prompt + num_tokens}
+        return {**counts, "prompt_tokens_details": {"cached_tokens": sum(cached[:: self.common.n])}}
+
+    def _choice(self, index: int) -> _Choice:
+        if index not in self._choices:
+            self._choices[index] = _Choice(self, index, self.prompts[index // self.common.n])
+        return self._choices[index]
+
+
+class _Choice:
+    """One choice, in one piece or by and by."""
+
+    def __init__(self, answer: Answer, index: int, prompt: Prompt):
+        self._index, self._is_chat, self._front = index, answer.is_chat, answer.front
+        self._calls = CallStream(answer.tools) if answer.tools else None
+        self._alternatives = answer.common.logprobs
+        self._completion = CompletionLogprobs(
+            answer.front.spelling, answer.front.hidden_ids, answer.common.logprobs or 0
+        )
+        self._echoed = prompt if answer.echo else None
+
+    def whole(self, reply: Reply) -> dict[str, Any]:
+        scores = joined(reply.scores) if reply.scores else None
+        echoed, logprobs = self._prompt(reply.prompt_scores), self._logprobs(reply.tokens, scores, reply.prompt_scores)
+        text, calls, finish = reply.text, list[Call](), reply.finish_reason
+        if self._calls is not None:
+            text, calls = self._calls.push(reply.text)
+            text += self._calls.end(cut=self._is_cut(finish, reply.tokens))
+        body: dict[str, Any] = {"index": self._index, "finish_reason": finish, "logprobs": logprobs}
+        body["token_ids"] = reply.tokens
+        if not self._is_chat:
+            return {**body, "text": echoed + text}
+        if logprobs is None and self._alternatives is not None:
+            body["logprobs"] = {"content": [], "refusal": None}  # asked for, of a reply without a token
+        body["message"] = {"role": "assistant", "content": text or None if calls else text}
+        if calls:
+            body["message"]["tool_calls"] = [call.to_json() for call in calls]
+            body["finish_reason"] = "tool_calls" if finish == "stop" else finish
+        return body
+
+    def deltas(self, piece: Piece) -> list[dict[str, Any]]:
+        echoed = self._prompt(piece.prompt_scores)
+        logprobs = self._logprobs(piece.tokens, piece.scores, piece.prompt_scores)
+        text, calls, done = echoed + piece.text, list[Call](), self._calls.num_calls if self._calls else 0
+        if self._calls is not None:
+            text, calls = self._calls.push(text)
+            if piece.finish_reason:
+                text += self._calls.end(cut=self._is_cut(piece.finish_reason, piece.tokens))
+        finish: str | None = piece.finish_reason
+        if self._calls is not None and self._calls.num_calls and finish == "stop":
+            finish = "tool_calls"
+        chunks = []
+        if text or logprobs is not None:
+            chunks.append(_chunk(self._index, self._said(text), logprobs=logprobs))
+        for number, call in enumerate(calls, done):
+            chunks += [_chunk(self._index, {"delta": {"tool_calls": [part]}}) for part in _parts(number, call)]
+        if finish:
+            chunks.append(_chunk(self._index, {"delta": {}} if self._is_chat else {"text": ""}, finish))
+        return chunks
+
+    def _is_cut(self, finish: str, tokens: Sequence[int]) -> bool:
+        """Whether a limit or a stop string ended a reply, not the model. tokens: its last ones."""
+        return finish == "length" or not (tokens and tokens[-1] in self._front.stop_ids)
+
+    def _said(self, text: str) -> dict[str, Any]:
+        return {"delta": {"content": text}} if self._is_chat else {"text": text}
+
+    def _prompt(self, scores: Scores | None) -> str:
+        """Text of the prompt, once, where it is to come back."""
+        return "" if self._echoed is None else self._front.text(self._echoed)
+
+    def _logprobs(
+        self, tokens: Sequence[int], scores: Scores | None, prompt_scores: Scores | None
+    ) -> dict[str, Any] | None:
+        echoed, self._echoed = self._echoed, None
+        if self._alternatives is None:
+            return None
+        if self._is_chat:
+            # The token that ends the turn is no part of it.
+            shown = len(tokens) - bool(tokens and tokens[-1] in self._front.stop_ids)
+            if scores is None or not shown:
+                return None
+            return chat_logprobs(self._front.spelling, tokens[:shown], scores, self._alternatives)
+        parts = [s for s in (prompt_scores if echoed is not None else None, scores) if s is not None]
+        return self._completion([*(echoed or ()), *tokens], joined(parts)) if parts else None
+
+
+def _parts(number: int, call: Call) -> list[dict[str, Any]]:
+    """A call as a stream tells it: who is called, then with what."""
+    whole = call.to_json()
+    head = {**whole, "index": number, "function": {"name": call.name, "arguments": ""}}
+    return [head, {"index": number, "function": {"arguments": call.arguments}}]
+
+
+def _chunk(
+    index: int, said: dict[str, Any], finish: str | None = None, logprobs: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    return {"index": index, "finish_reason": finish, "logprobs": logprobs, **said}

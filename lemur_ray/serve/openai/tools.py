@@ -1,0 +1,214 @@
+"""Tools: what a request offers, how the model is told, and calls found in what it answers.
+
+The model reads the tools' schemas in the system turn and calls one by writing a JSON object between two tags, the way
+ChatML models commonly do; a tool's result is a turn of the role ``tool``. Text that looks like a call but is none (no
+JSON, an unknown name) stays text. Knows nothing of HTTP, engines or tokenizers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lemur_ray.agents.messages import Message
+from lemur_ray.serve.openai.fields import flag, invalid, is_utf8, spelled
+from lemur_ray.serve.openai.structured_output import COMPACT, Structure, lark_structure
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True)
+class Call:
+    """The model wants a tool to run."""
+
+    name: str
+    arguments: str
+    """A JSON object as text"""
+
+    def to_json(self) -> dict[str, Any]:
+        """OpenAI's form, with an id of its own."""
+        function = {"name": self.name, "arguments": self.arguments}
+        return {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
+
+
+@dataclass(frozen=True)
+class Toolbox:
+    """The tools of a request."""
+
+    functions: tuple[Mapping[str, Any], ...]
+    """name, description, parameters (a JSON schema) of each"""
+    must_call: bool = False
+    """``tool_choice``: the reply is a call; of which tool, says ``functions``"""
+    parallel: bool = True
+    """A reply may hold several calls"""
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(function["name"] for function in self.functions)
+
+    def described(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """The conversation with the tools in its system turn."""
+        shown = "\n".join(json.dumps({"type": "function", "function": f}, ensure_ascii=False) for f in self.functions)
+        form = f'{OPEN}\n{{"name": "...", "arguments": {{...}}}}\n{CLOSE}'
+        text = f"These functions can be called, each given by its JSON schema:\n<tools>\n{shown}\n</tools>\n"
+        text += f"To call one, answer with its name and its arguments in this form:\n{form}"
+        if messages and messages[0].role == "system":
+            first = replace(messages[0], content=f"{messages[0].content.strip()}\n\n{text}")
+            return (first, *messages[1:])
+        return (Message("system", text), *messages)
+
+    def structure(self) -> Structure | None:
+        """What a reply has to be, where it has to be a call."""
+        if not self.must_call:
+            return None
+        rules = ['start: call ("\\n" call)*' if self.parallel else "start: call"]
+        tail = json.dumps("}\n" + CLOSE)
+        rules.append("call: " + " | ".join(f"call_{i}" for i in range(len(self.functions))))
+        for i, function in enumerate(self.functions):
+            # Every schema by itself: references inside it begin at its own root.
+            schema = json.dumps({"type": "object", **function["parameters"], "x-guidance": COMPACT})
+            head = json.dumps(f'{OPEN}\n{{"name": "{function["name"]}", "arguments": ')
+            rules.append(f"call_{i}: {head} arguments_{i} {tail}")
+            rules.append(f"arguments_{i}: %json {schema}")
+        return lark_structure("\n".join(rules), "tools")
+
+
+def parse_tools(body: Mapping[str, Any]) -> Toolbox | None:
+    """``tools``, ``tool_choice`` and ``parallel_tool_calls`` of a body. Raises ApiError 400."""
+    parallel = flag(body, "parallel_tool_calls", default=True)
+    tools, choice = body.get("tools"), body.get("tool_choice")
+    tools = [] if tools is None else tools
+    if not isinstance(tools, list):
+        raise invalid("tools", "must be a list")
+    functions = tuple(_function(tool, f"tools[{i}]") for i, tool in enumerate(tools))
+    names = [function["name"] for function in functions]
+    if len(set(names)) < len(names):
+        raise invalid("tools", "names a function twice")
+    if isinstance(choice, dict):
+        wanted = choice.get("function")
+        name = wanted.get("name") if choice.get("type") == "function" and isinstance(wanted, dict) else None
+        if name not in names:
+            raise invalid("tool_choice", "must name a function of tools: {type: function, function: {name}}")
+        # Only the named one may be called; the model still reads about that one alone.
+        return Toolbox(tuple(f for f in functions if f["name"] == name), True, False)
+    if choice not in (None, "none", "auto", "required"):
+        raise invalid("tool_choice", "must be none, auto, required, or name a function")
+    if choice == "required" and not functions:
+        raise invalid("tool_choice", "is required, but there are no tools")
+    return Toolbox(functions, choice == "required", parallel) if functions and choice != "none" else None
+
+
+def _function(tool: Any, param: str) -> dict[str, Any]:
+    function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
+    if not isinstance(function, dict):
+        raise invalid(param, "must be an object {type: function, function: {name, description, parameters}}")
+    name, text, schema = (function.get(key) for key in ("name", "description", "parameters"))
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise invalid(f"{param}.function.name", "must be 1 to 64 letters, digits, underscores or dashes")
+    if text is not None and not (isinstance(text, str) and is_utf8(text)):
+        raise invalid(f"{param}.function.description", "must be a string")
+    if schema is not None and not isinstance(schema, dict):
+        raise invalid(f"{param}.function.parameters", "must be a JSON schema")
+    spelled(schema, f"{param}.function.parameters")
+    return {"name": name, "description": text or "", "parameters": schema or {}}
+
+
+def spoken_calls(value: Any, param: str) -> str:
+    """``tool_calls`` of an earlier assistant turn as the model wrote them. Raises ApiError 400."""
+    if not isinstance(value, list):
+        raise invalid(param, "must be a list")
+    lines = []
+    for i, call in enumerate(value):
+        function = call.get("function") if isinstance(call, dict) else None
+        name, arguments = (function.get("name"), function.get("arguments")) if isinstance(function, dict) else (0, 0)
+        if not isinstance(name, str) or not isinstance(arguments, str) or not is_utf8(name + arguments):
+            raise invalid(f"{param}[{i}]", "must be an object with function: {name, arguments}, both strings")
+        lines.append(f"{OPEN}\n{_written(name, arguments)}\n{CLOSE}")
+    return "\n".join(lines)
+
+
+def _written(name: str, arguments: str) -> str:
+    """The object between the tags. Arguments that are no JSON, or none that is text, go into it as a string."""
+    try:
+        written = json.dumps({"name": name, "arguments": json.loads(arguments)}, ensure_ascii=False)
+        if is_utf8(written):
+            return written
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+
+
+class CallStream:
+    """Splits a reply into text and calls while it arrives. Nothing is shown that may belong to a call."""
+
+    def __init__(self, tools: Toolbox):
+        self._tools, self._held, self._blank = tools, "", ""
+        self.num_calls = 0
+
+    def push(self, text: str) -> tuple[str, list[Call]]:
+        """Some more of the reply: text that is certain now, and the calls that are complete."""
+        self._held += text
+        out, calls = "", list[Call]()
+        while True:
+            begin = self._held.find(OPEN)
+            if begin < 0:
+                keep = next((n for n in range(len(OPEN) - 1, 0, -1) if self._held.endswith(OPEN[:n])), 0)
+                cut = len(self._held) - keep
+                return out + self._shown(self._held[:cut], cut), calls
+            out += self._shown(self._held[:begin], begin)
+            end = self._held.find(CLOSE)
+            if end < 0:
+                return out, calls
+            whole = self._held[: end + len(CLOSE)]
+            if (call := self._call(whole[len(OPEN) : -len(CLOSE)])) is None:
+                out += self._shown(whole, len(whole))
+                continue
+            self._held, self._blank = self._held[len(whole) :], ""
+            if self._tools.parallel or not self.num_calls:
+                self.num_calls += 1
+                calls.append(call)
+
+    def end(self, *, cut: bool = False) -> str:
+        """No more text comes: what was held back. A call that the model left open is text, one that was cut is none."""
+        if cut and self._is_begun():
+            return ""
+        text = self._shown(self._held, len(self._held))
+        return text if self.num_calls else text + self._blank
+
+    def _is_begun(self) -> bool:
+        """Whether what is held is the begin of a call: of a tag alone so much that it can hardly be text."""
+        if not self._held.startswith(OPEN):
+            return self._tools.must_call or len(self._held) > len(OPEN) // 2
+        return self._held[len(OPEN) :].lstrip()[:1] in ("", "{")
+
+    def _shown(self, text: str, cut: int) -> str:
+        """Take text out of what is held. White space around calls belongs to nobody: it waits for text behind it."""
+        self._held = self._held[cut:]
+        text = self._blank + text
+        bare = text.rstrip()
+        self._blank = text[len(bare) :]
+        return bare
+
+    def _call(self, text: str) -> Call | None:
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+            return None
+        if found["name"] not in self._tools.names:
+            return None
+        arguments = found.get("arguments", {})
+        if not isinstance(arguments, dict):
+            return None
+        try:
+            written = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        except ValueError:  # Python reads NaN, which is no JSON
+            return None
+        # Half of a surrogate pair can be spelled, but not sent as text.
+        return Call(found["name"], written if is_utf8(written) else json.dumps(arguments))

@@ -1,0 +1,121 @@
+"""One planning run from a recipe and a slice to a result: place, describe, compile or search, or check shardings only.
+
+Sets the environment that jax needs before it is imported, so nothing here imports it early. Knows nothing of Ray.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lemur_ray.config import MeshConfig, Recipe
+from lemur_ray.recipes import get_recipe
+from lemur_ray.train.aot import compiled_step as aot
+from lemur_ray.train.pod.slices import Slice
+
+
+def slice_of(recipe: Recipe) -> Slice:
+    """The slice a recipe names. Raises ValueError where it names none."""
+    mesh = recipe.mesh
+    if not mesh.topology:
+        raise ValueError(f"recipe {recipe.name} names no slice: give --topology, for example v4:4x8x8")
+    return Slice.of(mesh.accelerator_type, mesh.topology)
+
+
+def run(recipe: Recipe, where: Slice, *, search: int, describe: bool, say: Callable[[str], None]) -> dict[str, Any]:
+    """Plan and tell about it; returns what the job prints as JSON.
+
+    On another slice than its own a recipe's mesh keeps dcn and tp, unless it was set by hand. search: candidates to
+    compile at most. Raises ValueError where recipe and slice do not fit together.
+    """
+    placed = aot.placed(recipe, where, _mesh(recipe, where))
+    with_libtpu = aot.has_libtpu()
+    os.environ.update(aot.environment(where, with_libtpu, where.num_chips * placed.mesh.dcn))
+    from lemur_ray.train.aot import report as aot_report
+    from lemur_ray.train.aot.search import search as search_
+    from lemur_ray.train.pod.placement import check_recipe
+
+    if not search:
+        check_recipe(placed)
+    say(f"{recipe.name} on {where}: {recipe.tokens_per_step:,} tokens a step")
+    if describe:
+        for line in aot_report.describe(placed):
+            say(line)
+        return {"recipe": recipe.name, "topology": f"{where.generation.name}:{where.topology}", "fits": None}
+    if not with_libtpu:
+        return _shardings_only(placed, where, say)
+    if not search:
+        try:
+            plan = aot.plan(placed, where)
+        except aot.DoesNotFit as error:
+            say(f"{aot_report.named(placed)}: DOES NOT FIT ({error})")
+            say("--search 4 looks for a plan that does")
+            return _nothing(placed, where)
+        for line in aot_report.lines(plan):
+            say(line)
+        if not plan.fits:
+            say("it does not fit: --search 4 looks for a plan that does")
+        return plan.to_json()
+    plans: list[aot.PodPlan] = []
+    tried = 0
+    for candidate, found in search_(placed, where, aot.plan, search):
+        tried += 1
+        if isinstance(found, aot.DoesNotFit):
+            say(f"{aot_report.named(candidate)}: DOES NOT FIT ({found})")
+        else:
+            say(aot_report.summary(found))
+            plans.append(found)
+    if not tried:
+        raise ValueError(f"no mesh of {where} divides the shapes and the {recipe.train.rows_per_step} rows of a step")
+    if not plans:
+        return {**_nothing(placed, where), "tried": tried}
+    best = min(plans, key=lambda plan: (not plan.fits, plan.time.estimate_s if plan.fits else plan.memory.total))
+    for line in aot_report.lines(best):
+        say(line)
+    mesh, train = best.recipe.mesh, best.recipe.train
+    if best.fits:
+        say(
+            f"as flags: --mesh.dcn {mesh.dcn} --mesh.fsdp {mesh.fsdp} --mesh.tp {mesh.tp} "
+            f"--train.microbatches {train.microbatches} --train.remat {train.remat}"
+        )
+    return {**best.to_json(), "tried": tried}
+
+
+def _mesh(recipe: Recipe, where: Slice) -> MeshConfig:
+    """The mesh to plan: the recipe's, or what its dcn and tp leave of another slice than its own."""
+    mesh, own = recipe.mesh, get_recipe(recipe.name).mesh
+    untouched = (mesh.dcn, mesh.fsdp, mesh.tp) == (own.dcn, own.fsdp, own.tp)
+    elsewhere = not own.topology or slice_of(get_recipe(recipe.name)) != where
+    return MeshConfig(dcn=mesh.dcn, tp=mesh.tp) if untouched and elsewhere else mesh
+
+
+def _nothing(recipe: Recipe, where: Slice) -> dict[str, Any]:
+    name = f"{where.generation.name}:{where.topology}"
+    return {"recipe": recipe.name, "topology": name, "fits": False, "hbm_peak_gib": None, "compile_s": None}
+
+
+def _shardings_only(recipe: Recipe, where: Slice, say: Callable[[str], None]) -> dict[str, Any]:
+    """Without libtpu: the step traced for as many fake CPU devices, which shows that every shape divides."""
+    import jax
+
+    from lemur_ray.model.flops import flops_per_token
+    from lemur_ray.model.sharding import make_mesh
+
+    say("libtpu is not installed (pip install 'lemur-ray[tpu]'): only shardings are checked, on fake CPU devices")
+    chips = where.num_chips * recipe.mesh.dcn
+    if len(jax.devices()) != chips:
+        raise ValueError(f"jax was started with {len(jax.devices())} devices, expected {chips} fake ones")
+    mesh, began = make_mesh(recipe.mesh, jax.devices()), time.monotonic()
+    aot.lower(recipe, mesh)
+    parameters, optimizer = aot.state_bytes(recipe, mesh)
+    say(f"every shape divides; parameters {parameters:,} and optimizer {optimizer:,} bytes on each of {chips} devices")
+    return {
+        "recipe": recipe.name, "topology": f"{where.generation.name}:{where.topology}",
+        "mesh": {name: dataclasses.asdict(recipe.mesh)[name] for name in ("dcn", "fsdp", "tp")},
+        "fits": None, "hbm_peak_gib": None, "compile_s": None, "traced_s": round(time.monotonic() - began, 1),
+        "state_bytes_per_chip": parameters + optimizer,
+        "model_flops_per_step": recipe.tokens_per_step * flops_per_token(recipe.model, recipe.data.seq_len),
+    }  # fmt: skip

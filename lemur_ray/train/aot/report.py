@@ -1,0 +1,110 @@
+"""A pod plan in words: memory by kind, arithmetic, collectives, the estimate with its assumptions, and a rule table.
+
+Knows nothing of how a plan was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, AxisType
+
+from lemur_ray.config import Recipe
+from lemur_ray.model.layout import MESH_AXES, spec
+from lemur_ray.model.llama import abstract_params, logical_axes
+from lemur_ray.train.aot.compiled_step import LIMIT, PodPlan
+from lemur_ray.train.pod.chips import CHIPS, GIB, HIDDEN, PRODUCTS_AT_PEAK
+
+OPTIMIZER_BYTES = 8
+"""Two float32 moments per parameter."""
+
+
+def named(recipe: Recipe) -> str:
+    """Mesh, microbatches and remat policy of a recipe."""
+    mesh, train = recipe.mesh, recipe.train
+    return (
+        f"mesh dcn {mesh.dcn} x fsdp {mesh.fsdp} x tp {mesh.tp}, {train.microbatches} microbatches of "
+        f"{train.rows_per_step // train.microbatches} rows, remat {train.remat}"
+    )
+
+
+def summary(plan: PodPlan) -> str:
+    """One line that names the plan and says whether it fits."""
+    return (
+        f"{named(plan.recipe)}: {plan.memory.total / GIB:.1f} GiB of "
+        f"{LIMIT * plan.hbm_bytes / GIB:.1f} per chip ({'fits' if plan.fits else 'DOES NOT FIT'}), "
+        f"executed {plan.executed_flops / plan.model_flops:.3f}x the model's FLOPs, compiled in {plan.compile_s:.0f} s"
+    )
+
+
+def lines(plan: PodPlan) -> Iterator[str]:
+    """Everything a person wants to know of a plan."""
+    yield summary(plan)
+    yield "memory of a chip, GiB:"
+    for kind, size in (
+        ("parameters (float32)", plan.memory.parameters),
+        ("optimizer", plan.memory.optimizer),
+        ("batch", plan.memory.batch),
+        ("gradients (float32)", plan.memory.gradients),
+        ("activations kept for the backward pass", plan.memory.activations),
+        ("other temporaries", plan.memory.temporaries),
+        ("code", plan.memory.code),
+        ("total", plan.memory.total),
+        ("of it may be used", int(LIMIT * plan.hbm_bytes)),
+    ):
+        yield f"  {kind:40s} {size / GIB:8.2f}"
+    if plan.memory.host:
+        yield f"  {'in the memory of the host, per chip':40s} {plan.memory.host / GIB:8.2f}"
+    yield (
+        f"FLOPs of a step: model {plan.model_flops:.3e} (6N + 6LDS, causal attention), executed "
+        f"{plan.executed_flops:.3e} ({plan.executed_flops / plan.model_flops:.3f}x; products, attention kernels and "
+        "recomputation, loops counted)"
+    )
+    yield "bytes that a chip sends in a step, by ring:"
+    for c in sorted(plan.program.collectives, key=lambda c: -c.sent_bytes)[:12]:
+        sent = f"{c.sent_bytes / 1e9:10.1f} GB"
+        yield f"  {c.kind:20s} {c.dtype:5s} among {len(c.group):4d} devices {c.count:8,d} times {sent}"
+    chip, torus = CHIPS[plan.where.generation.name], plan.where
+    by_axis = ", ".join(f"{axis} {seconds:.1f} s" for axis, seconds in plan.time.by_axis_s.items() if seconds >= 0.05)
+    yield (
+        f"estimate, not a measurement: {plan.time.estimate_s:.1f} s a step = {plan.mfu:.0%} MFU (6N + 6LDS), between "
+        f"{plan.time.at_least_s:.1f} and {plan.time.at_most_s:.1f} s. Products {plan.time.compute_s:.1f} s at "
+        f"{PRODUCTS_AT_PEAK:.0%} of {chip.peak_flops / 1e12:.0f} TFLOP/s; links {plan.time.communication_s:.1f} s "
+        f"({by_axis}) at {chip.link_bytes_per_s / 1e9:.0f} GB/s a link on torus {torus.topology}; {HIDDEN:.0%} of the "
+        "shorter hidden under the longer. Memory-bound operations, stragglers and input are left out"
+    )
+
+
+def abstract_mesh(recipe: Recipe) -> Any:
+    """The mesh of a placed recipe without devices."""
+    mesh = recipe.mesh
+    return AbstractMesh((mesh.dcn, mesh.fsdp, mesh.tp), MESH_AXES, axis_types=(AxisType.Auto,) * 3)
+
+
+def describe(recipe: Recipe) -> Iterator[str]:
+    """The rule table applied: parameter, shape, logical axes, partition, bytes on one device with the optimizer's.
+
+    recipe: its mesh has no -1. Raises ValueError where a shape does not divide.
+    """
+    mesh, axes, total = abstract_mesh(recipe), logical_axes(recipe.model), 0
+    yield f"{'parameter':22s} {'shape':>22s} {'logical axes':30s} {'partition':28s} {'bytes':>12s} {'and moments':>14s}"
+    for path, leaf in jax.tree_util.tree_leaves_with_path(abstract_params(recipe.model)):
+        label = jax.tree_util.keystr(path, simple=True, separator=".")
+        names: Any = axes
+        for key in path:
+            names = names[key.key]
+        partition = spec(tuple(names), leaf.shape, mesh, label)
+        parts = 1
+        for rule in partition:
+            for axis in (rule,) if isinstance(rule, str) else rule or ():
+                parts *= mesh.shape[axis]
+        size = leaf.size * 4 // parts
+        total += size * (4 + OPTIMIZER_BYTES) // 4
+        shown = ", ".join("-" if rule is None else str(rule) for rule in partition)
+        yield (
+            f"{label:22s} {'x'.join(map(str, leaf.shape)):>22s} {', '.join(names):30s} {shown:28s} {size:12,d} "
+            f"{size * (4 + OPTIMIZER_BYTES) // 4:14,d}"
+        )
+    yield f"{total:,} bytes of parameters and moments on each of {mesh.size} devices"

@@ -1,0 +1,115 @@
+"""Which mesh, microbatches and remat policy to compile for a slice: candidates ordered by a rough model.
+
+The model adds up what a step keeps and sends from shapes alone; it is only for ordering, what counts is what ``aot``
+compiles. Knows nothing of XLA.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from lemur_ray.config import MeshConfig, Recipe, parse_remat
+from lemur_ray.model.flops import flops_per_token
+from lemur_ray.train.aot.compiled_step import LIMIT, DoesNotFit, PodPlan, placed
+from lemur_ray.train.pod.chips import CHIPS, step_time
+from lemur_ray.train.pod.slices import Slice
+
+POLICIES = (
+    "save_dots",
+    "save:query,key,value,attention,mid,gate",
+    "save:query,key,value,attention,gate",
+    "save_dots_except_mlp_in",
+    "save:query,key,value,attention",
+    "save:attention",
+    "full",
+)
+TENSORS = (1, 2, 4, 8)
+"""Sizes of the tp axis that are tried."""
+
+
+class Guess(NamedTuple):
+    """A candidate and what the rough model says of it."""
+
+    recipe: Recipe
+    bytes: float
+    """Of one chip."""
+    step_s: float
+
+
+def candidates(recipe: Recipe, where: Slice) -> list[Guess]:
+    """Every combination that divides, those expected to fit first, the fastest of them first."""
+    found: list[Guess] = []
+    mesh, model, rows, length = recipe.mesh, recipe.model, recipe.train.rows_per_step, recipe.data.seq_len
+    for tp in TENSORS:
+        if any(size % tp for size in (model.num_kv_heads, where.num_chips, model.vocab_size, model.ffn_dim, length)):
+            continue
+        meshed = placed(recipe, where, MeshConfig(dcn=mesh.dcn, tp=tp))
+        shares = meshed.mesh.dcn * meshed.mesh.fsdp
+        if model.dim % meshed.mesh.fsdp or rows % shares:
+            continue
+        for microbatches in _divisors(rows // shares):
+            for policy in POLICIES:
+                train = dataclasses.replace(recipe.train, microbatches=microbatches, remat=policy)
+                found.append(guess(dataclasses.replace(meshed, train=train), where))
+    room = LIMIT * CHIPS[where.generation.name].hbm_bytes
+    return sorted(found, key=lambda g: (g.bytes > room, g.step_s if g.bytes <= room else g.bytes))
+
+
+def search(
+    recipe: Recipe, where: Slice, compiled: Callable[[Recipe, Slice], PodPlan], tries: int
+) -> Iterator[tuple[Recipe, PodPlan | DoesNotFit]]:
+    """Compile the first ``tries`` candidates; yields each with its plan, or with why it has none."""
+    for candidate in candidates(recipe, where)[:tries]:
+        try:
+            yield candidate.recipe, compiled(candidate.recipe, where)
+        except DoesNotFit as error:
+            yield candidate.recipe, error
+
+
+def guess(recipe: Recipe, where: Slice) -> Guess:
+    """Bytes and seconds of a step of a recipe that ``placed`` gave, from shapes alone."""
+    model, mesh, train = recipe.model, recipe.mesh, recipe.train
+    chips = where.num_chips * mesh.dcn
+    tokens = recipe.tokens_per_step / train.microbatches * mesh.tp / chips  # of one row of tp devices
+    params = model.num_params
+    per_chip = params / (mesh.fsdp * mesh.tp)
+    layer = params / model.num_layers
+
+    width = {
+        "query": model.num_heads * model.head_dim, "key": model.num_kv_heads * model.head_dim,
+        "value": model.num_kv_heads * model.head_dim, "attention": model.num_heads * model.head_dim,
+        "mid": model.dim, "gate": model.ffn_dim, "up": model.ffn_dim,
+    }  # fmt: skip
+    saved, _ = parse_remat(train.remat)
+    kept = 2.0 * (model.dim + sum(width[name] for name in saved)) * tokens / mesh.tp * model.num_layers
+    working = (
+        2.0 * tokens * (5 * model.dim + 6 * model.ffn_dim / mesh.tp) + 12.0 * model.vocab_size * model.dim / mesh.tp
+    )
+    gathered = 2.0 * 3 * layer / mesh.tp
+    accumulators = 4.0 * per_chip * (2 if train.microbatches > 1 else 1)
+    size = 1.12 * (14.0 * per_chip + accumulators + kept + working + gathered)
+
+    weights = {
+        "query": model.dim * width["query"], "key": model.dim * width["key"], "value": model.dim * width["value"],
+        "mid": model.dim * width["query"], "gate": model.dim * model.ffn_dim, "up": model.dim * model.ffn_dim,
+    }  # fmt: skip
+    again = sum(weights[name] for name in weights if name not in saved)
+    if "up" in saved and "gate" in saved and "mid" in saved:
+        again = sum(weights[name] for name in ("query", "key", "value") if name not in saved)
+    flops = flops_per_token(model, recipe.data.seq_len) + 2.0 * again * model.num_layers
+    moves = 3.0 * train.microbatches
+    sent = {
+        "fsdp": moves * 2.0 * params / mesh.tp * (mesh.fsdp - 1) / mesh.fsdp,
+        "tp": 24.0 * train.microbatches * model.num_layers * 2.0 * tokens * model.dim * (mesh.tp - 1) / mesh.tp,
+        "dcn": 2.0 * 2.0 * per_chip * train.microbatches if mesh.dcn > 1 else 0.0,
+    }
+    sizes = {"dcn": mesh.dcn, "fsdp": mesh.fsdp, "tp": mesh.tp}
+    torus = tuple(int(n) for n in where.topology.split("x"))
+    time = step_time(CHIPS[where.generation.name], torus, sizes, flops * recipe.tokens_per_step / chips, sent)
+    return Guess(recipe, size, time.estimate_s)
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]

@@ -1,0 +1,324 @@
+"""A run on a Ray cluster: the training loop under Ray Train's JaxTrainer, fed by Ray Data from the plan.
+
+Pretraining and instruction tuning are the same run on different corpora. Knows nothing of what happens inside a step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray.data
+import ray.train
+from ray.train.v2.api.callback import UserCallback
+from ray.train.v2.api.config import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+from ray.train.v2.api.exceptions import TrainingFailedError
+from ray.train.v2.jax import JaxConfig, JaxTrainer
+
+from lemur_ray.checkpoints import newest_commit
+from lemur_ray.config import MeshConfig, Recipe
+from lemur_ray.corpus.manifest import read_manifest
+from lemur_ray.plan.feed import PlanFeed
+from lemur_ray.plan.plan import plan_for
+from lemur_ray.recipes import with_vocabulary
+from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.train.allocator import allocator_environment
+from lemur_ray.train.pod.placement import check_recipe
+from lemur_ray.train.pod.slices import Layout, Slice
+from lemur_ray.train.run.folder import (
+    Run,
+    RunFolderError,
+    TrainingStopped,
+    check_same_run,
+    check_writable,
+    lock,
+    prepare,
+    read_json,
+    tokenizer_of,
+    write_json,
+)
+from lemur_ray.train.run.goodput import SignsOfLife
+from lemur_ray.train.run.lease import lease
+from lemur_ray.train.run.sinks import check_sinks
+
+PASSED_ON = (
+    "LEMUR_HOME", "LEMUR_DATA", "PYTHONPATH", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR",
+    "JAX_CPU_COLLECTIVES_IMPLEMENTATION", "WANDB_BASE_URL", "WANDB_ENTITY",
+)  # fmt: skip
+"""Environment variables of the driver that its workers share."""
+
+
+def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict[str, Any]:
+    """Train a recipe on a corpus folder into the run folder ``out`` (absolute), on the cluster ``ray.init`` has joined.
+
+    init_from: run folder, checkpoint or model folder whose parameters start the run, with a fresh optimizer. A folder
+    with a committed checkpoint of the same run is resumed; a finished one is returned with ``already_finished``.
+    Returns what ``result.json`` says.
+
+    Raises:
+        RunFolderError: another run lies in ``out``, another process writes it, or it is not writable.
+        PlanError, CorpusError, ValueError: recipe and corpus do not fit, or hosts, chips and mesh do not agree.
+        TrainingStopped: the message says why and what to do.
+    """
+    manifest = read_manifest(corpus)
+    recipe = with_vocabulary(recipe, manifest["vocab_size"])
+    layouts = {where.num_workers: where for where in check_recipe(recipe)}
+    run = Run(recipe, corpus, out, init_from)
+    plan = plan_for(recipe, manifest)
+    check_sinks(recipe.watch.sinks)
+    _check_tokenizer(run)
+    check_writable(out)
+    with lock(out, "run"), lease(out):
+        if (finished := prepare(run)) is not None:
+            return {**finished, "already_finished": True}
+        if (commit := newest_commit(run.checkpoints)) is not None:
+            check_same_run(commit.plan, run, f"checkpoint {run.checkpoints}/{commit.step}")
+        SignsOfLife(f"{out}/goodput.jsonl").write(submit=True)
+        feed = PlanFeed(
+            plan, corpus, recipe.train.rows_per_step, partial(next_row, run.checkpoints), partial(_share, layouts)
+        )
+        return _fit(run, layouts, feed)
+
+
+def _fit(run: Run, layouts: dict[int, Layout], feed: PlanFeed) -> dict[str, Any]:
+    recipe, out = run.recipe, run.out
+    parent, _, name = out.rstrip("/").rpartition("/")
+    trainer = _Trainer(
+        _worker,
+        train_loop_config={"run": run, "layouts": layouts},
+        jax_config=jax_config(recipe.mesh),
+        scaling_config=scaling_config(recipe.mesh),
+        datasets={"train": partial(ray.data.range, 1)},  # made by the feed; Ray wants one to hang it on
+        dataset_config=feed,  # type: ignore[arg-type]  # annotated as a dict, checked as a DataConfig
+        run_config=RunConfig(
+            name=name,
+            storage_path=parent or "/",
+            failure_config=FailureConfig(max_failures=recipe.train.max_failures, max_preemption_failures=-1),
+            worker_runtime_env={"env_vars": worker_env(recipe.mesh)},
+            logging_config=LoggingConfig(log_level="WARNING"),
+            callbacks=[_SaysWhy()],
+        ),
+    )
+    try:
+        with _environment(ray_train_settings(recipe.mesh)):
+            ended = trainer.fit()
+    except TrainingFailedError as error:
+        if (why := _stopped(run)) is not None:
+            raise TrainingStopped(why) from error
+        raise TrainingStopped(
+            f"the workers failed more than {recipe.train.max_failures} times, the last time with: {_cause(error)}; "
+            "run the same command again to resume"
+        ) from error
+    try:
+        return read_json(f"{out}/result.json")
+    except FileNotFoundError:
+        told = (ended.metrics or {}).get("stopped")
+        raise TrainingStopped(told or _stopped(run) or "the workers ended without a result") from None
+
+
+class _Trainer(JaxTrainer):
+    """JaxTrainer without the placement group cleaner where there is no dashboard.
+
+    The cleaner asks the dashboard whether the controller lives and would complain every second; Ray removes the group
+    of a dead controller by itself.
+    """
+
+    def _create_default_callbacks(self) -> list[Any]:
+        callbacks = super()._create_default_callbacks()
+        if ray._private.worker.get_dashboard_url():
+            return callbacks
+        return [callback for callback in callbacks if type(callback).__name__ != "PlacementGroupCleanerCallback"]
+
+
+class _SaysWhy(UserCallback):
+    """Tells a person why the workers are started again; Ray Train's own line is a page of traceback."""
+
+    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+        for rank, error in sorted(worker_exceptions.items()):
+            sys.stdout.write(f"worker {rank} failed: {_short(error)}\n")
+        sys.stdout.flush()
+
+
+def _cause(error: TrainingFailedError) -> str:
+    failures = getattr(error, "worker_failures", {})
+    return "; ".join(f"worker {rank}: {_short(e)}" for rank, e in sorted(failures.items())) or _short(error)
+
+
+def _short(error: BaseException) -> str:
+    """The last line of an error's text: Ray puts the traceback of the worker before it."""
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__
+
+
+def next_row(checkpoints: str) -> int:
+    """The first plan row that no committed checkpoint has consumed."""
+    commit = newest_commit(checkpoints)
+    return int(commit.plan["rows"]) if commit else 0
+
+
+def _share(layouts: dict[int, Layout], rank: int, world_size: int) -> tuple[int, int]:
+    """Which part of every batch a rank reads, and of how many."""
+    where = layouts[world_size]
+    return where.share_of(rank), where.num_shares
+
+
+def scaling_config(mesh: MeshConfig) -> ScalingConfig:
+    """What Ray reserves for the workers: whole slices, or hosts; between two numbers where the run is elastic."""
+    num_workers = (mesh.min_workers, mesh.num_workers) if mesh.min_workers else mesh.num_workers
+    if mesh.use_tpu:
+        one = Slice.of(mesh.accelerator_type, mesh.topology)
+        return ScalingConfig(
+            use_tpu=True,
+            num_workers=num_workers,
+            topology=one.topology,
+            accelerator_type=one.generation.accelerator_type,
+            elastic_resize_monitor_interval_s=mesh.resize_check_s,
+        )
+    return ScalingConfig(
+        num_workers=num_workers,
+        elastic_resize_monitor_interval_s=mesh.resize_check_s,
+        use_gpu=mesh.use_gpu,
+        resources_per_worker={"CPU": mesh.cpus_per_worker, **({"GPU": 1} if mesh.use_gpu else {})},
+    )
+
+
+def ray_train_settings(mesh: MeshConfig) -> dict[str, str]:
+    """Environment variables of Ray Train's controller, as defaults: those of the caller win."""
+    # After a loss an elastic run first asks for all the hosts it had: Ray's count of them is up to 20 s old, and a dead
+    # host is found out later than its worker. It counts again when this wait is over. Other runs can only wait.
+    wait_for_hosts_s = 30 if mesh.min_workers else 600
+    settings = {
+        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(wait_for_hosts_s),
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",  # also how long the end of a run may go unnoticed
+    }
+    if mesh.num_workers == 1 and not mesh.use_tpu and not mesh.use_gpu:
+        settings["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # one process less; nobody preempts a worker at home
+    return settings
+
+
+@contextlib.contextmanager
+def _environment(defaults: dict[str, str]) -> Iterator[None]:
+    """What the environment does not say, it says for a while: another run in this process may want it otherwise."""
+    added = {name: value for name, value in defaults.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def jax_config(mesh: MeshConfig) -> JaxConfig:
+    """How the workers find each other. On CPU ``use_tpu`` is what makes Ray start jax.distributed at all (on gloo)."""
+    distributed_cpu = not mesh.use_gpu and mesh.num_workers > 1
+    return JaxConfig(use_tpu=mesh.use_tpu or distributed_cpu, use_gpu=mesh.use_gpu)
+
+
+def worker_env(mesh: MeshConfig) -> dict[str, str]:
+    """Environment of the workers: the driver's folders, and the platform when it is the CPU."""
+    root = str(Path(__file__).resolve().parents[3])
+    env = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
+    env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([root, *env.get("PYTHONPATH", "").split(os.pathsep)])).strip(":")
+    if not mesh.use_tpu and not mesh.use_gpu:
+        env |= {"JAX_PLATFORMS": "cpu", "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo", **allocator_environment()}
+    elif os.environ.get("JAX_PLATFORMS"):
+        env["JAX_PLATFORMS"] = os.environ["JAX_PLATFORMS"]
+    return env
+
+
+def _worker(config: dict[str, Any]) -> None:
+    """What runs in every worker: the loop, fed by this rank's stream, reporting to Ray Train."""
+    from lemur_ray.train import loop
+
+    run: Run = config["run"]
+    context = ray.train.get_context()
+    rank, world_size = context.get_world_rank(), context.get_world_size()
+    share = run.recipe.train.rows_per_step // config["layouts"][world_size].num_shares
+    if world_size > 1 and _stopped(run) is not None:
+        return  # this group was started only to end the wait of the others
+
+    def feed(row: int) -> Any:
+        # Configured on this call, after the checkpoint was chosen, so both stand at the same row.
+        return ray.train.get_dataset_shard("train").iter_batches(batch_size=share, prefetch_batches=2)
+
+    def report(metrics: dict[str, Any], checkpoint: str) -> None:
+        ray.train.report(
+            metrics,
+            checkpoint=ray.train.Checkpoint(checkpoint),
+            checkpoint_upload_mode=ray.train.CheckpointUploadMode.NO_UPLOAD,
+        )
+
+    def preempted() -> str | None:
+        info = ray.train.get_preemption_info()  # waits for every rank
+        if info is None:
+            return None
+        until = time.strftime(" at %H:%M:%S", time.localtime(info.deadline_ms / 1000)) if info.deadline_ms else " soon"
+        return f"the hosts of workers {info.preempted_ranks} are taken away{until}"
+
+    def log(line: str) -> None:
+        sys.stdout.write(f"{line}\n")  # print is patched by Ray Train and would show every line twice
+        sys.stdout.flush()
+
+    for noisy in ("absl", "orbax", "ray.data", "ray.train", "ray.train.v2._internal.execution.context"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # warns that we turned its bars off
+
+    try:
+        # A worker of a driver that was killed may still be leaving: wait for it rather than write beside it.
+        with lock(run.out, f"rank{rank}", wait_s=120.0):
+            watched = os.environ.get("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER") != "0"
+            loop.train(
+                run,
+                feed,
+                rank=rank,
+                world_size=world_size,
+                report=report,
+                preempted=preempted if watched else None,
+                log=log,
+            )
+    except (
+        TrainingStopped,
+        RunFolderError,
+        ValueError,
+    ) as error:  # ValueErrors are about the recipe: trying again is no use
+        if world_size > 1 and isinstance(error, ValueError):
+            raise  # among several workers it may as well be a collective that one of them has left
+        try:
+            write_json(f"{run.out}/stopped.json", {"error": str(error)})
+        except OSError as full:  # a disk that took no checkpoint may not take the reason either
+            if world_size == 1:
+                ray.train.report({"stopped": f"{error} (and the reason could not be written: {full})"})
+        if world_size > 1:
+            raise  # the others may wait in a collective: only a new group ends that, which then finds the reason
+
+
+def _stopped(run: Run) -> str | None:
+    """Why the run cannot go on, where a worker said so."""
+    try:
+        return str(read_json(f"{run.out}/stopped.json")["error"])
+    except FileNotFoundError:
+        return None
+
+
+def _check_tokenizer(run: Run) -> None:
+    """Raises RunFolderError where the starting weights were trained with another tokenizer than the corpus's."""
+    theirs, mine = tokenizer_of(run.init_from) if run.init_from else None, tokenizer_of(run.corpus)
+    if theirs is None or mine is None or theirs == mine:
+        return
+    first, second = (
+        Tokenizer.from_json(text, f"tokenizer.json of {where}")
+        for text, where in ((theirs, run.init_from), (mine, run.corpus))
+    )
+    if not first.is_same(second):
+        raise RunFolderError(
+            f"--init-from {run.init_from} was trained with another tokenizer than corpus {run.corpus}: build the "
+            "corpus with jobs/build_corpus.py --tokenizer and that model's tokenizer.json"
+        )

@@ -1,0 +1,163 @@
+"""A model from one kind of folder to another: any model to Hugging Face format, any model to a run folder.
+
+Weights go through in blocks, so the model may be larger than memory. What is being written is called ``.partial`` until
+it is whole; in a bucket, which knows no renaming, the file that makes a folder a model comes last. Knows nothing of
+Ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import fsspec
+import numpy as np
+
+from lemur_ray.checkpoints import CHECKPOINTS
+from lemur_ray.config import Recipe, identity
+from lemur_ray.weights.hf_export import check_tokenizer, write_small_files
+from lemur_ray.weights.hf_tensors import BLOCK_ROWS, DTYPES, HuggingFaceSink, transposes
+from lemur_ray.weights.open_model import OpenModel, open_model
+from lemur_ray.weights.orbax_params import CHUNK, CheckpointSink
+from lemur_ray.weights.param_slices import leaves, stream
+from lemur_ray.weights.safetensors_writer import check_space, size_text
+
+_LAST = {"hf": "config.json", "run": "recipe.json"}
+"""The file without which nobody takes a folder for a model."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Convert:
+    """Convert a model between this project's run folders and the Hugging Face format."""
+
+    model: str
+    """Run folder or its name, checkpoint, Hugging Face folder, random:nano or random:nano@RUN; a path or gs:// or s3://
+    URI."""
+    out: str
+    """Folder to write, path or URI; relative paths lie in LEMUR_HOME."""
+    to: Literal["hf", "run"] = "hf"
+    """hf: safetensors, configs and tokenizer. run: a run folder with one checkpoint at step 0."""
+    dtype: Literal["stored", "float32", "bfloat16"] = "stored"
+    """Type of the weights that are written; stored: what they have, bit for bit (runs of this project: float32)."""
+    max_file_gb: float = 5.0
+    """Size of one weight file in Hugging Face format at most, in 10^9 bytes."""
+
+
+def convert(job: Convert, out: str) -> str:
+    """Write the model into ``out`` (path or URI) and return it.
+
+    Raises FileExistsError where something else lies there already, OSError where there is no space, and what
+    ``open_model`` raises.
+    """
+    fs, inner = fsspec.url_to_fs(out)
+    there = fs.exists(inner) and fs.ls(inner, detail=False)
+    if there and ("://" not in out or fs.exists(f"{inner}/{_LAST[job.to]}")):
+        raise FileExistsError(f"{out} is not empty: choose another --out")
+    model = open_model(job.model)
+    config = model.source.config
+    dtypes = {
+        label: model.source.dtype(label) if job.dtype == "stored" else DTYPES[job.dtype] for label in leaves(config)
+    }
+    needed = sum(int(np.prod(shape)) * dtypes[label].itemsize for label, shape in leaves(config).items())
+    with _explained(out, needed):
+        if job.to == "hf":
+            check_tokenizer(model.tokenizer, config)
+            with _until_whole(out) as folder:
+                _write_hf(model, folder, dtypes, int(job.max_file_gb * 10**9))
+        elif "://" not in out:
+            with _until_whole(out) as folder:
+                check_space(folder, needed)
+                _write_run(model, Path(folder), dtypes, job)
+        else:  # orbax writes to a disk first, because a checkpoint is not written in one pass
+            check_space(tempfile.gettempdir(), needed)
+            with tempfile.TemporaryDirectory(prefix="lemur-convert-") as folder:
+                _write_run(model, Path(folder), dtypes, job)
+                _upload(Path(folder), out)
+    return out
+
+
+def _write_hf(model: OpenModel, folder: str, dtypes: dict[str, np.dtype[Any]], max_file_bytes: int) -> None:
+    sink = HuggingFaceSink(folder, model.source.config, dtypes, max_file_bytes)
+    stream(model.source, sink, transposes, block_rows=BLOCK_ROWS)
+    sink.close()
+    write_small_files(folder, model.source.config, model.tokenizer, dtypes["embed"].name)
+
+
+def _write_run(model: OpenModel, folder: Path, dtypes: dict[str, np.dtype[Any]], job: Convert) -> None:
+    """A run folder as if training were about to begin, without moments: nothing resumes it, runs start from it."""
+    recipe = Recipe(name=model.name, source=f"converted from {job.model}", model=model.source.config)
+    plan = {"rows": 0, "recipe": identity(recipe), "hash": recipe.hash, "init_from": model.version}
+    sink = CheckpointSink(folder / CHECKPOINTS / "0", model.source.config, dtypes, plan, transposes)
+    stream(model.source, sink, transposes, block_rows=CHUNK)
+    sink.close()
+    if model.tokenizer is not None:
+        model.tokenizer.save(folder / "tokenizer.json")
+    full = {"recipe": dataclasses.asdict(recipe), "hash": recipe.hash, "identity": identity(recipe)}
+    (folder / "recipe.json").write_text(json.dumps(full, indent=1))
+
+
+@contextlib.contextmanager
+def _until_whole(out: str) -> Iterator[str]:
+    """The folder to write into: ``<out>.partial``, which gets its name at the end, or a bucket's folder itself."""
+    if "://" in out:
+        yield out
+        return
+    partial = Path(f"{out}.partial")
+    partial.mkdir(parents=True, exist_ok=True)
+    with _alone(partial, out):
+        try:
+            yield str(partial)
+            if Path(out).exists():
+                Path(out).rmdir()  # empty, as was checked
+            partial.rename(out)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _alone(partial: Path, out: str) -> Iterator[None]:
+    """The folder, emptied of what a conversion that was killed left, for one process alone.
+
+    The lock is on the folder itself, so nothing of it is left behind. Raises FileExistsError for another that runs.
+    """
+    folder = os.open(partial, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FileExistsError(f"{out} is just being written by another conversion: wait for it") from None
+        for entry in partial.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        yield
+    finally:
+        os.close(folder)
+
+
+def _upload(folder: Path, out: str) -> None:
+    fs, inner = fsspec.url_to_fs(out)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in sorted(files, key=lambda path: path.name == _LAST["run"]):
+        fs.put_file(str(path), f"{inner}/{path.relative_to(folder).as_posix()}")
+
+
+@contextlib.contextmanager
+def _explained(out: str, needed: int) -> Iterator[None]:
+    """A disk that fills up on the way is named, with the room that the whole needs."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if getattr(error, "errno", None) == errno.ENOSPC or "No space left on device" in str(error):
+            raise OSError(
+                f"no space for {out}: {size_text(needed)} are needed, the disk filled up on the way: make room or "
+                "choose another --out"
+            ) from error
+        raise

@@ -1,0 +1,231 @@
+"""A model by name: a run folder, one of its checkpoints, a Hugging Face folder, or ``random:<recipe>[@<folder>]``.
+
+``open_model`` and ``open_chat_model`` read no weights, ``load_model`` reads all of them.
+
+Reads parameters only, never optimizer state, and needs no Ray. Knows nothing of training and of serving.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from lemur_ray.checkpoints import (
+    CHECKPOINTS,
+    MODEL_FOLDER,
+    Commit,
+    commit_at,
+    model_fingerprint,
+    newest_commit,
+    weights_of,
+)
+from lemur_ray.config import LoraConfig, ModelConfig, from_dict
+from lemur_ray.model.llama import Params
+from lemur_ray.model.lora import MergedWeights, adapter_shapes
+from lemur_ray.recipes import get_recipe, with_vocabulary
+from lemur_ray.text.tokenizer import SPECIALS, Tokenizer
+from lemur_ray.weights.device_params import random_weights
+from lemur_ray.weights.hf_config import HuggingFaceError
+from lemur_ray.weights.hf_tensors import HuggingFaceWeights
+from lemur_ray.weights.orbax_params import CheckpointError, CheckpointWeights
+from lemur_ray.weights.param_slices import GrownWeights, Source, whole
+from lemur_ray.weights.safetensors_reader import TensorFileError
+
+RANDOM = "random:"
+
+
+class ModelNotFound(Exception):
+    """The spec names no model that can be loaded; the message says what was found and what was expected."""
+
+
+MODEL_ERRORS = (ModelNotFound, HuggingFaceError, TensorFileError, CheckpointError, ValueError)
+"""Everything that finding, opening and reading a model may raise about the model itself."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedModel:
+    """Everything that is needed to run a model."""
+
+    params: Params
+    """The parameter tree, float32 arrays in host memory."""
+    config: ModelConfig
+    tokenizer: Tokenizer
+    name: str
+    """Short name for people and protocols, for example nano-chat."""
+    version: str
+    """Changes when the weights change: step and fingerprint of a checkpoint, fingerprint of a model folder."""
+    recipe: dict[str, Any]
+    """The recipe as JSON; empty for a model that this project did not train."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenModel:
+    """A model whose weights have not been read yet."""
+
+    source: Source
+    tokenizer: Tokenizer | None
+    """None where a Hugging Face folder has no tokenizer.json."""
+    name: str
+    version: str
+    recipe: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenChatModel(OpenModel):
+    """One with a tokenizer."""
+
+    tokenizer: Tokenizer
+
+
+def open_model(spec: str, *, grow: bool = True) -> OpenModel:
+    """Find a model and check names and shapes of its weights, but read none.
+
+    spec: a run folder (its newest committed checkpoint is taken), a folder ``<run>/checkpoints/<step>``, a Hugging Face
+    folder (each a path or a URI), ``random:nano`` (seeded random weights of that recipe with a tokenizer of bytes), or
+    ``random:nano@FOLDER`` (the same with the tokenizer of the model in that folder, so that both see prompts of equal
+    length).
+    grow: a Hugging Face model with fewer rows than its tokenizer and the ChatML tokens need gets the missing ones.
+    Raises ModelNotFound, HuggingFaceError, TensorFileError, CheckpointError.
+    """
+    if spec.startswith(RANDOM):
+        return _random(spec)
+    folder = spec.rstrip("/") if "://" in spec else str(Path(spec).expanduser().absolute())
+    fs, inner = fsspec.url_to_fs(folder)
+    if not fs.isdir(inner):
+        raise ModelNotFound(f"no model at {folder}: expected a run folder, a checkpoint, a model folder or random:nano")
+    if fs.isfile(f"{inner}/recipe.json"):
+        return _checkpoint(folder, _newest(folder))
+    commit, run = commit_at(folder), folder.rsplit("/", 2)[0]
+    if commit is not None and fs.isfile(f"{inner.rsplit('/', 2)[0]}/recipe.json"):
+        return _checkpoint(run, commit)
+    if fs.isfile(f"{inner}/config.json"):
+        return _hugging_face(folder, grow)
+    found = ", ".join(sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(inner, detail=False))[:8])
+    raise ModelNotFound(
+        f"{folder} holds {found or 'nothing'}: expected recipe.json and checkpoints (a run), a committed checkpoint of "
+        "a run, or config.json with safetensors (a Hugging Face model)"
+    )
+
+
+def open_chat_model(spec: str) -> OpenChatModel:
+    """A model that can talk; spec and errors as in ``open_model``, and ModelNotFound without a tokenizer."""
+    model = open_model(spec)
+    if model.tokenizer is None:
+        raise ModelNotFound(f"no tokenizer.json in {spec}: copy the one that belongs to the model there")
+    return OpenChatModel(model.source, model.tokenizer, model.name, model.version, model.recipe)
+
+
+def load_model(spec: str) -> LoadedModel:
+    """Read a whole model into memory; spec and errors as in ``open_chat_model``."""
+    model = open_chat_model(spec)
+    return LoadedModel(
+        whole(model.source), model.source.config, model.tokenizer, model.name, model.version, model.recipe
+    )
+
+
+def load_tokenizer(spec: str) -> Tokenizer:
+    """The tokenizer that ``load_model`` would give a spec, without the model. Raises ModelNotFound, ValueError."""
+    folder = spec
+    if spec.startswith(RANDOM):
+        _, at, folder = spec.partition("@")
+        if not at:
+            return Tokenizer.bytes_only()
+    folder = folder.rstrip("/") if "://" in folder else str(Path(folder).expanduser().absolute())
+    for place in (folder, folder.rsplit("/", 2)[0]):
+        if (tokenizer := _tokenizer(place)) is not None:
+            return tokenizer
+    raise ModelNotFound(f"no tokenizer.json in {folder}: expected a run folder, a checkpoint or a model folder")
+
+
+def _random(spec: str) -> OpenModel:
+    tokenizer = load_tokenizer(spec)
+    name = spec.removeprefix(RANDOM).partition("@")[0]
+    recipe = get_recipe(name)
+    recipe = dataclasses.replace(recipe, model=with_vocabulary(recipe, tokenizer.vocab_size).model)
+    source = random_weights(recipe.model, recipe.train.seed)
+    return OpenModel(source, tokenizer, f"random-{name}", f"{recipe.hash}-random", dataclasses.asdict(recipe))
+
+
+def _newest(run: str) -> Commit:
+    commit = newest_commit(f"{run}/{CHECKPOINTS}")
+    if commit is None:
+        raise ModelNotFound(
+            f"no committed checkpoint under {run}/{CHECKPOINTS}: let the run reach its first checkpoint"
+        )
+    return commit
+
+
+def _checkpoint(run: str, commit: Commit) -> OpenModel:
+    try:
+        recipe = json.loads(_text(f"{run}/recipe.json"))["recipe"]
+        config = from_dict(ModelConfig, recipe["model"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelNotFound(f"{run}/recipe.json is no recipe ({error!r}): copy the run again") from error
+    lora = from_dict(LoraConfig, recipe.get("lora", {}))
+    source: Source = _merged(run, commit, config, lora) if lora.rank else CheckpointWeights(commit.folder, config)
+    tokenizer = _tokenizer(run)
+    return OpenModel(source, tokenizer, run.rsplit("/", 1)[-1], f"{commit.step}-{commit.fingerprint}", recipe)
+
+
+def _is_run(folder: str) -> bool:
+    fs, inner = fsspec.url_to_fs(folder)
+    return bool(fs.isfile(f"{inner}/recipe.json"))
+
+
+def _merged(run: str, commit: Commit, config: ModelConfig, lora: LoraConfig) -> Source:
+    """A run of adapters as the model it is of: the base it started from with the adapters added."""
+    record = json.loads(_text(f"{run}/recipe.json"))
+    spec = record.get("init_from_path", "")
+    recorded = str(record.get("init_from", ""))
+    step = re.search(r", step (\d+)", recorded)
+    if step and _is_run(spec):  # which may have gone on since
+        spec = f"{spec.rstrip('/')}/{CHECKPOINTS}/{step[1]}"
+    try:
+        base = open_model(spec).source
+    except (ModelNotFound, HuggingFaceError) as error:
+        raise ModelNotFound(
+            f"{run} holds adapters of the model in {spec}, which cannot be opened ({error}): put it back there, or "
+            "change init_from_path in recipe.json to where it lies"
+        ) from error
+    if recorded.startswith(MODEL_FOLDER) and (found := weights_of(spec)) != recorded:
+        raise ModelNotFound(
+            f"{run} holds adapters of {recorded}, but in {spec} lies {found}: put the weights back that the adapters "
+            "were tuned on, or change init_from_path in recipe.json to where they lie"
+        )
+    if base.config.vocab_size < config.vocab_size:
+        base = GrownWeights(base, config.vocab_size)
+    return MergedWeights(base, CheckpointWeights(commit.folder, config, adapter_shapes(config, lora)), lora)
+
+
+def _hugging_face(folder: str, grow: bool) -> OpenModel:
+    source: Source = HuggingFaceWeights(folder)
+    tokenizer = _tokenizer(folder)
+    tokens, rows = tokenizer.vocab_size if tokenizer else 0, source.config.vocab_size
+    if tokens > rows + len(SPECIALS):
+        raise HuggingFaceError(
+            f"{folder}: the tokenizer has {tokens} tokens, the model {rows} rows: tokenizer.json and weights do not "
+            "belong together"
+        )
+    if grow and tokens > rows:
+        source = GrownWeights(source, tokens)
+    version = folder if "://" in folder else model_fingerprint(Path(folder))
+    return OpenModel(source, tokenizer, folder.rsplit("/", 1)[-1], version, {})
+
+
+def _text(path: str) -> str:
+    fs, inner = fsspec.url_to_fs(path)
+    return bytes(fs.cat_file(inner)).decode()
+
+
+def _tokenizer(folder: str) -> Tokenizer | None:
+    """Raises ValueError where there is a file that is no tokenizer."""
+    path = f"{folder}/tokenizer.json"
+    if "://" not in folder:
+        return Tokenizer.load(path) if Path(path).is_file() else None
+    fs, inner = fsspec.url_to_fs(path)
+    return Tokenizer.from_json(fs.cat_file(inner), path) if fs.isfile(inner) else None

@@ -1,0 +1,222 @@
+"""The parameters of an orbax checkpoint as slices: read from any run's, written into one made for the purpose.
+
+Arrays are zarr inside OCDBT, as orbax lays them out; they are opened one by one with tensorstore, because orbax itself
+restores and saves whole trees. Knows nothing of optimizer state or of runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import fsspec
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import tensorstore as ts
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.model.llama import abstract_params
+from lemur_ray.weights.flushing import Flusher
+from lemur_ray.weights.param_slices import Index, Leaf, label, leaves, normalised
+
+CHUNK = 1024
+"""Rows and columns of a chunk in what is written here: a host of a large mesh reads little that it does not need."""
+
+_UNFINISHED = ".__lock"
+"""How the name of a file ends that tensorstore is writing."""
+
+
+class CheckpointError(Exception):
+    """The checkpoint cannot be read as parameters of that model; the message says what was found and expected."""
+
+
+class CheckpointWeights:
+    """``params`` of a committed checkpoint ``<run>/checkpoints/<step>``, path or URI (a ``weights.Source``)."""
+
+    def __init__(self, step: str | Path, config: ModelConfig, shapes: dict[str, tuple[int, ...]] | None = None) -> None:
+        """config: of the model whose parameters these are. shapes: of every leaf by its path; by default the model's.
+
+        Raises CheckpointError where they are another's.
+        """
+        shapes = leaves(config) if shapes is None else shapes
+        self.config, self._step = config, str(step)
+        fs, inner = fsspec.url_to_fs(f"{step}/state/_METADATA")
+        try:
+            driver = "zarr3" if json.loads(fs.cat_file(inner)).get("use_zarr3") else "zarr"
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"checkpoint {step} cannot be read: {error}") from error
+        context = ts.Context({"cache_pool": {"total_bytes_limit": 0}})
+        opening = {
+            name: ts.open(
+                {"driver": driver, "kvstore": _kvstore(f"{step}/state", f"params.{name}/")},
+                read=True, open=True, context=context,
+            )
+            for name in shapes
+        }  # fmt: skip
+        self._arrays = {name: self._opened(name, future) for name, future in opening.items()}
+        for name, want in shapes.items():
+            if self._arrays[name].shape != want:
+                raise CheckpointError(
+                    f"checkpoint {step}: {name} is {self._arrays[name].shape}, the model says {want}: it is another "
+                    "model's"
+                )
+
+    def _opened(self, name: str, future: Any) -> Any:
+        try:
+            return future.result()
+        except (OSError, ValueError) as error:
+            reason = str(error).split(" [")[0].strip()[:200]
+            raise CheckpointError(
+                f"checkpoint {self._step} cannot be read: it has no params.{name}, or a damaged one: {reason}"
+            ) from error
+
+    def dtype(self, label: str) -> np.dtype[Any]:
+        """What a leaf is stored in."""
+        return np.dtype(self._arrays[label].dtype.numpy_dtype)
+
+    def chunk(self, label: str) -> tuple[int, ...]:
+        """Shape of what can only be read together."""
+        return tuple(self._arrays[label].chunk_layout.read_chunk.shape)
+
+    def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
+        """One slice of a leaf, in memory as it is stored.
+
+        Where the type is another one it comes chunk by chunk along the first dim, so that little more than the slice is
+        held.
+        """
+        array, dtype = self._arrays[label], dtype or self.dtype(label)
+        parts = normalised(index, array.shape)
+        if dtype == self.dtype(label):
+            return self._read(array, parts)
+        lengths = [len(part) for part in parts]
+        columns_first = len(parts) > 1 and _order(array) == "F"
+        out = np.empty([*lengths[:-2], *lengths[:-3:-1]] if columns_first else lengths, dtype)
+        out = out.swapaxes(-1, -2) if columns_first else out
+        depth, begin = self.chunk(label)[0], parts[0].start
+        while begin < parts[0].stop:
+            end = min((begin // depth + 1) * depth, parts[0].stop)
+            out[begin - parts[0].start : end - parts[0].start] = self._read(array, (range(begin, end), *parts[1:]))
+            begin = end
+        return out
+
+    def _read(self, array: Any, parts: tuple[range, ...]) -> np.ndarray:
+        domain = tuple(slice(part.start, part.stop) for part in parts)
+        try:
+            return np.asarray(array[domain].read(order=_order(array)).result())
+        except (OSError, ValueError) as error:
+            reason = str(error).split(" [")[0].strip()[:200]
+            raise CheckpointError(f"checkpoint {self._step} is damaged: {reason}") from error
+
+
+class CheckpointSink:
+    """A new checkpoint that holds parameters alone (a ``weights.Sink``); whole when ``close`` has returned."""
+
+    def __init__(
+        self,
+        step: Path,
+        config: ModelConfig,
+        dtypes: dict[str, np.dtype[Any]],
+        plan: dict[str, Any],
+        transposes: Callable[[str], bool],
+    ) -> None:
+        """Make ``<run>/checkpoints/<step>`` with the JSON item ``plan``.
+
+        dtypes: of every leaf. transposes: whether the blocks of a leaf come column by column; they are stored so.
+        """
+        # orbax writes everything but the numbers: names, metadata, the plan. Each array then gets its shape and data.
+        shapes = leaves(config)
+        stubs = jax.tree_util.tree_map_with_path(
+            lambda path, leaf: np.zeros((1,) * len(leaf.shape), dtypes[label(path)]), abstract_params(config)
+        )
+        with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
+            state = ocp.args.StandardSave({"params": stubs})
+            checkpointer.save(step, args=ocp.args.Composite(state=state, plan=ocp.args.JsonSave(plan)))
+        # Everything is flushed once, at the end, instead of after every chunk: four times faster.
+        context = ts.Context({"cache_pool": {"total_bytes_limit": 0}, "file_io_sync": False})
+        self._step = step
+        opening = {
+            name: ts.open(
+                {
+                    "driver": "zarr", "kvstore": _kvstore(f"{step}/state", f"params.{name}/"), "metadata": {
+                        "shape": list(shape), "chunks": _chunk(name, shape), "dtype": _zarr_name(dtypes[name]),
+                        "order": "F" if transposes(name) else "C", "compressor": None,  # random mantissas do not shrink
+                    },
+                },
+                create=True, delete_existing=True, context=context,
+            )
+            for name, shape in shapes.items()
+        }  # fmt: skip
+        self._arrays = {name: future.result() for name, future in opening.items()}
+        self._flusher, self._flushed = Flusher(self._flush), set[str]()
+        self.in_order = False
+        self.order: list[Leaf] = [
+            (name, layer)
+            for name, shape in shapes.items()
+            for layer in (range(shape[0]) if name.startswith("layers.") else (0,))
+        ]
+
+    def write(self, label: str, index: tuple[range, ...], array: np.ndarray) -> None:
+        """One block of whole chunks."""
+        domain = tuple(slice(part.start, part.stop) for part in index)
+        target = self._arrays[label][domain]
+        target.write(array, can_reference_source_data_indefinitely=True).result()
+        self._flusher.wrote(array.nbytes)
+
+    def _flush(self) -> None:
+        """What tensorstore has finished writing; it never touches such a file again."""
+        for entry in os.scandir(f"{self._step}/state/d"):
+            if entry.name not in self._flushed and not entry.name.endswith(_UNFINISHED):
+                self._flushed.add(entry.name)
+                _to_disk(entry.path)
+
+    def close(self) -> None:
+        """Make sure that everything lies on the disk."""
+        self._arrays.clear()
+        self._flusher.close()
+        for folder, _, names in os.walk(self._step):
+            for name in (*names, "."):
+                _to_disk(f"{folder}/{name}")
+
+
+def _to_disk(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _order(array: Any) -> Literal["C", "F"]:
+    """How the numbers of a chunk follow one another: the last dim fastest, or the first."""
+    return "F" if tuple(array.chunk_layout.inner_order) == tuple(range(array.rank))[::-1] else "C"
+
+
+def _chunk(name: str, shape: tuple[int, ...]) -> list[int]:
+    """Chunks of one layer."""
+    if name.startswith("layers."):
+        return [1, *(min(size, CHUNK) for size in shape[1:])]
+    return [min(size, CHUNK) for size in shape]
+
+
+def _zarr_name(dtype: np.dtype[Any]) -> str:
+    return "bfloat16" if dtype.name == "bfloat16" else dtype.str
+
+
+def _kvstore(folder: str, inside: str) -> dict[str, Any]:
+    """The store of one array inside a checkpoint's OCDBT database, on a disk or in a bucket."""
+    scheme, _, rest = folder.rpartition("://")
+    bucket, _, path = rest.partition("/")
+    if scheme in ("", "file"):
+        base: dict[str, Any] = {"driver": "file", "path": f"{rest}/"}
+    elif scheme in ("gs", "gcs"):
+        base = {"driver": "gcs", "bucket": bucket, "path": f"{path}/"}
+    elif scheme == "s3":
+        endpoint = os.environ.get("AWS_ENDPOINT_URL")
+        base = {"driver": "s3", "bucket": bucket, "path": f"{path}/", **({"endpoint": endpoint} if endpoint else {})}
+    else:
+        raise CheckpointError(f"{folder}: checkpoints are read from a folder, gs or s3")
+    return {"driver": "ocdbt", "base": base, "path": inside}

@@ -1,0 +1,208 @@
+"""Safetensors files for writing: a folder of tensors whose names, shapes and dtypes are known, filled row by row.
+
+On a local disk rows may come in any order, from several threads and from several processes; into a bucket they go in
+the order of the file. A file has its name only when it is whole. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import struct
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fsspec
+import numpy as np
+
+from lemur_ray.weights.flushing import Flusher
+from lemur_ray.weights.safetensors_reader import DTYPES, INDEX, SINGLE, TensorFileError
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+class Tensor(NamedTuple):
+    """One tensor to be written."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a matrix; a vector is one row."""
+        return self.shape[-1] * self.dtype.itemsize
+
+    @property
+    def size_bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def size_text(size_bytes: int) -> str:
+    """``138.50 GB``, and ``0.35 MB`` for what is smaller than 0.1 GB."""
+    return f"{size_bytes / 1e9:,.2f} GB" if size_bytes >= 1e8 else f"{size_bytes / 1e6:,.2f} MB"
+
+
+def check_space(folder: str | Path, needed_bytes: int) -> None:
+    """Raises OSError where a local folder (or the nearest one above it that exists) has less room than needed."""
+    if "://" in str(folder):
+        return
+    place = Path(folder).absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if free < needed_bytes:
+        raise OSError(
+            f"no space for {folder}: {size_text(needed_bytes)} are needed, {size_text(free)} are free there: "
+            "make room or choose another --out"
+        )
+
+
+class FolderWriter:
+    """``model.safetensors``, or several files of at most ``max_file_bytes`` with an index, for writing."""
+
+    def __init__(self, folder: str, tensors: list[Tensor], max_file_bytes: int, *, primary: bool = True) -> None:
+        """Lay the files out. A tensor larger than ``max_file_bytes`` has a file of its own.
+
+        primary: this process makes the files; any other one opens them and must come after it.
+        Raises OSError where a local disk has no room for all of it.
+        """
+        self.folder, self._primary = folder, primary
+        groups: list[list[Tensor]] = [[]]
+        filled = 0
+        for tensor in tensors:
+            if groups[-1] and filled + tensor.size_bytes > max_file_bytes:
+                groups.append([])
+                filled = 0
+            groups[-1].append(tensor)
+            filled += tensor.size_bytes
+        total = len(groups)
+        names = [SINGLE] if total == 1 else [f"model-{i + 1:05d}-of-{total:05d}.safetensors" for i in range(total)]
+        self.size_bytes = sum(tensor.size_bytes for tensor in tensors)
+        self._weight_map = {tensor.name: name for name, group in zip(names, groups, strict=True) for tensor in group}
+        self.in_order = "://" in folder
+        """Rows must come in the order of ``tensors``."""
+        if primary:
+            check_space(folder, self.size_bytes)
+            fs, inner = fsspec.url_to_fs(folder)
+            fs.makedirs(inner, exist_ok=True)
+        kind = _Stream if self.in_order else _Local
+        self._files = {
+            name: kind(f"{folder}/{name}", group, primary) for name, group in zip(names, groups, strict=True)
+        }
+        self._flusher = Flusher(self._flush)
+
+    def write(self, name: str, first_row: int, rows: np.ndarray) -> None:
+        """Consecutive whole rows of a tensor: (rows, columns) of its dtype. Safe to call from several threads."""
+        file = self._files[self._weight_map[name]]
+        tensor, begin = file.places[name]
+        assert rows.dtype == tensor.dtype, (name, rows.dtype, tensor.dtype)
+        assert rows.shape[1] == tensor.shape[-1], (name, rows.shape, tensor.shape)
+        file.write(begin + first_row * tensor.row_bytes, np.ascontiguousarray(rows))
+        self._flusher.wrote(rows.nbytes)
+
+    def _flush(self) -> None:
+        for file in self._files.values():
+            file.flush()
+
+    def close(self, *, rename: bool = True) -> None:
+        """Make sure that everything lies on the disk, and give the files their names (once all processes are here)."""
+        self._flusher.close()
+        for file in self._files.values():
+            file.close()
+        if rename and self._primary:
+            self.finish()
+
+    def finish(self) -> None:
+        """Names of the files and the index; for the primary process, after every process has closed."""
+        for file in self._files.values():
+            file.finish()
+        if len(self._files) > 1:
+            index = {"metadata": {"total_size": self.size_bytes}, "weight_map": self._weight_map}
+            fs, inner = fsspec.url_to_fs(f"{self.folder}/{INDEX}")
+            fs.pipe_file(inner, json.dumps(index, indent=1).encode())
+
+
+def _header(tensors: list[Tensor]) -> tuple[bytes, dict[str, tuple[Tensor, int]]]:
+    """The bytes before the first tensor, and every tensor's place in the file."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for tensor in tensors:
+        end = offset + tensor.size_bytes
+        header[tensor.name] = {
+            "dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end],
+        }  # fmt: skip
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    head = struct.pack("<Q", len(text)) + text
+    places = {t.name: (t, len(head) + header[t.name]["data_offsets"][0]) for t in tensors}
+    return head, places
+
+
+class _Local:
+    """A file on a disk: any place of it at any time."""
+
+    def __init__(self, path: str, tensors: list[Tensor], primary: bool) -> None:
+        head, self.places = _header(tensors)
+        self._path = Path(path)
+        self._partial = self._path.with_name(f"{self._path.name}.partial")
+        self._fd = os.open(self._partial, os.O_RDWR | (os.O_CREAT | os.O_TRUNC if primary else 0), 0o644)
+        self._written = False
+        if primary:
+            os.ftruncate(self._fd, len(head) + sum(tensor.size_bytes for tensor in tensors))
+            self.write(0, np.frombuffer(head, np.uint8))
+
+    def write(self, offset: int, array: np.ndarray) -> None:
+        data = array.reshape(-1).view(np.uint8).data
+        while data:
+            done = os.pwrite(self._fd, data, offset)
+            data, offset = data[done:], offset + done
+        self._written = True
+
+    def flush(self) -> None:
+        if self._written:
+            self._written = False  # before, so that a write meanwhile counts
+            os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.fsync(self._fd)
+        os.close(self._fd)
+
+    def finish(self) -> None:
+        self._partial.replace(self._path)
+
+
+class _Stream:
+    """An object of a bucket: it is there when it has been closed."""
+
+    def __init__(self, path: str, tensors: list[Tensor], primary: bool) -> None:
+        if not primary:
+            raise TensorFileError(f"{path}: several processes cannot write one object: export to a shared folder")
+        self._head, self.places = _header(tensors)
+        self._size = len(self._head) + sum(tensor.size_bytes for tensor in tensors)
+        self._fs, self._inner = fsspec.url_to_fs(path)
+        self._file: Any = None
+        self._at = 0
+
+    def write(self, offset: int, array: np.ndarray) -> None:
+        if self._file is None:
+            self._file = self._fs.open(self._inner, "wb")
+            self._file.write(self._head)
+            self._at = len(self._head)
+        assert offset == self._at, f"{self._inner}: rows for byte {offset} came at byte {self._at}"
+        self._file.write(array.reshape(-1).view(np.uint8).data)
+        self._at += array.nbytes
+        if self._at == self._size:
+            self._file.close()
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        assert self._at == self._size, f"{self._inner} has {self._at} bytes of {self._size}"
+
+    def finish(self) -> None:
+        pass

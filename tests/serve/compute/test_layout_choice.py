@@ -1,0 +1,38 @@
+"""Which layout of keys and values a model gets where."""
+
+import jax.numpy as jnp
+import pytest
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.serve.compute.cache_layout import PLAIN, layout_for
+from lemur_ray.serve.compute.paged import Paged, unfit
+
+
+def test_the_kernel_is_for_tpu_and_for_shapes_that_it_can_take(caplog: pytest.LogCaptureFixture) -> None:
+    config = ModelConfig(num_heads=8, num_kv_heads=8, head_dim=128)
+    assert layout_for(config, jnp.bfloat16, "tpu") == Paged()
+    assert layout_for(config, jnp.bfloat16, "cpu") == layout_for(config, jnp.bfloat16, "gpu") == PLAIN
+    assert not caplog.messages
+    assert layout_for(ModelConfig(num_heads=8, num_kv_heads=8, head_dim=64), jnp.bfloat16, "tpu") == PLAIN
+    assert caplog.messages == [
+        "attention without the kernel for TPU: the paged kernel needs heads of a multiple of 128 features, found 64"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads", "dtype", "fits"),
+    [
+        (32, 32, "bfloat16", True),
+        (32, 8, "bfloat16", True),
+        (64, 8, "bfloat16", True),
+        (40, 40, "bfloat16", True),
+        (8, 1, "bfloat16", True),
+        (12, 12, "bfloat16", False),
+        (32, 8, "float32", True),
+        (32, 32, "float32", False),
+        (32, 8, "float16", False),
+    ],
+)
+def test_which_heads_fit_is_known_without_a_compiler(num_heads: int, num_kv_heads: int, dtype: str, fits: bool) -> None:
+    config = ModelConfig(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=128)
+    assert (unfit(config, dtype) == "") is fits

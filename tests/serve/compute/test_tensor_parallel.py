@@ -1,0 +1,151 @@
+"""One model over 1, 2 or 4 devices of a process: the same tokens, whatever happens to a request.
+
+A process has as many devices as it started with, so everything runs in one of its own, which writes down what it got.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.serve.compute.devices import Devices, check_split
+from lemur_ray.serve.config import EngineOptions
+from tests.serve.tiny import TINY
+
+pytestmark = pytest.mark.slow
+
+MODELS = {
+    "MHA": {"num_heads": 4, "num_kv_heads": 4},
+    "GQA": {"num_heads": 8, "num_kv_heads": 4, "head_dim": 8, "tie_embeddings": True},
+}
+PARTS = {"MHA": (1, 4), "GQA": (1, 2)}
+SEVERAL = [(model, str(n)) for model, parts in PARTS.items() for n in parts[1:]]
+
+RUN = """
+import dataclasses, json, sys
+import jax, numpy as np
+from lemur_ray.weights.device_params import random_weights
+from lemur_ray.serve.compute.attention import block_bytes
+from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.engine.engine import Engine
+from lemur_ray.serve.engine.generation import Generation
+from lemur_ray.serve.engine.offline import generate
+from tests.serve.tiny import TINY, Waiter, prompts
+
+def run(config, parts, **options):
+    options = EngineOptions(**{"max_slots": 8, "prefill_tiles": 2, "tensor_parallel": parts, **options})
+    engine, out = Engine(random_weights(config, 0), options).start(), {}
+    asked = [
+        Generation(p, 40, temperature=float(i % 2), seed=i, top_p=0.9, logit_bias=((9, float(i % 4)),))
+        for i, p in enumerate(prompts(10, seed=1, high=120))
+    ]
+    out["alone"] = [generate(engine, [request])[0] for request in asked]
+    out["together"] = generate(engine, asked)
+    again = Waiter(engine, Generation((*asked[4].prompt, *out["alone"][4], 7, 8, 9), 20))
+    out["cached"], out["next turn"] = again.end().cached, again.tokens
+    scored = Waiter(engine, Generation(asked[2].prompt, 5, scores=True, prompt_scores=True))
+    event = scored.next()
+    out["scores"] = np.nan_to_num(event.prompt_scores.logprob).tolist() if event.prompt_scores else None
+    while event.finish is None:
+        event = scored.next()
+    engine.update(random_weights(config, 1), "second").result(timeout=60)
+    out["other weights"] = generate(engine, asked)
+    out["invariant"], out["recompiles"] = engine.stats.batch_invariant, engine.stats.recompiles_after_warmup
+    held = engine._programs._cache[0].k.addressable_shards[0].data, jax.tree.leaves(engine._weights.layers[0].wqkv)[0]
+    out["kv heads of a device"] = held[0].shape[1]
+    out["part of a matrix"] = held[1].addressable_shards[0].data.size / held[1].size
+    engine.close()
+    if options.dtype != "float32" or options.quantization != "none":
+        return out
+    tight = Engine(random_weights(config, 0), dataclasses.replace(options, cache_bytes=5 * block_bytes(config)))
+    tight.start()
+    out["tight"] = generate(tight, [Generation(p, 200 - len(p)) for p in prompts(6, seed=62, low=100, high=120)])
+    out["preemptions"] = tight.stats.preemptions
+    tight.close()
+    return out
+
+models, parts = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+found = {name: {n: run(dataclasses.replace(TINY, **models[name]), n) for n in parts[name]} for name in models}
+mha = dataclasses.replace(TINY, **models["MHA"])
+found["int8"] = {n: run(mha, n, quantization="int8") for n in (1, 4)}
+found["bfloat16, int8"] = {n: run(mha, n, dtype="bfloat16", quantization="int8") for n in (1, 4)}
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, dict[str, dict[str, Any]]]:
+    """What every model answered, by number of devices."""
+    env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    command = [sys.executable, "-c", RUN, json.dumps(MODELS), json.dumps(PARTS)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=550, env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result: dict = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+@pytest.mark.parametrize(("model", "parts"), SEVERAL)
+@pytest.mark.parametrize("what", ["alone", "together", "next turn", "other weights", "tight"])
+def test_the_tokens_are_those_of_one_device(found: dict, model: str, parts: str, what: str) -> None:
+    assert found[model][parts][what] == found[model]["1"][what]
+    assert found[model][parts]["alone"] == found[model][parts]["together"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_was_compared_is_what_it_is_called(found: dict, model: str) -> None:
+    for parts in found[model].values():
+        assert parts["cached"] > 0
+        assert parts["preemptions"] > 0
+        assert parts["other weights"] != parts["alone"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_probe_speaks_for_several_devices_as_for_one(found: dict, model: str) -> None:
+    """Kernels differ from machine to machine: what one device does exactly, several do; else steps are padded."""
+    assert len({parts["invariant"] for parts in found[model].values()}) == 1
+
+
+@pytest.mark.parametrize(("model", "parts"), SEVERAL)
+def test_scores_are_those_of_one_device_but_for_rounding(found: dict, model: str, parts: str) -> None:
+    np.testing.assert_allclose(found[model][parts]["scores"], found[model]["1"]["scores"], rtol=0, atol=1e-5)
+
+
+def test_nothing_is_compiled_after_the_start(found: dict) -> None:
+    assert {parts["recompiles"] for model in found.values() for parts in model.values()} == {0}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_each_device_holds_its_part_alone(found: dict, model: str) -> None:
+    assert [parts["kv heads of a device"] for parts in found[model].values()] == [4 / n for n in PARTS[model]]
+    assert [parts["part of a matrix"] for parts in found[model].values()] == [1 / n for n in PARTS[model]]
+
+
+@pytest.mark.parametrize("kind", ["int8", "bfloat16, int8"])
+def test_smaller_numbers_are_shared_too(found: dict, kind: str) -> None:
+    one, four = found[kind].values()
+    assert one["alone"] == four["alone"]
+    assert one["scores"] == four["scores"]
+
+
+@pytest.mark.parametrize(
+    ("config", "parts", "message"),
+    [
+        (TINY, 4, "num_kv_heads 2 of this model: use 1 or 2"),
+        (TINY, 3, "num_heads 4, num_kv_heads 2, dim 64 of this model: use 1 or 2"),
+    ],
+)
+def test_a_model_that_does_not_divide_is_refused(config: ModelConfig, parts: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_split(config, parts)
+
+
+def test_more_devices_than_there_are_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"tensor_parallel is 64, found \d+ cpu device"):
+        Devices.take(64)
+    with pytest.raises(ValueError, match="tensor_parallel"):
+        EngineOptions(tensor_parallel=-1)

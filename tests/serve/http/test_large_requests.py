@@ -1,0 +1,103 @@
+"""Requests that are too large: refused before they are in memory or encoded, never encoded in the event loop."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fastapi import Request
+
+from lemur_ray.agents.messages import Message
+from lemur_ray.serve.engine.errors import ContextExceeded
+from lemur_ray.serve.http import request_body as body
+from lemur_ray.serve.http.request_body import MAX_BODY_BYTES, read_json
+from lemur_ray.serve.openai.request_models import ApiError
+from lemur_ray.serve.text_engine import Front
+from lemur_ray.text.tokenizer import Tokenizer
+
+TOKENIZER = Tokenizer.train(["the cat sat on the mat and looked at the dog "] * 40, 400)
+
+
+def front(context: int, tokenizer: Tokenizer = TOKENIZER) -> Front:
+    """A front whose engine has a context and nothing else."""
+    engine: Any = SimpleNamespace(context=context)
+    return Front(engine, tokenizer, "tiny")
+
+
+class Unread(Tokenizer):
+    """A tokenizer that must not be asked to encode."""
+
+    def encode(self, text: str) -> list[int]:
+        raise AssertionError(f"{len(text)} characters were encoded")
+
+
+def body_of(chunks: AsyncIterator[bytes], headers: dict[str, str]) -> Any:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": await anext(chunks), "more_body": True}
+
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    return asyncio.run(read_json(Request({"type": "http", "method": "POST", "path": "/", "headers": raw}, receive)))
+
+
+@pytest.mark.parametrize(("headers", "most"), [({}, MAX_BODY_BYTES + 2**20), ({"content-length": "9" * 12}, 0)])
+def test_a_body_is_read_up_to_the_limit_and_not_at_all_where_it_announces_more(
+    headers: dict[str, str], most: int
+) -> None:
+    read = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal read
+        while True:
+            read += 2**20
+            yield b" " * 2**20
+
+    with pytest.raises(ApiError, match="too large") as refused:
+        body_of(endless(), headers)
+    assert refused.value.status == 413
+    assert read <= most
+
+
+def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(body, "BODY_TIMEOUT_S", 0.05)
+    with pytest.raises(ApiError, match="did not arrive") as refused:
+        body_of(slow(), {})
+    assert refused.value.status == 408
+
+
+def test_a_prompt_that_cannot_fit_is_never_encoded() -> None:
+    strict = front(100, Unread.from_json(TOKENIZER.to_json()))
+    text = "a" * (100 * TOKENIZER.longest_token)
+    with pytest.raises(ContextExceeded, match=r"at least 10\d tokens"):
+        asyncio.run(strict.text_prompt(text))
+    with pytest.raises(ContextExceeded, match="maximum context length is 100 tokens"):
+        asyncio.run(strict.chat_prompt([Message("user", text)]))
+    with pytest.raises(ContextExceeded):
+        asyncio.run(strict.chat_prompt([Message("user", "")] * 50))
+
+
+def test_what_may_fit_is_encoded_as_ever_and_a_long_text_beside_the_event_loop() -> None:
+    threads: list[threading.Thread] = []
+
+    class Watched(Tokenizer):
+        def encode(self, text: str) -> list[int]:
+            threads.append(threading.current_thread())
+            return super().encode(text)
+
+    watched = front(10**6, Watched.from_json(TOKENIZER.to_json()))
+    for text in ("the cat", "the cat sat on the mat. " * 2000):
+        threads.clear()
+        assert asyncio.run(watched.text_prompt(text)) == (TOKENIZER.bos_id, *TOKENIZER.encode(text))
+        assert (threads[0] is threading.main_thread()) == (len(text) < 1000)
+    messages = [Message("user", "  the dog looked at the cat  "), Message("assistant", "x" * 10_000)]
+    assert asyncio.run(watched.chat_prompt(messages)) == watched.encode_chat(messages)
+
+
+def test_the_lower_bound_of_a_prompt_is_never_above_its_tokens() -> None:
+    for text in ("", " ", "the cat sat on the mat", "the cat sat on the mat and looked at the dog " * 50, "é∂漢" * 99):
+        assert -(-len(text.encode()) // TOKENIZER.longest_token) <= len(TOKENIZER.encode(text))

@@ -1,0 +1,64 @@
+"""vLLM as an option: what it is asked for, and what is said where it cannot be."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lemur_ray.model.llama import init_params
+from lemur_ray.serve.config import EngineOptions, ServeJob
+from lemur_ray.serve.on_ray.vllm_deployment import CannotUseVllm, vllm_app, vllm_settings
+from lemur_ray.weights.hf_export import export
+from tests.serve.tiny import TINY, TOKENIZER
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Hugging Face folder."""
+    out = tmp_path_factory.mktemp("models") / "tiny-chat"
+    export(init_params(TINY, 0), TINY, TOKENIZER, out)
+    return out
+
+
+def test_the_settings_of_both_engines_are_handed_on(folder: Path) -> None:
+    job = ServeJob.parse(
+        ["--engine", "vllm", "--engine.max-slots", "9", "--engine.context", "100", "--engine.dtype", "bfloat16",
+         "--engine.tensor-parallel", "4", "--replicas", "2", "--max-replicas", "5"]
+    )  # fmt: skip
+    settings = vllm_settings(job, str(folder))
+    assert settings["model_loading_config"] == {"model_id": "tiny-chat", "model_source": str(folder)}
+    assert settings["engine_kwargs"] == {
+        "max_model_len": 100, "max_num_seqs": 9, "dtype": "bfloat16", "enable_prefix_caching": True,
+        "tensor_parallel_size": 4,
+    }  # fmt: skip
+    scaled = settings["deployment_config"]["autoscaling_config"]
+    assert scaled == {"min_replicas": 2, "max_replicas": 5, "target_ongoing_requests": 9}
+    assert vllm_settings(ServeJob.parse(["--engine=vllm"]), str(folder))["engine_kwargs"]["max_model_len"] == 256
+
+
+def test_what_vllm_cannot_do_is_refused_with_what_to_do(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(CannotUseVllm, match=r"python jobs/convert\.py --model .* --dtype bfloat16"):
+        vllm_settings(ServeJob(backend="vllm"), str(tmp_path))
+    with pytest.raises(CannotUseVllm, match="our own engine's"):
+        vllm_settings(ServeJob(backend="vllm", engine=EngineOptions(quantization="int8")), str(folder))
+    with pytest.raises(CannotUseVllm, match="on how many GPUs"):
+        vllm_settings(ServeJob(backend="vllm", engine=EngineOptions(tensor_parallel=0)), str(folder))
+    with pytest.raises(ValueError, match="vLLM runs on Ray"):
+        ServeJob(backend="vllm", no_ray=True)
+    if importlib.util.find_spec("vllm") is None:
+        with pytest.raises(CannotUseVllm, match=r"pip install 'lemur-ray\[vllm\]'"):
+            vllm_app(ServeJob(backend="vllm"), str(folder))
+
+
+@pytest.mark.slow
+def test_the_job_says_in_one_line_why_it_does_not_start(folder: Path, tmp_path: Path, ray_local: str) -> None:
+    if importlib.util.find_spec("vllm") is not None:
+        pytest.skip("vLLM is installed: this is about its absence")
+    command = [sys.executable, str(ROOT / "jobs" / "serve.py"), "--engine", "vllm", "--model", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("serve: vLLM is not installed")

@@ -1,0 +1,113 @@
+"""Token ids in and out, without HTTP and without Ray: the same model, the same draws, and no drift of text."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from lemur_ray.agents.messages import Message, Sampling
+from lemur_ray.serve.engine.engine import Engine
+from lemur_ray.serve.text_engine import Front, Reply
+from lemur_ray.serve.token_requests import content_ids, converse
+from lemur_ray.text.chat import encode_dialogue, encode_prompt
+from lemur_ray.text.tokenizer import Tokenizer
+from tests.serve.tiny import TOKENIZER
+
+OPENING = [Message("system", "Walk."), Message("user", "Go.")]
+
+
+def ask(front: Front, turns: list[Any], **sampling: Any) -> dict[str, Any]:
+    settings = asdict(Sampling(**{"max_tokens": 12, "temperature": 0.9, "seed": 5, **sampling}))
+    sent = [{"ids": list(t)} if isinstance(t, tuple) else t.to_json() for t in turns]
+    return asyncio.run(converse(front, {"turns": sent, "sampling": settings}))
+
+
+def test_a_dialogue_of_messages_is_encoded_as_the_server_does():
+    talk = [*OPENING, Message("assistant", "north"), Message("user", "A wall.")]
+    assert encode_dialogue(TOKENIZER, talk) == encode_prompt(TOKENIZER, talk)
+    as_ids = [*talk[:2], tuple(TOKENIZER.encode("north")), talk[3]]
+    assert encode_dialogue(TOKENIZER, as_ids) == encode_prompt(TOKENIZER, talk)
+
+
+def test_ids_that_no_text_is_tokenised_to_are_sent_back_as_they_were():
+    tokenizer = Tokenizer.train(["the theme of the thesis " * 20], 300)
+    whole = tokenizer.encode("the")
+    apart = [i for letter in "the" for i in tokenizer.encode(letter)]
+    assert tokenizer.decode(whole) == tokenizer.decode(apart)
+    assert whole != apart
+    ids = encode_dialogue(tokenizer, [*OPENING, tuple(apart), Message("user", "?")])
+    assert any(ids[i : i + len(apart)] == apart for i in range(len(ids)))
+    assert ids != encode_prompt(tokenizer, [*OPENING, Message("assistant", "the"), Message("user", "?")])
+
+
+def test_what_comes_back_is_what_the_engine_generated_and_the_next_turn_finds_it_cached(front: Front):
+    first = ask(front, OPENING)
+    assert first["completion_tokens"] >= len(first["ids"]) > 0
+    assert first["prompt_tokens"] == len(encode_prompt(TOKENIZER, OPENING))
+    again = ask(front, OPENING)
+    assert (again["ids"], again["text"]) == (first["ids"], first["text"])
+    second = ask(front, [*OPENING, tuple(first["ids"]), Message("user", "A wall.")])
+    if front.engine.stats.batch_invariant:  # else only whole tiles of prompts are used again
+        assert second["cached_tokens"] > first["prompt_tokens"], "the model's own tokens were computed already"
+    assert second["prompt_tokens"] > first["prompt_tokens"] + len(first["ids"])
+
+
+def test_a_stop_string_ends_the_text_and_its_ids(front: Front):
+    whole = ask(front, OPENING, max_tokens=40)
+    stop = whole["text"][5:7]
+    cut = ask(front, OPENING, max_tokens=40, stop=(stop,))
+    assert cut["text"] == whole["text"][: whole["text"].find(stop)]
+    assert cut["finish_reason"] == "stop"
+    assert TOKENIZER.decode(cut["ids"]) == cut["text"]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text", "kept"),
+    [
+        (["go", " north", "\n"], "go north", 2),
+        (["go", " north\nObs"], "go north", 1),
+        (["\nObs"], "", 0),
+        (["go", "\n"], "go", 1),
+    ],
+)
+def test_ids_of_a_cut_reply_spell_its_text_and_nothing_else(pieces: list[str], text: str, kept: int):
+    class Stub:
+        stop_ids = frozenset({99})
+
+        def token_text(self, token: int) -> bytes:
+            return pieces[token].encode()
+
+        class tokenizer:
+            @staticmethod
+            def encode(text: str) -> list[int]:
+                return [1000 + ord(c) for c in text]
+
+    reply = Reply(text, list(range(len(pieces))), "stop")
+    ids = content_ids(Stub(), reply, ("\n",))  # type: ignore[arg-type]
+    assert ids[:kept] == list(range(kept))
+    assert "".join(chr(i - 1000) for i in ids[kept:]) == text[len("".join(pieces[:kept])) :]
+    assert content_ids(Stub(), Reply("x", [5, 99], "stop"), ()) == [5]  # type: ignore[arg-type]
+    assert content_ids(Stub(), Reply("x", [5, 6], "length"), ()) == [5, 6]  # type: ignore[arg-type]
+
+
+def test_refusals_say_why(front: Front, small_engine: Callable[..., Engine]):
+    assert ask(front, [Message("user", "x" * 400)])["refused"] == "context"
+    assert ask(front, OPENING, temperature=-1.0)["refused"] == "invalid"
+    assert ask(front, [(10**6,)])["refused"] == "invalid"
+    busy = Front(small_engine(), TOKENIZER, "busy")
+
+    async def many() -> list[dict[str, Any]]:
+        settings = asdict(Sampling(max_tokens=100, seed=1))
+        asked = {"turns": [m.to_json() for m in OPENING], "sampling": settings}
+        return list(await asyncio.gather(*(converse(busy, asked) for _ in range(12))))
+
+    answers = asyncio.run(many())
+    refused = [a for a in answers if "refused" in a]
+    assert 0 < len(refused) < 12
+    assert all(a["refused"] == "busy" and a["retry_after_s"] >= 1 for a in refused)
+    busy.engine.close()
+    assert ask(busy, OPENING)["refused"] == "closed"

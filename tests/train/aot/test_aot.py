@@ -1,0 +1,179 @@
+"""Planning a pod: what the TPU compiler says of a step, the search for a plan that fits, and the check without it."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lemur_ray.config import MeshConfig
+from lemur_ray.recipes import get_recipe
+from lemur_ray.train.aot import compiled_step as aot
+from lemur_ray.train.aot import planning as aot_run
+from lemur_ray.train.aot.search import candidates, search
+from lemur_ray.train.pod.chips import CHIPS, axis_bytes_per_s, step_time
+from lemur_ray.train.pod.slices import parse_slice
+
+ROOT = Path(__file__).resolve().parents[3]
+TINY = [
+    *("--model.head-dim", "128", "--model.num-layers", "3", "--model.dim", "256", "--model.ffn-dim", "1024"),
+    *("--model.num-heads", "4", "--model.num-kv-heads", "2", "--model.vocab-size", "1024", "--data.seq-len", "512"),
+    *("--optimizer.name", "adamw", "--train.rows-per-step", "16", "--train.microbatches", "2"),
+    *("--train.compute-dtype", "bfloat16", "--mesh.tp", "2"),
+]
+
+
+def libtpu() -> None:
+    if importlib.util.find_spec("libtpu") is None:
+        if os.environ.get("CI"):
+            pytest.fail("libtpu is not installed: in CI it must be (requirements-dev.lock)")
+        pytest.skip("libtpu is not installed: pip install 'lemur-ray[tpu]'")
+
+
+def plan_pod(*arguments: str, code: int = 0, limit_s: float = 500.0) -> tuple[dict[str, Any], str]:
+    """The job in a process of its own, as jax must not be there before its environment is."""
+    command = [sys.executable, str(ROOT / "jobs" / "plan_pod.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
+    assert done.returncode == code, done.stdout[-2000:] + done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1]), done.stdout
+
+
+def test_a_step_compiled_for_a_slice_that_is_not_there_tells_memory_operations_and_transfers() -> None:
+    libtpu()
+    found, text = plan_pod("nano", "--topology", "v4:2x2x2", *TINY, "--train.remat", "save_dots")
+    assert found["fits"] is True
+    assert found["mesh"] == {"dcn": 1, "fsdp": 4, "tp": 2}
+    assert 0.9 < found["executed_over_model"] < 1.25  # short rows: attention weighs much, no block is skipped
+    assert sum(found["memory_gib"].values()) == pytest.approx(found["hbm_peak_gib"], abs=0.01)
+    kinds = {(c["kind"], c["dtype"]) for c in found["collectives"]}
+    assert {("all-gather", "bf16"), ("reduce-scatter", "bf16")} <= kinds
+    gathers = [c for c in found["collectives"] if c["kind"] == "all-gather" and c["axis"] == "fsdp"]
+    # Seven matrices of three layers, two microbatches, forward and backward, in bfloat16, each device the others' 3/4.
+    weights = 256 * 128 * (4 + 2 + 2 + 4) + 3 * 256 * 1024
+    assert sum(c["sent_bytes"] for c in gathers) == pytest.approx(2 * 2 * 3 * weights / 2 * 2 * 3 / 4, rel=0.2)
+    assert "estimate, not a measurement" in text
+
+
+@pytest.mark.slow
+def test_what_slices_send_each_other_is_counted_by_itself() -> None:
+    libtpu()
+    found, _ = plan_pod("nano", "--topology", "v5e:2x4", *TINY, "--mesh.dcn", "2")
+    assert found["mesh"] == {"dcn": 2, "fsdp": 4, "tp": 2}
+    between = [c for c in found["collectives"] if c["axis"] == "dcn"]
+    assert {c["kind"] for c in between} == {"all-reduce"}
+    # The gradient of either microbatch, of the eighth part that a device owns, in bfloat16 or float32; a ring of two.
+    matrices = 3 * (256 * 128 * (4 + 2 + 2 + 4) + 3 * 256 * 1024) + 2 * 1024 * 256
+    assert 2 * 2 * matrices / 8 <= sum(c["sent_bytes"] for c in between) <= 2 * 4 * matrices / 8
+
+
+def test_the_table_of_rules_is_printed_with_the_bytes_of_a_device() -> None:
+    found, text = plan_pod("lemur-70b", "--topology", "v4:4x8x8", "--describe")
+    assert found["fits"] is None
+    row = next(line for line in text.splitlines() if line.startswith("layers.down"))
+    assert row.split() == ["layers.down", "80x28672x8192", "layers,", "ffn,", "dim", "-,", "tp,", "fsdp", "293,601,280",
+                           "880,803,840"]  # fmt: skip
+    assert "3,249,045,504 bytes of parameters and moments on each of 256 devices" in text
+
+
+def test_without_libtpu_shardings_are_checked_on_fake_devices() -> None:
+    script = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+from lemur_ray.recipes import get_recipe
+from lemur_ray.train import aot, aot_run
+from lemur_ray.train.pod.slices import parse_slice
+import dataclasses, json
+aot.has_libtpu = lambda: False
+recipe = get_recipe("llama2-7b")
+recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, num_layers=2))
+print(json.dumps(aot_run.run(recipe, parse_slice("v4:2x2x2"), search=0, describe=False, say=print)))
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(ROOT)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (found["fits"], found["hbm_peak_gib"]) == (None, None)
+    assert found["state_bytes_per_chip"] > 0
+    assert "libtpu is not installed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--mesh.fsdp", "32"], "32"),
+        (["--mesh.tp", "16", "--mesh.fsdp", "16"], "model.num_kv_heads"),
+        (["--train.microbatches", "32"], "1024 rows"),
+        (["--topology", "v4:3x3x3"], "multiples of 4"),
+    ],
+)
+def test_what_cannot_run_on_the_slice_is_said_in_one_line(flags: list[str], message: str) -> None:
+    command = [sys.executable, str(ROOT / "jobs" / "plan_pod.py"), "llama2-70b", "--describe", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 1, done.stdout[-1000:]
+    assert done.stderr.startswith("plan_pod: ")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_candidates_divide_and_those_expected_to_fit_come_first() -> None:
+    where, recipe = parse_slice("v6e:4x4"), get_recipe("llama2-7b")
+    found = candidates(recipe, where)
+    room = aot.LIMIT * CHIPS["v6e"].hbm_bytes
+    fits = [guess.bytes <= room for guess in found]
+    assert fits == sorted(fits, reverse=True)
+    assert any(fits)
+    times = [guess.step_s for guess in found if guess.bytes <= room]
+    assert times == sorted(times)
+    for guess in found:
+        mesh, train = guess.recipe.mesh, guess.recipe.train
+        assert mesh.fsdp * mesh.tp == 16
+        assert train.rows_per_step % (train.microbatches * mesh.fsdp) == 0
+
+
+def test_the_search_compiles_as_many_as_asked_for_whether_they_fit_or_not() -> None:
+    where, recipe, seen = parse_slice("v6e:4x4"), get_recipe("llama2-7b"), []
+
+    class Plan:
+        def __init__(self, fits: bool) -> None:
+            self.fits = fits
+
+    def compiled(recipe: Any, where: Any) -> Any:
+        seen.append(recipe)
+        if len(seen) == 1:
+            raise aot.DoesNotFit("too large")
+        return Plan(len(seen) == 3)
+
+    found = [result for _, result in search(recipe, where, compiled, 4)]
+    assert [getattr(result, "fits", None) for result in found] == [None, False, True, False]
+    assert len({(r.mesh, r.train) for r in seen}) == 4
+
+
+def test_a_recipe_of_another_pod_takes_the_mesh_of_the_slice_it_is_planned_for() -> None:
+    recipe, where = get_recipe("llama2-7b"), parse_slice("v5e:4x4")
+    placed = aot.placed(recipe, where, MeshConfig(tp=2))
+    assert (placed.mesh.fsdp, placed.mesh.tp, placed.mesh.num_workers) == (8, 2, 4)
+    with pytest.raises(ValueError, match="names no slice"):
+        aot_run.slice_of(get_recipe("nano"))
+
+
+def test_an_estimate_lies_between_all_hidden_and_nothing_hidden() -> None:
+    chip, sizes = CHIPS["v4"], {"dcn": 1, "fsdp": 64, "tp": 4}
+    speed = axis_bytes_per_s(chip, (4, 8, 8), sizes)
+    assert (speed["tp"], speed["fsdp"]) == (2 * 4.5e10, 4 * 4.5e10)
+    assert axis_bytes_per_s(CHIPS["v5e"], (4, 4), {"dcn": 1, "fsdp": 4, "tp": 4})["tp"] == 4.5e10, "no ring closes"
+    time = step_time(chip, (4, 8, 8), sizes, 2.2e14, {"tp": 9e9, "fsdp": 18e9})
+    assert (time.compute_s, time.communication_s) == (pytest.approx(1.0), pytest.approx(0.2))
+    assert time.at_least_s < time.estimate_s < time.at_most_s
+
+
+@pytest.mark.slow
+def test_the_run_of_the_paper_fits_its_pod_with_hardly_any_recomputation() -> None:
+    libtpu()
+    found, _ = plan_pod("lemur-70b", "--topology", "v4:4x8x8", limit_s=850)
+    assert found["hbm_peak_gib"] <= 28.0
+    assert found["executed_over_model"] <= 1.15
+    assert found["compile_s"] <= 600
+    assert found["model_flops_per_step"] == pytest.approx(4.30e11 * 1024 * 4096, rel=0.01)

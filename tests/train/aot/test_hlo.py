@@ -1,0 +1,140 @@
+"""Reading compiled programs: products, collectives and loops, on programs compiled here and on one written by hand."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from lemur_ray.train.aot.hlo import read
+
+WRITTEN = """HloModule jit_step, is_scheduled=true
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[]{:T(128)} parameter(0)
+  %b = f32[]{:T(128)} parameter(1)
+  ROOT %sum = f32[]{:T(128)} add(%a, %b)
+}
+
+%all-reduce-scatter.1 (input: bf16[64,32]) -> bf16[8,32] {
+  %input = bf16[64,32]{1,0:T(8,128)(2,1)} parameter(0)
+  ROOT %all-reduce.7 = bf16[64,32]{1,0:T(8,128)(2,1)} all-reduce(%input), replica_groups={{0,4,8,12,16,20,24,28},{1,5,9,13,17,21,25,29}}, to_apply=%add
+}
+
+%condition (state: (s32[], bf16[64,16])) -> pred[] {
+  %ten = s32[]{:T(128)} constant(10)
+  %state = (s32[]{:T(128)}, bf16[64,16]{1,0:T(8,128)(2,1)}) parameter(0)
+  %counter = s32[]{:T(128)} get-tuple-element(%state), index=0
+  ROOT %less = pred[]{:T(512)} compare(%counter, %ten), direction=LT
+}
+
+%body (state.1: (s32[], bf16[64,16])) -> (s32[], bf16[64,16]) {
+  %state.1 = (s32[]{:T(128)}, bf16[64,16]{1,0:T(8,128)(2,1)}) parameter(0)
+  %x = bf16[64,16]{1,0:T(8,128)(2,1)} get-tuple-element(%state.1), index=1
+  %w = bf16[16,32]{1,0:T(8,128)(2,1)} constant({...})
+  %convolution.3 = bf16[64,32]{1,0:T(8,128)(2,1)} convolution(%x, %w), dim_labels=bf_io->bf
+  %scattered = bf16[8,32]{1,0:T(8,128)(2,1)} fusion(%convolution.3), kind=kCustom, calls=%all-reduce-scatter.1
+  %gathered = bf16[64,32]{1,0:T(8,128)(2,1)} all-gather(%scattered), replica_groups=[4,8]<=[8,4]T(1,0), dimensions={0}
+  %kernel.5 = (bf16[2,64,128]{2,1,0:T(8,128)(2,1)}, f32[2,64]{1,0:T(8,128)}) custom-call(%gathered), custom_call_target="tpu_custom_call"
+  ROOT %out = (s32[]{:T(128)}, bf16[64,16]{1,0:T(8,128)(2,1)}) tuple(%x, %x)
+}
+
+ENTRY %main (p: (s32[], bf16[64,16])) -> (s32[], bf16[64,16]) {
+  %p = (s32[]{:T(128)}, bf16[64,16]{1,0:T(8,128)(2,1)}) parameter(0)
+  ROOT %while.1 = (s32[]{:T(128)}, /*index=1*/bf16[64,16]{1,0:T(8,128)(2,1)}) while(%p), condition=%condition, body=%body, metadata={op_name="jit(step)/jvp()/while" stack_frame_id=3}
+}
+"""  # noqa: E501
+
+
+def test_what_a_loop_holds_counts_as_often_as_it_runs() -> None:
+    program = read(WRITTEN, lambda name, shapes: 7.0 * shapes[0][1][1])
+    assert program.product_flops == 10 * 2 * 64 * 32 * 16
+    assert (program.kernel_flops, program.kernels) == (10 * 7.0 * 64, {"kernel": 10})
+    (loop,) = program.loops
+    assert (loop.trips, loop.origin) == (10, "jit(step)/jvp()/while")
+    assert loop.carried == (("s32", ()), ("bf16", (64, 16)))
+
+
+def test_collectives_have_their_group_and_the_bytes_of_a_ring() -> None:
+    scatter, gather = sorted(read(WRITTEN).collectives, key=lambda c: c.kind, reverse=True)
+    whole = 64 * 32 * 2
+    assert (scatter.kind, scatter.group, scatter.count) == ("reduce-scatter", tuple(range(0, 32, 4)), 10)
+    assert scatter.sent_bytes == pytest.approx(10 * whole * 7 / 8)
+    assert (gather.kind, gather.group, gather.count) == ("all-gather", tuple(range(0, 32, 4)), 10)
+    assert gather.sent_bytes == pytest.approx(10 * whole * 7 / 8)
+
+
+def test_products_of_a_program_compiled_here_are_counted_through_its_loops() -> None:
+    def twice(x: jax.Array, weights: jax.Array) -> jax.Array:
+        def layer(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+            return jnp.tanh(jax.lax.dot(x, w, precision="highest")), None
+
+        return jax.lax.scan(layer, x, weights)[0]
+
+    shapes = jax.ShapeDtypeStruct((24, 16), jnp.float32), jax.ShapeDtypeStruct((5, 16, 16), jnp.float32)
+    text = jax.jit(twice).lower(*shapes).compile().as_text()
+    assert text is not None
+    program = read(text)
+    assert [loop.trips for loop in program.loops] == [5]
+    assert program.product_flops == (5 * 2 * 24 * 16 * 16 if " dot(" in text else 0), "a library's kernel is opaque"
+
+
+def entry(*lines: str) -> str:
+    body = "\n".join(f"  {line}" for line in lines)
+    return (
+        f"%part (x: f32[8,16]) -> f32[8,4] {{\n  %x = f32[8,16] parameter(0)\n  %w = f32[16,4] constant({{...}})\n"
+        f"  ROOT %d = f32[8,4] dot(%x, %w), lhs_contracting_dims={{1}}\n}}\n\nENTRY %main () -> f32[] {{\n{body}\n}}\n"
+    )
+
+
+PART = 2 * 8 * 4 * 16
+
+
+@pytest.mark.parametrize(
+    ("lines", "flops"),
+    [
+        (["%y = f32[8,4] call(%a), to_apply=%part"], PART),
+        (["%y = f32[8,4] conditional(%p, %a, %a), branch_computations={%part, %part}"], 2 * PART),
+        (["%y = f32[8,4] conditional(%p, %a, %a), true_computation=%part, false_computation=%part"], 2 * PART),
+        (  # a batch of six products 8x10 by 10x2, as a spatial dimension
+            ["%a = f32[6,8,10] parameter(0)", "%b = f32[6,10,2] parameter(1)",
+             "%y = f32[6,8,2] convolution(%a, %b), window={size=6 stride=5 lhs_dilate=6}, dim_labels=0bf_0io->0bf"],
+            6 * 2 * 8 * 10 * 2,
+        ),
+        (  # a real window: five results, three taps, the outer ones partly beside the data
+            ["%a = f32[1,5,3] parameter(0)", "%b = f32[3,3,7] parameter(1)",
+             "%y = f32[1,5,7] convolution(%a, %b), window={size=3 pad=1_1}, dim_labels=b0f_0io->b0f"],
+            2 * 3 * 7 * (5 * 3 - 2),
+        ),
+    ],
+)  # fmt: skip
+def test_products_behind_calls_branches_and_windows_are_counted(lines: list[str], flops: int) -> None:
+    assert read(entry(*lines)).product_flops == flops
+
+
+@pytest.mark.parametrize(
+    ("line", "group", "sent"),
+    [
+        ("(f32[8], bf16[16]) all-reduce-start(%a, %b), replica_groups={{0,1},{2,3}}", (0, 1), 2 * 64 / 2),
+        ("((f32[8]), f32[2]) reduce-scatter-start(%a), replica_groups={{0,1,2,3}}", (0, 1, 2, 3), 3 * 8),
+        ("(f32[2], f32[8]) all-gather-start(%a), replica_groups=[2,4]<=[2,2,2]T(1,0,2)", (0, 1, 4, 5), 32 * 3 / 4),
+        ("f32[8] all-gather(%a), replica_groups=mesh['a'=2,'b'=4] {'a'}", (0, 4), 16),
+        ("f32[8] all-gather(%a), replica_groups=mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'a'}", (0, 1, 2, 3), 24),
+        ("(f32[8], f32[8], u32[], u32[]) collective-permute-start(%a), source_target_pairs={{0,3},{3,0}}", (0, 3), 32),
+        (
+            '(f32[8], u32[], token[]) send(%a, %t), frontend_attributes={_xla_megascale_target="{1,2}x{0:7}",'
+            '_xla_megascale_transfer_type="ALL_REDUCE"}',
+            (0, 8),
+            32,
+        ),
+    ],
+)
+def test_groups_and_bytes_of_every_way_to_write_a_collective(line: str, group: tuple[int, ...], sent: float) -> None:
+    (found,) = read(entry(f"%y = {line}")).collectives
+    assert (found.group, found.sent_bytes) == (group, sent)
+
+
+def test_what_is_no_program_is_refused() -> None:
+    with pytest.raises(ValueError, match="no ENTRY computation"):
+        read("a text")
+    endless = WRITTEN.replace("compare(%counter, %ten), direction=LT", "compare(%counter, %ten), direction=NE")
+    with pytest.raises(ValueError, match="number of iterations is not a constant"):
+        read(endless)

@@ -1,0 +1,164 @@
+"""Training under Ray Train and Ray Data: equal to the run without Ray, and exact after a worker is killed."""
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lemur_ray.config import MeshConfig, Recipe
+from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.train.run.folder import RunFolderError, check_writable
+
+Losses = Callable[[Path], dict[int, float]]
+
+
+def kill_worker_at(out: Path, step: int, killed: list[int]) -> threading.Thread:
+    """End the process of rank 0 by SIGKILL once its metrics have reached a step."""
+
+    def watch() -> None:
+        deadline = time.monotonic() + 240
+        metrics = out / "metrics.jsonl"
+        while time.monotonic() < deadline:
+            if metrics.exists() and metrics.read_bytes().count(b"\n") >= step:
+                pid = int((out / ".rank0.lock").read_text())
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+                return
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_replaced_and_every_later_loss_is_that_of_the_unbroken_run_without_ray(
+    ray_local: str,
+    tmp_path: Path,
+    corpus: Path,
+    run_here: Callable,
+    small_recipe: Callable[..., Recipe],
+    read_losses: Losses,
+) -> None:
+    from lemur_ray.train.pod.trainer import train
+
+    recipe = small_recipe(steps=400, checkpoint_every_steps=50, checkpoint_every_s=1e9)
+    run_here(recipe, tmp_path / "whole")
+    killed: list[int] = []
+    watcher = kill_worker_at(tmp_path / "run", 120, killed)
+    result = train(recipe, corpus=str(corpus), out=str(tmp_path / "run"))
+    watcher.join()
+    assert killed, "the run ended before the worker could be killed"
+    assert result["first_step"] in range(50, 400, 50), "the run did not resume from a checkpoint"
+    assert result["replays_that_differ"] == []
+    assert read_losses(tmp_path / "run") == read_losses(tmp_path / "whole")
+    again = train(recipe, corpus=str(corpus), out=str(tmp_path / "run"))
+    assert again.pop("already_finished")
+    assert again == result
+
+
+@pytest.mark.slow
+def test_a_run_that_cannot_go_on_says_why_and_is_not_tried_again(
+    ray_local: str, tmp_path: Path, corpus: Path, small_recipe: Callable[..., Recipe]
+) -> None:
+    from lemur_ray.train.pod.trainer import train
+    from lemur_ray.train.run.folder import TrainingStopped
+
+    recipe = small_recipe(max_skips_in_a_row=1)
+    hot = dataclasses.replace(recipe, optimizer=dataclasses.replace(recipe.optimizer, peak_lr=1e30))
+    with pytest.raises(TrainingStopped, match=r"1 updates in a row were skipped .* rows \[\d+, \d+\): lower"):
+        train(hot, corpus=str(corpus), out=str(tmp_path / "run"))
+    assert "skipped" in json.loads((tmp_path / "run" / "stopped.json").read_text())["error"]
+    attempts = [json.loads(line) for line in (tmp_path / "run" / "goodput.jsonl").read_text().splitlines()]
+    assert len({record["attempt"] for record in attempts if "attempt" in record}) == 1, "it was tried again"
+
+
+def test_what_is_wrong_is_said_before_any_worker_starts(
+    tmp_path: Path, corpus: Path, small_recipe: Callable[..., Recipe]
+) -> None:
+    from lemur_ray.corpus.manifest import CorpusError
+    from lemur_ray.train.pod.trainer import train
+
+    with pytest.raises(CorpusError, match="nowhere"):
+        train(small_recipe(), corpus=str(tmp_path / "nowhere"), out=str(tmp_path / "run"))
+    with pytest.raises(ValueError, match="2 rows does not split over 4 devices x microbatches"):
+        train(small_recipe(microbatches=4), corpus=str(corpus), out=str(tmp_path / "run"))
+    pod = {"use_tpu": True, "topology": "4x4", "accelerator_type": "TPU-V6E"}
+    for mesh, said in (
+        (
+            MeshConfig(**pod, num_workers=3),
+            r"num_workers 3 cannot hold topology 4x4 of TPU-V6E \(16 chips, 4 per host\): ",
+        ),
+        (
+            MeshConfig(**{**pod, "topology": "8x8"}, num_workers=16),
+            r"embed: axis 'dim' of size 32 does not divide over 64",
+        ),
+        (
+            MeshConfig(num_workers=2, use_gpu=True, tp=2),
+            r"model\.num_kv_heads: axis 'heads' of size 1 does not divide over 2",
+        ),
+        (MeshConfig(num_workers=2, min_workers=1, fsdp=2), "with min_workers 1 the run may have 1 workers: mesh dcn 1"),
+    ):
+        recipe = dataclasses.replace(small_recipe(rows_per_step=64), mesh=mesh)
+        with pytest.raises(ValueError, match=said):
+            train(recipe, corpus=str(corpus), out=str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match="not writable"):
+        train(small_recipe(), corpus=str(corpus), out=str(tmp_path / "file" / "run"))
+
+
+def test_the_mesh_of_a_recipe_is_what_ray_is_asked_for() -> None:
+    from lemur_ray.recipes import get_recipe
+    from lemur_ray.train.pod.trainer import jax_config, scaling_config, worker_env
+
+    pod = get_recipe("lemur-70b").mesh
+    scaling = scaling_config(pod)
+    assert (scaling.use_tpu, scaling.topology, scaling.accelerator_type) == (True, "4x8x8", "TPU-V4")
+    assert scaling.num_workers == 64
+    assert jax_config(pod).use_tpu
+    assert "JAX_PLATFORMS" not in worker_env(pod) or os.environ.get("JAX_PLATFORMS")
+
+    alone = MeshConfig(cpus_per_worker=1.5)
+    assert scaling_config(alone).resources_per_worker == {"CPU": 1.5}
+    assert not jax_config(alone).use_tpu
+    assert worker_env(alone)["JAX_PLATFORMS"] == "cpu"
+    assert jax_config(MeshConfig(num_workers=2)).use_tpu, "two CPU workers need jax.distributed"
+    assert jax_config(MeshConfig(num_workers=2, use_gpu=True)).use_gpu
+
+
+def test_a_tokenizer_file_written_in_another_way_is_the_same_tokenizer(tmp_path: Path, corpus: Path) -> None:
+    from lemur_ray.train.pod.trainer import _check_tokenizer
+    from lemur_ray.train.run.folder import Run
+
+    text = (corpus / "tokenizer.json").read_text()
+    (tmp_path / "tokenizer.json").write_text(json.dumps(json.loads(text), indent=2))
+    run = Run(Recipe(), str(corpus), str(tmp_path / "run"), str(tmp_path))
+    _check_tokenizer(run)
+    Tokenizer.bytes_only().save(tmp_path / "tokenizer.json")
+    with pytest.raises(RunFolderError, match=r"build_corpus\.py --tokenizer"):
+        _check_tokenizer(run)
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("s3://b/x", r"lemur-ray\[s3\]"),
+        ("gs://b/x", r"lemur-ray\[gcs\]"),
+        *((out, "or to gs:// or s3://: choose") for out in ("nosuch://b", "gcs://b/x", "file:///tmp/x", "memory://b")),
+    ],
+)
+def test_a_bucket_without_its_library_names_what_to_install_and_others_what_to_choose(
+    out: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for library in ("s3fs", "gcsfs"):
+        monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(RunFolderError, match=said):
+        check_writable(out)
