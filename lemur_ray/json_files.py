@@ -1,0 +1,88 @@
+"""JSON files, plain or gzip: one value a file, or one value a line; what is wrong is said with file and line.
+
+Gzip is what its first bytes say, whatever the name; a file named ``.gz`` must be it. Knows nothing of what values mean.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO, cast
+
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
+"""What reading raises where a file is cut short, not gzip although its name says so, or no UTF-8."""
+_MAGIC = b"\x1f\x8b"
+
+
+class NotJson(ValueError):
+    """A value that is no JSON: the message names file and line. ``reason``: not_json or nested_too_deep."""
+
+    def __init__(self, message: str, reason: str = "not_json") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def open_bytes(path: Path) -> BinaryIO:
+    """The content without its gzip. Raises OSError; what reads from it may raise DAMAGED."""
+    file = path.open("rb")
+    try:
+        packed = path.suffix.lower() == ".gz" or file.read(2) == _MAGIC
+    finally:
+        file.close()
+    return cast(BinaryIO, gzip.open(path)) if packed else path.open("rb")
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[TextIO]:
+    """The content as UTF-8 text. Raises OSError, and ValueError naming the file where it is damaged."""
+    try:
+        with open_bytes(path) as data, io.TextIOWrapper(data, encoding="utf-8") as text:
+            yield text
+    except DAMAGED as error:
+        raise ValueError(f"{path}: {error}; expected JSON in UTF-8, plain or gzip") from error
+
+
+def read_json(path: Path) -> Any:
+    """The one value of a file. Raises NotJson and ValueError naming file and place, OSError."""
+    with open_text(path) as text:
+        return parse_json(text.read(), path)
+
+
+def read_json_lines(path: Path, *, bad_lines: bool = False) -> Iterator[tuple[int, Any]]:
+    """(line number, value) of every line that is not blank, one at a time; numbers begin at 1.
+
+    Raises NotJson at the first line that is none, or with ``bad_lines`` yields it as the value of its line and goes on.
+    ValueError where the file is damaged, OSError.
+    """
+    with open_text(path) as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                value = parse_json(line.rstrip("\r\n"), path, number)
+            except NotJson as error:
+                if not bad_lines:
+                    raise
+                value = error
+            yield number, value
+
+
+def parse_json(text: str | bytes, path: Path, line: int = 1, constant: Callable[[str], Any] | None = None) -> Any:
+    """The value of ``text``, which begins at ``line`` of ``path``. Raises NotJson.
+
+    ``constant``: what stands for NaN and Infinity, which are no JSON; as the floats by default.
+    """
+    try:
+        return json.loads(text, parse_constant=constant)
+    except RecursionError as error:
+        raise NotJson(f"{path}, line {line}: nested too deeply; expected JSON", "nested_too_deep") from error
+    except json.JSONDecodeError as error:
+        at = f"line {line + error.lineno - 1}, column {error.colno}"
+        raise NotJson(f"{path}, {at}: not JSON ({error.msg}); expected JSON") from error
+    except UnicodeDecodeError as error:
+        raise NotJson(f"{path}, line {line}: {error}; expected JSON in UTF-8") from error
