@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-LAYERING := tests/test_layering.py tests/test_jobs_names.py
+LAYERING := tests/test_layering.py tests/test_house.py tests/test_jobs_names.py
 PYTEST_ARGS ?=
 # Two processes, each with whole files: what tests of a file share is made once.
 # A process that dies ends the run with the name of its test; a replaced one makes xdist wait for ever.

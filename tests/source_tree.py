@@ -1,0 +1,57 @@
+"""The project's own files as tests of its structure see them: what git tracks, and what a file imports."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@cache
+def tracked() -> tuple[Path, ...]:
+    """Every file git tracks; where there is no git, every file that is not plainly a by-product."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode == 0:
+        names = [name for name in listed.stdout.split("\0") if name]
+        return tuple(ROOT / name for name in names if (ROOT / name).is_file())
+    hidden = {".venv", ".git", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+    return tuple(p for p in ROOT.rglob("*") if p.is_file() and not hidden & set(p.relative_to(ROOT).parts))
+
+
+def python_files(*folders: str) -> list[Path]:
+    return [p for p in tracked() if p.suffix == ".py" and name(p).startswith(folders)]
+
+
+def name(path: Path) -> str:
+    """The path inside the project, for people."""
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def imports(path: Path) -> tuple[str, ...]:
+    """Absolute dotted names that a file imports, wherever in the file; imports for type checkers alone count too."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import; write the whole name"
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return tuple(found)
+
+
+@cache
+def files_imported(path: Path) -> tuple[str, ...]:
+    """The files of ours behind those imports, as paths without ``.py``; a package is the path of its folder."""
+    ours = {name(p).removesuffix(".py").removesuffix("/__init__") for p in python_files("lemur_ray/", "envs/", "jobs/")}
+    found = set()
+    for module in imports(path):
+        parts = module.split(".")
+        for length in range(len(parts), 0, -1):
+            if (file := "/".join(parts[:length])) in ours:
+                found.add(file)
+                break
+    return tuple(sorted(found))
