@@ -4,10 +4,10 @@ import atexit
 import logging
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 # Before `import ray` anywhere: authentication mode, temp dir and telemetry are read at import (docs: one token file in
 # the home folder is enough to make every later connection fail).
@@ -50,43 +50,76 @@ def lemur_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "lemur"
 
 
+class PrivateRay:
+    """The one cluster of this process: files that follow each other share it, the first that needs none ends it.
+
+    An idle cluster takes a seventh of a core, a new one some seconds of both.
+    """
+
+    def __init__(self) -> None:
+        self.address = ""
+
+    def start(self) -> str:
+        if not self.address:
+            from tests.patient_ray import write_ports_down
+
+            write_ports_down()
+            # What Ray ends may still write there while it is removed.
+            self._folder = tempfile.TemporaryDirectory(prefix="lr-", dir="/tmp", ignore_cleanup_errors=True)
+            try:
+                self.address = self._init()
+            except Exception as error:
+                if "timed out during startup" not in str(error):
+                    raise
+                sys.modules["ray"].shutdown()  # on a busy machine a raylet may give up; jobs try once more, too
+                self.address = self._init()
+        return self.address
+
+    def _init(self) -> str:
+        import ray
+
+        context = ray.init(
+            address="local",
+            num_cpus=4,
+            object_store_memory=300 * 2**20,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _temp_dir=self._folder.name,
+            runtime_env={"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}},
+        )
+        return str(context.address_info["address"])
+
+    def end(self) -> None:
+        if self.address:
+            self.address = ""
+            sys.modules["ray"].shutdown()
+            for handler in logging.getLogger("ray.data").handlers:
+                handler.close()  # it keeps the log file of the first cluster it sees
+            self._folder.cleanup()
+
+
+PRIVATE_RAY = PrivateRay()
+
+
 @pytest.fixture(scope="module")
 def ray_local() -> Iterator[str]:
-    """One private Ray for a whole file, in this process's name; yields its address.
+    """The private Ray of this process, in its name for the length of a file; yields its address. Nobody kills it."""
+    os.environ["RAY_ADDRESS"] = PRIVATE_RAY.start()
+    yield os.environ["RAY_ADDRESS"]
+    os.environ.pop("RAY_ADDRESS", None)
 
-    Not for the session: an idle cluster takes a seventh of a core, a new one some seconds.
-    """
-    import ray
 
-    from tests.patient_ray import write_ports_down
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that share the cluster come first and one after another."""
+    sharing = {item.path for item in items if "ray_local" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path not in sharing)
 
-    write_ports_down()
-    # What Ray ends may still write there while it is removed.
-    with tempfile.TemporaryDirectory(prefix="lr-", dir="/tmp", ignore_cleanup_errors=True) as temp:
 
-        def start() -> Any:
-            return ray.init(
-                address="local",
-                num_cpus=4,
-                object_store_memory=300 * 2**20,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="ERROR",
-                _temp_dir=temp,
-                runtime_env={"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}},
-            )
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if "RAY_ADDRESS" not in os.environ and "ray_local" not in getattr(item, "fixturenames", ()):
+        PRIVATE_RAY.end()
 
-        try:
-            context = start()
-        except Exception as error:
-            if "timed out during startup" not in str(error):
-                raise
-            ray.shutdown()  # on a busy machine a raylet may give up; jobs try once more, too
-            context = start()
-        address = context.address_info["address"]
-        os.environ["RAY_ADDRESS"] = address
-        yield address
-        os.environ.pop("RAY_ADDRESS", None)
-        ray.shutdown()
-        for handler in logging.getLogger("ray.data").handlers:
-            handler.close()  # it keeps the log file of the first cluster it sees
+
+def pytest_sessionfinish() -> None:
+    PRIVATE_RAY.end()
