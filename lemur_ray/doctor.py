@@ -325,7 +325,7 @@ def docker(machine: Machine) -> Check:
         return Check("docker", "missing", f"{engine}, but not the Python package docker (an extra)", fix)
     code, image = machine.run(["docker", "images", "--format", "{{.Repository}}:{{.Tag}}", "lemur-sandbox"], 10)
     if code or not image:
-        build = f"{sys.executable} -m lemur_ray.sandbox.housing.docker_image"
+        build = f"{sys.executable} -m lemur_ray.sandbox.docker_image"
         fix = f"{build}   # apt-get install -y debootstrap gives it more"
         return Check("docker", "warn", f"{engine}, no sandbox image yet: the first sandbox builds it, in minutes", fix)
     return Check("docker", "ok", f"{engine}, sandbox image {image.splitlines()[0]}")

@@ -2,8 +2,8 @@
 
 The userland named in ``cluster/images/sandbox/packages.txt`` comes from the machine's own apt sources by debootstrap.
 Where that is not there, or not root's, it is copied from the packages that are installed on this machine. The image
-holds nothing of ours but a few empty folders. ``python -m lemur_ray.sandbox.housing.docker_image`` builds it and says
-its name.
+holds nothing of ours but a few empty folders. ``python -m lemur_ray.sandbox.docker_image`` builds it and says its
+name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import tarfile
 import tempfile
 import time
@@ -214,10 +213,3 @@ def _run(command: list[str]) -> str:
         said = (done.stderr or done.stdout).strip().splitlines()[-3:]
         raise SandboxUnavailable(f"{command[0]} failed with {done.returncode}: {' / '.join(said)}")
     return done.stdout.strip()
-
-
-if __name__ == "__main__":
-    try:
-        print(ensure().name)
-    except SandboxUnavailable as unavailable:
-        sys.exit(str(unavailable))

@@ -1,0 +1,15 @@
+"""Build the image of the Docker sandbox and say its name: ``python -m lemur_ray.sandbox.docker_image``.
+
+Knows nothing of how it is built (``housing/docker_image.py``).
+"""
+
+import sys
+
+from lemur_ray.sandbox.housing.docker_image import ensure
+from lemur_ray.sandbox.sandbox import SandboxUnavailable
+
+if __name__ == "__main__":
+    try:
+        print(ensure().name)
+    except SandboxUnavailable as unavailable:
+        sys.exit(str(unavailable))
