@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lemur_ray.weights.open_model import ModelNotFound, load_tokenizer
     from lemur_ray.train.pod.placement import batch_parts
     from lemur_ray.train.run.folder import RunFolderError, TrainingStopped, check_writable
-    from lemur_ray.train.pod.trainer import train
+    from lemur_ray.train.on_ray.trainer import train
 
     try:
         init_from = find_model(job.init_from or "nano", buckets=True)

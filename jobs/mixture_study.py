@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _path.connect()
     from lemur_ray.corpus.build import build
     from lemur_ray.corpus.config import CorpusConfig
-    from lemur_ray.train.pod.trials import run_trials
+    from lemur_ray.train.on_ray.trials import run_trials
 
     try:
         check_writable(out)

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _path.connect()
     from lemur_ray.corpus.build import build
     from lemur_ray.corpus.config import CorpusConfig
-    from lemur_ray.train.pod.trainer import train
+    from lemur_ray.train.on_ray.trainer import train
 
     try:
         if not job.corpus and not is_complete(corpus):

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.report.pages.escape import printable
+from lemur_ray.report.escape import printable
 from lemur_ray.report.statistics import (
     Interval,
     PairedDifference,

@@ -7,7 +7,7 @@ import time
 
 from envs.intercode.sql.reply import parse_sql
 from lemur_ray.agents.messages import Message
-from lemur_ray.report.pages.escape import block, inline, printable
+from lemur_ray.report.escape import block, inline, printable
 from lemur_ray.sandbox.output import HeadTail
 from lemur_ray.sandbox.sandbox import Sandbox
 from lemur_ray.text.chat import encode_prompt

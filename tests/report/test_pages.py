@@ -13,9 +13,9 @@ import pytest
 from report_samples import alfworld, episode, write_corpus, write_ledger, write_run
 
 from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.report.escape import block, inline, printable, slug
 from lemur_ray.report.inputs import ReportError, collect, discover, read_run
 from lemur_ray.report.pages import transcripts
-from lemur_ray.report.pages.escape import block, inline, printable, slug
 from lemur_ray.report.pages.whole_page import render_report, render_run
 from lemur_ray.report.paper import COLUMNS, FIGURE_5_GPT_4, MODELS, TABLE_4_MICRO, TABLE_6, published
 from lemur_ray.report.played import display_name, is_baseline

@@ -1,0 +1,1 @@
+"""InterCode-Bash and InterCode-CTF: environments around a terminal in a sandbox."""

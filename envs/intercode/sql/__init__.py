@@ -1,0 +1,1 @@
+"""InterCode-SQL: its environment, the engines that run queries, Spider's databases and the sample one."""

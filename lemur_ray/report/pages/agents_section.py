@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lemur_ray.agents.trajectory import Outcome
+from lemur_ray.report.escape import inline
 from lemur_ray.report.pages import figures
-from lemur_ray.report.pages.escape import inline
 from lemur_ray.report.pages.figures import Mark
 from lemur_ray.report.pages.markup import Safe, percent, rate_text, table, warning
 from lemur_ray.report.pages.transcripts import squares

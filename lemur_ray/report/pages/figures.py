@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lemur_ray.report.pages.escape import inline
+from lemur_ray.report.escape import inline
 
 WIDTH = 900
 """Units of every drawing, about pixels on a wide screen."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from lemur_ray.report.pages.escape import inline
+from lemur_ray.report.escape import inline
 from lemur_ray.report.pages.style import CSS, SCRIPT
 from lemur_ray.report.tables import Rate
 

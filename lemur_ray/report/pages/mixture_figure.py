@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lemur_ray.report.pages.escape import inline
+from lemur_ray.report.escape import inline
 from lemur_ray.report.pages.figures import WIDTH, short, ticks
 
 HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360, 56, 84, 24, 58

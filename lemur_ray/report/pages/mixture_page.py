@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lemur_ray.report.escape import inline
 from lemur_ray.report.inputs import ReportError, read_run
 from lemur_ray.report.pages import figures
-from lemur_ray.report.pages.escape import inline
 from lemur_ray.report.pages.markup import DASH, Safe, page, table, warning
 from lemur_ray.report.pages.mixture_figure import Point, ratio_chart, standalone
 from lemur_ray.report.statistics import t_interval

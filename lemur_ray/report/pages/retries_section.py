@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.report.pages.escape import block, inline
+from lemur_ray.report.escape import block, inline
 from lemur_ray.report.pages.markup import table
 
 _REASON = re.compile(r"attempt (\d+): (\w+)(?:: )?(.*)", re.DOTALL)

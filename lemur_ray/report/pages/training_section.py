@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lemur_ray.report.escape import inline
 from lemur_ray.report.inputs import TrainingRun
 from lemur_ray.report.pages import figures
-from lemur_ray.report.pages.escape import inline
 from lemur_ray.report.pages.markup import Safe, percent, table, warning
 
 CONVENTIONS = {

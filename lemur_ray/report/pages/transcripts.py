@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lemur_ray.agents.trajectory import Episode, Outcome, Step
-from lemur_ray.report.pages.escape import block, inline
+from lemur_ray.report.escape import block, inline
 from lemur_ray.report.pages.markup import page
 
 PAGE_BYTES = 4_000_000

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.report import recorded
+from lemur_ray.report.escape import inline, slug
 from lemur_ray.report.inputs import Inputs, ReportError, TrainingRun, read_settings
 from lemur_ray.report.inputs import collect as collect_inputs
 from lemur_ray.report.pages import agents_section as agents
 from lemur_ray.report.pages import paper_section
 from lemur_ray.report.pages import training_section as training
-from lemur_ray.report.pages.escape import inline, slug
 from lemur_ray.report.pages.markup import cell, page, percent, table, tiles, warning
 from lemur_ray.report.pages.paper_section import PlayedRun
 from lemur_ray.report.pages.retries_section import retries_json, retries_section

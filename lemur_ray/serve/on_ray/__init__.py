@@ -1,0 +1,1 @@
+"""The service on a Ray cluster: deployments, groups of hosts, handles, vLLM."""

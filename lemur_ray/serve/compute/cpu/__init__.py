@@ -1,0 +1,1 @@
+"""Kernels for CPUs in C++, compiled by the machine's own compiler, as functions of JAX."""

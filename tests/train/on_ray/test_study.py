@@ -118,7 +118,7 @@ def test_a_t_interval_is_that_of_the_tables() -> None:
 def test_trials_run_as_ray_tasks_and_one_that_fails_does_not_end_the_others(
     ray_local: str, tmp_path: Path, corpus: Path, small_recipe: Callable[..., Recipe]
 ) -> None:
-    from lemur_ray.train.pod.trials import run_trials
+    from lemur_ray.train.on_ray.trials import run_trials
 
     trials = make_trials(tiny(small_recipe), str(corpus), str(tmp_path), ratios=("1:1", "10:1"))
     (tmp_path / "10to1-seed0").mkdir()

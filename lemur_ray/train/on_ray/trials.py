@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import RayError
 
 from lemur_ray.config import MeshConfig
-from lemur_ray.train.pod.trainer import worker_env
+from lemur_ray.train.on_ray.trainer import worker_env
 from lemur_ray.train.study import Trial, run_trial
 
 POLL_S = 15.0

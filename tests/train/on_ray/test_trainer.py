@@ -47,7 +47,7 @@ def test_a_killed_worker_is_replaced_and_every_later_loss_is_that_of_the_unbroke
     small_recipe: Callable[..., Recipe],
     read_losses: Losses,
 ) -> None:
-    from lemur_ray.train.pod.trainer import train
+    from lemur_ray.train.on_ray.trainer import train
 
     recipe = small_recipe(steps=400, checkpoint_every_steps=50, checkpoint_every_s=1e9)
     run_here(recipe, tmp_path / "whole")
@@ -68,7 +68,7 @@ def test_a_killed_worker_is_replaced_and_every_later_loss_is_that_of_the_unbroke
 def test_a_run_that_cannot_go_on_says_why_and_is_not_tried_again(
     ray_local: str, tmp_path: Path, corpus: Path, small_recipe: Callable[..., Recipe]
 ) -> None:
-    from lemur_ray.train.pod.trainer import train
+    from lemur_ray.train.on_ray.trainer import train
     from lemur_ray.train.run.folder import TrainingStopped
 
     recipe = small_recipe(max_skips_in_a_row=1)
@@ -84,7 +84,7 @@ def test_what_is_wrong_is_said_before_any_worker_starts(
     tmp_path: Path, corpus: Path, small_recipe: Callable[..., Recipe]
 ) -> None:
     from lemur_ray.corpus.manifest import CorpusError
-    from lemur_ray.train.pod.trainer import train
+    from lemur_ray.train.on_ray.trainer import train
 
     with pytest.raises(CorpusError, match="nowhere"):
         train(small_recipe(), corpus=str(tmp_path / "nowhere"), out=str(tmp_path / "run"))
@@ -117,7 +117,7 @@ def test_what_is_wrong_is_said_before_any_worker_starts(
 
 def test_the_mesh_of_a_recipe_is_what_ray_is_asked_for() -> None:
     from lemur_ray.recipes import get_recipe
-    from lemur_ray.train.pod.trainer import jax_config, scaling_config, worker_env
+    from lemur_ray.train.on_ray.trainer import jax_config, scaling_config, worker_env
 
     pod = get_recipe("lemur-70b").mesh
     scaling = scaling_config(pod)
@@ -135,7 +135,7 @@ def test_the_mesh_of_a_recipe_is_what_ray_is_asked_for() -> None:
 
 
 def test_a_tokenizer_file_written_in_another_way_is_the_same_tokenizer(tmp_path: Path, corpus: Path) -> None:
-    from lemur_ray.train.pod.trainer import _check_tokenizer
+    from lemur_ray.train.on_ray.trainer import _check_tokenizer
     from lemur_ray.train.run.folder import Run
 
     text = (corpus / "tokenizer.json").read_text()

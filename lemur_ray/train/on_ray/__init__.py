@@ -1,0 +1,1 @@
+"""Runs and trials on a Ray cluster: the only place of training that imports Ray."""
