@@ -10,10 +10,8 @@ LAYERING := tests/test_layering.py tests/test_house.py tests/test_jobs_names.py
 PYTEST_ARGS ?=
 # Two processes, each with whole files: what tests of a file share is made once.
 # A process that dies ends the run with the name of its test; a replaced one makes xdist wait for ever.
-IN_PARALLEL := -n 2 --dist loadfile --max-worker-restart 0
-# The longest files first, so that no process is left with one of them at the end.
-LONGEST := tests/train tests/e2e tests/corpus
-SLOW := $(LONGEST) $(filter-out $(LONGEST) tests/perf tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))) $(wildcard tests/test_*.py)
+IN_PARALLEL := -n 2 --dist loadfile --max-worker-restart 0 --no-loadscope-reorder
+MINUTES := --timeout 900 --durations=60 $(IN_PARALLEL)
 CLIENTS := lm_eval==0.4.13 inspect_ai==0.3.285 schemathesis==4.32.5 accelerate
 OLDER_CLIENT := openai==2.54.0
 PURELIB := -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])'
@@ -23,12 +21,13 @@ OVER_VENV = rm -rf $(VENV)-clients && $(BIN)/python -m venv $(VENV)-clients && \
 export RAY_AUTH_MODE ?= disabled
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: help venv dev clients demo test test-slow check format lock lock-clients clean
+.PHONY: help venv dev clients demo test test-slow test-all check format lock lock-clients clean
 
 help:
 	@echo "make demo    set up, then everything once: corpus, pretraining, tuning, serving, agents, report"
 	@echo "make test    set up and run the default tests (PYTEST_ARGS=... is handed on)"
 	@echo "make test-slow  the tests that take minutes (make clients lets those of other clients run, too)"
+	@echo "make test-all   every test, sweeps over many seeds and sizes too, hours: before a release"
 	@echo "make check   formatting, lint, types, layering"
 	@echo "make clients evaluation clients that the slow tests of serving run ($(VENV)-clients)"
 	@echo "make venv    only the virtual environment ($(VENV)) with the pinned packages"
@@ -73,7 +72,10 @@ test: dev
 	@$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-slow: dev
-	@$(BIN)/python -m pytest -m slow --timeout 900 --durations=60 $(IN_PARALLEL) --no-loadscope-reorder $(SLOW) $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m 'slow and not sweep' $(MINUTES) $(PYTEST_ARGS)
+
+test-all: dev clients
+	@$(BIN)/python -m pytest -m 'slow or sweep or not slow' $(MINUTES) $(PYTEST_ARGS)
 
 check: dev
 	@failed=0; \

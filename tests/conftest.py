@@ -110,10 +110,14 @@ def ray_local() -> Iterator[str]:
     os.environ.pop("RAY_ADDRESS", None)
 
 
+LONG = ("train", "e2e", "corpus")
+"""Folders whose files begin first, so that no process is left alone with one of them at the end."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that share the cluster come first and one after another."""
+    """Files that share the cluster come first and one after another, then the longest."""
     sharing = {item.path for item in items if "ray_local" in getattr(item, "fixturenames", ())}
-    items.sort(key=lambda item: item.path not in sharing)
+    items.sort(key=lambda item: (item.path not in sharing, item.path.relative_to(ROOT / "tests").parts[0] not in LONG))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
