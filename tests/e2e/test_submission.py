@@ -56,29 +56,35 @@ def submit(head: Head, job: str, *args: str, form: tuple[str, ...] = ()) -> dict
     return result
 
 
-@pytest.mark.parametrize("working_dir", [False, True], ids=["from_the_repository", "with_working_dir"])
-def test_the_way_from_raw_text_to_a_report(head: Head, home: Path, sources: tuple[str, ...], working_dir: bool) -> None:
-    name = "b" if working_dir else "a"
-    form = ("--working-dir", str(ROOT)) if working_dir else ()
-    submit(head, "build_corpus", *sources, "--vocab-size", "600", "--out", f"corpus/{name}", form=form)
-    run = submit(head, "pretrain", "nano", "--corpus", f"corpus/{name}", "--out", f"runs/{name}", *TINY, form=form)
+def test_the_way_from_raw_text_to_a_report(head: Head, home: Path, sources: tuple[str, ...]) -> None:
+    submit(head, "build_corpus", *sources, "--vocab-size", "600", "--out", "corpus/a")
+    run = submit(head, "pretrain", "nano", "--corpus", "corpus/a", "--out", "runs/a", *TINY)
     assert run["steps"] == 3
     tuned = submit(
-        head, "instruct", "--init-from", f"runs/{name}", "--out", f"runs/{name}-chat", "--games", "12", "--chats", "4",
-        *TINY, form=form,
-    )  # fmt: skip
+        head, "instruct", "--init-from", "runs/a", "--out", "runs/a-chat", "--games", "12", "--chats", "4", *TINY
+    )
     assert tuned["steps"] == 3
     scores = submit(
-        head, "agent_eval", "--policy", f"checkpoint:{name}-chat", "--limit", "2", "--max-tokens", "4", "--out",
-        f"episodes/{name}", form=form,
-    )  # fmt: skip
+        head, "agent_eval", "--policy", "checkpoint:a-chat", "--limit", "2", "--max-tokens", "4", "--out", "episodes/a"
+    )
     assert (scores["n"], scores["scored"], scores["missing"]) == (2, 2, 0)
     submit(
-        head, "report", "--runs", f"runs/{name}", f"runs/{name}-chat", "--episodes", f"episodes/{name}", "--corpus",
-        f"corpus/{name}", "--out", f"report-{name}", form=form,
+        head, "report", "--runs", "runs/a", "runs/a-chat", "--episodes", "episodes/a", "--corpus", "corpus/a", "--out",
+        "report-a",
     )  # fmt: skip
-    page = (home / f"report-{name}" / "index.html").read_text()
-    assert "alfworld/text" in page
+    assert "alfworld/text" in (home / "report-a" / "index.html").read_text()
+
+
+def test_with_a_working_dir_jobs_tasks_and_workers_find_the_project_there(
+    head: Head, home: Path, sources: tuple[str, ...]
+) -> None:
+    """One job on Ray Data, one on Ray Train, one of plain actors: the others start as these do."""
+    form = ("--working-dir", str(ROOT))
+    submit(head, "build_corpus", *sources, "--vocab-size", "600", "--out", "corpus/b", form=form)
+    run = submit(head, "pretrain", "nano", "--corpus", "corpus/b", "--out", "runs/b", *TINY, form=form)
+    assert run["steps"] == 3
+    scores = submit(head, "agent_eval", "--policy", "expert", "--limit", "2", "--out", "episodes/b", form=form)
+    assert (scores["n"], scores["solved"]) == (2, 2)
 
 
 def test_with_nothing_given_nano_is_trained_on_the_embedded_corpus_and_the_newest_checkpoint_is_played(

@@ -93,7 +93,7 @@ def test_every_number_that_is_not_finite_is_found_and_the_largest_are_let_throug
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.sweep), 2])
 def test_processes_of_four_devices_read_only_their_share_and_export_together(
     params: Params, folder: Path, tmp_path: Path, processes: int
 ) -> None:

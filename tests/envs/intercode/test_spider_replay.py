@@ -77,23 +77,32 @@ def test_recorded_results_are_graded_without_running_the_queries(replay: Any):
     assert printed["reward_agreement"] >= 0.97
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("log", "reward", "target"), [(GPT, "iou", 0.989), (VICUNA, "tau", 0.99), (BISON, "iou", 0.99)]
+    ("log", "reward", "target"),
+    [
+        pytest.param(GPT, "iou", 0.989, marks=pytest.mark.sweep),
+        pytest.param(VICUNA, "tau", 0.99, marks=pytest.mark.slow),
+        pytest.param(BISON, "iou", 0.99, marks=pytest.mark.sweep),
+    ],
 )
 def test_whole_recordings_agree_on_sqlite(replay: Any, log: str, reward: str, target: float):
     assert replay(log, reward)["agreement"] >= target
 
 
-@pytest.mark.slow
-def test_whole_recordings_agree_on_mariadb(replay: Any, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("log", "reward", "target"),
+    [
+        pytest.param(GPT, "iou", 0.993, marks=pytest.mark.slow),
+        pytest.param(VICUNA, "tau", 0.998, marks=pytest.mark.sweep),
+        pytest.param(BISON, "iou", 0.990, marks=pytest.mark.sweep),
+    ],
+)
+def test_whole_recordings_agree_on_mariadb(replay: Any, log: str, reward: str, target: float):
     with running() as url:
-        for log, reward, target in ((GPT, "iou", 0.993), (VICUNA, "tau", 0.998), (BISON, "iou", 0.990)):
-            out = str(tmp_path / Path(log).name)
-            printed = replay(log, reward, "--engine", url, "--out", out)
-            assert printed["agreement"] >= target, printed
-            if log == GPT:
-                assert abs(printed["success_rate"] - 0.7282) <= 0.002
+        printed = replay(log, reward, "--engine", url)
+    assert printed["agreement"] >= target, printed
+    if log == GPT:
+        assert abs(printed["success_rate"] - 0.7282) <= 0.002
 
 
 def test_a_recording_needs_the_data_it_was_made_on(replay: Any, data_dir: Path, capsys: pytest.CaptureFixture[str]):

@@ -40,6 +40,11 @@ HEADS = [(2, 2), (2, 1), (1, 4)]
 """Kv heads and query heads of each: GQA, MHA, MQA."""
 
 
+def swept(*values: Any) -> list[Any]:
+    """More values of a parameter, for `make test-all`."""
+    return [pytest.param(*(v if isinstance(v, tuple) else (v,)), marks=pytest.mark.sweep) for v in values]
+
+
 @partial(jax.jit, static_argnames=("layout", "how"), donate_argnames=("cache",))
 def write_and_attend(
     cache: Any, k: Any, v: Any, q: Any, place: Place, layout: Layout, how: Arithmetic
@@ -125,7 +130,7 @@ def kind(request: pytest.FixtureRequest, tpu_interpreter: None) -> tuple[Layout,
 Kind = tuple[Layout, Arithmetic]
 
 
-@pytest.mark.parametrize("length", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 1])
+@pytest.mark.parametrize("length", [1, BLOCK, BLOCK + 1, *swept(2, BLOCK - 1, 2 * BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 1)])
 def test_a_prompt_is_read_and_continued_on_either_side_of_a_block_edge(kind: Kind, length: int) -> None:
     pool = Pool(*kind)
     pool.fill([3, 1, 7], length)
@@ -133,7 +138,7 @@ def test_a_prompt_is_read_and_continued_on_either_side_of_a_block_edge(kind: Kin
         pool.step(1, ([3, 1, 7], length + n, 1))
 
 
-@pytest.mark.parametrize(("kv_heads", "groups"), HEADS)
+@pytest.mark.parametrize(("kv_heads", "groups"), [HEADS[0], *swept(*HEADS[1:])])
 def test_rows_of_different_lengths_are_decoded_side_by_side(kind: Kind, kv_heads: int, groups: int) -> None:
     pool = Pool(*kind, kv_heads, groups)
     pool.fill([4, 5, 6], 2 * BLOCK + 40)
@@ -142,7 +147,7 @@ def test_rows_of_different_lengths_are_decoded_side_by_side(kind: Kind, kv_heads
     pool.step(1, ([7, 8], BLOCK, 1), ([9], 1, 1), ([4, 5, 6], 2 * BLOCK + 41, 1), ([10], 0, 1))
 
 
-@pytest.mark.parametrize(("kv_heads", "groups"), HEADS)
+@pytest.mark.parametrize(("kv_heads", "groups"), [HEADS[0], *swept(*HEADS[1:])])
 def test_tiles_of_several_prompts_are_read_in_one_step(kind: Kind, kv_heads: int, groups: int) -> None:
     pool = Pool(*kind, kv_heads, groups)
     pool.fill([2], 100)

@@ -114,9 +114,24 @@ CONFIGS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [{}, {"dtype": "bfloat16"}, {"quantization": "int8"}], ids=str)
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+KINDS: tuple[dict[str, Any], ...] = ({}, {"dtype": "bfloat16"}, {"quantization": "int8"})
+IN_SHORT = {("grouped", 2), ("heads of 16", 0), ("heads of 80", 1), ("heads without a kernel", 0)}
+"""Every model and every kind at least once; all pairs of them in `make test-all`."""
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        pytest.param(
+            CONFIGS[name],
+            kind,
+            marks=pytest.mark.slow if (name, number) in IN_SHORT else pytest.mark.sweep,
+            id=f"{name} {kind}",
+        )
+        for name in CONFIGS
+        for number, kind in enumerate(KINDS)
+    ],
+)
 def test_an_engine_of_any_model_is_exact_without_padding(config: ModelConfig, kind: dict[str, Any]) -> None:
     options = EngineOptions(max_slots=3, context=200, prefill_tiles=2, **kind)
     engine = Engine(random_weights(config, 0), options).start()

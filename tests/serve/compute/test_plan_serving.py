@@ -49,7 +49,10 @@ def test_planned_weights_have_the_shapes_of_those_that_an_engine_prepares(int8: 
     assert shapes[0] == shapes[1]
 
 
-@pytest.mark.parametrize(("chip", "cache_gib", "shape"), [("v4", 8, GQA), ("v5e", 1, ()), ("v6e", 8, GQA)])
+@pytest.mark.parametrize(
+    ("chip", "cache_gib", "shape"),
+    [pytest.param("v4", 8, GQA, marks=pytest.mark.sweep), ("v5e", 1, ()), ("v6e", 8, GQA)],
+)
 def test_the_kernel_is_in_both_steps_and_no_pool_is_copied(chip: str, cache_gib: int, shape: tuple[str, ...]) -> None:
     cache = ("--engine.cache-bytes", str(cache_gib * 2**30))
     found, _ = plan_serving("llama2-7b", "--chip", chip, *SMALL, *cache, *shape)
