@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from envs.alfworld.games.triples import Split
-from lemur_ray.agents.mint_replay import SUBSETS, read_log
-from lemur_ray.agents.recording import ReplayMode, read_recording
-from lemur_ray.agents.replay import recorded_tasks
+from envs.intercode.recording import read_recording, recorded_tasks, recorded_with
+from envs.mint import recording as mint_recording
+from envs.mint.comparison import COMPARISON
+from envs.mint.recording import SUBSETS
+from lemur_ray.agents.recording import RecordingFormat, ReplayMode
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.config import did_you_mean
 from lemur_ray.grading.sql import Reward
@@ -70,17 +72,16 @@ class Choice:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """``max_tokens``: of one reply, by prompt. ``thread_safe``: many episodes fit in one process."""
+    """``max_tokens``: of one reply, by prompt."""
 
     load: Callable[[Choice], list[Task]]
     max_tokens: dict[str, int]
-    thread_safe: bool = True
     settings: tuple[str, ...] = ()
     """Fields of the evaluation that change what is measured, besides the prompt."""
     notes: Callable[[Sequence[Episode]], Mapping[str, Any]] = lambda episodes: {}
     """Numbers that belong beside the success rate."""
-    reward_tolerance: float = 0.0051
-    """Of a turn's reward, in a replay."""
+    recordings: RecordingFormat | None = None
+    """Of its recorded runs, where it knows any."""
     stop: tuple[str, ...] = ()
     """Texts at which a reply ends."""
     has_hints: bool = True
@@ -157,20 +158,20 @@ def _sql_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
 
 def _mint(subset: str, choice: Choice) -> list[Task]:
     from envs.mint.sources import check_sources
-    from envs.mint.tasks import load_mint_tasks, replayed, tasks_of_log
+    from envs.mint.tasks import load_mint_tasks, recorded_tasks, replay_options
 
     if not choice.data:
         raise ValueError("MINT's tasks are outside data: say where they are, --data DIR or LEMUR_DATA")
     if choice.limit < 0:
         raise ValueError(f"{choice.limit} tasks asked for: an evaluation needs at least one")
-    options, log = dict(choice.mint), None
+    options, recording = dict(choice.mint), None
     if choice.recording is not None:
-        log = read_log(choice.recording, subset)
-        options |= replayed(choice.recording, log, strict=choice.mode == "strict")
+        recording = mint_recording.read_recording(choice.recording, subset)
+        options |= replay_options(choice.recording, recording, strict=choice.mode == "strict")
     check_sources(subset, options)
     tasks = load_mint_tasks(subset, Path(choice.data), options=options)
-    if log is not None:
-        tasks = tasks_of_log(tasks, log, choice.recording)
+    if recording is not None:
+        tasks = recorded_tasks(tasks, recording, choice.recording)
     return tasks[: choice.limit or None]
 
 
@@ -191,19 +192,26 @@ BENCHMARKS: dict[str, Benchmark] = {
         partial(_sandboxed, _bash),
         {"full": 512, "brief": 512},
         settings=("compat", "replay", "sandbox", "rootfs"),
-        reward_tolerance=0.011,
+        recordings=recorded_with(reward_tolerance=0.011),
     ),
     "intercode/ctf": Benchmark(
-        partial(_sandboxed, _ctf), {"full": 512, "brief": 512}, settings=("compat", "replay", "sandbox")
+        partial(_sandboxed, _ctf),
+        {"full": 512, "brief": 512},
+        settings=("compat", "replay", "sandbox"),
+        recordings=recorded_with(),
     ),
     "intercode/python": Benchmark(
-        partial(_sandboxed, _python), {"full": 512, "brief": 512}, settings=("compat", "replay", "sandbox")
+        partial(_sandboxed, _python),
+        {"full": 512, "brief": 512},
+        settings=("compat", "replay", "sandbox"),
+        recordings=recorded_with(),
     ),
     "intercode/sql": Benchmark(
         _sql,
         {"full": 512, "brief": 96},
         settings=("reward", "handicap", "engine_kind", "compat", "replay"),
         notes=_sql_notes,
+        recordings=recorded_with(),
     ),
     **{
         f"mint/{subset}": Benchmark(
@@ -213,6 +221,9 @@ BENCHMARKS: dict[str, Benchmark] = {
             notes=_mint_notes,
             stop=_MINT_STOP,
             has_hints=False,
+            recordings=RecordingFormat(
+                partial(mint_recording.read_recording, subset=subset), COMPARISON, mint_recording.name_of
+            ),
         )
         for subset in SUBSETS
     },

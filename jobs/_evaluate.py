@@ -21,7 +21,8 @@ from lemur_ray.rollout.threads import Pool
 
 def evaluate(config: evaluation.EvalConfig) -> dict[str, Any]:
     """Play what is not yet played, write the pages; the numbers of the evaluation as JSON values."""
-    benchmark, spec = get_benchmark(config.benchmark), PolicySpec.parse(config.policy, config.policy_model)
+    benchmark = get_benchmark(config.benchmark)
+    spec = PolicySpec.parse(config.policy, config.policy_model, benchmark.recordings)
     if spec.kind in ("expert", "random") and not benchmark.has_hints:
         raise evaluation.EvaluationError(
             f"--policy {spec.kind}: {config.benchmark} has neither expert nor actions to draw"
@@ -38,7 +39,7 @@ def evaluate(config: evaluation.EvalConfig) -> dict[str, Any]:
     episodes = evaluation.run_evaluation(config, tasks, spec.label, settings, out, partial(_pool, config, spec))
     evaluation.say_missing(episodes)
     evaluation.say_overflow(episodes)
-    notes = {**benchmark.notes(episodes), **agreement(spec.recording, episodes, benchmark.reward_tolerance)}
+    notes = {**benchmark.notes(episodes), **agreement(spec.recording, benchmark.recordings, episodes)}
     render_run(out, {**settings.values, **notes}, (config.benchmark, spec.label, settings.hash))
     return {**summarise(episodes).headline(), **notes, "out": str(out)}
 

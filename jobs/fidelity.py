@@ -1,4 +1,4 @@
-"""Play every recorded run again that is found under --data, and write one table of what agrees; resumes."""
+"""Replay every recorded run that is found under --data, and write one table of what agrees; resumes."""
 
 import _path  # noqa: F401
 
@@ -10,9 +10,11 @@ from typing import Any
 
 from _evaluate import evaluate
 from envs.benchmarks import BENCHMARKS
+from envs.recorded_runs import GOALS, recorded_runs
+from lemur_ray.agents.replay_goals import RecordedRun
 from lemur_ray.config import parse
 from lemur_ray.home import resolve_out
-from lemur_ray.report.fidelity import FidelityConfig, RecordedRun, fidelity, recorded_runs
+from lemur_ray.report.fidelity import FidelityConfig, fidelity
 from lemur_ray.report.pages.fidelity_page import summary, write_fidelity
 from lemur_ray.rollout import evaluation
 
@@ -26,10 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         for run in recorded_runs(Path(config.data).expanduser(), strict=config.strict):
             if run.benchmark in BENCHMARKS and config.only in run.name:
                 results.append((run, _played(run, config, out)))
-                write_fidelity(fidelity(results, config.under, whole_runs=not config.limit), out)
+                write_fidelity(fidelity(results, GOALS, config.under, whole_runs=not config.limit), out)
         if not results:
             raise ValueError(f"{config.data}: no recorded run in it with {config.only!r} in its name")
-        found = fidelity(results, config.under, whole_runs=not config.limit)
+        found = fidelity(results, GOALS, config.under, whole_runs=not config.limit)
         print(summary(found), file=sys.stderr)
         print(json.dumps({"goals": found["goals"], "runs": len(results), "page": str(out / "index.html")}))
         failed = any("error" in result for _, result in results)

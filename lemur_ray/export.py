@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.agents.mint_replay import NOT_EXECUTED
+from lemur_ray.agents.recording import NOT_EXECUTED
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.instruct.conversation import conversation_lines
 from lemur_ray.instruct.solved import SolvedFilter, conversation_of, select
-from lemur_ray.rollout.again import play_again
 from lemur_ray.rollout.evaluation import EvalConfig, EvaluationError, recalled, replace_file
 from lemur_ray.rollout.ledger import read_episodes
+from lemur_ray.rollout.replay_episodes import replay_episodes
 
 LoadTasks = Callable[[EvalConfig, Any], list[Task]]
 HELD_OUT = "held_out_task"
@@ -89,7 +89,7 @@ def export(
         else:
             kept.append((episode, task))
     if how.replay:
-        again = play_again(kept, how.in_flight)
+        again = replay_episodes(kept, how.in_flight)
         solved = [(episode, task) for episode, task in kept if again[episode.key] is Outcome.SOLVED]
         dropped["not_solved_again"] += len(kept) - len(solved)
         kept = solved

@@ -16,7 +16,6 @@
 | ``database_id`` | not read: identifies the data |
 | ``feedback`` none, textual or binary; ``ground_truth`` | the simulated user |
 | ``teacher`` openai:URL#MODEL or log:FILE | who that is |
-| ``split_system`` | instruction as a system message (no recorded run has it) |
 
 Everything a model wrote is run in a sandbox. Knows no policy.
 """
@@ -31,16 +30,17 @@ from typing import Any, ClassVar
 from envs.mint import protocol
 from envs.mint.judges import AnswerJudge, HouseholdJudge, Judge
 from envs.mint.python_tool import PythonTool, SandboxedPython, ToolRefused
+from envs.mint.recording import PREFIX, SUBSETS
 from envs.mint.reply import PARSERS
 from envs.mint.sources import recorded_observations, teacher_of, wikipedia_of
 from envs.mint.tasks import MAX_PROPOSE, MAX_STEPS
+from envs.mint.teacher import Situation, Teacher
 from envs.mint.tools import tools_of
 from envs.mint.wikipedia import WikipediaUnavailable, wikipedia_search
-from envs.mint.wording import Wording, own_wording, split_system
+from envs.mint.wording import Wording, own_wording
 from envs.text_env import Opening, TextEnv, Turn
 from lemur_ray.agents.messages import Message
-from lemur_ray.agents.mint_replay import NOT_EXECUTED, PREFIX, SUBSETS
-from lemur_ray.agents.teacher import Situation, Teacher
+from lemur_ray.agents.recording import NOT_EXECUTED
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.grading.mint import GRADERS, Grader
 from lemur_ray.sandbox.sandbox import BACKENDS, SandboxDestroyed
@@ -53,7 +53,6 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "tools": ("run", "skip"),
     "feedback": ("none", "textual", "binary"),
     "ground_truth": (False, True),
-    "split_system": (False, True),
     "backend": tuple(BACKENDS),
 }
 
@@ -118,9 +117,6 @@ class MintEnv(TextEnv):
         message = self._wording.first_message(
             self._example, self._prompt, max_steps=self.max_steps, max_propose=max_propose
         )
-        if chosen["split_system"]:
-            system, user = split_system(message)
-            return Opening(user, system, reply_prefix=PREFIX)
         return Opening(message, reply_prefix=PREFIX)
 
     def _judge_of(self, options: Mapping[str, Any], option_rule: Any, backend: str) -> Judge:

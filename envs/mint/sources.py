@@ -11,12 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from envs.mint.recording import read_recording, text_of
+from envs.mint.teacher import FeedbackKind, ModelTeacher, RecordedTeacher, Teacher
 from envs.mint.tools import WIKIPEDIA, tools_of
-from envs.mint.wikipedia import LiveWikipedia, PageSource, RecordedAnswers, answers_of_logs, read_answers
+from envs.mint.wikipedia import LiveWikipedia, PageSource, RecordedAnswers, answers_of_recording, read_answers
 from envs.mint.wikipedia_index import WikipediaIndex
-from lemur_ray.agents.mint_replay import read_log
 from lemur_ray.agents.openai_policy import OpenAIPolicy
-from lemur_ray.agents.teacher import FeedbackKind, ModelTeacher, RecordedTeacher, Teacher
 
 
 def check_sources(subset: str, options: Mapping[str, Any]) -> None:
@@ -51,15 +51,15 @@ def wikipedia_of(text: str) -> PageSource | RecordedAnswers | None:
     if kind == "answers" and file:
         return read_answers(Path(file))
     if kind == "log" and file:
-        return answers_of_logs(read_log(Path(file)))
+        return answers_of_recording(read_recording(Path(file)))
     raise ValueError(f"option wikipedia: {text!r}, expected none, live, index:FILE, answers:FILE or log:FILE")
 
 
 @cache
 def recorded_observations(file: str) -> Mapping[str, tuple[str | None, ...]]:
     """What a recorded run was told after each turn, by task; nothing for an empty name. Raises ValueError."""
-    episodes = read_log(Path(file)) if file else ()
-    return {episode.task_id: tuple(turn.observation for turn in episode.turns) for episode in episodes}
+    episodes = read_recording(Path(file)).episodes if file else {}
+    return {task: tuple(text_of(turn) for turn in episode.turns) for task, episode in episodes.items()}
 
 
 @cache
@@ -67,7 +67,7 @@ def teacher_of(text: str, kind: FeedbackKind, ground_truth: bool) -> Teacher:
     """``openai:URL#MODEL`` or ``log:FILE``. Raises ValueError for all else."""
     source, _, rest = text.partition(":")
     if source == "log" and rest:
-        return RecordedTeacher(read_log(Path(rest)))
+        return RecordedTeacher(read_recording(Path(rest)))
     url, _, model = rest.partition("#")
     if source == "openai" and url.startswith(("http://", "https://")) and model:
         return ModelTeacher(OpenAIPolicy(url, model, name=f"teacher:{model}"), kind, ground_truth)

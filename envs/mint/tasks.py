@@ -19,8 +19,9 @@ from typing import Any
 
 from envs.alfworld.household import Household, HouseholdGame, parse_game
 from envs.mint.outside_data import GAME_IDS, GAMES, required, tasks_file
+from envs.mint.recording import SUBSETS, MintEpisode
 from envs.mint.wording import recorded_wording
-from lemur_ray.agents.mint_replay import SUBSETS, LoggedEpisode
+from lemur_ray.agents.recording import Recording
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.grading.mint import grade
 
@@ -77,31 +78,32 @@ def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[st
     return tasks
 
 
-def replayed(log: Path, episodes: Sequence[LoggedEpisode], *, strict: bool) -> dict[str, Any]:
-    """Options of a replay. ``strict``: code is run and search answers as recorded; else proposals alone are graded
+def replay_options(file: Path, recording: Recording[MintEpisode], *, strict: bool) -> dict[str, Any]:
+    """Options of a replay of ``file``. ``strict``: code is run and search answers as recorded; else proposals alone are graded
     (and ALFWorld's code, which plays the game). Feedback is the recorded one."""
+    episodes = list(recording.episodes.values())
     options: dict[str, Any] = {"tools": "run" if strict or episodes[0].subset == "alfworld" else "skip"}
-    options |= {"wikipedia": f"log:{log}", "recording": str(log)}
+    options |= {"wikipedia": f"log:{file}", "recording": str(file)}
     if any(turn.feedback is not None for episode in episodes for turn in episode.turns):
-        options |= {"feedback": "textual", "teacher": f"log:{log}"}
+        options |= {"feedback": "textual", "teacher": f"log:{file}"}
     return options
 
 
-def tasks_of_log(tasks: Sequence[Task], log: Sequence[LoggedEpisode], path: Path | None) -> list[Task]:
-    """The tasks that a recorded run has. Raises ValueError where it is one of other tasks."""
+def recorded_tasks(tasks: Sequence[Task], recording: Recording[MintEpisode], path: Path | None) -> list[Task]:
+    """The tasks that a recording holds. Raises ValueError where it is one of other tasks."""
     subset = tasks[0].options["subset"]
     texts = {task.id: str(task.options["prompt"]).strip() for task in tasks}
-    for episode in log:
-        if episode.task_id not in texts:
-            raise ValueError(f"{path}: task {episode.task_id!r} is not one of mint/{subset}")
+    episodes = recording.episodes
+    for task_id in episodes:
+        if task_id not in texts:
+            raise ValueError(f"{path}: task {task_id!r} is not one of mint/{subset}")
     # A few tasks were worded differently in some runs; a log of another subset has no wording in common.
-    same = sum(_without_blanks(texts[e.task_id]) == _without_blanks(e.prompt) for e in log)
-    if 2 * same < len(log):
+    same = sum(_without_blanks(texts[e.task]) == _without_blanks(e.question) for e in episodes.values())
+    if 2 * same < len(episodes):
         raise ValueError(
-            f"{path}: {same} of its {len(log)} tasks are worded as mint/{subset}'s: is it a run of another?"
+            f"{path}: {same} of its {len(episodes)} tasks are worded as mint/{subset}'s: is it a run of another?"
         )
-    known = {episode.task_id for episode in log}
-    return [task for task in tasks if task.id in known]
+    return [task for task in tasks if task.id in episodes]
 
 
 def _without_blanks(text: str) -> str:

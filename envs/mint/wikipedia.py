@@ -11,12 +11,14 @@ import re
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from lemur_ray.agents.mint_replay import LoggedEpisode
+from envs.mint.recording import MintEpisode, text_of
+from lemur_ray.agents.recording import Recording
+from lemur_ray.json_files import read_json_lines
 
 MAX_QUERY, MAX_TITLES, MAX_ANSWER = 300, 2, 1000
 NO_RESULT = "no result"
@@ -113,17 +115,17 @@ class LiveWikipedia:
         return value.get("query", {})
 
 
-def answers_of_logs(episodes: Iterable[LoggedEpisode]) -> RecordedAnswers:
-    """The answers that logs hold: of turns whose whole code prints one search for a literal text."""
+def answers_of_recording(recording: Recording[MintEpisode]) -> RecordedAnswers:
+    """The answers that a recording holds: of turns whose whole code prints one search for a literal text."""
     answers: dict[str, str] = {}
     of_task: dict[tuple[str, str], str] = {}
-    for episode in episodes:
+    for episode in recording.episodes.values():
         for turn in episode.turns:
-            query, text = literal_query(turn.reply), turn.observation
+            query, text = literal_query(turn.reply), text_of(turn)
             if query is None or text is None or "Traceback (most recent call last)" in text:
                 continue
             answers.setdefault(query, text)
-            of_task.setdefault((episode.task_id, query), text)
+            of_task.setdefault((episode.task, query), text)
     return RecordedAnswers(answers, of_task)
 
 
@@ -141,10 +143,9 @@ def literal_query(reply: str) -> str | None:
 def read_answers(path: Path) -> RecordedAnswers:
     """Recorded answers from lines of ``{"query": ..., "answer": ...}``. Raises ValueError that names file and line."""
     answers: dict[str, str] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, row in read_json_lines(path):
         try:
-            row = json.loads(line)
             answers.setdefault(str(row["query"]), str(row["answer"]))
-        except (ValueError, KeyError, TypeError) as error:
+        except (KeyError, TypeError) as error:
             raise ValueError(f"{path}, line {number}: expected query and answer: {error}") from error
     return RecordedAnswers(answers)

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from envs.mint.recording import MintEpisode, after_observation, read_recording
 from envs.mint.tools import Tool, tools_of
-from lemur_ray.agents.mint_replay import LoggedEpisode, after_observation, read_log
 
 SEPARATOR = "\n---\n"
 _STEPS, _PROPOSALS = "{max_steps}", "{max_propose}"
@@ -61,12 +61,6 @@ class Wording:
         return SEPARATOR.join([f"{instruction}{self.tools}\n", f"\n{example}\n", f"\nTask:\n{prompt}\n"])
 
 
-def split_system(message: str) -> tuple[str, str]:
-    """A first message as system and user message: an option, off in all recorded runs."""
-    system, _, user = message.partition(SEPARATOR)
-    return system.strip(), user.strip()
-
-
 def own_wording(subset: str) -> Wording:
     """The protocol in our words."""
     return Wording(_INSTRUCTION, _described(tools_of(subset)), _LEADS.get(subset, ""), _NOT_UNDERSTOOD)
@@ -99,24 +93,24 @@ def _described(tools: Sequence[Tool]) -> str:
     return f"{_TOOLS_HEADER}{described}\n\n"
 
 
-def _lead(episode: LoggedEpisode, texts: Mapping[str, str]) -> str:
-    text = texts.get(episode.task_id)
-    if text is None or not episode.prompt.endswith(text):
-        raise ValueError(f"recorded task {episode.subset} {episode.task_id} is none of this benchmark")
-    return episode.prompt.removesuffix(text)
+def _lead(episode: MintEpisode, texts: Mapping[str, str]) -> str:
+    text = texts.get(episode.task)
+    if text is None or not episode.question.endswith(text):
+        raise ValueError(f"recorded task {episode.subset} {episode.task} is none of this benchmark")
+    return episode.question.removesuffix(text)
 
 
 def _not_understood(paths: Sequence[Path]) -> Iterator[str]:
     for episode in _episodes(paths):
         for turn in episode.turns:
             if (
-                turn.content is not None
+                turn.observation is not None
                 and turn.reply
                 and not any(t in turn.reply for t in ("<execute>", "<solution>"))
             ):
-                yield after_observation(turn.content)
+                yield after_observation(turn.observation)
 
 
-def _episodes(paths: Sequence[Path]) -> Iterator[LoggedEpisode]:
+def _episodes(paths: Sequence[Path]) -> Iterator[MintEpisode]:
     for path in paths:
-        yield from read_log(path)
+        yield from read_recording(path).episodes.values()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from lemur_ray.agents.human import HumanPolicy
 from lemur_ray.agents.messages import Policy
-from lemur_ray.agents.mint_replay import MintReplay, is_mint_log, read_log, subset_of
 from lemur_ray.agents.openai_policy import OpenAIPolicy
+from lemur_ray.agents.recording import RecordingFormat
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.scripted import ExpertPolicy, RandomPolicy
 
@@ -21,7 +21,7 @@ KNOWN = {
     "openai:URL": "an OpenAI-compatible endpoint, for example openai:http://127.0.0.1:8000/v1",
     "checkpoint[:RUN]": "a local checkpoint, served here: a run folder or its name, by default the newest",
     "handle[:RUN]": "the same, asked for token ids inside the cluster, without HTTP",
-    "replay:FILE": "a recorded run of InterCode or MINT (.json or .jsonl, either with .gz)",
+    "replay:FILE": "a recorded run of the benchmark, where it knows any (.json or .jsonl, either with .gz)",
     "human": "a person at this terminal",
     "random": "a random admissible action",
     "expert": "the environment's own expert",
@@ -33,11 +33,6 @@ _WITHOUT_TARGET: dict[str, Callable[[], Policy]] = {
     "random": RandomPolicy,
     "expert": ExpertPolicy,
 }
-
-
-def _recording_name(file: Path) -> str:
-    """What a recording is called in keys: MINT's by model and setting, the folders it lies in, any other by file."""
-    return f"{file.parts[-3]}/{file.parts[-2]}" if subset_of(file) and len(file.parts) > 3 else file.name
 
 
 @dataclass(frozen=True)
@@ -55,10 +50,12 @@ class PolicySpec:
     """Whether an endpoint is a server of ours: it tells which version of the weights it serves."""
     patience_s: float = 240.0
     """Seconds an endpoint may fail to answer one request before its episode is given up."""
+    recordings: RecordingFormat | None = None
+    """How a file that is replayed is read."""
 
     @classmethod
-    def parse(cls, text: str, model: str = "") -> PolicySpec:
-        """Raises ValueError that lists what is known."""
+    def parse(cls, text: str, model: str = "", recordings: RecordingFormat | None = None) -> PolicySpec:
+        """``recordings``: of the benchmark that is played. Raises ValueError that lists what is known."""
         kind, _, target = text.partition(":")
         if kind == "openai" and target.startswith(("http://", "https://")):
             return cls(kind, target.rstrip("/"), model, f"openai:{model}" if model else "")
@@ -66,7 +63,9 @@ class PolicySpec:
             return cls(kind, target, model)
         if kind == "replay" and target:
             file = Path(target).expanduser().absolute()
-            return cls(kind, str(file), label=f"replay:{_recording_name(file)}")
+            if recordings is None:
+                raise ValueError(f"--policy {text!r}: this benchmark knows no recordings to replay")
+            return cls(kind, str(file), label=f"replay:{recordings.name(file)}", recordings=recordings)
         if text in _WITHOUT_TARGET:
             return cls(kind, label=kind)
         known = "; ".join(f"{name} ({what})" for name, what in KNOWN.items())
@@ -94,9 +93,8 @@ class PolicySpec:
     def __call__(self) -> Policy:
         if self.kind == "openai":
             return OpenAIPolicy(self.target, self.model, name=self.label, patience_s=self.patience_s)
-        if self.kind == "replay":
-            file = Path(self.target)
-            return MintReplay(read_log(file), self.label) if is_mint_log(file) else ReplayPolicy(file, self.label)
+        if self.kind == "replay" and self.recordings is not None:
+            return ReplayPolicy(self.recordings.read(Path(self.target)), self.label)
         if self.kind in _WITHOUT_TARGET:
             return _WITHOUT_TARGET[self.kind]()
         raise ValueError(f"policy {self.kind!r} must be served before it can be asked")

@@ -1,4 +1,4 @@
-"""Policies without a model: a random admissible action, the expert's action, fixed replies, and what was said before.
+"""Policies without a model: a random admissible action, the expert's action, fixed replies.
 
 The first two live on ``request.hints``, which the environment gives because they ask for them (``wants_hints``); a
 model never sees hints. They are the baselines of every report. Knows nothing of any particular environment.
@@ -7,9 +7,10 @@ model never sees hints. They are the baselines of every report. Knows nothing of
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest
+from lemur_ray.agents.replay import Turns
 
 
 class HintsMissing(Exception):
@@ -46,23 +47,6 @@ class ExpertPolicy:
         return ChatReply(str(action))
 
 
-class _Turns:
-    """Counts the turns of each episode by its id, because what a policy is shown of the past may be cut.
-
-    A request without any reply of its own in it begins an episode anew.
-    """
-
-    def __init__(self) -> None:
-        self._turns: dict[str, int] = {}
-
-    def of(self, request: ChatRequest) -> int:
-        """The turn (0-based) that a request is about."""
-        begins = all(message.role != "assistant" for message in request.messages)
-        turn = 0 if begins else self._turns[request.episode] + 1
-        self._turns[request.episode] = turn
-        return turn
-
-
 class ScriptedPolicy:
     """Says ``replies`` turn by turn, and the last one for ever after."""
 
@@ -73,23 +57,7 @@ class ScriptedPolicy:
             raise ValueError("a scripted policy needs at least one reply")
         self.name = name
         self._replies = tuple(replies)
-        self._turns = _Turns()
+        self._turns = Turns()
 
     def reply(self, request: ChatRequest) -> ChatReply:
         return ChatReply(self._replies[min(self._turns.of(request), len(self._replies) - 1)])
-
-
-class RepeatPolicy:
-    """Says in each episode what was said in it before. ``said``: replies by episode id (``str(EpisodeKey)``)."""
-
-    wants_hints = False
-
-    def __init__(self, said: Mapping[str, Sequence[str]], name: str = "repeat") -> None:
-        self.name = name
-        self._said = said
-        self._turns = _Turns()
-
-    def reply(self, request: ChatRequest) -> ChatReply:
-        """Empty once everything was said: an episode that goes on longer than before is another one."""
-        said, turn = self._said[request.episode], self._turns.of(request)
-        return ChatReply(said[turn] if turn < len(said) else "")

@@ -1,90 +1,101 @@
-"""How far a replay agrees with the recording it replays. Knows no environment and no reward rule.
+"""How far a replay agrees with the recording it plays again. Knows no environment and no reward rule.
 
 | number | what |
 |---|---|
-| success | share of episodes that are solved in both or in neither: the ``agreement`` of a report |
-| reward | share of turns played in both whose rewards differ by no more than the tolerance |
+| agreement | share of episodes that are solved in both or in neither |
+| shares of counts | what else a benchmark declares, for example turns played in both whose rewards are the same |
+| observations | exact, equal after normalising, same class of error, different, where a benchmark compares them |
 
 An episode without a score agrees in nothing: it counts against the success and is named. It has no turns to compare.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.agents.mint_replay import is_mint_log, read_log
-from lemur_ray.agents.recording import Recording, read_recording
-from lemur_ray.agents.replay import index_of
+from lemur_ray.agents.comparison import LIKENESS, Comparison
+from lemur_ray.agents.recording import Recording, RecordingFormat
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.report import mint_agreement
 
 
-@dataclass(frozen=True)
+@dataclass
 class Agreement:
-    """Counts of a replay. ``differing``: tasks that are solved in one of the two only; ``missing``: without a score.
+    """Sums of a replay. ``differing``: tasks that are solved in one of the two only; ``missing``: without a score.
 
-    ``episodes`` counts the others, those that could be compared.
+    ``episodes`` counts the others, those that could be compared; ``counts``, ``cells``, ``answers`` and
+    ``different_cells`` (with the task in front) are what the benchmark compares (``agents/comparison.py``).
     """
 
-    episodes: int
-    same_success: int
-    turns: int
-    same_reward: int
-    recorded_solved: int
-    solved: int
-    differing: tuple[str, ...]
-    missing: tuple[str, ...] = ()
+    comparison: Comparison
+    episodes: int = 0
+    same_success: int = 0
+    recorded_solved: int = 0
+    solved: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    cells: Counter[str] = field(default_factory=Counter)
+    answers: Counter[str] = field(default_factory=Counter)
+    different_cells: list[tuple[str, int, str, str]] = field(default_factory=list)
+    differing: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def cell_agreement(self) -> float | None:
+        """Share of cells that are not told apart whose observation is equal after normalising or of the same error
+        class."""
+        total = sum(self.cells[kind] for kind in LIKENESS)
+        return _share(total - self.cells["different"], total)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "agreement": _share(self.same_success, self.episodes + len(self.missing)),
-            "reward_agreement": _share(self.same_reward, self.turns),
-            "agreement_counts": {
-                "episodes": self.episodes,
-                "same_success": self.same_success,
-                "turns": self.turns,
-                "same_reward": self.same_reward,
-                "recorded_solved": self.recorded_solved,
-                "solved": self.solved,
-            },
-            "differing": list(self.differing),
-            "agreement_missing": list(self.missing),
+        """What the last line of a replay says."""
+        counts = self.counts
+        said: dict[str, Any] = {"agreement": _share(self.same_success, self.episodes + len(self.missing))}
+        for name, (part, whole) in self.comparison.shares.items():
+            said[name] = _share(counts[part], counts[whole])
+        said["agreement_counts"] = {
+            "episodes": self.episodes,
+            "same_success": self.same_success,
+            **{name: counts[name] for name in self.comparison.counts},
+            "recorded_solved": self.recorded_solved,
+            "solved": self.solved,
         }
+        if self.comparison.has_cells:
+            answers = {f"answer_{kind}": n for kind, n in self.answers.items()}
+            said |= {"observation_agreement": self.cell_agreement, "observation_counts": {**self.cells, **answers}}
+        return {**said, "differing": list(self.differing), "agreement_missing": list(self.missing)}
 
 
-def agreement(recording: str, episodes: Iterable[Episode], tolerance: float) -> dict[str, Any]:
+def agreement(recording: str, recordings: RecordingFormat | None, episodes: Iterable[Episode]) -> dict[str, Any]:
     """The agreement with a recorded file as JSON values; nothing where no file was replayed."""
-    if not recording:
+    if not recording or recordings is None:
         return {}
-    file = Path(recording)
-    if is_mint_log(file):
-        return mint_agreement.agreement_of(episodes, read_log(file)).to_json()
-    return agreement_of(episodes, read_recording(file), tolerance).to_json()
+    return agreement_of(episodes, recordings.read(Path(recording)), recordings.comparison).to_json()
 
 
-def agreement_of(episodes: Iterable[Episode], recording: Recording, tolerance: float) -> Agreement:
-    """Compare scored episodes with what was recorded. ``tolerance``: of a turn's reward; logs round to 0.01."""
-    counts = {"episodes": 0, "same_success": 0, "turns": 0, "same_reward": 0, "recorded_solved": 0, "solved": 0}
-    differing, missing = [], []
+def agreement_of(episodes: Iterable[Episode], recording: Recording[Any], comparison: Comparison) -> Agreement:
+    """Compare scored episodes with what was recorded. Raises KeyError for an episode that is not in it."""
+    total = Agreement(comparison)
     for episode in episodes:
         if not episode.outcome.scored:
-            missing.append(episode.key.task)
+            total.missing.append(episode.key.task)
             continue
-        recorded = recording.episodes[index_of(episode.key.task)]
+        recorded = recording.of(str(episode.key))
         solved = episode.outcome is Outcome.SOLVED
-        pairs = list(zip(episode.trajectory.steps, recorded.turns, strict=False))
-        counts["episodes"] += 1
-        counts["same_success"] += solved == recorded.solved
-        counts["solved"] += solved
-        counts["recorded_solved"] += recorded.solved
-        counts["turns"] += len(pairs)
-        counts["same_reward"] += sum(abs(step.reward - turn.reward) <= tolerance for step, turn in pairs)
+        total.episodes += 1
+        total.solved += solved
+        total.recorded_solved += recorded.solved
+        total.same_success += solved == recorded.solved
         if solved != recorded.solved:
-            differing.append(episode.key.task)
-    return Agreement(**counts, differing=tuple(differing), missing=tuple(missing))
+            total.differing.append(episode.key.task)
+        compared = comparison.of(episode, recorded)
+        total.counts.update(compared.counts)
+        total.cells.update(compared.cells)
+        total.answers.update(compared.answers)
+        total.different_cells += [(episode.key.task, *cell) for cell in compared.different_cells]
+    return total
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -1,7 +1,7 @@
 """Tables 4, 5, 6, 7 and 9 of the Lemur paper from counted MINT episodes, each cell beside the printed number.
 
 Averages are micro averages: successes over episodes. Table 6 is reasoning and code without ALFWorld (452 episodes).
-Knows neither logs nor ledgers beyond the two functions that count them.
+Knows no ledger beyond the function that counts its episodes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lemur_ray.agents.mint_replay import LoggedEpisode
 from lemur_ray.agents.trajectory import Episode, Outcome, Step
 from lemur_ray.report.paper import COLUMNS, TABLE_4_MICRO, TABLE_6, TABLE_9
 
@@ -70,12 +69,6 @@ class Cell:
         if self.printed is None or self.ours.percent is None:
             return None
         return abs(self.ours.percent - self.printed) < 0.0051
-
-
-def count_log(episodes: Iterable[LoggedEpisode]) -> SubsetCounts:
-    """Counts of a recorded run of one subset."""
-    failures = [(e.success, e.saw_traceback, e.counts["invalid_action"] > 0) for e in episodes]
-    return _counts(failures)
 
 
 def count_episodes(episodes: Iterable[Episode]) -> SubsetCounts:

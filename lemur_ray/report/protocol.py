@@ -11,7 +11,7 @@ from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.report.paper import COLUMNS
-from lemur_ray.report.recorded import recorded_name
+from lemur_ray.report.recording_names import recorded_name
 
 Settings = Mapping[str, Any]
 UNKNOWN = "settings not recorded"

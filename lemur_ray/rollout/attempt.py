@@ -14,7 +14,7 @@ from lemur_ray.agents.trajectory import EpisodeKey, Outcome, Task, Trajectory
 
 
 @dataclass(frozen=True)
-class Limits:
+class EpisodeLimits:
     """Deadlines of single calls in seconds, and how much text of one turn is kept."""
 
     make_s: float = 120.0
@@ -36,7 +36,7 @@ class Order:
     key: EpisodeKey
     task: Task
     sampling: Sampling = Sampling()
-    limits: Limits = Limits()
+    limits: EpisodeLimits = EpisodeLimits()
 
 
 @dataclass(frozen=True)

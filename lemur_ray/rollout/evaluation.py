@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from lemur_ray.agents.messages import Policy, PolicyUnreachable, Sampling
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
-from lemur_ray.rollout.attempt import Limits
+from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger, LedgerError
 from lemur_ray.rollout.policy_target import EvaluationError
 from lemur_ray.rollout.progress import Prices, Progress
@@ -244,7 +244,7 @@ def run_evaluation(
     """
     if not tasks:
         raise EvaluationError(f"{config.benchmark}: no tasks, so nothing to evaluate")
-    limits = Limits(step_s=config.step_s, policy_s=config.reply_s)
+    limits = EpisodeLimits(step_s=config.step_s, policy_s=config.reply_s)
     orders = plan_orders(
         tasks, epochs=config.epochs, policy=policy, recipe=settings.hash, sampling=settings.sampling, limits=limits
     )

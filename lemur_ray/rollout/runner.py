@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from lemur_ray.agents.messages import PolicyUnreachable, Sampling
 from lemur_ray.agents.trajectory import Blame, Episode, EpisodeKey, Outcome, Task
-from lemur_ray.rollout.attempt import Attempt, Limits, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.threads import Pool
@@ -52,7 +52,7 @@ def plan_orders(
     policy: str,
     recipe: str,
     sampling: Sampling,
-    limits: Limits,
+    limits: EpisodeLimits,
 ) -> list[Order]:
     """Every episode of a run, epoch by epoch. Raises ValueError on two tasks with one id."""
     tasks = list(tasks)

@@ -15,7 +15,7 @@ from lemur_ray.agents.messages import ChatRequest, Message, PolicyUnreachable, S
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.throttle import NobodyAnswered, Pressure, Throttle
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.rollout.attempt import Limits
+from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
@@ -210,7 +210,7 @@ def test_no_episode_is_worse_off_and_the_progress_line_says_what_happens(tmp_pat
         policy = OpenAIPolicy(server.url, "toy", timeout_s=10.0, patience_s=60.0)
         orders = plan_orders(
             [toy_task(f"t{i}", length=5) for i in range(30)],
-            epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=Limits(),
+            epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits(),
         )  # fmt: skip
         episodes = run_orders(
             orders, ThreadPool(policy, 30), ledger,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.agents.mint_replay import NOT_EXECUTED
+from lemur_ray.agents.recording import NOT_EXECUTED
 from lemur_ray.instruct.conversation import read_conversations
 from lemur_ray.rollout.ledger import read_episodes
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from envs.intercode.sql.sqlite_engine import Limits, Rows, SqlError, SqliteDatabase
+from envs.intercode.sql.sqlite_engine import QueryLimits, Rows, SqlError, SqliteDatabase
 
 
 def test_schema_statements_answer_as_mysql_does(database: SqliteDatabase):
@@ -79,7 +79,7 @@ def test_nothing_but_a_read_passes(database: SqliteDatabase, query: str, sample:
 def test_an_endless_query_is_stopped_in_time(database: SqliteDatabase, query: str):
     assert database.execute("SELECT 1") == Rows(((1,),))
     started = time.monotonic()
-    result = database.execute(query, Limits(time_s=0.3))
+    result = database.execute(query, QueryLimits(time_s=0.3))
     assert time.monotonic() - started < 30
     assert isinstance(result, SqlError)
     assert result.timed_out or re.search("memory|not authorized|too big", result.message), result
@@ -91,8 +91,8 @@ def test_an_endless_result_is_cut_and_says_so(database: SqliteDatabase):
     result = database.execute(endless)
     assert isinstance(result, Rows)
     assert result.cut
-    assert len(result.rows) == Limits().max_rows
-    wide = database.execute("SELECT a.summary, hex(zeroblob(45000)) FROM packages a", Limits(max_bytes=225_000))
+    assert len(result.rows) == QueryLimits().max_rows
+    wide = database.execute("SELECT a.summary, hex(zeroblob(45000)) FROM packages a", QueryLimits(max_bytes=225_000))
     assert isinstance(wide, Rows)
     assert wide.cut
     assert len(wide.rows) == 2

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from envs.mint.recording import read_recording
 from envs.mint.reply import tags
 from envs.mint.tasks import load_mint_tasks
-from lemur_ray.agents.mint_replay import read_log
 from lemur_ray.grading.choices import choice_matches, choice_matches_2023, named_options, options_of
 from lemur_ray.grading.mint import grade
 from lemur_ray.grading.numbers import plain_number
@@ -142,9 +142,9 @@ def test_every_recorded_answer_is_graded_as_it_was(data_dir: Path, model: str, s
     seen: Counter[str] = Counter()
     for subset in REASONING:
         tasks = {task.id: task.options for task in load_mint_tasks(subset, data_dir)}
-        log = read_log(data_dir / "mint" / "outputs" / model / setting / f"{subset}.results.jsonl.gz")
-        for episode in log:
-            options = tasks[episode.task_id]
+        log = read_recording(data_dir / "mint" / "outputs" / model / setting / f"{subset}.results.jsonl.gz")
+        for episode in log.episodes.values():
+            options = tasks[episode.task]
             verdicts = []
             for turn in episode.turns:
                 asked = tags(turn.reply)
@@ -158,8 +158,8 @@ def test_every_recorded_answer_is_graded_as_it_was(data_dir: Path, model: str, s
                     answer_type=options.get("answer_type", ""),
                 )
                 verdicts.append(verdict.mint_2023)
-            assert any(verdicts) == episode.success, f"{model} {setting} {subset} {episode.task_id}: {verdicts}"
-            assert not any(verdicts[:-1]), f"{subset} {episode.task_id} was accepted before its last proposal"
+            assert any(verdicts) == episode.solved, f"{model} {setting} {subset} {episode.task}: {verdicts}"
+            assert not any(verdicts[:-1]), f"{subset} {episode.task} was accepted before its last proposal"
             seen[subset] += 1
     assert seen.total() in (316, 159)
 

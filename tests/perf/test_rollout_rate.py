@@ -17,7 +17,7 @@ from envs.intercode.sql.sample_database import build_sample
 from envs.intercode.sql.sample_tasks import load_sql_tasks
 from lemur_ray.agents.messages import Policy, Sampling
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.rollout.attempt import Limits
+from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.pool import RayPool
 from lemur_ray.rollout.progress import Progress
@@ -60,7 +60,7 @@ def test_three_hundred_episodes_in_flight_reach_ninety_percent_of_the_ideal_rate
 ):
     tasks, replies = world(tmp_path)
     pool = pool_of(where, partial(Slow, replies))
-    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=Limits())
+    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     started = time.monotonic()
     with Ledger(tmp_path / "episodes.jsonl") as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
@@ -95,7 +95,7 @@ def test_an_idle_episode_in_flight_costs_less_than_three_megabytes(ray_local: st
     tasks, replies = sql_world(tmp_path)
     pool = pool_of(where, partial(Waiting, tmp_path, replies))
     pids = pool.pids if isinstance(pool, RayPool) else [os.getpid()]
-    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=Limits())
+    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
 
     def asked() -> int:
         return sum(int(path.read_text() or 0) for path in tmp_path.glob("asked-*"))

@@ -5,16 +5,15 @@
 
 import io
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
 
+from envs.intercode.recording import read_recording, recorded_tasks, recorded_with
 from envs.intercode.sql.spider import load_spider_tasks
 from lemur_ray.agents.messages import Sampling
-from lemur_ray.agents.recording import read_recording
-from lemur_ray.agents.replay import ReplayPolicy, recorded_tasks
-from lemur_ray.rollout.attempt import Limits
+from lemur_ray.agents.policy_spec import PolicySpec
+from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.pool import RayPool
 from lemur_ray.rollout.progress import Progress
@@ -27,12 +26,12 @@ LOG = "intercode/logs/sql/gpt-3.5/ic_sql_multiturn_gpt-3.5_10_turns_handicap.jso
 @pytest.mark.parametrize("where", ["threads", "actors"])
 def test_a_replay_takes_at_least_150_steps_a_second(ray_local: str, data_dir: Path, tmp_path: Path, where: str):
     path = data_dir / LOG
-    policy = partial(ReplayPolicy, path, "replay")
+    policy = PolicySpec.parse(f"replay:{path}", recordings=recorded_with())
     tasks = recorded_tasks(
         load_spider_tasks(data_dir, scratch=tmp_path, compat=True), read_recording(path), path, "strict"
     )
     pool: Pool = ThreadPool(policy(), 16) if where == "threads" else RayPool(policy, num_actors=2, episodes_per_actor=8)
-    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=Limits())
+    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     started, spent = time.monotonic(), time.process_time()
     with Ledger(tmp_path / "episodes.jsonl") as ledger:
         progress = Progress(io.StringIO(), time.monotonic)

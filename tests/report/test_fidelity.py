@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from envs.benchmarks import get_benchmark
+from envs.recorded_runs import GOALS, recorded_runs
 from lemur_ray.agents.policy_spec import PolicySpec
-from lemur_ray.report.fidelity import FidelityConfig, counts_of, fidelity, recorded_runs
+from lemur_ray.report.fidelity import FidelityConfig, counts_of, fidelity
 from lemur_ray.report.pages.fidelity_page import summary, write_fidelity
 from lemur_ray.rollout.evaluation import default_out
 
@@ -60,11 +62,11 @@ def test_goals_count_all_runs_together_and_a_missing_episode_against_them(data: 
     alike |= {"count_downs": 5, "same_count_downs": 5}
     runs = [run for run in recorded_runs(data, strict="none") if run.benchmark.startswith("mint/")]
     results: list[Any] = [(run, {"agreement_counts": alike}) for run in runs]
-    reached = {goal["goal"]: goal["reached"] for goal in fidelity(results, UNDER)["goals"]}
+    reached = {goal["goal"]: goal["reached"] for goal in fidelity(results, GOALS, UNDER)["goals"]}
     assert reached["MINT graded again: solved alike"] is True
     assert reached["CTF: rewards alike"] is None
     results[0] = (runs[0], {"agreement_counts": alike, "missing": 4})
-    found = fidelity(results, UNDER)
+    found = fidelity(results, GOALS, UNDER)
     goal = next(goal for goal in found["goals"] if goal["goal"] == "MINT graded again: solved alike")
     assert (goal["equal"], goal["of"], goal["reached"]) == (2997, 3001, False)
 
@@ -73,7 +75,7 @@ def test_the_first_episodes_of_runs_reach_and_miss_no_goal(data: Path, tmp_path:
     run = next(run for run in recorded_runs(data) if run.benchmark == "intercode/bash")
     for same in (0, 3):
         counts = {"agreement_counts": {"episodes": 3, "same_success": same}}
-        found = fidelity([(run, counts)], UNDER, whole_runs=False)
+        found = fidelity([(run, counts)], GOALS, UNDER, whole_runs=False)
         assert [goal["reached"] for goal in found["goals"]] == [None] * len(found["goals"])
         (goal,) = [g for g in found["goals"] if g["goal"].startswith("Bash")]
         assert (goal["share"], goal["of"]) == (same / 3, 3)
@@ -87,7 +89,7 @@ def test_a_goal_depends_on_the_sandbox_in_which_it_was_played(data: Path, sandbo
     run = next(run for run in recorded_runs(data) if run.benchmark == "intercode/bash")
     assert config.arguments(run)[4:6] == ["--sandbox", sandbox]
     counts = {"agreement_counts": {"episodes": 1000, "same_success": 925}}
-    (goal,) = [g for g in fidelity([(run, counts)], config.under)["goals"] if g["goal"].startswith("Bash")]
+    (goal,) = [g for g in fidelity([(run, counts)], GOALS, config.under)["goals"] if g["goal"].startswith("Bash")]
     assert goal["reached"] is reached
 
 
@@ -100,7 +102,9 @@ def test_cells_of_a_strict_replay_are_those_without_search() -> None:
 def test_the_table_is_written_in_three_forms(data: Path, tmp_path: Path) -> None:
     run = next(recorded_runs(data))
     counts = {"episodes": 2, "same_success": 1, "turns": 4, "same_reward": 4, "recorded_solved": 1, "solved": 0}
-    found = fidelity([(run, {"agreement_counts": counts, "differing": ["fs1-3"]}), (run, {"error": "torn"})], UNDER)
+    found = fidelity(
+        [(run, {"agreement_counts": counts, "differing": ["fs1-3"]}), (run, {"error": "torn"})], GOALS, UNDER
+    )
     page = write_fidelity(found, tmp_path)
     assert json.loads((tmp_path / "fidelity.json").read_text())["runs"][0]["agreement"] == 0.5
     assert "fs1-3" in page.read_text()
@@ -109,8 +113,9 @@ def test_the_table_is_written_in_three_forms(data: Path, tmp_path: Path) -> None
 
 
 def test_folders_of_replayed_models_are_usable_names_and_kept_apart() -> None:
+    recordings = get_benchmark("mint/gsm8k").recordings
     labels = [
-        PolicySpec.parse(f"replay:/d/mint/outputs/{model}/{setting}/gsm8k.results.jsonl.gz").label
+        PolicySpec.parse(f"replay:/d/mint/outputs/{model}/{setting}/gsm8k.results.jsonl.gz", "", recordings).label
         for model in ("gpt-3.5-turbo-0613", "Llama-2-70b-chat-hf")
         for setting in ("F=None", "F=gpt-4-0613")
     ]

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.agents.mint_replay import SUBSETS, read_log
+from envs.mint.recording import SUBSETS
 from lemur_ray.report.mint_tables import (
     Count,
     Run,
     SubsetCounts,
-    count_log,
     feedback_gain,
     group,
     table_6,
     without_feedback,
 )
 from lemur_ray.report.paper import MODEL_OF_LOG
+from tests.report.recorded_counts import counts_of_recording
 
 WHOLE = ("Llama-2-70b-chat-hf", "CodeLlama-34b-Instruct-hf", "gpt-3.5-turbo-0613")
 SOLVED = {
@@ -47,7 +47,7 @@ TABLE_9 = {
 @cache
 def run(data: Path, model: str, setting: str) -> Run:
     folder = data / "mint" / "outputs" / model / setting
-    return {subset: count_log(read_log(folder / f"{subset}.results.jsonl.gz")) for subset in SUBSETS}
+    return {subset: counts_of_recording(folder / f"{subset}.results.jsonl.gz") for subset in SUBSETS}
 
 
 @pytest.mark.parametrize(("model", "setting"), SOLVED)

@@ -18,7 +18,7 @@ from lemur_ray.report.inputs import ReportError, collect, discover, read_run
 from lemur_ray.report.pages import transcripts
 from lemur_ray.report.pages.whole_page import render_report, render_run
 from lemur_ray.report.paper import COLUMNS, FIGURE_5_GPT_4, MODELS, TABLE_4_MICRO, TABLE_6, published
-from lemur_ray.report.played import display_name, is_baseline
+from lemur_ray.report.policy_results import display_name, is_baseline
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 HOSTILE = "\x1b[2J\x07<script>alert(1)</script>\u202egnp.exe\x00\ud800\"'><img src=x onerror=alert(2)>\r\nend\u2028"

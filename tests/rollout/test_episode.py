@@ -10,7 +10,7 @@ import pytest
 from lemur_ray.agents.messages import ChatReply, ChatRequest, ContextOverflow, PolicyUnreachable, Sampling, Usage
 from lemur_ray.agents.scripted import ExpertPolicy, RandomPolicy, ScriptedPolicy
 from lemur_ray.agents.trajectory import Blame, EpisodeKey, Outcome, Task
-from lemur_ray.rollout.attempt import Attempt, Limits, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.deadline import CompanionThread, DeadlineExceeded
 from lemur_ray.rollout.episode import recent_turns, run_episode
 from tests.rollout import toy
@@ -34,8 +34,8 @@ class Answering:
         return self.answer(request)
 
 
-def play(task: Task, policy: Any, limits: Limits | None = None, epoch: int = 0, call: Any = None) -> Attempt:
-    order = Order(EpisodeKey("toy", task.id, policy.name, "r", epoch), task, Sampling(), limits or Limits())
+def play(task: Task, policy: Any, limits: EpisodeLimits | None = None, epoch: int = 0, call: Any = None) -> Attempt:
+    order = Order(EpisodeKey("toy", task.id, policy.name, "r", epoch), task, Sampling(), limits or EpisodeLimits())
     ticks = itertools.count()
     extra = {"call": call} if call else {}
     return run_episode(order, policy, clock=lambda: float(next(ticks)), **extra)
@@ -74,7 +74,8 @@ def test_a_senseless_reply_costs_turns_and_is_scored(reply: str):
     assert (attempt.outcome, attempt.score) == (Outcome.INVALID_ACTIONS, 0.0)
     assert len(attempt.trajectory.steps) == 5
     assert all(
-        len(s.reply) <= Limits().reply_chars and s.observation == "not an action" for s in attempt.trajectory.steps
+        len(s.reply) <= EpisodeLimits().reply_chars and s.observation == "not an action"
+        for s in attempt.trajectory.steps
     )
     assert ("200000 characters, cut to 16384" in attempt.detail) == (len(reply) > 16384)
     assert all("\0" not in s.reply and s.reply.encode("utf-8") is not None for s in attempt.trajectory.steps)
@@ -119,7 +120,7 @@ def test_an_environment_that_raises_in_close_keeps_its_score():
 def test_an_environment_that_hangs_is_cut_at_its_deadline(where: str):
     call = CompanionThread("test")
     started = time.monotonic()
-    attempt = play(toy_task(**{where: "hang"}), ExpertPolicy(), Limits(**{f"{where}_s": QUICK_S}), call=call)
+    attempt = play(toy_task(**{where: "hang"}), ExpertPolicy(), EpisodeLimits(**{f"{where}_s": QUICK_S}), call=call)
     assert time.monotonic() - started < 50
     assert attempt.outcome is Outcome.ENV_ERROR
     assert f"{where} did not return within 0.2 s" in attempt.detail
@@ -128,7 +129,9 @@ def test_an_environment_that_hangs_is_cut_at_its_deadline(where: str):
 
 def test_a_policy_that_never_answers_is_unreachable():
     call = CompanionThread("test")
-    attempt = play(toy_task(), Answering(lambda request: threading.Event().wait()), Limits(policy_s=QUICK_S), call=call)
+    attempt = play(
+        toy_task(), Answering(lambda request: threading.Event().wait()), EpisodeLimits(policy_s=QUICK_S), call=call
+    )
     assert attempt.outcome is Outcome.POLICY_UNREACHABLE
     assert "did not return within 0.2 s" in attempt.detail
 

@@ -12,7 +12,7 @@ from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.scripted import ExpertPolicy
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.rollout import pool
-from lemur_ray.rollout.attempt import Attempt, Limits, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.pool import RayPool
 from lemur_ray.rollout.runner import plan_orders
 from lemur_ray.rollout.threads import PoolBroken
@@ -78,7 +78,7 @@ class StandIn:
 
 def orders(*names: str) -> list[Order]:
     tasks = [toy_task(name) for name in names]
-    return plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=Limits())
+    return plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
 
 
 def test_what_ended_before_the_pool_broke_is_handed_out_first(monkeypatch: pytest.MonkeyPatch):

@@ -14,7 +14,7 @@ from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.scripted import ScriptedPolicy
 from lemur_ray.agents.trajectory import Blame, Episode, Outcome, Task
 from lemur_ray.report.pages.whole_page import render_run
-from lemur_ray.rollout.attempt import Attempt, Limits, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.episode import run_episode
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
@@ -26,7 +26,7 @@ from tests.e2e.boxes import box_task, sandboxes_of
 
 
 def play(out: Path, tasks: list[Task], policy: Any) -> list[Episode]:
-    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=Limits())
+    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     with Ledger(out / "episodes.jsonl") as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
         pool = ThreadPool(policy, 2)
@@ -84,7 +84,7 @@ def test_a_sandbox_that_does_not_open_is_the_machines_fault():
             pass
 
     (order,) = plan_orders(
-        [box_task("t", "none")], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=Limits()
+        [box_task("t", "none")], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits()
     )
     attempt = _played(order, Closed())
     assert (attempt.outcome, attempt.score) == (Outcome.INFRA_LOST, None)
@@ -106,7 +106,7 @@ def test_a_sandbox_that_the_machine_ended_is_nobodys_failure(blame: Any, outcome
             pass
 
     task = box_task("t", "none")
-    (order,) = plan_orders([task], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=Limits())
+    (order,) = plan_orders([task], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     attempt = _played(order, Ending())
     assert (attempt.outcome, attempt.score) == (outcome, None)
     assert "step: the sandbox was destroyed" in attempt.detail

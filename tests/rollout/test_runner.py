@@ -17,7 +17,7 @@ from lemur_ray.agents.messages import ChatReply, ChatRequest, PolicyUnreachable,
 from lemur_ray.agents.scripted import ExpertPolicy, ScriptedPolicy
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
-from lemur_ray.rollout.attempt import Attempt, Limits, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.pool import RayPool
 from lemur_ray.rollout.progress import Progress
@@ -25,14 +25,20 @@ from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
 from lemur_ray.rollout.threads import Pool, PoolBroken, ThreadPool
 from tests.rollout.toy import SlowExpert, toy_task
 
-QUICK = Limits(step_s=0.3, reset_s=5.0, close_s=0.3)
+QUICK = EpisodeLimits(step_s=0.3, reset_s=5.0, close_s=0.3)
 """For environments that hang; a healthy one may need longer on a busy machine."""
-PATIENT = Limits()
+PATIENT = EpisodeLimits()
 AT_ONCE = Retries(unreachable_delay_s=0.0)
 
 
 def run(
-    pool: Pool, tasks: list[Task], path: Path, *, epochs: int = 1, limits: Limits = PATIENT, retries: Retries = AT_ONCE
+    pool: Pool,
+    tasks: list[Task],
+    path: Path,
+    *,
+    epochs: int = 1,
+    limits: EpisodeLimits = PATIENT,
+    retries: Retries = AT_ONCE,
 ) -> list[Episode]:
     orders = plan_orders(tasks, epochs=epochs, policy="p", recipe="r", sampling=Sampling(), limits=limits)
     with Ledger(path) as ledger:
@@ -125,8 +131,8 @@ def test_hanging_environments_hold_up_nobody_else(path: Path):
     tasks = [toy_task(f"h{i}", step="hang") for i in range(3)] + [toy_task(f"t{i}") for i in range(20)]
     started = time.monotonic()
     orders = [
-        replace(order, limits=QUICK if order.task.id.startswith("h") else Limits())
-        for order in plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=Limits())
+        replace(order, limits=QUICK if order.task.id.startswith("h") else EpisodeLimits())
+        for order in plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     ]
     with Ledger(path) as ledger:
         progress = Progress(io.StringIO(), time.monotonic)

@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from envs.intercode.recording import recorded_episode
 from envs.intercode.shell.shell_reply import parse_bash
 from envs.intercode.shell.terminal import Output, Terminal
 from envs.intercode.shell.tree_listing import listing
 from envs.text_env import Opening, TextEnv, Turn
-from lemur_ray.agents.recording import read_recording
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.grading.files import Tree, bash_reward
 from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxFileError, SandboxSpec
@@ -110,8 +110,7 @@ class InterCodeBashEnv(TextEnv):
         self._before = listing(self._sandbox)
         self._gold_output, self._gold_tree = self._played_gold(self._gold_command)
         if self._compat and self._recorded and options.get("recording"):
-            episode = read_recording(Path(options["recording"])).episodes[int(options["index"])]
-            self._gold_output = cut_as_recorded(self._gold_output, episode.gold_output)
+            self._gold_output = cut_as_recorded(self._gold_output, recorded_episode(options).gold_output)
         self._terminal = self._new_terminal("agent")
         system = _SYSTEM.format(max_turns=self.max_steps)
         return Opening(f"Task: {self._question}\nYour first command?", system, dialogue_limit=DIALOGUE_LIMIT)

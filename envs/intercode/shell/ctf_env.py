@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from envs.intercode.recording import recorded_episode
 from envs.intercode.shell.bash_env import shown
 from envs.intercode.shell.shell_reply import parse_ctf
 from envs.intercode.shell.terminal import MALFORMED, Output, Terminal
 from envs.text_env import Opening, TextEnv, Turn
-from lemur_ray.agents.recording import RecordedTurn, read_recording
+from lemur_ray.agents.recording import RecordedTurn
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxSpec, open_sandbox
 
@@ -66,7 +67,7 @@ class InterCodeCTFEnv(TextEnv):
         self._recorded = options.get("recorded", "")
         self._past: list[RecordedTurn] = []
         if self._recorded == "grading":
-            self._past = list(reversed(read_recording(Path(options["recording"])).episodes[options["index"]].turns))
+            self._past = list(reversed(recorded_episode(options).turns))
         else:
             home = f"/ctf/{int(options.get('number', 0))}"
             assets = Path(options["assets"]) if options.get("assets") else None
@@ -91,7 +92,7 @@ class InterCodeCTFEnv(TextEnv):
         if words[0].lower() == "submit":
             return self._submitted(action, words)
         if self._recorded == "grading":
-            return Turn(recorded.observation if recorded else "", action, valid=True, reward=0.0)
+            return Turn((recorded and recorded.observation) or "", action, valid=True, reward=0.0)
         output = self._run(action)
         if output.destroyed:
             outcome = Outcome.SANDBOX_DESTROYED

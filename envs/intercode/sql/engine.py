@@ -10,7 +10,7 @@ Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Limits:
+class QueryLimits:
     """What one query may cost."""
 
     time_s: float = 10.0
@@ -18,7 +18,7 @@ class Limits:
     max_bytes: int = 2_000_000
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = QueryLimits()
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SqlDatabase(Protocol):
         """Table name -> rows as DESCRIBE gives them."""
         ...
 
-    def execute(self, query: str, limits: Limits = ...) -> Rows | SqlError:
+    def execute(self, query: str, limits: QueryLimits = ...) -> Rows | SqlError:
         """Run one statement. Never raises for anything a query can contain."""
         ...
 

@@ -3,7 +3,7 @@
 | danger | guard |
 |---|---|
 | writing, files, other databases | the account may only read (``mysql_server`` makes it); transactions are read-only |
-| endless queries, SLEEP, BENCHMARK | the server stops a statement after ``Limits.time_s``; the client waits 3 s more |
+| endless queries, SLEEP, BENCHMARK | the server stops a statement after ``time_s``; the client waits 3 s more |
 | endless results | rows are fetched one by one and the connection is dropped once there are too many |
 | several statements in one | not switched on in the protocol |
 | locks, variables, temporary tables | end with the connection, which is the episode's own |
@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
-from envs.intercode.sql.engine import DEFAULT_LIMITS, Limits, Row, Rows, SqlError
+from envs.intercode.sql.engine import DEFAULT_LIMITS, QueryLimits, Row, Rows, SqlError
 
 # ONLY_FULL_GROUP_BY is left out: with it 113 of the 1034 gold queries fail.
 _SQL_MODE = "STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
@@ -105,7 +105,7 @@ class MySqlDatabase:
         """Table name -> rows of DESCRIBE. Raises ConnectionError where the server does not say."""
         return {name: self._must(f"DESCRIBE `{name}`") for (name,) in self._must("SHOW TABLES")}
 
-    def execute(self, query: str, limits: Limits = DEFAULT_LIMITS) -> Rows | SqlError:
+    def execute(self, query: str, limits: QueryLimits = DEFAULT_LIMITS) -> Rows | SqlError:
         """Run one statement. Never raises for anything a query can contain."""
         with self._lock:
             if self._closed:
@@ -148,7 +148,7 @@ class MySqlDatabase:
             cursor.execute(f"SET SESSION {name} = {value}")
         self._limit_s = time_s
 
-    def _fetched(self, cursor: Any, limits: Limits) -> Rows:
+    def _fetched(self, cursor: Any, limits: QueryLimits) -> Rows:
         rows: list[Row] = []
         size = 0
         while (row := cursor.fetchone()) is not None:

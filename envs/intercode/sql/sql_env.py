@@ -9,21 +9,21 @@ five messages besides system prompt and question (``dialogue_limit``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
+from envs.intercode.recording import recorded_episode
 from envs.intercode.sql import prompts as sql_prompts
 from envs.intercode.sql.databases import open_database
-from envs.intercode.sql.engine import Limits, Rows, SqlDatabase, SqlError
+from envs.intercode.sql.engine import QueryLimits, Rows, SqlDatabase, SqlError
 from envs.intercode.sql.mysql_dialect import mysql_refuses
 from envs.intercode.sql.recorded_rows import neutral, read_rows
 from envs.intercode.sql.reply import parse_sql
 from envs.text_env import Opening, TextEnv, Turn
-from lemur_ray.agents.recording import RecordedTurn, read_recording
+from lemur_ray.agents.recording import RecordedTurn
 from lemur_ray.grading.sql import Row, sql_reward
 
 DIALOGUE_LIMIT = 5
-LIMITS = Limits(time_s=10.0)
+LIMITS = QueryLimits(time_s=10.0)
 
 
 class InterCodeSQLEnv(TextEnv):
@@ -63,7 +63,7 @@ class InterCodeSQLEnv(TextEnv):
         self._graded = False
         self._past: list[RecordedTurn] = []
         if self._recorded == "grading":
-            self._past = list(reversed(read_recording(Path(options["recording"])).episodes[options["index"]].turns))
+            self._past = list(reversed(recorded_episode(options).turns))
         self._database = open_database(options)
         self._gold = () if options.get("gold_refused") else self._answer(self._gold_query)
         tables = None
@@ -80,9 +80,10 @@ class InterCodeSQLEnv(TextEnv):
         if statement is None:
             return self._turn(sql_prompts.no_code(self._prompt), None, False, 0.0)
         if recorded is not None:
-            rows = read_rows(recorded.observation)
+            observation = recorded.observation or ""
+            rows = read_rows(observation)
             reward = 0.0 if rows is None else self._reward_of(rows)
-            return self._turn(recorded.observation, statement, rows is not None, reward)
+            return self._turn(observation, statement, rows is not None, reward)
         result = self._run(statement)
         if isinstance(result, Rows):
             reward = 0.0 if result.cut else self._reward_of(result.rows)

@@ -3,7 +3,7 @@
 | danger | guard |
 |---|---|
 | writing, attaching files, loading code, pragmas | the file is opened read-only; an authorizer knows only reads |
-| endless queries | a progress handler after ``Limits.time_s``; where SQLite asks none, the kernel ends the process |
+| endless queries | a progress handler after ``time_s``; where SQLite asks none, the kernel ends the process |
 | endless results | at most ``max_rows`` rows and ``max_bytes`` bytes are fetched, and the result says that it was cut |
 | one huge value, deep expressions | limits of the connection |
 | sorting more than fits | temporary data in memory, under a heap limit of the process that runs the queries |
@@ -20,7 +20,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from envs.intercode.sql.engine import DEFAULT_LIMITS, Limits, Row, Rows, SqlError
+from envs.intercode.sql.engine import DEFAULT_LIMITS, QueryLimits, Row, Rows, SqlError
 from envs.intercode.sql.sqlite_processes import Worker, worker
 from envs.intercode.sql.sqlite_worker import Answer, Query, open_read_only
 
@@ -44,7 +44,7 @@ class SqliteDatabase:
         self.tables: Mapping[str, Sequence[Row]] = described if described is not None else _described(path)
         """Table name -> rows as DESCRIBE gives them."""
 
-    def execute(self, query: str, limits: Limits = DEFAULT_LIMITS) -> Rows | SqlError:
+    def execute(self, query: str, limits: QueryLimits = DEFAULT_LIMITS) -> Rows | SqlError:
         """Run one statement. Never raises for anything a query can contain."""
         answered = self._show(query)
         if answered is not None:

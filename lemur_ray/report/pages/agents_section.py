@@ -14,7 +14,7 @@ from lemur_ray.report.pages.figures import Mark
 from lemur_ray.report.pages.markup import Safe, percent, rate_text, table, warning
 from lemur_ray.report.pages.transcripts import squares
 from lemur_ray.report.paper import COLUMNS, FIGURE_5_GPT_4, SQL_BY_TURN, published
-from lemur_ray.report.played import Comparison, Played, comparisons
+from lemur_ray.report.policy_results import Comparison, Played, comparisons
 from lemur_ray.report.protocol import as_played, departures, differences, grader_of, is_spider, tasks_short, teacher_of
 from lemur_ray.report.tables import Group, Report
 

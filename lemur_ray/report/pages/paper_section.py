@@ -27,7 +27,7 @@ from lemur_ray.report.protocol import (
     tasks_short,
     teacher_of,
 )
-from lemur_ray.report.recorded import recorded_name
+from lemur_ray.report.recording_names import recorded_name
 from lemur_ray.report.tables import Rate, is_solved, rate_of
 
 _TABLES: Mapping[str, Sequence[str]] = {

@@ -12,15 +12,15 @@ import gymnasium
 import pytest
 
 from envs.benchmarks import Choice, get_benchmark
+from envs.intercode.recording import read_recording, recorded_with
 from envs.intercode.shell.bash_env import cut_as_recorded
 from envs.intercode.shell.bash_tasks import load_bash_tasks
 from envs.intercode.shell.bash_tree import make_tree
 from envs.intercode.shell.shell_reply import parse_bash, parse_ctf
-from lemur_ray.agents.recording import read_recording
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey
 from lemur_ray.report.agreement import agreement_of
-from lemur_ray.rollout.attempt import Limits, Order
+from lemur_ray.rollout.attempt import EpisodeLimits, Order
 from lemur_ray.rollout.episode import run_episode
 
 ENTRIES = [
@@ -202,12 +202,12 @@ def test_gpt_35s_runs_are_solved_alike(data_dir: Path):
     for number in (1, 3, 4):
         file = data_dir / f"intercode/logs/bash/gpt-3.5/ic_bash_multiturn_gpt-3.5_10_turns_fs_{number}.json.gz"
         tasks = get_benchmark("intercode/bash").load(Choice(data=str(data_dir), compat=True, recording=file))
-        policy, episodes = ReplayPolicy(file, "replay"), []
+        policy, episodes = ReplayPolicy(read_recording(file), "replay"), []
         for task in tasks:
-            order = Order(EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=Limits(step_s=180.0))
+            order = Order(EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=EpisodeLimits(step_s=180.0))
             tried = run_episode(order, policy, clock=time.monotonic)
             episodes.append(Episode(order.key, task.category, tried.outcome, tried.score, 1, tried.trajectory))
-        found = agreement_of(episodes, read_recording(file), 0.011)
+        found = agreement_of(episodes, policy.recording, recorded_with(0.011).comparison)
         same, total = same + found.same_success, total + len(episodes)
     assert total == 147
     assert same >= 0.92 * total, f"{same} of {total}"

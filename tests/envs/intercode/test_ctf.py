@@ -9,6 +9,7 @@ import gymnasium
 import pytest
 
 from envs.benchmarks import Choice, get_benchmark
+from envs.intercode.recording import read_recording, recorded_with
 from envs.intercode.shell.ctf_tasks import CORRECTED_GOLDS, NOT_OFFLINE, load_ctf_tasks
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.replay import ReplayPolicy
@@ -108,15 +109,19 @@ def test_recorded_submissions_are_graded_as_they_were(data_dir: Path, tmp_path: 
     path = tmp_path / "log.json"
     path.write_text(json.dumps(log))
     found = get_benchmark("intercode/ctf").load(Choice(data=str(data_dir), recording=path, mode="grading"))
-    policy = ReplayPolicy(path, "replay:log.json")
+    policy = ReplayPolicy(read_recording(path), "replay:log.json")
     episodes = []
     for task in found:
         order = Order(EpisodeKey(task.benchmark, task.id, policy.name, "r"), task, Sampling())
         attempt = run_episode(order, policy, clock=lambda: 0.0)
         episodes.append(_episode(order, attempt, _Try()))
-    agreed = agreement_of(episodes, policy._recording, 0.0051)
+    agreed = agreement_of(episodes, policy.recording, recorded_with().comparison)
     assert agreed.episodes == agreed.same_success == 100
-    assert agreed.turns == agreed.same_reward == sum(len(e["turn_history"]["actions"]) for e in log.values())
+    assert (
+        agreed.counts["turns"]
+        == agreed.counts["same_reward"]
+        == sum(len(e["turn_history"]["actions"]) for e in log.values())
+    )
     assert {episode.outcome for episode in episodes} == {Outcome.SOLVED, Outcome.TURN_LIMIT}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from envs.intercode.sql.engine import Limits, Rows, SqlError
+from envs.intercode.sql.engine import QueryLimits, Rows, SqlError
 from envs.intercode.sql.mysql_engine import MySqlDatabase, ServerUrl, driver
 from envs.intercode.sql.mysql_server import READER, _all, reader_url
 from tests.envs.intercode.mariadb_server import running
@@ -119,7 +119,7 @@ def test_nothing_but_a_read_passes(database: MySqlDatabase, query: str):
 )
 def test_an_endless_query_is_stopped_in_time_and_the_next_one_works(database: MySqlDatabase, query: str):
     started = time.monotonic()
-    result = database.execute(query, Limits(time_s=0.5))
+    result = database.execute(query, QueryLimits(time_s=0.5))
     assert time.monotonic() - started < 30
     assert isinstance(result, (SqlError, Rows))
     assert database.execute("SELECT 1") == Rows(((1,),))
@@ -128,7 +128,7 @@ def test_an_endless_query_is_stopped_in_time_and_the_next_one_works(database: My
 def test_an_endless_result_is_cut_and_says_so(database: MySqlDatabase):
     many = "SELECT a.seq FROM (SELECT 1 AS seq UNION ALL SELECT 2) a" + ", (SELECT 1 x UNION ALL SELECT 2) t{}" * 12
     query = many.format(*range(12))
-    result = database.execute(query, Limits(max_rows=100))
+    result = database.execute(query, QueryLimits(max_rows=100))
     assert isinstance(result, Rows)
     assert (result.cut, len(result.rows)) == (True, 100)
     assert database.execute("SELECT 1") == Rows(((1,),))

@@ -12,11 +12,11 @@ import pytest
 
 from envs.benchmarks import Choice, get_benchmark
 from envs.intercode.python_tasks import load_python_tasks, name_under_test
-from lemur_ray.agents.recording import read_recording
+from envs.intercode.recording import read_recording, recorded_with
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey
 from lemur_ray.report.agreement import agreement_of
-from lemur_ray.rollout.attempt import Limits, Order
+from lemur_ray.rollout.attempt import EpisodeLimits, Order
 from lemur_ray.rollout.episode import run_episode
 
 TASK = {"question": "Double a number.", "name": "twice", "tests": ["assert twice(2) == 4", "assert twice(0) == 0"]}
@@ -64,20 +64,20 @@ def test_every_question_names_the_function_that_its_tests_call(data_dir: Path) -
 def replayed(data: Path, limit: int) -> tuple[list[Episode], Any]:
     file = data / LOG
     tasks = get_benchmark("intercode/python").load(Choice(limit=limit, data=str(data), recording=file))
-    policy, episodes = ReplayPolicy(file, "replay"), []
+    policy, episodes = ReplayPolicy(read_recording(file), "replay"), []
     for task in tasks:
-        order = Order(EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=Limits(step_s=120.0))
+        order = Order(EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=EpisodeLimits(step_s=120.0))
         attempt = run_episode(order, policy, clock=time.monotonic)
         assert attempt.score is not None, attempt.detail
         episodes.append(
             Episode(order.key, task.category, attempt.outcome, attempt.score, 1, attempt.trajectory, attempt.wall_s)
         )
-    return episodes, agreement_of(episodes, read_recording(file), 0.0051)
+    return episodes, agreement_of(episodes, policy.recording, recorded_with().comparison)
 
 
 def test_the_first_recorded_episodes_end_as_recorded(data_dir: Path) -> None:
     episodes, found = replayed(data_dir, 6)
-    assert (len(episodes), found.differing) == (6, ())
+    assert (len(episodes), found.differing) == (6, [])
 
 
 @pytest.mark.slow

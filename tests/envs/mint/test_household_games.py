@@ -12,9 +12,9 @@ import pytest
 
 from envs.alfworld.household import Household, load_game
 from envs.mint.judges import HouseholdJudge
+from envs.mint.recording import read_recording, text_of
 from envs.mint.tasks import household_games, household_prompt
 from envs.mint.tools import HOUSEHOLD
-from lemur_ray.agents.mint_replay import read_log
 
 TOOLS = {tool.name: tool for tool in HOUSEHOLD}
 ONE_CALL = re.compile(r"^print\((\w+)\((.*)\)\)$")
@@ -29,11 +29,11 @@ def archive(data_dir: Path) -> Path:
 def test_all_games_load_and_open_as_the_recorded_prompts_say(archive: Path, data_dir: Path) -> None:
     games = household_games(archive)
     assert len(games) == 134
-    log = read_log(data_dir / "mint/outputs/gpt-3.5-turbo-0613/F=None/alfworld.results.jsonl.gz")
+    log = read_recording(data_dir / "mint/outputs/gpt-3.5-turbo-0613/F=None/alfworld.results.jsonl.gz").episodes
     assert len(log) == 134
-    openings = {e.task_id: household_prompt(games[e.task_id]).strip() for e in log}
-    assert [e.task_id for e in log if not e.prompt.strip().endswith(openings[e.task_id])] == []
-    leads = {e.prompt.strip().removesuffix(openings[e.task_id]) for e in log}
+    openings = {task: household_prompt(games[task]).strip() for task in log}
+    assert [task for task, e in log.items() if not e.question.strip().endswith(openings[task])] == []
+    leads = {e.question.strip().removesuffix(openings[task]) for task, e in log.items()}
     assert len(leads) == 1, leads  # the same words stand before every game
 
 
@@ -58,16 +58,16 @@ def test_answers_are_the_recorded_ones(archive: Path, data_dir: Path) -> None:
     """Of cells that only print calls with literal arguments: no code has to be run for them, and few are so plain."""
     seen = 0
     for path in sorted((data_dir / "mint" / "outputs").glob("*/*/alfworld.results.jsonl.gz")):
-        for logged in read_log(path):
-            judge = HouseholdJudge(archive, logged.task_id)
+        for logged in read_recording(path).episodes.values():
+            judge = HouseholdJudge(archive, logged.task)
             for turn in logged.turns:
                 code = "\n".join(c.strip() for c in re.findall(r"<execute>(.*?)</execute>", turn.reply, re.DOTALL))
                 calls = plain_calls(code)
                 if calls is None or "<solution>" in turn.reply:
                     break
                 answers = [judge.command(TOOLS[name], arguments) for name, arguments in calls]
-                if turn.observation is not None and len("\n".join(answers)) < 2000:
-                    assert "\n".join(answers).strip() == turn.observation, f"{path} {logged.task_id}"
+                if (said := text_of(turn)) is not None and len("\n".join(answers)) < 2000:
+                    assert "\n".join(answers).strip() == said, f"{path} {logged.task}"
                     seen += 1
     assert seen >= 4
 

@@ -13,9 +13,9 @@ from envs.mint import mint_env
 from envs.mint.mint_env import MintEnv
 from envs.mint.python_tool import ToolRefused
 from envs.mint.reply import lenient, tags
+from envs.mint.teacher import Situation
 from envs.mint.tools import Tool
 from envs.mint.wording import own_wording
-from lemur_ray.agents.teacher import Situation
 from lemur_ray.grading.python_tests import TestRun
 
 TASK: dict[str, Any] = {"subset": "gsm8k", "id": "0", "prompt": "How many?", "reference": "6", "example": "Task:\nx"}

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from envs.mint.outside_data import GAME_IDS, GAMES, required, tasks_file
+from envs.mint.recording import SUBSETS, read_recording
 from envs.mint.tasks import SIZES, load_mint_tasks
 from envs.mint.tools import tools_of
-from envs.mint.wording import Wording, own_wording, recorded_wording, split_system
-from lemur_ray.agents.mint_replay import SUBSETS, read_log
+from envs.mint.wording import Wording, own_wording, recorded_wording
 
 CHANGED_PROMPTS = {("theoremqa", "50"), ("theoremqa", "51"), ("theoremqa", "52")}
 """Their prompt got a sentence on the form of the answer between the runs of the models."""
@@ -29,24 +29,24 @@ def test_the_first_message_is_the_recorded_one(data_dir: Path, subset: str, sett
     assert len(tasks) == SIZES[subset]
     seen = 0
     for path in sorted((data_dir / "mint" / "outputs").glob(f"*/{setting}/{subset}.results.jsonl.gz")):
-        for logged in read_log(path):
-            options = tasks[logged.task_id].options
-            if (subset, logged.task_id) in CHANGED_PROMPTS and options["prompt"] != logged.prompt:
+        for logged in read_recording(path).episodes.values():
+            options = tasks[logged.task].options
+            if (subset, logged.task) in CHANGED_PROMPTS and options["prompt"] != logged.question:
                 continue
             message = Wording(**options["wording"]).first_message(options["example"], options["prompt"])
-            assert message == logged.first_message, f"{path} {logged.task_id}"
+            assert message == logged.first_message, f"{path} {logged.task}"
             seen += 1
     assert seen >= 3 * SIZES[subset]
 
 
-def test_the_instruction_can_be_a_system_message(data_dir: Path) -> None:
+def test_the_instruction_tells_the_limits_of_the_episode(data_dir: Path) -> None:
     (task,) = load_mint_tasks("math", data_dir, limit=1)
     wording = Wording(**task.options["wording"])
     message = wording.first_message(task.options["example"], task.options["prompt"], max_steps=3, max_propose=1)
-    system, user = split_system(message)
-    assert "You have 3 chances" in system
-    assert "propose a solution 1 times" in system
-    assert user.startswith("Task:")
+    instruction, *_, asked = message.split("\n---\n")
+    assert "You have 3 chances" in instruction
+    assert "propose a solution 1 times" in instruction
+    assert asked.startswith("\nTask:")
 
 
 @pytest.mark.parametrize("subset", ["theoremqa", "humaneval", "alfworld"])

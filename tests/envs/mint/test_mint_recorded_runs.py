@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from envs.mint.comparison import COMPARISON
 from envs.mint.notes import mint_notes
-from envs.mint.tasks import load_mint_tasks, replayed
-from lemur_ray.agents.mint_replay import MintReplay, read_log
+from envs.mint.recording import read_recording
+from envs.mint.tasks import load_mint_tasks, replay_options
+from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Task
-from lemur_ray.report.mint_agreement import Agreement, agreement_of
-from lemur_ray.report.mint_tables import count_episodes, count_log
-from lemur_ray.rollout.attempt import Limits, Order
+from lemur_ray.report.agreement import Agreement, agreement_of
+from lemur_ray.report.mint_tables import count_episodes
+from lemur_ray.rollout.attempt import EpisodeLimits, Order
 from lemur_ray.rollout.episode import run_episode
+from tests.report.recorded_counts import counts_of_recording
 
 REASONING = ("gsm8k", "math", "theoremqa", "hotpotqa", "mmlu")
 
@@ -25,14 +28,15 @@ def replay(
 ) -> tuple[list[Episode], Agreement]:
     """Play a recorded run again in this process."""
     file = data / "mint" / "outputs" / run / f"{subset}.results.jsonl.gz"
-    log = read_log(file)
-    options = {"grader": "mint-2023", **replayed(file, log, strict=strict)}
-    known = {episode.task_id for episode in log}
-    tasks = [task for task in load_mint_tasks(subset, data, options=options) if task.id in known][: limit or None]
-    policy = MintReplay(log)
+    log = read_recording(file)
+    options = {"grader": "mint-2023", **replay_options(file, log, strict=strict)}
+    tasks = [task for task in load_mint_tasks(subset, data, options=options) if task.id in log.episodes][
+        : limit or None
+    ]
+    policy = ReplayPolicy(log)
 
     def play(task: Task) -> Episode:
-        order = Order(EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=Limits(step_s=120.0))
+        order = Order(EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=EpisodeLimits(step_s=120.0))
         attempt = run_episode(order, policy, clock=time.monotonic)
         return Episode(
             *(order.key, task.category, attempt.outcome, attempt.score, 1, attempt.trajectory, attempt.wall_s),
@@ -42,12 +46,12 @@ def replay(
 
     with ThreadPoolExecutor(2) as pool:
         episodes = list(pool.map(play, tasks))
-    return episodes, agreement_of(episodes, log)
+    return episodes, agreement_of(episodes, log, COMPARISON)
 
 
 def assert_exact(found: Agreement, episodes: int) -> None:
     counts = found.to_json()["agreement_counts"]
-    assert found.missing == 0
+    assert found.missing == []
     assert found.differing == []
     assert counts["episodes"] == counts["same_counters"] == counts["same_terminate_reason"] == episodes
     assert counts["count_downs"] == counts["same_count_downs"]
@@ -73,9 +77,9 @@ def test_the_graders_part_where_they_should(data_dir: Path) -> None:
 def test_why_math_fails_is_counted_from_graded_episodes_as_from_the_log(data_dir: Path, run: str) -> None:
     episodes, found = replay(data_dir, run, "math")
     assert found.cells == {}, "what was not run agrees with nothing"
-    log = read_log(data_dir / "mint" / "outputs" / run / "math.results.jsonl.gz")
-    assert count_episodes(episodes) == count_log(log)
-    assert count_log(log).with_traceback.hits > 0
+    log = counts_of_recording(data_dir / "mint" / "outputs" / run / "math.results.jsonl.gz")
+    assert count_episodes(episodes) == log
+    assert log.with_traceback.hits > 0
 
 
 def test_a_few_programs_are_graded_as_recorded(data_dir: Path) -> None:
@@ -110,6 +114,6 @@ def test_every_recorded_program_is_graded_as_recorded(data_dir: Path, subset: st
         episodes, found = replay(data_dir, run, subset)
         played += len(episodes)
         differing += [f"{run} {task}" for task in found.differing]
-        assert (found.missing, found.same_count_downs) == (0, found.count_downs)
+        assert (found.missing, found.counts["same_count_downs"]) == ([], found.counts["count_downs"])
     assert played == {"humaneval": 316, "mbpp": 638}[subset]
     assert len(differing) <= played // 1000, differing

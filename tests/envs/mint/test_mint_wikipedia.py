@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
+from envs.mint.recording import read_recording, text_of
 from envs.mint.sources import wikipedia_of
 from envs.mint.wikipedia import (
     NO_RESULT,
@@ -19,13 +20,12 @@ from envs.mint.wikipedia import (
     LiveWikipedia,
     Page,
     WikipediaUnavailable,
-    answers_of_logs,
+    answers_of_recording,
     literal_query,
     read_answers,
     wikipedia_search,
 )
 from envs.mint.wikipedia_index import WikipediaIndex, build_index, lead_section
-from lemur_ray.agents.mint_replay import read_log
 
 DUMP = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/">
 <page><title>Lemur</title><ns>0</ns><revision><text>{{Infobox|a={{b}}}}'''Lemurs''' are [[primate]]s of
@@ -136,14 +136,14 @@ def test_the_live_source_leaves_out_ambiguous_pages_and_blames_the_environment(a
 
 
 def test_recorded_answers_serve_their_own_logs_alone(data_dir: Path, tmp_path: Path) -> None:
-    log = read_log(data_dir / "mint/outputs/lemur-70b-chat-v1.even/F=None/hotpotqa.results.jsonl.gz")
-    cassette = answers_of_logs(log)
+    log = read_recording(data_dir / "mint/outputs/lemur-70b-chat-v1.even/F=None/hotpotqa.results.jsonl.gz")
+    cassette = answers_of_recording(log)
     assert cassette.answers
-    for logged in log:
+    for logged in log.episodes.values():
         for turn in logged.turns:
-            query = literal_query(turn.reply)
-            if query is not None and turn.observation and "Traceback" not in turn.observation:
-                assert wikipedia_search(query, cassette, task=logged.task_id) == turn.observation
+            query, said = literal_query(turn.reply), text_of(turn)
+            if query is not None and said and "Traceback" not in said:
+                assert wikipedia_search(query, cassette, task=logged.task) == said
                 break
     with pytest.raises(WikipediaUnavailable, match="never asked"):
         wikipedia_search("never asked", cassette)

@@ -8,12 +8,12 @@ right solution; without it the teacher still sees "Your answer is wrong.", which
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from envs.mint.recording import PREFIX, MintEpisode
 from lemur_ray.agents.messages import ChatRequest, ContextOverflow, Message, Policy, PolicyUnreachable, Sampling
-from lemur_ray.agents.mint_replay import PREFIX, LoggedEpisode
+from lemur_ray.agents.recording import Recording
 
 FeedbackKind = Literal["textual", "binary"]
 STOPS = ("\nObservation:", "\nTask:", "\nAssistant:")
@@ -86,10 +86,10 @@ class ModelTeacher:
 
 
 class RecordedTeacher:
-    """Repeats the feedback of a recorded run."""
+    """Repeats the feedback of a recording."""
 
-    def __init__(self, episodes: Sequence[LoggedEpisode]) -> None:
-        self._episodes = {episode.task_id: episode for episode in episodes}
+    def __init__(self, recording: Recording[MintEpisode]) -> None:
+        self._episodes = recording.episodes
 
     def feedback(self, situation: Situation) -> str:
         """Empty where the log has none at this turn. Raises FeedbackMissing for a task that it does not hold."""

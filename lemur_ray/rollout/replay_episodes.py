@@ -1,4 +1,4 @@
-"""Episodes once more: what their policies said is said again, and the environments judge again.
+"""Our own episodes are replayed: what their policies said is said again, and the environments judge again.
 
 A proof that a record is what happened: an episode that does not end as before was not played as it says, or its
 environment is not the same every time. Knows no benchmark.
@@ -12,7 +12,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lemur_ray.agents.scripted import RepeatPolicy
+from lemur_ray.agents.recording import recording_of
+from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task
 from lemur_ray.rollout.attempt import Order
 from lemur_ray.rollout.ledger import Ledger
@@ -21,12 +22,12 @@ from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.rollout.threads import ThreadPool
 
 
-def play_again(played: Sequence[tuple[Episode, Task]], in_flight: int) -> dict[EpisodeKey, Outcome]:
+def replay_episodes(played: Sequence[tuple[Episode, Task]], in_flight: int) -> dict[EpisodeKey, Outcome]:
     """How each episode ends when its policy says the same again, ``in_flight`` of them at the same time."""
-    said = {str(episode.key): [step.reply for step in episode.trajectory.steps] for episode, _ in played}
+    recording = recording_of((episode for episode, _ in played), "ledger")
     orders = [Order(episode.key, task) for episode, task in played]
-    pool = ThreadPool(RepeatPolicy(said), in_flight)
-    with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "again.jsonl") as ledger:
-        progress = Progress(sys.stderr, time.monotonic, label="again")
+    pool = ThreadPool(ReplayPolicy(recording), in_flight)
+    with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "replay.jsonl") as ledger:
+        progress = Progress(sys.stderr, time.monotonic, label="replay")
         ended = run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
     return {episode.key: episode.outcome for episode in ended}

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.agents.messages import ChatReply, ChatRequest, Message, PolicyUnreachable
-from lemur_ray.agents.mint_replay import read_log
-from lemur_ray.agents.teacher import (
+from envs.mint.recording import read_recording
+from envs.mint.teacher import (
     BAD,
     GOOD,
     FeedbackMissing,
@@ -17,6 +16,7 @@ from lemur_ray.agents.teacher import (
     Situation,
     binary,
 )
+from lemur_ray.agents.messages import ChatReply, ChatRequest, Message, PolicyUnreachable
 
 SITUATION = Situation(
     subset="gsm8k",
@@ -93,7 +93,7 @@ def test_a_silent_teacher_is_asked_again_and_then_missing() -> None:
 
 
 def test_recorded_feedback_is_repeated(data_dir: Path) -> None:
-    log = read_log(data_dir / "mint/outputs/gpt-3.5-turbo-0613/F=gpt-4-0613/gsm8k.results.jsonl.gz")
+    log = read_recording(data_dir / "mint/outputs/gpt-3.5-turbo-0613/F=gpt-4-0613/gsm8k.results.jsonl.gz")
     logged = next(e for e in log if e.turns[0].feedback)
     teacher = RecordedTeacher(log)
     situation = Situation("gsm8k", logged.task_id, 0, "", "", "", (), "")

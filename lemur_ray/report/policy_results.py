@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.report.protocol import Settings, as_played, differences
-from lemur_ray.report.recorded import recorded_name
+from lemur_ray.report.recording_names import recorded_name
 from lemur_ray.report.statistics import PairedDifference
 from lemur_ray.report.tables import Report, compare, summarise
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from lemur_ray.agents.mint_replay import LoggedEpisode, LoggedTurn
+from envs.mint.comparison import COMPARISON, likeness
+from envs.mint.recording import MintEpisode
+from lemur_ray.agents.recording import RecordedTurn, Recording
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Step, Trajectory
-from lemur_ray.report.mint_agreement import agreement_of, likeness
+from lemur_ray.report.agreement import Agreement, agreement_of
 
 LINE = "You have {} steps left and {} chances to propose solution left.\n"
 TRACEBACK = "-" * 75 + "\n{} Traceback (most recent call last)\nCell In[{}], line 1\n----> 1 x\n\nNameError: name 'x'"
 
 
-def logged(*turns: tuple[str, str | None], success: bool = False, reason: str = "max_steps") -> LoggedEpisode:
+def logged(*turns: tuple[str, str | None], success: bool = False, reason: str = "max_steps") -> MintEpisode:
     counts = {"propose_solution": 0, "use_tool": len(turns), "invalid_action": 0}
-    records = tuple(LoggedTurn(reply, content) for reply, content in turns)
-    return LoggedEpisode("math", "1", "reasoning", "p", "first", records, success, counts, reason, None)
+    records = tuple(RecordedTurn(reply, content) for reply, content in turns)
+    return MintEpisode("1", "p", records, success, subset="math", counts=counts, terminate_reason=reason)
 
 
 def played(*steps: tuple[str | None, str], outcome: Outcome = Outcome.TURN_LIMIT) -> Episode:
     records = tuple(Step("reply", action, text, 0.0, action is not None) for action, text in steps)
     score = None if not outcome.scored else float(outcome is Outcome.SOLVED)
     return Episode(EpisodeKey("mint/math", "1", "replay", "r"), "math", outcome, score, 1, Trajectory((), records))
+
+
+def compared(episodes: list[Episode], log: MintEpisode) -> Agreement:
+    return agreement_of(episodes, Recording("log", {log.task: log}), COMPARISON)
 
 
 def message(text: str, steps: int, proposals: int = 2) -> str:
@@ -29,9 +35,9 @@ def message(text: str, steps: int, proposals: int = 2) -> str:
 def test_an_equal_episode_agrees_in_everything() -> None:
     log = logged(("<execute>x</execute>", message("Out[1]: 3", 4)), ("<execute>y</execute>", None))
     ours = played(("<execute>x</execute>", message("Out[1]: 3", 4)), ("<execute>y</execute>", message("z", 3)))
-    found = agreement_of([ours], [log])
+    found = compared([ours], log)
     assert found.to_json()["agreement"] == 1.0
-    assert (found.same_counters, found.same_reason, found.same_count_downs, found.count_downs) == (1, 1, 1, 1)
+    assert found.counts == {"same_counters": 1, "same_terminate_reason": 1, "same_count_downs": 1, "count_downs": 1}
     assert found.cells == {"exact": 1}
     assert found.cell_agreement == 1.0
 
@@ -39,9 +45,9 @@ def test_an_equal_episode_agrees_in_everything() -> None:
 def test_differences_are_counted_and_named() -> None:
     log = logged(("<execute>x</execute>", message("Out[1]: 3", 4)), success=True, reason="task_success")
     ours = played(("<execute>x</execute>", message("Out[1]: 4", 3)))
-    found = agreement_of([ours], [log])
+    found = compared([ours], log)
     assert found.differing == ["1"]
-    assert (found.same_success, found.same_reason, found.same_count_downs) == (0, 0, 0)
+    assert (found.same_success, found.counts["same_terminate_reason"], found.counts["same_count_downs"]) == (0, 0, 0)
     assert found.different_cells == [("1", 0, "Out[1]: 3", "Out[1]: 4")]
     assert found.cell_agreement == 0.0
 
@@ -49,8 +55,8 @@ def test_differences_are_counted_and_named() -> None:
 def test_episodes_without_a_score_are_missing_and_searches_stand_apart() -> None:
     log = logged(("<execute>wikipedia_search('a')</execute>", message("Page: A", 4)))
     ours = played(("<execute>wikipedia_search('a')</execute>", message("Page: B", 4)))
-    found = agreement_of([ours, played(outcome=Outcome.ENV_ERROR)], [log])
-    assert (found.episodes, found.missing) == (1, 1)
+    found = compared([ours, played(outcome=Outcome.ENV_ERROR)], log)
+    assert (found.episodes, found.missing) == (1, ["1"])
     said = found.to_json()
     assert said["agreement"] == found.same_success / 2, "an episode without a score counts against the agreement"
     assert len(said["agreement_missing"]) == 1

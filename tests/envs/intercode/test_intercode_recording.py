@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from envs.intercode.recording import read_recording, recorded_tasks, recorded_with
 from lemur_ray.agents.messages import ChatRequest, Message
 from lemur_ray.agents.policy_spec import PolicySpec
-from lemur_ray.agents.recording import read_recording
-from lemur_ray.agents.replay import ReplayPolicy, recorded_tasks
+from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Task
 
 
@@ -38,17 +38,17 @@ def write(path: Path, text: str) -> Path:
 def test_both_formats_plain_or_packed_hold_the_same(tmp_path: Path, name: str):
     text = json.dumps(episode()) + "\n\n" if "jsonl" in name else json.dumps({"7": episode()})
     recording = read_recording(write(tmp_path / name, text))
-    turns = recording.episodes[7].turns
+    turns = recording.episodes["7"].turns
     assert recording.name == "log"
-    assert recording.episodes[7].solved
-    assert [turn.action for turn in turns] == ["SHOW TABLES", None, "SELECT 2"]
+    assert recording.episodes["7"].solved
+    assert [turn.reply for turn in turns] == ["SHOW TABLES", "", "SELECT 2"]
     assert [turn.reward for turn in turns] == [0.0, 0.0, 1.0]
 
 
 def test_a_turn_whose_policy_failed_gives_the_episode_up(tmp_path: Path):
     ended = episode(actions=["SELECT 1", "blocked"], observations=["[(1,)]"], rewards=[0.5, 0])
     recording = read_recording(write(tmp_path / "log.json", json.dumps({"0": ended})))
-    assert [turn.action for turn in recording.episodes[0].turns] == ["SELECT 1", "skip"]
+    assert [turn.reply for turn in recording.episodes["0"].turns] == ["SELECT 1", "skip"]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_torn_gzip_and_other_bytes_are_named(tmp_path: Path):
 
 def test_the_policy_repeats_every_turn_then_gives_up_and_begins_again_for_a_new_attempt(tmp_path: Path):
     path = write(tmp_path / "log.json", json.dumps({"7": episode()}))
-    policy = ReplayPolicy(path, "replay:log.json")
+    policy = ReplayPolicy(read_recording(path), "replay:log.json")
     said = [policy.reply(ask(past)).text for past in (0, 1, 2, 2)]
     assert said == ["SHOW TABLES", "", "SELECT 2", "skip"]
     assert policy.reply(ask(0)).text == "SHOW TABLES"
@@ -97,11 +97,13 @@ def test_the_policy_repeats_every_turn_then_gives_up_and_begins_again_for_a_new_
 
 def test_a_replay_is_spelled_by_its_file_and_named_without_its_folder(tmp_path: Path):
     path = write(tmp_path / "log.json", json.dumps({"7": episode()}))
-    spec = PolicySpec.parse(f"replay:{path}")
+    spec = PolicySpec.parse(f"replay:{path}", recordings=recorded_with())
     assert (spec.label, spec.recording) == ("replay:log.json", str(path))
     assert spec().reply(ask(0)).text == "SHOW TABLES"
     with pytest.raises(ValueError, match="replay:FILE"):
         PolicySpec.parse("replay:")
+    with pytest.raises(ValueError, match="knows no recordings to replay"):
+        PolicySpec.parse(f"replay:{path}")
 
 
 def test_only_tasks_of_the_recording_are_played_with_as_many_turns_as_it_took(tmp_path: Path):

@@ -1,0 +1,170 @@
+"""InterCode's recordings: how its logs are read, and which tasks a replay of one has.
+
+The format is princeton-nlp/intercode's log (c3e46d8): a JSON object keyed by task index, or one such object per line,
+each episode with ``query``, ``turn_history`` (lists of equal length) and ``summary``. Plain or gzip. A log holds what
+upstream's parser made of a model's words, not the words: the recorded reply is the action, empty where nothing was
+understood, ``skip`` where the episode was given up. Knows no environment and no reward rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.agents.comparison import Compared, Comparison
+from lemur_ray.agents.recording import (
+    RecordedEpisode,
+    RecordedTurn,
+    Recording,
+    RecordingFormat,
+    ReplayMode,
+    number_in,
+    number_of_task,
+)
+from lemur_ray.agents.trajectory import Episode, Task
+from lemur_ray.json_files import read_json, read_json_lines
+
+_NOT_CODE = ("No SQL code was found", "Format your SQL command as", "No code was found")
+"""How the answers to a reply without code begin; the logs mark some of these turns as valid."""
+_ENDED_BY_FAULT = "blocked"
+"""Upstream's action of a turn whose policy raised. The last one, and without an observation."""
+_GIVEN_UP = "skip"
+
+
+@dataclass(frozen=True)
+class InterCodeEpisode(RecordedEpisode):
+    """``gold_output``: what the gold printed, as it was recorded; None where the log does not say."""
+
+    gold_output: str | None = None
+
+
+@lru_cache(maxsize=4)
+def read_recording(path: Path) -> Recording[InterCodeEpisode]:
+    """Read ``.json`` or ``.jsonl``, either with ``.gz``. Raises FileNotFoundError, ValueError naming file and place."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such recording")
+    episodes: dict[str, InterCodeEpisode] = {}
+    for place, key, value in _entries(path):
+        try:
+            episode = _episode(key, value)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{path}, {place}: {_said(error)}; expected an episode as InterCode logs it") from error
+        if episode.task in episodes:
+            raise ValueError(f"{path}, {place}: task {episode.task} is recorded twice")
+        episodes[episode.task] = episode
+    if not episodes:
+        raise ValueError(f"{path}: no episode in it")
+    return Recording(path.name.split(".json")[0], episodes, number_of_task)
+
+
+def _entries(path: Path) -> Iterator[tuple[str, str | None, Any]]:
+    """Place, key (None in lines) and value of every record."""
+    if ".jsonl" in path.name:
+        for number, value in read_json_lines(path):
+            yield f"line {number}", None, value
+        return
+    whole = read_json(path)
+    if not isinstance(whole, dict):
+        raise ValueError(f"{path}: a JSON {type(whole).__name__}, expected an object keyed by task index")
+    for key, value in whole.items():
+        yield f"task {key!r}", key, value
+
+
+def _episode(key: str | None, value: Any) -> InterCodeEpisode:
+    if not isinstance(value, dict):
+        raise ValueError(f"a JSON {type(value).__name__}")
+    index = int(value["task_id"] if key is None else key)
+    history = value["turn_history"]
+    actions, rewards = history["actions"], history["rewards"]
+    observations = history["observations"]
+    if actions and actions[-1] == _ENDED_BY_FAULT and len(observations) == len(actions) - 1:
+        observations = [*observations, ""]
+    if not len(actions) == len(observations) == len(rewards):
+        raise ValueError(
+            f"{len(actions)} actions, {len(observations)} observations and {len(rewards)} rewards do not go together"
+        )
+    turns = tuple(
+        RecordedTurn(_reply(action, observation), str(observation), _finite(reward or 0.0))
+        for action, observation, reward in zip(actions, observations, rewards, strict=True)
+    )
+    best = value.get("summary", {}).get("max_reward")
+    if best is None:
+        best = max((turn.reward or 0.0 for turn in turns), default=0.0)
+    info = value.get("info")
+    said = info.get("eval_obs") if isinstance(info, dict) else None
+    return InterCodeEpisode(
+        task=str(index),
+        question=str(value["query"]),
+        turns=turns,
+        solved=_finite(best) == 1,
+        afterwards=_GIVEN_UP,
+        gold_output=said if isinstance(said, str) else None,
+    )
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"a reward of {number}")
+    return number
+
+
+def _reply(action: Any, observation: Any) -> str:
+    if not isinstance(action, str):
+        raise ValueError(f"an action of type {type(action).__name__}")
+    if action == _ENDED_BY_FAULT:
+        return _GIVEN_UP
+    return "" if str(observation).startswith(_NOT_CODE) else action
+
+
+def _said(error: Exception) -> str:
+    return f"no {error}" if isinstance(error, KeyError) else str(error)
+
+
+def recorded_tasks(
+    tasks: Iterable[Task], recording: Recording[InterCodeEpisode], path: Path, mode: ReplayMode
+) -> list[Task]:
+    """The tasks that a recording holds, each with as many turns as it took then, in the order of the recording.
+
+    Raises ValueError where an episode has no task of its index and question: then the log is of other data.
+    """
+    known = {(number_in(task.id), _in_one_line(str(task.options.get("question", "")))): task for task in tasks}
+    found = []
+    for episode in recording.episodes.values():
+        task = known.get((episode.task, _in_one_line(episode.question)))
+        if task is None:
+            raise ValueError(
+                f"{path}, task {episode.task}: no task of that number asks {episode.question[:100]!r};"
+                " expected a log of the same data and benchmark"
+            )
+        turns = max(1, len(episode.turns))
+        recorded = {"recorded": mode, "recording": str(path.absolute()), "index": int(episode.task)}
+        options = {**task.options, **recorded, "max_steps": turns}
+        found.append(replace(task, options=options, max_turns=turns))
+    return found
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def recorded_episode(options: Mapping[str, Any]) -> InterCodeEpisode:
+    """The episode that the options of a replayed task name."""
+    return read_recording(Path(options["recording"])).episodes[str(options["index"])]
+
+
+def recorded_with(reward_tolerance: float = 0.0051) -> RecordingFormat:
+    """InterCode's format; turns played in both are compared by their rewards. Logs round these to 0.01."""
+    shares = {"reward_agreement": ("same_reward", "turns")}
+    comparison = Comparison(partial(_rewards, reward_tolerance), ("turns", "same_reward"), shares)
+    return RecordingFormat(read_recording, comparison)
+
+
+def _rewards(tolerance: float, episode: Episode, recorded: InterCodeEpisode) -> Compared:
+    pairs = list(zip(episode.trajectory.steps, recorded.turns, strict=False))
+    same = sum(abs(step.reward - (turn.reward or 0.0)) <= tolerance for step, turn in pairs)
+    return Compared({"turns": len(pairs), "same_reward": same})

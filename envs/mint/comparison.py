@@ -1,0 +1,108 @@
+"""What of a replayed MINT episode is compared with its recording, turn by turn.
+
+| number | what |
+|---|---|
+| counters, count-down, terminate reason | those that are exactly equal |
+| observations of cells | exact, equal after normalising, same class of error, different; search cells apart |
+| other observations | equal, different |
+
+Normalising leaves out paths, addresses, cell numbers and blanks; of a traceback it keeps what stood before it and its
+last line. Knows no environment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from envs.mint.recording import MintEpisode, split_observation
+from lemur_ray.agents.comparison import Compared, Comparison
+from lemur_ray.agents.recording import NOT_EXECUTED
+from lemur_ray.agents.trajectory import Episode, Outcome, Step
+
+_DASHES = "-" * 75
+_ERROR_LINE = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*", re.MULTILINE)
+_MAX_PROPOSE = 2
+
+
+def compare(episode: Episode, recorded: MintEpisode) -> Compared:
+    """A scored episode beside its recording."""
+    steps = episode.trajectory.steps
+    counts = Counter(
+        same_counters=int(counters_of(steps) == {name: n for name, n in recorded.counts.items() if n}),
+        same_terminate_reason=int(terminate_reason(episode) == recorded.terminate_reason),
+    )
+    cells: Counter[str] = Counter()
+    answers: Counter[str] = Counter()
+    different = []
+    for number, (step, turn) in enumerate(zip(steps, recorded.turns, strict=False)):
+        if turn.observation is None:
+            continue
+        theirs, ours = split_observation(turn.observation), split_observation(step.observation)
+        if theirs.left is not None:
+            counts.update(count_downs=1, same_count_downs=int(theirs.left == ours.left))
+        if step.action is None or not step.action.startswith("<execute>"):
+            answers["equal" if theirs.text == ours.text else "different"] += 1
+            continue
+        if ours.text.startswith(NOT_EXECUTED):
+            continue
+        kind = likeness(theirs.text, ours.text)
+        cells[f"search_{kind}" if "wikipedia_search" in step.action else kind] += 1
+        if kind == "different":
+            different.append((number, theirs.text, ours.text))
+    return Compared(counts, cells, answers, tuple(different))
+
+
+COMPARISON = Comparison(
+    compare, ("same_counters", "same_terminate_reason", "count_downs", "same_count_downs"), has_cells=True
+)
+
+
+def counters_of(steps: Sequence[Step]) -> dict[str, int]:
+    """MINT's three counters from the actions that were understood, without those that are 0."""
+    names = [
+        "invalid_action"
+        if step.action is None
+        else "propose_solution"
+        if step.action.startswith("<solution>")
+        else "use_tool"
+        for step in steps
+    ]
+    return dict(Counter(names))
+
+
+def terminate_reason(episode: Episode) -> str:
+    """MINT's word for how an episode ended."""
+    if episode.outcome is Outcome.SOLVED:
+        return "task_success"
+    if episode.outcome is Outcome.CONTEXT_OVERFLOW:
+        return "error"
+    proposals = counters_of(episode.trajectory.steps).get("propose_solution", 0)
+    return "max_propose_steps" if proposals >= _MAX_PROPOSE else "max_steps"
+
+
+def likeness(recorded: str, ours: str) -> str:
+    """exact, normalised, same_error or different."""
+    if recorded == ours:
+        return "exact"
+    if normalised(recorded) == normalised(ours):
+        return "normalised"
+    theirs = _error_class(recorded)
+    return "same_error" if theirs is not None and theirs == _error_class(ours) else "different"
+
+
+def normalised(text: str) -> str:
+    """What of an observation does not depend on the machine."""
+    if "Traceback (most recent call last)" in text or "Cell In[" in text or _ERROR_LINE.search(text):
+        lines = _ERROR_LINE.findall(text) or [line for line in text.splitlines() if line.strip()]
+        text = f"{text.split(_DASHES)[0].strip()} | {lines[-1]}"
+    text = re.sub(r"0x[0-9a-f]{6,}", "ADDRESS", text)
+    text = re.sub(r"File .*?[:,]", "FILE", text)
+    text = re.sub(r"(In|Out)\[\d+\]", r"\1[]", text)
+    return " ".join(text.split())
+
+
+def _error_class(text: str) -> str | None:
+    found = _ERROR_LINE.findall(text)
+    return found[-1].split(":")[0] if found else None

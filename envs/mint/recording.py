@@ -1,0 +1,157 @@
+"""MINT's recordings: how the logs of mint-bench are read (one JSON episode a line), and how its messages come apart.
+
+| in the log | here |
+|---|---|
+| an assistant's message | a reply, without the ``Assistant:`` line in front and one final line break |
+| two user messages in a row | an empty reply |
+| a user's message last | the model could not answer any more: its context was full |
+
+A log does not say which benchmark it is of (``task_name`` is "reasoning" for five of them): its file name does, as in
+``gsm8k.results.jsonl.gz``. Knows no environment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.agents.recording import RecordedEpisode, RecordedTurn, Recording
+from lemur_ray.json_files import read_json_lines
+
+SUBSETS = ("gsm8k", "math", "theoremqa", "hotpotqa", "mmlu", "humaneval", "mbpp", "alfworld")
+PREFIX = "Assistant:\n"
+FEEDBACK = "\nExpert feedback:\n"
+TERMINATE_REASONS = ("task_success", "error", "max_propose_steps", "max_steps")
+_COUNT_DOWN = re.compile(r"^You have (-?\d+) steps left and (-?\d+) chances to propose solution left\.$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class MintEpisode(RecordedEpisode):
+    """One episode of a log. ``counts``: propose_solution, use_tool, invalid_action. ``error``: why it was cut off."""
+
+    subset: str = ""
+    task_name: str = ""
+    first_message: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    terminate_reason: str = ""
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class SeenMessage:
+    """The parts of a user message: text, (steps left, proposals left), feedback."""
+
+    text: str
+    left: tuple[int, int] | None
+    feedback: str | None
+
+
+def split_observation(content: str) -> SeenMessage:
+    """Takes a user message of MINT's protocol apart; the last count-down before the last feedback is the real one."""
+    body = content.removeprefix("Observation:\n")
+    cut = body.rfind(FEEDBACK)
+    feedback = None if cut < 0 else body[cut + len(FEEDBACK) :].removesuffix("\n")
+    body = body if cut < 0 else body[:cut]
+    found = list(_COUNT_DOWN.finditer(body))
+    if not found:
+        return SeenMessage(body.rstrip("\n"), None, feedback)
+    left = int(found[-1][1]), int(found[-1][2])
+    return SeenMessage(body[: found[-1].start()].rstrip("\n"), left, feedback)
+
+
+def after_observation(content: str) -> str:
+    """The text of a user message as it was sent, line breaks at its end included, without count-down and feedback."""
+    body = content.removeprefix("Observation:\n")
+    found = _COUNT_DOWN.search(body)
+    return body if found is None else body[: found.start()].removesuffix("\n")
+
+
+def text_of(turn: RecordedTurn) -> str | None:
+    """What the tool or the environment said after a turn, without count-down and feedback; None after the last."""
+    return None if turn.observation is None else split_observation(turn.observation).text
+
+
+def subset_of(path: Path) -> str:
+    """The benchmark that a log's file name says; empty where it says none."""
+    name = path.name.split(".")[0]
+    return name if name in SUBSETS else ""
+
+
+def name_of(file: Path) -> str:
+    """What a recording is called in keys: by model and setting, the folders it lies in, where its name is a subset's."""
+    return f"{file.parts[-3]}/{file.parts[-2]}" if subset_of(file) and len(file.parts) > 3 else file.name
+
+
+def is_mint_recording(path: Path) -> bool:
+    """Whether the first record of a file looks like one of MINT's; False for what cannot be read at all."""
+    try:
+        _, first = next(read_json_lines(path))
+    except (OSError, ValueError, StopIteration):
+        return False
+    return isinstance(first, dict) and isinstance(first.get("state"), dict) and "task" in first
+
+
+def read_recording(path: Path, subset: str = "") -> Recording[MintEpisode]:
+    """The episodes of a log (``.json``, ``.jsonl``, either with ``.gz``), the first of each task.
+
+    ``subset``: of which benchmark; empty: as the file name says. Raises FileNotFoundError, ValueError that names file
+    and line.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such recording")
+    subset = subset or subset_of(path)
+    first: dict[str, MintEpisode] = {}
+    for number, value in read_json_lines(path):
+        try:
+            episode = _episode(value, subset)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(
+                f"{path}, line {number}: not an episode of MINT: {type(error).__name__}: {error}"
+            ) from error
+        first.setdefault(episode.task, episode)
+    if not first:
+        raise ValueError(f"{path}: no episode in it")
+    return Recording(path.name, first)
+
+
+def _episode(value: Mapping[str, Any], subset: str) -> MintEpisode:
+    state, task = value["state"], value["task"]
+    history = [(str(m["role"]), str(m["content"])) for m in state["history"]]
+    if not history or history[0][0] != "user":
+        raise ValueError("history does not begin with the user's message")
+    if unknown := {role for role, _ in history} - {"user", "assistant"}:
+        raise ValueError(f"history holds roles {sorted(unknown)}: expected user and assistant")
+    reason = state["terminate_reason"]
+    if reason not in TERMINATE_REASONS:
+        raise ValueError(f"terminate_reason {reason!r}: expected one of {', '.join(TERMINATE_REASONS)}")
+    return MintEpisode(
+        task=str(task["task_id"]),
+        question=str(task["prompt"]),
+        turns=tuple(_turns(history[1:])),
+        solved=bool(state["success"]),
+        overflow=str(state["error"] or "no more"),
+        subset=subset,
+        task_name=str(task["task_name"]),
+        first_message=history[0][1],
+        counts={name: int(count) for name, count in state["agent_action_count"].items()},
+        terminate_reason=reason,
+        error=state["error"],
+    )
+
+
+def _turns(history: Sequence[tuple[str, str]]) -> Iterator[RecordedTurn]:
+    """Turns of a history without its first message."""
+    said: str | None = None
+    for role, content in history:
+        if role == "assistant":
+            if said is not None:
+                raise ValueError("two assistant messages in a row")
+            said = content.removeprefix(PREFIX).removesuffix("\n")
+        else:
+            yield RecordedTurn(said or "", content, feedback=split_observation(content).feedback)
+            said = None
+    if said is not None:
+        yield RecordedTurn(said)

@@ -1,0 +1,60 @@
+"""Recorded runs on disk and what their replays must reach: declared by benchmarks, asked for by ``jobs/fidelity.py``.
+
+Knows no benchmark and plays nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from lemur_ray.agents.recording import ReplayMode
+
+StrictReplays = Literal["none", "lemur", "all"]
+"""Of which models' runs the code is run again, where a replay otherwise only grades."""
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A recorded file and how it is replayed. ``name``: its path beneath the data, with the mode."""
+
+    file: Path
+    name: str
+    benchmark: str
+    mode: ReplayMode
+    flags: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """Name of its output folder."""
+        return re.sub(r"[^A-Za-z0-9.=_-]+", "-", f"{self.name}")
+
+    def arguments(self) -> list[str]:
+        """What ``jobs/agent_eval.py`` is told."""
+        return ["--benchmark", self.benchmark, "--policy", f"replay:{self.file}", "--replay", self.mode, *self.flags]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A share that replays must reach. ``part``, ``whole``: names in the counts of a run's result."""
+
+    name: str
+    benchmark: str
+    """Pattern of the benchmarks that it is about."""
+    target: float
+    part: str = "same_success"
+    whole: str = "episodes"
+    mode: str = "strict|grading"
+    file: str = ""
+    """Pattern of the names that it is about."""
+    under: str = ""
+    """Asked only under this SQL engine (sqlite, mysql) or in this sandbox (bwrap, docker)."""
+
+    def concerns(self, run: RecordedRun) -> bool:
+        return (
+            re.fullmatch(self.benchmark, run.benchmark) is not None
+            and re.fullmatch(self.mode, run.mode) is not None
+            and re.search(self.file, run.name) is not None
+        )
