@@ -6,16 +6,14 @@ The data (MBPP, CC BY 4.0) is outside of this project, in ``DATA/intercode/pytho
 from __future__ import annotations
 
 import ast
-import gzip
 import hashlib
-import json
-import zlib
 from pathlib import Path
 from typing import Any
 
-from envs.intercode.outside_data import required
+from envs.outside_data import required
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.grading.names_in_tests import parsed
+from lemur_ray.json_files import read_json
 
 BENCHMARK = "intercode/python"
 ENV_ID = "envs:lemur/InterCodePython-v0"
@@ -46,10 +44,7 @@ def name_under_test(gold: str, tests: list[str]) -> str:
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:
-    try:
-        entries = json.loads(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise ValueError(f"{path}: {error}; expected gzipped JSON") from error
+    entries = read_json(path)
     for number, entry in enumerate(entries if isinstance(entries, list) else [None]):
         right = isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in ("query", "gold"))
         if not right or not isinstance(entry.get("tests"), list) or not entry["tests"]:

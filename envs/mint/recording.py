@@ -81,7 +81,7 @@ def subset_of(path: Path) -> str:
 
 
 def name_of(file: Path) -> str:
-    """What a recording is called in keys: by model and setting, the folders it lies in, where its name is a subset's."""
+    """What a recording is called in keys: by model and setting, its folders, where its name is a subset's."""
     return f"{file.parts[-3]}/{file.parts[-2]}" if subset_of(file) and len(file.parts) > 3 else file.name
 
 

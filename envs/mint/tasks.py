@@ -1,29 +1,28 @@
 """MINT's 586 tasks from the data folder: prompts as the recorded runs had them. Knows no policy.
 
 Layout: ``DATA/mint/tasks/<subset>.test_prompts.jsonl.gz``, ``DATA/mint/tasks/alfworld/`` and
-``DATA/mint/in_context_examples/``; ``outside_data`` says where each file comes from.
+``DATA/mint/in_context_examples/``; ``envs/outside_data.py`` says where each file comes from.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import hashlib
 import json
 import tarfile
-import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from envs.alfworld.household import Household, HouseholdGame, parse_game
-from envs.mint.outside_data import GAME_IDS, GAMES, required, tasks_file
 from envs.mint.recording import SUBSETS, MintEpisode
 from envs.mint.wording import recorded_wording
+from envs.outside_data import GAME_IDS, GAMES, mint_tasks_file, required
 from lemur_ray.agents.recording import Recording
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.grading.mint import grade
+from lemur_ray.json_files import read_json_lines
 
 ENV_ID = "envs:lemur/MINT-v0"
 MAX_STEPS, MAX_PROPOSE = 5, 2
@@ -46,11 +45,11 @@ def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[st
     """
     if subset not in SUBSETS:
         raise ValueError(f"MINT has no subset {subset!r}: expected one of {', '.join(SUBSETS)}")
-    folder, shared = data / "mint", {"subset": subset, "max_steps": MAX_STEPS, **(options or {})}
+    shared = {"subset": subset, "max_steps": MAX_STEPS, **(options or {})}
     feedback = shared.get("feedback", "none") != "none"
-    rows = _household_rows(folder) if subset == "alfworld" else _rows(folder, subset)
+    rows = _household_rows(data) if subset == "alfworld" else _rows(data, subset)
     texts = {str(row["id"]): task_text(subset, str(row["prompt"])) for row in rows}
-    wording = recorded_wording(folder / "outputs", subset, texts)
+    wording = recorded_wording(data / "mint" / "outputs", subset, texts)
     shared["wording"] = dataclasses.asdict(wording)
     known = [[texts[str(row["id"])], _given(subset, {**row, "games": ""})] for row in rows]
     content = json.dumps([shared["wording"], feedback, known], sort_keys=True)
@@ -58,7 +57,7 @@ def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[st
     tasks = []
     for row in rows[: limit or None]:
         family = _family(subset, row)
-        example = _read(folder, f"in_context_examples/{family}/with_tool{'_and_feedback' * feedback}.txt")
+        example = _read(data, f"mint/in_context_examples/{family}/with_tool{'_and_feedback' * feedback}.txt")
         tasks.append(
             Task(
                 benchmark=f"mint/{subset}",
@@ -79,8 +78,8 @@ def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[st
 
 
 def replay_options(file: Path, recording: Recording[MintEpisode], *, strict: bool) -> dict[str, Any]:
-    """Options of a replay of ``file``. ``strict``: code is run and search answers as recorded; else proposals alone are graded
-    (and ALFWorld's code, which plays the game). Feedback is the recorded one."""
+    """Options of a replay of ``file``. Feedback is the recorded one. ``strict``: code is run and search answers as
+    recorded; else proposals alone are graded (and ALFWorld's code, which plays the game)."""
     episodes = list(recording.episodes.values())
     options: dict[str, Any] = {"tools": "run" if strict or episodes[0].subset == "alfworld" else "skip"}
     options |= {"wikipedia": f"log:{file}", "recording": str(file)}
@@ -153,10 +152,10 @@ def household_games(archive: Path) -> Mapping[str, HouseholdGame]:
     return games
 
 
-def _household_rows(folder: Path) -> list[dict[str, Any]]:
-    archive = required(folder, GAMES)
+def _household_rows(data: Path) -> list[dict[str, Any]]:
+    archive = required(data, GAMES)
     games = household_games(archive)
-    ids = _read(folder, GAME_IDS).split()
+    ids = _read(data, GAME_IDS).split()
     ids = ["/".join(Path(i).parts[-2:]) for i in ids]
     if missing := [i for i in ids if i not in games]:
         raise ValueError(f"{archive}: lacks {len(missing)} of {len(ids)} games, first {missing[0]}")
@@ -169,16 +168,11 @@ def _family(subset: str, row: Mapping[str, Any]) -> str:
     return subset if subset in ("humaneval", "mbpp") else "reasoning"
 
 
-def _rows(folder: Path, subset: str) -> list[dict[str, Any]]:
-    path = required(folder, tasks_file(subset))
-    try:
-        lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: {error}; expected gzipped lines of JSON") from error
+def _rows(data: Path, subset: str) -> list[dict[str, Any]]:
+    path = required(data, mint_tasks_file(subset))
     rows = []
-    for number, line in enumerate(lines, 1):
+    for number, row in read_json_lines(path):
         try:
-            row = json.loads(line)
             needed = {"id", "prompt", "reference"} | ({"answer_type"} if subset == "theoremqa" else set())
             if missing := needed - set(row):
                 raise ValueError(f"lacks {', '.join(sorted(missing))}")
@@ -195,5 +189,5 @@ def _check_gradable(subset: str, row: Mapping[str, Any]) -> None:
         grade(subset, "0", row["reference"], prompt=row["prompt"], answer_type=row.get("answer_type", ""))
 
 
-def _read(folder: Path, name: str) -> str:
-    return required(folder, name).read_text(encoding="utf-8")
+def _read(data: Path, name: str) -> str:
+    return required(data, name).read_text(encoding="utf-8")

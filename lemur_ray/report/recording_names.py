@@ -64,7 +64,7 @@ def recorded_name(policy: str) -> RecordedName | None:
     return RecordedName(found["model"], turns=int(found["turns"]), whole=whole)
 
 
-def joined(
+def join_parts(
     runs: Sequence[list[Episode]], settings: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[list[Episode]], dict[str, Mapping[str, Any]]]:
     """Runs with the parts of one recorded run (``fs_1`` to ``fs_4``) put together, and the settings by recipe.

@@ -5,17 +5,15 @@ The data (MIT, drawn from NL2Bash) is outside of this project, in ``DATA/interco
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
-import zlib
 from pathlib import Path
 from typing import Any
 
-from envs.intercode.outside_data import required
 from envs.intercode.shell.bash_tree import make_tree
+from envs.outside_data import required
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.home import lemur_home
+from lemur_ray.json_files import read_json
 
 BENCHMARK = "intercode/bash"
 ENV_ID = "envs:lemur/InterCodeBash-v0"
@@ -44,10 +42,7 @@ def load_bash_tasks(data: Path, *, scratch: Path | None = None, compat: bool = F
 
 
 def _questions(path: Path) -> list[dict[str, str]]:
-    try:
-        entries = json.loads(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise ValueError(f"{path}: {error}; expected gzipped JSON") from error
+    entries = read_json(path)
     for number, entry in enumerate(entries if isinstance(entries, list) else [None]):
         if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("query", "gold")):
             raise ValueError(f"{path}, task {number}: expected an object with the texts query and gold")

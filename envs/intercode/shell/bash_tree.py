@@ -6,16 +6,15 @@ A manifest lists path, mode, type (dir or file), content (``text`` or ``b64``) a
 from __future__ import annotations
 
 import base64
-import gzip
-import json
 import os
 import shutil
 import tempfile
 import time
-import zlib
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from lemur_ray.json_files import read_json
 
 OLD_S = 2 * 86_400.0
 """Seconds after which nobody plays in a tree any more."""
@@ -67,10 +66,7 @@ def _fill(folder: Path, entries: list[dict[str, Any]], keep_empty_folders: bool)
 
 
 def _read(manifest: Path) -> list[dict[str, Any]]:
-    try:
-        entries = json.loads(gzip.decompress(manifest.read_bytes()))
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise ValueError(f"{manifest}: {error}; expected gzipped JSON") from error
+    entries = read_json(manifest)
     for number, entry in enumerate(entries if isinstance(entries, list) else [None]):
         path = PurePosixPath(str(entry.get("path", ""))) if isinstance(entry, dict) else PurePosixPath()
         right = path.is_absolute() and ".." not in path.parts and entry.get("type") in ("dir", "file")

@@ -6,18 +6,17 @@ model may have read them in training, and reports must say so. Knows no environm
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 import shutil
 import tarfile
 import zlib
 from pathlib import Path
 from typing import Any
 
-from envs.intercode.outside_data import required
+from envs.outside_data import required
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.home import lemur_home
+from lemur_ray.json_files import read_json
 
 BENCHMARK = "intercode/ctf"
 ENV_ID = "envs:lemur/InterCodeCTF-v0"
@@ -71,10 +70,7 @@ def corrected(number: int, gold: str) -> str:
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:
-    try:
-        entries = json.loads(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise ValueError(f"{path}: {error}; expected gzipped JSON") from error
+    entries = read_json(path)
     for number, entry in enumerate(entries if isinstance(entries, list) else [None]):
         right = isinstance(entry, dict) and isinstance(entry.get("task_id"), int) and bool(entry.get("tags"))
         if not right or not all(isinstance(entry.get(key), str) and entry[key] for key in ("query", "gold")):

@@ -16,10 +16,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from envs.intercode.outside_data import required
 from envs.intercode.sql.mysql_engine import ServerUrl, driver, message_of
 from envs.intercode.sql.recorded_rows import neutral
 from envs.intercode.sql.spider_dump import CATALOGUE, sqlite_databases
+from envs.outside_data import required
 from lemur_ray.home import lemur_home
 
 READER = "lemur_reader"

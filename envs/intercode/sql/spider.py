@@ -5,22 +5,21 @@ The data (CC BY-SA 4.0) is outside of this project, in ``DATA/intercode/sql``.
 
 from __future__ import annotations
 
-import gzip
 import json
 import logging
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from envs.intercode.outside_data import required
 from envs.intercode.sql.mysql_dialect import mysql_refuses
 from envs.intercode.sql.prompts import Prompt
 from envs.intercode.sql.sample_tasks import BENCHMARK, ENV_ID, MAX_TURNS
 from envs.intercode.sql.spider_dump import CATALOGUE, dump_id, sqlite_databases
+from envs.outside_data import required
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.grading.sql import Reward
 from lemur_ray.home import lemur_home
+from lemur_ray.json_files import read_json
 
 log = logging.getLogger(__name__)
 
@@ -78,10 +77,7 @@ def spider_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
 
 
 def _questions(path: Path) -> list[dict[str, str]]:
-    try:
-        entries = json.loads(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise ValueError(f"{path}: {error}; expected gzipped JSON") from error
+    entries = read_json(path)
     for number, entry in enumerate(entries if isinstance(entries, list) else [None]):
         wrong = not isinstance(entry, dict) or any(
             not isinstance(entry.get(key), str) or not entry[key] for key in ("db", "gold", "query", "hardness")

@@ -26,7 +26,7 @@ from lemur_ray.report.pages.paper_section import PlayedRun
 from lemur_ray.report.pages.retries_section import retries_json, retries_section
 from lemur_ray.report.pages.transcripts import inline_transcripts, write_transcripts
 from lemur_ray.report.policy_results import Played, comparisons, display_name, newest_versions, order, played_run
-from lemur_ray.report.recording_names import joined
+from lemur_ray.report.recording_names import join_parts
 from lemur_ray.report.tables import Group, Report, by_run, to_csv
 from lemur_ray.rollout.ledger import read_episodes
 
@@ -99,7 +99,7 @@ def render_report(
     found = collect_inputs(runs, episodes, corpus)
     out.mkdir(parents=True, exist_ok=True)
     everything = [(folder, run) for folder, episodes_of in found.ledgers for run in by_run(episodes_of).values()]
-    joined, settings = joined([run for _, run in everything], found.settings)
+    joined, settings = join_parts([run for _, run in everything], found.settings)
     folder_of = {id(run[0].trajectory): folder for folder, run in everything}
     everything = [(folder_of[id(run[0].trajectory)], run) for run in joined]
     shown, passed = newest_versions([run for _, run in everything])

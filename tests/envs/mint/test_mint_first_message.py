@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from envs.mint.outside_data import GAME_IDS, GAMES, required, tasks_file
 from envs.mint.recording import SUBSETS, read_recording
 from envs.mint.tasks import SIZES, load_mint_tasks
 from envs.mint.tools import tools_of
 from envs.mint.wording import Wording, own_wording, recorded_wording
+from envs.outside_data import GAME_IDS, GAMES, mint_tasks_file, required
 
 CHANGED_PROMPTS = {("theoremqa", "50"), ("theoremqa", "51"), ("theoremqa", "52")}
 """Their prompt got a sentence on the form of the answer between the runs of the models."""
@@ -78,7 +78,7 @@ def test_missing_data_says_what_and_where_it_comes_from(tmp_path: Path) -> None:
 
 
 def test_the_command_that_a_missing_file_names_makes_it_from_a_clone(tmp_path: Path) -> None:
-    clone, data, programs = tmp_path / "mint-bench", tmp_path / "data" / "mint", tmp_path / "bin"
+    clone, data, programs = tmp_path / "mint-bench", tmp_path / "data", tmp_path / "bin"
     texts = {f"data/processed/{subset}/test_prompts.json": f"{subset}\n" for subset in ("math", "mbpp")}
     texts["data/processed/alfworld/gamefile_id.txt"] = "a/b\n"
     texts["data/processed/alfworld/json_2.1.1/valid_unseen/a/b/game.tw-pddl"] = "{}"
@@ -89,7 +89,13 @@ def test_the_command_that_a_missing_file_names_makes_it_from_a_clone(tmp_path: P
     programs.mkdir()
     (programs / "git").write_text("#!/bin/sh\n")  # the clone is there already
     (programs / "git").chmod(0o755)
-    names = (tasks_file("math"), tasks_file("mbpp"), GAMES, GAME_IDS, "in_context_examples/reasoning/with_tool.txt")
+    names = (
+        mint_tasks_file("math"),
+        mint_tasks_file("mbpp"),
+        GAMES,
+        GAME_IDS,
+        "mint/in_context_examples/reasoning/with_tool.txt",
+    )
     for name in names:
         with pytest.raises(FileNotFoundError, match="licence: Apache-2") as raised:
             required(data, name)
@@ -97,7 +103,7 @@ def test_the_command_that_a_missing_file_names_makes_it_from_a_clone(tmp_path: P
         path = f"{programs}:{os.environ['PATH']}"
         subprocess.run(["sh", "-ec", command], cwd=tmp_path, check=True, env={**os.environ, "PATH": path})
         assert required(data, name) == data / name
-    assert gzip.decompress((data / tasks_file("mbpp")).read_bytes()) == b"mbpp\n"
+    assert gzip.decompress((data / mint_tasks_file("mbpp")).read_bytes()) == b"mbpp\n"
     with tarfile.open(data / GAMES) as archive:
         assert "json_2.1.1/valid_unseen/a/b/game.tw-pddl" in archive.getnames()
 

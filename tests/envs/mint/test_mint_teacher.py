@@ -94,9 +94,9 @@ def test_a_silent_teacher_is_asked_again_and_then_missing() -> None:
 
 def test_recorded_feedback_is_repeated(data_dir: Path) -> None:
     log = read_recording(data_dir / "mint/outputs/gpt-3.5-turbo-0613/F=gpt-4-0613/gsm8k.results.jsonl.gz")
-    logged = next(e for e in log if e.turns[0].feedback)
+    logged = next(e for e in log.episodes.values() if e.turns[0].feedback)
     teacher = RecordedTeacher(log)
-    situation = Situation("gsm8k", logged.task_id, 0, "", "", "", (), "")
+    situation = Situation("gsm8k", logged.task, 0, "", "", "", (), "")
     assert teacher.feedback(situation) == logged.turns[0].feedback
     with pytest.raises(FeedbackMissing, match="no such"):
         teacher.feedback(Situation("gsm8k", "no such", 0, "", "", "", (), ""))
