@@ -35,7 +35,7 @@ from lemur_ray.train.run.console import opening_lines, progress_lines
 from lemur_ray.train.run.folder import Run, TrainingStopped, check_same_run, fingerprint, write_json
 from lemur_ray.train.run.profiler import Profiler
 from lemur_ray.train.run.sinks import open_sinks
-from lemur_ray.train.speed import PEAK_FLOPS, memory_peaks, speeds
+from lemur_ray.train.run.speed import PEAK_FLOPS, memory_peaks, speeds
 from lemur_ray.train.step import abstract_state, execution, init_state, make_train_step
 
 HostBatch = dict[str, np.ndarray]
