@@ -59,7 +59,10 @@ class CheckpointSchedule:
         )
 
     def save(self, step: int, state: Any, beside: dict[str, Any], loss: float | None = None) -> None:
-        """Begin to save; returns once the arrays are copied. The checkpoint before is committed then, and reported."""
+        """Begin to save; returns once the arrays are copied. The checkpoint before is committed then, and reported.
+
+        beside: JSON; its ``rows``, how many rows the state has been trained on, is what makes a checkpoint whole.
+        """
         with self._attempt.spent.during("checkpoint"):
             self._checkpoints.save(step, state, beside)
         if self.saved is not None:

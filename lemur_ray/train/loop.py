@@ -225,7 +225,7 @@ def _finished(
     run: Run, plan: Plan, cache: Found, started: dict[str, Any], attempt: Attempt, recorder: Recorder,
     say: Callable[[str], None],
 ) -> dict[str, Any]:  # fmt: skip
-    """The result: how good the model is, where the time went, how exact a resume was; kept by the worker that writes."""
+    """The result: how good the model is, where the time went, how exact a resume was; kept by rank 0."""
     recipe, steps = run.recipe, run.recipe.train.steps
     result = {
         "name": recipe.name, "hash": recipe.hash, "steps": steps, "rows": steps * recipe.train.rows_per_step,

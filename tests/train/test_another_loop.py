@@ -1,5 +1,6 @@
 """A training that is not ``loop``: batches of its own, the same step, checkpoints, metrics and goodput."""
 
+import functools
 import json
 from collections.abc import Callable
 from contextlib import closing
@@ -22,6 +23,12 @@ from lemur_ray.train.run.attempt import Attempt
 from lemur_ray.train.step import make_train_step
 
 
+@functools.cache
+def compiled(recipe: Recipe, mesh: jax.sharding.Mesh) -> Callable[..., Any]:
+    """Shared by the tests: most of their time is tracing."""
+    return make_train_step(recipe, mesh, num_sources=1)
+
+
 def rolled_out(recipe: Recipe, step: int) -> dict[str, np.ndarray]:
     """A batch that nobody has planned: of a counting game, drawn with the step as seed, weighted by its reward."""
     shape = (recipe.train.rows_per_step, recipe.data.seq_len)
@@ -40,10 +47,10 @@ def another_loop(recipe: Recipe, out: Path, say: Callable[[str], None], *, dies_
 
     def recognise(commit: Commit) -> str:
         assert commit.plan["game"] == "counting"
-        return f"{commit.plan['episodes']} episodes are played"
+        return f"{commit.plan['rows']} episodes are played"
 
     mesh = make_mesh(MeshConfig(), jax.devices()[:1])
-    step_fn = make_train_step(recipe, mesh, num_sources=1)
+    step_fn = compiled(recipe, mesh)
     with Checkpoints(f"{out}/checkpoints", keep=2) as checkpoints:
         attempt = Attempt(f"{out}/goodput.jsonl")
         step, state, _, beside = open_state(recipe, mesh, checkpoints, recognise=recognise, say=say)
@@ -63,9 +70,7 @@ def another_loop(recipe: Recipe, out: Path, say: Callable[[str], None], *, dies_
                     raise KeyboardInterrupt
                 if due := schedule.due(step):
                     recorder.settle()
-                    schedule.save(
-                        step, state, {"game": "counting", "episodes": 2 * step, "progress": recorder.progress()}
-                    )
+                    schedule.save(step, state, {"game": "counting", "rows": 2 * step, "progress": recorder.progress()})
                 attempt.sign(step, now=due)
             recorder.settle()
             schedule.finish(step)
