@@ -40,3 +40,20 @@ class MeshConfig:
         check_ranges(self, min_workers=FROM_ZERO, resize_check_s=FROM_ZERO, cpus_per_worker=FROM_ZERO)
         if self.fsdp != -1:
             check_ranges(self, fsdp=COUNT)
+
+
+def axis_sizes(mesh: MeshConfig, num_devices: int, spelled: str = "") -> tuple[int, int, int]:
+    """Sizes of the mesh axes (dcn, fsdp, tp) over so many devices; ``fsdp`` -1 is what the other two leave.
+
+    spelled: how an error calls the devices. Raises ValueError where the axes do not multiply out.
+    """
+    rest = mesh.dcn * mesh.tp
+    fsdp = mesh.fsdp if mesh.fsdp > 0 else num_devices // rest
+    if fsdp * rest != num_devices:
+        left = f"dcn x tp that divides {num_devices}" if num_devices % rest else f"fsdp {num_devices // rest}"
+        devices = spelled or f"{num_devices} devices"
+        raise ValueError(
+            f"mesh dcn {mesh.dcn} x fsdp {mesh.fsdp} x tp {mesh.tp} does not fill {devices}: use {left}"
+            + (", or -1 for what is left" if mesh.fsdp > 0 else "")
+        )
+    return mesh.dcn, fsdp, mesh.tp

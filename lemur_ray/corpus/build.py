@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import shutil
 import time
@@ -38,6 +37,7 @@ from lemur_ray.corpus.manifest import (
 from lemur_ray.corpus.reading import read_texts
 from lemur_ray.corpus.rows import RowReader, RowSetError
 from lemur_ray.corpus.sources import Source, folder_source
+from lemur_ray.file_lock import hold
 from lemur_ray.home import resolve_out
 from lemur_ray.text.tokenizer import Tokenizer
 
@@ -101,12 +101,8 @@ def build(
 @contextlib.contextmanager
 def _alone(folder: Path, say: Say) -> Iterator[None]:
     """Hold the folder's lock; the kernel lets go of it when this process ends, however it ends."""
-    with open(folder / ".lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"another process is building {folder}: waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    told = f"another process is building {folder}: waiting for it"
+    with hold(folder / ".lock", wait_s=None, waiting=lambda: say(told)):
         yield
 
 

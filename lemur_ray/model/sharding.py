@@ -5,6 +5,7 @@ All follow from the rule table in ``layout``. Knows nothing of the model's mathe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from lemur_ray.config import MeshConfig, ModelConfig
+from lemur_ray.config.mesh import axis_sizes
 from lemur_ray.model.layout import MESH_AXES, ROWS, spec
 from lemur_ray.model.llama import Params, abstract_params, logical_axes
 
@@ -20,14 +22,7 @@ from lemur_ray.model.llama import Params, abstract_params, logical_axes
 def make_mesh(config: MeshConfig, devices: list[Any] | None = None) -> Mesh:
     """The mesh (dcn, fsdp, tp) over all devices. Raises ValueError when the numbers do not multiply out."""
     devices = jax.devices() if devices is None else devices
-    fixed = config.dcn * config.tp
-    fsdp = config.fsdp if config.fsdp > 0 else max(1, len(devices) // fixed)
-    if fixed * fsdp != len(devices):
-        raise ValueError(
-            f"mesh dcn {config.dcn} x fsdp {config.fsdp} x tp {config.tp} does not fill {len(devices)} devices: "
-            f"choose numbers whose product is {len(devices)}, or fsdp -1 for what is left"
-        )
-    shape = (config.dcn, fsdp, config.tp)
+    shape = axis_sizes(config, len(devices))
     return Mesh(np.asarray(devices).reshape(shape), MESH_AXES, axis_types=(AxisType.Auto,) * 3)
 
 
@@ -49,6 +44,14 @@ def param_shardings(config: ModelConfig, mesh: Mesh) -> Params:
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Rows of a batch over every data-parallel device; use for arrays (rows, ...) of any rank."""
     return NamedSharding(mesh, P(ROWS))
+
+
+def to_devices(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
+    """This process's rows as part of the global batch; the row numbers (``row``) stay behind."""
+    place = batch_sharding(mesh)
+    return {
+        name: jax.make_array_from_process_local_data(place, array) for name, array in batch.items() if name != "row"
+    }
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

@@ -11,7 +11,6 @@ Knows nothing of how an episode came about.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from lemur_ray.agents.trajectory import Episode, EpisodeKey
+from lemur_ray.file_lock import take
 
 
 class LedgerError(Exception):
@@ -33,12 +33,8 @@ class Ledger:
         self.path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise LedgerError(
-                    f"{path}: another run is writing to it; wait for it or choose another --out"
-                ) from None
+            if not take(self._fd):
+                raise LedgerError(f"{path}: another run is writing to it; wait for it or choose another --out")
             self.repaired = _repair(self._fd, path)
             self._episodes = _standing(_parse(path))
             _sync_folder(path.parent)

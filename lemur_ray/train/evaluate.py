@@ -19,6 +19,7 @@ from lemur_ray.config import Recipe
 from lemur_ray.corpus.manifest import read_manifest, row_folder
 from lemur_ray.corpus.rows import RowReader
 from lemur_ray.model.llama import hidden_states, output_head
+from lemur_ray.model.lora import adapted
 from lemur_ray.model.loss import cross_entropy
 from lemur_ray.model.sharding import batch_sharding, replicated
 from lemur_ray.plan.mixture import largest_remainder
@@ -46,7 +47,9 @@ class HeldOut:
 class Evaluator:
     """Held-out rows of a corpus, and the loss on them. Does nothing where the corpus holds none."""
 
-    def __init__(self, recipe: Recipe, mesh: jax.sharding.Mesh, corpus: str) -> None:
+    def __init__(self, recipe: Recipe, mesh: jax.sharding.Mesh, corpus: str, base: Any = None) -> None:
+        """base: frozen parameters, where adapters of them are measured."""
+        self._base = base
         self.recipe, self.mesh, self._corpus = recipe, mesh, corpus
         self._sets = read_manifest(corpus).get("heldout", []) if recipe.train.eval_rows > 0 else []
         self._batch = int(mesh.shape["dcn"] * mesh.shape["fsdp"])
@@ -61,6 +64,7 @@ class Evaluator:
     def __call__(self, params: Any) -> dict[str, float | None]:
         """``heldout/<kind>/loss`` (nats per token) and ``heldout/<kind>/bits_per_byte`` of these parameters, and the
         same as ``heldout_source/<source>/..``. A value that is not finite is None."""
+        params = params if self._base is None else adapted(self._base, params, self.recipe.lora)
         if self._held_out is None:
             self._held_out = read_rows(self._corpus, self._sets, self.recipe.train.eval_rows, self._batch)
         held_out = self._held_out

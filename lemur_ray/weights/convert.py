@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -24,6 +23,7 @@ import numpy as np
 
 from lemur_ray.checkpoints import CHECKPOINTS
 from lemur_ray.config import Recipe, identity
+from lemur_ray.file_lock import take
 from lemur_ray.weights.hf_export import check_tokenizer, write_small_files
 from lemur_ray.weights.hf_tensors import BLOCK_ROWS, DTYPES, HuggingFaceSink, transposes
 from lemur_ray.weights.open_model import OpenModel, open_model
@@ -131,10 +131,8 @@ def _alone(partial: Path, out: str) -> Iterator[None]:
     """
     folder = os.open(partial, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FileExistsError(f"{out} is just being written by another conversion: wait for it") from None
+        if not take(folder):
+            raise FileExistsError(f"{out} is just being written by another conversion: wait for it")
         for entry in partial.iterdir():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         yield

@@ -26,7 +26,7 @@ from lemur_ray.config import DataConfig, MeshConfig, ModelConfig, Recipe, TrainC
 from lemur_ray.model.flops import CONVENTIONS, mfu
 from lemur_ray.model.sharding import batch_sharding, make_mesh
 from lemur_ray.recipes.llama2 import LLAMA2_70B, llama2_optimizer
-from lemur_ray.train.speed import PEAK_FLOPS
+from lemur_ray.train.run.speed import PEAK_FLOPS
 from lemur_ray.train.step import abstract_state, execution, init_state, make_train_step
 
 MODELS = {

@@ -11,7 +11,6 @@ ends this process ends the container. The engine is asked to start one and to re
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import platform
@@ -21,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from lemur_ray.file_lock import hold
 from lemur_ray.sandbox import inside
 from lemur_ray.sandbox.housing import cgroup, docker_image, slots
 from lemur_ray.sandbox.housing import docker_engine as engine
@@ -329,6 +329,5 @@ def _maker(pid: int) -> str:
 @contextlib.contextmanager
 def _lane(number: int) -> Iterator[None]:
     """Wait for one of the ``STARTS`` places in which a container may be started."""
-    with open(slots.folder() / f"start-{number % STARTS}", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with hold(slots.folder() / f"start-{number % STARTS}", wait_s=None):
         yield

@@ -9,7 +9,6 @@ name.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import io
 import logging
@@ -24,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lemur_ray.file_lock import hold
 from lemur_ray.sandbox.housing import debian_files as installed
 from lemur_ray.sandbox.housing import docker_engine as engine
 from lemur_ray.sandbox.housing import slots
@@ -68,8 +68,7 @@ def ensure() -> Image:
     for name in names:
         if (found := _found(name)) is not None:
             return found
-    with open(slots.folder() / "image.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with hold(slots.folder() / "image.lock", wait_s=None):
         for name in names:  # somebody else may have built it while we waited
             if (found := _found(name)) is not None:
                 return found

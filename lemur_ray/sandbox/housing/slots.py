@@ -7,7 +7,6 @@ holds a record belonged to a run that died: what the record names is destroyed b
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lemur_ray import file_lock
 from lemur_ray.sandbox.housing.cgroup import Cgroup
 
 SLOTS = 4096
@@ -118,9 +118,7 @@ def reap_once() -> None:
 
 def _lock(path: Path, number: int) -> Slot | None:
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not file_lock.take(file):
         os.close(file)
         return None
     return Slot(number, path, file)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from lemur_ray.config import MeshConfig, Recipe
+from lemur_ray.config.mesh import axis_sizes
 from lemur_ray.train.aot.hlo import DTYPE_BYTES, Program, read
 from lemur_ray.train.pod.chips import CHIPS, GIB, StepTime, step_time
 from lemur_ray.train.pod.slices import Slice
@@ -144,9 +145,9 @@ class PodPlan:
 
 
 def placed(recipe: Recipe, where: Slice, mesh: MeshConfig) -> Recipe:
-    """The recipe on a slice with a mesh; ``fsdp`` -1 takes what dcn and tp leave."""
+    """The recipe on a slice with a mesh; ``fsdp`` -1 takes what dcn and tp leave. Raises ValueError."""
     chips = where.num_chips * mesh.dcn
-    fsdp = mesh.fsdp if mesh.fsdp > 0 else chips // (mesh.dcn * mesh.tp)
+    _, fsdp, _ = axis_sizes(mesh, chips, f"the {chips} chips of {mesh.dcn} x {where}")
     mesh = dataclasses.replace(
         mesh, use_tpu=True, fsdp=fsdp, topology=where.topology, accelerator_type=where.generation.accelerator_type,
         num_workers=where.num_hosts * mesh.dcn,

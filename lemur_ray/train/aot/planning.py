@@ -31,8 +31,9 @@ def run(recipe: Recipe, where: Slice, *, search: int, describe: bool, say: Calla
     On another slice than its own a recipe's mesh keeps dcn and tp, unless it was set by hand. search: candidates to
     compile at most. Raises ValueError where recipe and slice do not fit together.
     """
-    placed = aot.placed(recipe, where, _mesh(recipe, where))
     with_libtpu = aot.has_libtpu()
+    searching = search and with_libtpu and not describe  # then fsdp and tp are what is looked for
+    placed = aot.placed(recipe, where, MeshConfig(dcn=recipe.mesh.dcn) if searching else _mesh(recipe, where))
     os.environ.update(aot.environment(where, with_libtpu, where.num_chips * placed.mesh.dcn))
     from lemur_ray.train.aot import report as aot_report
     from lemur_ray.train.aot.search import search as search_

@@ -30,9 +30,9 @@ from lemur_ray.plan.feed import PlanFeed
 from lemur_ray.plan.plan import plan_for
 from lemur_ray.recipes import with_vocabulary
 from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.train.allocator import allocator_environment
+from lemur_ray.train.pod.allocator import allocator_environment
 from lemur_ray.train.pod.placement import check_recipe
-from lemur_ray.train.pod.slices import Layout, Slice
+from lemur_ray.train.pod.slices import RunShape, Slice
 from lemur_ray.train.run.folder import (
     Run,
     RunFolderError,
@@ -70,7 +70,7 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
     """
     manifest = read_manifest(corpus)
     recipe = with_vocabulary(recipe, manifest["vocab_size"])
-    layouts = {where.num_workers: where for where in check_recipe(recipe)}
+    shapes = {where.num_workers: where for where in check_recipe(recipe)}
     run = Run(recipe, corpus, out, init_from)
     plan = plan_for(recipe, manifest)
     check_sinks(recipe.watch.sinks)
@@ -83,17 +83,17 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
             check_same_run(commit.plan, run, f"checkpoint {run.checkpoints}/{commit.step}")
         SignsOfLife(f"{out}/goodput.jsonl").write(submit=True)
         feed = PlanFeed(
-            plan, corpus, recipe.train.rows_per_step, partial(next_row, run.checkpoints), partial(_share, layouts)
+            plan, corpus, recipe.train.rows_per_step, partial(next_row, run.checkpoints), partial(_share, shapes)
         )
-        return _fit(run, layouts, feed)
+        return _fit(run, shapes, feed)
 
 
-def _fit(run: Run, layouts: dict[int, Layout], feed: PlanFeed) -> dict[str, Any]:
+def _fit(run: Run, shapes: dict[int, RunShape], feed: PlanFeed) -> dict[str, Any]:
     recipe, out = run.recipe, run.out
     parent, _, name = out.rstrip("/").rpartition("/")
     trainer = _Trainer(
         _worker,
-        train_loop_config={"run": run, "layouts": layouts},
+        train_loop_config={"run": run, "shapes": shapes},
         jax_config=jax_config(recipe.mesh),
         scaling_config=scaling_config(recipe.mesh),
         datasets={"train": partial(ray.data.range, 1)},  # made by the feed; Ray wants one to hang it on
@@ -164,9 +164,9 @@ def next_row(checkpoints: str) -> int:
     return int(commit.plan["rows"]) if commit else 0
 
 
-def _share(layouts: dict[int, Layout], rank: int, world_size: int) -> tuple[int, int]:
+def _share(shapes: dict[int, RunShape], rank: int, world_size: int) -> tuple[int, int]:
     """Which part of every batch a rank reads, and of how many."""
-    where = layouts[world_size]
+    where = shapes[world_size]
     return where.share_of(rank), where.num_shares
 
 
@@ -241,7 +241,7 @@ def _worker(config: dict[str, Any]) -> None:
     run: Run = config["run"]
     context = ray.train.get_context()
     rank, world_size = context.get_world_rank(), context.get_world_size()
-    share = run.recipe.train.rows_per_step // config["layouts"][world_size].num_shares
+    share = run.recipe.train.rows_per_step // config["shapes"][world_size].num_shares
     if world_size > 1 and _stopped(run) is not None:
         return  # this group was started only to end the wait of the others
 

@@ -21,7 +21,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.model.layout import MESH_AXES, spec
 from lemur_ray.model.sharding import make_mesh, param_shardings
-from lemur_ray.train.pod.slices import Layout, check_batch, layout, worker_counts
+from lemur_ray.train.pod.slices import RunShape, check_batch, run_shape, worker_counts
 
 _FORCED = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
@@ -31,8 +31,8 @@ def batch_parts(mesh: MeshConfig) -> int:
 
     Devices that only share a product (tp) read the same rows. Raises ValueError as ``check_recipe`` does.
     """
-    layouts = [layout(mesh, num_workers=count, cpu_devices=_cpu_devices()) for count in worker_counts(mesh)]
-    return math.lcm(*(where.dcn * where.fsdp for where in layouts))
+    shapes = [run_shape(mesh, num_workers=count, cpu_devices=_cpu_devices()) for count in worker_counts(mesh)]
+    return math.lcm(*(where.dcn * where.fsdp for where in shapes))
 
 
 def _cpu_devices() -> int:
@@ -41,8 +41,8 @@ def _cpu_devices() -> int:
     return int(forced[1]) if forced else 1
 
 
-def check_recipe(recipe: Recipe, *, cpu_devices: int | None = None) -> list[Layout]:
-    """The layouts of every number of workers that the run may have, most first.
+def check_recipe(recipe: Recipe, *, cpu_devices: int | None = None) -> list[RunShape]:
+    """The shape of the run for every number of workers that it may have, most first.
 
     cpu_devices: devices of a worker on CPU; None: what XLA_FLAGS here says, which workers share.
 
@@ -53,7 +53,7 @@ def check_recipe(recipe: Recipe, *, cpu_devices: int | None = None) -> list[Layo
     found = []
     for count in worker_counts(recipe.mesh):
         try:
-            where = layout(recipe.mesh, num_workers=count, cpu_devices=each)
+            where = run_shape(recipe.mesh, num_workers=count, cpu_devices=each)
             check_batch(recipe.train.rows_per_step, recipe.train.microbatches, where)
             _check_shapes(recipe, where)
         except ValueError as error:
@@ -65,7 +65,7 @@ def check_recipe(recipe: Recipe, *, cpu_devices: int | None = None) -> list[Layo
     return found
 
 
-def _check_shapes(recipe: Recipe, where: Layout) -> None:
+def _check_shapes(recipe: Recipe, where: RunShape) -> None:
     """Raises ValueError naming the parameter or activation that does not divide over the mesh."""
     shape = (where.dcn, where.fsdp, where.tp)
     mesh: Any = AbstractMesh(shape, MESH_AXES, axis_types=(AxisType.Auto,) * 3)
@@ -79,13 +79,13 @@ def _check_shapes(recipe: Recipe, where: Layout) -> None:
         spec((axis,), (size,), mesh, name)
 
 
-def mesh_here(recipe: Recipe, *, rank: int = 0, world_size: int = 1) -> tuple[Layout, Mesh]:
-    """The layout of this many workers and the mesh over the devices that are there. Every process calls it alike.
+def mesh_here(recipe: Recipe, *, rank: int = 0, world_size: int = 1) -> tuple[RunShape, Mesh]:
+    """The shape of a run of this many workers and the mesh over the devices there are. Every process calls it alike.
 
     Raises:
         ValueError: the devices are not those of the recipe; the message says what was found and what was expected.
     """
-    where = layout(recipe.mesh, num_workers=world_size, cpu_devices=jax.local_device_count())
+    where = run_shape(recipe.mesh, num_workers=world_size, cpu_devices=jax.local_device_count())
     devices = jax.devices()
     if jax.process_count() != world_size or jax.process_index() != rank:
         raise ValueError(
@@ -112,7 +112,7 @@ def mesh_here(recipe: Recipe, *, rank: int = 0, world_size: int = 1) -> tuple[La
     return where, make_mesh(config, ordered)
 
 
-def standing(where: Layout, rank: int) -> dict[str, int]:
+def standing(where: RunShape, rank: int) -> dict[str, int]:
     """This worker's number, its JAX process, its slice, and the slice that libtpu is told (-1: nothing)."""
     return {
         "worker": rank,
@@ -123,14 +123,14 @@ def standing(where: Layout, rank: int) -> dict[str, int]:
     }
 
 
-def all_standing(where: Layout, rank: int) -> list[dict[str, int]]:
+def all_standing(where: RunShape, rank: int) -> list[dict[str, int]]:
     """Where every worker stands. Every process calls it alike."""
     mine = standing(where, rank)
     table = multihost_utils.process_allgather(np.array(list(mine.values()), np.int32), tiled=False)
     return [dict(zip(mine, map(int, row), strict=True)) for row in table.reshape(-1, len(mine))]
 
 
-def slice_major(devices: Sequence[Any], where: Layout) -> list[Any]:
+def slice_major(devices: Sequence[Any], where: RunShape) -> list[Any]:
     """The devices slice by slice, so that the mesh axis dcn is the slice; inside a slice by process.
 
     Devices that do not know their slice (CPUs call every one 0) stand on that of their process. Raises ValueError

@@ -1,17 +1,19 @@
 """TPU slices as numbers: chips and hosts of a topology, and whether workers and mesh of a recipe agree with them.
 
 The rules per generation are those of Cloud TPU: v4 and v5p are 3-D tori with 4 chips a host; v5e and v6e are 2-D with
-4, and up to 8 where the whole slice is one host. An elastic run has one layout for every number of workers it may have.
+4, and up to 8 where the whole slice is one host. An elastic run has one shape for every number of workers it may have.
 Knows nothing of Ray, of jax and of devices that exist.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from dataclasses import dataclass
 
 from lemur_ray.config import MeshConfig, did_you_mean
+from lemur_ray.config.mesh import axis_sizes
 
 CHIPS_PER_HOST = 4
 """Chips of a host of a slice that spans several hosts, every generation."""
@@ -112,7 +114,7 @@ def parse_slice(text: str) -> Slice:
 
 
 @dataclass(frozen=True)
-class Layout:
+class RunShape:
     """Workers, slices and mesh of a run that has so many workers. Workers are numbered slice by slice."""
 
     num_workers: int
@@ -150,8 +152,8 @@ def worker_counts(mesh: MeshConfig) -> list[int]:
     return list(range(mesh.num_workers, least - 1, -step))
 
 
-def layout(mesh: MeshConfig, *, num_workers: int | None = None, cpu_devices: int = 1) -> Layout:
-    """The layout of a mesh for a number of workers (None: all of ``mesh.num_workers``).
+def run_shape(mesh: MeshConfig, *, num_workers: int | None = None, cpu_devices: int = 1) -> RunShape:
+    """The shape of a run for a number of workers (None: all of ``mesh.num_workers``).
 
     cpu_devices: devices of one worker that has neither TPU nor GPU. In an elastic run dcn follows the number of slices,
     and on GPU and CPU fsdp that of workers.
@@ -182,31 +184,25 @@ def layout(mesh: MeshConfig, *, num_workers: int | None = None, cpu_devices: int
     return _fill(mesh, workers, num_slices, one.chips_per_host, num_slices)
 
 
-def _fill(mesh: MeshConfig, workers: int, slices: int, per_worker: int, dcn: int) -> Layout:
+def _fill(mesh: MeshConfig, workers: int, slices: int, per_worker: int, dcn: int) -> RunShape:
     """The mesh over workers x per_worker devices. Raises ValueError where it does not fill them exactly."""
     if mesh.min_workers > mesh.num_workers:
         raise ValueError(
             f"min_workers {mesh.min_workers} is more than num_workers {mesh.num_workers}: use at most that"
         )
     devices = workers * per_worker
-    rest = dcn * mesh.tp
-    fsdp = mesh.fsdp if mesh.fsdp > 0 else devices // rest
-    if fsdp * rest != devices:
-        left = f"fsdp {devices // rest}" if devices % rest == 0 else f"dcn x tp that divides {devices}"
+    spelled = f"the {devices} devices of {workers} worker(s) with {per_worker} each"
+    dcn, fsdp, tp = axis_sizes(dataclasses.replace(mesh, dcn=dcn), devices, spelled)
+    if tp % per_worker and per_worker % tp:
         raise ValueError(
-            f"mesh dcn {dcn} x fsdp {mesh.fsdp} x tp {mesh.tp} does not fill the {devices} devices of {workers} "
-            f"worker(s) with {per_worker} each: use {left}" + (", or -1 for what is left" if mesh.fsdp > 0 else "")
-        )
-    if mesh.tp % per_worker and per_worker % mesh.tp:
-        raise ValueError(
-            f"tp {mesh.tp} neither divides the {per_worker} devices of a worker nor is a multiple of them: workers "
+            f"tp {tp} neither divides the {per_worker} devices of a worker nor is a multiple of them: workers "
             "would share rows of a batch in part"
         )
-    return Layout(workers, slices, per_worker, dcn, fsdp, mesh.tp)
+    return RunShape(workers, slices, per_worker, dcn, fsdp, tp)
 
 
-def check_batch(rows_per_step: int, microbatches: int, where: Layout) -> None:
-    """Raises ValueError where a global batch does not split evenly over the layout."""
+def check_batch(rows_per_step: int, microbatches: int, where: RunShape) -> None:
+    """Raises ValueError where a global batch does not split evenly over the run's devices."""
     parts = where.dcn * where.fsdp * microbatches
     for count, what in ((where.num_shares, "workers"), (parts, "devices x microbatches")):
         if rows_per_step % count:

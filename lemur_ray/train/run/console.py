@@ -1,12 +1,13 @@
-"""What a person reads while a run goes: a few lines at the start, one per logged step, one per evaluation.
+"""What a person reads while a run goes: a few lines at the start, one every few seconds, one per evaluation.
 
-Plain lines, because they pass through Ray's log files to whoever follows the job; nothing is drawn in place. Pure
-functions of a line of metrics; the numbers of every source are in ``metrics.jsonl``.
+Plain lines, because they pass through Ray's log files to whoever follows the job; nothing is drawn in place. Knows
+lines of metrics and a clock; every line, and the numbers of every source, are in ``metrics.jsonl``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lemur_ray.config import Recipe
@@ -16,7 +17,26 @@ from lemur_ray.train.evaluate import BY_KIND, BY_SOURCE
 
 MOST_SOURCES = 3
 """Sources whose losses fit on a line; with more of them a line would be all sources."""
+EVERY_S = 5.0
+"""Seconds between two lines of progress, however short the steps are."""
 _BITS = "/bits_per_byte"
+
+
+class Console:
+    """Says lines of progress: first, last, those with an evaluation, and of the others one every few seconds."""
+
+    def __init__(self, say: Callable[[str], None], steps: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._say, self._steps, self._now = say, steps, now
+        self._said_at: float | None = None
+
+    def tell(self, record: Mapping[str, Any], checkpoint: int | None = None) -> None:
+        """One line of metrics has been written; ``checkpoint``: the last one begun."""
+        lines, now = progress_lines(record, self._steps, checkpoint), self._now()
+        notable = self._said_at is None or record["step"] == self._steps or len(lines) > 1
+        if notable or now - self._said_at >= EVERY_S:
+            self._said_at = now
+            for line in lines:
+                self._say(line)
 
 
 def opening_lines(recipe: Recipe, mesh: Mapping[str, int], sources: Sequence[str], workers: int, kind: str,

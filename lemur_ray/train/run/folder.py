@@ -8,11 +8,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import hashlib
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ import fsspec
 
 from lemur_ray.checkpoints import CHECKPOINTS, newest_commit, weights_of
 from lemur_ray.config import Recipe, differing_fields, identity
+from lemur_ray.file_lock import FileHeld, hold
 from lemur_ray.plan.plan import first_row_moved
 
 _COPY = "copy it again from where it came from"
@@ -237,23 +236,12 @@ def lock(out: str, name: str, *, wait_s: float = 0.0) -> Iterator[None]:
     if "://" in out:
         yield
         return
-    path = Path(out) / f".{name}.lock"
-    with open(path, "a+") as f:
-        deadline = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    f.seek(0)
-                    raise RunFolderError(
-                        f"{out} is being written by another run (process {f.read().strip() or '?'}): wait for it, end "
-                        "it, or choose another --out"
-                    ) from None
-                time.sleep(0.2)
-        f.seek(0)
-        f.truncate()
-        f.write(f"{os.getpid()}\n")
-        f.flush()
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(hold(Path(out) / f".{name}.lock", wait_s=wait_s))
+        except FileHeld as other:
+            raise RunFolderError(
+                f"{out} is being written by another run (process {other.holder}): wait for it, end it, or choose "
+                "another --out"
+            ) from None
         yield

@@ -1,6 +1,6 @@
 """One writer for a run folder, also where the kernel of one machine cannot see the other: a lease that is renewed.
 
-A lock of the kernel (``run_folder.lock``) holds on one machine and on some network file systems, never in a bucket. The
+A lock of the kernel (``folder.lock``) holds on one machine and on some network file systems, never in a bucket. The
 lease is a small file that its holder counts up every few seconds; who finds another's lease watches whether the count
 moves. No two machines' clocks are compared. Knows nothing of what a run writes.
 """

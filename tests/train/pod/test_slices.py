@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from lemur_ray.config import MeshConfig
+from lemur_ray.config.mesh import axis_sizes
 from lemur_ray.recipes import NAMES, get_recipe
-from lemur_ray.train.pod.slices import Slice, check_batch, generation, layout, parse_slice, worker_counts
+from lemur_ray.train.pod.slices import Slice, check_batch, generation, parse_slice, run_shape, worker_counts
 
 V6E = {"use_tpu": True, "topology": "4x4", "accelerator_type": "TPU-V6E"}
 
@@ -47,7 +48,7 @@ def test_ray_counts_the_same_hosts_for_every_topology_it_knows() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recipe_has_a_mesh_that_its_hosts_hold(name: str) -> None:
     recipe = get_recipe(name)
-    where = layout(recipe.mesh)
+    where = run_shape(recipe.mesh)
     check_batch(recipe.train.rows_per_step, recipe.train.microbatches, where)
 
 
@@ -79,18 +80,18 @@ def test_every_recipe_has_a_mesh_that_its_hosts_hold(name: str) -> None:
 )
 def test_workers_topology_and_mesh_that_disagree_are_refused_with_what_to_use(fields: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        layout(MeshConfig(**fields))
+        run_shape(MeshConfig(**fields))
 
 
 def test_a_tp_axis_that_cuts_workers_unevenly_is_refused() -> None:
     with pytest.raises(ValueError, match="tp 6 neither divides the 4 devices"):
-        layout(MeshConfig(num_workers=3, tp=6), cpu_devices=4)
+        run_shape(MeshConfig(num_workers=3, tp=6), cpu_devices=4)
 
 
 def test_workers_are_numbered_slice_by_slice_and_dcn_follows_the_slices() -> None:
     mesh = MeshConfig(**V6E, num_workers=8, min_workers=4, dcn=2, tp=2)
     assert worker_counts(mesh) == [8, 4]
-    whole, half = (layout(mesh, num_workers=count) for count in worker_counts(mesh))
+    whole, half = (run_shape(mesh, num_workers=count) for count in worker_counts(mesh))
     assert (whole.dcn, whole.fsdp, whole.tp, whole.num_devices) == (2, 8, 2, 32)
     assert (half.dcn, half.fsdp, half.tp, half.num_devices) == (1, 8, 2, 16)
     assert [whole.slice_of(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
@@ -98,7 +99,7 @@ def test_workers_are_numbered_slice_by_slice_and_dcn_follows_the_slices() -> Non
 
 
 def test_workers_that_share_a_tp_axis_read_the_same_rows() -> None:
-    where = layout(MeshConfig(num_workers=4, use_gpu=True, tp=2))
+    where = run_shape(MeshConfig(num_workers=4, use_gpu=True, tp=2))
     assert (where.fsdp, where.num_shares) == (2, 2)
     assert [where.share_of(rank) for rank in range(4)] == [0, 0, 1, 1]
 
@@ -106,13 +107,22 @@ def test_workers_that_share_a_tp_axis_read_the_same_rows() -> None:
 def test_an_elastic_run_on_gpus_or_cpus_may_have_every_number_of_workers_between() -> None:
     mesh = MeshConfig(num_workers=4, min_workers=2)
     assert worker_counts(mesh) == [4, 3, 2]
-    assert [layout(mesh, num_workers=count).fsdp for count in worker_counts(mesh)] == [4, 3, 2]
+    assert [run_shape(mesh, num_workers=count).fsdp for count in worker_counts(mesh)] == [4, 3, 2]
     fixed = dataclasses.replace(mesh, fsdp=4)
     with pytest.raises(ValueError, match="fsdp 4 x tp 1 does not fill the 3 devices"):
-        layout(fixed, num_workers=3)
+        run_shape(fixed, num_workers=3)
 
 
 @pytest.mark.parametrize(("rows", "microbatches"), [(3, 1), (2, 1), (8, 4)])
 def test_a_batch_that_does_not_split_is_refused_with_the_numbers(rows: int, microbatches: int) -> None:
     with pytest.raises(ValueError, match=f"a batch of {rows} rows does not split over"):
-        check_batch(rows, microbatches, layout(MeshConfig(num_workers=4)))
+        check_batch(rows, microbatches, run_shape(MeshConfig(num_workers=4)))
+
+
+def test_the_axes_of_a_mesh_multiply_out_or_say_what_would() -> None:
+    assert axis_sizes(MeshConfig(dcn=2, tp=4), 32) == (2, 4, 4)
+    assert axis_sizes(MeshConfig(fsdp=3), 3) == (1, 3, 1)
+    with pytest.raises(ValueError, match="fsdp 3 x tp 1 does not fill 4 devices: use fsdp 4, or -1 for what is left"):
+        axis_sizes(MeshConfig(fsdp=3), 4)
+    with pytest.raises(ValueError, match=r"does not fill the chips: use dcn x tp that divides 4$"):
+        axis_sizes(MeshConfig(tp=3), 4, "the chips")

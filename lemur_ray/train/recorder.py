@@ -1,0 +1,166 @@
+"""What becomes of every step: sums, a line in ``metrics.jsonl``, copies of it, a line for a person, goodput.
+
+A step's metrics are read once the next step has been handed to the device, which so never waits. Knows nothing of the
+loop that takes the steps, of data and of checkpoints: any training that uses ``step`` can be recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from lemur_ray.config import Recipe
+from lemur_ray.train.evaluate import BY_KIND, BY_SOURCE
+from lemur_ray.train.metrics import MetricsLog, Window, finite
+from lemur_ray.train.run.attempt import Attempt
+from lemur_ray.train.run.console import Console
+from lemur_ray.train.run.folder import TrainingStopped
+from lemur_ray.train.run.goodput import USEFUL
+from lemur_ray.train.run.sinks import open_sinks
+from lemur_ray.train.run.speed import memory_peaks, speeds
+
+Ranges = list[list[int]]
+"""Half-open ranges of rows, as ``train.skip_rows`` counts them."""
+
+
+class Recorder:
+    """The record of one start of a run on one worker. For every step: ``took`` it, and later ``settle``."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        out: str,
+        attempt: Attempt,
+        *,
+        sources: Sequence[str] = (),
+        progress: Mapping[str, Any] | None = None,
+        about: Mapping[str, Any] | None = None,
+        primary: bool = True,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        """out: run folder. sources: names behind the batches' source indices. progress: what ``progress`` gave when the
+        checkpoint was saved from which the run goes on. about: what sinks are told of the run. primary: this worker
+        writes (rank 0)."""
+        self._recipe, self._attempt, self._sources, self._say = recipe, attempt, sources, say
+        self.window = Window(**(progress or {}))
+        self.log = MetricsLog(f"{out}/metrics.jsonl") if primary else None
+        self._seen_step = max(self.log.losses, default=0) if self.log is not None else 0
+        self._sinks = open_sinks(recipe, out, self.log.records(), about or {}, say) if self.log is not None else []
+        self._console = Console(say, recipe.train.steps)
+        self.last: dict[str, Any] = {}
+        """The newest line of this attempt."""
+        self.first_step_s: float | None = None
+        """Seconds from the start of the attempt to the end of its first step."""
+        self.saved: int | None = None
+        """Step of the last checkpoint, for the person; whoever saves says so here."""
+        self._pending: tuple[int, Any, Callable[[], Ranges]] | None = None
+        self._since, self._paused_s, self._timed_steps = time.monotonic(), 0.0, 0
+
+    @property
+    def loss(self) -> float | None:
+        """Of the newest line."""
+        return self.last.get("loss")
+
+    def progress(self) -> dict[str, Any]:
+        """What belongs into a checkpoint beside the state, so that a resumed run writes the very same lines."""
+        return self.window.to_json()
+
+    def took(self, step: int, metrics: Any, rows: Callable[[], Ranges] = list) -> bool:
+        """Step ``step`` (from 1) was handed to the device. Whether it is the attempt's first, which is waited for.
+
+        metrics: as ``train_step`` gives them. rows: asked which rows it trained on, if it is skipped.
+        """
+        self._pending = (step, metrics, rows)
+        if self.first_step_s is not None:
+            return False
+        jax.block_until_ready(metrics)
+        self.first_step_s = time.monotonic() - self._attempt.began
+        self._since, self._timed_steps = time.monotonic(), -1  # compiling is not training
+        self._attempt.spent.switch("step")
+        return True
+
+    @contextlib.contextmanager
+    def pausing(self) -> Iterator[None]:
+        """Time that is not training, and does not count in its speed."""
+        began = time.monotonic()
+        yield
+        self._paused_s += time.monotonic() - began
+
+    def settle(self, measure: Callable[[], Mapping[str, Any]] | None = None) -> None:
+        """Read the metrics of the step in flight, if there is one; write a line where one is due.
+
+        measure: an evaluation after this very step, which then has a line. Raises TrainingStopped after too many
+        skipped updates in a row.
+        """
+        if self._pending is None:
+            return
+        (number, on_device, rows), self._pending = self._pending, None
+        train, attempt, window = self._recipe.train, self._attempt, self.window
+        host = jax.device_get(on_device)
+        skipped, again = bool(host["skipped"]), number <= self._seen_step
+        ranges = rows() if skipped else []
+        window.add(host, self._sources, ranges)
+        attempt.spent.step_was("skipped" if skipped else "replayed" if again else USEFUL)
+        attempt.replayed_steps += again
+        self._timed_steps += 1
+        named = f", rows {spelled(ranges)}" if ranges else ""
+        if skipped:
+            self._say(f"step {number}: update skipped (loss {host['loss']}, gradient norm {host['grad_norm']}){named}")
+        if window.skips_in_a_row >= train.max_skips_in_a_row:
+            raise TrainingStopped(
+                f"{window.skips_in_a_row} updates in a row were skipped (not finite, or spikes), the last at step "
+                f"{number}{named}: lower --optimizer.peak-lr in a new --out, or leave rows out with "
+                "--train.skip-rows FIRST END: here where no checkpoint has consumed them, else in a new --out"
+            )
+        if number % train.log_every_steps == 0 or number == train.steps or measure is not None:
+            self._write(number, host, measure)
+
+    def _write(self, number: int, host: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]] | None) -> None:
+        recipe, window = self._recipe, self.window
+        elapsed = time.monotonic() - self._since - self._paused_s
+        window.train_s += elapsed
+        line = {
+            "step": number, "rows": number * recipe.train.rows_per_step, "tokens": number * recipe.tokens_per_step,
+            **window.values(), "lr": float(host["lr"]),
+            **{name: finite(host[name]) for name in ("grad_norm", "param_norm", "update_norm")},
+            "skipped_steps": window.skipped_steps, **speeds(recipe, self._timed_steps, elapsed),
+            "time_s": window.train_s, "first_step_s": self.first_step_s, "unix_s": time.time(), **memory_peaks(),
+        }  # fmt: skip
+        line["eta_s"] = (recipe.train.steps - number) * line["step_s"] if "step_s" in line else None
+        if measure is not None:
+            with self._attempt.spent.during("evaluation"):
+                line |= measure()
+        self.last = line
+        if self.log is not None:
+            if self.log.write(line):
+                for sink in self._sinks:
+                    sink.write(line)
+            self._console.tell(line, self.saved)
+        self.window, self._since, self._paused_s, self._timed_steps = window.cleared(), time.monotonic(), 0.0, 0
+
+    def close(self) -> None:
+        """Let the sinks write what they have been given; a second call does nothing."""
+        for sink in self._sinks:
+            sink.close()
+
+    def summary(self) -> dict[str, Any]:
+        """The run's last losses, and its totals: what its result says."""
+        last = self.last
+        if not last and self.log is not None:
+            last = self.log.last  # killed after the last checkpoint, before the result
+        return {
+            "loss": last.get("loss"),
+            **{key: value for key, value in last.items() if key.startswith(("loss/", BY_KIND, BY_SOURCE))},
+            "skipped_steps": self.window.skipped_steps, "tokens_per_s": last.get("tokens_per_s"),
+            "train_s": self.window.train_s, "wall_s": time.monotonic() - self._attempt.began,
+            "first_step_s": self.first_step_s,
+        }  # fmt: skip
+
+
+def spelled(ranges: Ranges) -> str:
+    """``[0, 4), [8, 12)``"""
+    return ", ".join(f"[{first}, {end})" for first, end in ranges)
