@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse, Response
 from lemur_ray.serve.http.request_body import check_model, read_json
 from lemur_ray.serve.openai.fields import LONE_SURROGATE, as_object, flag, invalid, is_int, is_utf8
 from lemur_ray.serve.openai.openapi import DETOKENIZE, TOKENIZE, described
-from lemur_ray.serve.text_engine import Front
+from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.chat import TEMPLATE
 from lemur_ray.text.tokenizer import BOS
 from lemur_ray.weights.hf_config import tokenizer_config
@@ -29,10 +29,10 @@ _AT_ONCE = 8192
 """Characters or ids that are worked on in the event loop (some milliseconds)."""
 
 
-def tokenizer_routes(front: Front) -> APIRouter:
+def tokenizer_routes(served: TextEngine) -> APIRouter:
     """The three endpoints of one model."""
     router = APIRouter()
-    tokenizer, one_at_a_time = front.tokenizer, asyncio.Lock()
+    tokenizer, one_at_a_time = served.tokenizer, asyncio.Lock()
 
     async def beside(size: int, work: Callable[[], T]) -> T:
         if size <= _AT_ONCE:
@@ -43,35 +43,35 @@ def tokenizer_routes(front: Front) -> APIRouter:
     @router.get("/tokenizer_info")
     async def info() -> Response:
         # Who renders the template knows only the messages, so BOS is spelled out in it.
-        own = {"chat_template": BOS + TEMPLATE, "model_max_length": front.engine.context}
+        own = {"chat_template": BOS + TEMPLATE, "model_max_length": served.engine.context}
         return JSONResponse({**tokenizer_config(), **own})
 
-    @router.post("/tokenize", openapi_extra=described(TOKENIZE, front.name))
+    @router.post("/tokenize", openapi_extra=described(TOKENIZE, served.name))
     async def tokenize(request: Request) -> Response:
-        body = _body(await read_json(request), front)
+        body = _body(await read_json(request), served)
         text = _text(body)
         encode = tokenizer.encode if flag(body, "split_special_tokens") else tokenizer.encode_marked
         tokens = await beside(len(text), lambda: encode(text))
         if flag(body, "add_special_tokens", default=True):
             tokens = [tokenizer.bos_id, *tokens]
-        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": front.engine.context})
+        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": served.engine.context})
 
-    @router.post("/detokenize", openapi_extra=described(DETOKENIZE, front.name))
+    @router.post("/detokenize", openapi_extra=described(DETOKENIZE, served.name))
     async def detokenize(request: Request) -> Response:
-        tokens = _ids(_body(await read_json(request), front), front.engine.config.vocab_size)
+        tokens = _ids(_body(await read_json(request), served), served.engine.config.vocab_size)
         text = await beside(len(tokens), lambda: tokenizer.decode(tokens, skip_special=False))
         return JSONResponse({"prompt": text})
 
     return router
 
 
-def _body(body: Any, front: Front) -> Mapping[str, Any]:
+def _body(body: Any, served: TextEngine) -> Mapping[str, Any]:
     """The fields of a body, which need not name the model."""
     fields = as_object(body)
     if (model := fields.get("model")) is not None:
         if not isinstance(model, str):
             raise invalid("model", "must be the name of a model: see /v1/models")
-        check_model(front, model)
+        check_model(served, model)
     return fields
 
 

@@ -1,8 +1,8 @@
 """Replies of a form that the request prescribes: JSON, a JSON schema, a regular expression, a grammar.
 
-``llguidance`` says token by token what may come next; here are its tokenizer, the forms that a request can name, and
-one constraint per reply. JSON is written as ``json.dumps`` writes it, one space behind commas and colons: a model that
-may choose its white space can go on with that for ever. Knows nothing of HTTP.
+What a request asks for becomes a grammar as ``llguidance`` reads it. JSON is written as ``json.dumps`` writes it, one
+space behind commas and colons: a model that may choose its white space can go on with that for ever. Knows nothing of
+HTTP, tokenizers or of how a reply is held to its grammar (``grammar_matching.py``).
 """
 
 from __future__ import annotations
@@ -13,11 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import llguidance
-import numpy as np
 
-from lemur_ray.serve.engine.generation import CannotBeMet
 from lemur_ray.serve.openai.fields import invalid, is_utf8, spelled
-from lemur_ray.text.tokenizer import Tokenizer
 
 COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """Options for every schema, also as ``x-guidance`` inside one."""
@@ -102,57 +99,3 @@ def _bounded(text: str, param: str) -> str:
     if len(text) > MAX_GRAMMAR_CHARACTERS:
         raise invalid(param, f"has {len(text)} characters: {MAX_GRAMMAR_CHARACTERS} are read at most")
     return text
-
-
-class Grammars:
-    """Starts constraints for one tokenizer. From any thread."""
-
-    def __init__(self, tokenizer: Tokenizer):
-        wrapped = llguidance.TokenizerWrapper(_Vocabulary(tokenizer))
-        ends = [tokenizer.im_end_id, tokenizer.eos_id]
-        self._tokenizer = llguidance.LLTokenizer(wrapped, eos_token=ends)
-
-    def start(self, structure: Structure) -> Matching:
-        """A constraint at its beginning (may take a second). Raises ApiError 400 where the structure has no meaning."""
-        wrong = llguidance.LLMatcher.validate_grammar(structure.grammar, self._tokenizer)
-        if wrong and not wrong.startswith("WARNING"):
-            raise invalid(structure.param, f"cannot be used: {wrong.strip()[:500]}")
-        return Matching(llguidance.LLMatcher(self._tokenizer, structure.grammar, log_level=0))
-
-
-class _Vocabulary:
-    """Our tokenizer as llguidance wants to see it."""
-
-    def __init__(self, tokenizer: Tokenizer):
-        self.eos_token_id, self.bos_token_id = tokenizer.im_end_id, tokenizer.bos_id
-        self.tokens = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
-        self.special_token_ids = sorted(tokenizer.special_ids)
-        self._encode = tokenizer.encode
-
-    def __call__(self, text: str | bytes) -> list[int]:
-        return self._encode(text if isinstance(text, str) else text.decode())
-
-
-class Matching:
-    """How far one reply has come (``generation.Constraint``)."""
-
-    def __init__(self, matcher: llguidance.LLMatcher):
-        self._matcher = matcher
-
-    def copy(self) -> Matching:
-        """The same state for another reply."""
-        return Matching(self._matcher.deep_copy())
-
-    def allowed(self) -> np.ndarray:
-        """See ``Constraint``. Raises CannotBeMet where the grammar has become too much for llguidance."""
-        words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
-        self._check()
-        return words
-
-    def accept(self, token: int) -> None:
-        self._matcher.consume_token(token)
-        self._check()
-
-    def _check(self) -> None:
-        if self._matcher.is_error():
-            raise CannotBeMet(f"the structure cannot be held to: {self._matcher.get_error().strip()[:300]}")

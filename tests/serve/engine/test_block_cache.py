@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lemur_ray.serve.engine.prefix_tree import Admission, BlockCache
+from lemur_ray.serve.engine.block_cache import Admission, BlockCache
 
 BLOCK = 16
 
