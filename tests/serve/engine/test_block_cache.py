@@ -108,7 +108,7 @@ def test_aligned_reuse_is_in_whole_tiles() -> None:
 
 
 def blocks_of_the_tree(cache: BlockCache) -> list[int]:
-    found, pending = [], list(cache._root.children())
+    found, pending = [], list(cache.tree.root.children())
     while pending:
         node = pending.pop()
         found.append(node.block)
