@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from lemur_ray.serve.openai.fields import ApiError
+from lemur_ray.serve.openai.errors import ApiError
 from lemur_ray.serve.text_engine import TextEngine
 
 MAX_BODY_BYTES = 32 * 2**20

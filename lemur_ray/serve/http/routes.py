@@ -33,9 +33,10 @@ from lemur_ray.serve.http.chat_page import ChatPage
 from lemur_ray.serve.http.metrics import Metrics
 from lemur_ray.serve.http.request_body import check_model, read_json
 from lemur_ray.serve.http.tokenizer_routes import tokenizer_routes
-from lemur_ray.serve.openai.fields import ApiError, invalid
-from lemur_ray.serve.openai.openapi import CHAT, COMPLETION, described
-from lemur_ray.serve.openai.request_models import MAX_SESSION_CHARACTERS, Common, parse_chat, parse_completion
+from lemur_ray.serve.openai.checked_requests import Common, parse_chat, parse_completion
+from lemur_ray.serve.openai.described_routes import described
+from lemur_ray.serve.openai.errors import ApiError, invalid
+from lemur_ray.serve.openai.request_models import MAX_SESSION_CHARACTERS, ChatBody, CompletionBody
 from lemur_ray.serve.openai.response_bodies import Answer
 from lemur_ray.serve.text_engine import Replies, TextEngine
 
@@ -86,7 +87,7 @@ def build_app(served: TextEngine, key_digest: bytes = b"") -> FastAPI:
         check_model(served, name)
         return JSONResponse(_model(served))
 
-    @app.post("/v1/chat/completions", openapi_extra=described(CHAT, served.name))
+    @app.post("/v1/chat/completions", openapi_extra=described(ChatBody, served.name))
     async def chat(request: Request) -> Response:
         call = parse_chat(await read_json(request))
         check_model(served, call.common.model)
@@ -95,7 +96,7 @@ def build_app(served: TextEngine, key_digest: bytes = b"") -> FastAPI:
             prompt = await served.chat_prompt(call.messages)
         return await _respond(request, served, metrics, Answer(served, call.common, [prompt], True, tools=call.tools))
 
-    @app.post("/v1/completions", openapi_extra=described(COMPLETION, served.name))
+    @app.post("/v1/completions", openapi_extra=described(CompletionBody, served.name))
     async def complete(request: Request) -> Response:
         call = parse_completion(await read_json(request))
         check_model(served, call.common.model)

@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from lemur_ray.serve.engine.scores import Scores, joined
+from lemur_ray.serve.openai.checked_requests import Common
 from lemur_ray.serve.openai.logprobs import CompletionLogprobs, chat_logprobs
-from lemur_ray.serve.openai.request_models import Common
 from lemur_ray.serve.openai.tools import Call, CallStream, Toolbox
 from lemur_ray.serve.replies import Piece, Reply
 

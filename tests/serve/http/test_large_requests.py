@@ -13,7 +13,7 @@ from lemur_ray.agents.messages import Message
 from lemur_ray.serve.engine.errors import ContextExceeded
 from lemur_ray.serve.http import request_body as body
 from lemur_ray.serve.http.request_body import MAX_BODY_BYTES, read_json
-from lemur_ray.serve.openai.request_models import ApiError
+from lemur_ray.serve.openai.errors import ApiError
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.tokenizer import Tokenizer
 

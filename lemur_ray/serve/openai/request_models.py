@@ -1,0 +1,208 @@
+"""The bodies of requests: every field with its limits, which are checked here and described by the same models.
+
+Parameters that are known but not offered here are refused unless they have the value that asks for nothing. Knows
+nothing of what a request means for an engine (``checked_requests.py``).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
+
+from lemur_ray.serve.engine.scores import ALTERNATIVES
+from lemur_ray.serve.openai.body_fields import (
+    Between,
+    Body,
+    Flag,
+    ModelName,
+    Says,
+    Text,
+    Unsupported,
+    Whole,
+    where,
+    wrong,
+)
+from lemur_ray.serve.openai.errors import LONE_SURROGATE, is_utf8
+from lemur_ray.serve.openai.structured_output import ResponseFormat, StructuredOutputs
+from lemur_ray.serve.openai.tool_models import SpokenCall, Tool, ToolChoice
+
+MAX_CHOICES = 128
+MAX_SESSION_CHARACTERS = 512
+MAX_STOPS, MAX_STOP_CHARACTERS = 16, 1024
+
+WITHOUT_EFFECT = frozenset({"user", "metadata", "store", "service_tier", "safety_identifier"})
+"""Known parameters that change nothing, whatever they are."""
+
+def _by_token(value: Any) -> Any:
+    """``logit_bias``: token ids are strings, as keys of JSON are. A null biases nothing."""
+    if not isinstance(value, dict) or not all(key.isdecimal() and len(key) < 10 for key in value):
+        raise wrong("must be an object whose keys are token ids")
+    return {token: bias for token, bias in value.items() if bias is not None}
+
+
+SomeIds = Annotated[list[int], Field(min_length=1, fail_fast=True)]
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
+Stop = Annotated[
+    StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS, fail_fast=True)],
+    Says(f"must be a string or a list of strings: {MAX_STOPS} of 1 to {MAX_STOP_CHARACTERS} characters at most"),
+]
+Bias = Annotated[dict[str, Annotated[float, Between(-100, 100)]], BeforeValidator(_by_token)]
+Session = Annotated[
+    str,
+    Field(max_length=MAX_SESSION_CHARACTERS),
+    Says(f"must be a string of at most {MAX_SESSION_CHARACTERS} characters"),
+]
+Alternatives = Annotated[int, Between(0, ALTERNATIVES)]
+Penalty = Annotated[float, Between(-2, 2)]
+
+
+class StreamOptions(Body):
+    expected: ClassVar[str] = "must be an object, and only together with stream: true"
+
+    include_usage: Flag = False
+
+
+class SamplingBody(Body):
+    """What both endpoints take."""
+
+    model: ModelName
+    stream: Flag = False
+    stream_options: StreamOptions = Field(default=None)
+    seed: Whole = Field(default=None)
+    temperature: Annotated[float, Between(0, 2)] = 1.0
+    top_p: Annotated[float, Between(0, 1, above=True)] = 1.0
+    top_k: Annotated[int, Between(-1)] = 0
+    min_p: Annotated[float, Between(0, 1)] = 0.0
+    presence_penalty: Penalty = 0.0
+    frequency_penalty: Penalty = 0.0
+    logit_bias: Bias = Field(default={})
+    structured_outputs: StructuredOutputs = Field(default=None)
+    n: Annotated[int, Between(1, MAX_CHOICES)] = 1
+    stop: Stop = Field(default=[])
+    return_token_ids: Flag = False
+    prompt_cache_key: Session = ""
+
+    @field_validator("stream_options", mode="before")
+    @classmethod
+    def _of_a_stream(cls, value: Any, info: ValidationInfo) -> Any:
+        if not info.data.get("stream"):
+            raise wrong(StreamOptions.expected)
+        return value
+
+    @classmethod
+    def unknown(cls, body: dict[str, Any]) -> tuple[str, ...]:
+        """Names of a body's parameters that nobody knows."""
+        return tuple(sorted(body.keys() - cls.model_fields.keys() - WITHOUT_EFFECT))
+
+
+class TextPart(Body):
+    type: Literal["text"]
+    text: str
+
+
+class Turn(Body):
+    """A message."""
+
+    expected: ClassVar[str] = "must be an object with role and content"
+
+    role: Annotated[Role, Says("must be one of system, developer, user, assistant, tool")]
+    tool_calls: Annotated[list[SpokenCall], where(lambda v: isinstance(v, list), "must be a list")] = Field(default=[])
+    content: Annotated[str | list[TextPart], Says("may hold parts of type text only")] = Field(
+        default=None, validate_default=True
+    )
+
+    @field_validator("tool_calls", mode="wrap")
+    @classmethod
+    def _of_the_assistant(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        return handler(value) if info.data.get("role") == "assistant" else []
+
+    @field_validator("content", mode="wrap")
+    @classmethod
+    def _of_text(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        if value is None and info.data.get("tool_calls"):
+            return ""
+        if not isinstance(value, str | list):
+            raise wrong("must be a string or a list of text parts")
+        parts = handler(value)
+        text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
+        if not is_utf8(text):
+            raise wrong(LONE_SURROGATE)
+        return text
+
+
+class ChatBody(SamplingBody):
+    """/v1/chat/completions"""
+
+    max_tokens: Annotated[int, Between(1)] = Field(default=None)
+    max_completion_tokens: Annotated[int, Between(1)] = Field(default=None)
+    logprobs: Flag = False
+    top_logprobs: Alternatives = Field(default=None)
+    tools: Annotated[list[Tool], Field(fail_fast=True), where(lambda v: isinstance(v, list), "must be a list")] = Field(
+        default=[]
+    )
+    tool_choice: ToolChoice = Field(default=None)
+    parallel_tool_calls: Flag = True
+    response_format: ResponseFormat = Field(default=None)
+    messages: Annotated[
+        list[Turn],
+        Field(min_length=1, fail_fast=True),
+        where(lambda v: isinstance(v, list) and v, "must be a list of at least one message"),
+    ]
+    functions: Annotated[Any, Unsupported([])] = None
+    function_call: Annotated[Any, Unsupported("none", "auto")] = None
+    modalities: Annotated[Any, Unsupported(["text"])] = None
+    audio: Annotated[Any, Unsupported()] = None
+    prediction: Annotated[Any, Unsupported()] = None
+    reasoning_effort: Annotated[Any, Unsupported()] = None
+    verbosity: Annotated[Any, Unsupported()] = None
+    web_search_options: Annotated[Any, Unsupported()] = None
+
+    @field_validator("top_logprobs")
+    @classmethod
+    def _with_logprobs(cls, value: int, info: ValidationInfo) -> int:
+        if not info.data.get("logprobs"):
+            raise wrong("needs logprobs: true")
+        return value
+
+
+class CompletionBody(SamplingBody):
+    """/v1/completions"""
+
+    echo: Flag = False
+    max_tokens: Annotated[int, Between(0)] = 16
+    logprobs: Alternatives = Field(default=None)
+    prompt: Annotated[
+        Text
+        | Annotated[list[Text], Field(min_length=1, fail_fast=True)]
+        | SomeIds
+        | Annotated[list[SomeIds], Field(min_length=1, fail_fast=True)],
+        Says("must be a string, a list of strings, a list of token ids or a list of such lists; none may be empty"),
+    ]
+    best_of: Annotated[Any, Unsupported(1)] = None
+    suffix: Annotated[Any, Unsupported("")] = None
+
+    @field_validator("max_tokens")
+    @classmethod
+    def _of_a_reply(cls, value: int, info: ValidationInfo) -> int:
+        """Nothing is generated only where the prompt comes back."""
+        if not value and not info.data.get("echo"):
+            raise wrong("is 0: must be at least 1")
+        return value
+
+
+class TokenizeBody(Body):
+    """/tokenize"""
+
+    model: ModelName = Field(default=None)
+    prompt: Text
+    add_special_tokens: Flag = True
+    split_special_tokens: Flag = False
+
+
+class DetokenizeBody(Body):
+    """/detokenize"""
+
+    model: ModelName = Field(default=None)
+    tokens: Annotated[list[int], Field(fail_fast=True), Says("must be a list of token ids")]
