@@ -51,9 +51,9 @@ def _pool(config: evaluation.EvalConfig, spec: PolicySpec) -> Iterator[Pool]:
         if config.num_actors or spec.served_here:
             _path.connect(log_to_driver=False)
         if spec.served_here:
-            from lemur_ray.serve.on_ray import deployments as app
+            from lemur_ray.serve.on_ray import deployments, serve_cluster
 
-            stack.callback(app.shutdown)
-        pool = evaluation.pool_of(config, app.serve_policy(spec) if spec.served_here else spec)
+            stack.callback(serve_cluster.shutdown)
+        pool = evaluation.pool_of(config, deployments.serve_policy(spec) if spec.served_here else spec)
         stack.callback(pool.close)
         yield pool

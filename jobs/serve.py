@@ -41,19 +41,19 @@ def _served(job: ServeJob, digest: bytes, stop: threading.Event, model: str) -> 
     """The base URL, as long as it answers."""
     with contextlib.ExitStack() as stack:
         if job.no_ray:
-            from lemur_ray.serve.loading import open_front
+            from lemur_ray.serve.loading import load_text_engine
             from lemur_ray.serve.http.uvicorn_server import running
 
-            front = open_front(model, job.engine, job.name, job.follow_s)
-            yield stack.enter_context(running(front, job.host, job.port, key_digest=digest, on_death=stop.set))
-            if front.engine.failure is not None:
+            served = load_text_engine(model, job.engine, job.name, job.follow_s)
+            yield stack.enter_context(running(served, job.host, job.port, key_digest=digest, on_death=stop.set))
+            if served.engine.failure is not None:
                 raise RuntimeError("the engine died: the log above says why; start the server again")
             return
         _path.connect(log_to_driver=False)
-        from lemur_ray.serve.on_ray import deployments as app
+        from lemur_ray.serve.on_ray import deployments, serve_cluster
 
-        stack.callback(app.shutdown)
-        yield app.serve_job(job, model, digest)
+        stack.callback(serve_cluster.shutdown)
+        yield deployments.serve_job(job, model, digest)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ ROOMS: dict[str, set[str]] = {
         "lemur_ray/model", "lemur_ray/serve/config", "lemur_ray/serve/engine", "lemur_ray/weights",
     },
     "lemur_ray/serve/openai": {
-        "lemur_ray/agents", "lemur_ray/serve/engine", "lemur_ray/serve/replies", "lemur_ray/text",
+        "lemur_ray/agents", "lemur_ray/serve/engine/scores", "lemur_ray/serve/replies",
     },
     "lemur_ray/agents": set(),
     "lemur_ray/sandbox": set(),
@@ -66,7 +66,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
          "lemur_ray/weights"),
     ),
     **dict.fromkeys(("fastapi", "starlette", "uvicorn"), ("lemur_ray/serve/http", "lemur_ray/serve/on_ray")),
-    "llguidance": ("lemur_ray/serve/openai",),
+    "llguidance": ("lemur_ray/serve/grammar_matching", "lemur_ray/serve/openai/structured_output"),
 }  # fmt: skip
 LIGHT = ("lemur_ray.config", "lemur_ray.agents.trajectory", "lemur_ray.report.pages.whole_page", "envs")
 CODE = ("lemur_ray/", "envs/", "jobs/")

@@ -5,34 +5,35 @@ Knows nothing of HTTP or of where the app is hosted.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Sequence
 
 from lemur_ray.model.compile_cache import cache_folder, use_compile_cache
 from lemur_ray.serve.compute.lockstep import Group
+from lemur_ray.serve.compute.on_devices import OnDevices
 from lemur_ray.serve.compute.wire import Line
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.errors import EngineClosed
-from lemur_ray.serve.text_engine import Front
+from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.weights.open_model import MODEL_ERRORS, open_chat_model, open_model
+from lemur_ray.weights.param_slices import Source
 
 log = logging.getLogger(__name__)
 
 
-def open_front(
+def load_text_engine(
     spec: str,
     options: EngineOptions | None = None,
     name: str = "",
     follow_s: float = 0.0,
     followers: Sequence[Line] = (),
-) -> Front:
-    """Load a model (spec as in ``model.load``) and start its engine; returns when it is warm.
+) -> TextEngine:
+    """Load a model (spec as in ``weights.open_model``) and start its engine; returns when it is warm.
 
     name: of the model in requests, by default its own. follow_s: look that often for newer weights of the same spec and
-    take them over; 0: never. followers: other processes of a group that this one leads (``serve.group``). Raises
+    take them over; 0: never. followers: other processes of a group that this one leads (``on_ray.host_group``). Raises
     RuntimeError where the model cannot be served; it says why.
     """
     options = options or EngineOptions()
@@ -40,14 +41,21 @@ def open_front(
         model = open_chat_model(spec)
         group = Group(list(followers), model.version) if followers else None
         version = served_version(model.version, options)
-        engine = Engine(model.source, options, version, group)
+        engine = open_engine(model.source, options, version, group)
     except MODEL_ERRORS as error:
         raise RuntimeError(str(error)) from error
     use_compile_cache(cache_folder())
     engine.start()
     if follow_s:
         threading.Thread(target=_follow, args=(engine, spec, follow_s), name="follow", daemon=True).start()
-    return Front(engine, model.tokenizer, name or model.name)
+    return TextEngine(engine, model.tokenizer, name or model.name)
+
+
+def open_engine(
+    source: Source, options: EngineOptions | None = None, version: str = "", group: Group | None = None
+) -> Engine:
+    """An engine on the devices of this process, to be started. Arguments and errors as those of ``OnDevices``."""
+    return Engine(OnDevices(source, options, group), version)
 
 
 def update_weights(engine: Engine, spec: str) -> str:
@@ -58,7 +66,7 @@ def update_weights(engine: Engine, spec: str) -> str:
     try:
         model = open_chat_model(spec)
         version = served_version(model.version, engine.options)
-        with engine.group.staged(spec, model.version) if engine.group else contextlib.nullcontext():
+        with engine.compute.staged(spec, model.version):
             engine.update(model.source, version).result()
     except (*MODEL_ERRORS, EngineClosed) as error:
         raise RuntimeError(f"{spec}: {error}") from error

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from lemur_ray.agents.messages import FinishReason, Message
@@ -17,8 +16,8 @@ from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.errors import ContextExceeded, EngineClosed, RequestFailed, RequestRefused
 from lemur_ray.serve.engine.events import Event
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.scores import Scores
-from lemur_ray.serve.openai.structured_output import Grammars, Matching, Structure
+from lemur_ray.serve.grammar_matching import Grammars, Matching
+from lemur_ray.serve.replies import Piece, Reply
 from lemur_ray.serve.text_stream import TextStream
 from lemur_ray.text.chat import encode_prompt
 from lemur_ray.text.tokenizer import Tokenizer
@@ -27,39 +26,7 @@ _ENCODED_AT_ONCE = 8192
 """Bytes of text that are encoded in the event loop (some milliseconds); more goes to a thread."""
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Some more of a reply. The last piece has ``finish_reason``."""
-
-    index: int
-    """Which of the requests it belongs to"""
-    text: str
-    tokens: tuple[int, ...]
-    finish_reason: FinishReason | None
-    cached_tokens: int
-    """Prompt tokens that came from the cache"""
-    scores: Scores | None = None
-    """Of ``tokens``, where they were asked for"""
-    prompt_scores: Scores | None = None
-    """In the first piece, where they were asked for"""
-    version: str = ""
-    """Of the weights that all of the reply comes from"""
-
-
-@dataclass
-class Reply:
-    """A whole reply."""
-
-    text: str = ""
-    tokens: list[int] = field(default_factory=list)
-    finish_reason: FinishReason = "stop"
-    cached_tokens: int = 0
-    scores: list[Scores] = field(default_factory=list)
-    prompt_scores: Scores | None = None
-    version: str = ""
-
-
-class Front:
+class TextEngine:
     """One model on one engine, for one event loop."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, name: str):
@@ -120,9 +87,9 @@ class Front:
         """Text of tokens."""
         return b"".join(map(self.token_text, tokens)).decode(errors="replace")
 
-    async def constraint(self, structure: Structure) -> Matching:
-        """What holds a reply to a structure. Raises ApiError 400 where that has no meaning."""
-        return await asyncio.to_thread(lambda: self._grammars.start(structure))
+    async def constraint(self, grammar: str) -> Matching:
+        """What holds a reply to a grammar, as llguidance reads it. Raises GrammarError where that has no meaning."""
+        return await asyncio.to_thread(lambda: self._grammars.start(grammar))
 
     @cached_property
     def _grammars(self) -> Grammars:
@@ -171,14 +138,14 @@ class Front:
 class Replies:
     """Replies on their way. Must be closed; closing cancels what is not finished."""
 
-    def __init__(self, front: Front, stop: Sequence[str]):
+    def __init__(self, served: TextEngine, stop: Sequence[str]):
         self.queue: asyncio.Queue[Event] = asyncio.Queue()
-        self._front, self._stop = front, stop
+        self._served, self._stop = served, stop
         self._open: dict[int, tuple[int, TextStream]] = {}
         self._total = 0
 
     def add(self, number: int) -> None:
-        self._open[number] = (self._total, self._front.text_stream(self._stop))
+        self._open[number] = (self._total, self._served.text_stream(self._stop))
         self._total += 1
 
     async def pieces(self) -> AsyncIterator[Piece]:
@@ -207,17 +174,17 @@ class Replies:
             self._forget(number, cancel=True)
 
     def _forget(self, number: int, *, cancel: bool) -> None:
-        self._front.forget(number)
+        self._served.forget(number)
         del self._open[number]
         if cancel:
-            self._front.engine.cancel(number)
+            self._served.engine.cancel(number)
 
     def _piece(self, event: Event) -> Piece:
         if event.finish == "error":
             self._forget(event.number, cancel=False)
             if event.refusal:
                 raise RequestRefused(event.refusal)
-            if self._front.engine.accepting:
+            if self._served.engine.accepting:
                 raise RequestFailed("the request failed in the engine; the server's log says why")
             raise EngineClosed("the engine stopped before the reply was complete")
         index, text = self._open[event.number]

@@ -15,22 +15,23 @@ from typing import Any
 from lemur_ray.agents.messages import Message
 from lemur_ray.serve.engine.errors import ContextExceeded, EngineClosed, QueueFull, RequestFailed, RequestRefused
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.text_engine import Front, Reply
+from lemur_ray.serve.replies import Reply
+from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.chat import encode_dialogue
 
 CONTINUATION = range(0x80, 0xC0)
 """Bytes of UTF-8 that go on with a character."""
 
 
-async def converse(front: Front, asked: Mapping[str, Any]) -> dict[str, Any]:
+async def converse(served: TextEngine, asked: Mapping[str, Any]) -> dict[str, Any]:
     """One reply of the model, in a running event loop."""
     s = asked["sampling"]
     stop = tuple(s["stop"])
     try:
         turns = [tuple(turn["ids"]) if "ids" in turn else Message.from_json(turn) for turn in asked["turns"]]
-        prompt = tuple(await asyncio.to_thread(encode_dialogue, front.tokenizer, turns))
-        generation = _generation(front, prompt, s, str(asked.get("session", "")))
-        replies = front.open([generation], stop, whole=True)
+        prompt = tuple(await asyncio.to_thread(encode_dialogue, served.tokenizer, turns))
+        generation = _generation(served, prompt, s, str(asked.get("session", "")))
+        replies = served.open([generation], stop, whole=True)
     except ContextExceeded as error:
         return {"refused": "context", "message": str(error)}
     except QueueFull as error:
@@ -49,7 +50,7 @@ async def converse(front: Front, asked: Mapping[str, Any]) -> dict[str, Any]:
         replies.close()
     return {
         "text": reply.text,
-        "ids": content_ids(front, reply, stop),
+        "ids": content_ids(served, reply, stop),
         "finish_reason": reply.finish_reason,
         "version": reply.version,
         "prompt_tokens": len(prompt),
@@ -58,35 +59,35 @@ async def converse(front: Front, asked: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def content_ids(front: Front, reply: Reply, stop: Sequence[str]) -> list[int]:
+def content_ids(served: TextEngine, reply: Reply, stop: Sequence[str]) -> list[int]:
     """The ids of a reply's text: without the one that ended the turn, and without those of a stop string.
 
     Where a stop string begins inside a token, what of that token belongs to the text is encoded by itself.
     """
     if reply.finish_reason == "length":
         return list(reply.tokens)
-    if reply.tokens and reply.tokens[-1] in front.stop_ids:
+    if reply.tokens and reply.tokens[-1] in served.stop_ids:
         return reply.tokens[:-1]
     text, size, kept = reply.text.encode(), 0, 0
-    pieces = [front.token_text(token) for token in reply.tokens]
+    pieces = [served.token_text(token) for token in reply.tokens]
     while kept < len(pieces) and size < len(text) and text.startswith(pieces[kept], size):
         size += len(pieces[kept])
         kept += 1
     while kept and size < len(text) and text[size] in CONTINUATION:  # never cut a character in two
         kept -= 1
         size -= len(pieces[kept])
-    return [*reply.tokens[:kept], *front.tokenizer.encode(text[size:].decode())]
+    return [*reply.tokens[:kept], *served.tokenizer.encode(text[size:].decode())]
 
 
-def _generation(front: Front, prompt: tuple[int, ...], s: Mapping[str, Any], session: str) -> Generation:
+def _generation(served: TextEngine, prompt: tuple[int, ...], s: Mapping[str, Any], session: str) -> Generation:
     top_k = s["top_k"]
     return Generation(
         prompt=prompt,
         max_tokens=s["max_tokens"],
-        stop_ids=front.stop_ids,
+        stop_ids=served.stop_ids,
         # As over HTTP: one token kept is the greedy choice, and keeping more than there are is keeping all.
         temperature=0.0 if top_k == 1 else s["temperature"],
-        top_k=0 if top_k >= front.engine.config.vocab_size else top_k,
+        top_k=0 if top_k >= served.engine.config.vocab_size else top_k,
         top_p=s["top_p"],
         seed=s["seed"],
         session=session,

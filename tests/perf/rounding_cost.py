@@ -30,7 +30,7 @@ def main() -> int:
     from lemur_ray.corpus.manifest import row_folder
     from lemur_ray.corpus.rows import RowReader
     from lemur_ray.serve.config import EngineOptions
-    from lemur_ray.serve.engine.engine import Engine
+    from lemur_ray.serve.loading import open_engine
     from lemur_ray.weights.open_model import open_chat_model
 
     source = open_chat_model(options.model).source
@@ -43,7 +43,7 @@ def main() -> int:
     ]
     found = {}
     for name, kind in KINDS.items():
-        engine = Engine(source, EngineOptions(max_slots=8, **kind)).start()  # type: ignore[arg-type]
+        engine = open_engine(source, EngineOptions(max_slots=8, **kind)).start()  # type: ignore[arg-type]
         found[name] = _scored(engine, prompts)
         engine.close()
     plain = found["float32"]

@@ -114,9 +114,10 @@ def main() -> int:
 
 def _ours(options: argparse.Namespace) -> Generate:
     from lemur_ray.serve.config import EngineOptions
-    from lemur_ray.serve.engine.engine import Engine, offline
     from lemur_ray.serve.engine.generation import Generation
+    from lemur_ray.serve.loading import open_engine
     from lemur_ray.weights.hf_tensors import HuggingFaceWeights
+    from tests.serve import offline
 
     source = HuggingFaceWeights(f"{options.folder}/model")
     kind: dict[str, Any] = OURS[options.name]
@@ -128,9 +129,9 @@ def _ours(options: argparse.Namespace) -> Generate:
         dtype=options.dtype,
         **kind,
     )
-    engine = Engine(source, sized).start()
+    engine = open_engine(source, sized).start()
     if options.name == "no reuse":
-        engine._cache._find = lambda tokens: ([], None, 0)  # type: ignore[method-assign]
+        engine._batch.cache.tree.find = lambda tokens: ([], None, 0)  # type: ignore[method-assign]
 
     def generate(prompts: list[list[int]], new: int) -> tuple[list[list[int]], int]:
         before = engine.stats.prefill_tokens

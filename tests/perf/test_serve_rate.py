@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.offline import generate
+from lemur_ray.serve.loading import open_engine
 from lemur_ray.weights.device_params import random_weights
+from tests.serve.offline import generate
 
 NANO = ModelConfig(vocab_size=3072)
 
@@ -17,7 +17,7 @@ NANO = ModelConfig(vocab_size=3072)
 @pytest.mark.parametrize("episodes", [8, 32, 64])
 def test_episodes_of_twenty_turns(episodes: int) -> None:
     """A header of 100 tokens, then turns of 12 tokens against observations of 30: what agents ask of the engine."""
-    engine = Engine(random_weights(NANO, 0)).start()
+    engine = open_engine(random_weights(NANO, 0)).start()
     rng = np.random.default_rng(0)
 
     def text(length: int) -> list[int]:

@@ -10,14 +10,15 @@ import pytest
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.http.uvicorn_server import running
-from lemur_ray.serve.text_engine import Front
+from lemur_ray.serve.loading import open_engine
+from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.weights.device_params import random_weights
 from tests.serve.tiny import OPTIONS, TINY, TOKENIZER
 
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
-    engine = Engine(random_weights(TINY, 0), OPTIONS, "tiny-0").start()
+    engine = open_engine(random_weights(TINY, 0), OPTIONS, "tiny-0").start()
     yield engine
     engine.close()
 
@@ -29,7 +30,7 @@ def small_engine() -> Iterator[Callable[..., Engine]]:
 
     def make(**options: Any) -> Engine:
         small = EngineOptions(**{"max_slots": 2, "max_queue": 3, "prefill_tiles": 1, **options})
-        made.append(Engine(random_weights(TINY, 0), small))
+        made.append(open_engine(random_weights(TINY, 0), small))
         return made[-1].start()
 
     yield make
@@ -51,14 +52,14 @@ def tpu_interpreter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def front(engine: Engine) -> Front:
-    return Front(engine, TOKENIZER, "tiny")
+def served(engine: Engine) -> TextEngine:
+    return TextEngine(engine, TOKENIZER, "tiny")
 
 
 @pytest.fixture(scope="session")
-def url(front: Front) -> Iterator[str]:
+def url(served: TextEngine) -> Iterator[str]:
     """Base URL of the app under uvicorn, in this process."""
-    with running(front, close_engine=False) as url:
+    with running(served, close_engine=False) as url:
         yield url
 
 

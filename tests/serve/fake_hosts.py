@@ -17,8 +17,9 @@ from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.errors import EngineClosed
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.offline import generate
+from lemur_ray.serve.loading import open_engine
 from lemur_ray.weights.device_params import LiveWeights, random_weights
+from tests.serve.offline import generate
 from tests.serve.tiny import TINY, Waiter, prompts
 
 CONFIG = dataclasses.replace(TINY, num_kv_heads=4, max_seq_len=2048)
@@ -64,7 +65,7 @@ def lead(followers: int, coordinator: str, then_wait: bool) -> None:
     lines = [exchange.next(120) for _ in range(followers)]
     jax.distributed.initialize(coordinator, followers + 1, 0, **PATIENCE)
     group = Group(lines, "seed 0")
-    engine = Engine(load("0").source, OPTIONS, "seed 0", group).start()
+    engine = open_engine(load("0").source, OPTIONS, "seed 0", group).start()
     if then_wait:
         running = Waiter(engine, long := Generation((5, 6, 7), 2000))
         assert running.next(60).finish is None
@@ -81,16 +82,16 @@ def lead(followers: int, coordinator: str, then_wait: bool) -> None:
         say("closed", True)
         return
     say("answers", answers(engine))
-    with engine.group.staged("1", "seed 1"):  # type: ignore[union-attr]
+    with engine.compute.staged("1", "seed 1"):
         engine.update(load("1").source, "seed 1").result(60)
     say("others", answers(engine))
     try:
-        with engine.group.staged("2", "seed 3"):  # type: ignore[union-attr]
+        with engine.compute.staged("2", "seed 3"):
             raise AssertionError("these are others")
     except ValueError as error:
         say("refused", str(error))
     try:
-        with engine.group.staged("nothing", "nothing"):  # type: ignore[union-attr]
+        with engine.compute.staged("nothing", "nothing"):
             raise AssertionError("there is nothing")
     except ValueError as error:
         say("failed", str(error))

@@ -11,7 +11,7 @@ import pytest
 
 from lemur_ray.agents.messages import Message, Sampling
 from lemur_ray.serve.engine.engine import Engine
-from lemur_ray.serve.text_engine import Front, Reply
+from lemur_ray.serve.text_engine import Reply, TextEngine
 from lemur_ray.serve.token_requests import content_ids, converse
 from lemur_ray.text.chat import encode_dialogue, encode_prompt
 from lemur_ray.text.tokenizer import Tokenizer
@@ -20,10 +20,10 @@ from tests.serve.tiny import TOKENIZER
 OPENING = [Message("system", "Walk."), Message("user", "Go.")]
 
 
-def ask(front: Front, turns: list[Any], **sampling: Any) -> dict[str, Any]:
+def ask(served: TextEngine, turns: list[Any], **sampling: Any) -> dict[str, Any]:
     settings = asdict(Sampling(**{"max_tokens": 12, "temperature": 0.9, "seed": 5, **sampling}))
     sent = [{"ids": list(t)} if isinstance(t, tuple) else t.to_json() for t in turns]
-    return asyncio.run(converse(front, {"turns": sent, "sampling": settings}))
+    return asyncio.run(converse(served, {"turns": sent, "sampling": settings}))
 
 
 def test_a_dialogue_of_messages_is_encoded_as_the_server_does():
@@ -44,22 +44,22 @@ def test_ids_that_no_text_is_tokenised_to_are_sent_back_as_they_were():
     assert ids != encode_prompt(tokenizer, [*OPENING, Message("assistant", "the"), Message("user", "?")])
 
 
-def test_what_comes_back_is_what_the_engine_generated_and_the_next_turn_finds_it_cached(front: Front):
-    first = ask(front, OPENING)
+def test_what_comes_back_is_what_the_engine_generated_and_the_next_turn_finds_it_cached(served: TextEngine):
+    first = ask(served, OPENING)
     assert first["completion_tokens"] >= len(first["ids"]) > 0
     assert first["prompt_tokens"] == len(encode_prompt(TOKENIZER, OPENING))
-    again = ask(front, OPENING)
+    again = ask(served, OPENING)
     assert (again["ids"], again["text"]) == (first["ids"], first["text"])
-    second = ask(front, [*OPENING, tuple(first["ids"]), Message("user", "A wall.")])
-    if front.engine.stats.batch_invariant:  # else only whole tiles of prompts are used again
+    second = ask(served, [*OPENING, tuple(first["ids"]), Message("user", "A wall.")])
+    if served.engine.stats.batch_invariant:  # else only whole tiles of prompts are used again
         assert second["cached_tokens"] > first["prompt_tokens"], "the model's own tokens were computed already"
     assert second["prompt_tokens"] > first["prompt_tokens"] + len(first["ids"])
 
 
-def test_a_stop_string_ends_the_text_and_its_ids(front: Front):
-    whole = ask(front, OPENING, max_tokens=40)
+def test_a_stop_string_ends_the_text_and_its_ids(served: TextEngine):
+    whole = ask(served, OPENING, max_tokens=40)
     stop = whole["text"][5:7]
-    cut = ask(front, OPENING, max_tokens=40, stop=(stop,))
+    cut = ask(served, OPENING, max_tokens=40, stop=(stop,))
     assert cut["text"] == whole["text"][: whole["text"].find(stop)]
     assert cut["finish_reason"] == "stop"
     assert TOKENIZER.decode(cut["ids"]) == cut["text"]
@@ -94,11 +94,11 @@ def test_ids_of_a_cut_reply_spell_its_text_and_nothing_else(pieces: list[str], t
     assert content_ids(Stub(), Reply("x", [5, 6], "length"), ()) == [5, 6]  # type: ignore[arg-type]
 
 
-def test_refusals_say_why(front: Front, small_engine: Callable[..., Engine]):
-    assert ask(front, [Message("user", "x" * 400)])["refused"] == "context"
-    assert ask(front, OPENING, temperature=-1.0)["refused"] == "invalid"
-    assert ask(front, [(10**6,)])["refused"] == "invalid"
-    busy = Front(small_engine(), TOKENIZER, "busy")
+def test_refusals_say_why(served: TextEngine, small_engine: Callable[..., Engine]):
+    assert ask(served, [Message("user", "x" * 400)])["refused"] == "context"
+    assert ask(served, OPENING, temperature=-1.0)["refused"] == "invalid"
+    assert ask(served, [(10**6,)])["refused"] == "invalid"
+    busy = TextEngine(small_engine(), TOKENIZER, "busy")
 
     async def many() -> list[dict[str, Any]]:
         settings = asdict(Sampling(max_tokens=100, seed=1))

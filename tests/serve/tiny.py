@@ -40,17 +40,17 @@ def poll(condition: Callable[[], object], what: str, limit_s: float = 60.0) -> N
 @contextlib.contextmanager
 def slowed(engine: Engine, step_s: float = 0.1) -> Iterator[None]:
     """Every step takes so long: however fast the machine is, a reply does not end before a test has done its part."""
-    forward = engine._programs.forward
+    forward = engine._batch.programs.step
 
     def slow(*args: Any) -> Any:
         time.sleep(step_s)
         return forward(*args)
 
-    engine._programs.forward = slow  # type: ignore[method-assign]
+    engine._batch.programs.step = slow  # type: ignore[method-assign]
     try:
         yield
     finally:
-        engine._programs.forward = forward  # type: ignore[method-assign]
+        engine._batch.programs.step = forward  # type: ignore[method-assign]
 
 
 class Waiter:

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.attention import block_bytes
-from lemur_ray.serve.compute.cache_layout import Layout, layout_for, pool_size
+from lemur_ray.serve.compute.cache_layout import CacheLayout, layout_for, pool_size
 from lemur_ray.serve.compute.forward import forward
 from lemur_ray.serve.compute.invariant import ACCELERATOR, TILE
 from lemur_ray.serve.compute.programs import decode_buckets, empty_step, prefill_buckets
@@ -89,7 +89,7 @@ def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False) -> 
 
 def compile_step(
     config: ModelConfig,
-    layout: Layout,
+    layout: CacheLayout,
     device: Any,
     *,
     rows: int,

@@ -1,8 +1,9 @@
 """Attention over a pool of blocks of cached keys and values.
 
-A sequence is a table of block ids; who owns which block is the business of ``cache.py``. Every query walks over the
-blocks of its sequence with a running softmax, so that blocks past its position add exact zeros and the result does not
-depend on what else is computed at the time. Block 0 is scrap: padding is written there. Knows nothing of requests.
+A sequence is a table of block ids; who owns which block is the business of ``engine.block_cache``. Every query walks
+over the blocks of its sequence with a running softmax, so that blocks past its position add exact zeros and the result
+does not depend on what else is computed at the time. Block 0 is scrap: padding is written there. Knows nothing of
+requests.
 
 Legend: R rows (sequences), M new tokens of a row, T = R * M, K kv heads, G query heads of one kv head, h head width.
 """
@@ -40,7 +41,7 @@ class LayerCache(NamedTuple):
 
 
 Cache = tuple[Any, ...]
-"""The pools of all layers; what one is made of, is the business of a ``layout``: here a ``LayerCache``."""
+"""The pools of all layers; what one is made of, is the business of a ``CacheLayout``: here a ``LayerCache``."""
 
 CUT = P(None, AXIS)
 """How devices share the pools: along the kv heads."""

@@ -16,15 +16,15 @@ from jax.sharding import PartitionSpec
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute import attention
 from lemur_ray.serve.compute.attention import BLOCK, Cache, Place, block_bytes
-from lemur_ray.serve.compute.cpu import attention as attention_native
+from lemur_ray.serve.compute.cpu import attention_kernel
 from lemur_ray.serve.compute.invariant import Arithmetic
-from lemur_ray.serve.compute.paged import Paged, unfit
+from lemur_ray.serve.compute.paged_cache import Paged, unfit
 from lemur_ray.serve.config import EngineOptions
 
 log = logging.getLogger(__name__)
 
 
-class Layout(Protocol):
+class CacheLayout(Protocol):
     """A value: it is static in compiled programs. What a layer's pool is made of is its own business."""
 
     @property
@@ -61,10 +61,10 @@ PLAIN = Plain()
 class Native(Plain):
     """The same cache, read by the kernel for CPUs."""
 
-    attend = staticmethod(attention_native.attend)
+    attend = staticmethod(attention_kernel.attend)
 
 
-def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = False) -> Layout:
+def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = False) -> CacheLayout:
     """The kernel's layout on "tpu" if the model fits it, otherwise the plain one; says so where it is a makeshift.
 
     native: there are kernels for this CPU.
@@ -72,7 +72,7 @@ def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = Fa
     if platform != "tpu":
         if not native:
             return PLAIN
-        if why := attention_native.unfit(config):
+        if why := attention_kernel.unfit(config):
             log.warning("attention without the kernel for CPUs: %s", why)
             return PLAIN
         return Native()

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.rope import apply_rope, rope_table
 from lemur_ray.serve.compute.attention import Cache, Place
-from lemur_ray.serve.compute.cache_layout import Layout
+from lemur_ray.serve.compute.cache_layout import CacheLayout
 from lemur_ray.serve.compute.devices import side_by_side
 from lemur_ray.serve.compute.invariant import Arithmetic, product, rms_norm
 from lemur_ray.serve.compute.sampling import score
@@ -35,7 +35,7 @@ def _layer(
     place: Place,
     config: ModelConfig,
     how: Arithmetic,
-    layout: Layout,
+    layout: CacheLayout,
 ) -> tuple[jax.Array, Any]:
     c, rows, tokens, dtype = config, place.starts.shape[0], x_TD.shape[0], x_TD.dtype
     length, groups = tokens // rows, c.num_heads // c.num_kv_heads
@@ -61,7 +61,7 @@ def forward(
     *,
     config: ModelConfig,
     how: Arithmetic,
-    layout: Layout,
+    layout: CacheLayout,
 ) -> tuple[jax.Array, jax.Array, Cache]:
     """Append new tokens to their sequences and predict what follows.
 

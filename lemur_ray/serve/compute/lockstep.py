@@ -37,7 +37,7 @@ _FORMS = {form.__name__: form for form in (Place, Draw, Edits)}
 
 
 class Model(Protocol):
-    """What a follower needs of ``model.load.OpenModel``."""
+    """What a follower needs of ``weights.open_model.OpenModel``."""
 
     @property
     def source(self) -> Source: ...

@@ -20,7 +20,7 @@ import numpy as np
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.attention import Cache, Place, copy_block
 from lemur_ray.serve.compute.cache_layout import layout_for, pool_size
-from lemur_ray.serve.compute.cpu.library import available
+from lemur_ray.serve.compute.cpu.kernels import available
 from lemur_ray.serve.compute.devices import ONE, WHOLE, Devices, part_of
 from lemur_ray.serve.compute.forward import forward, score_prompt
 from lemur_ray.serve.compute.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,13 @@ import numpy as np
 from lemur_ray.serve.compute.programs import Programs, empty_draw, empty_edits
 from lemur_ray.serve.compute.sampling import EDITS, ROWS, Draw, seed_words
 from lemur_ray.serve.engine.generation import CannotBeMet
-from lemur_ray.serve.engine.scheduler import Sequence
+from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.scores import Scores
 
 log = logging.getLogger(__name__)
 
 
-def choose(programs: Programs, logits: Any, rows: Many[tuple[int, Sequence]]) -> list[int | None]:
+def choose(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
     """A token id for each of these rows of the logits (R, V); None: it failed, the log says why.
 
     Scores are added to the sequences that want them.
@@ -42,7 +42,7 @@ def choose(programs: Programs, logits: Any, rows: Many[tuple[int, Sequence]]) ->
     return chosen
 
 
-def _choose_few(programs: Programs, logits: Any, rows: Many[tuple[int, Sequence]]) -> list[int | None]:
+def _choose_few(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
     """The same for at most ``ROWS`` rows with settings of any kind."""
     numbers = np.resize([row for row, _ in rows], ROWS).astype(np.int32)
     own = edited = programs.run("pick", logits.shape[0], logits, numbers)
@@ -90,7 +90,7 @@ def _choose_few(programs: Programs, logits: Any, rows: Many[tuple[int, Sequence]
     return chosen
 
 
-def _failed(sequence: Sequence, error: Exception) -> None:
+def _failed(sequence: LiveSequence, error: Exception) -> None:
     """Called where the error is caught."""
     if isinstance(error, CannotBeMet):
         sequence.refusal = str(error)
@@ -98,7 +98,7 @@ def _failed(sequence: Sequence, error: Exception) -> None:
         log.exception("request %d failed", sequence.number)
 
 
-def _describe(draw: Draw, row: int, sequence: Sequence) -> None:
+def _describe(draw: Draw, row: int, sequence: LiveSequence) -> None:
     """Write how a sequence is drawn into its row."""
     request = sequence.request
     draw.temperature[row] = request.temperature
@@ -108,7 +108,7 @@ def _describe(draw: Draw, row: int, sequence: Sequence) -> None:
         draw.position[row] = sequence.computed
 
 
-def _edits(sequence: Sequence) -> dict[int, float]:
+def _edits(sequence: LiveSequence) -> dict[int, float]:
     """What is added to which logits."""
     request = sequence.request
     changes = dict(request.logit_bias)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from lemur_ray.serve.engine import scheduler as scheduling
+from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.scores import Scores, joined
 
 Finish = Literal["stop", "length", "cancelled", "error"]
@@ -67,7 +67,7 @@ class Stats:
     """Exact only because every step is padded to one shape: it was asked for, and the arithmetic does not give it"""
 
 
-def event_of(sequence: scheduling.Sequence, finish: Finish | None, new: int) -> Event:
+def event_of(sequence: LiveSequence, finish: Finish | None, new: int) -> Event:
     """What there is to tell about the last ``new`` tokens of a sequence."""
     tokens = tuple(sequence.generated[len(sequence.generated) - new :])
     scores = joined(sequence.scores[len(sequence.scores) - new :]) if sequence.scores and new else None

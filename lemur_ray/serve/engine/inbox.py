@@ -5,21 +5,18 @@ Knows nothing of models.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from lemur_ray.serve.compute.forward import Weights
 from lemur_ray.serve.engine.errors import EngineClosed
 from lemur_ray.serve.engine.events import Event, Listener
-from lemur_ray.serve.engine.scheduler import Sequence
-
-log = logging.getLogger(__name__)
+from lemur_ray.serve.engine.live_sequence import LiveSequence
+from lemur_ray.serve.engine.outbox import Outbox
 
 
 class Submit(NamedTuple):
-    sequence: Sequence
+    sequence: LiveSequence
     listener: Listener
     every_token: bool
 
@@ -29,7 +26,8 @@ class Cancel(NamedTuple):
 
 
 class Update(NamedTuple):
-    weights: Weights
+    weights: Any
+    """What ``Compute.prepare`` made of them"""
     version: str
     done: Future[None]
 
@@ -40,13 +38,9 @@ Item = Submit | Cancel | Update | None
 
 def give_up(pending: dict[int, Submit], updates: Iterable[Update]) -> None:
     """Tell all who wait that nothing will come."""
-    events: dict[Listener, list[Event]] = {}
+    outbox = Outbox()
     for number, item in pending.items():
-        events.setdefault(item.listener, []).append(Event(number, (), "error"))
-    for listener, last_ones in events.items():
-        try:
-            listener(last_ones)
-        except Exception:  # one that cannot hear does not keep the others from hearing
-            log.exception("a listener failed")
+        outbox.put(item.listener, Event(number, (), "error"))
+    outbox.send()
     for update in updates:
         update.done.set_exception(EngineClosed("the engine ended before the weights were replaced"))

@@ -1,43 +1,25 @@
-"""Which tokens lie in which blocks of the cache: a prefix tree of blocks that sequences share.
+"""Which tokens lie in which blocks of the cache: a tree whose paths spell token sequences, one block of them a node.
 
-A path from the root spells a sequence of tokens; each node is one block of them. Full blocks are shared by reference,
-the part of a block that fits is copied. What finished sequences leave stays until the room is needed, least recently
-used first, so that the next turn of a conversation finds its own history and a header is computed once for everybody.
-Nothing outlives ``forget``, which new weights call for. Knows nothing of jax: it hands out block ids, and
-``attention.py`` reads and writes the blocks. Block 0 belongs to nobody.
+Full blocks are shared by reference, the part of a block that fits is copied; that is what ``find`` looks for. Knows
+nothing of jax or of who holds a block, nor when it is given away (``block_cache.py``).
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from lemur_ray.serve.engine.pins import Pin, Pins
 from lemur_ray.serve.engine.scores import Scores, joined
 
 
-@dataclass(frozen=True)
-class Admission:
-    """A place for a sequence."""
-
-    handle: int
-    cached: int
-    """Leading tokens whose keys and values are there (after the copy); fewer than were asked about"""
-    copy: tuple[int, int] | None = None
-    """Block to be copied into another one before the place is used"""
-    scores: Scores | None = None
-    """Of the ``cached`` tokens and the one behind them, where they were asked for"""
-
-
 @dataclass(eq=False)
-class _Node:
+class Node:
     """One block of tokens, behind its parent's."""
 
-    parent: _Node | None
+    parent: Node | None
     block: int
     tokens: np.ndarray
     """(tokens of a block,) int32; those from ``length`` on are not there yet"""
@@ -48,194 +30,46 @@ class _Node:
     used_at: int = 0
     scores: Scores | None = None
     """Of its tokens, as far as somebody wanted them"""
-    full: dict[bytes, _Node] = field(default_factory=dict)
+    full: dict[bytes, Node] = field(default_factory=dict)
     """Children by their tokens; any number of sequences may hold one"""
-    partial: list[_Node] = field(default_factory=list)
+    partial: list[Node] = field(default_factory=list)
     """Children that are not full: at most one sequence holds one, others copy from it"""
 
     @property
     def is_leaf(self) -> bool:
         return not self.full and not self.partial
 
-    def children(self) -> Iterator[_Node]:
+    def children(self) -> Iterator[Node]:
         return itertools.chain(self.full.values(), self.partial)
 
 
-@dataclass(eq=False)
-class _Path:
-    """The nodes of a running sequence, in order."""
+class PrefixTree:
+    """Nodes of ``block`` tokens each, searched by the tokens that a sequence begins with."""
 
-    nodes: list[_Node]
-    table: np.ndarray
-    recorded: int
-    """Tokens so far"""
+    def __init__(self, block: int, align: int = 1, min_copy: int = 16):
+        """align: reuse whole multiples of this many tokens; min_copy: fewer are not worth the copy of a block."""
+        self.block, self._align, self._min_copy = block, align, min_copy
+        self.root = Node(None, 0, np.zeros(0, np.int32))
 
+    def clear(self) -> list[Node]:
+        """Begin anew; the nodes that were there, top down."""
+        old, self.root = self.root, Node(None, 0, np.zeros(0, np.int32))
+        found = list(old.children())
+        for node in found:  # grows while it is walked through
+            found += node.children()
+        return found
 
-class BlockCache:
-    """``num_blocks`` blocks of ``block`` tokens each, the scrap block 0 included; a sequence has at most ``width``."""
-
-    def __init__(
-        self, num_blocks: int, block: int, width: int, align: int = 1, min_copy: int = 16, pinned_share: float = 0.5
-    ):
-        """align: reuse whole multiples of this many tokens; min_copy: fewer are not worth the copy of a block.
-
-        pinned_share: of the blocks, that pins may keep; one sequence of full length always has room beside them.
-        """
-        self.num_blocks, self.width, self._block, self._align, self._min_copy = (
-            num_blocks,
-            width,
-            block,
-            align,
-            min_copy,
-        )
-        self._free = list(range(num_blocks - 1, 0, -1))
-        self._root = _Node(None, 0, np.zeros(0, np.int32))
-        self._paths: dict[int, _Path] = {}
-        self._handles = itertools.count()
-        self._clock = itertools.count(1)
-        self._idle: list[tuple[int, int, _Node]] = []  # a heap; what changed since it was pushed is skipped
-        self._pushed = itertools.count()  # no two entries tie
-        self._num_idle = 0
-        most_pinned = min(int(pinned_share * (num_blocks - 1)), num_blocks - 1 - width)
-        self._pins: Pins[_Node] = Pins(most_pinned, self._hold, self._let_go)
-
-    @property
-    def available(self) -> int:
-        """Blocks that a sequence could get: free ones, and those that nobody runs on."""
-        return len(self._free) + self._num_idle
-
-    @property
-    def held(self) -> int:
-        """Blocks of running sequences, and of sessions that are pinned."""
-        return self.num_blocks - 1 - self.available
-
-    @property
-    def pinned(self) -> int:
-        """Blocks that are kept for sessions, some of which may belong to running sequences as well."""
-        return self._pins.blocks
-
-    def blocks(self, num_tokens: int) -> int:
-        """Blocks that so many tokens fill."""
-        return -(-num_tokens // self._block)
-
-    def found(self, tokens: np.ndarray, scored: bool = False) -> int:
-        """Leading tokens that ``admit`` would not have to compute."""
-        nodes, _, extra = self._find(tokens)
-        return min(len(nodes) * self._block + extra, self._known(tokens)[1] if scored else len(tokens))
-
-    def admit(self, tokens: np.ndarray, spare: int = 0, scored: bool = False, session: str = "") -> Admission | None:
-        """Reserve room for a sequence that begins with these tokens, and for one more token.
-
-        At least one token is left to compute. None: there is not enough room for that and ``spare`` blocks more.
-        scored: reuse only what has scores, which come with it; the token before the first unknown score is computed
-        again, because that score follows from it.
-        session: it goes on where that one was; what was pinned for it is no longer.
-        """
-        pin = self._pins.take(session)  # or it could not go on in the very block that it ended in
-        scores, known = self._known(tokens) if scored else (None, len(tokens))
-        nodes, source, extra = self._find(tokens[: max(known, 1)])
-        taken = source if source is not None and self._can_be_taken(source, extra) else None
-        wanted = min(self.blocks(len(tokens) + 1), self.width)  # nothing follows a prompt that fills the context
-        missing = wanted - len(nodes) - (taken is not None)
-        held = [*nodes, *([source] if source is not None else [])]
-        self._hold(held)
-        if self.available < missing + spare:
-            self._let_go(held)
-            if pin is not None:
-                self._pins.put(session, pin)
-            return None
-        table = np.zeros(self.width, np.int32)
-        path = _Path(nodes, table, len(nodes) * self._block + extra)
-        if taken is not None:
-            nodes.append(taken)
-        table[: len(nodes)] = [node.block for node in nodes]
-        copy = None
-        for _ in range(missing):
-            self._extend(path)
-        if source is not None and taken is None:
-            mine = nodes[path.recorded // self._block]
-            mine.tokens[:extra], mine.length = source.tokens[:extra], extra
-            if source.scores is not None:
-                mine.scores = Scores(*(field.copy() for field in source.scores))
-            copy = (source.block, mine.block)
-            self._let_go([source])
-        handle = next(self._handles)
-        self._paths[handle] = path
-        return Admission(handle, path.recorded, copy, scores.part(0, path.recorded + 1) if scores else None)
-
-    def reserve(self, handle: int, num_tokens: int) -> bool:
-        """Make room for the first ``num_tokens`` of a sequence. False: there is none."""
-        path = self._paths[handle]
-        missing = self.blocks(num_tokens) - len(path.nodes)
-        if missing > self.available:
-            return False
-        for _ in range(missing):
-            self._extend(path)
-        return True
-
-    def record(self, handle: int, tokens: np.ndarray, scores: Scores | None = None) -> None:
-        """These tokens follow in the sequence; their keys and values are there and may be reused, with their scores."""
-        path = self._paths[handle]
-        while len(tokens):
-            index, offset = divmod(path.recorded, self._block)
-            node, part = path.nodes[index], tokens[: self._block - offset]
-            node.tokens[offset : offset + len(part)] = part
-            node.length = offset + len(part)
-            if scores is not None:
-                node.scores = node.scores or Scores.unknown(self._block, scores.top_ids.shape[1])
-                node.scores.put(offset, scores.part(0, len(part)))
-                scores = scores.part(len(part), len(tokens))
-            elif node.scores is not None:
-                node.scores.logprob[offset : node.length] = np.nan
-            path.recorded += len(part)
-            tokens = tokens[len(part) :]
-            if node.length == self._block:
-                self._share(path, index)
-
-    def release(self, handle: int) -> None:
-        """The sequence is over; what was recorded stays until the room is needed."""
-        path = self._paths.pop(handle)
-        self._let_go(path.nodes)
-
-    def pin(self, handle: int, session: str, until: float) -> None:
-        """Keep what a sequence has in the cache for a session, until ``expire`` is told that it is later than that."""
-        nodes = [node for node in self._paths[handle].nodes if node.length and node.parent is not None]
-        self._pins.put(session, Pin(nodes, until))
-
-    def expire(self, now: float) -> None:
-        """Give up what was pinned until now."""
-        self._pins.expire(now)
-
-    def table(self, handle: int) -> np.ndarray:
-        """(width,) int32 block ids of a sequence; 0 where it has none yet."""
-        return self._paths[handle].table
-
-    def forget(self) -> None:
-        """Nothing that is there now will be found again, for example because the weights changed."""
-        self._pins.clear()
-        old, self._root = self._root, _Node(None, 0, np.zeros(0, np.int32))
-        self._idle = []
-        self._num_idle = 0
-        pending = list(old.children())
-        while pending:
-            node = pending.pop()
-            pending += node.children()
-            if node.holders:
-                node.full, node.partial, node.parent = {}, [], None
-            else:
-                self._free.append(node.block)
-
-    def _find(self, tokens: np.ndarray) -> tuple[list[_Node], _Node | None, int]:
+    def find(self, tokens: np.ndarray) -> tuple[list[Node], Node | None, int]:
         """Full blocks that begin these tokens, and the block that goes on with them for the longest, so many tokens."""
-        nodes: list[_Node] = []
-        node, limit = self._root, len(tokens) - 1
-        while (end := (len(nodes) + 1) * self._block) <= limit:
-            child = node.full.get(tokens[end - self._block : end].tobytes())
+        nodes: list[Node] = []
+        node, limit = self.root, len(tokens) - 1
+        while (end := (len(nodes) + 1) * self.block) <= limit:
+            child = node.full.get(tokens[end - self.block : end].tobytes())
             if child is None:
                 break
             nodes.append(child)
             node = child
-        rest = tokens[len(nodes) * self._block : min(limit, (len(nodes) + 1) * self._block)]
+        rest = tokens[len(nodes) * self.block : min(limit, (len(nodes) + 1) * self.block)]
         best, extra = None, 0
         for child in node.children():
             length = min(child.length, len(rest))
@@ -245,13 +79,13 @@ class BlockCache:
                 if common > extra:
                     best, extra = child, common
         extra = extra // self._align * self._align
-        return (nodes, best, extra) if extra >= self._min_copy or self._can_be_taken(best, extra) else (nodes, None, 0)
+        return (nodes, best, extra) if extra >= self._min_copy or self.can_be_taken(best, extra) else (nodes, None, 0)
 
-    def _known(self, tokens: np.ndarray) -> tuple[Scores | None, int]:
+    def known(self, tokens: np.ndarray) -> tuple[Scores | None, int]:
         """Scores of the leading tokens that have them, and how many those are; the first token needs none."""
-        nodes, source, extra = self._find(tokens)
+        nodes, source, extra = self.find(tokens)
         parts: list[Scores] = []
-        for node, length in [(node, self._block) for node in nodes] + ([(source, extra)] if source else []):
+        for node, length in [(node, self.block) for node in nodes] + ([(source, extra)] if source else []):
             if node.scores is None:
                 break
             unknown = np.isnan(node.scores.logprob[:length])
@@ -261,73 +95,6 @@ class BlockCache:
                 break
         return (joined(parts), sum(len(part.logprob) for part in parts)) if parts else (None, 0)
 
-    def _can_be_taken(self, node: _Node | None, length: int) -> bool:
+    def can_be_taken(self, node: Node | None, length: int) -> bool:
         """Whether a sequence may go on in the very block: nobody else does, and nothing of it would be lost."""
-        return node is not None and 0 < length == node.length < self._block and not node.holders and node.is_leaf
-
-    def _hold(self, nodes: list[_Node]) -> None:
-        for node in nodes:
-            self._num_idle -= not node.holders
-            node.holders += 1
-
-    def _let_go(self, nodes: list[_Node]) -> None:
-        now = next(self._clock)
-        for node in reversed(nodes):
-            node.holders -= 1
-            if node.holders:
-                continue
-            if node.parent is None:  # forgotten while it ran
-                self._free.append(node.block)
-                continue
-            self._num_idle += 1
-            node.used_at = now
-            if not node.length:
-                self._remove(node)
-            elif node.is_leaf:
-                heapq.heappush(self._idle, (now, next(self._pushed), node))
-
-    def _extend(self, path: _Path) -> None:
-        """One more block for a sequence; there must be one."""
-        while not self._free:
-            used_at, _, node = heapq.heappop(self._idle)
-            if not node.holders and node.is_leaf and node.used_at == used_at and node.parent is not None:
-                self._remove(node)
-        forgotten = bool(path.nodes) and path.nodes[-1].parent is None
-        parent = None if forgotten else path.nodes[-1] if path.nodes else self._root
-        node = _Node(parent, self._free.pop(), np.zeros(self._block, np.int32), holders=1)
-        if parent is not None:
-            parent.partial.append(node)
-        path.table[len(path.nodes)] = node.block
-        path.nodes.append(node)
-
-    def _remove(self, node: _Node) -> None:
-        """Give an idle leaf's block away."""
-        parent = node.parent
-        assert parent is not None
-        if node in parent.partial:
-            parent.partial.remove(node)
-        else:
-            del parent.full[node.tokens.tobytes()]
-        node.parent = None
-        self._num_idle -= 1
-        self._free.append(node.block)
-        if parent is not self._root and parent.is_leaf and not parent.holders:
-            heapq.heappush(self._idle, (parent.used_at, next(self._pushed), parent))
-
-    def _share(self, path: _Path, index: int) -> None:
-        """A block has become full: others may hold it from now on, or it gives way to one that is the same."""
-        node = path.nodes[index]
-        parent = node.parent
-        if parent is None:
-            return
-        parent.partial.remove(node)
-        same = parent.full.setdefault(node.tokens.tobytes(), node)
-        if same is node:
-            return
-        same.scores = same.scores or node.scores
-        self._hold([same])
-        path.nodes[index], path.table[index] = same, same.block
-        for child in node.partial:
-            child.parent = same
-            same.partial.append(child)
-        self._free.append(node.block)
+        return node is not None and 0 < length == node.length < self.block and not node.holders and node.is_leaf

@@ -9,76 +9,12 @@ clocks, threads or text.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.prefix_tree import Admission, BlockCache
+from lemur_ray.serve.engine.block_cache import Admission, BlockCache
+from lemur_ray.serve.engine.live_sequence import LiveSequence, Tile
 from lemur_ray.serve.engine.scores import Scores
-
-
-@dataclass(eq=False)
-class Sequence:
-    """A request on its way."""
-
-    number: int
-    request: Generation
-    prompt: np.ndarray
-    handle: int = -1
-    """Its place in the cache; -1: it waits"""
-    cached: int = 0
-    """Prompt tokens that were found in the cache when it was first admitted"""
-    version: str = ""
-    """Of the weights that it was computed with"""
-    admissions: int = 0
-    """Times it was given a place; more than one: it was preempted"""
-    computed: int = 0
-    """Tokens whose keys and values are in the cache"""
-    generated: list[int] = field(default_factory=list)
-    prefill: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
-    """All that is to be computed before the next token is drawn: the prompt, and after a preemption the reply so far"""
-    prompt_scores: Scores | None = None
-    """Of every token of the prompt, as far as they are known, where they are wanted"""
-    scores: list[Scores] = field(default_factory=list)
-    """Of every generated token, where they are wanted"""
-    refusal: str = ""
-    """Why what it asks for cannot be met"""
-    after: tuple[Sequence, int] | None = None
-    """Waits until that one has computed so many tokens, which both have in common"""
-
-    @property
-    def known(self) -> np.ndarray:
-        """Prompt and reply so far, int32."""
-        return np.concatenate([self.prompt, np.array(self.generated, np.int32)]) if self.generated else self.prompt
-
-    @property
-    def needs_prompt_scores(self) -> bool:
-        return self.prompt_scores is not None and not self.generated
-
-    @property
-    def is_prefilling(self) -> bool:
-        return self.computed < len(self.prefill)
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A piece of one prompt."""
-
-    sequence: Sequence
-    start: int
-    tokens: np.ndarray
-
-    @property
-    def is_last(self) -> bool:
-        return self.start + len(self.tokens) == len(self.sequence.prefill)
-
-    def following(self, length: int) -> np.ndarray:
-        """(length,) int32 ids behind those of the tile; 0 where there is none."""
-        ids = np.zeros(length, np.int32)
-        found = self.sequence.prompt[self.start + 1 : self.start + 1 + len(self.tokens)]
-        ids[: len(found)] = found
-        return ids
 
 
 class Scheduler:
@@ -90,13 +26,13 @@ class Scheduler:
         self.reuse_decoded = reuse_decoded
         self.paused = False
         """Only sequences that have begun go on"""
-        self.waiting: deque[Sequence] = deque()
-        self.running: list[Sequence] = []
+        self.waiting: deque[LiveSequence] = deque()
+        self.running: list[LiveSequence] = []
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: LiveSequence) -> None:
         self.waiting.append(sequence)
 
-    def admit(self) -> list[tuple[Sequence, Admission]]:
+    def admit(self) -> list[tuple[LiveSequence, Admission]]:
         """Give places to those who wait, in order, as long as there are any."""
         admitted = []
         for sequence in list(self.waiting):
@@ -121,7 +57,7 @@ class Scheduler:
             admitted.append((sequence, place))
         return admitted
 
-    def _waits(self, sequence: Sequence, ids: np.ndarray) -> bool:
+    def _waits(self, sequence: LiveSequence, ids: np.ndarray) -> bool:
         """Whether a running sequence is about to compute what this one needs; it is cheaper to wait for that."""
         if sequence.after is not None:
             other, until = sequence.after
@@ -167,14 +103,14 @@ class Scheduler:
                 start += len(tokens)
         return tiles
 
-    def decoding(self) -> list[Sequence]:
+    def decoding(self) -> list[LiveSequence]:
         """Everybody who gets a token; before, the youngest ones lose their places where there is no room for it."""
         for sequence in [s for s in self.running if not s.is_prefilling]:
             while sequence.handle >= 0 and not self.cache.reserve(sequence.handle, sequence.computed + 1):
                 self._preempt(self.running[-1])
         return [s for s in self.running if not s.is_prefilling]
 
-    def _preempt(self, sequence: Sequence) -> None:
+    def _preempt(self, sequence: LiveSequence) -> None:
         """Back to the head of the queue. What it has computed may be found again."""
         self.running.remove(sequence)
         self.cache.release(sequence.handle)
@@ -191,13 +127,13 @@ class Scheduler:
         sequence.computed = end
         self.cache.record(sequence.handle, tile.tokens, known)
 
-    def decoded(self, sequence: Sequence) -> None:
+    def decoded(self, sequence: LiveSequence) -> None:
         """The last generated token went through the model."""
         sequence.computed += 1
         if self.reuse_decoded:
             self.cache.record(sequence.handle, np.array(sequence.generated[-1:], np.int32))
 
-    def remove(self, sequence: Sequence) -> None:
+    def remove(self, sequence: LiveSequence) -> None:
         """Take a sequence out, wherever it is."""
         if sequence in self.running:
             self.running.remove(sequence)

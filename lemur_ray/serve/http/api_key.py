@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lemur_ray.serve.http.asgi import path_inside
-from lemur_ray.serve.openai.fields import ApiError
+from lemur_ray.serve.openai.errors import ApiError
 
 KEY_VARIABLE = "LEMUR_API_KEY"
 """Environment variable of the key: unlike a command line, nobody else on the machine can read it."""

@@ -1,107 +1,127 @@
-"""What an operator wants to see, as Prometheus text.
+"""What an operator wants to see, in Prometheus' form.
 
-Knows nothing of requests' contents.
+Every server has a registry of its own: several engines in one process do not add up. Knows nothing of requests'
+contents.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from lemur_ray.serve.engine.engine import Engine
 
-_BUCKETS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+BUCKETS_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+"""From half a millisecond, in which a small model on an accelerator has a token, to the longest of replies."""
 
-
-class Histogram:
-    """Cumulative counts of durations in seconds."""
-
-    def __init__(self) -> None:
-        self.counts = [0] * len(_BUCKETS_S)
-        self.total, self.sum_s = 0, 0.0
-
-    def add(self, duration_s: float) -> None:
-        self.total += 1
-        self.sum_s += duration_s
-        for i, limit in enumerate(_BUCKETS_S):
-            self.counts[i] += duration_s <= limit
-
-    def lines(self, name: str) -> Iterator[str]:
-        yield f"# TYPE {name} histogram"
-        for limit, count in zip(_BUCKETS_S, self.counts, strict=True):
-            yield f'{name}_bucket{{le="{limit:g}"}} {count}'
-        yield f'{name}_bucket{{le="+Inf"}} {self.total}'
-        yield f"{name}_sum {self.sum_s:.6f}"
-        yield f"{name}_count {self.total}"
+_MOST_NAMES = 100
+_GAUGES = {
+    "active": "Sequences that are computed",
+    "queued": "Requests that wait for a slot",
+    "blocks": "Blocks of the cache",
+    "blocks_held": "Blocks of running sequences and of pinned sessions",
+    "blocks_pinned": "Blocks of pinned sessions",
+    "batch_invariant": "Whether tokens do not depend on the load",
+}
+_COUNTERS = {
+    "requests": "Requests that were taken",
+    "prompt_tokens": "Tokens of prompts",
+    "cached_tokens": "Tokens of prompts that were found in the cache",
+    "prefill_tokens": "Tokens of prompts that were computed",
+    "preemptions": "Sequences that lost their blocks and were taken in again",
+    "recomputed_tokens": "Tokens that were computed again for that",
+    "generated_tokens": "Tokens of replies",
+    "decode_steps": "Steps in which replies went on",
+    "decode_rows": "Rows of those steps",
+    "padding_rows": "Rows of those steps that nobody needed",
+    "recompiles_after_warmup": "Programs that were missing after the start",
+}
 
 
 class Metrics:
     """Gauges and counters of an engine, and what the protocol adds to them."""
 
     def __init__(self, engine: Engine):
-        self._engine = engine
-        self._first_token, self._between_tokens, self._request = Histogram(), Histogram(), Histogram()
-        self._ignored: Counter[str] = Counter()
-        self._refused: Counter[int] = Counter()
+        self._registry = registry = _WithoutTimes(auto_describe=False)
+        registry.register(_OfEngine(engine))
+        self._ignored = Counter("lemur_ignored_parameters", "Parameters nobody knows", ["name"], registry=registry)
+        self._refused = Counter(
+            "lemur_refused", "Requests that were answered with an error", ["status"], registry=registry
+        )
+        self._known: set[str] = set()
+
+        def durations(name: str, about: str) -> Histogram:
+            return Histogram(f"lemur_{name}_seconds", about, buckets=BUCKETS_S, registry=registry)
+
+        self._first_token = durations("first_token", "Until the first token of a stream")
+        self._between_tokens = durations("between_tokens", "From a token of a stream to the next one")
+        self._request = durations("request", "Until the end of a reply")
 
     def first_token(self, duration_s: float) -> None:
         """A streamed request has its first token."""
-        self._first_token.add(duration_s)
+        self._first_token.observe(duration_s)
 
     def more_tokens(self, count: int, duration_s: float) -> None:
         """So many more tokens of a streamed reply came so long after the ones before."""
         if count:
-            self._between_tokens.add(duration_s / count)
+            self._between_tokens.observe(duration_s / count)
 
     def refused(self, status: int) -> None:
         """A request was answered with an error."""
-        self._refused[status] += 1
+        self._refused.labels(status).inc()
 
     def served(self, duration_s: float) -> None:
         """A request is answered."""
-        self._request.add(duration_s)
+        self._request.observe(duration_s)
 
     def ignored(self, names: Iterable[str]) -> None:
         """Parameters that a request had and nobody knows. Names come from outside: the list of them is bounded."""
         for name in names:
-            known = name in self._ignored or len(self._ignored) < 100
-            self._ignored[name if known and name.isidentifier() else "other"] += 1
+            if name.isidentifier() and (name in self._known or len(self._known) < _MOST_NAMES):
+                self._known.add(name)
+                self._ignored.labels(name).inc()
+            else:
+                self._ignored.labels("other").inc()
 
     def render(self) -> str:
-        """The page."""
-        stats, engine = self._engine.stats, self._engine
-        gauges = {"active": stats.active, "queued": stats.queued, "slots": engine.num_slots, "context": engine.context}
-        gauges |= {
-            "batch_invariant": int(stats.batch_invariant),
-            "padded_to_one_shape": int(stats.padded),
-            "blocks": stats.blocks,
-            "blocks_held": stats.blocks_held,
-            "blocks_pinned": stats.blocks_pinned,
-            "devices": engine.num_devices,
+        """The page. Whole numbers without a fraction, as they always were here."""
+        return re.sub(r"\.0$", "", generate_latest(self._registry).decode(), flags=re.MULTILINE)
+
+
+class _WithoutTimes(CollectorRegistry):
+    """Says nothing of when each series began, which would be another series for each."""
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in super().collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+
+
+class _OfEngine:
+    """What the engine counts itself, read when somebody asks."""
+
+    def __init__(self, engine: Engine):
+        self._engine = engine
+
+    def collect(self) -> Iterator[Metric]:
+        engine, stats = self._engine, self._engine.stats
+        for name, about in _GAUGES.items():
+            yield GaugeMetricFamily(f"lemur_{name}", about, value=getattr(stats, name))
+        others = {
+            "slots": ("Sequences that can be computed at once", engine.num_slots),
+            "context": ("Longest sequence in tokens", engine.context),
+            "padded_to_one_shape": ("Whether every step is padded to one shape", stats.padded),
+            "devices": ("Devices that share the model", engine.num_devices),
+            "warmup_seconds": ("What the start took", round(stats.warmup_s, 3)),
         }
-        counters = {
-            "requests": stats.requests,
-            "prompt_tokens": stats.prompt_tokens,
-            "cached_tokens": stats.cached_tokens,
-            "prefill_tokens": stats.prefill_tokens,
-            "preemptions": stats.preemptions,
-            "recomputed_tokens": stats.recomputed_tokens,
-            "generated_tokens": stats.generated_tokens,
-            "decode_steps": stats.decode_steps,
-            "decode_rows": stats.decode_rows,
-            "padding_rows": stats.padding_rows,
-            "recompiles_after_warmup": stats.recompiles_after_warmup,
-        }
-        lines = [f"# TYPE lemur_{name} gauge\nlemur_{name} {value}" for name, value in gauges.items()]
-        lines += [f"# TYPE lemur_{name}_total counter\nlemur_{name}_total {value}" for name, value in counters.items()]
-        lines.append(f"# TYPE lemur_warmup_seconds gauge\nlemur_warmup_seconds {stats.warmup_s:.3f}")
-        lines.append("# TYPE lemur_finished_total counter")
-        lines += [f'lemur_finished_total{{reason="{r}"}} {n}' for r, n in sorted(stats.finished.items())]
-        lines.append("# TYPE lemur_ignored_parameters_total counter")
-        lines += [f'lemur_ignored_parameters_total{{name="{p}"}} {n}' for p, n in sorted(self._ignored.items())]
-        lines.append("# TYPE lemur_refused_total counter")
-        lines += [f'lemur_refused_total{{status="{s}"}} {n}' for s, n in sorted(self._refused.items())]
-        lines += self._first_token.lines("lemur_first_token_seconds")
-        lines += self._between_tokens.lines("lemur_between_tokens_seconds")
-        lines += self._request.lines("lemur_request_seconds")
-        return "\n".join(lines) + "\n"
+        for name, (about, value) in others.items():
+            yield GaugeMetricFamily(f"lemur_{name}", about, value=value)
+        for name, about in _COUNTERS.items():
+            yield CounterMetricFamily(f"lemur_{name}", about, value=getattr(stats, name))
+        finished = CounterMetricFamily("lemur_finished", "Requests that ended, by how they did", labels=["reason"])
+        for reason, count in sorted(stats.finished.items()):
+            finished.add_metric([reason], count)
+        yield finished

@@ -12,8 +12,8 @@ from typing import Any
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from lemur_ray.serve.openai.fields import ApiError
-from lemur_ray.serve.text_engine import Front
+from lemur_ray.serve.openai.errors import ApiError
+from lemur_ray.serve.text_engine import TextEngine
 
 MAX_BODY_BYTES = 32 * 2**20
 BODY_TIMEOUT_S = 120.0
@@ -43,8 +43,8 @@ async def read_json(request: Request) -> Any:
         raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from error
 
 
-def check_model(front: Front, name: str) -> None:
+def check_model(served: TextEngine, name: str) -> None:
     """Raises ApiError 404 where a request is about another model."""
-    if name != front.name:
-        message = f"The model {name!r} does not exist; this server has {front.name!r}."
+    if name != served.name:
+        message = f"The model {name!r} does not exist; this server has {served.name!r}."
         raise ApiError(404, message, param="model", code="model_not_found")

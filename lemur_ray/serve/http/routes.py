@@ -1,6 +1,6 @@
 """The OpenAI protocol over HTTP: chat completions, completions, models, and the pages of an operator.
 
-Every error has OpenAI's body. Knows nothing of how the app is hosted: see ``local.py`` and ``app.py``.
+Every error has OpenAI's body. Knows nothing of how the app is hosted: see ``uvicorn_server.py`` and ``on_ray``.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from lemur_ray.serve.engine.errors import (
     RequestRefused,
 )
 from lemur_ray.serve.engine.generation import Generation
+from lemur_ray.serve.grammar_matching import GrammarError
 from lemur_ray.serve.http.api_key import KeyRequired
 from lemur_ray.serve.http.asgi import ClientGone, EventStream, RequestIds, Unbroken, unless_gone
 from lemur_ray.serve.http.chat_page import ChatPage
 from lemur_ray.serve.http.metrics import Metrics
 from lemur_ray.serve.http.request_body import check_model, read_json
 from lemur_ray.serve.http.tokenizer_routes import tokenizer_routes
-from lemur_ray.serve.openai.fields import ApiError
-from lemur_ray.serve.openai.openapi import CHAT, COMPLETION, described
-from lemur_ray.serve.openai.request_models import MAX_SESSION_CHARACTERS, Common, parse_chat, parse_completion
+from lemur_ray.serve.openai.checked_requests import Common, parse_chat, parse_completion
+from lemur_ray.serve.openai.described_routes import described
+from lemur_ray.serve.openai.errors import ApiError, invalid
+from lemur_ray.serve.openai.request_models import MAX_SESSION_CHARACTERS, ChatBody, CompletionBody
 from lemur_ray.serve.openai.response_bodies import Answer
-from lemur_ray.serve.text_engine import Front, Replies
+from lemur_ray.serve.text_engine import Replies, TextEngine
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +46,8 @@ SESSION_HEADER = "x-session-id"
 """Also what Ray Serve routes a session to one replica by."""
 
 
-def build_app(front: Front, key_digest: bytes = b"") -> FastAPI:
-    """The app of one model; with a digest, for those who have the key (``serve.auth``)."""
+def build_app(served: TextEngine, key_digest: bytes = b"") -> FastAPI:
+    """The app of one model; with a digest, for those who have the key (``api_key.py``)."""
     app = FastAPI(title="lemur-ray", docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(ChatPage)
     if key_digest:
@@ -53,24 +55,24 @@ def build_app(front: Front, key_digest: bytes = b"") -> FastAPI:
     failed = _failed()
     app.add_middleware(Unbroken, answer=JSONResponse(failed.body(), failed.status))
     app.add_middleware(RequestIds)
-    metrics = Metrics(front.engine)
+    metrics = Metrics(served.engine)
     _handle_errors(app, metrics)
 
     @app.head("/health", include_in_schema=False)
     @app.get("/health")
     async def health() -> Response:
         """The engine's thread lives."""
-        if front.engine.failure is not None:
-            raise _unavailable(f"the engine died: {front.engine.failure!r}")
+        if served.engine.failure is not None:
+            raise _unavailable(f"the engine died: {served.engine.failure!r}")
         return JSONResponse({"status": "ok"})
 
     @app.head("/ready", include_in_schema=False)
     @app.get("/ready")
     async def ready() -> Response:
         """Programs are compiled and requests are taken."""
-        if not front.engine.ready.is_set() or not front.engine.accepting:
+        if not served.engine.ready.is_set() or not served.engine.accepting:
             raise _unavailable("the engine is not ready: it is starting, shutting down, or dead")
-        return JSONResponse({"status": "ready", "model": front.name, "version": front.version})
+        return JSONResponse({"status": "ready", "model": served.name, "version": served.version})
 
     @app.get("/metrics")
     async def show_metrics() -> Response:
@@ -78,43 +80,43 @@ def build_app(front: Front, key_digest: bytes = b"") -> FastAPI:
 
     @app.get("/v1/models")
     async def models() -> Response:
-        return JSONResponse({"object": "list", "data": [_model(front)]})
+        return JSONResponse({"object": "list", "data": [_model(served)]})
 
     @app.get("/v1/models/{name:path}")
     async def model(name: str) -> Response:
-        check_model(front, name)
-        return JSONResponse(_model(front))
+        check_model(served, name)
+        return JSONResponse(_model(served))
 
-    @app.post("/v1/chat/completions", openapi_extra=described(CHAT, front.name))
+    @app.post("/v1/chat/completions", openapi_extra=described(ChatBody, served.name))
     async def chat(request: Request) -> Response:
         call = parse_chat(await read_json(request))
-        check_model(front, call.common.model)
-        _check_number(front, call.common, 1)
+        check_model(served, call.common.model)
+        _check_number(served, call.common, 1)
         with _fitting("messages"):
-            prompt = await front.chat_prompt(call.messages)
-        return await _respond(request, front, metrics, Answer(front, call.common, [prompt], True, tools=call.tools))
+            prompt = await served.chat_prompt(call.messages)
+        return await _respond(request, served, metrics, Answer(served, call.common, [prompt], True, tools=call.tools))
 
-    @app.post("/v1/completions", openapi_extra=described(COMPLETION, front.name))
+    @app.post("/v1/completions", openapi_extra=described(CompletionBody, served.name))
     async def complete(request: Request) -> Response:
         call = parse_completion(await read_json(request))
-        check_model(front, call.common.model)
-        _check_number(front, call.common, len(call.prompts))
+        check_model(served, call.common.model)
+        _check_number(served, call.common, len(call.prompts))
         with _fitting("prompt"):
-            prompts = [await front.text_prompt(p) if isinstance(p, str) else p for p in call.prompts]
-        return await _respond(request, front, metrics, Answer(front, call.common, prompts, False, echo=call.echo))
+            prompts = [await served.text_prompt(p) if isinstance(p, str) else p for p in call.prompts]
+        return await _respond(request, served, metrics, Answer(served, call.common, prompts, False, echo=call.echo))
 
-    app.include_router(tokenizer_routes(front))
+    app.include_router(tokenizer_routes(served))
     return app
 
 
-async def _respond(request: Request, front: Front, metrics: Metrics, answer: Answer) -> Response:
+async def _respond(request: Request, served: TextEngine, metrics: Metrics, answer: Answer) -> Response:
     common = answer.common
     metrics.ignored(common.ignored)
     with _fitting("messages" if answer.is_chat else "prompt"):
         session = request.headers.get(SESSION_HEADER, "")[:MAX_SESSION_CHARACTERS] or common.session
-        generations = await _generations(answer, session)
+        generations = await _generations(served, answer, session)
     try:
-        replies = front.open(generations, common.stop, whole=not common.stream)
+        replies = served.open(generations, common.stop, whole=not common.stream)
     except (QueueFull, EngineClosed) as error:
         raise _refusal(error) from error
     if common.stream:
@@ -132,12 +134,12 @@ async def _respond(request: Request, front: Front, metrics: Metrics, answer: Ans
     return JSONResponse(answer.whole(done))
 
 
-async def _generations(answer: Answer, session: str) -> list[Generation]:
+async def _generations(served: TextEngine, answer: Answer, session: str) -> list[Generation]:
     """The engine's requests. Raises ContextExceeded, and ApiError 400 for ids and structures that mean nothing.
 
     session: conversation that this is a turn of; a request of several prompts is no turn of any.
     """
-    common, engine = answer.common, answer.front.engine
+    common, engine = answer.common, served.engine
     vocab = engine.config.vocab_size
     biased = [token for token, _ in common.logit_bias]
     for param, ids in [("prompt", prompt) for prompt in answer.prompts] + [("logit_bias", biased)]:
@@ -150,7 +152,7 @@ async def _generations(answer: Answer, session: str) -> list[Generation]:
         one = Generation(
             prompt=prompt,
             max_tokens=max_tokens,
-            stop_ids=answer.front.stop_ids,
+            stop_ids=served.stop_ids,
             # Keeping one token alone is the greedy choice, with its rule for ties.
             temperature=0.0 if common.top_k == 1 else common.temperature,
             # Keeping more tokens than there are is keeping all.
@@ -168,7 +170,10 @@ async def _generations(answer: Answer, session: str) -> list[Generation]:
     if len(answer.prompts) == 1:
         generations[0] = replace(generations[0], session=session)
     if common.structure is not None:
-        start = await answer.front.constraint(common.structure)
+        try:
+            start = await served.constraint(common.structure.grammar)
+        except GrammarError as error:
+            raise invalid(common.structure.param, str(error)) from error
         generations = [replace(one, constraint=start.copy()) for one in generations]
     return generations
 
@@ -216,16 +221,16 @@ def _event(body: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
 
 
-def _model(front: Front) -> dict[str, Any]:
-    body = {"id": front.name, "object": "model", "created": front.created, "owned_by": "lemur-ray"}
-    return {**body, "max_model_len": front.engine.context, "version": front.version}
+def _model(served: TextEngine) -> dict[str, Any]:
+    body = {"id": served.name, "object": "model", "created": served.created, "owned_by": "lemur-ray"}
+    return {**body, "max_model_len": served.engine.context, "version": served.version}
 
 
-def _check_number(front: Front, common: Common, num_prompts: int) -> None:
+def _check_number(served: TextEngine, common: Common, num_prompts: int) -> None:
     """Refuse what would not even fit an idle engine, so that nobody is told to try again."""
-    if num_prompts * common.n > front.engine.capacity:
+    if num_prompts * common.n > served.engine.capacity:
         asked = f"{num_prompts} prompts with n {common.n} are {num_prompts * common.n} replies"
-        message = f"{asked}: this server takes at most {front.engine.capacity} in one request"
+        message = f"{asked}: this server takes at most {served.engine.capacity} in one request"
         raise ApiError(400, message, param="n" if num_prompts == 1 else "prompt", code="invalid_value")
 
 

@@ -9,16 +9,17 @@ the prompts of other requests.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from lemur_ray.serve.http.request_body import check_model, read_json
-from lemur_ray.serve.openai.fields import LONE_SURROGATE, as_object, flag, invalid, is_int, is_utf8
-from lemur_ray.serve.openai.openapi import DETOKENIZE, TOKENIZE, described
-from lemur_ray.serve.text_engine import Front
+from lemur_ray.serve.openai.described_routes import described
+from lemur_ray.serve.openai.errors import invalid
+from lemur_ray.serve.openai.request_models import DetokenizeBody, TokenizeBody
+from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.chat import TEMPLATE
 from lemur_ray.text.tokenizer import BOS
 from lemur_ray.weights.hf_config import tokenizer_config
@@ -29,10 +30,10 @@ _AT_ONCE = 8192
 """Characters or ids that are worked on in the event loop (some milliseconds)."""
 
 
-def tokenizer_routes(front: Front) -> APIRouter:
+def tokenizer_routes(served: TextEngine) -> APIRouter:
     """The three endpoints of one model."""
     router = APIRouter()
-    tokenizer, one_at_a_time = front.tokenizer, asyncio.Lock()
+    tokenizer, one_at_a_time = served.tokenizer, asyncio.Lock()
 
     async def beside(size: int, work: Callable[[], T]) -> T:
         if size <= _AT_ONCE:
@@ -43,51 +44,33 @@ def tokenizer_routes(front: Front) -> APIRouter:
     @router.get("/tokenizer_info")
     async def info() -> Response:
         # Who renders the template knows only the messages, so BOS is spelled out in it.
-        own = {"chat_template": BOS + TEMPLATE, "model_max_length": front.engine.context}
+        own = {"chat_template": BOS + TEMPLATE, "model_max_length": served.engine.context}
         return JSONResponse({**tokenizer_config(), **own})
 
-    @router.post("/tokenize", openapi_extra=described(TOKENIZE, front.name))
+    @router.post("/tokenize", openapi_extra=described(TokenizeBody, served.name))
     async def tokenize(request: Request) -> Response:
-        body = _body(await read_json(request), front)
-        text = _text(body)
-        encode = tokenizer.encode if flag(body, "split_special_tokens") else tokenizer.encode_marked
-        tokens = await beside(len(text), lambda: encode(text))
-        if flag(body, "add_special_tokens", default=True):
+        body = TokenizeBody.of(await read_json(request))
+        _check(body, served)
+        encode = tokenizer.encode if body.split_special_tokens else tokenizer.encode_marked
+        tokens = await beside(len(body.prompt), lambda: encode(body.prompt))
+        if body.add_special_tokens:
             tokens = [tokenizer.bos_id, *tokens]
-        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": front.engine.context})
+        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": served.engine.context})
 
-    @router.post("/detokenize", openapi_extra=described(DETOKENIZE, front.name))
+    @router.post("/detokenize", openapi_extra=described(DetokenizeBody, served.name))
     async def detokenize(request: Request) -> Response:
-        tokens = _ids(_body(await read_json(request), front), front.engine.config.vocab_size)
+        body = DetokenizeBody.of(await read_json(request))
+        _check(body, served)
+        tokens, vocab_size = body.tokens, served.engine.config.vocab_size
+        if any(not 0 <= i < vocab_size for i in tokens):
+            raise invalid("tokens", f"has ids outside 0..{vocab_size - 1}")
         text = await beside(len(tokens), lambda: tokenizer.decode(tokens, skip_special=False))
         return JSONResponse({"prompt": text})
 
     return router
 
 
-def _body(body: Any, front: Front) -> Mapping[str, Any]:
-    """The fields of a body, which need not name the model."""
-    fields = as_object(body)
-    if (model := fields.get("model")) is not None:
-        if not isinstance(model, str):
-            raise invalid("model", "must be the name of a model: see /v1/models")
-        check_model(front, model)
-    return fields
-
-
-def _text(body: Mapping[str, Any]) -> str:
-    text = body.get("prompt")
-    if not isinstance(text, str):
-        raise invalid("prompt", "must be a string")
-    if not is_utf8(text):
-        raise invalid("prompt", LONE_SURROGATE)
-    return text
-
-
-def _ids(body: Mapping[str, Any], vocab_size: int) -> list[int]:
-    tokens = body.get("tokens")
-    if not isinstance(tokens, list) or not all(map(is_int, tokens)):
-        raise invalid("tokens", "must be a list of token ids")
-    if any(not 0 <= i < vocab_size for i in tokens):
-        raise invalid("tokens", f"has ids outside 0..{vocab_size - 1}")
-    return tokens
+def _check(body: TokenizeBody | DetokenizeBody, served: TextEngine) -> None:
+    """A body need not name the model."""
+    if body.model is not None:
+        check_model(served, body.model)

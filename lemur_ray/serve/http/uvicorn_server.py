@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from lemur_ray.serve.http.routes import build_app
-from lemur_ray.serve.text_engine import Front
+from lemur_ray.serve.text_engine import TextEngine
 
 DRAIN_S = 20.0
 """Seconds that running requests have to finish when the server is told to stop."""
@@ -27,8 +27,8 @@ KEEP_ALIVE_S = 75
 class _Server(uvicorn.Server):
     """uvicorn, which refuses new requests from the moment it is told to stop."""
 
-    def __init__(self, front: Front, host: str, port: int, close_engine: bool, key_digest: bytes):
-        app: FastAPI = build_app(front, key_digest)
+    def __init__(self, served: TextEngine, host: str, port: int, close_engine: bool, key_digest: bytes):
+        app: FastAPI = build_app(served, key_digest)
         config = uvicorn.Config(
             app,
             host=host,
@@ -40,22 +40,22 @@ class _Server(uvicorn.Server):
             lifespan="off",
         )
         super().__init__(config)
-        self._front, self._close_engine = front, close_engine
+        self._served, self._close_engine = served, close_engine
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if not self._close_engine:
             await super().shutdown(sockets)
             return
         # Refuses at once. The engine ends before connections are cut, so that whoever takes too long is told so.
-        self._front.engine.refuse()
-        closing = asyncio.get_running_loop().run_in_executor(None, self._front.engine.close, DRAIN_S)
+        self._served.engine.refuse()
+        closing = asyncio.get_running_loop().run_in_executor(None, self._served.engine.close, DRAIN_S)
         await super().shutdown(sockets)
         await closing
 
 
 @contextlib.contextmanager
 def running(
-    front: Front,
+    served: TextEngine,
     host: str = "127.0.0.1",
     port: int = 0,
     close_engine: bool = True,
@@ -67,11 +67,11 @@ def running(
     At the end what is running may finish; then the engine is closed, unless somebody else owns it. on_death: called in
     another thread once the engine has ended; until the server is told to stop, it answers 503.
     """
-    server = _Server(front, host, port, close_engine, key_digest)
+    server = _Server(served, host, port, close_engine, key_digest)
     with socket.create_server((host, port)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],), name="uvicorn", daemon=True)
         thread.start()
-        threading.Thread(target=_watch, args=(front, on_death), name="watch", daemon=True).start()
+        threading.Thread(target=_watch, args=(served, on_death), name="watch", daemon=True).start()
         try:
             yield f"http://{host}:{listener.getsockname()[1]}/v1"
         finally:
@@ -79,6 +79,6 @@ def running(
             thread.join()
 
 
-def _watch(front: Front, on_death: Callable[[], None]) -> None:
-    front.engine.ended.wait()
+def _watch(served: TextEngine, on_death: Callable[[], None]) -> None:
+    served.engine.ended.wait()
     on_death()

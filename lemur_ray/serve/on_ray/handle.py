@@ -1,6 +1,6 @@
 """From any process of the cluster to a model that Ray Serve runs there, by its handle: no HTTP, no port.
 
-Imports neither the engine nor jax: what travels are the plain values of ``serve.direct``.
+Imports neither the engine nor jax: what travels are the plain values of ``serve.token_requests``.
 """
 
 from __future__ import annotations

@@ -10,22 +10,39 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from lemur_ray.serve.engine.scores import Scores, joined
+from lemur_ray.serve.openai.checked_requests import Common
 from lemur_ray.serve.openai.logprobs import CompletionLogprobs, chat_logprobs
-from lemur_ray.serve.openai.request_models import Common
 from lemur_ray.serve.openai.tools import Call, CallStream, Toolbox
-from lemur_ray.serve.text_engine import Front, Piece, Reply
+from lemur_ray.serve.replies import Piece, Reply
 
 Prompt = tuple[int, ...]
+
+
+class Served(Protocol):
+    """The model that answers, as far as its tokens have text."""
+
+    name: str
+    stop_ids: frozenset[int]
+
+    @property
+    def hidden_ids(self) -> frozenset[int]:
+        """Tokens without text."""
+
+    def spelling(self, token: int) -> bytes:
+        """Bytes of a token where tokens are named: a special one by its name."""
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Text of tokens."""
 
 
 @dataclass
 class Answer:
     """The answer to one request: what all its bodies share, and how far each choice has come."""
 
-    front: Front
+    served: Served
     common: Common
     prompts: list[Prompt]
     is_chat: bool
@@ -45,7 +62,7 @@ class Answer:
     def head(self, versions: Iterable[str], *, chunk: bool) -> dict[str, Any]:
         """What every body begins with. versions: of the weights that it comes from, more than one after an update."""
         kind = "text_completion" if not self.is_chat else "chat.completion.chunk" if chunk else "chat.completion"
-        body = {"id": self._number, "object": kind, "created": self.created, "model": self.front.name}
+        body = {"id": self._number, "object": kind, "created": self.created, "model": self.served.name}
         return {**body, "system_fingerprint": "+".join(dict.fromkeys(versions))}
 
     def whole(self, replies: Sequence[Reply]) -> dict[str, Any]:
@@ -86,11 +103,11 @@ class _Choice:
     """One choice, in one piece or by and by."""
 
     def __init__(self, answer: Answer, index: int, prompt: Prompt):
-        self._index, self._is_chat, self._front = index, answer.is_chat, answer.front
+        self._index, self._is_chat, self._served = index, answer.is_chat, answer.served
         self._calls = CallStream(answer.tools) if answer.tools else None
         self._alternatives = answer.common.logprobs
         self._completion = CompletionLogprobs(
-            answer.front.spelling, answer.front.hidden_ids, answer.common.logprobs or 0
+            answer.served.spelling, answer.served.hidden_ids, answer.common.logprobs or 0
         )
         self._echoed = prompt if answer.echo else None
 
@@ -135,14 +152,14 @@ class _Choice:
 
     def _is_cut(self, finish: str, tokens: Sequence[int]) -> bool:
         """Whether a limit or a stop string ended a reply, not the model. tokens: its last ones."""
-        return finish == "length" or not (tokens and tokens[-1] in self._front.stop_ids)
+        return finish == "length" or not (tokens and tokens[-1] in self._served.stop_ids)
 
     def _said(self, text: str) -> dict[str, Any]:
         return {"delta": {"content": text}} if self._is_chat else {"text": text}
 
     def _prompt(self, scores: Scores | None) -> str:
         """Text of the prompt, once, where it is to come back."""
-        return "" if self._echoed is None else self._front.text(self._echoed)
+        return "" if self._echoed is None else self._served.text(self._echoed)
 
     def _logprobs(
         self, tokens: Sequence[int], scores: Scores | None, prompt_scores: Scores | None
@@ -152,10 +169,10 @@ class _Choice:
             return None
         if self._is_chat:
             # The token that ends the turn is no part of it.
-            shown = len(tokens) - bool(tokens and tokens[-1] in self._front.stop_ids)
+            shown = len(tokens) - bool(tokens and tokens[-1] in self._served.stop_ids)
             if scores is None or not shown:
                 return None
-            return chat_logprobs(self._front.spelling, tokens[:shown], scores, self._alternatives)
+            return chat_logprobs(self._served.spelling, tokens[:shown], scores, self._alternatives)
         parts = [s for s in (prompt_scores if echoed is not None else None, scores) if s is not None]
         return self._completion([*(echoed or ()), *tokens], joined(parts)) if parts else None
 

@@ -1,8 +1,8 @@
 """Replies of a form that the request prescribes: JSON, a JSON schema, a regular expression, a grammar.
 
-``llguidance`` says token by token what may come next; here are its tokenizer, the forms that a request can name, and
-one constraint per reply. JSON is written as ``json.dumps`` writes it, one space behind commas and colons: a model that
-may choose its white space can go on with that for ever. Knows nothing of HTTP.
+What a request asks for becomes a grammar as ``llguidance`` reads it. JSON is written as ``json.dumps`` writes it, one
+space behind commas and colons: a model that may choose its white space can go on with that for ever. Knows nothing of
+HTTP, tokenizers or of how a reply is held to its grammar (``grammar_matching.py``).
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import llguidance
-import numpy as np
+from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
 
-from lemur_ray.serve.engine.generation import CannotBeMet
-from lemur_ray.serve.openai.fields import invalid, is_utf8, spelled
-from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.serve.openai.body_fields import Body, Says, Schema, Spoken
+from lemur_ray.serve.openai.errors import invalid, spelled
 
 COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """Options for every schema, also as ``x-guidance`` inside one."""
@@ -50,109 +49,81 @@ def lark_structure(grammar: str, param: str) -> Structure:
     return Structure(llguidance.LLMatcher.grammar_from_lark(_bounded(grammar, param)), param)
 
 
-def parse_response_format(value: Any) -> Structure | None:
-    """OpenAI's ``response_format``. Raises ApiError 400."""
-    param = "response_format"
-    if value is None:
-        return None
-    kind = value.get("type") if isinstance(value, dict) else None
-    if kind == "text":
-        return None
-    if kind == "json_object":
-        return json_structure({"type": "object"}, param)
-    if kind != "json_schema":
-        raise invalid(param, "must be an object whose type is text, json_object or json_schema")
-    given = value.get("json_schema")
-    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-        raise invalid(f"{param}.json_schema", "must be an object with name and schema")
-    schema = given.get("schema", {"type": "object"})
-    if not isinstance(schema, dict):
-        raise invalid(f"{param}.json_schema.schema", "must be a JSON schema")
-    return json_structure(schema, f"{param}.json_schema.schema")
+def regex_structure(regex: str, param: str) -> Structure:
+    """Text that a regular expression describes. Raises ApiError 400 where it is too long."""
+    return Structure(llguidance.LLMatcher.grammar_from_regex(_bounded(regex, param)), param)
 
 
-_FORMS = ("json", "regex", "choice", "grammar")
+class NamedSchema(Body):
+    """``json_schema`` of a response format."""
+
+    expected: ClassVar[str] = "must be an object with name and schema"
+    with_nulls: ClassVar[bool] = True
+
+    name: str
+    schema_: Schema = Field(default={"type": "object"}, alias="schema")
+
+    @classmethod
+    def fits(cls, value: dict[str, Any]) -> bool:
+        return isinstance(value.get("name"), str)
 
 
-def parse_structured_outputs(value: Any) -> Structure | None:
-    """``structured_outputs``, vLLM's field for what OpenAI's has no words for: json, regex, choice or grammar."""
-    param = "structured_outputs"
-    if value is None:
-        return None
-    if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in _FORMS:
-        raise invalid(param, f"must be an object with one of {', '.join(_FORMS)}")
-    ((form, given),) = value.items()
-    param = f"{param}.{form}"
-    if form == "json":
-        if not isinstance(given, dict):
-            raise invalid(param, "must be a JSON schema")
-        return json_structure(given, param)
-    if form == "choice":
-        if not isinstance(given, list) or not given or not all(isinstance(c, str) and c and is_utf8(c) for c in given):
-            raise invalid(param, "must be a list of strings, none of them empty")
-        form, given = "regex", "|".join(map(re.escape, given))
-    if not isinstance(given, str) or not given or not is_utf8(given):
-        raise invalid(param, "must be a string")
-    if form == "grammar":
-        return lark_structure(given, param)
-    return Structure(llguidance.LLMatcher.grammar_from_regex(_bounded(given, param)), param)
+class ResponseFormat(Body):
+    """OpenAI's ``response_format``."""
+
+    expected: ClassVar[str] = "must be an object whose type is text, json_object or json_schema"
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema = Field(default=None, validate_default=True)
+
+    @classmethod
+    def fits(cls, value: dict[str, Any]) -> bool:
+        return value.get("type") in ("text", "json_object", "json_schema")
+
+    @field_validator("json_schema", mode="wrap")
+    @classmethod
+    def _with_its_type(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        return handler(value) if info.data.get("type") == "json_schema" else None
+
+    def structure(self) -> Structure | None:
+        """Raises ApiError 400 for a schema that is too long or too deep."""
+        if self.type == "text":
+            return None
+        if self.type == "json_object":
+            return json_structure({"type": "object"}, "response_format")
+        return json_structure(self.json_schema.schema_, "response_format.json_schema.schema")
+
+
+class StructuredOutputs(Body):
+    """vLLM's field for what OpenAI's has no words for."""
+
+    expected: ClassVar[str] = "must be an object with one of json, regex, choice, grammar"
+    with_nulls: ClassVar[bool] = True
+
+    json_: Schema = Field(default=None, alias="json")
+    regex: Spoken = Field(default=None)
+    choice: Annotated[
+        list[Spoken], Field(min_length=1, fail_fast=True), Says("must be a list of strings, none of them empty")
+    ] = Field(default=None)
+    grammar: Spoken = Field(default=None)
+
+    @classmethod
+    def fits(cls, value: dict[str, Any]) -> bool:
+        return len(value) == 1 and next(iter(value)) in ("json", "regex", "choice", "grammar")
+
+    def structure(self) -> Structure:
+        """Raises ApiError 400 for what is too long or too deep."""
+        if self.json_ is not None:
+            return json_structure(self.json_, "structured_outputs.json")
+        if self.grammar is not None:
+            return lark_structure(self.grammar, "structured_outputs.grammar")
+        regex, form = (
+            (self.regex, "regex") if self.choice is None else ("|".join(map(re.escape, self.choice)), "choice")
+        )
+        return regex_structure(regex, f"structured_outputs.{form}")
 
 
 def _bounded(text: str, param: str) -> str:
     if len(text) > MAX_GRAMMAR_CHARACTERS:
         raise invalid(param, f"has {len(text)} characters: {MAX_GRAMMAR_CHARACTERS} are read at most")
     return text
-
-
-class Grammars:
-    """Starts constraints for one tokenizer. From any thread."""
-
-    def __init__(self, tokenizer: Tokenizer):
-        wrapped = llguidance.TokenizerWrapper(_Vocabulary(tokenizer))
-        ends = [tokenizer.im_end_id, tokenizer.eos_id]
-        self._tokenizer = llguidance.LLTokenizer(wrapped, eos_token=ends)
-
-    def start(self, structure: Structure) -> Matching:
-        """A constraint at its beginning (may take a second). Raises ApiError 400 where the structure has no meaning."""
-        wrong = llguidance.LLMatcher.validate_grammar(structure.grammar, self._tokenizer)
-        if wrong and not wrong.startswith("WARNING"):
-            raise invalid(structure.param, f"cannot be used: {wrong.strip()[:500]}")
-        return Matching(llguidance.LLMatcher(self._tokenizer, structure.grammar, log_level=0))
-
-
-class _Vocabulary:
-    """Our tokenizer as llguidance wants to see it."""
-
-    def __init__(self, tokenizer: Tokenizer):
-        self.eos_token_id, self.bos_token_id = tokenizer.im_end_id, tokenizer.bos_id
-        self.tokens = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
-        self.special_token_ids = sorted(tokenizer.special_ids)
-        self._encode = tokenizer.encode
-
-    def __call__(self, text: str | bytes) -> list[int]:
-        return self._encode(text if isinstance(text, str) else text.decode())
-
-
-class Matching:
-    """How far one reply has come (``generation.Constraint``)."""
-
-    def __init__(self, matcher: llguidance.LLMatcher):
-        self._matcher = matcher
-
-    def copy(self) -> Matching:
-        """The same state for another reply."""
-        return Matching(self._matcher.deep_copy())
-
-    def allowed(self) -> np.ndarray:
-        """See ``Constraint``. Raises CannotBeMet where the grammar has become too much for llguidance."""
-        words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
-        self._check()
-        return words
-
-    def accept(self, token: int) -> None:
-        self._matcher.consume_token(token)
-        self._check()
-
-    def _check(self) -> None:
-        if self._matcher.is_error():
-            raise CannotBeMet(f"the structure cannot be held to: {self._matcher.get_error().strip()[:300]}")

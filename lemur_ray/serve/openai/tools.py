@@ -8,18 +8,17 @@ JSON, an unknown name) stays text. Knows nothing of HTTP, engines or tokenizers.
 from __future__ import annotations
 
 import json
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.serve.openai.fields import flag, invalid, is_utf8, spelled
+from lemur_ray.serve.openai.errors import invalid, is_utf8
 from lemur_ray.serve.openai.structured_output import COMPACT, Structure, lark_structure
+from lemur_ray.serve.openai.tool_models import NamedChoice, SpokenCall, Tool, ToolChoice
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True)
@@ -78,58 +77,26 @@ class Toolbox:
         return lark_structure("\n".join(rules), "tools")
 
 
-def parse_tools(body: Mapping[str, Any]) -> Toolbox | None:
-    """``tools``, ``tool_choice`` and ``parallel_tool_calls`` of a body. Raises ApiError 400."""
-    parallel = flag(body, "parallel_tool_calls", default=True)
-    tools, choice = body.get("tools"), body.get("tool_choice")
-    tools = [] if tools is None else tools
-    if not isinstance(tools, list):
-        raise invalid("tools", "must be a list")
-    functions = tuple(_function(tool, f"tools[{i}]") for i, tool in enumerate(tools))
+def toolbox(tools: Sequence[Tool], choice: ToolChoice | None, parallel: bool) -> Toolbox | None:
+    """What ``tools``, ``tool_choice`` and ``parallel_tool_calls`` mean together. Raises ApiError 400."""
+    functions = tuple(tool.function.described() for tool in tools)
     names = [function["name"] for function in functions]
     if len(set(names)) < len(names):
         raise invalid("tools", "names a function twice")
-    if isinstance(choice, dict):
-        wanted = choice.get("function")
-        name = wanted.get("name") if choice.get("type") == "function" and isinstance(wanted, dict) else None
-        if name not in names:
+    if isinstance(choice, NamedChoice):
+        if choice.function.name not in names:
             raise invalid("tool_choice", "must name a function of tools: {type: function, function: {name}}")
         # Only the named one may be called; the model still reads about that one alone.
-        return Toolbox(tuple(f for f in functions if f["name"] == name), True, False)
-    if choice not in (None, "none", "auto", "required"):
-        raise invalid("tool_choice", "must be none, auto, required, or name a function")
+        return Toolbox(tuple(f for f in functions if f["name"] == choice.function.name), True, False)
     if choice == "required" and not functions:
         raise invalid("tool_choice", "is required, but there are no tools")
     return Toolbox(functions, choice == "required", parallel) if functions and choice != "none" else None
 
 
-def _function(tool: Any, param: str) -> dict[str, Any]:
-    function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
-    if not isinstance(function, dict):
-        raise invalid(param, "must be an object {type: function, function: {name, description, parameters}}")
-    name, text, schema = (function.get(key) for key in ("name", "description", "parameters"))
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise invalid(f"{param}.function.name", "must be 1 to 64 letters, digits, underscores or dashes")
-    if text is not None and not (isinstance(text, str) and is_utf8(text)):
-        raise invalid(f"{param}.function.description", "must be a string")
-    if schema is not None and not isinstance(schema, dict):
-        raise invalid(f"{param}.function.parameters", "must be a JSON schema")
-    spelled(schema, f"{param}.function.parameters")
-    return {"name": name, "description": text or "", "parameters": schema or {}}
-
-
-def spoken_calls(value: Any, param: str) -> str:
-    """``tool_calls`` of an earlier assistant turn as the model wrote them. Raises ApiError 400."""
-    if not isinstance(value, list):
-        raise invalid(param, "must be a list")
-    lines = []
-    for i, call in enumerate(value):
-        function = call.get("function") if isinstance(call, dict) else None
-        name, arguments = (function.get("name"), function.get("arguments")) if isinstance(function, dict) else (0, 0)
-        if not isinstance(name, str) or not isinstance(arguments, str) or not is_utf8(name + arguments):
-            raise invalid(f"{param}[{i}]", "must be an object with function: {name, arguments}, both strings")
-        lines.append(f"{OPEN}\n{_written(name, arguments)}\n{CLOSE}")
-    return "\n".join(lines)
+def spoken_calls(calls: Sequence[SpokenCall]) -> str:
+    """``tool_calls`` of an earlier assistant turn as the model wrote them."""
+    written = (_written(call.function.name, call.function.arguments) for call in calls)
+    return "\n".join(f"{OPEN}\n{text}\n{CLOSE}" for text in written)
 
 
 def _written(name: str, arguments: str) -> str:

@@ -16,10 +16,10 @@ import pytest
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.attention import BLOCK, Place, copy_block
-from lemur_ray.serve.compute.cache_layout import PLAIN, Layout, Native
-from lemur_ray.serve.compute.cpu.library import available
+from lemur_ray.serve.compute.cache_layout import PLAIN, CacheLayout, Native
+from lemur_ray.serve.compute.cpu.kernels import available
 from lemur_ray.serve.compute.invariant import ACCELERATOR, EXACT_CPU, TILE, Arithmetic
-from lemur_ray.serve.compute.paged import Paged
+from lemur_ray.serve.compute.paged_cache import Paged
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +47,7 @@ def swept(*values: Any) -> list[Any]:
 
 @partial(jax.jit, static_argnames=("layout", "how"), donate_argnames=("cache",))
 def write_and_attend(
-    cache: Any, k: Any, v: Any, q: Any, place: Place, layout: Layout, how: Arithmetic
+    cache: Any, k: Any, v: Any, q: Any, place: Place, layout: CacheLayout, how: Arithmetic
 ) -> tuple[Any, jax.Array]:
     cache = layout.write(cache, k, v, place)
     return cache, layout.attend(cache, q, place, how)
@@ -58,7 +58,7 @@ class Pool:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: CacheLayout,
         how: Arithmetic,
         kv_heads: int = 2,
         groups: int = 2,
@@ -122,12 +122,12 @@ class Pool:
 
 
 @pytest.fixture(params=LAYOUTS)
-def kind(request: pytest.FixtureRequest, tpu_interpreter: None) -> tuple[Layout, Arithmetic]:
+def kind(request: pytest.FixtureRequest, tpu_interpreter: None) -> tuple[CacheLayout, Arithmetic]:
     assert request.param != "native" or available(), "no C++ compiler: apt-get install -y g++"
     return LAYOUTS[request.param]
 
 
-Kind = tuple[Layout, Arithmetic]
+Kind = tuple[CacheLayout, Arithmetic]
 
 
 @pytest.mark.parametrize("length", [1, BLOCK, BLOCK + 1, *swept(2, BLOCK - 1, 2 * BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 1)])

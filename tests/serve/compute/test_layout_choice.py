@@ -5,7 +5,7 @@ import pytest
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.cache_layout import PLAIN, layout_for
-from lemur_ray.serve.compute.paged import Paged, unfit
+from lemur_ray.serve.compute.paged_cache import Paged, unfit
 
 
 def test_the_kernel_is_for_tpu_and_for_shapes_that_it_can_take(caplog: pytest.LogCaptureFixture) -> None:

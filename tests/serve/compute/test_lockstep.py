@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from lemur_ray.ports import free_port
-from lemur_ray.serve.engine.engine import Engine
-from lemur_ray.serve.engine.offline import generate
+from lemur_ray.serve.loading import open_engine
 from tests.serve import fake_hosts
+from tests.serve.offline import generate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -82,7 +82,7 @@ def hosts(tmp_path: Path) -> Iterator[Callable[..., Hosts]]:
 
 def test_several_processes_answer_like_one_before_and_after_new_weights(hosts: Callable[..., Hosts]) -> None:
     pair = hosts(followers=3)
-    lone = Engine(fake_hosts.load("0").source, LONE, "seed 0").start()
+    lone = open_engine(fake_hosts.load("0").source, LONE, "seed 0").start()
     assert pair.wait_for("answers") == fake_hosts.answers(lone)
     lone.update(fake_hosts.load("1").source, "seed 1").result(60)
     assert pair.wait_for("others") == fake_hosts.answers(lone)

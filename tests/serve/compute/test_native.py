@@ -19,15 +19,16 @@ from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute import programs
 from lemur_ray.serve.compute.attention import Place
 from lemur_ray.serve.compute.cache_layout import PLAIN, Native, layout_for
-from lemur_ray.serve.compute.cpu import library as native
-from lemur_ray.serve.compute.cpu.library import available, build
+from lemur_ray.serve.compute.cpu import kernels as native
+from lemur_ray.serve.compute.cpu.kernels import available, build
 from lemur_ray.serve.compute.cpu.panels import Packed, pack, packed_product
 from lemur_ray.serve.compute.invariant import EXACT_CPU
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
-from lemur_ray.serve.engine.offline import generate
+from lemur_ray.serve.loading import open_engine
 from lemur_ray.weights.device_params import random_weights
 from tests.serve.engine.test_engine import mixed_requests
+from tests.serve.offline import generate
 from tests.serve.tiny import poll
 
 NATIVE = Native()
@@ -134,7 +135,7 @@ IN_SHORT = {("grouped", 2), ("heads of 16", 0), ("heads of 80", 1), ("heads with
 )
 def test_an_engine_of_any_model_is_exact_without_padding(config: ModelConfig, kind: dict[str, Any]) -> None:
     options = EngineOptions(max_slots=3, context=200, prefill_tiles=2, **kind)
-    engine = Engine(random_weights(config, 0), options).start()
+    engine = open_engine(random_weights(config, 0), options).start()
     assert engine.stats.batch_invariant
     engine.close()
 

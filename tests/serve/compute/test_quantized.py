@@ -12,10 +12,10 @@ from lemur_ray.serve.compute.weights import prepare
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.offline import generate
-from lemur_ray.serve.loading import served_version
+from lemur_ray.serve.loading import open_engine, served_version
 from lemur_ray.weights.device_params import random_weights
 from tests.serve.engine.test_engine import mixed_requests
+from tests.serve.offline import generate
 from tests.serve.tiny import TINY, Waiter, prompts
 
 Make = Callable[..., Engine]
@@ -83,7 +83,7 @@ def test_most_choices_are_those_of_the_unrounded_model_and_new_weights_are_round
     requests = [Generation(prompt, 1) for prompt in prompts(8, seed=4, low=20)]
     same = sum(a == b for a, b in zip(generate(rounded, requests), generate(engine, requests), strict=True))
     assert same >= 6
-    fresh = Engine(random_weights(TINY, 5), rounded.options).start()
+    fresh = open_engine(random_weights(TINY, 5), rounded.options).start()
     rounded.update(random_weights(TINY, 5), "later").result(60)
     long = [Generation(prompt, 30) for prompt in prompts(4, seed=4, low=20)]
     assert generate(rounded, long) == generate(fresh, long)
@@ -94,7 +94,7 @@ def test_most_choices_are_those_of_the_unrounded_model_and_new_weights_are_round
 @pytest.mark.slow
 def test_a_tied_model_is_served_with_eight_bits(small_engine: Make) -> None:
     config = ModelConfig(**{**vars(TINY), "tie_embeddings": True})
-    engine = Engine(random_weights(config, 0), EngineOptions(max_slots=2, quantization="int8")).start()
+    engine = open_engine(random_weights(config, 0), EngineOptions(max_slots=2, quantization="int8")).start()
     assert len(generate(engine, [Generation((9, 8, 7), 5)])[0]) == 5
     engine.close()
 

@@ -33,13 +33,14 @@ from lemur_ray.weights.device_params import random_weights
 from lemur_ray.serve.compute.attention import block_bytes
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
+from lemur_ray.serve.loading import open_engine
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.offline import generate
+from tests.serve.offline import generate
 from tests.serve.tiny import TINY, Waiter, prompts
 
 def run(config, parts, **options):
     options = EngineOptions(**{"max_slots": 8, "prefill_tiles": 2, "tensor_parallel": parts, **options})
-    engine, out = Engine(random_weights(config, 0), options).start(), {}
+    engine, out = open_engine(random_weights(config, 0), options).start(), {}
     asked = [
         Generation(p, 40, temperature=float(i % 2), seed=i, top_p=0.9, logit_bias=((9, float(i % 4)),))
         for i, p in enumerate(prompts(10, seed=1, high=120))
@@ -56,13 +57,14 @@ def run(config, parts, **options):
     engine.update(random_weights(config, 1), "second").result(timeout=60)
     out["other weights"] = generate(engine, asked)
     out["invariant"], out["recompiles"] = engine.stats.batch_invariant, engine.stats.recompiles_after_warmup
-    held = engine._programs._cache[0].k.addressable_shards[0].data, jax.tree.leaves(engine._weights.layers[0].wqkv)[0]
+    programs = engine._batch.programs.programs
+    held = programs._cache[0].k.addressable_shards[0].data, jax.tree.leaves(programs._weights.layers[0].wqkv)[0]
     out["kv heads of a device"] = held[0].shape[1]
     out["part of a matrix"] = held[1].addressable_shards[0].data.size / held[1].size
     engine.close()
     if options.dtype != "float32" or options.quantization != "none":
         return out
-    tight = Engine(random_weights(config, 0), dataclasses.replace(options, cache_bytes=5 * block_bytes(config)))
+    tight = open_engine(random_weights(config, 0), dataclasses.replace(options, cache_bytes=5 * block_bytes(config)))
     tight.start()
     out["tight"] = generate(tight, [Generation(p, 200 - len(p)) for p in prompts(6, seed=62, low=100, high=120)])
     out["preemptions"] = tight.stats.preemptions

@@ -9,7 +9,7 @@ import pytest
 
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.offline import generate
+from tests.serve.offline import generate
 from tests.serve.tiny import TINY, Waiter, prompts
 
 Make = Callable[..., Engine]

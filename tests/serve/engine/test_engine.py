@@ -9,15 +9,16 @@ import pytest
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import init_params
-from lemur_ray.serve.compute import token_choice as choosing
+from lemur_ray.serve.compute import on_devices, token_choice
 from lemur_ray.serve.compute.attention import block_bytes
-from lemur_ray.serve.engine import engine as engine_module
+from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.errors import ContextExceeded, EngineClosed, QueueFull, RequestFailed
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.offline import generate
 from lemur_ray.serve.http.metrics import Metrics
+from lemur_ray.serve.loading import open_engine
 from lemur_ray.weights.device_params import LiveWeights, random_weights
+from tests.serve.offline import generate
 from tests.serve.tiny import OPTIONS, TINY, Waiter, poll, prompts, slowed
 
 Make = Callable[..., Engine]
@@ -85,7 +86,7 @@ def test_only_what_is_new_is_computed_in_the_next_turn(engine: Engine) -> None:
 def test_where_shapes_change_bits_every_step_is_padded_to_one_shape(
     small_engine: Make, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "is_batch_invariant", lambda *_: False)
+    monkeypatch.setattr(on_devices, "is_batch_invariant", lambda *_: False)
     padded = small_engine(max_slots=4)
     requests = mixed_requests(6, seed=3)
     assert generate(padded, requests) == generate(engine, requests)
@@ -208,8 +209,8 @@ def test_an_error_of_one_request_ends_that_request_and_no_other(
     engine = small_engine()
     steady = Generation((9,), 40, temperature=1.0, seed=1)
     alone = generate(engine, [steady])[0]
-    words = choosing.seed_words
-    monkeypatch.setattr(choosing, "seed_words", lambda seed: words(seed) if seed != 13 else 1 // 0)
+    words = token_choice.seed_words
+    monkeypatch.setattr(token_choice, "seed_words", lambda seed: words(seed) if seed != 13 else 1 // 0)
     first, broken = Waiter(engine, steady), Waiter(engine, Generation((9, 10), 40, temperature=1.0, seed=13))
     assert broken.end().finish == "error"
     assert first.end().finish == "length"
@@ -247,7 +248,7 @@ def test_a_dying_engine_fails_everybody_and_refuses_the_next(small_engine: Make)
     with slowed(engine):
         waiters = [Waiter(engine, Generation((9, 8), 250)) for _ in range(3)]
         waiters[0].next()
-        engine._programs.forward = broken  # type: ignore[method-assign,assignment]
+        engine._batch.programs.step = broken  # type: ignore[method-assign,assignment]
         assert [w.end().finish for w in waiters] == ["error"] * 3
     poll(lambda: engine.failure is not None, "the failure is known")
     with pytest.raises(EngineClosed, match="out of memory"):
@@ -272,15 +273,15 @@ def test_an_engine_that_cannot_start_says_why() -> None:
     broken = init_params(TINY, 0)
     broken["layers"]["wo"] = broken["layers"]["wo"][:, :3]
     with pytest.raises(EngineClosed, match="could not start"):
-        Engine(LiveWeights(broken, TINY), OPTIONS).start()
+        open_engine(LiveWeights(broken, TINY), OPTIONS).start()
 
 
 def test_memory_for_the_cache_bounds_the_number_of_blocks() -> None:
     config = ModelConfig(num_layers=1, dim=32, ffn_dim=32, num_heads=1, num_kv_heads=1, max_seq_len=1024)
     block = 2 * 32 * 128 * 4
     for given, found in ((40 * block, 40), (1, 8)):  # one sequence always fits
-        options = engine_module.EngineOptions(cache_bytes=given)
-        assert Engine(random_weights(config, 0), options).num_blocks == 1 + found
+        options = EngineOptions(cache_bytes=given)
+        assert open_engine(random_weights(config, 0), options).num_blocks == 1 + found
 
 
 def test_a_sequence_that_loses_its_blocks_goes_on_as_if_nothing_had_happened(

@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 
 from lemur_ray.serve.compute import programs
-from lemur_ray.serve.compute.cache_layout import PLAIN, Layout
-from lemur_ray.serve.compute.paged import Paged
+from lemur_ray.serve.compute.cache_layout import PLAIN, CacheLayout
+from lemur_ray.serve.compute.paged_cache import Paged
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.offline import generate
+from lemur_ray.serve.loading import open_engine
 from lemur_ray.weights.device_params import random_weights
+from tests.serve.offline import generate
 from tests.serve.tiny import TINY, prompts
 
 pytestmark = pytest.mark.slow
@@ -21,13 +22,13 @@ CONFIG = replace(TINY, head_dim=128)
 
 
 @pytest.fixture
-def engine_with(monkeypatch: pytest.MonkeyPatch, tpu_interpreter: None) -> Iterator[Callable[[Layout], Engine]]:
+def engine_with(monkeypatch: pytest.MonkeyPatch, tpu_interpreter: None) -> Iterator[Callable[[CacheLayout], Engine]]:
     made = []
 
-    def make(layout: Layout) -> Engine:
+    def make(layout: CacheLayout) -> Engine:
         monkeypatch.setattr(programs, "layout_for", lambda *_: layout)
         options = EngineOptions(max_slots=3, max_queue=16, prefill_tiles=2, batch_invariant=False)
-        made.append(Engine(random_weights(CONFIG, 0), options).start())
+        made.append(open_engine(random_weights(CONFIG, 0), options).start())
         return made[-1]
 
     yield make
@@ -35,7 +36,7 @@ def engine_with(monkeypatch: pytest.MonkeyPatch, tpu_interpreter: None) -> Itera
         engine.close()
 
 
-def test_greedy_tokens_do_not_depend_on_the_layout(engine_with: Callable[[Layout], Engine]) -> None:
+def test_greedy_tokens_do_not_depend_on_the_layout(engine_with: Callable[[CacheLayout], Engine]) -> None:
     some = prompts(6, seed=5, low=1, high=150)
     # The same beginning again, some of it in blocks that are shared and some in one that is copied.
     some += [(*some[0][:40], 9), some[1] * 3, (*some[1] * 3, 11, 12)]

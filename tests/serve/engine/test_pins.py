@@ -7,11 +7,11 @@ import openai
 import pytest
 
 from lemur_ray.serve.compute.attention import block_bytes
+from lemur_ray.serve.engine.block_cache import BlockCache
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.offline import generate
-from lemur_ray.serve.engine.prefix_tree import BlockCache
-from tests.serve.engine.test_prefix_tree import BLOCK, admit, ids, play
+from tests.serve.engine.test_block_cache import BLOCK, admit, ids, play
+from tests.serve.offline import generate
 from tests.serve.tiny import TINY, Waiter, poll, prompts
 
 Make = Callable[..., Engine]

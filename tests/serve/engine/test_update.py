@@ -17,16 +17,16 @@ from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.errors import EngineClosed
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.offline import generate
 from lemur_ray.serve.http.uvicorn_server import running
-from lemur_ray.serve.loading import open_front, update_weights
-from lemur_ray.serve.text_engine import Front
+from lemur_ray.serve.loading import load_text_engine, open_engine, update_weights
+from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.weights.convert import Convert, convert
 from lemur_ray.weights.device_params import LiveWeights, random_weights
 from lemur_ray.weights.hf_tensors import transposes
 from lemur_ray.weights.open_model import load_model
 from lemur_ray.weights.orbax_params import CheckpointSink
 from lemur_ray.weights.param_slices import leaves, stream, whole
+from tests.serve.offline import generate
 from tests.serve.tiny import OPTIONS, TINY, TOKENIZER, Waiter, poll, prompts
 
 Make = Callable[..., Engine]
@@ -36,7 +36,7 @@ OTHER = random_weights(TINY, 1)
 @pytest.fixture(scope="module")
 def of_other() -> Callable[[Generation], list[int]]:
     """What the other weights say, from an engine that never had any others."""
-    engine = Engine(OTHER, OPTIONS).start()
+    engine = open_engine(OTHER, OPTIONS).start()
     yield lambda request: generate(engine, [request])[0]  # type: ignore[misc]
     engine.close()
 
@@ -112,7 +112,7 @@ def test_under_load_every_answer_names_the_weights_that_gave_it(small_engine: Ma
     small.version = "first"
     answers: list[dict[str, Any]] = []
     prompt = [9, 10, 11]
-    with running(Front(small, TOKENIZER, "tiny"), close_engine=False) as url:
+    with running(TextEngine(small, TOKENIZER, "tiny"), close_engine=False) as url:
 
         def ask(number: int) -> None:
             for i in range(6):
@@ -128,7 +128,7 @@ def test_under_load_every_answer_names_the_weights_that_gave_it(small_engine: Ma
         small.update(OTHER, "second").result(timeout=60)
         for thread in threads:
             thread.join()
-    first = generate(Engine(random_weights(TINY, 0), OPTIONS).start(), [Generation((9, 10, 11), 30)])[0]
+    first = generate(open_engine(random_weights(TINY, 0), OPTIONS).start(), [Generation((9, 10, 11), 30)])[0]
     tokens = {"first": first, "second": of_other(Generation((9, 10, 11), 30))}
     assert len(answers) == 48
     for answer in answers:
@@ -141,10 +141,10 @@ def test_under_load_every_answer_names_the_weights_that_gave_it(small_engine: Ma
 def test_a_server_that_follows_a_run_takes_over_its_newest_checkpoint(lemur_home: Path) -> None:
     run = Path(convert(Convert(model="random:nano", out="start", to="run"), str(lemur_home / "start")))
     small = EngineOptions(max_slots=2, prefill_tiles=1)
-    front = open_front(str(run), small, follow_s=0.2)
-    first, request = front.version, Generation((9, 10, 11), 8)
+    served = load_text_engine(str(run), small, follow_s=0.2)
+    first, request = served.version, Generation((9, 10, 11), 8)
     try:
-        before = generate(front.engine, [request])
+        before = generate(served.engine, [request])
         model = load_model(str(run))
         other = LiveWeights(jax.tree.map(lambda x: x + 0.05, model.params), model.config)
         plan = {"rows": 0, "recipe": identity(get_recipe("nano")), "hash": "h", "init_from": ""}
@@ -152,11 +152,11 @@ def test_a_server_that_follows_a_run_takes_over_its_newest_checkpoint(lemur_home
         sink = CheckpointSink(run / "checkpoints" / "7", model.config, dtypes, plan, transposes)
         stream(other, sink, transposes, block_rows=1024)
         sink.close()
-        poll(lambda: front.version != first, "the newer weights are there")
-        assert generate(front.engine, [request]) != before
+        poll(lambda: served.version != first, "the newer weights are there")
+        assert generate(served.engine, [request]) != before
         with pytest.raises(RuntimeError, match="no model at"):
-            update_weights(front.engine, str(lemur_home / "nowhere"))
-        assert update_weights(front.engine, str(run / "checkpoints" / "0")) == first
-        assert generate(front.engine, [request]) == before
+            update_weights(served.engine, str(lemur_home / "nowhere"))
+        assert update_weights(served.engine, str(run / "checkpoints" / "0")) == first
+        assert generate(served.engine, [request]) == before
     finally:
-        front.engine.close()
+        served.engine.close()

@@ -11,16 +11,16 @@ from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.persistence import PolicyUnreachable
 from lemur_ray.serve.http.api_key import key_digest
 from lemur_ray.serve.http.uvicorn_server import running
-from lemur_ray.serve.text_engine import Front
+from lemur_ray.serve.text_engine import TextEngine
 from tests.serve.protocol import CHAT, error
 
 KEY = "sk-lemur-0123456789"
 
 
 @pytest.fixture(scope="module")
-def locked(front: Front) -> Iterator[str]:
+def locked(served: TextEngine) -> Iterator[str]:
     """Base URL of a server that wants the key."""
-    with running(front, close_engine=False, key_digest=key_digest(KEY)) as url:
+    with running(served, close_engine=False, key_digest=key_digest(KEY)) as url:
         yield url
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from lemur_ray.serve.http.api_key import key_digest
 from lemur_ray.serve.http.uvicorn_server import running
-from lemur_ray.serve.text_engine import Front
+from lemur_ray.serve.text_engine import TextEngine
 from tests.serve.browser import Browser, Page, chromium, found
 from tests.serve.scripted import Script, scripted
 
@@ -76,8 +76,8 @@ def test_a_conversation_that_no_longer_fits_is_a_sentence_with_what_to_do(browse
     page.until("document.querySelector('.reply .text')?.innerText.length || document.querySelector('.facts button')")
 
 
-def test_a_server_with_a_key_is_asked_with_the_one_that_is_typed(browser: Browser, front: Front) -> None:
-    with running(front, close_engine=False, key_digest=key_digest("right-key")) as url:
+def test_a_server_with_a_key_is_asked_with_the_one_that_is_typed(browser: Browser, served: TextEngine) -> None:
+    with running(served, close_engine=False, key_digest=key_digest("right-key")) as url:
         page = browser.page(f"{url.removesuffix('/v1')}/")
         page.until("document.querySelector('dialog').open")
         page.type("wrong-key")

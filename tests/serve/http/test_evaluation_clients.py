@@ -100,5 +100,6 @@ def test_the_official_client_of_the_major_version_before_passes_the_tests_of_the
         return done.stdout
 
     assert run("-c", "import openai; print(openai.__version__)").startswith("2.")
-    files = [f"tests/serve/test_openai_{name}.py" for name in ("api", "structures", "logprobs", "refusals")]
+    files = [f"tests/serve/http/test_openai_{name}.py" for name in ("api", "logprobs", "refusals")]
+    files.append("tests/serve/openai/test_openai_structures.py")
     assert " passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "t"), *files)

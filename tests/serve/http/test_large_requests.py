@@ -13,17 +13,17 @@ from lemur_ray.agents.messages import Message
 from lemur_ray.serve.engine.errors import ContextExceeded
 from lemur_ray.serve.http import request_body as body
 from lemur_ray.serve.http.request_body import MAX_BODY_BYTES, read_json
-from lemur_ray.serve.openai.request_models import ApiError
-from lemur_ray.serve.text_engine import Front
+from lemur_ray.serve.openai.errors import ApiError
+from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.train(["the cat sat on the mat and looked at the dog "] * 40, 400)
 
 
-def front(context: int, tokenizer: Tokenizer = TOKENIZER) -> Front:
+def served(context: int, tokenizer: Tokenizer = TOKENIZER) -> TextEngine:
     """A front whose engine has a context and nothing else."""
     engine: Any = SimpleNamespace(context=context)
-    return Front(engine, tokenizer, "tiny")
+    return TextEngine(engine, tokenizer, "tiny")
 
 
 class Unread(Tokenizer):
@@ -71,7 +71,7 @@ def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_prompt_that_cannot_fit_is_never_encoded() -> None:
-    strict = front(100, Unread.from_json(TOKENIZER.to_json()))
+    strict = served(100, Unread.from_json(TOKENIZER.to_json()))
     text = "a" * (100 * TOKENIZER.longest_token)
     with pytest.raises(ContextExceeded, match=r"at least 10\d tokens"):
         asyncio.run(strict.text_prompt(text))
@@ -89,7 +89,7 @@ def test_what_may_fit_is_encoded_as_ever_and_a_long_text_beside_the_event_loop()
             threads.append(threading.current_thread())
             return super().encode(text)
 
-    watched = front(10**6, Watched.from_json(TOKENIZER.to_json()))
+    watched = served(10**6, Watched.from_json(TOKENIZER.to_json()))
     for text in ("the cat", "the cat sat on the mat. " * 2000):
         threads.clear()
         assert asyncio.run(watched.text_prompt(text)) == (TOKENIZER.bos_id, *TOKENIZER.encode(text))

@@ -10,15 +10,15 @@ import openai
 import pytest
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.serve.text_engine import Front
+from lemur_ray.serve.text_engine import TextEngine
 from tests.serve.protocol import ASK, CHAT
 from tests.serve.tiny import TOKENIZER
 
 
-def test_a_chat_reply_has_text_tokens_and_counts(client: openai.OpenAI, front: Front) -> None:
+def test_a_chat_reply_has_text_tokens_and_counts(client: openai.OpenAI, served: TextEngine) -> None:
     raw = client.chat.completions.with_raw_response.create(**CHAT, extra_body={"return_token_ids": True})
     reply = raw.parse()
-    prompt = front.encode_chat([Message("user", "héllo")])
+    prompt = served.encode_chat([Message("user", "héllo")])
     choice = reply.choices[0]
     assert raw.headers["x-request-id"].startswith("req_")
     assert (reply.object, reply.model, reply.system_fingerprint) == ("chat.completion", "tiny", "tiny-0")

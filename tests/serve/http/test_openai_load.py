@@ -16,7 +16,7 @@ import pytest
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.http.uvicorn_server import running
 from lemur_ray.serve.openai.response_bodies import Answer
-from lemur_ray.serve.text_engine import Front
+from lemur_ray.serve.text_engine import TextEngine
 from tests.serve.protocol import CHAT, error, metric
 from tests.serve.tiny import TOKENIZER, poll, slowed
 
@@ -76,7 +76,7 @@ def test_a_client_that_goes_away_frees_its_slots(url: str, http: httpx.Client, e
 def small(small_engine: Callable[..., Engine]) -> Iterator[tuple[Engine, httpx.Client]]:
     """A server with two slots of its own."""
     engine = small_engine(max_queue=1)
-    with running(Front(engine, TOKENIZER, "tiny")) as url, httpx.Client(base_url=url, timeout=60) as http:
+    with running(TextEngine(engine, TOKENIZER, "tiny")) as url, httpx.Client(base_url=url, timeout=60) as http:
         yield engine, http
 
 
@@ -135,7 +135,7 @@ def test_a_dead_engine_is_a_503_for_those_who_wait_and_for_those_who_come(small:
         raise RuntimeError("the device is gone")
 
     engine.submit = counted  # type: ignore[method-assign]
-    engine._programs.forward = breaks  # type: ignore[method-assign]
+    engine._batch.programs.step = breaks  # type: ignore[method-assign]
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(http.post, "/completions", json=LONG)
         streaming = pool.submit(http.post, "/completions", json={**LONG, "stream": True})
@@ -178,7 +178,7 @@ def test_who_takes_longer_than_a_server_may_that_is_told_to_stop_gets_a_503_and_
     monkeypatch.setattr("lemur_ray.serve.http.uvicorn_server.DRAIN_S", 0.3)
     engine = small_engine()
     with slowed(engine), ThreadPoolExecutor(2) as pool:
-        with running(Front(engine, TOKENIZER, "tiny")) as url:
+        with running(TextEngine(engine, TOKENIZER, "tiny")) as url:
             body = {**LONG, "logit_bias": {str(TOKENIZER.eos_id): -100, str(TOKENIZER.im_end_id): -100}}
             whole = pool.submit(httpx.post, f"{url}/completions", json=body, timeout=60)
             streamed = pool.submit(httpx.post, f"{url}/completions", json={**body, "stream": True}, timeout=60)

@@ -10,7 +10,7 @@ import pytest
 
 from lemur_ray.serve.http.api_key import key_digest
 from lemur_ray.serve.http.routes import build_app
-from lemur_ray.serve.text_engine import Front
+from lemur_ray.serve.text_engine import TextEngine
 from tests.serve.protocol import error
 
 
@@ -49,8 +49,8 @@ def test_it_answers_head_and_leaves_other_methods_and_paths_alone(http: httpx.Cl
 
 
 @pytest.mark.parametrize("path", ["/deep/er", "/deep/er/"])
-def test_under_a_prefix_and_a_key_the_page_is_open_and_what_is_behind_it_is_not(front: Front, path: str) -> None:
-    transport = httpx.ASGITransport(build_app(front, key_digest("secret")), root_path="/deep/er")
+def test_under_a_prefix_and_a_key_the_page_is_open_and_what_is_behind_it_is_not(served: TextEngine, path: str) -> None:
+    transport = httpx.ASGITransport(build_app(served, key_digest("secret")), root_path="/deep/er")
 
     async def get(where: str) -> httpx.Response:
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as http:

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.serve.http.tokenizer_routes import tokenizer_routes
-from lemur_ray.serve.text_engine import Front
+from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.chat import encode_prompt
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.weights.hf_config import tokenizer_files
@@ -115,7 +115,7 @@ def test_long_texts_are_worked_on_beside_the_event_loop_one_after_another() -> N
 
     engine: Any = SimpleNamespace(context=100, config=TINY)
     app = FastAPI()
-    app.include_router(tokenizer_routes(Front(engine, Watched.from_json(TRAINED.to_json()), "tiny")))
+    app.include_router(tokenizer_routes(TextEngine(engine, Watched.from_json(TRAINED.to_json()), "tiny")))
 
     async def ask() -> None:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as http:

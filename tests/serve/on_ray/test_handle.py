@@ -27,11 +27,11 @@ OPENING = (Message("system", "Walk."), Message("user", "Go."))
 
 @pytest.fixture(scope="module")
 def served(ray_local: str) -> Iterator[HandleSpec]:
-    from lemur_ray.serve.on_ray import deployments as app
+    from lemur_ray.serve.on_ray import deployments, serve_cluster
 
     options = EngineOptions(max_slots=4, max_queue=8, prefill_tiles=1)
-    yield HandleSpec(app.serve_handle("random:nano", name="nano", num_cpus=0.5, options=options), "handle:nano")
-    app.shutdown()
+    yield HandleSpec(deployments.serve_handle("random:nano", name="nano", num_cpus=0.5, options=options), "handle:nano")
+    serve_cluster.shutdown()
 
 
 def test_the_model_answers_turn_by_turn_and_says_when_a_conversation_is_too_long(served: HandleSpec):
@@ -66,9 +66,9 @@ def test_environment_actors_play_with_it_and_never_load_jax(served: HandleSpec, 
 
 @pytest.mark.slow
 def test_what_the_command_line_names_is_served_and_asked_by_handle(served: HandleSpec):
-    from lemur_ray.serve.on_ray import deployments as app
+    from lemur_ray.serve.on_ray import deployments
 
-    make = app.serve_policy(PolicySpec("handle", "random:nano", label="handle:again", patience_s=30.0))
+    make = deployments.serve_policy(PolicySpec("handle", "random:nano", label="handle:again", patience_s=30.0))
     reply = make().reply(ChatRequest(OPENING, Sampling(max_tokens=4), "e"))
     assert len(reply.token_ids) <= 4
     assert make().name == "handle:again"

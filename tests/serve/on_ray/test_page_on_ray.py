@@ -21,12 +21,12 @@ def url(ray_local: str) -> Iterator[str]:
     """Base URL of a model on a Serve that ran before it, and that therefore gives it a prefix."""
     from ray import serve
 
-    from lemur_ray.serve.on_ray import deployments as app
+    from lemur_ray.serve.on_ray import deployments, serve_cluster
 
     serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": free_port()})
     small = EngineOptions(max_slots=2, max_queue=2, prefill_tiles=1)
-    yield app.serve_model("random:nano", name="nano", num_cpus=0.5, options=small, key_digest=key_digest(KEY))
-    app.shutdown()
+    yield deployments.serve_model("random:nano", name="nano", num_cpus=0.5, options=small, key_digest=key_digest(KEY))
+    serve_cluster.shutdown()
     serve.shutdown()
 
 

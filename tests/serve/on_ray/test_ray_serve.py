@@ -17,10 +17,10 @@ LONG = {"model": "nano", "prompt": [5], "max_tokens": 1000, "logit_bias": {"2": 
 
 @pytest.fixture(scope="module")
 def url(ray_local: str) -> Iterator[str]:
-    from lemur_ray.serve.on_ray import deployments as app
+    from lemur_ray.serve.on_ray import deployments, serve_cluster
 
-    yield app.serve_model("random:nano", name="nano", num_cpus=0.5, options=OPTIONS)
-    app.shutdown()
+    yield deployments.serve_model("random:nano", name="nano", num_cpus=0.5, options=OPTIONS)
+    serve_cluster.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +70,15 @@ def test_a_client_that_goes_away_is_noticed_behind_the_proxy(http: httpx.Client)
 
 
 def test_a_model_that_cannot_be_loaded_says_so_and_leaves_the_other_alone(url: str, http: httpx.Client) -> None:
-    from lemur_ray.serve.on_ray import deployments as app
+    from lemur_ray.serve.on_ray import deployments, serve_cluster
 
-    with pytest.raises(app.CannotServe, match="no model at /nowhere"):
-        app.serve_model("/nowhere")
+    with pytest.raises(serve_cluster.CannotServe, match="no model at /nowhere"):
+        deployments.serve_model("/nowhere")
     assert http.get("/ready").status_code == 200
 
 
 def test_serve_cannot_listen_on_two_ports(url: str) -> None:
-    from lemur_ray.serve.on_ray import deployments as app
+    from lemur_ray.serve.on_ray import deployments, serve_cluster
 
-    with pytest.raises(app.CannotServe, match="listens on port"):
-        app.serve_model("random:nano", port=1)
+    with pytest.raises(serve_cluster.CannotServe, match="listens on port"):
+        deployments.serve_model("random:nano", port=1)

@@ -24,12 +24,12 @@ def ask(http: httpx.Client, prompt: list[int], session: str = "") -> dict:
 
 @pytest.fixture(scope="module")
 def two(ray_local: str) -> Iterator[httpx.Client]:
-    from lemur_ray.serve.on_ray import deployments as app
+    from lemur_ray.serve.on_ray import deployments, serve_cluster
 
-    url = app.serve_model("random:nano", name="nano", num_cpus=0.2, options=OPTIONS, replicas=2)
+    url = deployments.serve_model("random:nano", name="nano", num_cpus=0.2, options=OPTIONS, replicas=2)
     with httpx.Client(base_url=url.removesuffix("/v1"), timeout=60) as http:
         yield http
-    app.shutdown()
+    serve_cluster.shutdown()
 
 
 def test_turns_of_a_session_go_to_one_replica_and_sessions_to_both(two: httpx.Client) -> None:
@@ -67,9 +67,9 @@ def test_without_a_session_requests_are_spread(two: httpx.Client) -> None:
 def test_more_replicas_start_while_there_is_more_to_do_than_one_can_hold(ray_local: str) -> None:
     from ray import serve
 
-    from lemur_ray.serve.on_ray import deployments as app
+    from lemur_ray.serve.on_ray import deployments
 
-    url = app.serve_model("random:nano", name="nano", num_cpus=0.2, options=OPTIONS, max_replicas=2)
+    url = deployments.serve_model("random:nano", name="nano", num_cpus=0.2, options=OPTIONS, max_replicas=2)
     name = url.split("/")[-2]
     with httpx.Client(base_url=url.removesuffix("/v1"), timeout=200) as http, ThreadPoolExecutor(16) as pool:
 
@@ -92,10 +92,10 @@ def test_more_replicas_start_while_there_is_more_to_do_than_one_can_hold(ray_loc
 def test_replies_that_take_too_long_are_told_so_when_the_model_is_removed(
     ray_local: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lemur_ray.serve.on_ray import deployments as app
+    from lemur_ray.serve.on_ray import deployments, serve_cluster
 
-    monkeypatch.setattr(app, "DRAIN_S", 0.3)
-    url = app.serve_model("random:nano", name="nano", num_cpus=0.2, options=OPTIONS)
+    monkeypatch.setattr(serve_cluster, "DRAIN_S", 0.3)
+    url = deployments.serve_model("random:nano", name="nano", num_cpus=0.2, options=OPTIONS)
     body = {"model": "nano", "prompt": [5], "max_tokens": 1000, "temperature": 2.0, "stream": True}
     body["logit_bias"] = {"2": -100}
     begun = threading.Event()
@@ -109,7 +109,7 @@ def test_replies_that_take_too_long_are_told_so_when_the_model_is_removed(
     with httpx.Client(base_url=url.removesuffix("/v1"), timeout=60) as http, ThreadPoolExecutor(60) as pool:
         asked = [pool.submit(end_of_reply, seed) for seed in range(60)]
         assert begun.wait(60)
-        app.shutdown()
+        serve_cluster.shutdown()
         ends = {one.result(60) for one in asked} - {"[DONE]"}
     assert ends
     assert all("error" in json.loads(end) for end in ends), ends

@@ -17,11 +17,11 @@ import pytest
 
 from lemur_ray.serve.config import EngineOptions, Hosts, ServeJob
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.offline import generate
-from lemur_ray.serve.loading import open_front
+from lemur_ray.serve.loading import load_text_engine
 from lemur_ray.serve.on_ray.host_group import lacking, reserve
 from lemur_ray.train.pod.slices import parse_slice
 from tests.e2e.processes import command_line
+from tests.serve.offline import generate
 from tests.serve.tiny import poll
 from tests.train.pod.pods import QUICK, ROOT, Pod, pods
 
@@ -134,7 +134,7 @@ def test_two_hosts_of_a_slice_answer_like_one_and_come_back_after_a_kill(
     # Fake chips: a host has two devices instead of four.
     where = ["--hosts.topology", "2x2x2", "--hosts.accelerator-type", "TPU-V4"]
     _, url = job(cluster, *where, "--engine.tensor-parallel", "0")
-    lone = open_front("random:nano", EngineOptions(max_slots=4, prefill_tiles=1))
+    lone = load_text_engine("random:nano", EngineOptions(max_slots=4, prefill_tiles=1))
     asked = [{"temperature": 0}, {"temperature": 0.9, "seed": 7}]
     expected = [
         generate(lone.engine, [Generation((5, 6, 7, 8), 24, stop_ids=frozenset(lone.stop_ids), **settings)])[0]

@@ -13,10 +13,10 @@ import pytest
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.http.uvicorn_server import running
+from lemur_ray.serve.loading import open_engine
 from lemur_ray.serve.openai.tools import CallStream, Toolbox
-from lemur_ray.serve.text_engine import Front
+from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.weights.device_params import random_weights
 from tests.serve.protocol import ASK, error
 from tests.serve.tiny import TINY, TOKENIZER
@@ -39,8 +39,8 @@ TOOLS: list[Any] = [
 def wide() -> Iterator[str]:
     """A server of a tiny model with room for tools."""
     config = dataclasses.replace(TINY, max_seq_len=2048)
-    engine = Engine(random_weights(config, 0), EngineOptions(max_slots=4, max_queue=8)).start()
-    with running(Front(engine, TOKENIZER, "wide")) as url:
+    engine = open_engine(random_weights(config, 0), EngineOptions(max_slots=4, max_queue=8)).start()
+    with running(TextEngine(engine, TOKENIZER, "wide")) as url:
         yield url
 
 

@@ -1,4 +1,4 @@
-"""Matrices in panels for the products of ``native.py``: fast from one row on, with the same bits at any number of rows.
+"""Matrices in panels for the products of ``products.cc``: fast from one row on, the same bits at any number of rows.
 
 Knows nothing of models.
 

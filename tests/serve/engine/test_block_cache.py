@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lemur_ray.serve.engine.prefix_tree import Admission, BlockCache
+from lemur_ray.serve.engine.block_cache import Admission, BlockCache
 
 BLOCK = 16
 
@@ -108,7 +108,7 @@ def test_aligned_reuse_is_in_whole_tiles() -> None:
 
 
 def blocks_of_the_tree(cache: BlockCache) -> list[int]:
-    found, pending = [], list(cache._root.children())
+    found, pending = [], list(cache.tree.root.children())
     while pending:
         node = pending.pop()
         found.append(node.block)

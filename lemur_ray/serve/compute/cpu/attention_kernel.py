@@ -1,4 +1,4 @@
-"""``attention.attend`` by the kernel of ``native.py``: each query reads the same cache up to its own position.
+"""``attention.attend`` by the kernel in ``attention.cc``: each query reads the same cache up to its own position.
 
 Knows nothing of requests.
 """

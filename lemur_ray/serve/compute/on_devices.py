@@ -1,0 +1,117 @@
+"""A model on devices, as an engine is handed it: weights, the shapes of its steps, and other hosts that compute a part.
+
+Puts rows into the arrays of a compiled shape. Knows nothing of who waits for the tokens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import jax
+import numpy as np
+
+from lemur_ray.serve.compute.attention import BLOCK, block_bytes
+from lemur_ray.serve.compute.devices import Devices
+from lemur_ray.serve.compute.exactness import is_batch_invariant
+from lemur_ray.serve.compute.invariant import TILE
+from lemur_ray.serve.compute.lockstep import Group
+from lemur_ray.serve.compute.programs import Programs, Sizes, empty_step, prepared
+from lemur_ray.serve.compute.token_choice import choose
+from lemur_ray.serve.compute.weights import Weights
+from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.engine.compute_protocol import CacheSizes, Row
+from lemur_ray.serve.engine.live_sequence import LiveSequence
+from lemur_ray.serve.engine.scores import Scores
+from lemur_ray.weights.param_slices import Source
+
+log = logging.getLogger(__name__)
+
+
+class OnDevices:
+    """See ``Compute``."""
+
+    def __init__(self, source: Source, options: EngineOptions | None = None, group: Group | None = None):
+        """source: the weights, read here and now. group: other processes that compute a part of every step.
+
+        Raises ValueError where the model does not fit, and what reading the source raises.
+        """
+        self.config, self.options, self._group = source.config, options or EngineOptions(), group
+        sizes = Sizes.of(self.config, self.options)
+        self.sizes = CacheSizes(sizes.context, sizes.num_blocks, sizes.table_width, BLOCK, TILE)
+        if self.options.cache_bytes < sizes.table_width * block_bytes(self.config, self.options.dtype):
+            log.warning("cache_bytes %d cannot hold one sequence: it gets more than that", self.options.cache_bytes)
+        self._devices = Devices.take(self.options.tensor_parallel)
+        self.num_devices = self._devices.parts
+        self._weights: Weights | None = self.prepare(source)
+
+    def prepare(self, source: Source) -> Weights:
+        return prepared(source, self.options, self._devices)
+
+    def warm_up(self, on_loss: Callable[[BaseException], None]) -> WarmOnDevices:
+        if self._group is not None:
+            self._group.on_loss = on_loss
+        make = Programs if self._group is None else self._group.programs
+        weights, self._weights = self._weights, None  # the programs own them: an update must not leave them here
+        assert weights is not None, "the programs are made once"
+        programs = make(weights, self.config, self.options, self._devices)
+        programs.warm_up(self.options.compile_threads)
+        wanted = self.options.batch_invariant
+        is_exact = wanted and is_batch_invariant(programs, self.sizes.table_width)
+        if wanted and not is_exact:
+            log.warning("logits depend on the shape of a step on this machine: every step is padded to one shape")
+            programs.pad()
+        programs.synchronise()
+        return WarmOnDevices(programs, self.sizes.table_width, is_exact, wanted and not is_exact)
+
+    def staged(self, spec: str, version: str) -> AbstractContextManager[None]:
+        return self._group.staged(spec, version) if self._group else contextlib.nullcontext()
+
+    def close(self) -> None:
+        if self._group is not None:
+            self._group.close()
+
+
+class WarmOnDevices:
+    """See ``WarmPrograms``."""
+
+    def __init__(self, programs: Programs, table_width: int, is_exact: bool, is_padded: bool):
+        self.programs, self._table_width = programs, table_width
+        self.is_exact, self.is_padded = is_exact, is_padded
+
+    @property
+    def compiled_after_warmup(self) -> int:
+        return self.programs.compiled_after_warmup
+
+    def step(self, rows: Sequence[Row], length: int) -> StepOnDevices:
+        tokens, place = empty_step(self.programs.bucket(len(rows), length), length, self._table_width)
+        for r, row in enumerate(rows):
+            tokens[r, : len(row.tokens)], place.tables[r] = row.tokens, row.table
+            place.starts[r], place.counts[r] = row.start, len(row.tokens)
+        logits, hidden = self.programs.forward(tokens, place._replace(num_rows=np.int32(len(rows))))
+        return StepOnDevices(self.programs, logits, hidden)
+
+    def copy(self, source: int, target: int) -> None:
+        self.programs.copy(source, target)
+
+    def replace(self, weights: Weights) -> None:
+        self.programs.replace(weights)
+
+
+class StepOnDevices:
+    """See ``Step``."""
+
+    def __init__(self, programs: Programs, logits: jax.Array, hidden: jax.Array):
+        self._programs, self._logits, self._hidden = programs, logits, hidden
+
+    @property
+    def num_rows(self) -> int:
+        return int(self._logits.shape[0])
+
+    def choose(self, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
+        return choose(self._programs, self._logits, rows)
+
+    def score_prompt(self, row: int, next_ids: np.ndarray) -> Scores:
+        return self._programs.score_prompt(self._hidden, row, next_ids)

@@ -1,0 +1,254 @@
+"""Who has which blocks of the cache: sequences that run, sessions that are pinned, and what finished ones left.
+
+What finished sequences leave stays in the tree until the room is needed, least recently used first, so that the next
+turn of a conversation finds its own history and a header is computed once for everybody. Nothing outlives ``forget``,
+which new weights call for. Knows nothing of jax: it hands out block ids, and ``compute`` reads and writes the blocks.
+Block 0 belongs to nobody.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from lemur_ray.serve.engine.pins import Pin, Pins
+from lemur_ray.serve.engine.prefix_tree import Node, PrefixTree
+from lemur_ray.serve.engine.scores import Scores
+
+
+@dataclass(frozen=True)
+class Admission:
+    """A place for a sequence."""
+
+    handle: int
+    cached: int
+    """Leading tokens whose keys and values are there (after the copy); fewer than were asked about"""
+    copy: tuple[int, int] | None = None
+    """Block to be copied into another one before the place is used"""
+    scores: Scores | None = None
+    """Of the ``cached`` tokens and the one behind them, where they were asked for"""
+
+
+@dataclass(eq=False)
+class _Path:
+    """The nodes of a running sequence, in order."""
+
+    nodes: list[Node]
+    table: np.ndarray
+    recorded: int
+    """Tokens so far"""
+
+
+class BlockCache:
+    """``num_blocks`` blocks of ``block`` tokens each, the scrap block 0 included; a sequence has at most ``width``."""
+
+    def __init__(
+        self, num_blocks: int, block: int, width: int, align: int = 1, min_copy: int = 16, pinned_share: float = 0.5
+    ):
+        """align: reuse whole multiples of this many tokens; min_copy: fewer are not worth the copy of a block.
+
+        pinned_share: of the blocks, that pins may keep; one sequence of full length always has room beside them.
+        """
+        self.num_blocks, self.width, self._block = num_blocks, width, block
+        self.tree = PrefixTree(block, align, min_copy)
+        self._free = list(range(num_blocks - 1, 0, -1))
+        self._paths: dict[int, _Path] = {}
+        self._handles = itertools.count()
+        self._clock = itertools.count(1)
+        self._idle: list[tuple[int, int, Node]] = []  # a heap; what changed since it was pushed is skipped
+        self._pushed = itertools.count()  # no two entries tie
+        self._num_idle = 0
+        most_pinned = min(int(pinned_share * (num_blocks - 1)), num_blocks - 1 - width)
+        self._pins: Pins[Node] = Pins(most_pinned, self._hold, self._let_go)
+
+    @property
+    def available(self) -> int:
+        """Blocks that a sequence could get: free ones, and those that nobody runs on."""
+        return len(self._free) + self._num_idle
+
+    @property
+    def held(self) -> int:
+        """Blocks of running sequences, and of sessions that are pinned."""
+        return self.num_blocks - 1 - self.available
+
+    @property
+    def pinned(self) -> int:
+        """Blocks that are kept for sessions, some of which may belong to running sequences as well."""
+        return self._pins.blocks
+
+    def blocks(self, num_tokens: int) -> int:
+        """Blocks that so many tokens fill."""
+        return -(-num_tokens // self._block)
+
+    def found(self, tokens: np.ndarray, scored: bool = False) -> int:
+        """Leading tokens that ``admit`` would not have to compute."""
+        nodes, _, extra = self.tree.find(tokens)
+        return min(len(nodes) * self._block + extra, self.tree.known(tokens)[1] if scored else len(tokens))
+
+    def admit(self, tokens: np.ndarray, spare: int = 0, scored: bool = False, session: str = "") -> Admission | None:
+        """Reserve room for a sequence that begins with these tokens, and for one more token.
+
+        At least one token is left to compute. None: there is not enough room for that and ``spare`` blocks more.
+        scored: reuse only what has scores, which come with it; the token before the first unknown score is computed
+        again, because that score follows from it.
+        session: it goes on where that one was; what was pinned for it is no longer.
+        """
+        pin = self._pins.take(session)  # or it could not go on in the very block that it ended in
+        scores, known = self.tree.known(tokens) if scored else (None, len(tokens))
+        nodes, source, extra = self.tree.find(tokens[: max(known, 1)])
+        taken = source if source is not None and self.tree.can_be_taken(source, extra) else None
+        wanted = min(self.blocks(len(tokens) + 1), self.width)  # nothing follows a prompt that fills the context
+        missing = wanted - len(nodes) - (taken is not None)
+        held = [*nodes, *([source] if source is not None else [])]
+        self._hold(held)
+        if self.available < missing + spare:
+            self._let_go(held)
+            if pin is not None:
+                self._pins.put(session, pin)
+            return None
+        table = np.zeros(self.width, np.int32)
+        path = _Path(nodes, table, len(nodes) * self._block + extra)
+        if taken is not None:
+            nodes.append(taken)
+        table[: len(nodes)] = [node.block for node in nodes]
+        copy = None
+        for _ in range(missing):
+            self._extend(path)
+        if source is not None and taken is None:
+            mine = nodes[path.recorded // self._block]
+            mine.tokens[:extra], mine.length = source.tokens[:extra], extra
+            if source.scores is not None:
+                mine.scores = Scores(*(field.copy() for field in source.scores))
+            copy = (source.block, mine.block)
+            self._let_go([source])
+        handle = next(self._handles)
+        self._paths[handle] = path
+        return Admission(handle, path.recorded, copy, scores.part(0, path.recorded + 1) if scores else None)
+
+    def reserve(self, handle: int, num_tokens: int) -> bool:
+        """Make room for the first ``num_tokens`` of a sequence. False: there is none."""
+        path = self._paths[handle]
+        missing = self.blocks(num_tokens) - len(path.nodes)
+        if missing > self.available:
+            return False
+        for _ in range(missing):
+            self._extend(path)
+        return True
+
+    def record(self, handle: int, tokens: np.ndarray, scores: Scores | None = None) -> None:
+        """These tokens follow in the sequence; their keys and values are there and may be reused, with their scores."""
+        path = self._paths[handle]
+        while len(tokens):
+            index, offset = divmod(path.recorded, self._block)
+            node, part = path.nodes[index], tokens[: self._block - offset]
+            node.tokens[offset : offset + len(part)] = part
+            node.length = offset + len(part)
+            if scores is not None:
+                node.scores = node.scores or Scores.unknown(self._block, scores.top_ids.shape[1])
+                node.scores.put(offset, scores.part(0, len(part)))
+                scores = scores.part(len(part), len(tokens))
+            elif node.scores is not None:
+                node.scores.logprob[offset : node.length] = np.nan
+            path.recorded += len(part)
+            tokens = tokens[len(part) :]
+            if node.length == self._block:
+                self._share(path, index)
+
+    def release(self, handle: int) -> None:
+        """The sequence is over; what was recorded stays until the room is needed."""
+        path = self._paths.pop(handle)
+        self._let_go(path.nodes)
+
+    def pin(self, handle: int, session: str, until: float) -> None:
+        """Keep what a sequence has in the cache for a session, until ``expire`` is told that it is later than that."""
+        nodes = [node for node in self._paths[handle].nodes if node.length and node.parent is not None]
+        self._pins.put(session, Pin(nodes, until))
+
+    def expire(self, now: float) -> None:
+        """Give up what was pinned until now."""
+        self._pins.expire(now)
+
+    def table(self, handle: int) -> np.ndarray:
+        """(width,) int32 block ids of a sequence; 0 where it has none yet."""
+        return self._paths[handle].table
+
+    def forget(self) -> None:
+        """Nothing that is there now will be found again, for example because the weights changed."""
+        self._pins.clear()
+        self._idle = []
+        self._num_idle = 0
+        for node in self.tree.clear():
+            if node.holders:
+                node.full, node.partial, node.parent = {}, [], None
+            else:
+                self._free.append(node.block)
+
+    def _hold(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            self._num_idle -= not node.holders
+            node.holders += 1
+
+    def _let_go(self, nodes: list[Node]) -> None:
+        now = next(self._clock)
+        for node in reversed(nodes):
+            node.holders -= 1
+            if node.holders:
+                continue
+            if node.parent is None:  # forgotten while it ran
+                self._free.append(node.block)
+                continue
+            self._num_idle += 1
+            node.used_at = now
+            if not node.length:
+                self._remove(node)
+            elif node.is_leaf:
+                heapq.heappush(self._idle, (now, next(self._pushed), node))
+
+    def _extend(self, path: _Path) -> None:
+        """One more block for a sequence; there must be one."""
+        while not self._free:
+            used_at, _, node = heapq.heappop(self._idle)
+            if not node.holders and node.is_leaf and node.used_at == used_at and node.parent is not None:
+                self._remove(node)
+        forgotten = bool(path.nodes) and path.nodes[-1].parent is None
+        parent = None if forgotten else path.nodes[-1] if path.nodes else self.tree.root
+        node = Node(parent, self._free.pop(), np.zeros(self._block, np.int32), holders=1)
+        if parent is not None:
+            parent.partial.append(node)
+        path.table[len(path.nodes)] = node.block
+        path.nodes.append(node)
+
+    def _remove(self, node: Node) -> None:
+        """Give an idle leaf's block away."""
+        parent = node.parent
+        assert parent is not None
+        if node in parent.partial:
+            parent.partial.remove(node)
+        else:
+            del parent.full[node.tokens.tobytes()]
+        node.parent = None
+        self._num_idle -= 1
+        self._free.append(node.block)
+        if parent is not self.tree.root and parent.is_leaf and not parent.holders:
+            heapq.heappush(self._idle, (parent.used_at, next(self._pushed), parent))
+
+    def _share(self, path: _Path, index: int) -> None:
+        """A block has become full: others may hold it from now on, or it gives way to one that is the same."""
+        node = path.nodes[index]
+        parent = node.parent
+        if parent is None:
+            return
+        parent.partial.remove(node)
+        same = parent.full.setdefault(node.tokens.tobytes(), node)
+        if same is node:
+            return
+        same.scores = same.scores or node.scores
+        self._hold([same])
+        path.nodes[index], path.table[index] = same, same.block
+        for child in node.partial:
+            child.parent = same
+            same.partial.append(child)
+        self._free.append(node.block)

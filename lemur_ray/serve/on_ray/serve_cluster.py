@@ -1,0 +1,155 @@
+"""Serve in the cluster this process is connected to: started where it does not run, with applications added to it.
+
+What this process began, ``shutdown`` ends. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+import ray
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.config import HTTPOptions
+from ray.serve.context import _get_global_client
+from ray.serve.exceptions import RayServeException
+from ray.serve.schema import ApplicationStatus
+
+from lemur_ray.ports import free_port
+from lemur_ray.serve.http.uvicorn_server import DRAIN_S
+
+log = logging.getLogger(__name__)
+
+READY_TIMEOUT_S = 60.0
+"""Seconds that a running replica may take to become reachable through Serve's proxy."""
+
+DRAINED = "ChatModel"
+"""Deployments of that name are asked to ``drain`` before they are removed."""
+
+_SERVE_ENV = {
+    # A proxy that is not up after 5 s is killed: on a busy machine with two cores before it has imported Ray.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
+    # Tokens go from replica to proxy over gRPC and not as objects of Ray, and from thread to thread once less.
+    "RAY_SERVE_PROXY_USE_GRPC": "1",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+}
+"""Of Serve's controller, and so of the proxies and replicas that it starts."""
+
+_apps: list[str] = []
+_started_serve = False
+
+
+class CannotServe(ValueError):
+    """The model, or the address it was asked for at, cannot be served; the message says why."""
+
+
+def listen(host: str, port: int) -> tuple[str, str]:
+    """Start Serve, or find the one that runs: the URL in front of /v1, and its path, empty for the first model.
+
+    Raises CannotServe where it listens on another port.
+    """
+    running = _running_at()
+    if running is None:
+        port = port or free_port(host)
+        _start(proxy_location="HeadOnly", http_options=HTTPOptions(host=host, port=port))
+    elif port not in (0, running[1]):
+        raise CannotServe(f"Ray Serve listens on port {running[1]} in this cluster already: ask for that one or for 0")
+    else:
+        host, port = running
+    own_path = "" if running is None else f"/{secrets.token_hex(4)}"
+    return f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}{own_path}", own_path
+
+
+def start_without_proxies() -> None:
+    """Start Serve for handles alone, where it does not run yet."""
+    if _running_at() is None:
+        _start(proxy_location="Disabled")
+
+
+def _start(**where: Any) -> None:
+    global _started_serve
+    serve.start(
+        **where,
+        logging_config={"enable_access_log": False, "log_level": "WARNING"},
+        controller_options={"runtime_env": {"env_vars": _SERVE_ENV}},
+    )
+    _started_serve = True
+
+
+def run(application: Any, app_name: str, route: str | None, spec: str) -> None:
+    """Start an application; returns when its replicas are warm. Raises CannotServe that says why they are not."""
+    # Noted first: an application whose model cannot be loaded must be removed as well.
+    _apps.append(app_name)
+    try:
+        serve.run(application, name=app_name, route_prefix=route)
+    except RuntimeError as error:
+        raise CannotServe(f"{spec} cannot be served: {_reason(app_name) or error}") from error
+
+
+def shutdown() -> None:
+    """Remove the models that this process serves. Replies may end that need no more than 20 s, others are told so.
+
+    Serve itself is stopped if it was started here and nobody else has a model on it by now.
+    """
+    global _started_serve
+    if not ray.is_initialized():
+        return
+    while _apps:
+        _drain(_apps[-1])
+        serve.delete(_apps.pop())
+    if _started_serve and not serve.status().applications:
+        serve.shutdown()
+    _started_serve = False
+
+
+def _drain(app_name: str) -> None:
+    """Let replies end that are on their way; Ray Serve would cut those that take too long without a word."""
+    application = serve.status().applications.get(app_name)
+    if application is None or application.status != ApplicationStatus.RUNNING or DRAINED not in application.deployments:
+        return
+    try:
+        serve.get_app_handle(app_name).broadcast("drain", DRAIN_S).results(timeout_s=DRAIN_S + 10)
+    except (RayError, RayServeException, TimeoutError) as error:
+        log.warning("%s is removed without waiting for its replies: %s", app_name, error)
+
+
+def _reason(app_name: str) -> str:
+    """Why a deployment failed: the last line of the replica's traceback, empty where Serve does not say."""
+    application = serve.status().applications.get(app_name)
+    messages = [d.message for d in application.deployments.values()] if application else []
+    lines = [line.strip() for message in messages for line in message.splitlines() if line.strip()]
+    return lines[-1].removeprefix("RuntimeError: ") if lines else ""
+
+
+def _running_at() -> tuple[str, int] | None:
+    """Host and port of a Serve that runs in the cluster already."""
+    try:
+        # Serve has no public way to ask for the address of its proxies from Python.
+        client = _get_global_client()
+    except RayServeException:
+        return None
+    if client is None:
+        return None
+    options = client.http_config
+    return options.host or "127.0.0.1", options.port
+
+
+def await_ready(root: str) -> None:
+    deadline, last = time.monotonic() + READY_TIMEOUT_S, "no answer"
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"{root}/ready", timeout=5) as answer:
+                if json.load(answer).get("status") == "ready":
+                    return
+        except (urllib.error.URLError, ConnectionError, TimeoutError, ValueError) as error:
+            last = repr(error)
+        time.sleep(0.1)
+    raise TimeoutError(f"the model does not answer at {root}/ready after {READY_TIMEOUT_S:.0f} s: {last}")
