@@ -238,22 +238,3 @@ class GrownWeights:
             if new:
                 np.moveaxis(out, axis, 0)[len(wanted[axis]) - new :] = np.moveaxis(rows, axis, 0)
         return out
-
-
-def whole(source: Source) -> Params:
-    """The parameters as row-major float32 numpy arrays, for whoever can hold the model."""
-    return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: _whole_leaf(source, label(path), leaf.shape), abstract_params(source.config)
-    )
-
-
-def _whole_leaf(source: Source, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    out = np.empty(shape, np.float32)
-    depth = source.chunk(name)[0] if name.startswith("layers.") else shape[0]
-    for first in range(0, shape[0], depth):
-        inside = slice(first, min(first + depth, shape[0]))
-        piece = source.read(name, (inside, *(slice(None),) * (len(shape) - 1)), out.dtype)
-        matrices = piece.reshape(-1, *piece.shape[-2:])
-        for to, matrix in zip(out[inside].reshape(matrices.shape), matrices, strict=True):
-            to[:] = transposed(matrix.T)
-    return out

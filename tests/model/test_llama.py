@@ -20,8 +20,8 @@ from lemur_ray.model.llama import (
     unstack_layers,
 )
 from lemur_ray.recipes import get_recipe
-from lemur_ray.weights.hf_export import export
 from tests.model.tiny_batches import packed_batch
+from tests.weights.whole_models import write_model
 
 BASE = ModelConfig(
     vocab_size=96, num_layers=2, dim=32, ffn_dim=48, num_heads=4, num_kv_heads=4, head_dim=8, max_seq_len=64
@@ -49,7 +49,7 @@ def test_logits_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
 
     config = SHAPES[name]
     params = init_params(config, 1)
-    export(params, config, None, tmp_path)
+    write_model(params, config, None, tmp_path)
     theirs = LlamaForCausalLM.from_pretrained(str(tmp_path), dtype=torch.float32).eval()
     tokens = np.random.default_rng(0).integers(0, config.vocab_size, (2, 64))
     with torch.no_grad():

@@ -9,7 +9,7 @@ from lemur_ray.config import ModelConfig
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.offline import generate
-from lemur_ray.weights.device_params import random_weights
+from lemur_ray.weights.host_params import random_weights
 
 NANO = ModelConfig(vocab_size=3072)
 

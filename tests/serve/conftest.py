@@ -11,7 +11,7 @@ from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.http.uvicorn_server import running
 from lemur_ray.serve.text_engine import Front
-from lemur_ray.weights.device_params import random_weights
+from lemur_ray.weights.host_params import random_weights
 from tests.serve.tiny import OPTIONS, TINY, TOKENIZER
 
 

@@ -17,7 +17,7 @@ from lemur_ray.serve.engine.errors import ContextExceeded, EngineClosed, QueueFu
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.offline import generate
 from lemur_ray.serve.http.metrics import Metrics
-from lemur_ray.weights.device_params import LiveWeights, random_weights
+from lemur_ray.weights.host_params import LiveWeights, random_weights
 from tests.serve.tiny import OPTIONS, TINY, Waiter, poll, prompts, slowed
 
 Make = Callable[..., Engine]
