@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MARKS = (1 / 3, 2 / 3)
-"""Shares of a stage at which a line is printed where there is no terminal: 10 stages stay below 40 lines."""
+"""Shares of a stage at which a line is printed where there is no terminal: 11 stages stay below 41 lines."""
 _COLOURS = {"": "dim", "now": "bold cyan", "done": "green", "failed": "bold red", "stopped": "yellow"}
 
 
@@ -84,7 +84,7 @@ def table(stages: Sequence[Stage]) -> Table:
         texts = progress_texts(stage) if stage.state == "now" else ("", "", "", stage.number)
         share, rate, left, number = texts
         passed = clock(stage.seconds) if stage.state else ""
-        rows.add_row(f"{stage.state:7}", f"{stage.title:16}", f"{passed:>6}", f"{share:>4}", rate, left, number,
+        rows.add_row(f"{stage.state:7}", f"{stage.title:18}", f"{passed:>6}", f"{share:>4}", rate, left, number,
                      style=_COLOURS[stage.state])  # fmt: skip
     return rows
 

@@ -20,7 +20,7 @@ from lemur_ray.home import lemur_home
 
 TITLES = (
     "Ray head", "corpus", "pretraining", "tuning", "serving", "tuned model", "random player", "expert",
-    "untrained model", "report",
+    "untrained model", "SQL by its answers", "report",
 )  # fmt: skip
 LOG = "demo.log"
 """Under LEMUR_HOME: everything that the jobs print, of this run after those before."""
@@ -92,4 +92,7 @@ def _walk(walk: Walk, config: DemoConfig, start_head: StartHead) -> None:
             job(title, *games, "--policy", baseline, *limit, "--actors", "0")
         untrained = ("--policy", f"checkpoint:random:nano@{chat}", "--limit", str(config.untrained_games))
         job("untrained model", *games, *untrained)
+        # nano cannot do SQL: what this shows is that the grader takes every reference answer.
+        job("SQL by its answers", "agent_eval", "--benchmark", "intercode/sql", "--data", "", "--policy", "expert",
+            "--actors", "0")  # fmt: skip
         job("report", "report")

@@ -27,11 +27,12 @@ from lemur_ray.config import LoraConfig, ModelConfig, from_dict
 from lemur_ray.model.lora import MergedWeights, adapter_shapes
 from lemur_ray.recipes import get_recipe, with_vocabulary
 from lemur_ray.text.tokenizer import SPECIALS, Tokenizer
+from lemur_ray.weights.grown_vocabulary import GrownWeights
 from lemur_ray.weights.hf_config import HuggingFaceError
 from lemur_ray.weights.hf_tensors import HuggingFaceWeights
 from lemur_ray.weights.host_params import random_weights
 from lemur_ray.weights.orbax_params import CheckpointError, CheckpointWeights
-from lemur_ray.weights.param_slices import GrownWeights, Source
+from lemur_ray.weights.param_slices import Source
 from lemur_ray.weights.safetensors_reader import TensorFileError
 
 RANDOM = "random:"

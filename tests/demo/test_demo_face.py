@@ -110,7 +110,7 @@ def test_on_a_terminal_it_is_one_screen_that_is_drawn_in_place(
     last = demo.text()[demo.text().rindex("demo: all that") :]
     assert re.search(r"done +pretraining +\d:\d\d +loss 3.125", last)
     assert re.search(r"done +corpus +\d:\d\d +2.4 million tokens", last)
-    assert last.count("19 of 20 solved") == 4
+    assert last.count("19 of 20 solved") == 5
     assert len(last.splitlines()) < 20
     assert "noise of Ray" not in demo.text()
     assert b"\x1b[1A" in demo.raw, "the cursor never goes up"

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lemur_ray.config import MeshConfig
 from lemur_ray.model.sharding import make_mesh, param_shardings
 from lemur_ray.weights.hf_tensors import HuggingFaceWeights
-from lemur_ray.weights.param_slices import place
+from lemur_ray.weights.placing import place
 from tests.weights.whole_models import whole
 
 port, rank, processes, folder = sys.argv[1:]
