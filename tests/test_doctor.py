@@ -212,7 +212,7 @@ def test_a_docker_engine_without_package_or_image_names_the_command(machine: Mac
     assert (check.status, check.fix.endswith("pip install docker")) == ("missing", True)
     check = programs.docker(but(machine, run=lambda c, t: (0, "28.0" if c[1] == "info" else "")))
     assert check.status == "warn"
-    assert "lemur_ray.sandbox.housing.docker_image" in check.fix
+    assert "lemur_ray.sandbox.docker_image" in check.fix
     assert "lemur-sandbox:0123" in programs.docker(machine).found
 
 

@@ -18,7 +18,7 @@ from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.errors import EngineClosed
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.offline import generate
-from lemur_ray.weights.host_params import LiveWeights, random_weights
+from lemur_ray.weights.host_params import HostWeights, random_weights
 from tests.serve.tiny import TINY, Waiter, prompts
 
 CONFIG = dataclasses.replace(TINY, num_kv_heads=4, max_seq_len=2048)
@@ -29,7 +29,7 @@ PATIENCE = {"shutdown_timeout_seconds": 5, "heartbeat_timeout_seconds": 30}
 
 @dataclasses.dataclass(frozen=True)
 class Seeded:
-    source: LiveWeights
+    source: HostWeights
     version: str
 
 
