@@ -79,7 +79,7 @@ def table(stages: Sequence[Stage]) -> Table:
 
     rows = Table.grid(padding=(0, 1))
     for justify in ("left", "left", "right", "right", "right", "right", "left"):
-        rows.add_column(justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        rows.add_column(justify=justify, no_wrap=True)
     for stage in stages:
         texts = progress_texts(stage) if stage.state == "now" else ("", "", "", stage.number)
         share, rate, left, number = texts

@@ -12,13 +12,14 @@ import pytest
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.llama import Params, forward, init_params
+from lemur_ray.model.llama import Params, init_params
 from lemur_ray.text.chat import encode_prompt
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.weights.hf_config import HuggingFaceError, read_config
 from lemur_ray.weights.hf_tensors import HuggingFaceWeights
 from lemur_ray.weights.open_model import open_model
 from lemur_ray.weights.safetensors_reader import INDEX, SINGLE, TensorFileError, TensorFolder
+from tests.model.logits import logits
 from tests.weights.whole_models import whole, write_model
 
 CONFIG = ModelConfig(
@@ -88,7 +89,7 @@ def test_transformers_generates_the_same_greedy_tokens(tied: bool, tokenizer: To
     expected = out[0, len(ids) :].tolist()
     length = len(ids) + 8
     step = jax.jit(
-        lambda tokens: forward(params, config, tokens[None], np.ones((1, length), np.int32), np.arange(length)[None])[
+        lambda tokens: logits(params, config, tokens[None], np.ones((1, length), np.int32), np.arange(length)[None])[
             0
         ].argmax(-1)
     )
