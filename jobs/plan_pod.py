@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from lemur_ray.config import Recipe
 from lemur_ray.train.job_arguments import Flat, parse_job
-from lemur_ray.train.aot import planning as aot_run
+from lemur_ray.train.aot import planning
 from lemur_ray.train.pod.slices import parse_slice
 
 
@@ -34,8 +34,8 @@ class PlanJob:
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse_job(PlanJob, argv, prog="plan_pod.py", recipe="lemur-70b")
     try:
-        where = parse_slice(job.topology) if job.topology else aot_run.slice_of(job.recipe)
-        result = aot_run.run(job.recipe, where, search=job.search, describe=job.describe, say=print)
+        where = parse_slice(job.topology) if job.topology else planning.slice_of(job.recipe)
+        result = planning.run(job.recipe, where, search=job.search, describe=job.describe, say=print)
     except ValueError as error:
         print(f"plan_pod: {error}", file=sys.stderr)
         return 1

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from lemur_ray.config import Recipe
 from lemur_ray.train.job_arguments import Flat, parse_job
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.train.aot import compiled_step as pods
+from lemur_ray.train.aot import absent_slice
+from lemur_ray.train.aot.pod_plan import LIMIT
 from lemur_ray.train.pod.chips import CHIPS, GIB
 from lemur_ray.train.pod.slices import parse_slice
 
@@ -36,16 +37,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     job = parse_job(PlanServingJob, argv, prog="plan_serving.py", recipe="llama2-7b")
     try:
         where = parse_slice(f"{job.chip}:{'2x2x1' if job.chip in ('v4', 'v5p') else '2x2'}")
-        os.environ.update(pods.environment(where, with_libtpu=True, num_devices=1))
-        from lemur_ray.serve.compute import ahead_of_time as aot
+        os.environ.update(absent_slice.environment(where, with_libtpu=True, num_devices=1))
+        from lemur_ray.serve.compute import ahead_of_time
 
-        steps = aot.plan(job.recipe.model, job.engine, pods.devices(where, 1)[0], every_shape=job.every_shape)
-    except (ValueError, pods.NoLibtpu) as error:
+        steps = ahead_of_time.plan(
+            job.recipe.model, job.engine, absent_slice.devices(where, 1)[0], every_shape=job.every_shape
+        )
+    except (ValueError, absent_slice.NoLibtpu) as error:
         print(f"plan_serving: {error}", file=sys.stderr)
         return 1
     for step in steps:
         print(step)
-    most, limit = max(step.total for step in steps), pods.LIMIT * CHIPS[job.chip].hbm_bytes
+    most, limit = max(step.total for step in steps), LIMIT * CHIPS[job.chip].hbm_bytes
     print(f"{most / GIB:.2f} of {limit / GIB:.1f} GiB that a plan may use of a {job.chip}")
     found = {"model": job.recipe.name, "chip": job.chip, "fits": most <= limit}
     print(json.dumps({**found, "steps": [step.to_json() for step in steps]}))

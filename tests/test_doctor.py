@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from lemur_ray import doctor
-from lemur_ray.doctor import GIB, Check, Machine
+from lemur_ray.doctor import accelerators, cluster, packages, programs, resources
+from lemur_ray.doctor.machine import Check, Machine
+from lemur_ray.doctor.resources import GIB
 
 ROOT = Path(__file__).resolve().parents[1]
 ANSWERS = {
@@ -69,27 +71,27 @@ def test_a_machine_on_which_all_is_well_is_healthy_and_asks_for_nothing(
 
 
 def test_an_old_python_is_missing_and_required(machine: Machine) -> None:
-    check = doctor.python(but(machine, python=(3, 10, 9)))
+    check = packages.python(but(machine, python=(3, 10, 9)))
     assert (check.status, check.required) == ("missing", True)
     assert "3.11" in check.found
 
 
 def test_packages_are_compared_with_their_pins(machine: Machine) -> None:
-    absent = doctor.packages(but(machine, version=lambda name: None if name == "ray" else "2.4.6"))
+    absent = packages.packages(but(machine, version=lambda name: None if name == "ray" else "2.4.6"))
     assert absent.status == "missing"
     assert "ray" in absent.found
     assert "requirements.lock" in absent.fix
-    other = doctor.packages(but(machine, version=lambda name: "2.60.0" if name == "ray" else "2.0.0"))
+    other = packages.packages(but(machine, version=lambda name: "2.60.0" if name == "ray" else "2.0.0"))
     assert other.status == "warn"
     assert "numpy 2.0.0 (pinned 2.4.6)" in other.found
 
 
 def test_a_local_version_label_is_not_another_version(machine: Machine) -> None:
-    assert doctor.packages(but(machine, version=lambda n: {"numpy": "2.4.6+cpu", "ray": "2.60.0"}[n])).status == "ok"
+    assert packages.packages(but(machine, version=lambda n: {"numpy": "2.4.6+cpu", "ray": "2.60.0"}[n])).status == "ok"
 
 
 def test_a_ray_that_cannot_be_imported_is_missing_and_required(machine: Machine) -> None:
-    check = doctor.ray(but(machine, run=lambda command, timeout_s: (1, "Traceback\nImportError: no ray")))
+    check = cluster.ray(but(machine, run=lambda command, timeout_s: (1, "Traceback\nImportError: no ray")))
     assert (check.status, check.required) == ("missing", True)
     assert "ImportError: no ray" in check.found
 
@@ -101,7 +103,7 @@ def token_file(machine: Machine) -> None:
 
 def test_the_token_trap_is_explained_with_its_fix(machine: Machine) -> None:
     token_file(machine)
-    check = doctor.ray_auth(machine)
+    check = cluster.ray_auth(machine)
     assert check.status == "warn"
     assert "auth_token" in check.found
     assert "export RAY_AUTH_MODE=disabled" in check.fix
@@ -125,19 +127,19 @@ def test_every_state_of_authentication_is_told_apart(
 ) -> None:
     if has_file:
         token_file(machine)
-    assert doctor.ray_auth(but(machine, env=env)).status == status
+    assert cluster.ray_auth(but(machine, env=env)).status == status
 
 
 def test_another_envs_package_that_comes_first_is_named(machine: Machine, tmp_path: Path) -> None:
     other = tmp_path / "site/envs"
     other.mkdir(parents=True)
     (other / "__init__.py").touch()
-    shadowed = doctor.envs_package(but(machine, path=(str(other.parent), str(machine.root))))
+    shadowed = packages.envs_package(but(machine, path=(str(other.parent), str(machine.root))))
     assert (shadowed.status, shadowed.required) == ("missing", True)
     assert str(other) in shadowed.found
-    behind = doctor.envs_package(but(machine, path=(str(machine.root), str(other.parent))))
+    behind = packages.envs_package(but(machine, path=(str(machine.root), str(other.parent))))
     assert behind.status == "warn"
-    absent = doctor.envs_package(but(machine, path=()))
+    absent = packages.envs_package(but(machine, path=()))
     assert absent.status == "missing"
     assert "PYTHONPATH" in absent.fix
 
@@ -145,11 +147,11 @@ def test_another_envs_package_that_comes_first_is_named(machine: Machine, tmp_pa
 def test_an_envs_module_of_one_file_shadows_too(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site/envs.py").touch()
-    assert doctor.envs_package(but(machine, path=(str(tmp_path / "site"), str(machine.root)))).status == "missing"
+    assert packages.envs_package(but(machine, path=(str(tmp_path / "site"), str(machine.root)))).status == "missing"
 
 
 def test_a_temp_path_too_long_for_rays_sockets_is_missing(machine: Machine) -> None:
-    check = doctor.temp_path(but(machine, env={"RAY_TMPDIR": "/tmp/" + "x" * 60}))
+    check = cluster.temp_path(but(machine, env={"RAY_TMPDIR": "/tmp/" + "x" * 60}))
     assert check.status == "missing"
     assert "107" in check.found
 
@@ -157,7 +159,7 @@ def test_a_temp_path_too_long_for_rays_sockets_is_missing(machine: Machine) -> N
 def test_little_memory_warns_and_very_little_is_required(machine: Machine) -> None:
     def with_gib(free: float) -> Check:
         (machine.system / "proc/meminfo").write_text(f"MemAvailable: {int(free * 2**20)} kB\n")
-        return doctor.memory(machine)
+        return resources.memory(machine)
 
     assert with_gib(16).status == "ok"
     assert with_gib(5).status == "warn"
@@ -168,71 +170,71 @@ def test_the_limit_of_a_container_counts(machine: Machine) -> None:
     (machine.system / "sys/fs/cgroup").mkdir(parents=True)
     (machine.system / "sys/fs/cgroup/memory.max").write_text(f"{6 * GIB}\n")
     (machine.system / "sys/fs/cgroup/memory.current").write_text(f"{2 * GIB}\n")
-    assert "4.0 GiB" in doctor.memory(machine).found
+    assert "4.0 GiB" in resources.memory(machine).found
     (machine.system / "sys/fs/cgroup/memory.max").write_text("max\n")
-    assert "16.0 GiB" in doctor.memory(machine).found
+    assert "16.0 GiB" in resources.memory(machine).found
 
 
 def test_a_full_disk_is_missing_and_required(machine: Machine, lemur_home: Path) -> None:
-    check = doctor.disk(but(machine, disk=lambda path: GIB // 2))
+    check = resources.disk(but(machine, disk=lambda path: GIB // 2))
     assert (check.status, check.required) == ("missing", True)
     assert str(lemur_home) in check.found
 
 
 def test_tools_that_only_some_parts_need_are_missing_but_not_required(machine: Machine) -> None:
     bare = but(machine, which=lambda name: None, version=lambda name: None)
-    checks = [doctor.bubblewrap(bare), doctor.docker(bare), doctor.chromium(bare), doctor.mariadb(bare)]
-    checks += [doctor.textworld(bare), doctor.compiler(bare)]
+    checks = [programs.bubblewrap(bare), programs.docker(bare), programs.chromium(bare), programs.mariadb(bare)]
+    checks += [programs.textworld(bare), programs.compiler(bare)]
     assert all(check.status == "missing" and not check.required for check in checks)
     assert all(check.fix.startswith(("apt-get install", "sysctl")) for check in checks)
 
 
 def test_the_compiler_is_the_one_that_the_environment_names(machine: Machine) -> None:
     named = but(machine, env={"CXX": "my-c++ -m64"}, which=lambda name: f"/opt/{name}")
-    assert doctor.compiler(named).found == "/opt/my-c++"
-    gone = doctor.compiler(but(named, which=lambda name: "/usr/bin/g++" if name == "g++" else None))
+    assert programs.compiler(named).found == "/opt/my-c++"
+    gone = programs.compiler(but(named, which=lambda name: "/usr/bin/g++" if name == "g++" else None))
     assert (gone.status, gone.fix) == ("missing", "unset CXX")
     assert "my-c++" in gone.found
 
 
 def test_a_bubblewrap_that_cannot_make_a_namespace_is_not_ok(machine: Machine) -> None:
-    check = doctor.bubblewrap(but(machine, run=lambda command, timeout_s: (1, "bwrap: No permissions")))
+    check = programs.bubblewrap(but(machine, run=lambda command, timeout_s: (1, "bwrap: No permissions")))
     assert check.status == "missing"
     assert "No permissions" in check.found
 
 
 def test_a_docker_client_without_engine_is_not_ok(machine: Machine) -> None:
-    assert doctor.docker(but(machine, run=lambda c, t: (1, "Cannot connect"))).status == "missing"
+    assert programs.docker(but(machine, run=lambda c, t: (1, "Cannot connect"))).status == "missing"
 
 
 def test_a_docker_engine_without_package_or_image_names_the_command(machine: Machine) -> None:
-    check = doctor.docker(but(machine, version=lambda name: None))
+    check = programs.docker(but(machine, version=lambda name: None))
     assert (check.status, check.fix.endswith("pip install docker")) == ("missing", True)
-    check = doctor.docker(but(machine, run=lambda c, t: (0, "28.0" if c[1] == "info" else "")))
+    check = programs.docker(but(machine, run=lambda c, t: (0, "28.0" if c[1] == "info" else "")))
     assert check.status == "warn"
-    assert "lemur_ray.sandbox.housing.docker_image" in check.fix
-    assert "lemur-sandbox:0123" in doctor.docker(machine).found
+    assert "lemur_ray.sandbox.docker_image" in check.fix
+    assert "lemur-sandbox:0123" in programs.docker(machine).found
 
 
 def test_a_gpu_that_jax_does_not_use_is_said(machine: Machine) -> None:
     idle = but(machine, which=lambda name: f"/usr/bin/{name}")
-    assert doctor.jax(idle).status == "warn"
-    assert doctor.jax(but(idle, env={"JAX_PLATFORMS": "cpu"})).status == "ok"
+    assert accelerators.jax(idle).status == "warn"
+    assert accelerators.jax(but(idle, env={"JAX_PLATFORMS": "cpu"})).status == "ok"
 
 
 def test_a_tpu_host_without_its_variables_is_said(machine: Machine) -> None:
-    assert doctor.tpu(machine).status == "ok"
+    assert accelerators.tpu(machine).status == "ok"
     (machine.system / "dev/accel0").touch()
-    check = doctor.tpu(machine)
+    check = accelerators.tpu(machine)
     assert check.status == "warn"
     assert "TPU_WORKER_HOSTNAMES" in check.fix
     env = {"TPU_NAME": "slice", "TPU_WORKER_ID": "1", "TPU_WORKER_HOSTNAMES": "a,b"}
-    assert doctor.tpu(but(machine, env=env)).found == "host 1 of 2 in slice, 1 chips"
+    assert accelerators.tpu(but(machine, env=env)).found == "host 1 of 2 in slice, 1 chips"
 
 
 def test_a_dashboard_address_is_told_from_a_cluster_address(machine: Machine) -> None:
-    assert doctor.ray_address(but(machine, env={"RAY_ADDRESS": "http://127.0.0.1:8265"})).status == "warn"
-    assert doctor.ray_address(but(machine, env={"RAY_ADDRESS": "127.0.0.1:6379"})).status == "ok"
+    assert cluster.ray_address(but(machine, env={"RAY_ADDRESS": "http://127.0.0.1:8265"})).status == "warn"
+    assert cluster.ray_address(but(machine, env={"RAY_ADDRESS": "127.0.0.1:6379"})).status == "ok"
 
 
 def test_the_job_prints_json_and_its_exit_code_tells_the_truth() -> None:

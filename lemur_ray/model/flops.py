@@ -21,8 +21,3 @@ def flops_per_token(config: ModelConfig, seq_len: int, convention: str = "6n_cau
     if convention == "6n_causal":
         total += 6.0 * config.num_layers * config.num_heads * config.head_dim * seq_len
     return total
-
-
-def mfu(tokens_per_s: float, config: ModelConfig, seq_len: int, peak_flops: float, convention: str) -> float:
-    """Share of the peak (FLOP/s of all devices together) that the model's arithmetic used, in the named convention."""
-    return tokens_per_s * flops_per_token(config, seq_len, convention) / peak_flops

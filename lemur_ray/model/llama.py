@@ -211,17 +211,3 @@ def hidden_states(
     else:
         x, _ = jax.lax.scan(body, x, params["layers"])
     return rms_norm(x, params["final_norm"], config.norm_eps)
-
-
-def forward(
-    params: Params,
-    config: ModelConfig,
-    tokens_BL: jax.Array,
-    segment_ids_BL: jax.Array,
-    positions_BL: jax.Array,
-    *,
-    compute_dtype: Any = jnp.float32,
-) -> jax.Array:
-    """Logits of every token: (B, L, V) float32. Arguments as in ``hidden_states``."""
-    x = hidden_states(params, config, tokens_BL, segment_ids_BL, positions_BL, compute_dtype=compute_dtype)
-    return matmul(x, output_head(params)).astype(jnp.float32)

@@ -15,7 +15,7 @@ from lemur_ray.model.lora import frozen
 from lemur_ray.model.sharding import param_shardings
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 from lemur_ray.weights.open_model import MODEL_ERRORS, open_model
-from lemur_ray.weights.param_slices import place
+from lemur_ray.weights.placing import place
 
 _SHAPE_FREE = ("max_seq_len",)
 """Model fields that a run may change when it starts from other weights."""

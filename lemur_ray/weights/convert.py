@@ -24,8 +24,8 @@ import numpy as np
 from lemur_ray.checkpoints import CHECKPOINTS
 from lemur_ray.config import Recipe, identity
 from lemur_ray.file_lock import take
-from lemur_ray.weights.hf_export import check_tokenizer, write_small_files
-from lemur_ray.weights.hf_tensors import BLOCK_ROWS, DTYPES, HuggingFaceSink, transposes
+from lemur_ray.weights.hf_export import export
+from lemur_ray.weights.hf_tensors import DTYPES, transposes
 from lemur_ray.weights.open_model import OpenModel, open_model
 from lemur_ray.weights.orbax_params import CHUNK, CheckpointSink
 from lemur_ray.weights.param_slices import leaves, stream
@@ -70,9 +70,8 @@ def convert(job: Convert, out: str) -> str:
     needed = sum(int(np.prod(shape)) * dtypes[label].itemsize for label, shape in leaves(config).items())
     with _explained(out, needed):
         if job.to == "hf":
-            check_tokenizer(model.tokenizer, config)
             with _until_whole(out) as folder:
-                _write_hf(model, folder, dtypes, int(job.max_file_gb * 10**9))
+                export(model.source, model.tokenizer, folder, dtypes, int(job.max_file_gb * 10**9))
         elif "://" not in out:
             with _until_whole(out) as folder:
                 check_space(folder, needed)
@@ -83,13 +82,6 @@ def convert(job: Convert, out: str) -> str:
                 _write_run(model, Path(folder), dtypes, job)
                 _upload(Path(folder), out)
     return out
-
-
-def _write_hf(model: OpenModel, folder: str, dtypes: dict[str, np.dtype[Any]], max_file_bytes: int) -> None:
-    sink = HuggingFaceSink(folder, model.source.config, dtypes, max_file_bytes)
-    stream(model.source, sink, transposes, block_rows=BLOCK_ROWS)
-    sink.close()
-    write_small_files(folder, model.source.config, model.tokenizer, dtypes["embed"].name)
 
 
 def _write_run(model: OpenModel, folder: Path, dtypes: dict[str, np.dtype[Any]], job: Convert) -> None:

@@ -150,9 +150,7 @@ class HuggingFaceSink:
         folder: str | Path,
         config: ModelConfig,
         dtypes: dict[str, np.dtype[Any]],
-        max_file_bytes: int = 5 * 10**9,
-        *,
-        primary: bool = True,
+        max_file_bytes: int,
     ) -> None:
         """dtypes: of every leaf as it is to be written. Layers come one after another in the files."""
         shapes = leaves(config)
@@ -164,7 +162,7 @@ class HuggingFaceSink:
             name, shape = list(_names(label, shapes[label]))[layer]
             tensors.append(Tensor(name, dtypes[label], shape))
         self._dtypes = dtypes
-        self.writer = FolderWriter(str(folder), tensors, max_file_bytes, primary=primary)
+        self.writer = FolderWriter(str(folder), tensors, max_file_bytes)
         self.in_order = self.writer.in_order
         self.order = order
 

@@ -1,8 +1,7 @@
 """A model by name: a run folder, one of its checkpoints, a Hugging Face folder, or ``random:<recipe>[@<folder>]``.
 
-``open_model`` and ``open_chat_model`` read no weights, ``load_model`` reads all of them.
-
-Reads parameters only, never optimizer state, and needs no Ray. Knows nothing of training and of serving.
+Opening reads no weights: the source of an opened model does, parameters only, never optimizer state. Needs no Ray.
+Knows nothing of training and of serving.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from lemur_ray.checkpoints import (
     weights_of,
 )
 from lemur_ray.config import LoraConfig, ModelConfig, from_dict
-from lemur_ray.model.llama import Params
 from lemur_ray.model.lora import MergedWeights, adapter_shapes
 from lemur_ray.recipes import get_recipe, with_vocabulary
 from lemur_ray.text.tokenizer import SPECIALS, Tokenizer
-from lemur_ray.weights.device_params import random_weights
+from lemur_ray.weights.grown_vocabulary import GrownWeights
 from lemur_ray.weights.hf_config import HuggingFaceError
 from lemur_ray.weights.hf_tensors import HuggingFaceWeights
+from lemur_ray.weights.host_params import random_weights
 from lemur_ray.weights.orbax_params import CheckpointError, CheckpointWeights
-from lemur_ray.weights.param_slices import GrownWeights, Source, whole
+from lemur_ray.weights.param_slices import Source
 from lemur_ray.weights.safetensors_reader import TensorFileError
 
 RANDOM = "random:"
@@ -48,22 +47,6 @@ MODEL_ERRORS = (ModelNotFound, HuggingFaceError, TensorFileError, CheckpointErro
 
 
 @dataclasses.dataclass(frozen=True)
-class LoadedModel:
-    """Everything that is needed to run a model."""
-
-    params: Params
-    """The parameter tree, float32 arrays in host memory."""
-    config: ModelConfig
-    tokenizer: Tokenizer
-    name: str
-    """Short name for people and protocols, for example nano-chat."""
-    version: str
-    """Changes when the weights change: step and fingerprint of a checkpoint, fingerprint of a model folder."""
-    recipe: dict[str, Any]
-    """The recipe as JSON; empty for a model that this project did not train."""
-
-
-@dataclasses.dataclass(frozen=True)
 class OpenModel:
     """A model whose weights have not been read yet."""
 
@@ -71,8 +54,11 @@ class OpenModel:
     tokenizer: Tokenizer | None
     """None where a Hugging Face folder has no tokenizer.json."""
     name: str
+    """Short name for people and protocols, for example nano-chat."""
     version: str
+    """Changes when the weights change: step and fingerprint of a checkpoint, fingerprint of a model folder."""
     recipe: dict[str, Any]
+    """The recipe as JSON; empty for a model that this project did not train."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,16 +106,8 @@ def open_chat_model(spec: str) -> OpenChatModel:
     return OpenChatModel(model.source, model.tokenizer, model.name, model.version, model.recipe)
 
 
-def load_model(spec: str) -> LoadedModel:
-    """Read a whole model into memory; spec and errors as in ``open_chat_model``."""
-    model = open_chat_model(spec)
-    return LoadedModel(
-        whole(model.source), model.source.config, model.tokenizer, model.name, model.version, model.recipe
-    )
-
-
 def load_tokenizer(spec: str) -> Tokenizer:
-    """The tokenizer that ``load_model`` would give a spec, without the model. Raises ModelNotFound, ValueError."""
+    """The tokenizer of the model that a spec names, without the model. Raises ModelNotFound, ValueError."""
     folder = spec
     if spec.startswith(RANDOM):
         _, at, folder = spec.partition("@")

@@ -1,7 +1,7 @@
 """Safetensors files for writing: a folder of tensors whose names, shapes and dtypes are known, filled row by row.
 
-On a local disk rows may come in any order, from several threads and from several processes; into a bucket they go in
-the order of the file. A file has its name only when it is whole. Knows nothing of models.
+On a local disk rows may come in any order and from several threads; into a bucket they go in the order of the file. A
+file has its name only when it is whole. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import fsspec
 import numpy as np
 
 from lemur_ray.weights.flushing import Flusher
-from lemur_ray.weights.safetensors_reader import DTYPES, INDEX, SINGLE, TensorFileError
+from lemur_ray.weights.safetensors_reader import DTYPES, INDEX, SINGLE
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -63,13 +63,12 @@ def check_space(folder: str | Path, needed_bytes: int) -> None:
 class FolderWriter:
     """``model.safetensors``, or several files of at most ``max_file_bytes`` with an index, for writing."""
 
-    def __init__(self, folder: str, tensors: list[Tensor], max_file_bytes: int, *, primary: bool = True) -> None:
+    def __init__(self, folder: str, tensors: list[Tensor], max_file_bytes: int) -> None:
         """Lay the files out. A tensor larger than ``max_file_bytes`` has a file of its own.
 
-        primary: this process makes the files; any other one opens them and must come after it.
         Raises OSError where a local disk has no room for all of it.
         """
-        self.folder, self._primary = folder, primary
+        self.folder = folder
         groups: list[list[Tensor]] = [[]]
         filled = 0
         for tensor in tensors:
@@ -84,14 +83,11 @@ class FolderWriter:
         self._weight_map = {tensor.name: name for name, group in zip(names, groups, strict=True) for tensor in group}
         self.in_order = "://" in folder
         """Rows must come in the order of ``tensors``."""
-        if primary:
-            check_space(folder, self.size_bytes)
-            fs, inner = fsspec.url_to_fs(folder)
-            fs.makedirs(inner, exist_ok=True)
+        check_space(folder, self.size_bytes)
+        fs, inner = fsspec.url_to_fs(folder)
+        fs.makedirs(inner, exist_ok=True)
         kind = _Stream if self.in_order else _Local
-        self._files = {
-            name: kind(f"{folder}/{name}", group, primary) for name, group in zip(names, groups, strict=True)
-        }
+        self._files = {name: kind(f"{folder}/{name}", group) for name, group in zip(names, groups, strict=True)}
         self._flusher = Flusher(self._flush)
 
     def write(self, name: str, first_row: int, rows: np.ndarray) -> None:
@@ -107,16 +103,11 @@ class FolderWriter:
         for file in self._files.values():
             file.flush()
 
-    def close(self, *, rename: bool = True) -> None:
-        """Make sure that everything lies on the disk, and give the files their names (once all processes are here)."""
+    def close(self) -> None:
+        """Make sure that everything lies on the disk, then give the files their names, and write their index."""
         self._flusher.close()
         for file in self._files.values():
             file.close()
-        if rename and self._primary:
-            self.finish()
-
-    def finish(self) -> None:
-        """Names of the files and the index; for the primary process, after every process has closed."""
         for file in self._files.values():
             file.finish()
         if len(self._files) > 1:
@@ -145,15 +136,14 @@ def _header(tensors: list[Tensor]) -> tuple[bytes, dict[str, tuple[Tensor, int]]
 class _Local:
     """A file on a disk: any place of it at any time."""
 
-    def __init__(self, path: str, tensors: list[Tensor], primary: bool) -> None:
+    def __init__(self, path: str, tensors: list[Tensor]) -> None:
         head, self.places = _header(tensors)
         self._path = Path(path)
         self._partial = self._path.with_name(f"{self._path.name}.partial")
-        self._fd = os.open(self._partial, os.O_RDWR | (os.O_CREAT | os.O_TRUNC if primary else 0), 0o644)
+        self._fd = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         self._written = False
-        if primary:
-            os.ftruncate(self._fd, len(head) + sum(tensor.size_bytes for tensor in tensors))
-            self.write(0, np.frombuffer(head, np.uint8))
+        os.ftruncate(self._fd, len(head) + sum(tensor.size_bytes for tensor in tensors))
+        self.write(0, np.frombuffer(head, np.uint8))
 
     def write(self, offset: int, array: np.ndarray) -> None:
         data = array.reshape(-1).view(np.uint8).data
@@ -178,9 +168,7 @@ class _Local:
 class _Stream:
     """An object of a bucket: it is there when it has been closed."""
 
-    def __init__(self, path: str, tensors: list[Tensor], primary: bool) -> None:
-        if not primary:
-            raise TensorFileError(f"{path}: several processes cannot write one object: export to a shared folder")
+    def __init__(self, path: str, tensors: list[Tensor]) -> None:
         self._head, self.places = _header(tensors)
         self._size = len(self._head) + sum(tensor.size_bytes for tensor in tensors)
         self._fs, self._inner = fsspec.url_to_fs(path)

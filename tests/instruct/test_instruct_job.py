@@ -13,8 +13,7 @@ import pytest
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import init_params
 from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.weights.hf_export import export
-from lemur_ray.weights.open_model import load_model
+from tests.weights.whole_models import params_of, write_model
 
 TINY = ModelConfig(
     vocab_size=384, num_layers=2, dim=32, ffn_dim=64, num_heads=2, num_kv_heads=1, head_dim=16, max_seq_len=2048
@@ -25,7 +24,7 @@ TINY = ModelConfig(
 def start(tmp_path: Path) -> Path:
     """A model of two layers in Hugging Face format, with a tokenizer of bytes."""
     params = jax.tree.map(np.asarray, init_params(TINY, 0))
-    export(params, TINY, Tokenizer.bytes_only(), tmp_path / "start")
+    write_model(params, TINY, Tokenizer.bytes_only(), tmp_path / "start")
     return tmp_path / "start"
 
 
@@ -77,8 +76,8 @@ def test_the_four_sets_tune_a_model_through_the_job(
     lora = ["--lora.rank=4", "--tuning.epochs=1"]
     assert main([*flags(data_dir, start, tmp_path / "lora"), *lora]) == 0
     capsys.readouterr()
-    before, after = load_model(str(start)), load_model(str(tmp_path / "lora"))
-    assert not np.array_equal(before.params["layers"]["wq"], after.params["layers"]["wq"])
-    assert np.array_equal(before.params["embed"], after.params["embed"])
+    before, after = params_of(start), params_of(tmp_path / "lora")
+    assert not np.array_equal(before["layers"]["wq"], after["layers"]["wq"])
+    assert np.array_equal(before["embed"], after["embed"])
     assert main([*flags(data_dir, start, tmp_path / "no"), "--conversations", "x.jsonl"]) == 1
     assert "leave it out with --oasst1" in capsys.readouterr().err

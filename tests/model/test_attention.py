@@ -10,7 +10,8 @@ import pytest
 
 from lemur_ray.model.attention.block_skipping import reaches, skipping
 from lemur_ray.model.attention.cudnn import cudnn
-from lemur_ray.model.attention.dispatch import IMPLEMENTATIONS, attention, choose, plain
+from lemur_ray.model.attention.dispatch import IMPLEMENTATIONS, attention, choose
+from lemur_ray.model.attention.oracle import plain
 from lemur_ray.model.attention.splash import splash
 
 ROWS, HEADS, WIDTH = 2, 4, 8

@@ -11,7 +11,6 @@ import pytest
 from lemur_ray.config import ModelConfig, RopeScaling
 from lemur_ray.model.llama import (
     abstract_params,
-    forward,
     hidden_states,
     init_params,
     logical_axes,
@@ -20,8 +19,9 @@ from lemur_ray.model.llama import (
     unstack_layers,
 )
 from lemur_ray.recipes import get_recipe
-from lemur_ray.weights.hf_export import export
+from tests.model.logits import logits
 from tests.model.tiny_batches import packed_batch
+from tests.weights.whole_models import write_model
 
 BASE = ModelConfig(
     vocab_size=96, num_layers=2, dim=32, ffn_dim=48, num_heads=4, num_kv_heads=4, head_dim=8, max_seq_len=64
@@ -49,16 +49,16 @@ def test_logits_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
 
     config = SHAPES[name]
     params = init_params(config, 1)
-    export(params, config, None, tmp_path)
+    write_model(params, config, None, tmp_path)
     theirs = LlamaForCausalLM.from_pretrained(str(tmp_path), dtype=torch.float32).eval()
     tokens = np.random.default_rng(0).integers(0, config.vocab_size, (2, 64))
     with torch.no_grad():
         expected = theirs(torch.tensor(tokens)).logits.numpy()
     positions = np.broadcast_to(np.arange(64), (2, 64))
     given = (jnp.asarray(tokens), jnp.ones((2, 64), jnp.int32), jnp.asarray(positions))
-    assert np.abs(np.asarray(forward(params, config, *given)) - expected).max() < 1e-4
+    assert np.abs(np.asarray(logits(params, config, *given)) - expected).max() < 1e-4
     if config.rope_scaling != RopeScaling():
-        unscaled = forward(params, dataclasses.replace(config, rope_scaling=RopeScaling()), *given)
+        unscaled = logits(params, dataclasses.replace(config, rope_scaling=RopeScaling()), *given)
         assert np.abs(np.asarray(unscaled) - expected).max() > 1e-2
 
 
@@ -179,8 +179,8 @@ def test_bfloat16_activations_stay_near_float32() -> None:
     params = init_params(BASE, 9)
     batch = packed_batch([[60]], BASE.vocab_size, length=64)
     given = (batch["tokens"], batch["segment_ids"], batch["positions"])
-    exact = forward(params, BASE, *given)
-    rounded = forward(params, BASE, *given, compute_dtype=jnp.bfloat16)
+    exact = logits(params, BASE, *given)
+    rounded = logits(params, BASE, *given, compute_dtype=jnp.bfloat16)
     assert rounded.dtype == jnp.float32
     assert jnp.abs(exact - rounded).max() < 0.05
 

@@ -7,9 +7,6 @@ its own:
     import    Hugging Face folder -> run folder (jobs/convert.py --to run)
     export    run folder -> Hugging Face folder, whose files are then compared with the originals, byte for byte
     load      Hugging Face folder -> float32 arrays on 8 devices, leaf by leaf, each dropped when it lies there
-    live      float32 arrays on 8 devices -> Hugging Face folder in float32 (at most two layers; the arrays are there
-              before the clock starts; the largest slice is counted in float32; compiling is part of it)
-    rounded   the same in bfloat16
 
 Memory is the highest anonymous resident memory (RssAnon, sampled every 5 ms) above what it was just before the work,
 with everything imported; for ``load`` the arrays of the leaf in flight are what is being made and are subtracted, so
@@ -22,7 +19,6 @@ that others use too. The last line is JSON.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import shutil
@@ -32,14 +28,13 @@ import sys
 import tempfile
 import threading
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 PIECE = 2**24
-KINDS = ("copy", "import", "export", "load", "live", "rounded")
+KINDS = ("copy", "import", "export", "load")
 
 
 def main() -> int:
@@ -85,7 +80,7 @@ def measure(base: Path, options: argparse.Namespace) -> int:
     for kind, results in found.items():
         speed = statistics.median(result["gb_per_s"] for result in results)
         ratios = [r["gb_per_s"] / c["gb_per_s"] for r, c in zip(results, found["copy"], strict=True)]
-        peak = max(result["above_baseline_mb"] for result in results) / (2 if kind in ("live", "rounded") else 1)
+        peak = max(result["above_baseline_mb"] for result in results)
         summary[kind] = {
             "gb_per_s": round(speed, 3), "of_copy": round(statistics.median(ratios), 2),
             "of_copy_range": [round(min(ratios), 2), round(max(ratios), 2)],
@@ -119,10 +114,7 @@ def work(kind: str, base: Path, gb: float) -> dict[str, Any]:
     if kind == "make":
         return make(hf, config)
     size = sum(path.stat().st_size for path in hf.glob("*.safetensors"))
-    act = {
-        "copy": copy, "import": convert_in, "export": convert_out, "load": load,
-        "live": partial(live, dtype="float32"), "rounded": partial(live, dtype="bfloat16"),
-    }[kind]  # fmt: skip
+    act = {"copy": copy, "import": convert_in, "export": convert_out, "load": load}[kind]
     watch = Watch()
     wall_s, cpu_s = act(hf, run_folder, out, config, watch)
     above = watch.stop()
@@ -245,7 +237,8 @@ def load(hf: Path, _run: Path, _out: Path, config: Any, watch: Watch) -> tuple[f
     from lemur_ray.config import MeshConfig
     from lemur_ray.model.sharding import make_mesh, param_shardings
     from lemur_ray.weights.hf_tensors import HuggingFaceWeights
-    from lemur_ray.weights.param_slices import leaves, place_leaf
+    from lemur_ray.weights.param_slices import leaves
+    from lemur_ray.weights.placing import place_leaf
 
     shardings = {
         jax.tree_util.keystr(path, simple=True, separator="."): leaf
@@ -258,32 +251,6 @@ def load(hf: Path, _run: Path, _out: Path, config: Any, watch: Watch) -> tuple[f
         array = place_leaf(source, name, shape, shardings[name])
         del array
     return time.monotonic() - began, time.process_time() - cpu
-
-
-def live(_hf: Path, _run: Path, out: Path, config: Any, watch: Watch, dtype: str) -> tuple[float, float]:
-    """Two layers at most: float32 arrays of all would be twice the file."""
-    import jax
-    import jax.numpy as jnp
-
-    from lemur_ray.config import MeshConfig
-    from lemur_ray.model.llama import abstract_params
-    from lemur_ray.model.sharding import make_mesh, param_shardings
-    from lemur_ray.weights.hf_export import export
-
-    config = dataclasses.replace(config, num_layers=min(2, config.num_layers))
-    shardings = param_shardings(config, make_mesh(MeshConfig(tp=2)))
-    params = jax.tree.map(
-        lambda leaf, sharding: jax.jit(lambda: jnp.ones(leaf.shape, leaf.dtype), out_shardings=sharding)(),
-        abstract_params(config),
-        shardings,
-    )
-    jax.block_until_ready(params)
-    began, cpu = watch.start()
-    export(params, config, None, out, dtype=dtype, max_file_bytes=10**9)
-    wall, used = time.monotonic() - began, time.process_time() - cpu
-    size = sum(path.stat().st_size for path in out.glob("*.safetensors"))
-    total = sum(path.stat().st_size for path in _hf.glob("*.safetensors"))
-    return wall * total / size, used * total / size
 
 
 if __name__ == "__main__":

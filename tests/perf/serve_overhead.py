@@ -61,10 +61,10 @@ def _write(folder: str, model: str) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     from lemur_ray.model.llama import init_params
     from lemur_ray.text.tokenizer import Tokenizer
-    from lemur_ray.weights.hf_export import export
+    from tests.weights.whole_models import write_model
 
     config = models()[model]
-    export(init_params(config, 0), config, Tokenizer.bytes_only(), f"{folder}/model")
+    write_model(init_params(config, 0), config, Tokenizer.bytes_only(), f"{folder}/model")
 
 
 def _start(model: str, flags: list[str]) -> tuple[subprocess.Popen[str], str]:

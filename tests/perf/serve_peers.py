@@ -51,11 +51,11 @@ def write(folder: str, model: str) -> int:
     import jax
 
     from lemur_ray.model.llama import init_params
-    from lemur_ray.weights.hf_export import export
+    from tests.weights.whole_models import write_model
 
     config = models()[model]
     params = init_params(config, 0)
-    export(params, config, None, f"{folder}/model")
+    write_model(params, config, None, f"{folder}/model")
     # Of a table that is not the last matrix too, a token reads one row.
     looked_up = 0 if config.tie_embeddings else config.vocab_size * config.dim
     return 4 * (sum(leaf.size for leaf in jax.tree.leaves(params)) - looked_up)

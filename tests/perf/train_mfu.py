@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lemur_ray.config import DataConfig, MeshConfig, ModelConfig, Recipe, TrainConfig
-from lemur_ray.model.flops import CONVENTIONS, mfu
+from lemur_ray.model.flops import CONVENTIONS, flops_per_token
 from lemur_ray.model.sharding import batch_sharding, make_mesh
 from lemur_ray.recipes.llama2 import LLAMA2_70B, llama2_optimizer
 from lemur_ray.train.run.speed import PEAK_FLOPS
@@ -71,7 +71,8 @@ def measure(recipe: Recipe, steps: int) -> dict[str, Any]:
     step_s = (time.perf_counter() - began) / steps
     device, speed = jax.devices()[0], recipe.tokens_per_step / step_s
     peak = PEAK_FLOPS.get(device.device_kind, 0.0) * mesh.size
-    used = {f"mfu_{c}": round(mfu(speed, recipe.model, recipe.data.seq_len, peak, c), 4) for c in CONVENTIONS if peak}
+    flops = {c: speed * flops_per_token(recipe.model, recipe.data.seq_len, c) for c in CONVENTIONS}
+    used = {f"mfu_{c}": round(flops[c] / peak, 4) for c in CONVENTIONS if peak}
     memory = (device.memory_stats() or {}).get("peak_bytes_in_use", 0) / 2**30
     return {
         "remat": recipe.train.remat, "rows": recipe.train.rows_per_step, "microbatches": recipe.train.microbatches,

@@ -21,8 +21,8 @@ from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 from lemur_ray.train.step import execution, gradients
 from lemur_ray.weights.convert import Convert, convert
-from lemur_ray.weights.hf_export import export
-from lemur_ray.weights.open_model import ModelNotFound, load_model, open_model
+from lemur_ray.weights.open_model import ModelNotFound, open_model
+from tests.weights.whole_models import params_of, write_model
 
 Recipes = Callable[..., Recipe]
 LORA = LoraConfig(rank=4, alpha=8.0)
@@ -43,7 +43,7 @@ def base(home: Path, corpus: Path, small_recipe: Recipes) -> Path:
     if not (home / "base").exists():
         model = small_recipe().model
         params = jax.tree.map(np.asarray, init_params(model, 0))
-        export(params, model, Tokenizer.load(corpus / "tokenizer.json"), home / "base")
+        write_model(params, model, Tokenizer.load(corpus / "tokenizer.json"), home / "base")
     return home / "base"
 
 
@@ -129,16 +129,15 @@ def test_merged_is_the_model_that_was_trained_and_exports_to_a_plain_folder(
     tuned: Path, base: Path, tmp_path: Path, small_recipe: Recipes
 ) -> None:
     recipe = small_recipe()
-    start = load_model(str(base)).params
+    start = params_of(base)
     apart = logits(adapted(start, adapters_of(tuned, recipe), LORA), recipe)
-    merged = load_model(str(tuned))
-    assert not any(isinstance(leaf, LowRank) for leaf in jax.tree.leaves(merged.params))
-    np.testing.assert_allclose(logits(merged.params, recipe), apart, atol=1e-5)
+    merged = params_of(tuned)
+    assert not any(isinstance(leaf, LowRank) for leaf in jax.tree.leaves(merged))
+    np.testing.assert_allclose(logits(merged, recipe), apart, atol=1e-5)
     assert np.abs(apart - logits(start, recipe)).max() > 1e-3, "tuning changed nothing"
     convert(Convert(str(tuned), str(tmp_path / "hf")), str(tmp_path / "hf"))
-    exported = load_model(str(tmp_path / "hf"))
-    assert exported.recipe == {}
-    np.testing.assert_allclose(logits(exported.params, recipe), apart, atol=1e-5)
+    assert open_model(str(tmp_path / "hf")).recipe == {}
+    np.testing.assert_allclose(logits(params_of(tmp_path / "hf"), recipe), apart, atol=1e-5)
 
 
 def test_a_run_that_was_killed_goes_on_exactly_as_it_would_have(
@@ -166,7 +165,7 @@ def test_embedding_and_head_can_learn_whole_beside_the_adapters(
 ) -> None:
     lora = dataclasses.replace(LORA, matrices=("wq", "down"), also=("embed", "head"))
     run_here(with_lora(small_recipe(steps=4, eval_rows=0), lora), tmp_path / "run", init_from=str(base))
-    before, after = load_model(str(base)).params, load_model(str(tmp_path / "run")).params
+    before, after = params_of(base), params_of(tmp_path / "run")
     changed = {name for name in before["layers"] if not np.array_equal(before["layers"][name], after["layers"][name])}
     assert changed == {"wq", "down"}
     assert not np.array_equal(before["embed"], after["embed"])
@@ -205,10 +204,10 @@ def test_a_hugging_face_base_that_was_exchanged_is_named(
 ) -> None:
     base, recipe = tmp_path / "base", with_lora(small_recipe(steps=2, eval_rows=0))
     tokenizer = Tokenizer.load(tuned / "tokenizer.json")
-    export(load_model(str(tuned)).params, recipe.model, tokenizer, base)
+    write_model(params_of(tuned), recipe.model, tokenizer, base)
     run_here(recipe, tmp_path / "adapters", init_from=str(base))
-    assert load_model(str(tmp_path / "adapters")).config.dim == recipe.model.dim
-    export(init_params(recipe.model, 7), recipe.model, tokenizer, base)
+    assert open_model(str(tmp_path / "adapters")).source.config.dim == recipe.model.dim
+    write_model(init_params(recipe.model, 7), recipe.model, tokenizer, base)
     with pytest.raises(ModelNotFound, match=r"holds adapters of model folder .*, but in .*/base lies model folder"):
         open_model(str(tmp_path / "adapters"))
 
@@ -221,10 +220,10 @@ def test_adapters_belong_to_the_step_that_they_were_tuned_on_whatever_became_of_
     run_here(small_recipe(eval_rows=0), base)
     (checkpoints / "12").rename(tmp_path / "later")
     run_here(with_lora(small_recipe(eval_rows=0)), tmp_path / "tuned", init_from=str(base))
-    before = load_model(str(tmp_path / "tuned"))
+    before = params_of(tmp_path / "tuned")
     (tmp_path / "later").rename(checkpoints / "12")
-    after = load_model(str(tmp_path / "tuned"))
-    assert jax.tree.all(jax.tree.map(np.array_equal, before.params, after.params))
+    after = params_of(tmp_path / "tuned")
+    assert jax.tree.all(jax.tree.map(np.array_equal, before, after))
     (checkpoints / "8").rename(tmp_path / "gone")
     with pytest.raises(ModelNotFound, match=r"adapters of the model in .*checkpoints/8"):
         open_model(str(tmp_path / "tuned"))

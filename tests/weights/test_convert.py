@@ -23,15 +23,15 @@ from lemur_ray.train.checkpoint import Checkpoints
 from lemur_ray.train.initial_params import initial_params
 from lemur_ray.train.run.folder import RunFolderError
 from lemur_ray.train.step import init_state
-from lemur_ray.weights import convert as convert_module
-from lemur_ray.weights import safetensors_writer as tensor_writing
+from lemur_ray.weights import convert as conversion
+from lemur_ray.weights import hf_export, safetensors_writer
 from lemur_ray.weights.convert import Convert, convert
 from lemur_ray.weights.hf_config import HuggingFaceError
-from lemur_ray.weights.hf_export import export
-from lemur_ray.weights.open_model import ModelNotFound, load_model
+from lemur_ray.weights.open_model import ModelNotFound, open_model
 from lemur_ray.weights.orbax_params import CheckpointWeights
 from lemur_ray.weights.param_slices import leaves
 from lemur_ray.weights.safetensors_reader import INDEX, SINGLE, TensorFileError
+from tests.weights.whole_models import params_of, write_model
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ModelConfig(
@@ -48,7 +48,7 @@ def params() -> Params:
 @pytest.fixture
 def model(params: Params, tmp_path: Path) -> Path:
     """A bfloat16 model folder of several files."""
-    export(params, CONFIG, Tokenizer.bytes_only(), tmp_path / "hf", dtype="bfloat16", max_file_bytes=30_000)
+    write_model(params, CONFIG, Tokenizer.bytes_only(), tmp_path / "hf", dtype="bfloat16", max_file_bytes=30_000)
     return tmp_path / "hf"
 
 
@@ -97,10 +97,10 @@ def test_a_run_in_a_bucket_is_read_where_it_lies(model: Path, tmp_path: Path) ->
 def test_a_conversion_that_is_killed_leaves_nothing_that_looks_whole(model: Path, tmp_path: Path, to: str) -> None:
     out = tmp_path / "out"
     code = (
-        "import sys, time; from lemur_ray.model import weights; from lemur_ray.train import convert as c\n"
-        "settle = weights._settle\n"
+        "import sys, time; from lemur_ray.weights import convert as c, param_slices\n"
+        "settle = param_slices._settle\n"
         "def slow(*given): settle(*given); print('moved', flush=True); time.sleep(600)\n"
-        "weights._settle = slow\n"
+        "param_slices._settle = slow\n"
         f"c.convert(c.Convert({str(model)!r}, {str(out)!r}, {to!r}), {str(out)!r})"
     )
     worker = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -111,14 +111,14 @@ def test_a_conversion_that_is_killed_leaves_nothing_that_looks_whole(model: Path
     assert not out.exists()
     assert (tmp_path / "out.partial").is_dir()
     with pytest.raises(ModelNotFound, match="expected recipe"):
-        load_model(str(tmp_path / "out.partial"))
+        open_model(str(tmp_path / "out.partial"))
     run(model, out, to)
-    assert load_model(str(out)).config == CONFIG
+    assert open_model(str(out)).source.config == CONFIG
     assert not (tmp_path / "out.partial").exists()
 
 
 def test_of_two_conversions_into_one_folder_the_second_is_refused(model: Path, tmp_path: Path) -> None:
-    with convert_module._until_whole(str(tmp_path / "out")) as folder:
+    with conversion._until_whole(str(tmp_path / "out")) as folder:
         (Path(folder) / "mine").write_text("first")
         with pytest.raises(FileExistsError, match="being written by another conversion"):
             run(model, tmp_path / "out")
@@ -133,14 +133,14 @@ def test_a_bucket_left_behind_by_a_kill_is_no_model_and_is_written_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(convert_module, "write_small_files", killed)
+        patch.setattr(hf_export, "write_small_files", killed)
         with pytest.raises(KeyboardInterrupt):
             run(model, f"{bucket}/hf")
     assert fsspec.filesystem("memory").exists(f"/bucket/hf/{SINGLE}")
     with pytest.raises(ModelNotFound, match="expected recipe"):
-        load_model(f"{bucket}/hf")
+        open_model(f"{bucket}/hf")
     run(model, f"{bucket}/hf")
-    assert load_model(f"{bucket}/hf").config == CONFIG
+    assert open_model(f"{bucket}/hf").source.config == CONFIG
 
 
 @pytest.mark.parametrize("to", ["hf", "run"])
@@ -149,7 +149,7 @@ def test_a_disk_without_room_is_named_with_the_room_that_is_needed(
 ) -> None:
     usage = type("Usage", (), {"free": 1000})
     with monkeypatch.context() as patch:
-        patch.setattr(tensor_writing.shutil, "disk_usage", lambda path: usage)
+        patch.setattr(safetensors_writer.shutil, "disk_usage", lambda path: usage)
         with pytest.raises(OSError, match=r"no space for .*/out.*: [\d.]+ MB are needed, 0.00 MB are free"):
             run(model, tmp_path / "out", to)
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("out")]
@@ -198,7 +198,7 @@ def test_a_run_starts_from_hugging_face_weights_and_from_what_they_were_converte
     run(model, tmp_path / "run", "run")
     mesh = make_mesh(MeshConfig(), jax.devices()[:1])
     recipe = Recipe(model=CONFIG)
-    expected = load_model(str(model)).params
+    expected = params_of(model)
     for spec in (model, tmp_path / "run", tmp_path / "run" / "checkpoints" / "0"):
         found = initial_params(str(spec), recipe, mesh)
         assert jax.tree.all(jax.tree.map(lambda a, b: bool((np.asarray(a) == b).all()), found, expected))
@@ -206,7 +206,7 @@ def test_a_run_starts_from_hugging_face_weights_and_from_what_they_were_converte
     grown = Recipe(model=ModelConfig(**{**vars(CONFIG), "vocab_size": 320}))
     assert initial_params(str(tmp_path / "run"), grown, mesh)["embed"].shape == (320, 32)
     cut = {**expected, "embed": expected["embed"][:-2], "head": expected["head"][:, :-2]}
-    export(cut, ModelConfig(**{**vars(CONFIG), "vocab_size": 262}), None, tmp_path / "cut")
+    write_model(cut, ModelConfig(**{**vars(CONFIG), "vocab_size": 262}), None, tmp_path / "cut")
     Tokenizer.bytes_only().save(tmp_path / "cut" / "tokenizer.json")
     found = initial_params(str(tmp_path / "cut"), recipe, mesh)
     assert np.allclose(found["embed"][-1], cut["embed"].mean(0), atol=1e-5)
@@ -228,5 +228,5 @@ def test_a_checkpoint_of_training_is_exported_layer_by_layer(tmp_path: Path) -> 
     (tmp_path / "run" / "recipe.json").write_text(json.dumps(recorded))
     Tokenizer.bytes_only().save(tmp_path / "run" / "tokenizer.json")
     run(tmp_path / "run", tmp_path / "hf")
-    found = load_model(str(tmp_path / "hf")).params
+    found = params_of(tmp_path / "hf")
     assert jax.tree.all(jax.tree.map(lambda a, b: bool((np.asarray(a) == b).all()), state.params, found))

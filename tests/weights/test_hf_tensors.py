@@ -12,15 +12,15 @@ import pytest
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.llama import Params, forward, init_params
+from lemur_ray.model.llama import Params, init_params
 from lemur_ray.text.chat import encode_prompt
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.weights.hf_config import HuggingFaceError, read_config
-from lemur_ray.weights.hf_export import export
 from lemur_ray.weights.hf_tensors import HuggingFaceWeights
-from lemur_ray.weights.open_model import load_model
-from lemur_ray.weights.param_slices import whole
+from lemur_ray.weights.open_model import open_model
 from lemur_ray.weights.safetensors_reader import INDEX, SINGLE, TensorFileError, TensorFolder
+from tests.model.logits import logits
+from tests.weights.whole_models import whole, write_model
 
 CONFIG = ModelConfig(
     vocab_size=264, num_layers=2, dim=32, ffn_dim=48, num_heads=4, num_kv_heads=2, head_dim=8, max_seq_len=64
@@ -46,19 +46,19 @@ def same(a: Params, b: Params) -> bool:
 
 
 def test_export_and_import_give_back_every_bit(params: Params, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    export(params, CONFIG, tokenizer, tmp_path / "f32")
+    write_model(params, CONFIG, tokenizer, tmp_path / "f32")
     assert read_config(tmp_path / "f32") == CONFIG
     assert same(read(tmp_path / "f32", CONFIG), params)
     rounded = jax.tree.map(lambda x: x.astype(ml_dtypes.bfloat16).astype(np.float32), params)
-    export(params, CONFIG, tokenizer, tmp_path / "bf16", dtype="bfloat16")
+    write_model(params, CONFIG, tokenizer, tmp_path / "bf16", dtype="bfloat16")
     once = read(tmp_path / "bf16", CONFIG)
     assert same(once, rounded)
-    export(once, CONFIG, tokenizer, tmp_path / "again", dtype="bfloat16")
+    write_model(once, CONFIG, tokenizer, tmp_path / "again", dtype="bfloat16")
     assert (tmp_path / "again" / SINGLE).read_bytes() == (tmp_path / "bf16" / SINGLE).read_bytes()
 
 
 def test_several_files_have_an_index_and_read_the_same(params: Params, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    export(params, CONFIG, tokenizer, tmp_path, max_file_bytes=40_000)
+    write_model(params, CONFIG, tokenizer, tmp_path, max_file_bytes=40_000)
     files = set(json.loads((tmp_path / INDEX).read_text())["weight_map"].values())
     assert len(files) > 2
     assert all((tmp_path / name).stat().st_size < 60_000 for name in files)
@@ -75,7 +75,7 @@ def test_transformers_generates_the_same_greedy_tokens(tied: bool, tokenizer: To
 
     config = dataclasses.replace(CONFIG, tie_embeddings=tied)
     params = jax.tree.map(lambda x: np.asarray(x) * 2, init_params(config, 3))
-    export(params, config, tokenizer, tmp_path)
+    write_model(params, config, tokenizer, tmp_path)
     messages = [Message("system", "Be brief."), Message("user", "Say  hi\nnow ")]
     prompt = encode_prompt(tokenizer, messages)
     theirs = AutoTokenizer.from_pretrained(str(tmp_path))
@@ -89,7 +89,7 @@ def test_transformers_generates_the_same_greedy_tokens(tied: bool, tokenizer: To
     expected = out[0, len(ids) :].tolist()
     length = len(ids) + 8
     step = jax.jit(
-        lambda tokens: forward(params, config, tokens[None], np.ones((1, length), np.int32), np.arange(length)[None])[
+        lambda tokens: logits(params, config, tokens[None], np.ones((1, length), np.int32), np.arange(length)[None])[
             0
         ].argmax(-1)
     )
@@ -112,7 +112,7 @@ def damage(folder: Path, name: str, change: object) -> None:
 
 def test_damage_is_named(params: Params, tokenizer: Tokenizer, tmp_path: Path) -> None:
     def fresh(name: str) -> Path:
-        export(params, CONFIG, tokenizer, tmp_path / name)
+        write_model(params, CONFIG, tokenizer, tmp_path / name)
         return tmp_path / name
 
     folder = fresh("nan")
@@ -153,7 +153,7 @@ def test_damage_is_named(params: Params, tokenizer: Tokenizer, tmp_path: Path) -
 def test_a_damaged_header_is_named(
     change: Callable[[dict], object], params: Params, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    export(params, CONFIG, tokenizer, tmp_path / "x")
+    write_model(params, CONFIG, tokenizer, tmp_path / "x")
     raw = (tmp_path / "x" / SINGLE).read_bytes()
     size = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + size])
@@ -177,12 +177,12 @@ def test_a_tokenizer_larger_than_the_model_is_refused_and_missing_specials_are_g
     params: Params, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     with pytest.raises(HuggingFaceError, match="they do not fit"):
-        export(params, dataclasses.replace(CONFIG, vocab_size=200), tokenizer, tmp_path / "x")
+        write_model(params, dataclasses.replace(CONFIG, vocab_size=200), tokenizer, tmp_path / "x")
     small = dataclasses.replace(CONFIG, vocab_size=tokenizer.vocab_size - 2)
     cut = {**params, "embed": params["embed"][: small.vocab_size], "head": params["head"][:, : small.vocab_size]}
-    export(cut, small, None, tmp_path / "y")
+    write_model(cut, small, None, tmp_path / "y")
     tokenizer.save(tmp_path / "y" / "tokenizer.json")
-    grown = load_model(str(tmp_path / "y"))
+    grown = open_model(str(tmp_path / "y")).source
     assert grown.config.vocab_size == tokenizer.vocab_size
-    assert np.allclose(grown.params["embed"][-1], cut["embed"].mean(0))
-    assert grown.params["head"].shape == (32, tokenizer.vocab_size)
+    assert np.allclose(whole(grown)["embed"][-1], cut["embed"].mean(0))
+    assert whole(grown)["head"].shape == (32, tokenizer.vocab_size)

@@ -12,7 +12,8 @@ import pytest
 from lemur_ray.checkpoints import model_fingerprint
 from lemur_ray.rollout.policy_target import checkpoint_label, find_run, pinned
 from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.weights.open_model import LoadedModel, ModelNotFound, load_model, load_tokenizer
+from lemur_ray.weights.open_model import ModelNotFound, OpenChatModel, load_tokenizer, open_chat_model
+from tests.weights.whole_models import whole
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,25 +28,25 @@ def job(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     return int(module.main(arguments))
 
 
-def same(a: LoadedModel, b: LoadedModel) -> bool:
-    equal = jax.tree.map(lambda x, y: np.array_equal(x, y), a.params, b.params)
-    return jax.tree.all(equal) and a.config == b.config and a.tokenizer.to_json() == b.tokenizer.to_json()
+def same(a: OpenChatModel, b: OpenChatModel) -> bool:
+    equal = jax.tree.map(lambda x, y: np.array_equal(x, y), whole(a.source), whole(b.source))
+    return jax.tree.all(equal) and a.source.config == b.source.config and a.tokenizer.to_json() == b.tokenizer.to_json()
 
 
 def test_a_random_model_goes_to_a_run_to_hugging_face_and_back(
     lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    random = load_model("random:nano")
+    random = open_chat_model("random:nano")
     assert job(["--model", "random:nano", "--out", "runs/start", "--to", "run"], monkeypatch) == 0
     run = lemur_home / "runs" / "start"
     assert f"wrote {run}" in capsys.readouterr().out
-    loaded = load_model(str(run))
+    loaded = open_chat_model(str(run))
     assert same(loaded, random)
     assert (loaded.name, loaded.recipe["name"]) == ("start", "random-nano")
-    assert same(load_model(str(run / "checkpoints" / "0")), random)
+    assert same(open_chat_model(str(run / "checkpoints" / "0")), random)
 
     assert job(["--model", str(run), "--out", "hf"], monkeypatch) == 0
-    back = load_model(str(lemur_home / "hf"))
+    back = open_chat_model(str(lemur_home / "hf"))
     assert same(back, random)
     assert back.recipe == {}
 
@@ -68,14 +69,14 @@ def test_random_weights_can_have_the_tokenizer_of_another_model(tmp_path: Path) 
     step.mkdir(parents=True)
     tokenizer.save(tmp_path / "run" / "tokenizer.json")
     for folder in (tmp_path / "run", step):
-        loaded = load_model(f"random:nano@{folder}")
+        loaded = open_chat_model(f"random:nano@{folder}")
         assert loaded.tokenizer.is_same(tokenizer)
-        assert loaded.params["embed"].shape[0] == loaded.config.vocab_size == tokenizer.vocab_size
+        assert whole(loaded.source)["embed"].shape[0] == loaded.source.config.vocab_size == tokenizer.vocab_size
         assert loaded.name == "random-nano"
         assert load_tokenizer(str(folder)).is_same(tokenizer)
     assert load_tokenizer("random:nano").is_same(Tokenizer.bytes_only())
     with pytest.raises(ModelNotFound, match=r"no tokenizer\.json in"):
-        load_model(f"random:nano@{tmp_path}/elsewhere")
+        open_chat_model(f"random:nano@{tmp_path}/elsewhere")
 
 
 def test_a_torn_checkpoint_is_passed_over(lemur_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,9 +84,9 @@ def test_a_torn_checkpoint_is_passed_over(lemur_home: Path, monkeypatch: pytest.
     torn = lemur_home / "r" / "checkpoints" / "7" / "plan"
     torn.mkdir(parents=True)
     (torn / "metadata").write_text("{}")
-    assert load_model(str(lemur_home / "r")).version.startswith("0-")
+    assert open_chat_model(str(lemur_home / "r")).version.startswith("0-")
     run = find_run("r", lemur_home)
-    assert checkpoint_label(pinned(run)) == f"r@{load_model(run).version}"
+    assert checkpoint_label(pinned(run)) == f"r@{open_chat_model(run).version}"
 
 
 def test_weights_written_anew_have_another_version(lemur_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +95,7 @@ def test_weights_written_anew_have_another_version(lemur_home: Path, monkeypatch
         assert job(["--model", "random:nano", "--out", f"{name}/r", "--to", "run"], monkeypatch) == 0
         assert job(["--model", str(lemur_home / name / "r"), "--out", f"{name}/hf"], monkeypatch) == 0
         for folder in ("r", "r/checkpoints/0"):
-            versions.add(load_model(str(lemur_home / name / folder)).version)
+            versions.add(open_chat_model(str(lemur_home / name / folder)).version)
     assert len(versions) == 2
     weights = lemur_home / "b" / "hf" / "model.safetensors"
     assert model_fingerprint(lemur_home / "a" / "hf") == model_fingerprint(weights.parent)
@@ -102,20 +103,20 @@ def test_weights_written_anew_have_another_version(lemur_home: Path, monkeypatch
     data[-4096:] = bytes(4096)
     weights.write_bytes(data)
     assert model_fingerprint(lemur_home / "a" / "hf") != model_fingerprint(weights.parent)
-    assert load_model(str(weights.parent)).version == model_fingerprint(weights.parent)
+    assert open_chat_model(str(weights.parent)).version == model_fingerprint(weights.parent)
 
 
 def test_what_is_not_a_model_is_described(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match="no model at"):
-        load_model(str(tmp_path / "nowhere"))
+        open_chat_model(str(tmp_path / "nowhere"))
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(ModelNotFound, match=r"holds notes.txt: expected recipe.json"):
-        load_model(str(tmp_path))
+        open_chat_model(str(tmp_path))
     (tmp_path / "recipe.json").write_text("{}")
     with pytest.raises(ModelNotFound, match="no committed checkpoint"):
-        load_model(str(tmp_path))
+        open_chat_model(str(tmp_path))
     with pytest.raises(ValueError, match="unknown recipe 'nanoo'"):
-        load_model("random:nanoo")
+        open_chat_model("random:nanoo")
 
 
 def test_a_tokenizer_is_found_where_its_model_lies_also_in_a_bucket_and_a_damaged_one_is_named() -> None:

@@ -16,12 +16,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import Params, abstract_params
 from lemur_ray.ports import free_port
+from lemur_ray.weights.grown_vocabulary import GrownWeights
 from lemur_ray.weights.hf_config import HuggingFaceError
-from lemur_ray.weights.hf_export import export
 from lemur_ray.weights.hf_tensors import HuggingFaceSink, HuggingFaceWeights, transposes
 from lemur_ray.weights.orbax_params import CheckpointError, CheckpointSink, CheckpointWeights
-from lemur_ray.weights.param_slices import GrownWeights, leaves, place, stream, transposed, whole
+from lemur_ray.weights.param_slices import leaves, stream, transposed
+from lemur_ray.weights.placing import place
 from lemur_ray.weights.safetensors_reader import SINGLE
+from tests.weights.whole_models import whole, write_model
 
 HERE = Path(__file__).parent
 CONFIG = ModelConfig(
@@ -42,7 +44,7 @@ def params() -> Params:
 def folder(params: Params, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bfloat16 model in several files."""
     out = tmp_path_factory.mktemp("hf")
-    export(params, CONFIG, None, out, dtype="bfloat16", max_file_bytes=20_000)
+    write_model(params, CONFIG, None, out, dtype="bfloat16", max_file_bytes=20_000)
     return out
 
 
@@ -81,7 +83,7 @@ def test_every_number_that_is_not_finite_is_found_and_the_largest_are_let_throug
     largest = float(ml_dtypes.finfo(dtype).max)
 
     def written(value: float) -> HuggingFaceWeights:
-        sink = HuggingFaceSink(tmp_path, CONFIG, dict.fromkeys(leaves(CONFIG), np.dtype(dtype)))
+        sink = HuggingFaceSink(tmp_path, CONFIG, dict.fromkeys(leaves(CONFIG), np.dtype(dtype)), 10**9)
         sink.write("final_norm", (range(32),), np.asarray([largest, -largest, value] + [0.0] * 29, dtype))
         sink.close()
         return HuggingFaceWeights(tmp_path, CONFIG)
@@ -94,14 +96,14 @@ def test_every_number_that_is_not_finite_is_found_and_the_largest_are_let_throug
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.sweep), 2])
-def test_processes_of_four_devices_read_only_their_share_and_export_together(
-    params: Params, folder: Path, tmp_path: Path, processes: int
+def test_processes_of_four_devices_read_only_their_share_and_hold_it_bit_for_bit(
+    params: Params, folder: Path, processes: int
 ) -> None:
     env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     command = [sys.executable, str(HERE / "import_bytes.py"), str(free_port())]
     workers = [
         subprocess.Popen(
-            [*command, str(rank), str(processes), str(folder), str(tmp_path)],
+            [*command, str(rank), str(processes), str(folder)],
             env=env,
             stdout=subprocess.PIPE,
             text=True,
@@ -113,9 +115,7 @@ def test_processes_of_four_devices_read_only_their_share_and_export_together(
     norms = sum(leaf.size for leaf in (params["final_norm"], *(params["layers"][n] for n in ("attn_norm", "mlp_norm"))))
     share = (SIZE_BYTES - 2 * norms) // processes + 2 * norms
     assert [re.findall(r"read (\d+)", text) for text in told] == [[str(share)]] * processes
-    again = HuggingFaceWeights(tmp_path)
-    assert same(whole(again), params)
-    assert again.config == CONFIG
+    assert all("every bit" in text for text in told)
 
 
 @pytest.mark.parametrize("from_run", [False, True])
@@ -172,7 +172,7 @@ def test_a_transposed_matrix_is_transposed(shape: tuple[int, int], dtype: type) 
 
 
 def test_a_model_file_is_whole_or_not_there(params: Params, tmp_path: Path) -> None:
-    sink = HuggingFaceSink(tmp_path, CONFIG, dict.fromkeys(leaves(CONFIG), np.dtype(np.float32)))
+    sink = HuggingFaceSink(tmp_path, CONFIG, dict.fromkeys(leaves(CONFIG), np.dtype(np.float32)), 10**9)
     assert [path.name for path in tmp_path.iterdir()] == [f"{SINGLE}.partial"]
     sink.close()
     assert [path.name for path in tmp_path.iterdir()] == [SINGLE]

@@ -13,7 +13,8 @@ from typing import Any
 
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.recipes import get_recipe
-from lemur_ray.train.aot import compiled_step as aot
+from lemur_ray.train.aot import absent_slice, compiled_step
+from lemur_ray.train.aot.pod_plan import DoesNotFit, PodPlan
 from lemur_ray.train.pod.slices import Slice
 
 
@@ -31,50 +32,50 @@ def run(recipe: Recipe, where: Slice, *, search: int, describe: bool, say: Calla
     On another slice than its own a recipe's mesh keeps dcn and tp, unless it was set by hand. search: candidates to
     compile at most. Raises ValueError where recipe and slice do not fit together.
     """
-    with_libtpu = aot.has_libtpu()
+    with_libtpu = absent_slice.has_libtpu()
     searching = search and with_libtpu and not describe  # then fsdp and tp are what is looked for
-    placed = aot.placed(recipe, where, MeshConfig(dcn=recipe.mesh.dcn) if searching else _mesh(recipe, where))
-    os.environ.update(aot.environment(where, with_libtpu, where.num_chips * placed.mesh.dcn))
-    from lemur_ray.train.aot import report as aot_report
-    from lemur_ray.train.aot.search import search as search_
+    placed = compiled_step.placed(recipe, where, MeshConfig(dcn=recipe.mesh.dcn) if searching else _mesh(recipe, where))
+    os.environ.update(absent_slice.environment(where, with_libtpu, where.num_chips * placed.mesh.dcn))
+    from lemur_ray.train.aot import report
+    from lemur_ray.train.aot import search as candidates
     from lemur_ray.train.pod.placement import check_recipe
 
     if not search:
         check_recipe(placed)
     say(f"{recipe.name} on {where}: {recipe.tokens_per_step:,} tokens a step")
     if describe:
-        for line in aot_report.describe(placed):
+        for line in report.describe(placed):
             say(line)
         return {"recipe": recipe.name, "topology": f"{where.generation.name}:{where.topology}", "fits": None}
     if not with_libtpu:
         return _shardings_only(placed, where, say)
     if not search:
         try:
-            plan = aot.plan(placed, where)
-        except aot.DoesNotFit as error:
-            say(f"{aot_report.named(placed)}: DOES NOT FIT ({error})")
+            plan = compiled_step.plan(placed, where)
+        except DoesNotFit as error:
+            say(f"{report.named(placed)}: DOES NOT FIT ({error})")
             say("--search 4 looks for a plan that does")
             return _nothing(placed, where)
-        for line in aot_report.lines(plan):
+        for line in report.lines(plan):
             say(line)
         if not plan.fits:
             say("it does not fit: --search 4 looks for a plan that does")
         return plan.to_json()
-    plans: list[aot.PodPlan] = []
+    plans: list[PodPlan] = []
     tried = 0
-    for candidate, found in search_(placed, where, aot.plan, search):
+    for candidate, found in candidates.search(placed, where, compiled_step.plan, search):
         tried += 1
-        if isinstance(found, aot.DoesNotFit):
-            say(f"{aot_report.named(candidate)}: DOES NOT FIT ({found})")
+        if isinstance(found, DoesNotFit):
+            say(f"{report.named(candidate)}: DOES NOT FIT ({found})")
         else:
-            say(aot_report.summary(found))
+            say(report.summary(found))
             plans.append(found)
     if not tried:
         raise ValueError(f"no mesh of {where} divides the shapes and the {recipe.train.rows_per_step} rows of a step")
     if not plans:
         return {**_nothing(placed, where), "tried": tried}
     best = min(plans, key=lambda plan: (not plan.fits, plan.time.estimate_s if plan.fits else plan.memory.total))
-    for line in aot_report.lines(best):
+    for line in report.lines(best):
         say(line)
     mesh, train = best.recipe.mesh, best.recipe.train
     if best.fits:
@@ -110,8 +111,8 @@ def _shardings_only(recipe: Recipe, where: Slice, say: Callable[[str], None]) ->
     if len(jax.devices()) != chips:
         raise ValueError(f"jax was started with {len(jax.devices())} devices, expected {chips} fake ones")
     mesh, began = make_mesh(recipe.mesh, jax.devices()), time.monotonic()
-    aot.lower(recipe, mesh)
-    parameters, optimizer = aot.state_bytes(recipe, mesh)
+    compiled_step.lower(recipe, mesh)
+    parameters, optimizer = compiled_step.state_bytes(recipe, mesh)
     say(f"every shape divides; parameters {parameters:,} and optimizer {optimizer:,} bytes on each of {chips} devices")
     return {
         "recipe": recipe.name, "topology": f"{where.generation.name}:{where.topology}",

@@ -14,7 +14,7 @@ from jax.sharding import AbstractMesh, AxisType
 from lemur_ray.config import Recipe
 from lemur_ray.model.layout import MESH_AXES, spec
 from lemur_ray.model.llama import abstract_params, logical_axes
-from lemur_ray.train.aot.compiled_step import LIMIT, PodPlan
+from lemur_ray.train.aot.pod_plan import LIMIT, PodPlan
 from lemur_ray.train.pod.chips import CHIPS, GIB, HIDDEN, PRODUCTS_AT_PEAK
 
 OPTIMIZER_BYTES = 8

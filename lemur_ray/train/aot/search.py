@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from lemur_ray.config import MeshConfig, Recipe, parse_remat
 from lemur_ray.model.flops import flops_per_token
-from lemur_ray.train.aot.compiled_step import LIMIT, DoesNotFit, PodPlan, placed
+from lemur_ray.train.aot.compiled_step import placed
+from lemur_ray.train.aot.pod_plan import LIMIT, DoesNotFit, PodPlan
 from lemur_ray.train.pod.chips import CHIPS, step_time
 from lemur_ray.train.pod.slices import Slice
 

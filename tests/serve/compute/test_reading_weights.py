@@ -9,12 +9,13 @@ import pytest
 
 from lemur_ray.serve.compute.invariant import Transposed, product
 from lemur_ray.serve.compute.weights import prepare
-from lemur_ray.weights.device_params import LiveWeights, random_weights
-from lemur_ray.weights.param_slices import Index, normalised, whole
+from lemur_ray.weights.host_params import HostWeights, random_weights
+from lemur_ray.weights.param_slices import Index, normalised
 from tests.serve.tiny import TINY
+from tests.weights.whole_models import whole
 
 
-class Recording(LiveWeights):
+class Recording(HostWeights):
     """Notes how many numbers each read asks for."""
 
     def __init__(self, tie: bool):
@@ -33,7 +34,7 @@ class Recording(LiveWeights):
 @pytest.mark.parametrize("name", ["embed", "final_norm", "layers.down"])
 @pytest.mark.parametrize("broken", [np.nan, -np.inf])
 def test_a_model_that_diverged_is_refused_by_the_name_of_what_is_no_number(name: str, broken: float) -> None:
-    source = LiveWeights(whole(random_weights(TINY, 0)), TINY)
+    source = HostWeights(whole(random_weights(TINY, 0)), TINY)
     source._leaves[name] = np.array(source._leaves[name])
     source._leaves[name].flat[-1] = broken
     with pytest.raises(ValueError, match=f"{name} of this model holds NaN or infinity"):

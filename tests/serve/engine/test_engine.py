@@ -17,7 +17,7 @@ from lemur_ray.serve.engine.errors import ContextExceeded, EngineClosed, QueueFu
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.http.metrics import Metrics
 from lemur_ray.serve.loading import open_engine
-from lemur_ray.weights.device_params import LiveWeights, random_weights
+from lemur_ray.weights.host_params import HostWeights, random_weights
 from tests.serve.offline import generate
 from tests.serve.tiny import OPTIONS, TINY, Waiter, poll, prompts, slowed
 
@@ -273,7 +273,7 @@ def test_an_engine_that_cannot_start_says_why() -> None:
     broken = init_params(TINY, 0)
     broken["layers"]["wo"] = broken["layers"]["wo"][:, :3]
     with pytest.raises(EngineClosed, match="could not start"):
-        open_engine(LiveWeights(broken, TINY), OPTIONS).start()
+        open_engine(HostWeights(broken, TINY), OPTIONS).start()
 
 
 def test_memory_for_the_cache_bounds_the_number_of_blocks() -> None:

@@ -16,8 +16,8 @@ from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.scores import joined
 from lemur_ray.serve.loading import open_engine
-from lemur_ray.weights.device_params import LiveWeights
 from lemur_ray.weights.hf_config import config_files
+from lemur_ray.weights.host_params import HostWeights
 from tests.serve.offline import generate
 from tests.serve.tiny import Waiter, prompts
 
@@ -91,7 +91,7 @@ def test_greedy_tokens_are_those_of_transformers(name: str) -> None:
     config = CONFIGS[name]
     params = init_params(config, 3)
     prompt = tuple(np.random.default_rng(0).integers(0, config.vocab_size, 70).tolist())
-    engine = open_engine(LiveWeights(params, config), EngineOptions(max_slots=2, prefill_tiles=1)).start()
+    engine = open_engine(HostWeights(params, config), EngineOptions(max_slots=2, prefill_tiles=1)).start()
     try:
         ours = generate(engine, [Generation(prompt, 256), Generation(prompt[:5], 40)])
     finally:

@@ -21,13 +21,14 @@ from lemur_ray.serve.http.uvicorn_server import running
 from lemur_ray.serve.loading import load_text_engine, open_engine, update_weights
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.weights.convert import Convert, convert
-from lemur_ray.weights.device_params import LiveWeights, random_weights
 from lemur_ray.weights.hf_tensors import transposes
-from lemur_ray.weights.open_model import load_model
+from lemur_ray.weights.host_params import HostWeights, random_weights
+from lemur_ray.weights.open_model import open_model
 from lemur_ray.weights.orbax_params import CheckpointSink
-from lemur_ray.weights.param_slices import leaves, stream, whole
+from lemur_ray.weights.param_slices import leaves, stream
 from tests.serve.offline import generate
 from tests.serve.tiny import OPTIONS, TINY, TOKENIZER, Waiter, poll, prompts
+from tests.weights.whole_models import whole
 
 Make = Callable[..., Engine]
 OTHER = random_weights(TINY, 1)
@@ -76,7 +77,7 @@ def test_weights_that_diverged_are_refused_and_the_old_ones_go_on(small_engine: 
     small, request = small_engine(), Generation(prompts(1, seed=63)[0], 5)
     diverged = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), whole(OTHER))
     with pytest.raises(ValueError, match="NaN"):
-        small.update(LiveWeights(diverged, TINY), "diverged").result(timeout=60)
+        small.update(HostWeights(diverged, TINY), "diverged").result(timeout=60)
     assert generate(small, [request]) == generate(engine, [request])
 
 
@@ -145,8 +146,8 @@ def test_a_server_that_follows_a_run_takes_over_its_newest_checkpoint(lemur_home
     first, request = served.version, Generation((9, 10, 11), 8)
     try:
         before = generate(served.engine, [request])
-        model = load_model(str(run))
-        other = LiveWeights(jax.tree.map(lambda x: x + 0.05, model.params), model.config)
+        model = open_model(str(run)).source
+        other = HostWeights(jax.tree.map(lambda x: x + 0.05, whole(model)), model.config)
         plan = {"rows": 0, "recipe": identity(get_recipe("nano")), "hash": "h", "init_from": ""}
         dtypes = {name: other.dtype(name) for name in leaves(model.config)}
         sink = CheckpointSink(run / "checkpoints" / "7", model.config, dtypes, plan, transposes)

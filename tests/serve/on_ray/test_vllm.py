@@ -10,8 +10,8 @@ import pytest
 from lemur_ray.model.llama import init_params
 from lemur_ray.serve.config import EngineOptions, ServeJob
 from lemur_ray.serve.on_ray.vllm_deployment import CannotUseVllm, vllm_app, vllm_settings
-from lemur_ray.weights.hf_export import export
 from tests.serve.tiny import TINY, TOKENIZER
+from tests.weights.whole_models import write_model
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Hugging Face folder."""
     out = tmp_path_factory.mktemp("models") / "tiny-chat"
-    export(init_params(TINY, 0), TINY, TOKENIZER, out)
+    write_model(init_params(TINY, 0), TINY, TOKENIZER, out)
     return out
 
 

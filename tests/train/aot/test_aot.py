@@ -12,8 +12,9 @@ import pytest
 
 from lemur_ray.config import MeshConfig
 from lemur_ray.recipes import get_recipe
-from lemur_ray.train.aot import compiled_step as aot
-from lemur_ray.train.aot import planning as aot_run
+from lemur_ray.train.aot import planning
+from lemur_ray.train.aot.compiled_step import placed
+from lemur_ray.train.aot.pod_plan import LIMIT, DoesNotFit
 from lemur_ray.train.aot.search import candidates, search
 from lemur_ray.train.pod.chips import CHIPS, axis_bytes_per_s, step_time
 from lemur_ray.train.pod.slices import parse_slice
@@ -84,13 +85,13 @@ def test_without_libtpu_shardings_are_checked_on_fake_devices() -> None:
 import sys
 sys.path.insert(0, sys.argv.pop(1))
 from lemur_ray.recipes import get_recipe
-from lemur_ray.train import aot, aot_run
+from lemur_ray.train.aot import absent_slice, planning
 from lemur_ray.train.pod.slices import parse_slice
 import dataclasses, json
-aot.has_libtpu = lambda: False
+absent_slice.has_libtpu = lambda: False
 recipe = get_recipe("llama2-7b")
 recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, num_layers=2))
-print(json.dumps(aot_run.run(recipe, parse_slice("v4:2x2x2"), search=0, describe=False, say=print)))
+print(json.dumps(planning.run(recipe, parse_slice("v4:2x2x2"), search=0, describe=False, say=print)))
 """
     done = subprocess.run([sys.executable, "-c", script, str(ROOT)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -121,7 +122,7 @@ def test_what_cannot_run_on_the_slice_is_said_in_one_line(flags: list[str], mess
 def test_candidates_divide_and_those_expected_to_fit_come_first() -> None:
     where, recipe = parse_slice("v6e:4x4"), get_recipe("llama2-7b")
     found = candidates(recipe, where)
-    room = aot.LIMIT * CHIPS["v6e"].hbm_bytes
+    room = LIMIT * CHIPS["v6e"].hbm_bytes
     fits = [guess.bytes <= room for guess in found]
     assert fits == sorted(fits, reverse=True)
     assert any(fits)
@@ -143,7 +144,7 @@ def test_the_search_compiles_as_many_as_asked_for_whether_they_fit_or_not() -> N
     def compiled(recipe: Any, where: Any) -> Any:
         seen.append(recipe)
         if len(seen) == 1:
-            raise aot.DoesNotFit("too large")
+            raise DoesNotFit("too large")
         return Plan(len(seen) == 3)
 
     found = [result for _, result in search(recipe, where, compiled, 4)]
@@ -153,10 +154,10 @@ def test_the_search_compiles_as_many_as_asked_for_whether_they_fit_or_not() -> N
 
 def test_a_recipe_of_another_pod_takes_the_mesh_of_the_slice_it_is_planned_for() -> None:
     recipe, where = get_recipe("llama2-7b"), parse_slice("v5e:4x4")
-    placed = aot.placed(recipe, where, MeshConfig(tp=2))
-    assert (placed.mesh.fsdp, placed.mesh.tp, placed.mesh.num_workers) == (8, 2, 4)
+    meshed = placed(recipe, where, MeshConfig(tp=2))
+    assert (meshed.mesh.fsdp, meshed.mesh.tp, meshed.mesh.num_workers) == (8, 2, 4)
     with pytest.raises(ValueError, match="names no slice"):
-        aot_run.slice_of(get_recipe("nano"))
+        planning.slice_of(get_recipe("nano"))
 
 
 def test_an_estimate_lies_between_all_hidden_and_nothing_hidden() -> None:

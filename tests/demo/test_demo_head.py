@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.demo import DemoFailed, Head, wait_for
+from lemur_ray.demo.head import DemoFailed, Head, wait_for
 from lemur_ray.ports import free_port
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Dashboard(http.server.BaseHTTPRequestHandler):

@@ -1,0 +1,98 @@
+"""The stages of the demo as values: what each is called, how it stands, and one at a time being gone through.
+
+Knows nothing of Ray and of terminals: work is a function, whoever watches is told of every change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TextIO, TypeVar
+
+from lemur_ray.demo.head import DemoFailed, Hear
+from lemur_ray.demo.progress import Progress, number_of, of_line, plain, result_of
+
+State = Literal["", "now", "done", "failed", "stopped"]
+TAIL_LINES = 12
+"""Of a failed stage's output that are shown."""
+T = TypeVar("T")
+
+
+@dataclass
+class Stage:
+    """One line of the demo."""
+
+    title: str
+    state: State = ""
+    progress: Progress | None = None
+    number: str = ""
+    """What it says of itself in the end."""
+    began_s: float = 0.0
+    ended_s: float | None = None
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+
+    @property
+    def seconds(self) -> float:
+        """Since it began, up to its end."""
+        if not self.state:
+            return 0.0
+        return (time.monotonic() if self.ended_s is None else self.ended_s) - self.began_s
+
+
+class Face(Protocol):
+    """Whoever watches."""
+
+    def changed(self, stage: Stage) -> None:
+        """A stage began, went on, or ended."""
+
+
+class Walk:
+    """Goes through stages: tells the face, and writes all that is heard into the log."""
+
+    def __init__(self, stages: Sequence[Stage], face: Face, log: TextIO) -> None:
+        self._stages, self._face, self._log = {stage.title: stage for stage in stages}, face, log
+
+    def through(self, title: str, work: Callable[[Hear], T]) -> T:
+        """Do the work of a stage. Raises what the work raises; DemoFailed with the end of the stage's output."""
+        stage = self._stages[title]
+        self._log.write(f"=== {title}, {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+        with self._shown(stage):
+            try:
+                return work(lambda line: self._hear(stage, line))
+            except DemoFailed as error:
+                self._log.write(f"{error}\n")
+                told = "".join(f"\n  | {line}" for line in stage.tail)
+                raise DemoFailed(
+                    f"{title} failed: {error}" + (f"\nthe end of its output:{told}" if told else "")
+                ) from None
+
+    @contextlib.contextmanager
+    def _shown(self, stage: Stage) -> Iterator[None]:
+        stage.state, stage.began_s = "now", time.monotonic()
+        self._face.changed(stage)
+        state: State = "failed"
+        try:
+            yield
+            state = "done"
+        except KeyboardInterrupt:
+            state = "stopped"
+            raise
+        finally:
+            stage.state, stage.ended_s = state, time.monotonic()
+            self._face.changed(stage)
+
+    def _hear(self, stage: Stage, line: str) -> None:
+        line = plain(line)
+        self._log.write(f"{line}\n")
+        if stage.state != "now":  # a server says more after it has answered for the first time
+            return
+        if line.strip():
+            stage.tail.append(line)
+        if (result := result_of(line)) is not None:
+            stage.number = number_of(result)
+        elif (progress := of_line(line)) is not None:
+            stage.progress = progress
+            self._face.changed(stage)

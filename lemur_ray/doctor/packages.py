@@ -1,0 +1,74 @@
+"""Python and its packages: the version, the pinned packages, and whether ``envs`` is ours.
+
+Imports none of them.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lemur_ray.doctor.machine import Check, Machine
+
+
+def python(machine: Machine) -> Check:
+    version = ".".join(map(str, machine.python))
+    if machine.python < (3, 11):
+        return Check("python", "missing", f"{version}, expected 3.11 or newer", "apt-get install -y python3.11", True)
+    return Check("python", "ok", f"{version} at {sys.executable}", required=True)
+
+
+def packages(machine: Machine) -> Check:
+    """The pinned packages of requirements.lock against what is installed."""
+    lock = machine.root / "requirements.lock"
+    if not lock.is_file():
+        return Check("packages", "warn", f"no {lock}: versions are not compared")
+    pins = [line.strip().split("==") for line in lock.read_text().splitlines() if "==" in line]
+    installed = {name: machine.version(name) for name, _ in pins}
+    absent = [name for name, _ in pins if installed[name] is None]
+    other = [
+        f"{name} {installed[name]} (pinned {pin})"
+        for name, pin in pins
+        if (installed[name] or pin).split("+")[0] != pin
+    ]
+    fix = f"{sys.executable} -m pip install -r {lock}"
+    if absent:
+        return Check("packages", "missing", f"{len(absent)} of {len(pins)} not installed: {_few(absent)}", fix, True)
+    if other:
+        return Check("packages", "warn", f"{len(other)} of {len(pins)} in other versions: {_few(other)}", fix, True)
+    return Check("packages", "ok", f"all {len(pins)} as pinned", required=True)
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def envs_package(machine: Machine) -> Check:
+    """Whether ``envs`` is ours. Another package of that name would be imported in its place by workers."""
+    ours = machine.root / "envs"
+    found = [spot for entry in machine.path if (spot := _package(entry, "envs")) is not None]
+    if not found:
+        fix = f"export PYTHONPATH={machine.root}"
+        return Check("envs package", "missing", "no package envs on the path", fix, True)
+    others = [spot for spot in found if spot.resolve() != ours.resolve()]
+    if found[0].resolve() != ours.resolve():
+        said = f"{found[0]} is imported instead of {ours}"
+        return Check("envs package", "missing", said, f"mv {found[0]} {found[0]}.aside   # or uninstall it", True)
+    if others:
+        said = f"ours comes first, but {others[0]} is on the path too: a worker with another path would take it"
+        return Check("envs package", "warn", said, f"export PYTHONPATH={machine.root}", True)
+    return Check("envs package", "ok", str(ours), required=True)
+
+
+def _package(entry: str, name: str) -> Path | None:
+    """Folder or file that ``import name`` would take from one entry of the path."""
+    spec = importlib.machinery.PathFinder.find_spec(name, [entry or os.getcwd()])
+    if spec is None:
+        return None
+    if spec.origin:
+        origin = Path(spec.origin)
+        return origin.parent if origin.name == "__init__.py" else origin
+    return None  # a folder without __init__.py yields to any real package

@@ -1,0 +1,81 @@
+"""Programs that only some parts need: sandboxes, a browser, a compiler, a game engine, a database.
+
+None of them is required.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+from lemur_ray.doctor.machine import Check, Machine, last_line
+
+
+def bubblewrap(machine: Machine) -> Check:
+    install = "apt-get install -y bubblewrap"
+    if not machine.which("bwrap"):
+        return Check("bubblewrap", "missing", "not installed: no sandbox for code of a model", install)
+    code, said = machine.run(["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"], 10)
+    if code:
+        fix = "sysctl -w kernel.unprivileged_userns_clone=1   # in Docker: --security-opt seccomp=unconfined"
+        return Check("bubblewrap", "missing", f"installed, but no namespace can be made: {last_line(said)}", fix)
+    return Check("bubblewrap", "ok", "makes a namespace; python -m lemur_ray.sandbox.selfcheck proves the rest")
+
+
+def docker(machine: Machine) -> Check:
+    install = "apt-get install -y docker.io && systemctl start docker"
+    if not machine.which("docker"):
+        return Check("docker", "missing", "not installed (only the Docker sandbox needs it)", install)
+    code, said = machine.run(["docker", "info", "--format", "{{.ServerVersion}}"], 10)
+    if code:
+        fix = "systemctl start docker   # or add this user to the group docker"
+        return Check("docker", "missing", f"client there, no engine answers: {last_line(said)}", fix)
+    engine = f"engine {last_line(said)}"
+    if machine.version("docker") is None:
+        fix = f"{sys.executable} -m pip install docker"
+        return Check("docker", "missing", f"{engine}, but not the Python package docker (an extra)", fix)
+    code, image = machine.run(["docker", "images", "--format", "{{.Repository}}:{{.Tag}}", "lemur-sandbox"], 10)
+    if code or not image:
+        build = f"{sys.executable} -m lemur_ray.sandbox.docker_image"
+        fix = f"{build}   # apt-get install -y debootstrap gives it more"
+        return Check("docker", "warn", f"{engine}, no sandbox image yet: the first sandbox builds it, in minutes", fix)
+    return Check("docker", "ok", f"{engine}, sandbox image {image.splitlines()[0]}")
+
+
+def chromium(machine: Machine) -> Check:
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    found = next((spot for name in names if (spot := machine.which(name))), None)
+    if found is None:
+        return Check(
+            "chromium",
+            "missing",
+            "not installed (only WebArena and tests of the chat page need it)",
+            "apt-get install -y chromium",
+        )
+    return Check("chromium", "ok", found)
+
+
+def compiler(machine: Machine) -> Check:
+    named = shlex.split(machine.env.get("CXX", ""))[:1]
+    found = next((spot for name in named or ("g++", "clang++", "c++") if (spot := machine.which(name))), None)
+    if found is None:
+        why = f"CXX names {named[0]}, which is not there" if named else "no C++ compiler"
+        said = f"{why}: serving on this CPU takes two to three times as long"
+        return Check("compiler", "missing", said, "unset CXX" if named else "apt-get install -y g++")
+    return Check("compiler", "ok", found)
+
+
+def textworld(machine: Machine) -> Check:
+    version, lock = machine.version("textworld"), machine.root / "requirements-alfworld.lock"
+    if version is None:
+        fix = f"apt-get install -y g++ make python3-dev && {sys.executable} -m pip install -r {lock}"
+        return Check("textworld", "missing", "not installed (an extra: the oracle of the ALFWorld tests)", fix)
+    return Check("textworld", "ok", f"version {version}")
+
+
+def mariadb(machine: Machine) -> Check:
+    found = next((spot for name in ("mariadb", "mysql") if (spot := machine.which(name))), None)
+    if found is None:
+        said = "not installed (only --engine mysql needs it; SQLite is built in)"
+        return Check("mariadb", "missing", said, "apt-get install -y mariadb-server mariadb-client")
+    return Check("mariadb", "ok", found)

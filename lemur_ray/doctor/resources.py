@@ -1,0 +1,67 @@
+"""Memory, shared memory, disk and cores, as far as this process may use them.
+
+Knows nothing of programs.
+"""
+
+from __future__ import annotations
+
+import os
+
+from lemur_ray.doctor.machine import Check, Machine, Status
+from lemur_ray.home import lemur_home
+
+GIB = 2**30
+
+
+def memory(machine: Machine) -> Check:
+    """Memory that can be had now: what the kernel calls available, and what the container may still take."""
+    free = _meminfo(machine).get("MemAvailable")
+    if free is None:
+        return Check("memory", "warn", "unknown: no /proc/meminfo")
+    limit = machine.read("sys/fs/cgroup/memory.max").strip()
+    used = machine.read("sys/fs/cgroup/memory.current").strip()
+    if limit.isdigit() and used.isdigit():
+        free = min(free, int(limit) - int(used))
+    return _size("memory", free, 8, 3, "end other programs; the demo peaks below 8 GiB")
+
+
+def _meminfo(machine: Machine) -> dict[str, int]:
+    """Bytes by name, from /proc/meminfo."""
+    lines = (line.split() for line in machine.read("proc/meminfo").splitlines())
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if len(words) > 1}
+
+
+def shared_memory(machine: Machine) -> Check:
+    """/dev/shm holds Ray's object store; Docker gives 64 MiB unless told otherwise."""
+    folder = machine.system / "dev/shm"
+    if not folder.is_dir():
+        return Check("shared memory", "warn", f"no {folder}: Ray keeps its objects on disk, slowly")
+    fix = "docker run --shm-size=2g ...   # or mount -o remount,size=2g /dev/shm"
+    return _size("shared memory", machine.disk(folder), 1, 0, fix)
+
+
+def disk(machine: Machine) -> Check:
+    home = lemur_home()
+    place = next(p for p in (home, *home.parents) if p.exists())
+    if not os.access(place, os.W_OK):
+        return Check("disk", "missing", f"{place} is not writable (LEMUR_HOME={home})", "export LEMUR_HOME=...", True)
+    check = _size("disk", machine.disk(place), 5, 1, "export LEMUR_HOME=...   # a folder on a larger disk")
+    return Check(check.name, check.status, f"{check.found} for {home}", check.fix, True)
+
+
+def _size(name: str, free: int, wanted_gib: float, needed_gib: float, fix: str) -> Check:
+    found = f"{free / GIB:.1f} GiB free"
+    if free < needed_gib * GIB:
+        return Check(name, "missing", f"{found}, at least {needed_gib:g} needed", fix, True)
+    if free < wanted_gib * GIB:
+        return Check(name, "warn", f"{found}, {wanted_gib:g} wanted", fix)
+    return Check(name, "ok", found)
+
+
+def cores(machine: Machine) -> Check:
+    number = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    quota = machine.read("sys/fs/cgroup/cpu.max").split()
+    if len(quota) == 2 and quota[0].isdigit():
+        number = min(number, int(quota[0]) / int(quota[1]))
+    status: Status = "ok" if number >= 2 else "warn"
+    return Check("cores", status, f"{number:g}" + ("" if status == "ok" else ", the demo's times are for 2"))

@@ -1,0 +1,37 @@
+"""Causal attention over packed documents as the formula says: every score of a row at once.
+
+What the other implementations are checked against, and slow. Knows nothing of blocks and of platforms.
+
+Legend: B rows, L length, H query heads, K key/value heads, G = H / K, h head width.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+MASKED = -1e30
+"""Score of a key that the query may not see."""
+
+
+def grouped(q_BLHh: jax.Array, num_kv_heads: int) -> jax.Array:
+    """(B, L, H, h) to (B, L, K, G, h)."""
+    rows, length, heads, width = q_BLHh.shape
+    return q_BLHh.reshape(rows, length, num_kv_heads, heads // num_kv_heads, width)
+
+
+def over_visible(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array) -> jax.Array:
+    """q (B,Q,K,G,h) on k, v (B,T,K,h) where visible (B,Q,T): (B,Q,K,G,h)."""
+    scale = q.shape[-1] ** -0.5
+    scores = jnp.einsum("bqkgh,btkh->bkgqt", q * scale, k, preferred_element_type=jnp.float32)
+    scores = jnp.where(visible[:, None, None], scores, MASKED)
+    weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype)
+    return jnp.einsum("bkgqt,btkh->bqkgh", weights, v, preferred_element_type=jnp.float32).astype(q.dtype)
+
+
+def plain(q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array) -> jax.Array:
+    """q (B, L, H, h) on k, v (B, L, K, h) inside equal segment ids (B, L): (B, L, H, h) in q's dtype."""
+    length = q_BLHh.shape[1]
+    visible = segment_ids_BL[:, :, None] == segment_ids_BL[:, None, :]
+    visible &= jnp.tril(jnp.ones((length, length), bool))
+    return over_visible(grouped(q_BLHh, k_BLKh.shape[2]), k_BLKh, v_BLKh, visible).reshape(q_BLHh.shape)

@@ -1,0 +1,106 @@
+"""What one training step needs of every chip of a slice, and what it might cost: a plan as values.
+
+Bytes and operations are facts of a compiled program, times are estimates (``chips``). Knows nothing of how one is made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from lemur_ray.config import MeshConfig, Recipe
+from lemur_ray.train.aot.hlo import Program
+from lemur_ray.train.pod.chips import CHIPS, GIB, StepTime
+from lemur_ray.train.pod.slices import Slice
+
+LIMIT = 28 / 32
+"""Share of a chip's memory that a plan may use: the rest is the runtime's, and a margin."""
+
+
+class DoesNotFit(Exception):
+    """The compiler found no way to place the program in a chip's memory; the message says by how much."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Bytes of one chip, by kind. Kinds share buffers over time, so ``temporaries`` is what is left of the total."""
+
+    parameters: int
+    optimizer: int
+    batch: int
+    gradients: int
+    activations: int
+    temporaries: int
+    code: int
+    host: int
+    """In the memory of the host, beside the total."""
+
+    @property
+    def total(self) -> int:
+        """What the program needs at once."""
+        return sum(dataclasses.astuple(self)) - self.host
+
+
+@dataclasses.dataclass(frozen=True)
+class PodPlan:
+    """What one training step needs of every chip, and what it might cost."""
+
+    recipe: Recipe
+    where: Slice
+    memory: Memory
+    program: Program
+    compile_s: float
+    model_flops: float
+    """Per step, of the whole slice: 6N + causal attention."""
+    executed_flops: float
+    """The same, as compiled: recomputation included, whatever the model needs less."""
+    sent_bytes: dict[str, float]
+    """Mesh axis -> bytes that a chip sends in a step."""
+    time: StepTime
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Memory of a chip."""
+        return CHIPS[self.where.generation.name].hbm_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Within LIMIT of the memory."""
+        return self.memory.total <= LIMIT * self.hbm_bytes
+
+    @property
+    def mfu(self) -> float:
+        """Of the estimated time, in the convention of ``model_flops``."""
+        chips = self.where.num_chips * self.recipe.mesh.dcn
+        return self.model_flops / (chips * CHIPS[self.where.generation.name].peak_flops * self.time.estimate_s)
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``jobs/plan_pod.py`` prints last."""
+        mesh, train = self.recipe.mesh, self.recipe.train
+        return {
+            "recipe": self.recipe.name, "topology": f"{self.where.generation.name}:{self.where.topology}",
+            "mesh": {"dcn": mesh.dcn, "fsdp": mesh.fsdp, "tp": mesh.tp}, "microbatches": train.microbatches,
+            "remat": train.remat, "fits": self.fits, "hbm_peak_gib": round(self.memory.total / GIB, 2),
+            "hbm_limit_gib": LIMIT * self.hbm_bytes / GIB,
+            "memory_gib": {k: round(v / GIB, 3) for k, v in dataclasses.asdict(self.memory).items()},
+            "compile_s": round(self.compile_s, 1), "model_flops_per_step": self.model_flops,
+            "executed_flops_per_step": self.executed_flops,
+            "executed_over_model": round(self.executed_flops / self.model_flops, 4),
+            "sent_bytes_per_chip": self.sent_bytes,
+            "collectives": [
+                {**dataclasses.asdict(c), "group": len(c.group), "axis": axis_of(c.group, mesh)}
+                for c in sorted(self.program.collectives, key=lambda c: -c.sent_bytes)
+            ],
+            "estimate": {"step_s": round(self.time.estimate_s, 2), "at_least_s": round(self.time.at_least_s, 2),
+                         "at_most_s": round(self.time.at_most_s, 2), "mfu_6n_causal": round(self.mfu, 3)},
+        }  # fmt: skip
+
+
+def axis_of(group: tuple[int, ...], mesh: MeshConfig) -> str:
+    """The mesh axes along which the devices of a group differ, joined by "+"; "all" where every device takes part."""
+    if not group:
+        return "all"
+    places = np.unravel_index(np.array(group), (mesh.dcn, mesh.fsdp, mesh.tp))
+    return "+".join(name for name, at in zip(("dcn", "fsdp", "tp"), places, strict=True) if np.ptp(at)) or "none"
