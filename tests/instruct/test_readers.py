@@ -14,7 +14,7 @@ import pytest
 
 from lemur_ray.instruct.config import SetsConfig
 from lemur_ray.instruct.conversation import Conversation
-from lemur_ray.instruct.readers import SETS, read_set
+from lemur_ray.instruct.readers.public_sets import SETS, read_set
 
 
 def rows_of(name: str, path: Path, **options: Any) -> tuple[list[Conversation], Counter[str]]:
