@@ -22,7 +22,6 @@ import pyarrow as pa
 from lemur_ray.config import differing_fields
 from lemur_ray.corpus import assembly, stages
 from lemur_ray.corpus.config import CorpusConfig, build_hash, describe
-from lemur_ray.corpus.embedded import embedded_sources
 from lemur_ray.corpus.manifest import (
     MANIFEST,
     CorpusError,
@@ -33,9 +32,10 @@ from lemur_ray.corpus.manifest import (
     write_manifest,
 )
 from lemur_ray.corpus.on_ray import Workers
-from lemur_ray.corpus.reading import read_texts
 from lemur_ray.corpus.rows import RowReader, RowSetError
-from lemur_ray.corpus.sources import Source, folder_source
+from lemur_ray.corpus.sources.embedded import embedded_sources
+from lemur_ray.corpus.sources.folders import Source, folder_source
+from lemur_ray.corpus.sources.texts import read_texts
 from lemur_ray.home import resolve_out
 from lemur_ray.text.tokenizer import Tokenizer
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.messages import Message, Role
+from lemur_ray.corpus.sources.records import BadRecord, records
 from lemur_ray.instruct.config import SetsConfig
 from lemur_ray.instruct.conversation import Conversation, Dropped, readable
 from lemur_ray.instruct.markdown import looks_like_html, to_markdown
-from lemur_ray.instruct.records import BadRecord, records
 
 NAME = "sharegpt"
 ROLES: dict[str, Role] = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant"}
