@@ -89,3 +89,8 @@ def test_tuning_recipes_hold_the_papers_numbers(name: str) -> None:
     assert recipe.model.vocab_size % 128 == 0
     assert recipe.mesh.num_workers * 4 == recipe.mesh.fsdp * recipe.mesh.tp
     assert recipe.train.rows_per_step % whole_epochs(recipe, batch_parts(recipe.mesh)).multiple == 0
+
+
+def test_a_table_of_an_older_version_is_found_under_its_name() -> None:
+    """The shape is part of the name under which a shelf keeps a table; the words are those of the first version."""
+    assert repr(WholeEpochs(2, 128, 16)) == "Passes(epochs=2, batch_examples=128, multiple=16)"
