@@ -12,7 +12,7 @@ from typing import Annotated
 
 import tyro
 
-from _words import agent_texts
+from _instruction_data import agent_texts
 from lemur_ray.config import parse
 from lemur_ray.home import resolve_out
 from lemur_ray.corpus.config import CorpusConfig

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from _words import instruction_table
+from _instruction_data import instruction_table
 from lemur_ray.home import find_model, resolve_out
 from lemur_ray.instruct.config import Sets, SetsConfig
 from lemur_ray.train.job_arguments import TrainingJob, parse_job
-from lemur_ray.instruct.epochs import with_passes
+from lemur_ray.instruct.epochs import with_whole_epochs
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_writable(out)
         shelf = resolve_out(job.corpus, f"instruct/{recipe.name}")
         table = shelf if job.corpus else str(instruction_table(job, shelf, load_tokenizer(init_from)))
-        recipe, steps = with_passes(recipe, read_manifest(table), batch_parts(recipe.mesh))
+        recipe, steps = with_whole_epochs(recipe, read_manifest(table), batch_parts(recipe.mesh))
         print(f"instruction table: {table}\n{steps}", flush=True)
         result = train(recipe, corpus=table, out=out, init_from=init_from)
     except (CorpusError, ModelNotFound, RunFolderError, TrainingStopped, ValueError, OSError, ImportError) as error:

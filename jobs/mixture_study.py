@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from _words import agent_texts
+from _instruction_data import agent_texts
 from lemur_ray.corpus.manifest import CorpusError, is_complete
 from lemur_ray.home import find_model, resolve_out
 from lemur_ray.train.job_arguments import TrainingJob, parse_job

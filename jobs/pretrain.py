@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from _words import agent_texts
+from _instruction_data import agent_texts
 from lemur_ray.home import find_model, resolve_out
 from lemur_ray.corpus.manifest import CorpusError, is_complete, read_manifest
 from lemur_ray.train.job_arguments import TrainingJob, parse_job

@@ -60,7 +60,7 @@ ROOMS: dict[str, set[str]] = {
 # Packages of others, and the only rooms (or files, without .py) that may import them.
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "ray": (
-        "jobs", "lemur_ray/corpus/build", "lemur_ray/corpus/on_ray", "lemur_ray/plan/feed", "lemur_ray/rollout/pool",
+        "jobs", "lemur_ray/corpus/on_ray", "lemur_ray/plan/feed", "lemur_ray/rollout/pool",
         "lemur_ray/serve/on_ray", "lemur_ray/train/on_ray",
     ),
     **dict.fromkeys(

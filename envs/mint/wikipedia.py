@@ -141,7 +141,7 @@ def literal_query(reply: str) -> str | None:
 
 
 def read_answers(path: Path) -> RecordedAnswers:
-    """Recorded answers from lines of ``{"query": ..., "answer": ...}``. Raises ValueError that names file and line."""
+    """Answers of lines ``{"query": ..., "answer": ...}``; plain or gzip. Raises ValueError naming file and line."""
     answers: dict[str, str] = {}
     for number, row in read_json_lines(path):
         try:

@@ -9,26 +9,30 @@ from __future__ import annotations
 import bz2
 import gzip
 import html
-import json
 import os
 import re
 import sqlite3
 import threading
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
 from envs.mint.wikipedia import MAX_TITLES, Page, WikipediaUnavailable
+from lemur_ray.json_files import parse_json
 
 LEAD_CHARS = 4_000
 """Kept of a lead section: the tool shows 1000 characters of two pages."""
 
-_TEMPLATE = re.compile(r"\{\{[^{}]*\}\}|\{\|.*?\|\}", re.DOTALL)
-_DROPPED = re.compile(r"<!--.*?-->|<ref[^>/]*/>|<ref.*?</ref>|<[^>]+>", re.DOTALL)
-_FILE = re.compile(r"\[\[(?:File|Image|Category):(?:[^\[\]]|\[\[[^\[\]]*\]\])*\]\]", re.IGNORECASE)
-_LINK = re.compile(r"\[\[(?:[^|\]]*\|)?([^\]|]*)\]\]")
-_OUTSIDE = re.compile(r"\[https?://\S+\s?([^\]]*)\]")
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_UNSEEN = re.compile(r"<ref\b[^>]*/>|<(ref|gallery|math|timeline|score)\b[^>]*>.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
+"""What stands under the text or is drawn; a reference may be written without content."""
+_TAG = re.compile(r"<[^>]+>")
+_TEMPLATE = re.compile(r"\{\{\{[^{}]*\}\}\}|\{\{[^{}]*\}\}|\{\|(?:(?!\{\||\|\}).)*\|\}", re.DOTALL)
+_LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
+_NO_TEXT = re.compile(r"\s*(?:File|Image|Category)\s*:", re.IGNORECASE)
+_OUTSIDE = re.compile(r"\[https?://[^\s\]]+\s?([^\]]*)\]")
+_SWITCH = re.compile(r"__[A-Z]+__")
 _DISAMBIGUATION = re.compile(r"\{\{[^{}]*disambig", re.IGNORECASE)
 _WORDS = re.compile(r"\w+")
 
@@ -125,7 +129,7 @@ def _line_pages(lines: IO[bytes], dump: Path) -> Iterator[Page]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line, dump, number)
             title, text = str(row["title"]), str(row["text"])
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{dump}, line {number}: expected title and text: {error}") from error
@@ -155,11 +159,22 @@ def _bare(tag: str) -> str:
 
 def lead_section(wikitext: str) -> str:
     """The text before the first heading without markup, at most LEAD_CHARS characters."""
-    text = re.split(r"^==", wikitext, maxsplit=1, flags=re.MULTILINE)[0]
-    text = _DROPPED.sub("", text)
-    while (without := _TEMPLATE.sub("", text)) != text:  # templates hold templates: innermost first
-        text = without
-    text = _LINK.sub(r"\1", _FILE.sub("", text))
-    text = _OUTSIDE.sub(r"\1", text).replace("'''", "").replace("''", "")
+    text = re.split(r"^==", _COMMENT.sub("", wikitext), maxsplit=1, flags=re.MULTILINE)[0]
+    text = _TAG.sub("", _UNSEEN.sub("", text))
+    text = _inside_out(_TEMPLATE, "", text)
+    text = _inside_out(_LINK, _shown, _OUTSIDE.sub(r"\1", text))
+    text = _SWITCH.sub("", text).replace("'''", "").replace("''", "")
     lines = (re.sub(r"[ \t]+", " ", line).strip() for line in html.unescape(text).splitlines())
     return "\n".join(line for line in lines if line)[:LEAD_CHARS].strip()
+
+
+def _inside_out(pattern: re.Pattern[str], by: str | Callable[[re.Match[str]], str], text: str) -> str:
+    """The text with every match replaced, those within others first."""
+    while (replaced := pattern.sub(by, text)) != text:
+        text = replaced
+    return text
+
+
+def _shown(link: re.Match[str]) -> str:
+    """What a reader sees of a link: its last part; nothing of a picture and its caption or a category."""
+    return "" if _NO_TEXT.match(link[1]) else link[1].rpartition("|")[2]

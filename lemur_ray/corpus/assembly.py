@@ -25,7 +25,7 @@ from lemur_ray.corpus.documents import ID_BYTES
 from lemur_ray.corpus.manifest import CorpusError, row_folder
 from lemur_ray.corpus.packing import WINDOW, windows
 from lemur_ray.corpus.rows import commit, write_atomically
-from lemur_ray.corpus.sources import Source
+from lemur_ray.corpus.sources.folders import Source
 from lemur_ray.corpus.tokenise import train_tokenizer
 from lemur_ray.text.tokenizer import Tokenizer
 

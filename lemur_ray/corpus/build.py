@@ -1,4 +1,4 @@
-"""A corpus from its configuration: list, clean, deduplicate, tokenise, pack, commit, on Ray Data.
+"""A corpus from its configuration: list, clean, deduplicate, tokenise, pack, commit.
 
 Restartable at any moment: every step commits its output by a rename, the manifest comes last, and the same command
 goes on where it was cut off and gives the same bytes. Knows the order of the steps; each is in its own file.
@@ -17,14 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import ray
-import ray.data
-import ray.exceptions
 
 from lemur_ray.config import differing_fields
 from lemur_ray.corpus import assembly, stages
 from lemur_ray.corpus.config import CorpusConfig, build_hash, describe
-from lemur_ray.corpus.embedded import embedded_sources
 from lemur_ray.corpus.manifest import (
     MANIFEST,
     CorpusError,
@@ -34,9 +30,11 @@ from lemur_ray.corpus.manifest import (
     row_folder,
     write_manifest,
 )
-from lemur_ray.corpus.reading import read_texts
+from lemur_ray.corpus.on_ray import Workers
 from lemur_ray.corpus.rows import RowReader, RowSetError
-from lemur_ray.corpus.sources import Source, folder_source
+from lemur_ray.corpus.sources.embedded import embedded_sources
+from lemur_ray.corpus.sources.folders import Source, folder_source
+from lemur_ray.corpus.sources.texts import read_texts
 from lemur_ray.file_lock import hold
 from lemur_ray.home import resolve_out
 from lemur_ray.text.tokenizer import Tokenizer
@@ -70,8 +68,7 @@ def build(
     Raises CorpusError where there is one and it may not be, a source has no documents, the folder cannot be written,
     or the disk is full.
     """
-    if workers != 0 and not ray.is_initialized():
-        raise RuntimeError("corpus.build needs a Ray cluster: call ray.init first, or pass workers=0")
+    where = Workers(workers)
     folder = local_folder(folder).absolute()
     extra = [*_extra_texts(config), *extra_texts]
     given = _given_tokenizer(config)
@@ -86,7 +83,7 @@ def build(
         with _alone(folder, say):
             if _reusable(folder, description, overwrite, say):
                 return read_manifest(folder)
-            building = _Build(config, folder, description, workers, say)
+            building = _Build(config, folder, description, where, say)
             try:
                 return building.run(extra, given)
             except CorpusError:  # about the input: what was made of it must not outlive its correction
@@ -163,7 +160,7 @@ class _Build:
     config: CorpusConfig
     folder: Path
     description: dict[str, Any]
-    workers: int | None
+    workers: Workers
     say: Say
 
     @property
@@ -237,33 +234,20 @@ class _Build:
         return [n for n in range(listing.num_parts) if not stages.part_done(self.work, n, stage)]
 
     def _parallel(self, label: str, step: Callable[..., None], tasks: Sequence[dict[str, Any]]) -> None:
-        """Run a step once per task, as one Ray Data pipeline; tasks of a lost worker run again elsewhere."""
+        """Run a step once per task, wherever the workers are, and say from time to time how far it is."""
         if not tasks:
             return
         work = self.work
 
-        def one(task: dict[str, Any]) -> dict[str, Any]:
-            step(work, **task)
-            return {"done": 1}
+        def one(task: pa.Table) -> pa.Table:
+            (arguments,) = task.to_pylist()
+            step(work, **arguments)
+            return pa.table({"done": [1]})
 
         began = said = time.monotonic()
-        for done, _ in enumerate(map(one, tasks) if self.workers == 0 else self._on_ray(one, tasks), start=1):
+        tables = [pa.Table.from_pylist([task]) for task in tasks]
+        for done, _ in enumerate(self.workers.map(tables, one), start=1):
             if time.monotonic() - said > _SAY_EVERY_S:
                 said = time.monotonic()
                 self.say(f"{label}: {done} of {len(tasks)} parts, {said - began:.0f} s")
         self.say(f"{label}: {len(tasks)} parts in {time.monotonic() - began:.1f} s")
-
-    def _on_ray(
-        self, one: Callable[[dict[str, Any]], dict[str, Any]], tasks: Sequence[dict[str, Any]]
-    ) -> Iterator[dict[str, Any]]:
-        """One item per finished task. A task that lacks disk or rights raises that very OSError."""
-        inputs = ray.data.from_arrow([pa.Table.from_pylist([task]) for task in tasks])
-        at_once = min(self.workers, len(tasks)) if self.workers else None
-        dataset = inputs.map(one, compute=ray.data.TaskPoolStrategy(size=at_once))
-        dataset.context.enable_progress_bars = False
-        try:
-            yield from dataset.iter_rows()
-        except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, OSError):
-                raise error.cause from error
-            raise

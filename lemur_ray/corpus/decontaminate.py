@@ -5,13 +5,14 @@ Knows files of texts and words; nothing of what is done with what overlaps.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from lemur_ray.json_files import open_bytes
 
 N = 13
 _WORD = re.compile(r"\w+")
@@ -49,8 +50,8 @@ def benchmark_index(files: Iterable[str | Path]) -> dict[int, str]:
 
 
 def _texts(path: Path) -> Iterator[str]:
-    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    text = raw.decode("utf-8", "replace")
+    with open_bytes(path) as data:
+        text = data.read().decode("utf-8", "replace")
     if not path.name.removesuffix(".gz").endswith((".json", ".jsonl")):
         yield text
         return

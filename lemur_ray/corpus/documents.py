@@ -1,4 +1,4 @@
-"""Document: one text with where it came from. Its id is the hash of its normalised text.
+"""What a document is known by: its kind, and an id that is the hash of its normalised text.
 
 Knows nothing of files, filters or tokens.
 """
@@ -7,34 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 Kind = Literal["code", "text", "chat"]
 
 ID_BYTES = 16
-
-
-@dataclass(frozen=True)
-class Document:
-    """One text of a corpus."""
-
-    text: str
-    source: str
-    """Name of the source in the mixture."""
-    kind: Kind
-    language: str = ""
-    """Programming language of code, else ``en`` or empty where it is not known."""
-    licence: str = ""
-    """As the path or the package's own metadata tells it; empty where they do not."""
-    path: str = ""
-    """Where it was found, for people; not part of the identity."""
-
-    @cached_property
-    def id(self) -> bytes:
-        """16 bytes that are equal for texts equal up to case, white space and Unicode form."""
-        return content_id(self.text)
+"""Ids are equal for texts equal up to case, white space and Unicode form."""
 
 
 def content_id(text: str) -> bytes:

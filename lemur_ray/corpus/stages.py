@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 from lemur_ray.corpus.documents import content_id
 from lemur_ray.corpus.filters import drop_rule, mask_personal_data
 from lemur_ray.corpus.packing import pack
-from lemur_ray.corpus.reading import FileRef, read_texts
 from lemur_ray.corpus.rows import token_dtype, write_atomically, write_shard
+from lemur_ray.corpus.sources.texts import FileRef, read_texts
 from lemur_ray.corpus.tokenise import tokenise
 from lemur_ray.text.tokenizer import Tokenizer
 

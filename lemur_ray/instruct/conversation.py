@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.messages import Message
+from lemur_ray.json_files import NotJson, read_json_lines
 
 
 @dataclass(frozen=True)
@@ -43,23 +44,21 @@ def readable(text: str) -> str:
 
 
 def read_conversations(path: Path) -> Iterator[Conversation]:
-    """Rows {dataset, id, messages} of a JSON lines file. Raises ValueError that names the file and the line."""
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-                messages = tuple(Message.from_json(message) for message in row["messages"])
-                conversation = Conversation(str(row["dataset"]), str(row["id"]), messages)
-                if why := fault(conversation):
-                    raise ValueError(why)
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(
-                    f"{path}, line {number}: not a conversation ({type(error).__name__}: {error}); expected "
-                    '{"dataset": ..., "id": ..., "messages": [{"role": ..., "content": ...}, ...]}'
-                ) from error
-            yield conversation
+    """Rows {dataset, id, messages} of JSON lines, plain or gzip. Raises ValueError that names the file and the line."""
+    for number, row in read_json_lines(path, bad_lines=True):
+        try:
+            if isinstance(row, NotJson):
+                raise row.__cause__ or row
+            messages = tuple(Message.from_json(message) for message in row["messages"])
+            conversation = Conversation(str(row["dataset"]), str(row["id"]), messages)
+            if why := fault(conversation):
+                raise ValueError(why)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(
+                f"{path}, line {number}: not a conversation ({type(error).__name__}: {error}); expected "
+                '{"dataset": ..., "id": ..., "messages": [{"role": ..., "content": ...}, ...]}'
+            ) from error
+        yield conversation
 
 
 def conversation_lines(conversations: Iterable[Conversation]) -> Iterator[str]:

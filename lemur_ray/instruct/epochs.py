@@ -1,4 +1,4 @@
-"""Steps and batches of a run that is measured in passes over a table of conversations.
+"""Steps and batches of a run that is measured in whole epochs: passes over a table of conversations.
 
 The paper's batch is 128 conversations (2.2). Rows hold several, and how many depends on the table; so the rows of a
 batch follow from it, the table gets as many empty rows as make every pass whole, and each conversation is visited
@@ -17,13 +17,17 @@ from lemur_ray.config import Recipe
 
 
 @dataclass(frozen=True)
-class Passes:
+class WholeEpochs:
     """What decides the shape of a table: called with (rows, examples) it gives the rows the table shall have."""
 
     epochs: int
     batch_examples: int
     multiple: int
     """The rows of a batch are a multiple of this: workers, devices and microbatches share them evenly."""
+
+    def __repr__(self) -> str:
+        """Part of the name under which a shelf keeps a table: unchanged, so that tables of older versions are found."""
+        return f"Passes(epochs={self.epochs}, batch_examples={self.batch_examples}, multiple={self.multiple})"
 
     def rows_per_step(self, rows: int, examples: int) -> int:
         """The multiple nearest to ``batch_examples`` conversations, at least one."""
@@ -39,12 +43,12 @@ class Passes:
         return -(-rows // unit) * unit
 
 
-def passes_of(recipe: Recipe, batch_parts: int) -> Passes:
-    """The passes of a recipe whose batches the devices share in so many parts (``train.placement``)."""
-    return Passes(recipe.tuning.epochs, recipe.tuning.batch_examples, batch_parts * recipe.train.microbatches)
+def whole_epochs(recipe: Recipe, batch_parts: int) -> WholeEpochs:
+    """The epochs of a recipe whose batches the devices share in so many parts (``train.placement``)."""
+    return WholeEpochs(recipe.tuning.epochs, recipe.tuning.batch_examples, batch_parts * recipe.train.microbatches)
 
 
-def with_passes(recipe: Recipe, manifest: Mapping[str, Any], batch_parts: int) -> tuple[Recipe, str]:
+def with_whole_epochs(recipe: Recipe, manifest: Mapping[str, Any], batch_parts: int) -> tuple[Recipe, str]:
     """The recipe with steps, warm-up and rows of a batch for this table, and a line that says so.
 
     A recipe without ``tuning.epochs`` comes back as it is. Raises ValueError for a table that was made for other
@@ -52,23 +56,23 @@ def with_passes(recipe: Recipe, manifest: Mapping[str, Any], batch_parts: int) -
     """
     if not recipe.tuning.epochs:
         return recipe, f"{recipe.train.steps} steps of {recipe.train.rows_per_step} rows"
-    passes = passes_of(recipe, batch_parts)
+    whole = whole_epochs(recipe, batch_parts)
     (source,) = manifest["sources"]
     total, examples = source["rows"], source["documents"]
     filled = total - source.get("empty_rows", 0)
-    batch = passes.rows_per_step(filled, examples)
-    if passes.epochs * total % batch:
+    batch = whole.rows_per_step(filled, examples)
+    if whole.epochs * total % batch:
         raise ValueError(
-            f"{passes.epochs} passes over {total} rows are no whole number of batches of {batch} rows: build the table "
-            f"with the same recipe, mesh and microbatches (it would have {passes(filled, examples)} rows)"
+            f"{whole.epochs} passes over {total} rows are no whole number of batches of {batch} rows: build the table "
+            f"with the same recipe, mesh and microbatches (it would have {whole(filled, examples)} rows)"
         )
-    steps = passes.epochs * total // batch
+    steps = whole.epochs * total // batch
     warmup = math.ceil(recipe.tuning.warmup_fraction * steps)
     found = examples / filled * batch
     say = (
-        f"{passes.epochs} passes over {examples:,} conversations in {filled:,} rows ({examples / filled:.2f} a row) "
+        f"{whole.epochs} passes over {examples:,} conversations in {filled:,} rows ({examples / filled:.2f} a row) "
         f"and {total - filled} empty ones: {steps:,} steps of {batch} rows, {found:.1f} conversations on average "
-        f"(asked: {passes.batch_examples}), warm-up {warmup}"
+        f"(asked: {whole.batch_examples}), warm-up {warmup}"
     )
     return dataclasses.replace(
         recipe,

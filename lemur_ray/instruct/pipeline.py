@@ -2,7 +2,7 @@
 
 The same files and options give the same bytes with any number of workers: tables keep their order and size, what
 depends on other rows goes by their place in the input, and rows are sorted by (set, id) before they are packed. Knows
-the order of the steps; each is in its own file, and so is Ray.
+the order of the steps; each is in its own file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,15 @@ import pyarrow.compute as pc
 
 from lemur_ray.corpus.decontaminate import benchmark_index
 from lemur_ray.corpus.manifest import CorpusError, is_complete, local_folder, read_manifest
+from lemur_ray.corpus.on_ray import Workers
 from lemur_ray.corpus.rows import write_atomically
 from lemur_ray.instruct import stages
 from lemur_ray.instruct.config import WITHOUT_NEAR_DUPLICATES, SetsConfig
 from lemur_ray.instruct.encoders import encoder
-from lemur_ray.instruct.near_duplicates import BLOCK
-from lemur_ray.instruct.readers import SETS
+from lemur_ray.instruct.near_duplicates import BLOCK, any_similar, keep_first
+from lemur_ray.instruct.readers.public_sets import SETS
 from lemur_ray.instruct.statistics import MEASURES, lines, summary
 from lemur_ray.instruct.table import Example, NumRows, write_table
-from lemur_ray.instruct.workers import Workers
 from lemur_ray.text.tokenizer import Tokenizer
 
 Say = Callable[[str], None]
@@ -167,11 +167,17 @@ class _Build:
             embedded = list(self.workers.map(_cut(mine), partial(stages.embed, spec=self.config.encoder)))
             orders = np.concatenate([table.column("order").to_numpy() for table in embedded])
             vectors = np.concatenate([_matrix(table.column("vector")) for table in embedded])
-            keep = self.workers.keep_first(vectors, self.config.near_duplicate, self.block)
+            keep = keep_first(
+                vectors, self.config.near_duplicate, block=self.block, compare=self._compare, put=self.workers.put
+            )
             self.fallen[name, "near_duplicate", "like_an_earlier_row"] += int((~keep).sum())
             self.say(f"{name}: {int((~keep).sum()):,} of {len(keep):,} instructions are like an earlier one")
             talks = _without(talks, orders[~keep])
         return talks
+
+    def _compare(self, rows: np.ndarray, blocks: Sequence[Any], threshold: float) -> list[np.ndarray]:
+        here = self.workers.put(rows)
+        return self.workers.run(any_similar, [(here, kept, threshold) for kept in blocks])
 
     def _report(self, encoded: pa.Table) -> dict[str, Any]:
         """Counts of every stage and statistics, as they go into the manifest; said aloud too."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lemur_ray.corpus.reading import FileRef, Found, read_texts
+from lemur_ray.corpus.sources.texts import FileRef, Found, read_texts
 
 
 def found(path: Path, data: bytes, reader: str = "file") -> list[Found]:

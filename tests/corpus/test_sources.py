@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.corpus import embedded
 from lemur_ray.corpus.manifest import CorpusError
-from lemur_ray.corpus.reading import FileRef, read_texts
-from lemur_ray.corpus.sources import folder_source, sample
+from lemur_ray.corpus.sources import embedded
+from lemur_ray.corpus.sources.folders import folder_source, sample
+from lemur_ray.corpus.sources.texts import FileRef, read_texts
 
 
 def test_a_tree_is_walked_in_order_without_hidden_folders_and_links(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ NAMES = {
     "Recipe": "lemur_ray.config:Recipe",
     "get_recipe": "lemur_ray.recipes:get_recipe",
     "with_vocabulary": "lemur_ray.recipes:with_vocabulary",
-    "with_passes": "lemur_ray.instruct.epochs:with_passes",
+    "with_whole_epochs": "lemur_ray.instruct.epochs:with_whole_epochs",
     "TrainingJob": "lemur_ray.train.job_arguments:TrainingJob",
     "parse_job": "lemur_ray.train.job_arguments:parse_job",
     # A run in this process, without Ray.
@@ -472,7 +472,7 @@ def train(flags: str, corpus: Path, out: Path, *, init_from: str = "", stop_afte
     """
     manifest = the("read_manifest")(str(corpus))
     recipe = the("with_vocabulary")(parsed(flags.split()), manifest["vocab_size"])
-    recipe, _ = the("with_passes")(recipe, manifest, 1)
+    recipe, _ = the("with_whole_epochs")(recipe, manifest, 1)
     run = the("Run")(recipe, str(corpus), str(out), init_from)
     the("prepare")(run)
     plan = the("plan_for")(recipe, manifest)

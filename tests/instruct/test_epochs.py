@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lemur_ray.config import MeshConfig, Recipe, TrainConfig, TuningConfig
-from lemur_ray.instruct.epochs import Passes, passes_of, with_passes
+from lemur_ray.instruct.epochs import WholeEpochs, whole_epochs, with_whole_epochs
 from lemur_ray.plan.plan import plan_for
 from lemur_ray.recipes import get_recipe
 from lemur_ray.train.pod.placement import batch_parts
@@ -21,8 +21,8 @@ from lemur_ray.train.pod.placement import batch_parts
 def test_passes_are_whole_batches_and_few_rows_are_empty(
     epochs: int, batch: int, multiple: int, rows: int, per_row: int
 ) -> None:
-    passes = Passes(epochs, batch, multiple)
-    step, total = passes.rows_per_step(rows, rows * per_row), passes(rows, rows * per_row)
+    whole = WholeEpochs(epochs, batch, multiple)
+    step, total = whole.rows_per_step(rows, rows * per_row), whole(rows, rows * per_row)
     assert step % multiple == 0
     assert epochs * total % step == 0
     assert rows <= total < rows + step
@@ -41,8 +41,8 @@ def small(**tuning: float) -> Recipe:
 
 def test_every_row_is_visited_twice_in_another_order_each_time() -> None:
     recipe = small(batch_examples=12)
-    rows = passes_of(recipe, batch_parts(recipe.mesh))(101, 303)
-    recipe, said = with_passes(recipe, manifest(rows, 101, 303), 1)
+    rows = whole_epochs(recipe, batch_parts(recipe.mesh))(101, 303)
+    recipe, said = with_whole_epochs(recipe, manifest(rows, 101, 303), 1)
     assert (recipe.train.rows_per_step, rows, recipe.train.steps) == (4, 102, 51)
     assert "303 conversations in 101 rows (3.00 a row) and 1 empty ones: 51 steps of 4 rows, 12.0" in said
     plan = plan_for(recipe, manifest(rows, 101, 303))
@@ -59,10 +59,10 @@ def test_warm_up_is_a_share_of_the_steps_and_rows_divide_over_devices_and_microb
         mesh=MeshConfig(num_workers=4, use_tpu=True, topology="2x2x4", accelerator_type="TPU-V4", fsdp=fsdp, tp=2),
     )
     recipe = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, microbatches=2))
-    passes = passes_of(recipe, batch_parts(recipe.mesh))
-    assert passes.multiple == 16
-    rows = passes(10_000, 28_000)
-    recipe, said = with_passes(recipe, manifest(rows, 10_000, 28_000), 8)
+    whole = whole_epochs(recipe, batch_parts(recipe.mesh))
+    assert whole.multiple == 16
+    rows = whole(10_000, 28_000)
+    recipe, said = with_whole_epochs(recipe, manifest(rows, 10_000, 28_000), 8)
     assert recipe.train.rows_per_step == 48
     assert recipe.optimizer.warmup_steps == -(-3 * recipe.train.steps // 100)
     assert "134.4 conversations on average (asked: 128)" in said
@@ -70,10 +70,10 @@ def test_warm_up_is_a_share_of_the_steps_and_rows_divide_over_devices_and_microb
 
 def test_a_recipe_without_passes_stays_as_it_is_and_a_table_of_other_batches_is_refused() -> None:
     recipe = get_recipe("nano-chat")
-    assert with_passes(recipe, {}, 1)[0] is recipe
-    assert passes_of(recipe, batch_parts(recipe.mesh))(101, 303) == 101
+    assert with_whole_epochs(recipe, {}, 1)[0] is recipe
+    assert whole_epochs(recipe, batch_parts(recipe.mesh))(101, 303) == 101
     with pytest.raises(ValueError, match="no whole number of batches of 4 rows"):
-        with_passes(small(batch_examples=12), manifest(101, 101, 303), 1)
+        with_whole_epochs(small(batch_examples=12), manifest(101, 101, 303), 1)
 
 
 @pytest.mark.parametrize("name", ["lemur-70b-chat", "lemur-7b-chat"])
@@ -88,4 +88,9 @@ def test_tuning_recipes_hold_the_papers_numbers(name: str) -> None:
     assert recipe.model.vocab_size >= 32_000 + 5
     assert recipe.model.vocab_size % 128 == 0
     assert recipe.mesh.num_workers * 4 == recipe.mesh.fsdp * recipe.mesh.tp
-    assert recipe.train.rows_per_step % passes_of(recipe, batch_parts(recipe.mesh)).multiple == 0
+    assert recipe.train.rows_per_step % whole_epochs(recipe, batch_parts(recipe.mesh)).multiple == 0
+
+
+def test_a_table_of_an_older_version_is_found_under_its_name() -> None:
+    """The shape is part of the name under which a shelf keeps a table; the words are those of the first version."""
+    assert repr(WholeEpochs(2, 128, 16)) == "Passes(epochs=2, batch_examples=128, multiple=16)"

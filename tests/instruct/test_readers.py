@@ -14,7 +14,7 @@ import pytest
 
 from lemur_ray.instruct.config import SetsConfig
 from lemur_ray.instruct.conversation import Conversation
-from lemur_ray.instruct.readers import SETS, read_set
+from lemur_ray.instruct.readers.public_sets import SETS, read_set
 
 
 def rows_of(name: str, path: Path, **options: Any) -> tuple[list[Conversation], Counter[str]]:
@@ -187,13 +187,48 @@ PAGE = (
     '<span>python</span><button>Copy code</button></div><code class="hljs language-python"><span>def</span> f(x):\n'
     "    return x\n\n\ny = 1\n</code></div></pre><ol><li><p>One</p></li><li>Two<ul><li>a</li></ul></li></ol></div>"
 )
-MARKDOWN = "Use `a < b` & **wait**:\n\n```python\ndef f(x):\n    return x\n\n\ny = 1\n```\n\n1. One\n\n2. Two\n   - a"
+MARKDOWN = "Use `a < b` & **wait**:\n\n```python\ndef f(x):\n    return x\n\n\ny = 1\n```\n\n1. One\n2. Two\n   - a"
 
 
 def test_html_becomes_markdown_with_its_code_as_it_was(tmp_path: Path) -> None:
     path = written(tmp_path, chat(("human", "how?"), ("gpt", PAGE)))
     assert said(rows_of("sharegpt", path)[0]) == [["how?", MARKDOWN]]
     assert said(rows_of("sharegpt", path, sharegpt_html="never")[0]) == [["how?", PAGE]]
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        (
+            "<ol><li><p>Get it:</p><pre><code class='lang-sh'>a\n  b\n</code></pre></li><li>Run</li></ol>",
+            "1. Get it:\n\n   ```sh\n   a\n     b\n   ```\n2. Run",
+        ),
+        (
+            "<pre><div><span>Go</span><button>Copy code</button></div><code>\tx := 1 &lt; 2<br>y</code></pre>",
+            "```go\n\tx := 1 < 2\ny\n```",
+        ),
+        ("<pre><code>```py\nx\n```\n</code></pre>", "````\n```py\nx\n```\n````"),
+        (
+            "<table><thead><tr><th>A</th><th>B</th></tr></thead><tr><td>1<br>2</td><td><code>x</code></td></tr></table>",
+            "| A | B |\n| --- | --- |\n| 1 2 | `x` |",
+        ),
+        ("<p>a_b, 2*3*4 and <code>x`y</code><br>\n__init__ [x]</p>", "a_b, 2*3*4 and `` x`y ``\n__init__ [x]"),
+        ("<blockquote><p>one</p><p>two</p></blockquote><p>after</p>", "> one\n>\n> two\n\nafter"),
+        ("<h2>T</h2><p><svg><text>no</text></svg>x <em>y</em></p><style>p{}</style>", "## T\n\nx *y*"),
+    ],
+)
+def test_code_tables_lists_and_quotes_of_a_page_are_markdown(tmp_path: Path, page: str, expected: str) -> None:
+    path = written(tmp_path, chat(("human", "q"), ("gpt", page)))
+    assert said(rows_of("sharegpt", path, sharegpt_html="always")[0]) == [["q", expected]]
+
+
+def test_a_turn_that_is_nothing_but_an_address_is_no_warning_and_a_page_nested_too_deep_is_named(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path, chat(("human", "https://example.org/a"), ("gpt", "a")))
+    assert said(rows_of("sharegpt", path, sharegpt_html="always")[0]) == [["https://example.org/a", "a"]]
+    path = written(tmp_path, chat(("human", "q"), ("gpt", "<div>" * 5000 + "x" + "</div>" * 5000)))
+    assert rows_of("sharegpt", path) == ([], {"nested_too_deep": 1})
 
 
 def test_text_that_only_talks_of_html_stays_as_it_is(tmp_path: Path) -> None:

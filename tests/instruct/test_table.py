@@ -8,8 +8,8 @@ import pytest
 from lemur_ray.agents.messages import Message
 from lemur_ray.corpus.manifest import CorpusError, row_folder
 from lemur_ray.corpus.rows import RowReader
-from lemur_ray.instruct.code_chats import code_chats
 from lemur_ray.instruct.conversation import Conversation, fault
+from lemur_ray.instruct.readers.code_chats import code_chats
 from lemur_ray.instruct.table import build_table
 from lemur_ray.text.tokenizer import Tokenizer
 

@@ -94,6 +94,26 @@ def test_markup_goes_and_the_lead_stays() -> None:
     assert lead_section(text) == "It is outside & fine."
 
 
+@pytest.mark.parametrize(
+    ("wikitext", "lead"),
+    [
+        ('A<ref name="a/b"/> stays.<ref name=c>{{cite|title=T}}</ref> End.', "A stays. End."),
+        ("{|\n|\n{| class=x\n| y\n|}\n|}\nLead.", "Lead."),
+        (
+            "[[File:a.jpg|thumb|A [[b|c [[d]]]] and [http://q r]]]Text [[:File:z.jpg|shown]][[Category:C]].",
+            "Text shown.",
+        ),
+        ("A<gallery>\nFile:a.jpg|cap\n</gallery>B", "AB"),
+        ("See [https://x.org] and [https://y.org the site].", "See and the site."),
+        ("__NOTOC__\n'''X''' {{{1|or}}} is l'''homme'''.", "X is lhomme."),
+        ("A <!--\n== no ==\n-->b.\n== H ==\nc", "A b."),
+        ("10&nbsp;km &eacute; x<sup>2</sup>", "10\xa0km é x2"),
+    ],
+)
+def test_what_a_reader_does_not_see_goes_and_what_he_sees_stays(wikitext: str, lead: str) -> None:
+    assert lead_section(wikitext) == lead
+
+
 @pytest.fixture
 def api() -> Iterator[str]:
     class Api(BaseHTTPRequestHandler):

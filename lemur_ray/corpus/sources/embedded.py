@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lemur_ray.corpus.documents import Kind
-from lemur_ray.corpus.reading import FileRef
-from lemur_ray.corpus.sources import LANGUAGES, Source, sample, walk, with_language
+from lemur_ray.corpus.sources.folders import LANGUAGES, Source, sample, walk, with_language
+from lemur_ray.corpus.sources.texts import FileRef
 
 
 @dataclass(frozen=True)

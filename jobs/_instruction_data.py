@@ -12,7 +12,7 @@ from typing import Any
 from envs.alfworld.games.catalogue import class_names
 from envs.alfworld.demonstrations import demonstrations
 from lemur_ray.home import resolve_out
-from lemur_ray.instruct.code_chats import code_chats, standard_library
+from lemur_ray.instruct.readers.code_chats import code_chats, standard_library
 from lemur_ray.instruct.conversation import Conversation, read_conversations
 
 
@@ -30,10 +30,10 @@ def instruction_table(job: Any, shelf: str, tokenizer: Any) -> Path:
     from lemur_ray.instruct.config import SET_NAMES
     from lemur_ray.instruct.pipeline import build_sets
     from lemur_ray.instruct.table import build_table
-    from lemur_ray.instruct.epochs import passes_of
+    from lemur_ray.instruct.epochs import whole_epochs
     from lemur_ray.train.pod.placement import batch_parts
 
-    seq_len, rows = job.recipe.data.seq_len, passes_of(job.recipe, batch_parts(job.recipe.mesh))
+    seq_len, rows = job.recipe.data.seq_len, whole_epochs(job.recipe, batch_parts(job.recipe.mesh))
     if job.sets.files:
         if job.conversations:
             raise ValueError("--conversations joins the games and chats: leave it out with --oasst1 and the other sets")

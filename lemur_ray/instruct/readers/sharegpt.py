@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.messages import Message, Role
+from lemur_ray.corpus.sources.records import BadRecord, records
 from lemur_ray.instruct.config import SetsConfig
 from lemur_ray.instruct.conversation import Conversation, Dropped, readable
-from lemur_ray.instruct.markdown import looks_like_html, to_markdown
-from lemur_ray.instruct.records import BadRecord, records
+from lemur_ray.instruct.readers.chat_html import looks_like_html, to_markdown
 
 NAME = "sharegpt"
 ROLES: dict[str, Role] = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant"}
@@ -55,4 +55,9 @@ def _messages(record: Any, config: SetsConfig) -> tuple[Message, ...]:
 def _text(value: str, config: SetsConfig) -> str:
     value = readable(value)
     how = config.sharegpt_html
-    return to_markdown(value) if how == "always" or (how == "auto" and looks_like_html(value)) else value
+    if how == "never" or (how == "auto" and not looks_like_html(value)):
+        return value
+    try:
+        return to_markdown(value)
+    except RecursionError as error:
+        raise BadRecord("nested_too_deep") from error

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from lemur_ray.instruct.config import SetsConfig
 from lemur_ray.instruct.conversation import Conversation, Dropped, fault
-from lemur_ray.instruct.oasst import read_oasst
-from lemur_ray.instruct.questions import read_alpaca, read_openorca
-from lemur_ray.instruct.sharegpt import read_sharegpt
+from lemur_ray.instruct.readers.oasst import read_oasst
+from lemur_ray.instruct.readers.questions import read_alpaca, read_openorca
+from lemur_ray.instruct.readers.sharegpt import read_sharegpt
 
 Found = Conversation | Dropped
 Reader = Callable[[Path, SetsConfig], Iterator[Found]]

@@ -15,7 +15,7 @@ from typing import get_args
 from lemur_ray.corpus.documents import Kind
 from lemur_ray.corpus.filters import MAX_BYTES
 from lemur_ray.corpus.manifest import CorpusError
-from lemur_ray.corpus.reading import FileRef
+from lemur_ray.corpus.sources.texts import FileRef
 
 LANGUAGES = {
     ".py": "python", ".pyi": "python", ".c": "c", ".h": "c", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".hh": "cpp",

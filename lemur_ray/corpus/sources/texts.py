@@ -8,15 +8,19 @@ from __future__ import annotations
 import ast
 import gzip
 import inspect
-import json
 import re
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
+import pyarrow as pa
+
 from lemur_ray.corpus.filters import MAX_BYTES
+from lemur_ray.corpus.sources.records import BadRecord, json_lines, parquet_rows
+from lemur_ray.json_files import open_bytes
 
 TEXT_FIELDS = ("text", "content", "code", "body")
 """Fields of a record that may hold its text; the first that is there counts."""
@@ -89,22 +93,14 @@ def _file(ref: FileRef) -> Iterator[Found]:
 
 
 def _json_lines(ref: FileRef) -> Iterator[Found]:
-    with _open(ref) as f:
-        number = 0
-        while line := f.readline(_LINE_BYTES):
-            number += 1
+    path = Path(ref.path)
+    with open_bytes(path) as data:
+        for number, value in json_lines(data, path, _LINE_BYTES):
             name = f"{ref.name}:{number}"
-            if len(line) == _LINE_BYTES and not line.endswith(b"\n"):
-                while (rest := f.readline(_LINE_BYTES)) and not rest.endswith(b"\n"):
-                    pass
-                yield Found(name, rule="too_large")
-            elif line.strip():
-                try:
-                    record = json.loads(line)
-                except (ValueError, RecursionError):
-                    yield Found(name, rule="invalid_json")
-                    continue
-                yield _record(record, name)
+            if isinstance(value, BadRecord):
+                yield Found(name, rule="too_large" if value.reason == "too_large" else "invalid_json")
+            else:
+                yield _record(value, name)
 
 
 def _record(record: Any, name: str) -> Found:
@@ -122,17 +118,10 @@ def _record(record: Any, name: str) -> Found:
 
 
 def _parquet(ref: FileRef) -> Iterator[Found]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    columns = (*TEXT_FIELDS, "licence", "license")
     try:
-        with pq.ParquetFile(ref.path) as table:
-            columns = [name for name in (*TEXT_FIELDS, "licence", "license") if name in table.schema_arrow.names]
-            number = 0
-            for batch in table.iter_batches(batch_size=256, columns=columns):
-                for record in batch.to_pylist():
-                    number += 1
-                    yield _record(record, f"{ref.name}:{number}")
+        for number, record in enumerate(parquet_rows(Path(ref.path), columns, batch_size=256), 1):
+            yield _record(record, f"{ref.name}:{number}")
     except (pa.ArrowException, UnicodeDecodeError):
         yield Found(ref.name, rule="unreadable")
 
