@@ -23,6 +23,7 @@ from lemur_ray.sandbox.sandbox import (
     SandboxSpec,
     open_sandbox,
 )
+from tests.attacks.arena import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,7 +69,7 @@ def test_between_steps_the_sum_of_memory_is_watched_too(monkeypatch: pytest.Monk
     with open_sandbox(SandboxSpec(limits=Limits(memory_bytes=128 * 2**20))) as sandbox:  # type: ignore[attr-defined]
         sandbox.exec(["python3", "-c", grow], keep_background=True)
         deadline = time.monotonic() + 60
-        while sandbox.processes() > 1:
+        while processes(sandbox) > 1:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert "memory limit of 134217728 bytes: 1 process(es) killed" in sandbox.exec(["true"]).note
