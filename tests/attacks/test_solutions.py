@@ -114,7 +114,7 @@ def test_row_26_what_no_encoder_of_ours_says_is_no_value(share: Share) -> None:
 
 
 PATCHES = [
-    "import builtins; builtins.len = lambda x: 9; builtins.all = lambda x: True; builtins.isinstance = lambda *a: True",
+    "import builtins; builtins.len = lambda x: 0; builtins.all = lambda x: True; builtins.isinstance = lambda *a: True",
     "import sys; sys.modules['pytest'] = None; sys.settrace(lambda *a: None)",
     'import json; json.dumps = lambda *a, **k: \'{"value": ["none", null]}\'',
     "import time, random; time.time = lambda: 0; random.seed = lambda *a: None",
@@ -129,7 +129,7 @@ PATCHES = [
 def test_row_27_patching_the_judge_changes_nothing(
     accepted: Accepted, patch: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "len" in patch:  # its own process can then read nothing more and spins until its time is over
+    if "len" in patch:  # its own process can then read nothing more, and waits until its time is over
         monkeypatch.setattr(python_tests, "PATIENCE", 0.3)
     assert not accepted(patch + "\ndef f(x): return 0")
     tests = "import json, math\nassert math.fabs(len(json.dumps(f(3))) - 9) < 1"

@@ -149,7 +149,6 @@ def test_row_34_a_hostile_action_is_a_turn_like_any_other(backend: str, name: st
             observation, reward, ended, _, info = env.step(reply)
             assert not ended, reply[:40]
             assert float(reward) < 1
-            assert info["valid"] or reply[:3] != "def"
             json.dumps([observation, info["action"]])
         if name == "InterCodeBash":
             two = env.step(HOSTILE[6])[0]

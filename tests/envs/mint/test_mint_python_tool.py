@@ -33,6 +33,7 @@ def test_a_cell_shows_what_it_prints_and_its_last_value(tool: SandboxedPython) -
     assert tool.run("print('a')\nx").startswith("a\nOut[")
     assert tool.run("import sys\nprint('err', file=sys.stderr)") == "[Executed Successfully with No Output]"
     assert tool.run("!echo shell") == "shell"
+    assert tool.run("print('first')\n!echo again; echo unseen >&2") == "first\nagain", "from where it begins"
 
 
 def test_a_traceback_is_ipythons(tool: SandboxedPython) -> None:
