@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from envs.intercode.fenced import first_fenced
 from envs.intercode.shell.bash_env import shown
 from envs.text_env import Opening, TextEnv, Turn
 from lemur_ray.agents.trajectory import Outcome
@@ -20,11 +21,11 @@ from lemur_ray.grading.names_in_tests import parsed
 from lemur_ray.grading.python_tests import TestRun, run_each
 from lemur_ray.sandbox.python_repl import PythonSession
 from lemur_ray.sandbox.sandbox import Sandbox, SandboxDestroyed, SandboxSpec
-from lemur_ray.sandbox.warm_pool import shared_spares
+from lemur_ray.sandbox.warm_pool import shared_pool
 
 DIALOGUE_LIMIT = 7
 TIME_S = 10.0
-_FENCE = re.compile(r"```\s*(?:python|py)?[ \t]*\n?(.*?)```", re.I | re.S)
+_OPENING = re.compile(r"\s*(?:python|py)?[ \t]*\n?", re.I)
 _SYSTEM = """\
 You write Python in an interpreter that keeps its names from turn to turn. You are given a task; each of your turns is \
 one piece of code in a fenced block.
@@ -93,7 +94,7 @@ class InterCodePythonEnv(TextEnv):
     def _run(self, code: str) -> tuple[str, bool]:
         """Output of a cell, and whether it raised; what did not raise is in scope of later submissions."""
         if self._session is None:
-            self._sandbox = shared_spares(_CELLS, self._backend).take()
+            self._sandbox = shared_pool(_CELLS, self._backend).take()
             self._session = PythonSession(self._sandbox)
         cell = self._session.cell(code, TIME_S)
         if cell.result.blame == "infra":
@@ -117,14 +118,14 @@ class InterCodePythonEnv(TextEnv):
 
     def close(self) -> None:
         if self._sandbox is not None:
-            shared_spares(_CELLS, self._backend).give_back(self._sandbox)
+            shared_pool(_CELLS, self._backend).give_back(self._sandbox)
         self._session = self._sandbox = None
 
 
 def parse_python(reply: str) -> str:
     """The first fenced block, else the whole reply."""
-    fenced = _FENCE.search(reply)
-    return (fenced[1] if fenced else reply).strip()
+    fenced = first_fenced(reply, _OPENING)
+    return (reply if fenced is None else fenced).strip()
 
 
 _CELLS = SandboxSpec(run="intercode-python")
@@ -133,5 +134,5 @@ _TESTS = SandboxSpec(run="intercode-python-tests")
 
 
 def _tested(solution: str, tests: Sequence[str], backend: str) -> list[TestRun]:
-    with shared_spares(_SOLUTIONS, backend).one() as of_solution, shared_spares(_TESTS, backend).one() as of_tests:
+    with shared_pool(_SOLUTIONS, backend).one() as of_solution, shared_pool(_TESTS, backend).one() as of_tests:
         return run_each(solution, tests, of_solution, of_tests)

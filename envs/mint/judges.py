@@ -17,7 +17,7 @@ from lemur_ray.grading.python_tests import TestRun, run_tests
 from lemur_ray.grading.theorem import OptionRule
 from lemur_ray.sandbox.python_repl import own_packages
 from lemur_ray.sandbox.sandbox import SandboxSpec
-from lemur_ray.sandbox.warm_pool import WarmSpares, shared_spares
+from lemur_ray.sandbox.warm_pool import WarmPool, shared_pool
 
 COMMAND_LIMIT = 50
 TESTS = SandboxSpec(run="mint-tests")
@@ -86,16 +86,16 @@ class AnswerJudge:
 
 
 def _in_fresh_sandboxes(backend: str, solution: str, tests: str, setup: str = "") -> TestRun:
-    with _solutions(backend).one() as of_solution, shared_spares(TESTS, backend).one() as of_tests:
+    with _solutions(backend).one() as of_solution, shared_pool(TESTS, backend).one() as of_tests:
         return run_tests(solution, tests, of_solution, of_tests, setup=setup)
 
 
 @cache
-def _solutions(backend: str) -> WarmSpares:
+def _solutions(backend: str) -> WarmPool:
     """Where solutions run: with this interpreter's packages, as the Python tool has them."""
     mounts = own_packages()
     environment = {"PYTHONPATH": ":".join(mounts), "MPLBACKEND": "Agg"}
-    return shared_spares(SandboxSpec(mounts=mounts, env=environment, run="mint-solutions"), backend)
+    return shared_pool(SandboxSpec(mounts=mounts, env=environment, run="mint-solutions"), backend)
 
 
 class HouseholdJudge:

@@ -1,7 +1,8 @@
 """MINT's Python tool: a Python that lives from cell to cell in a sandbox, whose functions this process answers.
 
-A cell that calls a function ends a step of the sandbox's session with the call; the answer is the next step's message.
-So the code runs without network while the search runs here, and the game is where no code of the model can reach it.
+The loop over cells is the sandbox's (``sandbox/inside/repl.py``): a cell that calls a function ends a step of its
+session with the call; the answer is the next step's message. So the code runs without network while the search runs
+here, and the game is where no code of the model can reach it.
 Limits and texts are MINT's (mint-bench 3f7f12c): 30 s a cell, 2000 characters. Knows no task.
 """
 
@@ -9,14 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
-from envs.mint.inside import interpreter
 from envs.mint.protocol import NO_OUTPUT
 from envs.mint.tools import Tool
-from lemur_ray.sandbox.inside import look, repl
-from lemur_ray.sandbox.python_repl import own_packages
+from lemur_ray.sandbox.inside.harness_functions import ENOUGH_CHARS
+from lemur_ray.sandbox.programs import framed, start
+from lemur_ray.sandbox.python_repl import REPL, own_packages
 from lemur_ray.sandbox.sandbox import (
     ExecResult,
     Limits,
@@ -25,7 +25,7 @@ from lemur_ray.sandbox.sandbox import (
     SandboxSpec,
     Session,
 )
-from lemur_ray.sandbox.warm_pool import WarmSpares, shared_spares
+from lemur_ray.sandbox.warm_pool import WarmPool, shared_pool
 
 TIME_S = 30.0
 MAX_CHARS = 2_000
@@ -35,17 +35,8 @@ MAX_CALLS = 2_000
 _SLACK_S = 10.0
 _START_S = 60.0
 _MEMORY_BYTES = 2 * 2**30
-_FOLDER = "/tmp/.tool"
-_START = f"""
-import json, sys, types
-def load(name):
-    module = types.ModuleType(name)
-    with open("{_FOLDER}/" + name + ".py", encoding="utf-8") as file:
-        exec(compile(file.read(), "<lemur " + name + ">", "exec"), module.__dict__)
-    return module
-load("interpreter").main(load("look"), load("repl"), float(sys.argv[1]), json.loads(sys.argv[2]))
-"""
-"""Texts compiled under such names are left out of tracebacks (``sandbox/inside/look.py``)."""
+_ENOUGH_BYTES = 16 * ENOUGH_CHARS
+"""Of an answer as JSON."""
 
 Call = Callable[[str, list[str]], str]
 
@@ -92,7 +83,7 @@ class SandboxedPython:
 
     def _run(self, code: str) -> str:
         left_s = self._time_s + _SLACK_S
-        message: dict[str, Any] = {"code": code}
+        message: dict[str, Any] = {"code": code, "time_s": self._time_s}
         for _ in range(MAX_CALLS + 1):
             answer, result = self._step(message, left_s)
             left_s -= result.wall_s
@@ -121,10 +112,9 @@ class SandboxedPython:
 
     def _step(self, message: dict[str, Any], time_s: float) -> tuple[dict[str, Any], ExecResult]:
         session = self._session or self._start()
-        size = interpreter.ENOUGH_CHARS * 8
-        limits = Limits(time_s=max(time_s, 0.5), output_bytes=2 * size, kill_at_bytes=4 * size)
+        limits = Limits(time_s=max(time_s, 0.5), output_bytes=_ENOUGH_BYTES, kill_at_bytes=2 * _ENOUGH_BYTES)
         try:
-            result = session.step(json.dumps(message).encode() + b"\n", limits)
+            result = session.step(framed(message), limits)
         except SandboxDestroyed as error:
             self._give_up()
             if error.blame == "policy":
@@ -141,12 +131,11 @@ class SandboxedPython:
         """A new shell, which has answered once: what ends before its first cell was never the model's doing."""
         if self._sandbox is None:
             self._sandbox = self._pool.take()
-        for module in (interpreter, repl, look):
-            file = Path(str(module.__file__))
-            self._sandbox.write(f"{_FOLDER}/{file.name}", file.read_bytes())
-        self._session = self._sandbox.session(["python3", "-c", _START, str(self._time_s), json.dumps(self._tools)])
         try:
-            answer, result = self._step({}, _START_S)
+            self._session, result = start(self._sandbox, REPL, Limits(time_s=_START_S))
+            answer: dict[str, Any] = {}
+            if result.exit_code == 0:
+                answer, result = self._step({"functions": self._tools}, _START_S)
         except SandboxDestroyed as error:
             raise PythonToolFault(f"the Python tool does not start: {error}") from error
         if answer.get("out") != "":
@@ -169,7 +158,7 @@ class SandboxedPython:
             self._sandbox = None
 
 
-def sandboxes(backend: str, network: bool) -> WarmSpares:
+def sandboxes(backend: str, network: bool) -> WarmPool:
     """Sandboxes with this interpreter's packages in them; network off unless asked."""
     mounts = own_packages()
     environment = {
@@ -181,7 +170,7 @@ def sandboxes(backend: str, network: bool) -> WarmSpares:
     }
     limits = Limits(memory_bytes=_MEMORY_BYTES)
     spec = SandboxSpec(mounts=mounts, env=environment, limits=limits, network=network, run="mint")
-    return shared_spares(spec, backend)
+    return shared_pool(spec, backend)
 
 
 class ToolRefused(Exception):

@@ -8,14 +8,14 @@ fenced Python blocks and CodeLlama's ``[PYTHON]`` for code to run.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-_SOLUTION = re.compile(r"<solution>(.*?)</solution>", re.DOTALL)
-_EXECUTE = re.compile(r"<execute>(.*?)</execute>", re.DOTALL)
+_SOLUTION = ("<solution>", "</solution>")
+_EXECUTE = ("<execute>", "</execute>")
 _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
-_CODELLAMA = re.compile(r"\[PYTHON\](.*?)\[/PYTHON\]", re.DOTALL)
+_CODELLAMA = ("[PYTHON]", "[/PYTHON]")
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Understood:
 def tags(reply: str) -> Understood:
     """The protocol of the recorded runs."""
     if "<solution>" in reply:
-        return Understood("propose", _joined(_SOLUTION, reply))
-    code = _joined(_EXECUTE, reply)
+        return Understood("propose", _joined(_between(reply, *_SOLUTION)))
+    code = _joined(_between(reply, *_EXECUTE))
     return Understood("nothing") if code is None else Understood("execute", code)
 
 
@@ -39,13 +39,26 @@ def lenient(reply: str) -> Understood:
     understood = tags(reply)
     if understood.kind != "nothing":
         return understood
-    code = _joined(_CODELLAMA, reply) or _joined(_FENCE, reply)
+    code = _joined(_between(reply, *_CODELLAMA)) or _joined(_FENCE.findall(reply))
     return understood if code is None else Understood("execute", code)
 
 
-def _joined(pattern: re.Pattern[str], reply: str) -> str | None:
+def _between(reply: str, begin: str, end: str) -> list[str]:
+    """The texts between each ``begin`` and the first ``end`` behind it.
+
+    A pattern would look for the end of each of many that are never closed, in time that grows with the reply's square.
+    """
+    found = []
+    at = reply.find(begin)
+    while at >= 0 and (close := reply.find(end, at + len(begin))) >= 0:
+        found.append(reply[at + len(begin) : close])
+        at = reply.find(begin, close + len(end))
+    return found
+
+
+def _joined(blocks: Sequence[str]) -> str | None:
     """All blocks, each stripped, joined by line breaks; None where there is none, or nothing in them."""
-    return "\n".join(block.strip() for block in pattern.findall(reply)) or None
+    return "\n".join(block.strip() for block in blocks) or None
 
 
 PARSERS: Mapping[str, Callable[[str], Understood]] = {"tags": tags, "lenient": lenient}

@@ -53,11 +53,6 @@ def names_in(tests: str, setup: str = "") -> Names:
     return Names(tuple(under_test), modules)
 
 
-def names_under_test(tests: str) -> list[str]:
-    """Names that the solution has to define. Raises as ``names_in`` does."""
-    return list(names_in(tests).of_solution)
-
-
 def only_asked(defined: Any, asked: Sequence[str]) -> dict[str, Any]:
     """Encoded values of the names that were asked for; whatever else a solution's process sent is left out."""
     if type(defined) is not list or len(defined) != 2 or defined[0] != "dict" or type(defined[1]) is not list:

@@ -16,7 +16,7 @@ from typing import Any
 from lemur_ray.grading.names_in_tests import names_in, only_asked
 from lemur_ray.sandbox.programs import Program
 from lemur_ray.sandbox.sandbox import Sandbox, SandboxDestroyed
-from lemur_ray.sandbox.solution_process import Answer, AnswerProcess
+from lemur_ray.sandbox.solution_process import Answer, SolutionProcess
 
 TIME_S = 10.0
 PATIENCE = 3.0
@@ -64,36 +64,36 @@ def run_each(
     """Several tests one after another against one loaded solution, ``time_s`` for all. Raises as ``run_tests`` does."""
     names = [names_in(test, setup) for test in tests]
     runs: list[TestRun] = []
-    answers: AnswerProcess | None = None
+    process: SolutionProcess | None = None
     tester: Program | None = None
     try:
         wall_s = PATIENCE * time_s
-        answers = AnswerProcess(of_solution, solution, time_s=wall_s, total_s=wall_s + SLACK_S, env=_ENVIRONMENT)
-        fault = _fault(answers, answers.loaded, time_s)
+        process = SolutionProcess(of_solution, solution, time_s=wall_s, total_s=wall_s + SLACK_S, env=_ENVIRONMENT)
+        fault = _fault(process, process.loaded, time_s)
         tester = None if fault else Program(of_tests, "tester", time_s=_TESTER_S, env=_ENVIRONMENT)
         for test, used in zip(tests, names, strict=True):
-            defined = answers.ask({"names": used.asked})
-            found = fault or _fault(answers, defined, time_s)
+            defined = process.ask({"names": used.asked})
+            found = fault or _fault(process, defined, time_s)
             if found is None and tester is not None:
                 values = only_asked(defined.value, used.asked)
                 order: dict[str, Any] = {"tests": test, "setup": setup}
                 order |= {"defined": {name: value for name, value in values.items() if name in used.of_solution}}
                 order |= {"modules": {name: of for name, of in used.modules.items() if name in values}}
-                found = _conversation(answers, tester, order, time_s)
+                found = _conversation(process, tester, order, time_s)
             runs.append(found or TestRun(False, note="the tests ended"))
     except SandboxDestroyed as error:
         if error.blame != "policy":
             raise
         runs += [TestRun(False, note=str(error))] * (len(tests) - len(runs))
     finally:
-        if answers is not None:
-            answers.close()
+        if process is not None:
+            process.close()
         if tester is not None:
             tester.close()
     return runs
 
 
-def _conversation(answers: AnswerProcess, tester: Program, message: dict[str, Any], time_s: float) -> TestRun:
+def _conversation(process: SolutionProcess, tester: Program, message: dict[str, Any], time_s: float) -> TestRun:
     """Carry questions and answers between the two until the tests have ended."""
     while True:
         heard = tester.exchange(message)
@@ -103,24 +103,24 @@ def _conversation(answers: AnswerProcess, tester: Program, message: dict[str, An
             return TestRun(False, heard.failure == "timed out", f"the tests: {heard.failure}")
         if "ask" not in heard.said:
             return TestRun(heard.said.get("passed") is True, note=str(heard.said.get("raised", "")))
-        answer = answers.ask(heard.said["ask"])
-        if answer.failure in _LOST or answers.cpu_s > time_s:
-            return _lost(answers, answer, time_s)
+        answer = process.ask(heard.said["ask"])
+        if answer.failure in _LOST or process.cpu_s > time_s:
+            return _lost(process, answer, time_s)
         message = {"raised": answer.failure} if answer.failure else {"value": answer.value}
 
 
 _LOST = ("timed out", "ended", "no answer")
 
 
-def _fault(answers: AnswerProcess, answer: Answer, time_s: float) -> TestRun | None:
+def _fault(process: SolutionProcess, answer: Answer, time_s: float) -> TestRun | None:
     """The verdict where a solution does not even load; None where it does."""
-    if answer.failure in _LOST or answers.cpu_s > time_s:
-        return _lost(answers, answer, time_s)
+    if answer.failure in _LOST or process.cpu_s > time_s:
+        return _lost(process, answer, time_s)
     return TestRun(False, note=answer.failure) if answer.failure else None
 
 
-def _lost(answers: AnswerProcess, answer: Answer, time_s: float) -> TestRun:
+def _lost(process: SolutionProcess, answer: Answer, time_s: float) -> TestRun:
     if answer.blame == "infra":
         raise SandboxDestroyed(f"the machine gave a solution no time: {answer.failure}", "infra")
-    timed_out = answer.failure == "timed out" or answers.cpu_s > time_s
+    timed_out = answer.failure == "timed out" or process.cpu_s > time_s
     return TestRun(False, timed_out, f"timed out after {time_s:g} s" if timed_out else answer.failure)

@@ -110,7 +110,7 @@ def _play(
         except DeadlineExceeded as error:
             raise EnvironmentFault(str(error)) from error
         except SandboxQuarantined as error:
-            # An environment lives for one attempt, so the sandbox goes with it; what kept spares has dropped it, too.
+            # An environment lives for one attempt, so the sandbox goes with it; the pool it is from has dropped it.
             raise EnvironmentFault(f"{task.env_id}: {what}: a sandbox was put in quarantine: {error}") from error
         except (SandboxDestroyed, SandboxUnavailable) as error:
             fault = MachineFault if error.blame == "infra" else EnvironmentFault

@@ -14,9 +14,31 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.sandbox import inside
-from lemur_ray.sandbox.python_repl import OPTIONS, START_TEXT
-from lemur_ray.sandbox.sandbox import Blame, ExecResult, Sandbox, Session
+from lemur_ray.sandbox.sandbox import Blame, ExecResult, Limits, Sandbox, Session
 
+# The program comes in on descriptor 9, so nothing of it need lie in any file system of the sandbox. What it imports is
+# the system's: folders that the policy writes to are on the path only once all of it is loaded.
+START = """
+import sys
+own = [path for path in sys.path if not path]
+sys.path[:] = [path for path in sys.path if path]
+import os, site
+def take(n):
+    b = b""
+    while len(b) < n: b += os.read(9, n - len(b))
+    return b
+def load(name):
+    import types
+    module = types.ModuleType(name)
+    exec(compile(take(int.from_bytes(take(4), "big")), f"<lemur {{name}}>", "exec"), module.__dict__)
+    return module
+*others, last = [load(name) for name in {names}]
+sys.path[:0] = own
+sys.path += [path for path in [site.getusersitepackages()] if os.path.isdir(path)]
+last.serve(*others)
+"""
+OPTIONS = ("-u", "-s")
+"""Of the interpreter: no file in the policy's home has a say in its start."""
 SAID_BYTES = 16 * 2**20
 """Of one answer; more is no answer."""
 
@@ -48,10 +70,11 @@ class Program:
         self._limits = replace(
             sandbox.spec.limits, time_s=time_s, output_bytes=2 * SAID_BYTES, kill_at_bytes=2 * SAID_BYTES
         )
-        names = ("plain", "channel", name)
-        argv = ["python3", *OPTIONS, "-c", START_TEXT.format(names=names)]
-        self._session: Session | None = sandbox.session(argv, env={"OPENBLAS_NUM_THREADS": "1", **(env or {})})
-        self._started = self._step(_texts(names))
+        names = ("plain_values", "channel", name)
+        self._session: Session | None
+        limits = replace(self._limits, time_s=self._left_s())
+        self._session, loaded = start(sandbox, names, limits, env={"OPENBLAS_NUM_THREADS": "1", **(env or {})})
+        self._account(loaded)
 
     def exchange(self, message: Mapping[str, Any]) -> Heard:
         """Say something and wait for the answer. A program that ended or was late takes no more messages."""
@@ -60,8 +83,8 @@ class Program:
         if self.wall_s >= self._total_s:
             self.close()
             return Heard(None, "timed out", "policy")
-        data = json.dumps(message).encode("utf-8", "replace")
-        result = self._step(len(data).to_bytes(4, "big") + data)
+        result = self._session.step(framed(message), replace(self._limits, time_s=self._left_s()))
+        self._account(result)
         if result.timed_out:
             return Heard(None, "timed out", result.blame)
         if self._session is None:
@@ -81,14 +104,31 @@ class Program:
     def _left_s(self) -> float:
         return min(self._limits.time_s, max(0.1, self._total_s - self.wall_s))
 
-    def _step(self, data: bytes) -> ExecResult:
-        assert self._session
-        result = self._session.step(data, replace(self._limits, time_s=self._left_s()))
+    def _account(self, result: ExecResult) -> None:
         self.cpu_s += result.cpu_s
         self.wall_s += result.wall_s
         if not result.alive or "session ended" in result.note or result.timed_out:
             self.close()
-        return result
+
+
+def start(
+    sandbox: Sandbox,
+    names: Sequence[str],
+    limits: Limits,
+    *,
+    python: str = "python3",
+    cwd: str = "/work",
+    env: Mapping[str, str] | None = None,
+) -> tuple[Session, ExecResult]:
+    """A program made of these modules of ``inside``, whose last one serves with the others; how its loading went."""
+    session = sandbox.session([python, *OPTIONS, "-c", START.format(names=tuple(names))], cwd=cwd, env=env)
+    return session, session.step(_texts(names), limits)
+
+
+def framed(message: Mapping[str, Any]) -> bytes:
+    """A message as ``inside/channel.py`` reads it."""
+    data = json.dumps(message).encode("utf-8", "replace")
+    return len(data).to_bytes(4, "big") + data
 
 
 def _texts(names: Sequence[str]) -> bytes:

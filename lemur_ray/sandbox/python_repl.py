@@ -6,40 +6,17 @@ cell that does not even let that through is killed, and the session starts anew,
 
 from __future__ import annotations
 
-import json
 import sys
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lemur_ray.sandbox import inside
+from lemur_ray.sandbox.programs import framed, start
 from lemur_ray.sandbox.sandbox import ExecResult, Sandbox, Session
 
-# The program comes in on descriptor 9, so nothing of it need lie in any file system of the sandbox. What it imports is
-# the system's: folders that the policy writes to are on the path only once all of it is loaded.
-START_TEXT = """
-import sys
-own = [path for path in sys.path if not path]
-sys.path[:] = [path for path in sys.path if path]
-import os, site
-def take(n):
-    b = b""
-    while len(b) < n: b += os.read(9, n - len(b))
-    return b
-def load(name):
-    import types
-    module = types.ModuleType(name)
-    exec(compile(take(int.from_bytes(take(4), "big")), f"<lemur {{name}}>", "exec"), module.__dict__)
-    return module
-*others, last = [load(name) for name in {names}]
-sys.path[:0] = own
-sys.path += [path for path in [site.getusersitepackages()] if os.path.isdir(path)]
-last.serve(*others)
-"""
-START = START_TEXT.format(names=("look", "repl"))
-OPTIONS = ("-u", "-s")
-"""Of the interpreter: no file in the policy's home has a say in its start."""
+REPL = ("ipython_text", "channel", "harness_functions", "repl")
+"""Modules of ``inside`` that the loop over cells is made of."""
 HARD_S = 2.0
 """How long after a cell's own time the process is killed."""
 LOST = "The Python session was ended and started again: its variables are lost."
@@ -80,9 +57,9 @@ class PythonSession:
 
     def cell(self, code: str, time_s: float = 30.0) -> CellResult:
         """Run a cell. SandboxDestroyed where the sandbox is gone already."""
-        message = json.dumps({"code": code.encode("utf-8", "replace").decode(), "time_s": time_s}).encode()
+        message = framed({"code": code.encode("utf-8", "replace").decode(), "time_s": time_s})
         limits = replace(self._sandbox.spec.limits, time_s=time_s + HARD_S)
-        result = self._started().step(len(message).to_bytes(4, "big") + message, limits)
+        result = self._started().step(message, limits)
         restarted = "session ended" in result.note
         if restarted or not result.alive:
             self._session = None
@@ -105,21 +82,14 @@ class PythonSession:
 
     def _started(self) -> Session:
         if self._session is None or not self._session.alive:
-            session = self._sandbox.session([self._python, *OPTIONS, "-c", START], cwd=self._cwd, env=self._env)
-            loaded = session.step(program(), replace(self._sandbox.spec.limits, time_s=30.0))
+            limits = replace(self._sandbox.spec.limits, time_s=30.0)
+            session, loaded = start(self._sandbox, REPL, limits, python=self._python, cwd=self._cwd, env=self._env)
             if loaded.exit_code != 0:
                 raise RuntimeError(
                     f"no Python session starts in the sandbox: {loaded.err or loaded.note or loaded.out}"
                 )
             self._session = session
         return self._session
-
-
-def program() -> bytes:
-    """The texts of the session's program, each behind its length."""
-    folder = Path(inside.__file__).parent
-    texts = [(folder / f"{name}.py").read_bytes() for name in ("look", "repl")]
-    return b"".join(len(text).to_bytes(4, "big") + text for text in texts)
 
 
 def own_packages() -> Mapping[str, Path]:

@@ -5,7 +5,6 @@
 | ``open_sandbox`` | a private file tree, processes of its own, no network unless asked | SandboxUnavailable |
 | ``exec`` | one command; a limit that struck is a field of the result, no exception | SandboxDestroyed |
 | ``read``, ``write`` | regular files beneath the sandbox's own root, bounded | SandboxFileError |
-| ``freeze``, ``thaw`` | every process of the sandbox stands still in between | SandboxDestroyed |
 | ``listing`` | every entry of everything writable, seen with the first process's own eyes | SandboxFileError |
 | ``snapshot`` | a hash over names, modes, contents and links of everything writable | SandboxDestroyed |
 | ``reset`` | all namespaces destroyed and made anew, the tree back, proven by hash | SandboxQuarantined |
@@ -102,8 +101,6 @@ class SandboxSpec:
     ``/tmp``, home and ``trees``."""
     masked: tuple[str, ...] = ()
     """Absolute paths inside of programs that are to be absent: where one leads, an empty file stands."""
-    allow_ptrace: bool = False
-    """Debuggers may attach to processes of the sandbox itself."""
     run: str = ""
     """Label of the run, by which orphans are found."""
 
@@ -155,8 +152,6 @@ class Capabilities:
     disk_quota: bool = True
     inode_quota: bool = True
     seccomp: bool = True
-    frozen_grading: bool = True
-    persistent_shell: bool = True
     own_uid: bool = True
     """Each sandbox is a user of its own to the host."""
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -209,12 +204,6 @@ class Sandbox(Protocol):
 
         SandboxFileError where a path is too long to be followed, or the listing is larger than 16 MiB.
         """
-
-    def freeze(self) -> None:
-        """Stop every process; idempotent."""
-
-    def thaw(self) -> None:
-        """Let them go on; idempotent."""
 
     def snapshot(self) -> str:
         """Hash of everything writable."""

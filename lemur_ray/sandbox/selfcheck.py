@@ -53,6 +53,11 @@ CHECKS: list[tuple[str, str, Callable[[Sandbox], bool]]] = [
             or int(_sh(box, "du -sm /work | cut -f1")[0]) <= 9
         ),
     ),
+    (
+        "the number of files is limited",
+        "inode_quota",
+        lambda box: "No space left" in box.exec(["bash", "-c", "for i in $(seq 2000); do : > f$i; done"]).err,
+    ),
     ("time is limited", "", lambda box: _sh(box, "sleep 60", 1.0)[1].startswith("timed out")),
     ("output is limited", "", lambda box: box.exec(["yes"]).truncated),
     (

@@ -1,9 +1,9 @@
 """Warm sandboxes: a verified reset takes milliseconds, where opening a sandbox takes a tenth of a second or more.
 
 A sandbox that comes back is reset and kept; one whose reset does not prove is closed and counted (``quarantined``),
-never handed out again. A fork's child has none of its parent's. When the last spare is taken, another one is opened in
-the background. Knows nothing of what runs in them; those left at the end of the process end with it (the backend sees
-to that).
+never handed out again. A fork's child has none of its parent's. When the last idle one is taken, another one is opened
+in the background. Knows nothing of what runs in them; those left at the end of the process end with it (the backend
+sees to that).
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-from lemur_ray.sandbox.housing.driven_sandbox import HousedSandbox
+from lemur_ray.sandbox.housing.driven_sandbox import DrivenSandbox
 from lemur_ray.sandbox.sandbox import Sandbox, SandboxError, SandboxQuarantined, SandboxSpec, open_sandbox
 
 KEPT = 4
 """Idle sandboxes of one kind that a process keeps."""
 
 
-_all: weakref.WeakSet[WarmSpares] = weakref.WeakSet()
+_all: weakref.WeakSet[WarmPool] = weakref.WeakSet()
 
 
-class WarmSpares:
+class WarmPool:
     """Sandboxes of one specification. Safe to share between threads."""
 
     def __init__(self, spec: SandboxSpec, backend: str = "bwrap", kept: int = KEPT) -> None:
         if kept < 1:
-            raise ValueError(f"number of spares {kept}: expected at least 1")
+            raise ValueError(f"number of idle sandboxes {kept}: expected at least 1")
         self._spec, self._backend, self._kept = spec, backend, kept
         self._lock = threading.Lock()
         self._idle: list[Sandbox] = []
@@ -45,7 +45,7 @@ class WarmSpares:
         with self._lock:
             taken = self._idle.pop() if self._idle else None
             if not self._idle and self._opening is None and not self._closed:
-                self._opening = threading.Thread(target=self._open_one, name="warm-spare", daemon=True)
+                self._opening = threading.Thread(target=self._open_one, name="warm-sandbox", daemon=True)
                 self._opening.start()
         return taken or open_sandbox(self._spec, self._backend)
 
@@ -82,7 +82,7 @@ class WarmSpares:
         for sandbox in idle:
             sandbox.close()
 
-    def __enter__(self) -> WarmSpares:
+    def __enter__(self) -> WarmPool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -93,7 +93,7 @@ class WarmSpares:
         self._lock, self._opening = threading.Lock(), None
         idle, self._idle = self._idle, []
         for sandbox in idle:
-            if isinstance(sandbox, HousedSandbox):
+            if isinstance(sandbox, DrivenSandbox):
                 sandbox.abandon()
 
     def _open_one(self) -> None:
@@ -116,21 +116,21 @@ class WarmSpares:
 def _forget_all() -> None:
     global _shared_lock
     _shared_lock = threading.Lock()
-    for spares in list(_all):
-        spares.forget()
+    for pool in list(_all):
+        pool.forget()
 
 
 os.register_at_fork(after_in_child=_forget_all)
 
-_shared: dict[tuple[str, str], WarmSpares] = {}
+_shared: dict[tuple[str, str], WarmPool] = {}
 _shared_lock = threading.Lock()
 
 
-def shared_spares(spec: SandboxSpec, backend: str = "bwrap") -> WarmSpares:
-    """This process's spares of a specification, made at the first call and closed at the end of the process."""
+def shared_pool(spec: SandboxSpec, backend: str = "bwrap") -> WarmPool:
+    """This process's pool of a specification, made at the first call and closed at the end of the process."""
     key = (repr(spec), backend)
     with _shared_lock:
         if key not in _shared:
-            _shared[key] = WarmSpares(spec, backend)
+            _shared[key] = WarmPool(spec, backend)
             atexit.register(_shared[key].close)
         return _shared[key]

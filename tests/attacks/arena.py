@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.sandbox.housing import docker_engine as engine
-from lemur_ray.sandbox.housing import slots
-from lemur_ray.sandbox.sandbox import ExecResult, Limits, Sandbox
+from lemur_ray.sandbox.housing import docker_engine, slots
+from lemur_ray.sandbox.housing.bwrap import BwrapHousing
+from lemur_ray.sandbox.sandbox import ExecResult, Limits, Sandbox, SandboxUnavailable
 
 BACKENDS = ("bwrap", pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.slow]))
 """Every backend runs the whole suite."""
@@ -27,14 +27,36 @@ def ready(backend: str) -> None:
     """Fail with what to install where the backend should be there, skip with the reason where it need not be."""
     if backend == "bwrap":
         assert shutil.which("bwrap"), "bubblewrap is missing: apt-get install -y bubblewrap"
-    elif reason := engine.why_not():
+    elif reason := why_no_engine():
         assert not os.environ.get("LEMUR_DOCKER"), f"LEMUR_DOCKER promises a Docker engine, but: {reason}"
         pytest.skip(reason)
 
 
+def why_no_engine() -> str:
+    """Why no Docker engine can be used here; empty where one can."""
+    try:
+        with docker_engine.client("a greeting", 10.0) as api:
+            api.ping()
+    except SandboxUnavailable as error:
+        return str(error)
+    return ""
+
+
 def keeper_pid(box: Sandbox) -> int:
     """The keeper of a sandbox, as this machine numbers it."""
-    return int(box._housing.keeper_pid)  # type: ignore[attr-defined]
+    housing: Any = box._housing  # type: ignore[attr-defined]
+    if isinstance(housing, BwrapHousing):
+        assert housing.process
+        return children(housing.process.pid)[0]
+    with docker_engine.client("to look at a container") as api:
+        return int(api.inspect_container(housing.container)["State"]["Pid"])
+
+
+def processes(box: Sandbox) -> int:
+    """How many processes there are besides the first and the one that counts, the dead that nobody collected too."""
+    seen = box.exec(["bash", "-c", "echo /proc/[0-9]*"])
+    assert seen.ok, seen
+    return len(seen.out.split()) - 2
 
 
 def children(pid: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Rows 19, 20 and 39: daemons, time bombs, and a harness that is killed in the middle of a step."""
+"""Rows 19 and 39: daemons, and a harness that is killed in the middle of a step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from lemur_ray.sandbox.housing import slots
 from lemur_ray.sandbox.sandbox import Sandbox
-from tests.attacks.arena import bash, records_of
+from tests.attacks.arena import bash, processes, records_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,37 +32,23 @@ def test_row_19_a_daemon_does_not_delay_the_step_and_dies_with_it_or_at_reset(bo
     kept = box.exec(["bash", "-c", daemon.replace("SECONDS", "300") + "\necho started"], keep_background=True)
     assert kept.out.endswith("started\n")
     assert time.monotonic() - started < 30.0
-    assert box.processes() >= 1, "it may live within the episode"
+    assert processes(box) >= 1, "it may live within the episode"
     box.reset()
-    assert box.processes() == 0
+    assert processes(box) == 0
     assert "started" in bash(box, daemon.replace("SECONDS", "1") + "\necho started").out
-    assert box.processes() == 0, "without keep_background nothing is left after the step"
+    assert processes(box) == 0, "without keep_background nothing is left after the step"
     bash(box, "rm -f /tmp/late")  # on a busy machine the step itself may take a second
     deadline = time.monotonic() + 1.5
     while time.monotonic() < deadline:
         assert bash(box, "ls /tmp/late").exit_code != 0, "a marker appeared late"
 
 
-def test_row_20_what_is_graded_stands_still(box: Sandbox) -> None:
-    bomb = "i=0; while :; do i=$((i+1)); echo $i > answer; echo $i > f$((i % 7)); done"
-    box.exec(["bash", "-c", f"({bomb}) & until [ -s answer ]; do sleep 0.01; done"], keep_background=True)
-    box.freeze()
-    first, hashed = box.read("answer"), box.snapshot()
-    deadline = time.monotonic() + 0.5
-    while time.monotonic() < deadline:
-        assert box.read("answer") == first
-    assert box.snapshot() == hashed
-    box.thaw()
-    deadline = time.monotonic() + 60.0
-    while box.read("answer") == first:
-        assert time.monotonic() < deadline, "thaw lets it go on"
-
-
 HARNESS = """
 import sys
 from lemur_ray.sandbox.sandbox import SandboxSpec, open_sandbox
+from tests.attacks.arena import keeper_pid
 sandbox = open_sandbox(SandboxSpec(run=sys.argv[2]), sys.argv[1])
-print(sandbox._housing.keeper_pid, flush=True)
+print(keeper_pid(sandbox), flush=True)
 sandbox.exec(["bash", "-c", "setsid sleep 1000 & sleep 1000"])
 """
 

@@ -1,4 +1,4 @@
-"""Rows 1 to 4, 21 and 38: processes, memory, disk, output, the collected dead, and many at once."""
+"""Rows 1 to 4, 21, 31 and 38: processes, memory, disk, output, the collected dead, archives, and many at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from lemur_ray.sandbox.sandbox import ExecResult, Limits, Sandbox, SandboxSpec, open_sandbox
-from tests.attacks.arena import LIMITS, bash, python
+from tests.attacks.arena import LIMITS, bash, processes, python
 
 BOMB = ":(){ :|:& };:"
 
@@ -24,16 +24,16 @@ def test_row_01_a_fork_bomb_hits_the_process_limit_and_leaves_nothing(box: Sandb
     forked, _, error = counted.out.partition(" ")
     assert 40 <= int(forked) <= 64
     assert "Resource temporarily unavailable" in error
-    assert box.processes() == 0
+    assert processes(box) == 0
     assert neighbour.exec(["sh", "-c", "(echo forks)"]).out == "forks\n"
 
     bash(box, BOMB, limits=replace(LIMITS, time_s=2.0))
-    assert box.processes() == 0
+    assert processes(box) == 0
     shown = bash(box, "for i in $(seq 99); do sleep 60 & done; wait", limits=replace(LIMITS, time_s=2.0))
     assert "fork: " in shown.err
     assert shown.timed_out
     assert shown.blame == "policy"
-    assert box.processes() == 0
+    assert processes(box) == 0
     assert bash(box, "(echo on)").out == "on\n", "the episode goes on"
 
 
@@ -99,7 +99,7 @@ def test_row_04_endless_output_is_cut_with_its_count_and_stopped(box: Sandbox, s
     assert result.bytes_dropped + len(kept) > LIMITS.kill_at_bytes
     assert len(kept) <= LIMITS.output_bytes + 64
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
-    assert box.processes() == 0
+    assert processes(box) == 0
 
 
 def test_row_21_ten_thousand_orphans_and_zombies_are_collected(box: Sandbox) -> None:
@@ -119,8 +119,23 @@ def test_row_21_ten_thousand_orphans_and_zombies_are_collected(box: Sandbox) -> 
     )
     result = python(box, storm, limits=replace(LIMITS, time_s=240.0))
     assert result.out == "done\n", result
-    assert box.processes() == 0
+    assert processes(box) == 0
     assert bash(box, "ls -d /proc/[0-9]* | wc -l").out.strip() in ("3", "4"), "no zombie is left"
+
+
+def test_row_31_archives_hit_the_quota_and_do_not_climb(box: Sandbox) -> None:
+    bash(
+        box,
+        "python3 - <<'END'\nimport zipfile\nwith zipfile.ZipFile('slip.zip', 'w') as z:\n  "
+        "z.writestr('../../usr/x', 'x')\n"
+        "  z.writestr('../escaped', 'x')\nwith zipfile.ZipFile('bomb.zip', 'w', zipfile.ZIP_DEFLATED) as z:\n"
+        "  for i in range(20): z.writestr(f'b{i}', b'0' * 2_000_000, compresslevel=1)\nEND",
+        limits=replace(LIMITS, time_s=30.0),
+    )
+    assert bash(box, "python3 -m zipfile -e slip.zip out; ls /usr/x").exit_code != 0
+    bomb = bash(box, "python3 -m zipfile -e bomb.zip out2", limits=replace(LIMITS, time_s=30.0))
+    assert "No space left" in bomb.err
+    assert bash(box, "rm -rf out2; echo x > y; cat y").out == "x\n"
 
 
 @pytest.mark.parametrize("number", [6, pytest.param(100, marks=pytest.mark.slow)])

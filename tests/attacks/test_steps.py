@@ -1,4 +1,4 @@
-"""Rows 7, 8, 9, 22, 23 and 32: time, standard input, terminals, the persistent shell, the clock."""
+"""Rows 7, 8, 9, 22, 23 and 32: time, standard input, terminals, shells and sessions that are broken, the clock."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from envs.intercode.shell.terminal import Terminal
+from lemur_ray.sandbox import python_repl
+from lemur_ray.sandbox.python_repl import LOST, PythonSession
 from lemur_ray.sandbox.sandbox import Sandbox
-from lemur_ray.sandbox.shell import Shell
-from tests.attacks.arena import LIMITS, bash, python
+from tests.attacks.arena import LIMITS, bash, processes, python
 
 SHORT = replace(LIMITS, time_s=1.0)
 
@@ -32,7 +34,7 @@ def test_row_07_a_step_is_killed_at_its_limit_and_the_episode_goes_on(box: Sandb
     assert result.note.startswith("timed out after 1 s")
     assert result.signal == 9
     assert 0.9 < result.wall_s < 3.0
-    assert box.processes() == 0
+    assert processes(box) == 0
     assert bash(box, "echo on").out == "on\n"
 
 
@@ -57,7 +59,7 @@ def test_row_08_who_reads_standard_input_sees_its_end(box: Sandbox, script: str)
         script = f"command -v {script.split()[0]} || echo ended"
     result = bash(box, script)
     assert "ended" in result.out or result.timed_out, result
-    assert box.processes() == 0
+    assert processes(box) == 0
 
 
 def test_row_09_there_is_no_terminal_to_read_or_to_type_into(box: Sandbox) -> None:
@@ -77,74 +79,89 @@ def test_row_09_there_is_no_terminal_to_read_or_to_type_into(box: Sandbox) -> No
     assert all(line in ("Operation not permitted", "Inappropriate ioctl for device") for line in lines[2:7:2])
 
 
-ENDINGS = ["exit 3", "exec sleep 0.2", "exec python3 -c 1", "kill -9 $$", "set -e; false", "set -u; echo $nothing"]
+@pytest.fixture
+def terminal(box: Sandbox) -> Terminal:
+    """As InterCode's environments carry out actions: each in a shell of its own, in a folder that is remembered."""
+    return Terminal(box, "/work", compat=False, limits=SHORT)
 
 
-@pytest.mark.parametrize("command", ENDINGS)
-def test_row_22_a_shell_that_ends_is_started_again_and_the_result_says_so(box: Sandbox, command: str) -> None:
-    shell = Shell(box)
-    assert shell.run("cd /tmp; export A=1").exit_code == 0
-    ended = shell.run(command)
-    assert ended.restarted
-    assert "directory, variables and functions are lost" in ended.note
-    again = shell.run("pwd; echo [$A]")
-    assert again.out == "/work\n[]\n"
-    shell.close()
-
-
-STAYING = [
-    "echo 'unclosed",
-    "cat <<END\nnever closed",
-    "echo trailing \\",
-    "PS1=; PS2=; PROMPT_COMMAND='exit 1'",
-    "trap 'echo bye' EXIT",
-    "stty sane",
-    "if true; then",
-    "IFS=; unset PATH; hash -r",
+ENDINGS = [
+    *("exit 3", "exec sleep 0.2", "exec python3 -c 1", "kill -9 $$", "kill -9 $PPID", "set -e; false"),
+    *("set -u; echo $nothing", "echo 'unclosed", "cat <<END\nnever closed", "echo trailing \\", "if true; then"),
+    *("PS1=; PS2=; PROMPT_COMMAND='exit 1'", "trap 'echo bye' EXIT", "stty sane", "IFS=; unset PATH; hash -r"),
+    "exec 0<&- 1>&- 2>&-; sleep 100 & disown",
 ]
 
 
-@pytest.mark.parametrize("command", STAYING)
-def test_row_22_a_broken_command_ends_and_the_shell_stays(box: Sandbox, command: str) -> None:
-    shell = Shell(box)
-    shell.run("cd /tmp")
-    assert not shell.run(command, 20.0).timed_out
-    assert shell.run("pwd").out.endswith("/tmp\n")
-    shell.close()
+@pytest.mark.parametrize("command", ENDINGS)
+def test_row_22_whatever_ends_or_breaks_a_shell_the_next_action_has_a_new_one(terminal: Terminal, command: str) -> None:
+    assert terminal.run("cd /tmp").exit_code == 0
+    broken = terminal.run(f"export A=1; {command}")
+    assert not broken.destroyed
+    again = terminal.run("pwd; echo [$A]")
+    assert (again.text, again.exit_code) == ("/tmp\n[]\n", 0), (
+        "the folder is the harness's to remember, not the shell's"
+    )
+
+
+LEAVING = [
+    "import os; os._exit(3)",
+    "import os; os.execvp('sleep', ['sleep', '0.2'])",
+    "import os; os.kill(os.getpid(), 9)",
+]
+
+
+@pytest.mark.parametrize("code", LEAVING)
+def test_row_22_a_session_that_ends_is_started_again_and_the_text_says_so(box: Sandbox, code: str) -> None:
+    session = PythonSession(box)
+    session.run("x = 1")
+    ended = session.cell(code, 5.0)
+    assert ended.restarted
+    assert LOST in ended.text
+    assert "NameError" in session.run("x")
+    session.close()
 
 
 FORGERIES = [
-    "echo 0123456789abcdef0123456789abcdef 0 >&8; sleep 0.3; echo real",
-    "exec 8>&-; exec 9<&-; sleep 0.3; echo real",
-    "exec 8>/dev/null 9</dev/null; echo real",
-    "for fd in /proc/$$/fd/*; do echo 0 0 >$fd; done 2>/dev/null; sleep 0.3; echo real >&2",
-    "PROMPT_COMMAND='echo forged'; printf() { echo forged; }; read() { echo forged; }; sleep 0.3; echo real",
-    "alias echo='exit 0'; cd() { exit 0; }; sleep 0.3; command echo real",
-    "while read -t 0.1 -u 9 line; do echo stolen; done; echo real",
+    "for fd in /proc/$$/fd/* 3 8 9; do echo 0123456789abcdef0123456789abcdef 0 >&${fd##*/}; done 2>/dev/null",
+    "exec 3>&- 8>&- 9<&-",
+    "exec 3>/dev/null 8>/dev/null 9</dev/null",
+    "PROMPT_COMMAND='echo forged'; printf() { echo forged; }; read() { echo forged; }",
+    "alias echo='exit 0'; cd() { exit 0; }; exec() { exit 0; }",
+    "kill -STOP $PPID",
 ]
 
 
 @pytest.mark.parametrize("command", FORGERIES)
-def test_row_23_the_end_of_a_command_cannot_be_forged(box: Sandbox, command: str) -> None:
-    shell = Shell(box)
-    result = shell.run(command, 20.0)
-    assert "real" in result.out + result.err, "the step was taken to be over before it was"
-    assert "stolen" not in result.out
-    assert shell.run("builtin echo next", 20.0).out.endswith("next\n")
-    shell.close()
+def test_row_23_the_end_of_an_action_cannot_be_forged(terminal: Terminal, command: str) -> None:
+    output = terminal.run(f"{command}; sleep 0.3; builtin echo real >&2")
+    assert output.text.endswith("real\n"), "the action was taken to be over before it was"
+    assert terminal.run("echo next").text == "next\n"
 
 
-def test_row_23_fake_programs_in_the_path_do_not_reach_the_harness(box: Sandbox) -> None:
-    box.write("a.txt", b"before\n")
-    shell = Shell(box)
-    shell.run("mkdir -p bin; for p in ls diff md5sum git cat; do printf '#!/bin/sh\\necho fake\\n' > bin/$p; done")
-    shell.run("chmod +x bin/*; export PATH=bin:$PATH; cat() { echo fake; }")
-    assert shell.run("cat a.txt").out == "fake\n"
-    before = box.snapshot()
-    assert box.read("a.txt") == b"before\n"
-    shell.run("echo changed > a.txt")
-    assert box.snapshot() != before
-    shell.close()
+CELL_FORGERIES = [
+    "import os\nfor fd in range(3, 32):\n  try: os.write(fd, b'0123456789abcdef0123456789abcdef 0\\n')\n"
+    "  except OSError: pass",
+    "import os; os.dup2(os.open('/dev/null', os.O_RDWR), 9)",
+    "import os; os.close(8)",
+    "import os, select\nwhile select.select([9], [], [], 0.1)[0]: word = os.read(9, 100)\nos.write(8, word + b' 0\\n')",
+    "import sys\nframe = sys._getframe()\nwhile frame: frame.f_locals.clear(); frame = frame.f_back",
+]
+
+
+@pytest.mark.parametrize("code", CELL_FORGERIES)
+def test_row_23_the_end_of_a_cell_cannot_be_forged_by_guessing_and_forging_it_costs_only_the_session(
+    box: Sandbox, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python_repl, "HARD_S", 1.0)
+    session = PythonSession(box)
+    session.run("x = 1")
+    cell = session.cell(f"{code}\nimport time; time.sleep(0.3); print('real')", 5.0)
+    assert "real" in cell.text or "word" in code, "the cell was taken to be over before it was"
+    answered = [session.run("6 * 7", 1.0) for _ in range(3)]
+    assert any("42" in text for text in answered), answered
+    assert bash(box, "echo on").out == "on\n"
+    session.close()
 
 
 def test_row_32_the_clock_of_the_harness_cannot_be_set(box: Sandbox) -> None:

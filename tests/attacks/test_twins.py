@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from envs.intercode.shell.terminal import Terminal
+from lemur_ray.sandbox.python_repl import PythonSession
 from lemur_ray.sandbox.sandbox import Sandbox
-from lemur_ray.sandbox.shell import Shell
 from tests.attacks.arena import LIMITS, bash, python
 
 LONG = replace(LIMITS, time_s=20.0)
@@ -94,13 +95,15 @@ def test_a_link_within_the_work_folder_is_read_by_the_harness(box: Sandbox) -> N
     assert box.read("folder/f") == b"text\n"
 
 
-def test_a_persistent_shell_keeps_directory_variables_functions_and_jobs(box: Sandbox) -> None:
-    shell = Shell(box)
-    shell.run("cd /tmp; export A=1; f() { echo f$A; }; sleep 60 & B=$!")
-    assert shell.run("pwd; f; kill -0 $B && echo alive").out == "/tmp\nf1\nalive\n"
-    assert shell.run("false").exit_code == 1
-    assert shell.run("echo $?").out == "1\n"
-    shell.close()
+def test_a_folder_is_remembered_from_action_to_action_and_a_session_keeps_its_names(box: Sandbox) -> None:
+    terminal = Terminal(box, "/work", compat=False, limits=LONG)
+    assert terminal.run("mkdir -p a/b").exit_code == terminal.run("cd a/b").exit_code == 0
+    assert terminal.run("pwd").text == "/work/a/b\n"
+    session = PythonSession(box)
+    session.run("import os\nos.environ['A'] = '1'\ndef f(): return 'f' + os.environ['A']")
+    assert session.run("f()") == "Out[2]: 'f1'\n"
+    assert session.run("!echo $A") == "1\n"
+    session.close()
 
 
 def test_a_small_archive_is_unpacked(box: Sandbox) -> None:

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from lemur_ray.grading.mint import grade
-from lemur_ray.grading.names_in_tests import given_by, names_in, names_under_test, only_asked
+from lemur_ray.grading.names_in_tests import given_by, names_in, only_asked
 from lemur_ray.grading.python_tests import TestRun, run_each, run_tests
 from lemur_ray.sandbox.sandbox import SandboxSpec, open_sandbox
 
@@ -121,6 +121,10 @@ def test_a_time_out_is_said(graded: Graded) -> None:
 def test_neither_input_nor_output_reaches_a_program(graded: Graded) -> None:
     code = "import sys\nassert sys.stdin.read() == ''\nprint('x' * 10**6)\ndef double(x):\n    return 2 * x"
     assert graded(code).passed
+
+
+def names_under_test(tests: str) -> list[str]:
+    return list(names_in(tests).of_solution)
 
 
 def test_names_under_test_are_those_that_the_tests_do_not_bring() -> None:

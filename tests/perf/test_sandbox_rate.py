@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from lemur_ray.sandbox.python_repl import PythonSession
 from lemur_ray.sandbox.sandbox import SandboxSpec, open_sandbox
-from lemur_ray.sandbox.shell import Shell
 
 
 def seconds(action: Callable[[], object], number: int) -> list[float]:
@@ -31,10 +31,11 @@ def test_bash_steps_resets_and_starts_reach_their_rates(tmp_path: Path) -> None:
         (tree / f"d{number % 5}/f{number}.txt").write_text("line of text\n" * 600)
     spec = SandboxSpec(trees={"/testbed": tree}, run="rate")
     sandbox = open_sandbox(spec)
-    shell = Shell(sandbox)
+    python = PythonSession(sandbox)
     try:
+        python.run("import os")
         step = seconds(lambda: sandbox.exec(["bash", "-c", "ls /testbed | wc -l"], cwd="/"), 60)
-        persistent = seconds(lambda: shell.run("ls /testbed | wc -l"), 60)
+        persistent = seconds(lambda: python.run("len(os.listdir('/testbed'))"), 60)
         hashed = seconds(sandbox.snapshot, 20)
         reset = seconds(sandbox.reset, 40)
     finally:
@@ -42,7 +43,7 @@ def test_bash_steps_resets_and_starts_reach_their_rates(tmp_path: Path) -> None:
     start = seconds(lambda: open_sandbox(spec).close(), 10)
     for name, taken in (
         ("exec", step),
-        ("shell", persistent),
+        ("cell", persistent),
         ("hash", hashed),
         ("reset", reset),
         ("open+close", start),

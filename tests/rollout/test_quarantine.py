@@ -20,7 +20,7 @@ from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
 from lemur_ray.rollout.threads import ThreadPool
-from lemur_ray.sandbox import warm_pool as spares
+from lemur_ray.sandbox import warm_pool
 from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxQuarantined, SandboxUnavailable, open_sandbox
 from tests.e2e.boxes import box_task, sandboxes_of
 
@@ -62,7 +62,7 @@ def test_one_that_never_comes_back_clean_is_missing_by_the_environments_blame(tm
         opened.append(sandbox)
         return sandbox
 
-    monkeypatch.setattr(spares, "open_sandbox", tampered)
+    monkeypatch.setattr(warm_pool, "open_sandbox", tampered)
     tree = tmp_path / "testbed"
     tree.mkdir()
     options = {"question": "List the files.", "gold": "ls /testbed", "trees": {"/testbed": str(tree)}}

@@ -13,11 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.sandbox.housing import debian_files as installed
-from lemur_ray.sandbox.housing import docker_engine as engine
-from lemur_ray.sandbox.housing import docker_image
+from lemur_ray.sandbox.housing import debian_files, docker_engine, docker_image
 from lemur_ray.sandbox.sandbox import Limits, SandboxDestroyed, SandboxSpec, SandboxUnavailable, open_sandbox
-from tests.attacks.arena import in_its_next_step, keeper_pid, ready
+from tests.attacks.arena import in_its_next_step, keeper_pid, ready, why_no_engine
 
 ROOT = Path(__file__).resolve().parents[2]
 with_engine = [pytest.mark.docker, pytest.mark.slow]
@@ -48,12 +46,12 @@ def test_without_an_engine_the_error_says_what_to_install(monkeypatch: pytest.Mo
     with pytest.raises(SandboxUnavailable, match=r"apt-get install -y docker\.io") as raised:
         open_sandbox(SandboxSpec(), "docker")
     assert raised.value.blame == "infra"
-    assert "apt-get" in engine.why_not()
+    assert "apt-get" in why_no_engine()
 
 
 def test_a_silent_engine_is_the_machines_fault_and_no_hang(silent: None) -> None:
     started = time.monotonic()
-    with pytest.raises(SandboxUnavailable, match="engine"), engine.client("a test", timeout_s=0.5) as api:
+    with pytest.raises(SandboxUnavailable, match="engine"), docker_engine.client("a test", timeout_s=0.5) as api:
         api.info()
     assert time.monotonic() - started < 30.0
 
@@ -81,11 +79,11 @@ def test_a_list_of_packages_brings_what_they_need_and_the_essential_ones() -> No
         "libc6\tinstalled\tno\t\t, \n"
         "other\tinstalled\tno\t\t, \n"
     )
-    assert installed.closure(["vi", "absent"], listing) == {"bash", "libc6", "editor", "liby"}
+    assert debian_files.closure(["vi", "absent"], listing) == {"bash", "libc6", "editor", "liby"}
 
 
 def test_files_of_packages_are_where_they_really_lie_with_their_folders() -> None:
-    found = installed.files("/.\n/bin/sh\n/usr/share/doc/x\n/no/such/file\n", ("usr/share/doc",))
+    found = debian_files.files("/.\n/bin/sh\n/usr/share/doc/x\n/no/such/file\n", ("usr/share/doc",))
     real = os.path.realpath("/bin") + "/sh"
     assert real in found
     assert "/usr" in found
@@ -101,7 +99,7 @@ class TestWithEngine:
     def test_a_container_has_no_right_no_network_and_limits(self, answers: None) -> None:
         limits = Limits(memory_bytes=256 * 2**20, processes=20, disk_bytes=16 * 2**20)
         with open_sandbox(SandboxSpec(limits=limits, run="settings"), "docker") as sandbox:  # type: ignore[attr-defined]
-            with engine.client("to look at a container") as api:
+            with docker_engine.client("to look at a container") as api:
                 found = api.inspect_container(sandbox._housing.container)
             host = found["HostConfig"]
             assert (host["NetworkMode"], host["CapDrop"], host["CapAdd"]) == ("none", ["ALL"], None)
@@ -120,7 +118,7 @@ class TestWithEngine:
             name = sandbox._housing.container  # type: ignore[attr-defined]
 
             def kill() -> None:
-                with engine.client("to kill a container") as api:
+                with docker_engine.client("to kill a container") as api:
                     api.kill(name)
 
             in_its_next_step(sandbox, kill)
@@ -189,7 +187,7 @@ class TestWithEngine:
         import docker
         import requests
 
-        from lemur_ray.sandbox.housing import docker_backend
+        from lemur_ray.sandbox.housing import docker_containers
 
         def refused(*args: object, **named: object) -> None:
             raise requests.ReadTimeout("no answer")
@@ -201,30 +199,30 @@ class TestWithEngine:
             with pytest.raises(SandboxUnavailable, match="no answer"):
                 open_sandbox(SandboxSpec(run="kept-created"), "docker")
             assert len(of_run("kept-created")) == 1
-        docker_backend.reap()
+        docker_containers.reap()
         assert of_run("kept-created") == []
 
     def test_a_container_whose_maker_is_dead_is_reaped_by_the_next_start(self, answers: None) -> None:
-        from lemur_ray.sandbox.housing import docker_backend
+        from lemur_ray.sandbox.housing import docker_containers
 
-        namespace, run = docker_backend._namespace(), f"old-{os.getpid()}"
-        with engine.client("to start a container") as api:
+        namespace, run = docker_containers.namespace(), f"old-{os.getpid()}"
+        with docker_engine.client("to start a container") as api:
             made = [
                 api.create_container(
                     docker_image.ensure().name,
                     ["sleep", "99"],
-                    labels={docker_backend.MAKER: maker, "lemur.run": run},
+                    labels={docker_containers.MAKER: maker, "lemur.run": run},
                 )["Id"]
-                for maker in (f"1:5@{namespace}", "1:5@pid:[1]", docker_backend._maker(os.getpid()))
+                for maker in (f"1:5@{namespace}", "1:5@pid:[1]", docker_containers.maker_of(os.getpid()))
             ]
         try:
-            docker_backend.reap()  # where another process opened a sandbox, that one's has been first
+            docker_containers.reap()  # where another process opened a sandbox, that one's has been first
             assert set(of_run(run)) == set(made[1:]), "the living and those of another namespace stay"
         finally:
             for container in made[1:]:
-                docker_backend.remove(container)
+                docker_containers.remove(container)
 
 
 def of_run(run: str) -> list[str]:
-    with engine.client("to list containers") as api:
+    with docker_engine.client("to list containers") as api:
         return [found["Id"] for found in api.containers(all=True, filters={"label": f"lemur.run={run}"})]

@@ -23,7 +23,7 @@ from envs.text_env import Opening, TextEnv, Turn
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.grading.files import Tree, bash_reward
 from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxFileError, SandboxSpec
-from lemur_ray.sandbox.warm_pool import shared_spares
+from lemur_ray.sandbox.warm_pool import shared_pool
 
 DIALOGUE_LIMIT = 7
 SHOWN_CHARS = 1000
@@ -102,8 +102,8 @@ class InterCodeBashEnv(TextEnv):
             writable_root=True,
             masked=ABSENT if self._compat else (),
         )
-        self._spares = shared_spares(spec, options.get("backend", "bwrap"))
-        self._sandbox = self._spares.take()
+        self._pool = shared_pool(spec, options.get("backend", "bwrap"))
+        self._sandbox = self._pool.take()
         self._shell: tuple[str, ...] = SHELL
         if self._compat and self._sandbox.exec([*OLD_SHELL, "-c", "true"], cwd="/").ok:
             self._shell = OLD_SHELL
@@ -164,7 +164,7 @@ class InterCodeBashEnv(TextEnv):
 
     def close(self) -> None:
         if self._sandbox is not None:
-            self._spares.give_back(self._sandbox)
+            self._pool.give_back(self._sandbox)
             self._sandbox = None
 
 

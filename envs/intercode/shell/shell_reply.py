@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 
-_FENCE = re.compile(r"```\s*(?:(?:bash|sh|shell|console)\b)?\s*(.*?)```", re.I | re.S)
+from envs.intercode.fenced import first_fenced
+
+_OPENING = re.compile(r"\s*(?:(?:bash|sh|shell|console)\b)?\s*", re.I)
 
 
 def parse_bash(reply: str, *, compat: bool) -> str:
     """The first fenced block, else the whole reply; line breaks are blanks. ``compat``: a block in lower case."""
     text = reply.replace("\r", " ").replace("\n", " ")
-    fenced = _FENCE.search(text)
+    fenced = first_fenced(text, _OPENING)
     if fenced is None:
         return text.strip()
-    return fenced[1].strip().lower() if compat else fenced[1].strip()
+    return fenced.strip().lower() if compat else fenced.strip()
 
 
 def parse_ctf(reply: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_FENCE = re.compile(r"```\s*(?:(?:my|postgre)?sql\b|sqlite\b)?\s*(.*?)```", re.I)
+from envs.intercode.fenced import first_fenced
+
+_OPENING = re.compile(r"\s*(?:(?:my|postgre)?sql\b|sqlite\b)?\s*", re.I)
 _START = re.compile(r"\b(?:SHOW|SELECT|DESCRIBE|DESC)\b")
 _START_ANY_CASE = re.compile(_START.pattern, re.I)
 
@@ -18,8 +20,8 @@ def parse_sql(reply: str) -> str | None:
     Source: princeton-nlp/intercode c3e46d8, behaviour of its SQL parser.
     """
     text = reply.replace("\n", " ").replace("\r", " ")
-    if fenced := _FENCE.search(text):
-        text = fenced[1]
+    if (fenced := first_fenced(text, _OPENING)) is not None:
+        text = fenced
     elif start := _START.search(text) or _START_ANY_CASE.search(text):
         text = text[start.start() :]
     statement = " ".join(text.split(";", 1)[0].split()).replace("\\_", "_")

@@ -20,21 +20,20 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lemur_ray.sandbox import inside
-from lemur_ray.sandbox.housing import cgroup, slots
-from lemur_ray.sandbox.housing import python_inside as interpreter
+from lemur_ray.sandbox.housing import cgroup, python_inside, slots
 from lemur_ray.sandbox.housing.connection import Connection, ConnectionLost
-from lemur_ray.sandbox.housing.driven_sandbox import PATH, HousedSandbox
+from lemur_ray.sandbox.housing.driven_sandbox import PATH, DrivenSandbox
 from lemur_ray.sandbox.housing.keeper_client import (
     HELD,
     MERGED,
     NOT_OF_ROOTFS,
     OURS_BYTES,
     WATCHED,
-    Kept,
+    KeeperClient,
     etc_shown,
     whose_end,
 )
-from lemur_ray.sandbox.inside import seccomp, tree
+from lemur_ray.sandbox.inside import syscall_filter, tree
 from lemur_ray.sandbox.sandbox import Blame, Capabilities, SandboxDestroyed, SandboxSpec, SandboxUnavailable
 
 INSTALL = "apt-get install -y bubblewrap"
@@ -50,7 +49,7 @@ class BwrapBackend:
     @property
     def capabilities(self) -> Capabilities:
         root = os.geteuid() == 0
-        known = os.uname().machine in seccomp.ARCHITECTURES
+        known = os.uname().machine in syscall_filter.ARCHITECTURES
         reasons = {}
         if not root:
             reasons["own_uid"] = "not started as root: to the host all sandboxes are this user"
@@ -61,12 +60,12 @@ class BwrapBackend:
             reasons["mem_total"] = f"no memory cgroup can be made here: {WATCHED}"
         return Capabilities(own_uid=root, seccomp=known, mem_total=summed, reasons=reasons)
 
-    def open(self, spec: SandboxSpec) -> HousedSandbox:
+    def open(self, spec: SandboxSpec) -> DrivenSandbox:
         program = shutil.which("bwrap")
         if program is None:
             raise SandboxUnavailable(f"bubblewrap is not installed: {INSTALL}")
         slots.reap_once()
-        return HousedSandbox(BwrapHousing(program, spec), spec, self.capabilities)
+        return DrivenSandbox(BwrapHousing(program, spec), spec, self.capabilities)
 
 
 class BwrapHousing:
@@ -74,7 +73,7 @@ class BwrapHousing:
 
     def __init__(self, program: str, spec: SandboxSpec) -> None:
         self.spec = spec
-        library = {"PATH": f"{interpreter.INSIDE}/bin:{PATH}", **interpreter.environment()}
+        library = {"PATH": f"{python_inside.INSIDE}/bin:{PATH}", **python_inside.environment()}
         self.env: Mapping[str, str] = library if python()[0] and spec.rootfs is None else {}
         limits = spec.limits
         packed = tree.pack([*([("/work", spec.tree)] if spec.tree else []), *spec.trees.items()])
@@ -83,7 +82,7 @@ class BwrapHousing:
         self.cgroup: cgroup.Cgroup | None = None
         self.process: subprocess.Popen[bytes] | None = None
         ours, theirs = socket.socketpair()
-        self.keeper = Kept(ours)
+        self.keeper = KeeperClient(ours)
         self._kills_before = 0
         try:
             name = f"{os.geteuid()}-{self.slot.number}"
@@ -184,25 +183,19 @@ class BwrapHousing:
                     shown.append((path.resolve(), f"/base/{path.name}"))
         prefix, _ = python()
         if prefix:
-            shown.append((prefix, interpreter.INSIDE))
+            shown.append((prefix, python_inside.INSIDE))
         for number, path in enumerate(self._mounts().values()):
             shown.append((path.resolve(), f"/base/mounts/{number}"))
         return shown, links
 
     def _libraries(self) -> list[str]:
-        pairs = interpreter.environment().items() if python()[0] else ()
+        pairs = python_inside.environment().items() if python()[0] else ()
         return [word for name, value in pairs for word in ("--setenv", name, value)]
 
     def _mounts(self) -> dict[str, Path]:
         prefix, _ = python()
-        own = {interpreter.INSIDE: prefix} if prefix and self.spec.rootfs is None else {}
+        own = {python_inside.INSIDE: prefix} if prefix and self.spec.rootfs is None else {}
         return {**own, **self.spec.mounts}
-
-    @property
-    def keeper_pid(self) -> int:
-        """The keeper as this machine numbers it."""
-        assert self.process
-        return int(slots.children(self.process.pid)[0])
 
     def begin(self) -> Connection:
         self._kills_before = self.memory_kills()
@@ -250,9 +243,9 @@ def python() -> tuple[Path | None, str]:
     it; else this interpreter, shown as /opt/python.
     """
     for folder in ("/usr/bin", "/usr/local/bin"):
-        if Path(folder, f"python{interpreter.VERSION}").exists():
-            return None, f"{folder}/python{interpreter.VERSION}"
-    return interpreter.ours()
+        if Path(folder, f"python{python_inside.VERSION}").exists():
+            return None, f"{folder}/python{python_inside.VERSION}"
+    return python_inside.ours()
 
 
 def _reachable(path: Path) -> bool:

@@ -20,24 +20,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.file_lock import hold
 from lemur_ray.sandbox import inside
-from lemur_ray.sandbox.housing import cgroup, docker_image, slots
-from lemur_ray.sandbox.housing import docker_engine as engine
-from lemur_ray.sandbox.housing import python_inside as interpreter
+from lemur_ray.sandbox.housing import cgroup, docker_containers, docker_engine, docker_image, python_inside, slots
 from lemur_ray.sandbox.housing.connection import Connection, ConnectionLost
-from lemur_ray.sandbox.housing.driven_sandbox import PATH, START_S, HousedSandbox
+from lemur_ray.sandbox.housing.driven_sandbox import PATH, START_S, DrivenSandbox
 from lemur_ray.sandbox.housing.keeper_client import (
     HELD,
     MERGED,
     NOT_OF_ROOTFS,
     OURS_BYTES,
     WATCHED,
-    Kept,
+    KeeperClient,
     etc_shown,
     whose_end,
 )
-from lemur_ray.sandbox.inside import contained, kernel, seccomp, tree
+from lemur_ray.sandbox.inside import container_entry, kernel, syscall_filter, tree
 from lemur_ray.sandbox.sandbox import (
     Blame,
     Capabilities,
@@ -46,15 +43,10 @@ from lemur_ray.sandbox.sandbox import (
     SandboxUnavailable,
 )
 
-RUN, MAKER = "lemur.run", "lemur.maker"
-"""Labels: whose run it is, and which process made it."""
 CODE = "/inside"
-BOOT = f"import sys; sys.path.insert(0, '{CODE}'); from lemur_ray.sandbox.inside.contained import main; main()"
+BOOT = f"import sys; sys.path.insert(0, '{CODE}'); from lemur_ray.sandbox.inside.container_entry import main; main()"
 SETUP_CALLS = {"mount", "unshare", "chroot", "sethostname", "ptrace"}
 """What the keeper needs and the engine's filter must let through; the filter over every program refuses it again."""
-STARTS = 4
-"""Containers that all processes of this user start at a time: an engine under more than that turns unreliable."""
-REMOVE_S = 20.0
 NO_NAMESPACE = (
     "no user namespace can be made in a container here: sysctl -w kernel.unprivileged_userns_clone=1 "
     "kernel.apparmor_restrict_unprivileged_userns=0 user.max_user_namespaces=10000"
@@ -73,22 +65,22 @@ class DockerBackend:
     def capabilities(self) -> Capabilities:
         """What this engine gives; asks it, so SandboxUnavailable where there is none."""
         if self._known is None:
-            with engine.client("a look at what it can") as api:
+            with docker_engine.client("a look at what it can") as api:
                 self._known = api.info()
         reasons = {}
         if remapped(self._known):
             reasons["own_uid"] = "the engine maps users into a range of its own: its sandboxes are one user to the host"
-        if platform.machine() not in seccomp.ARCHITECTURES:
+        if platform.machine() not in syscall_filter.ARCHITECTURES:
             reasons["seccomp"] = f"no system call table for {platform.machine()}"
         if not self._known.get("MemoryLimit"):
             reasons["mem_total"] = f"the engine bounds no memory: {WATCHED}"
         given = {name: name not in reasons for name in ("own_uid", "seccomp", "mem_total")}
         return Capabilities(**given, reasons=reasons)
 
-    def open(self, spec: SandboxSpec) -> HousedSandbox:
+    def open(self, spec: SandboxSpec) -> DrivenSandbox:
         capabilities = self.capabilities
         assert self._known is not None
-        return HousedSandbox(DockerHousing(spec, self._known), spec, capabilities)
+        return DrivenSandbox(DockerHousing(spec, self._known), spec, capabilities)
 
 
 def remapped(info: Mapping[str, Any]) -> bool:
@@ -104,7 +96,7 @@ class DockerHousing:
         self.spec = spec
         self.image = docker_image.ensure()
         if self._mounts_python():
-            self.env: Mapping[str, str] = {"PATH": f"{interpreter.INSIDE}/bin:{PATH}", **interpreter.environment()}
+            self.env: Mapping[str, str] = {"PATH": f"{python_inside.INSIDE}/bin:{PATH}", **python_inside.environment()}
         else:
             self.env = {}
         packed = tree.pack([*([("/work", spec.tree)] if spec.tree else []), *spec.trees.items()])
@@ -113,15 +105,14 @@ class DockerHousing:
         self.slot = slots.take()
         self.uid = 1000 if remapped(info) else self.slot.uid
         self.container = ""
-        self.keeper_pid = 0
         self.cgroup: cgroup.Cgroup | None = None
-        self.keeper: Kept | None = None
+        self.keeper: KeeperClient | None = None
         self._kills_before = 0
         try:
-            reap()
+            docker_containers.reap()
             with self._listening() as listener:
                 self._start()
-                self.keeper = Kept(self._accepted(listener))
+                self.keeper = KeeperClient(self._accepted(listener))
             self._greet(packed)
         except BaseException:
             self.destroy()
@@ -147,32 +138,32 @@ class DockerHousing:
         return slots.folder() / f"{self.slot.number}.channel"
 
     def _start(self) -> None:
-        with _lane(self.slot.number), engine.client("to start a container") as api:
+        with docker_containers.lane(self.slot.number), docker_engine.client("to start a container") as api:
             config = self._config(api)
             # A name of ours: where the engine's answer is lost, the container can be removed all the same.
             self.container = f"lemur-{self.uid}-{self.slot.number}-{os.urandom(6).hex()}"
             self.slot.record(run=self.spec.run, container=self.container)
             api.create_container_from_config(config, name=self.container)
             api.start(self.container)
-            self.keeper_pid = int(api.inspect_container(self.container)["State"]["Pid"])
-        self.cgroup = cgroup.of_process(self.keeper_pid) if self.summed else None
-        if os.geteuid() == 0 and (begun := slots.started(self.keeper_pid)) is not None:
-            self.slot.record(run=self.spec.run, container=self.container, process=[self.keeper_pid, begun])
+            pid = int(api.inspect_container(self.container)["State"]["Pid"])
+        self.cgroup = cgroup.of_process(pid) if self.summed else None
+        if os.geteuid() == 0 and (begun := slots.started(pid)) is not None:
+            self.slot.record(run=self.spec.run, container=self.container, process=[pid, begun])
 
     def _config(self, api: Any) -> dict[str, Any]:
         from docker import types
 
         spec, limits = self.spec, self.spec.limits
-        shown = {contained.CHANNEL: self._channel_path()}
+        shown = {container_entry.CHANNEL: self._channel_path()}
         shown[f"{CODE}/lemur_ray/sandbox/inside"] = Path(inside.__file__).parent
-        shown |= {f"{contained.MOUNTS}/{number}": path for number, path in enumerate(self._mounts().values())}
+        shown |= {f"{container_entry.MOUNTS}/{number}": path for number, path in enumerate(self._mounts().values())}
         if spec.rootfs is not None:
-            shown[contained.ROOTFS] = spec.rootfs
-        prefix, program = interpreter.ours()
+            shown[container_entry.ROOTFS] = spec.rootfs
+        prefix, program = python_inside.ours()
         if self._needs_python():
-            shown[interpreter.INSIDE] = prefix
+            shown[python_inside.INSIDE] = prefix
         else:
-            program = f"/usr/bin/python{interpreter.VERSION}"
+            program = f"/usr/bin/python{python_inside.VERSION}"
         memory = limits.memory_bytes + limits.disk_bytes + OURS_BYTES
         host = api.create_host_config(
             network_mode="host" if spec.network else "none",
@@ -192,8 +183,8 @@ class DockerHousing:
             self.image.name,
             [program, "-I", "-S", "-c", BOOT],
             user=f"{self.uid}:{self.uid}",
-            environment=interpreter.environment() if self._needs_python() else {},
-            labels={RUN: spec.run, MAKER: _maker(os.getpid())},
+            environment=python_inside.environment() if self._needs_python() else {},
+            labels={docker_containers.RUN: spec.run, docker_containers.MAKER: docker_containers.maker_of(os.getpid())},
             host_config=host,
         )
         return config
@@ -203,7 +194,7 @@ class DockerHousing:
         while time.monotonic() < deadline:
             with contextlib.suppress(TimeoutError):
                 return listener.accept()[0]
-            with engine.client("to look at a container") as api:
+            with docker_engine.client("to look at a container") as api:
                 if not api.inspect_container(self.container)["State"]["Running"]:
                     break
         raise SandboxUnavailable(
@@ -232,16 +223,16 @@ class DockerHousing:
             raise SandboxUnavailable(f"a container starts, but no sandbox in it: {error}{hint}") from error
 
     def _needs_python(self) -> bool:
-        return self.image.python != interpreter.VERSION
+        return self.image.python != python_inside.VERSION
 
     def _mounts_python(self) -> bool:
         return self._needs_python() and self.spec.rootfs is None
 
     def _mounts(self) -> dict[str, Path]:
-        own = {interpreter.INSIDE: interpreter.ours()[0]} if self._mounts_python() else {}
+        own = {python_inside.INSIDE: python_inside.ours()[0]} if self._mounts_python() else {}
         return {**own, **self.spec.mounts}
 
-    # See housed.Housing
+    # See driven_sandbox.Housing
 
     def begin(self) -> Connection:
         assert self.keeper
@@ -260,10 +251,10 @@ class DockerHousing:
             self.keeper.close()
         if self.container:
             try:
-                remove(self.container)
+                docker_containers.remove(self.container)
             except SandboxError:  # it is gone already, or the engine is: then it goes with its socket if it was started
                 if self.keeper is None:
-                    _unsure.add(self.container)
+                    docker_containers.unsure.add(self.container)
             self.container = ""
         self.slot.release()
 
@@ -277,57 +268,8 @@ class DockerHousing:
         self.slot.abandon()
 
 
-_unsure: set[str] = set()
-"""Names of containers of this process that the engine may still make or keep: the next start looks."""
-
-
-def remove(container: str) -> None:
-    """Remove a container and wait until it is gone. SandboxUnavailable where the engine does not."""
-    with contextlib.suppress(SandboxError):
-        with engine.client("to remove a container", REMOVE_S) as api:
-            api.remove_container(container, force=True, v=True)
-        return
-    with engine.client("to wait for the end of a container") as api:  # its own removal was under way
-        api.wait(container, timeout=REMOVE_S, condition="removed")
-
-
-def reap() -> list[str]:
-    """Remove containers whose maker is dead, and this process's that it could not remove; their ids.
-
-    Of another process namespace nobody here knows the dead.
-    """
-    removed = []
-    with engine.client("to list containers") as api:
-        found = api.containers(all=True, filters={"label": MAKER})
-    for container in found:
-        maker = container["Labels"][MAKER]
-        pid, _, namespace = maker.partition("@")
-        unsure = _unsure & {name.removeprefix("/") for name in container["Names"] or ()}
-        if unsure or (namespace == _namespace() and _maker(int(pid.partition(":")[0])) != maker):
-            with contextlib.suppress(SandboxError):  # somebody else may be removing it
-                remove(container["Id"])
-                _unsure.difference_update(unsure)
-                removed.append(container["Id"])
-    return removed
-
-
 def call_filter() -> str:
-    """The engine's system call filter for a container: ours (``inside/seccomp.py``) but for what the keeper needs."""
-    names = sorted((set(seccomp.REFUSED) | set(seccomp.PTRACE)) - SETUP_CALLS)
+    """The engine's system call filter for a container: ours but for what the keeper needs."""
+    names = sorted(set(syscall_filter.REFUSED) - SETUP_CALLS)
     refused = {"names": names, "action": "SCMP_ACT_ERRNO"}
     return json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [refused]})
-
-
-def _namespace() -> str:
-    return os.readlink("/proc/self/ns/pid")
-
-
-def _maker(pid: int) -> str:
-    return f"{pid}:{slots.started(pid)}@{_namespace()}"
-
-
-@contextlib.contextmanager
-def _lane(number: int) -> Iterator[None]:
-    """Wait for one of the ``STARTS`` places in which a container may be started."""
-    with hold(slots.folder() / f"start-{number % STARTS}", wait_s=None):
-        yield

@@ -67,13 +67,3 @@ def _knock(path: str, timeout_s: float) -> None:
             probe.connect(path)
         except OSError as error:
             raise OSError(f"{path}: {error.strerror or error}") from error
-
-
-def why_not() -> str:
-    """Why no engine can be used here; empty where one can."""
-    try:
-        with client("a greeting", 10.0) as api:
-            api.ping()
-    except SandboxUnavailable as error:
-        return str(error)
-    return ""

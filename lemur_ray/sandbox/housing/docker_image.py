@@ -24,9 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lemur_ray.file_lock import hold
-from lemur_ray.sandbox.housing import debian_files as installed
-from lemur_ray.sandbox.housing import docker_engine as engine
-from lemur_ray.sandbox.housing import slots
+from lemur_ray.sandbox.housing import debian_files, docker_engine, slots
 from lemur_ray.sandbox.sandbox import SandboxUnavailable
 
 REPOSITORY = "lemur-sandbox"
@@ -90,7 +88,7 @@ def digest(method: str, wanted: Iterable[str]) -> str:
 
 
 def _found(name: str) -> Image | None:
-    with engine.client("to list images") as api:
+    with docker_engine.client("to list images") as api:
         for image in api.images(REPOSITORY):
             if name in (image["RepoTags"] or ()):
                 return Image(name, (image["Labels"] or {}).get(PYTHON, ""))
@@ -110,7 +108,7 @@ def _build(wanted: list[str], names: dict[str, str]) -> Image:
                     raise
                 log.warning("%s: the installed packages of this machine are used instead", error)
                 continue
-            with engine.client("to import an image", timeout_s=BUILD_S) as api:
+            with docker_engine.client("to import an image", timeout_s=BUILD_S) as api:
                 tag = name.partition(":")[2]
                 api.import_image_from_file(str(archive), REPOSITORY, tag, changes=[f"LABEL {PYTHON}={python}"])
             size = archive.stat().st_size / 2**20
@@ -148,10 +146,10 @@ def _copied(wanted: list[str], temp: Path, archive: Path) -> str:
             "the image of the Docker sandbox needs debootstrap (as root) or a machine with dpkg: "
             "apt-get install -y debootstrap"
         )
-    there = installed.closure(wanted, _run(["dpkg-query", "-W", "-f", installed.FORMAT]))
+    there = debian_files.closure(wanted, _run(["dpkg-query", "-W", "-f", debian_files.FORMAT]))
     if left_out := sorted(set(wanted) - there):
         log.warning("not installed here, so not in the image: %s", " ".join(left_out))
-    files = installed.files(_run(["dpkg", "-L", *sorted(there)]), DROPPED)
+    files = debian_files.files(_run(["dpkg", "-L", *sorted(there)]), DROPPED)
     with tarfile.open(archive, "w") as tar:
         for path in files:
             with contextlib.suppress(PermissionError):  # what only root may read no sandbox needs

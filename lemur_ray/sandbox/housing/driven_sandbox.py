@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from lemur_ray.sandbox.housing.connection import Connection, ConnectionLost, ConnectionSilent
+from lemur_ray.sandbox.housing.step_result import step_result
 from lemur_ray.sandbox.inside import tree, wire
 from lemur_ray.sandbox.output import HeadTail
 from lemur_ray.sandbox.sandbox import (
@@ -67,7 +68,7 @@ class Housing(Protocol):
         """Close the descriptors that a fork copied, and leave everything to its parent."""
 
 
-class HousedSandbox:
+class DrivenSandbox:
     """See ``sandbox.Sandbox``."""
 
     def __init__(self, housing: Housing, spec: SandboxSpec, capabilities: Capabilities) -> None:
@@ -120,9 +121,9 @@ class HousedSandbox:
 
     def session(
         self, argv: Sequence[str], *, cwd: str = "/work", env: Mapping[str, str] | None = None
-    ) -> HousedSession:
+    ) -> DrivenSession:
         order = {"op": "session", **self._order(argv, cwd, env, self.spec.limits)}
-        return HousedSession(self, self._ask(order)["session"], self.generation)
+        return DrivenSession(self, self._ask(order)["session"], self.generation)
 
     def _order(self, argv: Sequence[str], cwd: str, env: Mapping[str, str] | None, limits: Limits) -> dict[str, Any]:
         home = "/root" if self.spec.as_root else "/home/user"
@@ -153,7 +154,7 @@ class HousedSandbox:
                 self._lost(error)
             if more := self._housing.memory_kills() - killed:
                 answer["memory_kills"] = answer.get("memory_kills", 0) + more
-        return result(answer, kept, limits, lost, self._end)
+        return step_result(answer, kept, limits, lost, self._end)
 
     # Files and state
 
@@ -167,12 +168,6 @@ class HousedSandbox:
     def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
         self._ask({"op": "write", "path": _absolute(path), "mode": mode}, data, error=SandboxFileError)
 
-    def freeze(self) -> None:
-        self._ask({"op": "freeze"})
-
-    def thaw(self) -> None:
-        self._ask({"op": "thaw"})
-
     def snapshot(self) -> str:
         return str(self._ask({"op": "snapshot"})["hash"])
 
@@ -183,10 +178,6 @@ class HousedSandbox:
             data = self._guarded(lambda: self._connection.data(time.monotonic() + FILE_S, LISTING_BYTES))
             self._guarded(lambda: self._connection.answer(time.monotonic() + FILE_S))
         return [(str(path), str(kind), int(mode), str(content)) for path, kind, mode, content in json.loads(data)]
-
-    def processes(self) -> int:
-        """How many processes of the policy there are now."""
-        return int(self._ask({"op": "ping"})["processes"])
 
     def reset(self) -> None:
         with self._lock:
@@ -226,7 +217,7 @@ class HousedSandbox:
         self._connection.abandon()
         self._housing.abandon()
 
-    def __enter__(self) -> HousedSandbox:
+    def __enter__(self) -> DrivenSandbox:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -268,10 +259,10 @@ class HousedSandbox:
             self._end = SandboxDestroyed(f"the sandbox was destroyed {whose}: {error}", blame)
 
 
-class HousedSession:
+class DrivenSession:
     """See ``sandbox.Session``."""
 
-    def __init__(self, sandbox: HousedSandbox, number: int, generation: int) -> None:
+    def __init__(self, sandbox: DrivenSandbox, number: int, generation: int) -> None:
         self._sandbox, self._number, self._generation = sandbox, number, generation
         self._ended = False
 
@@ -306,55 +297,3 @@ def _absolute(path: str) -> str:
     if "\0" in path:
         raise SandboxFileError(f"{path!r}: a path has no NUL")
     return path if path.startswith("/") else f"{WORK}/{path}"
-
-
-def result(
-    answer: Mapping[str, Any],
-    kept: Mapping[int, HeadTail],
-    limits: Limits,
-    lost: str,
-    end: SandboxError | None,
-) -> ExecResult:
-    """What the first process said, in the interface's words."""
-    (stdout, out_dropped), (stderr, err_dropped) = kept[wire.STDOUT].result(), kept[wire.STDERR].result()
-    status, reason = answer.get("status"), answer.get("reason", "")
-    notes: list[str] = []
-    blame: Blame | None = None
-    if lost:
-        blame = end.blame if end else "infra"
-        notes.append(f"sandbox destroyed: {lost}")
-    if reason == "time":
-        blame = "infra" if starved(answer, limits.time_s) else "policy"
-        notes.append(f"timed out after {limits.time_s:g} s")
-    if reason == "output":
-        blame = "policy"
-        notes.append(f"killed after more than {limits.kill_at_bytes} bytes of output")
-    if answer.get("memory_kills"):
-        blame = "policy"
-        notes.append(f"memory limit of {limits.memory_bytes} bytes: {answer['memory_kills']} process(es) killed")
-    if answer.get("killed_behind"):
-        notes.append(f"{answer['killed_behind']} process(es) left running were killed")
-    if answer.get("session") is False:
-        notes.append("session ended")
-    signal = -status if status is not None and status < 0 else None
-    return ExecResult(
-        exit_code=status if status is not None and status >= 0 else None,
-        signal=9 if status is None and reason else signal,
-        stdout=stdout,
-        stderr=stderr,
-        truncated=bool(out_dropped or err_dropped) or reason == "output",
-        bytes_dropped=out_dropped + err_dropped,
-        timed_out=reason == "time",
-        wall_s=float(answer.get("wall_s", 0.0)),
-        cpu_s=max(float(answer.get("cpu_s", 0.0)), float(answer.get("crowd_cpu_s", 0.0))),
-        alive=not lost,
-        blame=blame,
-        note="; ".join(notes),
-    )
-
-
-def starved(answer: Mapping[str, Any], time_s: float) -> bool:
-    """Whether a step ran out of time because the machine gave it no processor: it waited, and did not spin itself."""
-    used = max(float(answer.get(name, 0.0)) for name in ("cpu_s", "crowd_cpu_s"))  # of the dead, of the living
-    waited = float(answer.get("waited_s", 0.0))
-    return waited > 0.5 * time_s and used < 0.25 * time_s

@@ -36,7 +36,7 @@ def etc_shown(spec: SandboxSpec) -> tuple[str, ...]:
     return (*ETC, *(ETC_NETWORK if spec.network else ()))
 
 
-def whose_end(keeper: Kept, memory_kills: int) -> Blame:
+def whose_end(keeper: KeeperClient, memory_kills: int) -> Blame:
     """Whose doing the end of a generation was.
 
     Its first process takes no signal from inside: SIGKILL came from the machine, unless it was for the memory that the
@@ -48,7 +48,7 @@ def whose_end(keeper: Kept, memory_kills: int) -> Blame:
     return "infra" if ended is None or ended["killed"] else "policy"
 
 
-class Kept:
+class KeeperClient:
     """A keeper at the other end of ``channel``, which lives as long as this end is open."""
 
     def __init__(self, channel: socket.socket) -> None:
@@ -84,7 +84,6 @@ class Kept:
             "as_root": spec.as_root,
             "writable_root": spec.writable_root,
             "masked": list(spec.masked),
-            "allow_ptrace": spec.allow_ptrace,
             "mounts": list(mounts),
         }
         ours, theirs = socket.socketpair()

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lemur_ray.sandbox.inside import kernel, seccomp
+from lemur_ray.sandbox.inside import kernel, syscall_filter
 
 OPEN_FILES = 1024
 NOT_FOUND, NOT_RUNNABLE, BROKEN = 127, 126, 125
@@ -24,7 +24,6 @@ class Confinement:
     processes: int
     memory_bytes: int
     disk_bytes: int
-    allow_ptrace: bool
     count_all_memory: bool
     """No cgroup sums up memory: refuse memory that belongs to no process."""
     filter_calls: bool = True
@@ -91,7 +90,7 @@ def _enter(c: Confinement, descriptors: Mapping[int, int]) -> None:
         bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(which, (bound, bound))
     if c.filter_calls:
-        seccomp.install(c.allow_ptrace, c.count_all_memory)
+        syscall_filter.install(c.count_all_memory)
 
 
 def program(argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> Callable[[], int]:

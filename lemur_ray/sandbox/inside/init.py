@@ -6,23 +6,21 @@ into it, and as process 1 no signal from inside reaches it. Everything of the po
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
-import stat
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from lemur_ray.sandbox.inside import kernel, processes, tree, wire
+from lemur_ray.sandbox.inside import kernel, processes, tree
 from lemur_ray.sandbox.inside.confine import Confinement, fork_into, program
+from lemur_ray.sandbox.inside.file_access import Files, descriptor_of
 from lemur_ray.sandbox.inside.steps import GRACE_S, IDLE_WATCH_S, SHELL_GRACE_S, Live, Step, Watcher, starvation
 from lemur_ray.sandbox.inside.wire import Pipe
 
-FILE_S = 20.0
-"""A read or write of a file that takes longer is given up."""
 REPORT_FD, ORDERS_FD = 8, 9
 
 
@@ -56,16 +54,27 @@ class Init:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         self.watcher = Watcher(pipe, self.wakeup, self.proc, self._remember)
+        files = Files(pipe, root, self.null, partial(self._fork, {}), self._waited)
+        self.answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "exec": self.exec,
+            "session": self.session,
+            "step": self.step,
+            "end": self.end,
+            "read": files.read,
+            "write": files.write,
+            "list": files.listing,
+            "snapshot": files.snapshot,
+        }
 
     def serve(self) -> None:
-        self.pipe.send_json({"ok": True, "hash": self.snapshot()})
+        self.pipe.send_json({"ok": True, "hash": tree.digest(self.root)})
         while True:
             while self.pipe.read_fd not in (ready := self._waited_for()):
                 if ready:
                     os.read(ready[0], 4096)
                     self._remember(processes.collect())
             order = self.pipe.receive_json()
-            answer = getattr(self, f"do_{order['op']}")(order)
+            answer = self.answers[order["op"]](order)
             self.pipe.send_json(answer)
 
     def _waited_for(self) -> list[int]:
@@ -105,12 +114,11 @@ class Init:
             processes=min(order.get("processes", spec["processes"]), spec["processes"]) + spec["overhead"],
             memory_bytes=spec["memory_bytes"],
             disk_bytes=spec["disk_bytes"],
-            allow_ptrace=spec["allow_ptrace"],
             count_all_memory=not spec["memory_cgroup"],
         )
 
-    def do_exec(self, order: dict[str, Any]) -> dict[str, Any]:
-        stdin = self._held(self.pipe.receive_data())
+    def exec(self, order: dict[str, Any]) -> dict[str, Any]:
+        stdin = descriptor_of(self.pipe.receive_data(), self.null)
         before = {p.name for p in processes.listed(self.proc)}
         out, out_w = os.pipe2(os.O_CLOEXEC)
         err, err_w = os.pipe2(os.O_CLOEXEC)
@@ -140,7 +148,7 @@ class Init:
         status = None if step.status is None else os.waitstatus_to_exitcode(step.status)
         return {**self._done(step, started), **extra, "status": status}
 
-    def do_session(self, order: dict[str, Any]) -> dict[str, Any]:
+    def session(self, order: dict[str, Any]) -> dict[str, Any]:
         out, out_w = os.pipe2(os.O_CLOEXEC)
         err, err_w = os.pipe2(os.O_CLOEXEC)
         report, report_w = os.pipe2(os.O_CLOEXEC)
@@ -154,7 +162,7 @@ class Init:
         self.sessions[pid] = Live(pid, self._name(pid), out, err, report, orders)
         return {"ok": True, "session": pid}
 
-    def do_step(self, order: dict[str, Any]) -> dict[str, Any]:
+    def step(self, order: dict[str, Any]) -> dict[str, Any]:
         message = self.pipe.receive_data()
         live = self.sessions.get(order["session"])
         if live is None:
@@ -191,7 +199,7 @@ class Init:
             self._forget(live)
         return {**self._done(step, started), **extra, "status": status, "session": alive}
 
-    def do_end(self, order: dict[str, Any]) -> dict[str, Any]:
+    def end(self, order: dict[str, Any]) -> dict[str, Any]:
         live = self.sessions.get(order["session"])
         if live:
             for process in processes.listed(self.proc):
@@ -233,116 +241,7 @@ class Init:
         del self.sessions[live.pid]
         self.ended.pop(live.pid, None)
 
-    # Files
-
-    def do_read(self, order: dict[str, Any]) -> dict[str, Any]:
-        path, bound = order["path"], order["max_bytes"]
-
-        def action() -> int:
-            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-            info = os.fstat(fd)
-            if not stat.S_ISREG(info.st_mode):
-                raise OSError(f"{path} is not a regular file")
-            if info.st_size > bound:
-                raise OSError(f"{path} has {info.st_size} bytes: expected at most {bound}")
-            left = bound + 1
-            while left and (data := os.read(fd, min(left, 2**20))):
-                wire.write_all(1, data)
-                left -= len(data)
-            return 0
-
-        code, data, error = self._file(action, self.null, bound + 1)
-        if code == 0 and len(data) > bound:
-            code, error = 1, f"{path} has more than {bound} bytes"
-        if code:
-            return {"error": error or f"reading {path} took longer than {FILE_S:.0f} s"}
-        self.pipe.send_json({"ok": True})
-        self.pipe.send_data(data)
-        return {"ok": True}
-
-    def do_write(self, order: dict[str, Any]) -> dict[str, Any]:
-        path = order["path"]
-        source = self._held(self.pipe.receive_data())
-
-        def action() -> int:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            if os.path.lexists(path):
-                os.unlink(path)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(path, flags, order["mode"])
-            while data := os.read(0, 2**20):
-                wire.write_all(fd, data)
-            return 0
-
-        code, _, error = self._file(action, source, 0)
-        if source != self.null:
-            os.close(source)
-        return {"error": error or f"writing {path} took longer than {FILE_S:.0f} s"} if code else {"ok": True}
-
-    def _file(self, action: Any, stdin: int, bound: int) -> tuple[int, bytes, str]:
-        """Run ``action`` confined, as the policy's user within its root: (exit code, stdout, first line of stderr)."""
-        out, out_w = os.pipe2(os.O_CLOEXEC)
-        err, err_w = os.pipe2(os.O_CLOEXEC)
-        pid = self._fork({}, {0: stdin, 1: out_w, 2: err_w}, action)
-        os.close(out_w)
-        os.close(err_w)
-        got: dict[int, bytearray] = {out: bytearray(), err: bytearray()}
-        open_fds, deadline = {out, err}, time.monotonic() + FILE_S
-        while open_fds and time.monotonic() < deadline and len(got[out]) <= bound:
-            for fd in select.select(list(open_fds), [], [], 0.1)[0]:
-                data = os.read(fd, 2**20)
-                got[fd] += data
-                if not data:
-                    open_fds.discard(fd)
-        if open_fds:
-            processes.send(pid, signal.SIGKILL)
-        os.close(out)
-        os.close(err)
-        status = self._waited(pid)
-        text = bytes(got[err]).decode("utf-8", "replace").removeprefix("sandbox: ").strip()
-        return status, bytes(got[out]), text
-
     def _waited(self, pid: int) -> int:
         if pid in self.ended:
             return os.waitstatus_to_exitcode(self.ended.pop(pid)[0])
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-    def _held(self, data: bytes) -> int:
-        """A descriptor that reads as ``data``: /dev/null where there is none."""
-        if not data:
-            return self.null
-        fd = os.memfd_create("stdin", os.MFD_CLOEXEC)
-        wire.write_all(fd, data)
-        os.lseek(fd, 0, os.SEEK_SET)
-        return fd
-
-    # State
-
-    def do_freeze(self, order: dict[str, Any]) -> dict[str, Any]:
-        running = processes.stop_all(self.proc)
-        return {"error": f"{running} processes cannot be stopped"} if running else {"ok": True}
-
-    def do_thaw(self, order: dict[str, Any]) -> dict[str, Any]:
-        processes.send(-1, signal.SIGCONT)
-        return {"ok": True}
-
-    def do_snapshot(self, order: dict[str, Any]) -> dict[str, Any]:
-        return {"ok": True, "hash": self.snapshot()}
-
-    def do_list(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Walks the tree itself, with its own rights: no program or permission of the policy has a say in it."""
-        try:
-            data = json.dumps(tree.entries(self.root, order["left_out"])).encode()
-        except (OSError, RecursionError) as error:
-            return {"error": f"{type(error).__name__}: {str(error)[:200]}"}
-        if len(data) > order["max_bytes"]:
-            return {"error": f"a listing of {len(data)} bytes: expected at most {order['max_bytes']}"}
-        self.pipe.send_json({"ok": True})
-        self.pipe.send_data(data)
-        return {"ok": True}
-
-    def do_ping(self, order: dict[str, Any]) -> dict[str, Any]:
-        return {"ok": True, "processes": len(processes.listed(self.proc))}
-
-    def snapshot(self) -> str:
-        return tree.digest(self.root)

@@ -1,4 +1,4 @@
-"""The processes of a sandbox as its first process sees them: listing, stopping, killing, what they use.
+"""The processes of a sandbox as its first process sees them: listing, killing, what they use.
 
 ``proc`` is a /proc of the sandbox's own process namespace; process 1 in it is the caller and is never touched.
 """
@@ -16,15 +16,9 @@ TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-HELD_S = 0.2
-"""How long a process must have been waiting in the kernel until it counts as stopped."""
-
-
 @dataclass(frozen=True)
 class Process:
     pid: int
-    state: str
-    """One letter: R running, S sleeping, T stopped, Z dead but not collected, ..."""
     session: int
     """The process that its terminal session is named after."""
     cpu_s: float
@@ -51,7 +45,7 @@ def listed(proc: str, dead: bool = False) -> list[Process]:
         if fields[0] in (b"Z", b"X") and not dead:
             continue
         cpu = sum(int(field) for field in fields[11:15]) / TICKS
-        found.append(Process(int(name), fields[0].decode(), int(fields[3]), cpu, int(fields[19])))
+        found.append(Process(int(name), int(fields[3]), cpu, int(fields[19])))
     return found
 
 
@@ -64,22 +58,6 @@ def send(pid: int, number: int) -> None:
     """Signal a process; -1 means all but the first. One that is gone needs none."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def stop_all(proc: str, timeout_s: float = 2.0) -> int:
-    """Stop every process; how many still ran when the time was up.
-
-    One that stays in the kernel (the parent of a vfork waits there, for a child that is stopped too) counts as stopped
-    after a while: it stops before its own code goes on.
-    """
-    started = time.monotonic()
-    while True:
-        send(-1, signal.SIGSTOP)
-        held = "TtD" if time.monotonic() > started + HELD_S else "Tt"
-        running = [p for p in listed(proc) if p.state not in held]
-        if not running or time.monotonic() > started + timeout_s:
-            return len(running)
-        time.sleep(0.002)
 
 
 Ended = dict[int, tuple[int, float]]

@@ -1,32 +1,33 @@
 """A Python that runs one cell after another and shows what IPython 8.12 would: output, ``Out[n]``, tracebacks.
 
 Runs as a program of the policy: its text is handed to a plain interpreter, so this file uses nothing but the standard
-library and stands alone with ``look.py`` (how values and errors look). Everything it prints is the policy's; nothing of
-it is trusted. Messages on descriptor 9: four bytes of length, then JSON ``{"code", "time_s"}``, then the word of the
-step, which is told back on descriptor 8.
+library and the texts that come with it (``ipython_text.py``, ``channel.py``, ``harness_functions.py``). Everything it
+prints is the policy's; nothing of it is trusted.
+
+| order | what comes of it |
+|---|---|
+| ``code``, ``time_s`` | the cell is run: its output on standard output as it comes, status 1 if it raised |
+| ``functions`` | from here on cells may call these, and output is said: ``{"out": text}`` |
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-import json
 import linecache
-import os
 import signal
 import sys
 import types
 from typing import Any
 
-ORDERS_FD, REPORT_FD = 9, 8
 QUIT = (SystemExit,)
 
 
 class Interpreter:
     """One namespace ``__main__`` with IPython's In, Out, _, __, ___ in it."""
 
-    def __init__(self, look: Any) -> None:
-        self.look = look
+    def __init__(self, ipython_text: Any) -> None:
+        self.ipython_text = ipython_text
         self.count = 0
         self.main = types.ModuleType("__main__")
         self.main.__dict__.update(In=[""], Out={}, _="", __="", ___="", __builtins__=builtins)
@@ -39,7 +40,7 @@ class Interpreter:
         scope = self.main.__dict__
         scope["In"].append(code)
         scope[f"_i{self.count}"] = code
-        code = self.look.translated(code)
+        code = self.ipython_text.translated(code)
         linecache.cache[name] = (len(code), None, code.splitlines(True), name)
         signal.signal(signal.SIGALRM, _too_late(time_s))
         signal.setitimer(signal.ITIMER_REAL, time_s)
@@ -52,7 +53,7 @@ class Interpreter:
             return 1
         except BaseException as error:  # whatever a cell raises is shown, as IPython does
             signal.setitimer(signal.ITIMER_REAL, 0)
-            print(self.look.error_text(error, name))
+            print(self.ipython_text.error_text(error, name))
             return 1
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -61,7 +62,7 @@ class Interpreter:
     def _execute(self, code: str, name: str) -> None:
         tree = ast.parse(code, name)
         shown = None
-        if tree.body and isinstance(tree.body[-1], ast.Expr) and not self.look.silenced(code):
+        if tree.body and isinstance(tree.body[-1], ast.Expr) and not self.ipython_text.silenced(code):
             shown = tree.body.pop()
         scope = self.main.__dict__
         if tree.body:
@@ -76,7 +77,7 @@ class Interpreter:
         scope = self.main.__dict__
         scope["___"], scope["__"], scope["_"] = scope["__"], scope["_"], value
         scope["Out"][self.count] = scope[f"_{self.count}"] = value
-        text = self.look.value_text(value)
+        text = self.ipython_text.value_text(value)
         print(f"Out[{self.count}]: " + ("\n" if "\n" in text else "") + text)
 
 
@@ -87,34 +88,20 @@ def _too_late(time_s: float) -> Any:
     return strike
 
 
-def _exactly(size: int) -> bytes:
-    parts = b""
-    while len(parts) < size:
-        more = os.read(ORDERS_FD, size - len(parts))
-        if not more:
-            raise EOFError
-        parts += more
-    return parts
-
-
-def serve(look: Any) -> None:
+def serve(ipython_text: Any, channel: Any, harness_functions: Any) -> None:
     """Run cells until there are no more."""
-    # Programs that a cell starts must not hold the channel.
-    os.set_inheritable(ORDERS_FD, False)
-    os.set_inheritable(REPORT_FD, False)
+    line, interpreter = channel.Channel(speaks=False), Interpreter(ipython_text)
     sys.stderr = sys.stdout
-    interpreter = Interpreter(look)
-    status = 0
+    said: dict[str, Any] | None = None
+    cells, status = None, 0
     while True:
-        word = bytearray()
-        while (letter := os.read(ORDERS_FD, 1)) != b"\n":
-            if not letter:
-                return
-            word += letter
-        os.write(REPORT_FD, bytes(word) + b" %d\n" % status)
         try:
-            size = int.from_bytes(_exactly(4), "big")
-            order = json.loads(_exactly(size))
+            order = line.exchange(said, status)
         except EOFError:
             return
-        status = interpreter.run(order["code"], order["time_s"])
+        if "functions" in order:
+            cells = harness_functions.TextCells(line, interpreter, order["functions"])
+        if cells is None:
+            status = interpreter.run(order["code"], order["time_s"])
+        else:  # an answer to a call that is no longer waited for is no cell
+            said = {"out": cells.run(order["code"], order["time_s"]) if "code" in order else ""}

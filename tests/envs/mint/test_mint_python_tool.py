@@ -8,7 +8,7 @@ import pytest
 
 from envs.mint.python_tool import SandboxedPython, ToolRefused
 from envs.mint.tools import WIKIPEDIA
-from lemur_ray.sandbox import warm_pool as spares
+from lemur_ray.sandbox import warm_pool
 from lemur_ray.sandbox.housing import cgroup
 
 
@@ -33,6 +33,7 @@ def test_a_cell_shows_what_it_prints_and_its_last_value(tool: SandboxedPython) -
     assert tool.run("print('a')\nx").startswith("a\nOut[")
     assert tool.run("import sys\nprint('err', file=sys.stderr)") == "[Executed Successfully with No Output]"
     assert tool.run("!echo shell") == "shell"
+    assert tool.run("print('first')\n!echo again; echo unseen >&2") == "first\nagain", "from where it begins"
 
 
 def test_a_traceback_is_ipythons(tool: SandboxedPython) -> None:
@@ -93,7 +94,7 @@ def test_a_fault_of_the_source_is_raised_here() -> None:
 
 def test_it_works_where_no_cgroup_sums_up_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cgroup, "_parents", lambda: ())
-    monkeypatch.setattr(spares, "_shared", {})
+    monkeypatch.setattr(warm_pool, "_shared", {})
     tool = SandboxedPython((WIKIPEDIA,), answer)
     try:
         assert tool.run("import subprocess\nx = subprocess.run(['echo', 'below']); print(1)") == "1\nbelow"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import decimal
 import fractions
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -58,31 +59,13 @@ def encode(value: object, depth: int = 0, keep: Callable[[Any], list[Any]] | Non
     if kind in (dict, collections.Counter, collections.OrderedDict, collections.defaultdict):
         items = value.items()  # type: ignore[attr-defined]
         return [kind.__name__, [[encode(k, depth + 1, keep), encode(v, depth + 1, keep)] for k, v in items]]
-    plain = _of_packages(value, kind, depth)
-    return keep(value) if keep is not None and plain[0] == "unknown" else plain
-
-
-def _of_packages(value: Any, kind: type, depth: int) -> list[Any]:
-    module = kind.__module__.partition(".")[0]
-    if module == "numpy":
-        import numpy
-
-        if kind is numpy.ndarray and value.dtype.kind in "biufcUS":
-            return ["ndarray", [list(value.shape), encode(value.tolist(), depth + 1)]]
-        if issubclass(kind, numpy.generic) and kind.__module__ == "numpy":
-            return encode(value.item(), depth + 1)
-    if module == "pandas":
-        import pandas
-
-        if kind is pandas.DataFrame:
-            return ["dataframe", [encode([str(c) for c in value.columns]), encode(value.values.tolist(), depth + 1)]]
-        if kind is pandas.Series:
-            return ["series", encode(value.tolist(), depth + 1)]
-    return ["unknown", f"{kind.__module__}.{kind.__qualname__}"[:200]]
+    if kind.__module__ == "numpy" and "numpy" in sys.modules and issubclass(kind, sys.modules["numpy"].generic):
+        return encode(value.item(), depth + 1, keep)  # type: ignore[attr-defined]
+    return keep(value) if keep is not None else ["unknown", f"{kind.__module__}.{kind.__qualname__}"[:200]]
 
 
 def decode(plain: Any, depth: int = 0, kept: Callable[[Any], Any] | None = None) -> Any:
-    """The value of an encoded plain kind; NotPlain for everything else, packages' kinds too.
+    """The value of an encoded plain kind; NotPlain for everything else.
 
     ``kept`` gives what stands for the number of a kept value.
     """

@@ -16,6 +16,7 @@ from lemur_ray.sandbox.inside import kernel
 
 # name: (x86_64, aarch64); -1 where the architecture has none. Source: the kernel's syscall tables.
 REFUSED = {
+    "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "kcmp": (312, 272),
@@ -65,7 +66,6 @@ REFUSED = {
     "fanotify_init": (300, 262),
     "lookup_dcookie": (212, 18),
 }
-PTRACE = {"ptrace": (101, 117)}
 UNCOUNTED_MEMORY = {"memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194)}
 """Memory that belongs to no process: refused where only processes are watched, not a cgroup."""
 ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
@@ -82,12 +82,12 @@ def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> 
     return struct.pack("HBBI", code, if_true, if_false, value)
 
 
-def program(machine: str, allow_ptrace: bool, count_all_memory: bool) -> bytes:
+def program(machine: str, count_all_memory: bool) -> bytes:
     """Filter for an architecture (``platform.machine()``); ValueError where there is no table for it."""
     if machine not in ARCHITECTURES:
         raise ValueError(f"no system call table for {machine!r}: expected one of {', '.join(ARCHITECTURES)}")
     audit, column = ARCHITECTURES[machine]
-    refused = {**REFUSED, **({} if allow_ptrace else PTRACE), **(UNCOUNTED_MEMORY if count_all_memory else {})}
+    refused = {**REFUSED, **(UNCOUNTED_MEMORY if count_all_memory else {})}
     eperm, nosys = _instruction(_RET, _ERRNO | errno.EPERM), _instruction(_RET, _ERRNO | errno.ENOSYS)
     allow = _instruction(_RET, _ALLOW)
     lines = [_instruction(_LOAD, 4), _instruction(_JEQ, audit, 1, 0), nosys, _instruction(_LOAD, 0)]
@@ -107,9 +107,9 @@ def program(machine: str, allow_ptrace: bool, count_all_memory: bool) -> bytes:
     return b"".join(lines)
 
 
-def install(allow_ptrace: bool, count_all_memory: bool) -> None:
+def install(count_all_memory: bool) -> None:
     """Bind this process and all it will start by the filter."""
-    code = program(platform.machine(), allow_ptrace, count_all_memory)
+    code = program(platform.machine(), count_all_memory)
     held = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(held))
     buffer = ctypes.create_string_buffer(header, len(header))

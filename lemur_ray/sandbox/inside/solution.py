@@ -1,4 +1,4 @@
-"""An answer that is called from outside: loads code of the policy and applies its functions to given arguments.
+"""A solution that is called from outside: loads code of the policy and applies its functions to given arguments.
 
 Runs as a program of the policy, in a process of its own; expected values never come here, arguments come one call at a
 time. Whatever this sends is only data to compare: code that takes over this process can send any data, which is no more
@@ -32,7 +32,7 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-class Answers:
+class Solution:
     """The code's names, and the values of its that have no plain form."""
 
     def __init__(self, plain: Any) -> None:
@@ -56,7 +56,7 @@ class Answers:
             else:
                 value = _QUESTIONS[order["what"]](self._kept[order["about"]], *args)
             return {"value": self._plain.encode(value, keep=self._keep)}
-        except BaseException as error:  # an answer may raise anything, SystemExit too
+        except BaseException as error:  # a solution may raise anything, SystemExit too
             return {"raised": type(error).__name__}
 
     def _decode(self, encoded: Any) -> Any:
@@ -69,11 +69,11 @@ class Answers:
 
 def serve(plain: Any, channel: Any) -> None:
     """Answer orders until there is nothing more."""
-    line, answers = channel.Channel(), Answers(plain)
+    line, solution = channel.Channel(), Solution(plain)
     said: dict[str, Any] = {"ok": True}
     while True:
         try:
             order = line.exchange(said)
         except EOFError:
             return
-        said = answers.answer(order)
+        said = solution.answer(order)

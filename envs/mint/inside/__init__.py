@@ -1,1 +1,0 @@
-"""What runs inside the sandbox: standard library and IPython alone."""

@@ -1,0 +1,67 @@
+"""What the first process said of a step, in the interface's words: how it ended, and whose doing that was.
+
+A pure function of its arguments; knows no connection and no sandbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lemur_ray.sandbox.inside import wire
+from lemur_ray.sandbox.output import HeadTail
+from lemur_ray.sandbox.sandbox import Blame, ExecResult, Limits, SandboxError
+
+
+def step_result(
+    answer: Mapping[str, Any],
+    kept: Mapping[int, HeadTail],
+    limits: Limits,
+    lost: str,
+    end: SandboxError | None,
+) -> ExecResult:
+    """The result of a step whose answer is ``answer`` and whose output is ``kept``.
+
+    ``lost``: why no answer came, if none did; ``end``: what ended the sandbox, if anything."""
+    (stdout, out_dropped), (stderr, err_dropped) = kept[wire.STDOUT].result(), kept[wire.STDERR].result()
+    status, reason = answer.get("status"), answer.get("reason", "")
+    notes: list[str] = []
+    blame: Blame | None = None
+    if lost:
+        blame = end.blame if end else "infra"
+        notes.append(f"sandbox destroyed: {lost}")
+    if reason == "time":
+        blame = "infra" if starved(answer, limits.time_s) else "policy"
+        notes.append(f"timed out after {limits.time_s:g} s")
+    if reason == "output":
+        blame = "policy"
+        notes.append(f"killed after more than {limits.kill_at_bytes} bytes of output")
+    if answer.get("memory_kills"):
+        blame = "policy"
+        notes.append(f"memory limit of {limits.memory_bytes} bytes: {answer['memory_kills']} process(es) killed")
+    if answer.get("killed_behind"):
+        notes.append(f"{answer['killed_behind']} process(es) left running were killed")
+    if answer.get("session") is False:
+        notes.append("session ended")
+    signal = -status if status is not None and status < 0 else None
+    return ExecResult(
+        exit_code=status if status is not None and status >= 0 else None,
+        signal=9 if status is None and reason else signal,
+        stdout=stdout,
+        stderr=stderr,
+        truncated=bool(out_dropped or err_dropped) or reason == "output",
+        bytes_dropped=out_dropped + err_dropped,
+        timed_out=reason == "time",
+        wall_s=float(answer.get("wall_s", 0.0)),
+        cpu_s=max(float(answer.get("cpu_s", 0.0)), float(answer.get("crowd_cpu_s", 0.0))),
+        alive=not lost,
+        blame=blame,
+        note="; ".join(notes),
+    )
+
+
+def starved(answer: Mapping[str, Any], time_s: float) -> bool:
+    """Whether a step ran out of time because the machine gave it no processor: it waited, and did not spin itself."""
+    used = max(float(answer.get(name, 0.0)) for name in ("cpu_s", "crowd_cpu_s"))  # of the dead, of the living
+    waited = float(answer.get("waited_s", 0.0))
+    return waited > 0.5 * time_s and used < 0.25 * time_s
