@@ -47,9 +47,12 @@ ROOMS: dict[str, set[str]] = {
     "lemur_ray/doctor": set(),
     "envs": {"lemur_ray/agents", "lemur_ray/grading", "lemur_ray/sandbox"},
     "envs/alfworld": {"envs/text_env", "lemur_ray/agents"},
-    "envs/intercode": {"envs/outside_data", "envs/text_env", "lemur_ray/agents", "lemur_ray/grading", "lemur_ray/sandbox"},
+    "envs/intercode": {
+        "envs/outside_data", "envs/text_env", "lemur_ray/agents", "lemur_ray/grading", "lemur_ray/sandbox",
+    },
     "envs/mint": {
-        "envs/alfworld", "envs/outside_data", "envs/text_env", "lemur_ray/agents", "lemur_ray/grading", "lemur_ray/sandbox",
+        "envs/alfworld", "envs/outside_data", "envs/text_env", "lemur_ray/agents", "lemur_ray/grading",
+        "lemur_ray/sandbox",
     },
     "jobs": {"lemur_ray", "envs"},
 }  # fmt: skip
