@@ -163,3 +163,10 @@ def check_option_names(options: Mapping[str, Any], known: frozenset[str]) -> Non
     for name in options:
         if name not in known:
             raise ValueError(f"unknown option {name!r}{did_you_mean(str(name), sorted(known))}")
+
+
+def check_texts(options: Mapping[str, Any], *names: str) -> None:
+    """Raises ValueError for the first of these options that is no text, or an empty one."""
+    for name in names:
+        if not isinstance(options.get(name), str) or not options[name]:
+            raise ValueError(f"option {name}: {options.get(name)!r}, expected a text that is not empty")

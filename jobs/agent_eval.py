@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from _evaluate import evaluate
 from lemur_ray.config import parse
-from lemur_ray.rollout.evaluation import EvalConfig, ending_well
+from lemur_ray.rollout.evaluation_config import EvalConfig
+from lemur_ray.rollout.job_ending import ending_well
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,14 +16,17 @@ from lemur_ray.config import parse
 from lemur_ray.home import resolve_out
 from lemur_ray.report.fidelity import FidelityConfig, fidelity
 from lemur_ray.report.pages.fidelity_page import summary, write_fidelity
-from lemur_ray.rollout import evaluation
+from lemur_ray.rollout.evaluation_config import EvalConfig
+from lemur_ray.rollout.evaluation_folder import prepare_out
+from lemur_ray.rollout.job_ending import ending_well
+from lemur_ray.rollout.policy_target import EvaluationError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0: every goal that a run speaks to is reached. 1: one is missed, or a run could not be played. 130: stopped."""
     config = parse(FidelityConfig, argv)
-    with evaluation.ending_well("fidelity") as end:
-        out = evaluation.prepare_out(resolve_out(config.out, "fidelity"))
+    with ending_well("fidelity") as end:
+        out = prepare_out(resolve_out(config.out, "fidelity"))
         results: list[tuple[RecordedRun, dict[str, Any]]] = []
         for run in recorded_runs(Path(config.data).expanduser(), strict=config.strict):
             if run.benchmark in BENCHMARKS and config.only in run.name:
@@ -43,8 +46,8 @@ def _played(run: RecordedRun, config: FidelityConfig, out: Path) -> dict[str, An
     """The result of one run; a run that cannot be played says why and stops no other."""
     arguments = [*run.arguments(), "--data", config.data, "--out", str(out / run.folder), *config.arguments(run)]
     try:
-        return evaluate(parse(evaluation.EvalConfig, arguments, bare_flags=True))
-    except (evaluation.EvaluationError, ValueError, OSError) as error:
+        return evaluate(parse(EvalConfig, arguments, bare_flags=True))
+    except (EvaluationError, ValueError, OSError) as error:
         print(f"fidelity: {run.name}: {error}", file=sys.stderr, flush=True)
         return {"error": str(error)}
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from envs.intercode.fenced import first_fenced
 from envs.intercode.shell.bash_env import shown
-from envs.text_env import Opening, TextEnv, Turn
+from envs.text_env import Opening, TextEnv, Turn, check_texts
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.grading.names_in_tests import parsed
 from lemur_ray.grading.python_tests import TestRun, run_each
@@ -57,9 +57,7 @@ class InterCodePythonEnv(TextEnv):
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
         self.close()
-        for name in ("question", "name"):
-            if not isinstance(options.get(name), str) or not options[name]:
-                raise ValueError(f"option {name}: {options.get(name)!r}, expected a text that is not empty")
+        check_texts(options, "question", "name")
         if not isinstance(options.get("tests"), Sequence) or not options["tests"]:
             raise ValueError("option tests: expected a list of assertions")
         if options.get("recorded") == "grading":

@@ -18,7 +18,7 @@ import pytest
 
 from envs import benchmarks
 from envs.intercode.sql.sample_database import build_sample
-from lemur_ray.rollout import evaluation
+from lemur_ray.rollout import evaluation, evaluation_config
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.policy_target import EvaluationError, checkpoint_label, newest_run, pinned
 from lemur_ray.rollout.runner import Retries
@@ -358,8 +358,8 @@ def test_a_finished_evaluation_of_an_old_version_does_not_hide_the_new_one(run: 
 
 def test_the_recipe_of_an_evaluation_is_what_changes_its_numbers():
     def recipe(**changes: Any) -> str:
-        config = evaluation.EvalConfig(**changes)
-        return evaluation.settings_of(config, "full", 64, [], ("reward", "handicap")).hash
+        config = evaluation_config.EvalConfig(**changes)
+        return evaluation_config.settings_of(config, "full", 64, [], ("reward", "handicap")).hash
 
     assert recipe() == recipe(limit=3, epochs=2, in_flight=5, out="x", policy="random", actors=7)
     changed = [recipe(), recipe(reward="tau"), recipe(handicap=True), recipe(max_tokens=9), recipe(temperature=0.5)]
@@ -367,14 +367,14 @@ def test_the_recipe_of_an_evaluation_is_what_changes_its_numbers():
 
 
 def test_a_recording_is_known_by_its_content_and_not_by_its_name(tmp_path: Path):
-    config = evaluation.EvalConfig()
+    config = evaluation_config.EvalConfig()
     hashes = set()
     for folder, content in (("a", "{}"), ("b", "{ }")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "run.json").write_text(content)
         recording = str(tmp_path / folder / "run.json")
-        hashes.add(evaluation.settings_of(config, "full", 64, [], (), recording=recording).hash)
-    assert len(hashes | {evaluation.settings_of(config, "full", 64, [], ()).hash}) == 3
+        hashes.add(evaluation_config.settings_of(config, "full", 64, [], (), recording=recording).hash)
+    assert len(hashes | {evaluation_config.settings_of(config, "full", 64, [], ()).hash}) == 3
 
 
 def test_a_benchmark_without_expert_says_so_before_anything_is_played(run: Run, data_dir: Path, tmp_path: Path):

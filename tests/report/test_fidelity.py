@@ -14,7 +14,7 @@ from envs.recorded_runs import GOALS, recorded_runs
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.report.fidelity import FidelityConfig, counts_of, fidelity
 from lemur_ray.report.pages.fidelity_page import summary, write_fidelity
-from lemur_ray.rollout.evaluation import default_out
+from lemur_ray.rollout.evaluation_folder import default_out
 
 UNDER = FidelityConfig(data="somewhere").under
 MINT = {"state": {"history": []}, "task": {}}

@@ -13,7 +13,7 @@ from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.report.mint_tables import CODE, GROUPS, REASONING
 from lemur_ray.report.pages import paper_section
 from lemur_ray.report.pages.markup import DASH
-from lemur_ray.report.pages.paper_section import PlayedRun
+from lemur_ray.report.paper_rows import PlayedRun, model_name
 from tests.report.report_samples import episode
 
 MINT: dict[str, Any] = {
@@ -237,7 +237,7 @@ def test_a_curve_is_of_the_subsets_it_names_and_never_beside_one_of_others() -> 
     ],
 )
 def test_a_replay_is_named_as_the_paper_names_its_model(policy: str, name: str) -> None:
-    assert paper_section.model_name(policy) == name
+    assert model_name(policy) == name
 
 
 def test_unscored_episodes_are_in_no_cell() -> None:

@@ -19,7 +19,7 @@ from envs.intercode.recording import recorded_episode
 from envs.intercode.shell.shell_reply import parse_bash
 from envs.intercode.shell.terminal import Output, Terminal
 from envs.intercode.shell.tree_listing import listing
-from envs.text_env import Opening, TextEnv, Turn
+from envs.text_env import Opening, TextEnv, Turn, check_texts
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.grading.files import Tree, bash_reward
 from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxFileError, SandboxSpec
@@ -85,9 +85,7 @@ class InterCodeBashEnv(TextEnv):
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
         self.close()
-        for name in ("question", "gold"):
-            if not isinstance(options.get(name), str) or not options[name]:
-                raise ValueError(f"option {name}: {options.get(name)!r}, expected a text that is not empty")
+        check_texts(options, "question", "gold")
         if options.get("recorded") == "grading":
             raise ValueError("a recording of InterCode-Bash holds no file trees to grade: replay it with strict")
         self._question, self._gold_command = options["question"], options["gold"]

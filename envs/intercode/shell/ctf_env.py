@@ -16,7 +16,7 @@ from envs.intercode.recording import recorded_episode
 from envs.intercode.shell.bash_env import shown
 from envs.intercode.shell.shell_reply import parse_ctf
 from envs.intercode.shell.terminal import MALFORMED, Output, Terminal
-from envs.text_env import Opening, TextEnv, Turn
+from envs.text_env import Opening, TextEnv, Turn, check_texts
 from lemur_ray.agents.recording import RecordedTurn
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxSpec, open_sandbox
@@ -60,9 +60,7 @@ class InterCodeCTFEnv(TextEnv):
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
         self.close()
-        for name in ("question", "gold"):
-            if not isinstance(options.get(name), str) or not options[name]:
-                raise ValueError(f"option {name}: {options.get(name)!r}, expected a text that is not empty")
+        check_texts(options, "question", "gold")
         self._gold = options["gold"]
         self._recorded = options.get("recorded", "")
         self._past: list[RecordedTurn] = []

@@ -18,7 +18,7 @@ from envs.intercode.sql.engine import QueryLimits, Rows, SqlDatabase, SqlError
 from envs.intercode.sql.mysql_dialect import mysql_refuses
 from envs.intercode.sql.recorded_rows import neutral, read_rows
 from envs.intercode.sql.reply import parse_sql
-from envs.text_env import Opening, TextEnv, Turn
+from envs.text_env import Opening, TextEnv, Turn, check_texts
 from lemur_ray.agents.recording import RecordedTurn
 from lemur_ray.grading.sql import Row, sql_reward
 
@@ -50,9 +50,7 @@ class InterCodeSQLEnv(TextEnv):
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
         self.close()
-        for name in ("database", "question", "gold"):
-            if not isinstance(options.get(name), str) or not options[name]:
-                raise ValueError(f"option {name}: {options.get(name)!r}, expected a text that is not empty")
+        check_texts(options, "database", "question", "gold")
         self._reward = _one_of("reward", options.get("reward", "iou"), ("iou", "tau"))
         self._prompt = _one_of("prompt", options.get("prompt", "full"), sql_prompts.PROMPTS)
         self._recorded = _one_of("recorded", options.get("recorded", ""), ("", "strict", "grading"))

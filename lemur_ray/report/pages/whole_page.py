@@ -18,13 +18,12 @@ from typing import Any
 from lemur_ray.report.escape import inline, slug
 from lemur_ray.report.inputs import Inputs, ReportError, TrainingRun, read_settings
 from lemur_ray.report.inputs import collect as collect_inputs
-from lemur_ray.report.pages import agents_section as agents
-from lemur_ray.report.pages import paper_section
-from lemur_ray.report.pages import training_section as training
+from lemur_ray.report.pages import agents_section, paper_section, training_section
+from lemur_ray.report.pages.caveats import limits
 from lemur_ray.report.pages.markup import cell, page, percent, table, tiles, warning
-from lemur_ray.report.pages.paper_section import PlayedRun
 from lemur_ray.report.pages.retries_section import retries_json, retries_section
 from lemur_ray.report.pages.transcripts import inline_transcripts, write_transcripts
+from lemur_ray.report.paper_rows import PlayedRun
 from lemur_ray.report.policy_results import Played, comparisons, display_name, newest_versions, order, played_run
 from lemur_ray.report.recording_names import join_parts
 from lemur_ray.report.tables import Group, Report, by_run, to_csv
@@ -74,7 +73,7 @@ def render_run(
     for benchmark in benchmarks:
         body.append(_section(benchmark, order([p for p in played if p.report.benchmark == benchmark]), earlier))
     body += [retries_section(run) for run in runs]
-    body.append(f"<h3>What this does not show</h3>{warning(agents.limits(played))}")
+    body.append(f"<h3>What this does not show</h3>{warning(limits(played))}")
     body += [f"<h3>Transcripts</h3>{talk}" if talk else "", _footer(["report.json", "episodes.csv", "episodes.jsonl"])]
     numbers = {**last.headline(), "notes": dict(notes or {}), "runs": [r.to_json() for r in reports]}
     numbers["retries"] = [retries_json(run) for run in runs]
@@ -130,12 +129,12 @@ def render_report(
         body.append(f'<h2 id="paper">The paper\'s tables, with our rows</h2>{beside}')
     pretrain = next((run for run in found.runs if run.stage == "pretraining"), None)
     if found.corpus:
-        section = training.corpus_section(found.corpus, str(found.corpus_folder), pretrain)
+        section = training_section.corpus_section(found.corpus, str(found.corpus_folder), pretrain)
         body.append(f'<h2 id="corpus">Corpus</h2>{section}')
     for trained in found.runs:
         heading = f"{trained.stage.capitalize()}: {trained.name}"
-        body.append(f'<h2 id="run-{slug(trained.name)}">{inline(heading)}</h2>{training.run_section(trained)}')
-    body.append(f'<h2 id="limits">What this page does not show</h2>{warning(agents.limits(every))}')
+        body.append(f'<h2 id="run-{slug(trained.name)}">{inline(heading)}</h2>{training_section.run_section(trained)}')
+    body.append(f'<h2 id="limits">What this page does not show</h2>{warning(limits(every))}')
     files = ["report.json", "episodes.csv", "losses.csv", "mixture.csv"]
     body.append(_footer(files))
     numbers = {**_numbers(found, groups), "earlier_versions": [p.report.to_json() for p in earlier]}
@@ -149,7 +148,7 @@ def render_report(
 
 
 def _section(benchmark: str, played: Sequence[Played], earlier: Sequence[Played]) -> str:
-    return agents.section(benchmark, played, [p for p in earlier if p.report.benchmark == benchmark])
+    return agents_section.section(benchmark, played, [p for p in earlier if p.report.benchmark == benchmark])
 
 
 def _title(key: Any) -> str:
@@ -208,7 +207,7 @@ def _report_tiles(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> str:
             if run.stage == "pretraining" and key.endswith("/bits_per_byte") and value is not None:
                 items.append((f"{value:.3f}", f"bits per byte on held-out {key.split('/')[1]} after pretraining"))
     for run in found.runs:
-        if (speed := training.speed(run)) is not None:
+        if (speed := training_section.speed(run)) is not None:
             items.append((f"{speed:,.0f}", f"tokens per second in {run.stage} ({cell(run.last('tokens'))} tokens)"))
     return tiles(items)
 
@@ -227,11 +226,11 @@ def _numbers(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> dict[str,
     return {
         "written": _today(),
         "corpus": {"folder": str(found.corpus_folder) if found.corpus_folder else None, **corpus},
-        "training": [training.run_summary(run) for run in found.runs],
+        "training": [training_section.run_summary(run) for run in found.runs],
         "agents": [p.report.to_json() for played in groups.values() for p in played],
         "comparisons": compared,
         "missing": found.missing,
-        "limits": agents.limits([p for played in groups.values() for p in played]),
+        "limits": limits([p for played in groups.values() for p in played]),
     }
 
 

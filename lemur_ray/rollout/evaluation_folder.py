@@ -1,0 +1,69 @@
+"""The folder of an evaluation: made, proven writable, and told what the recipe hashes in its ledger stand for.
+
+Knows nothing of episodes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.rollout.evaluation_config import EvalConfig, Settings
+from lemur_ray.rollout.policy_target import EvaluationError
+
+
+def default_out(benchmark: str, label: str) -> str:
+    """Where an evaluation is written under LEMUR_HOME."""
+    return f"episodes/{benchmark.replace('/', '-')}-{re.sub(r'[^A-Za-z0-9.@_-]+', '-', label)}"
+
+
+def remember(out: Path, settings: Settings, config: EvalConfig) -> None:
+    """Keep in ``evaluations.json`` what a recipe hash stands for: replays and exports build the tasks from it again."""
+    known = recalled(out)
+    same = known.setdefault(settings.hash, {"settings": dict(settings.values), "configs": []})
+    without_password = {**asdict(config), "engine": config.engine_kind}
+    if without_password not in same["configs"]:
+        same["configs"].append(without_password)
+        replace_file(out / "evaluations.json", json.dumps(known, indent=1) + "\n")
+
+
+def recalled(out: Path) -> dict[str, dict[str, Any]]:
+    """Recipe hash -> settings of the evaluations in a folder, and every configuration that had them (with other limits
+    for example). Raises EvaluationError."""
+    path = out / "evaluations.json"
+    if not path.is_file():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise EvaluationError(f"{path} is not JSON ({error}); remove it and run the evaluation again") from error
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a whole file or none of it."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(file.name, path)
+
+
+def prepare_out(folder: str) -> Path:
+    """The output folder, made and proven writable. Raises EvaluationError."""
+    if "://" in folder:
+        raise EvaluationError(f"--out {folder}: episodes and pages are written to local files; give a local folder")
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+        if (path / "episodes.jsonl").exists() and not os.access(path / "episodes.jsonl", os.W_OK):
+            raise PermissionError("episodes.jsonl there is read-only")
+    except OSError as error:
+        raise EvaluationError(f"--out {folder} is not writable ({error}); choose another folder") from error
+    return path
