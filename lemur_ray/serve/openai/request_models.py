@@ -34,6 +34,7 @@ MAX_STOPS, MAX_STOP_CHARACTERS = 16, 1024
 WITHOUT_EFFECT = frozenset({"user", "metadata", "store", "service_tier", "safety_identifier"})
 """Known parameters that change nothing, whatever they are."""
 
+
 def _by_token(value: Any) -> Any:
     """``logit_bias``: token ids are strings, as keys of JSON are. A null biases nothing."""
     if not isinstance(value, dict) or not all(key.isdecimal() and len(key) < 10 for key in value):
