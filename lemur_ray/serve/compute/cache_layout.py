@@ -14,9 +14,8 @@ import jax
 from jax.sharding import PartitionSpec
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.serve.compute import attention
+from lemur_ray.serve.compute import attention, cpu_attention
 from lemur_ray.serve.compute.attention import BLOCK, Cache, Place, block_bytes
-from lemur_ray.serve.compute.cpu import attention_kernel
 from lemur_ray.serve.compute.invariant import Arithmetic
 from lemur_ray.serve.compute.paged_cache import Paged, unfit
 from lemur_ray.serve.config import EngineOptions
@@ -61,7 +60,7 @@ PLAIN = Plain()
 class Native(Plain):
     """The same cache, read by the kernel for CPUs."""
 
-    attend = staticmethod(attention_kernel.attend)
+    attend = staticmethod(cpu_attention.attend)
 
 
 def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = False) -> CacheLayout:
@@ -72,7 +71,7 @@ def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = Fa
     if platform != "tpu":
         if not native:
             return PLAIN
-        if why := attention_kernel.unfit(config):
+        if why := cpu_attention.unfit(config):
             log.warning("attention without the kernel for CPUs: %s", why)
             return PLAIN
         return Native()
