@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envs.alfworld.engine import Play
 from envs.alfworld.expert import Expert
 from envs.alfworld.games.game import Game
 from envs.alfworld.games.generator import draw_game
+from envs.alfworld.play import Play
 from envs.alfworld.prompts import Prompt, opening
 from envs.alfworld.tasks import MAX_TURNS
 from lemur_ray.agents.messages import Message

@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from envs.alfworld.engine import Play
 from envs.alfworld.expert import Expert
-from envs.alfworld.games.game import Game, GameSpec
+from envs.alfworld.games.game import Game
 from envs.alfworld.games.generator import draw_game
+from envs.alfworld.games.spec import GameSpec
+from envs.alfworld.play import Play
 from envs.alfworld.prompts import PROMPTS, opening
 from envs.alfworld.reply import read_command
-from envs.alfworld.texts import NOTHING_HAPPENS
+from envs.alfworld.sentences import NOTHING_HAPPENS
 from envs.text_env import Opening, TextEnv, Turn
 
 _NUM_DRAWN = 2**31

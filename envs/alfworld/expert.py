@@ -1,48 +1,27 @@
 """A player who searches: knows only the texts, looks into the furniture in a fixed order, and never tries in vain.
 
 What it does next depends on what has been seen and not on how it got there, so it can take over from any player in
-the middle of a game; that makes it a teacher for another's mistakes as well. The order of the search is the function
-``search_order``; another one can be passed in. Knows no engine (``play_expert`` alone brings one).
+the middle of a game; that makes it a teacher for another's mistakes as well. It searches in the order of the room line
+and speaks the new grammar. Knows no state of a game.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
-
-from envs.alfworld.engine import Play
 from envs.alfworld.games.catalogue import LAMP, TOOL_OF_VERB
-from envs.alfworld.games.game import Game
 from envs.alfworld.knowledge import Knowledge, kind_of
 
-SearchOrder = Callable[[Knowledge], Sequence[str]]
 NOTHING_LEFT = "look"
 """What the expert says when everything was seen and the goal cannot be reached."""
 
 
-def search_order(knowledge: Knowledge) -> Sequence[str]:
-    """Where to look, first to last: the order of the room line. What was already seen is left out by the expert."""
-    return knowledge.receptacles
-
-
 class Expert:
-    """``Expert(opening)``, then ``act(observation)`` by turns: the first call gets the opening itself.
+    """Follows a player's turns with ``observe(command, answer)``; ``advice()`` is its next command and changes nothing.
 
-    To follow another player use ``observe(command, answer)`` and ask ``advice()``, which changes nothing.
     Raises ValueError if the opening has no task or room line or an unknown wording.
     """
 
-    def __init__(self, opening: str, order: SearchOrder = search_order) -> None:
+    def __init__(self, opening: str) -> None:
         self.knowledge = Knowledge.from_opening(opening)
-        self._order = order
-        self._last: str | None = None
-
-    def act(self, observation: str) -> str:
-        """Take in the answer to the last command, return the next one."""
-        if self._last is not None:
-            self.observe(self._last, observation)
-        self._last = self.advice()
-        return self._last
 
     def observe(self, command: str, answer: str) -> None:
         """Take in what somebody's command did."""
@@ -96,7 +75,7 @@ class Expert:
 
     def _search(self) -> str:
         known = self.knowledge
-        for receptacle in self._order(known):
+        for receptacle in known.receptacles:
             if receptacle not in known.explored:
                 return self._at_open(receptacle, NOTHING_LEFT)
         return NOTHING_LEFT
@@ -111,23 +90,3 @@ class Expert:
     def _at_open(self, receptacle: str, command: str) -> str:
         is_shut = self.knowledge.here == receptacle and receptacle in self.knowledge.shut
         return f"open {receptacle}" if is_shut else self._at(receptacle, command)
-
-
-def play_expert(
-    game: Game, seed: int = 0, *, noise: float = 0.0, max_steps: int = 50, order: SearchOrder = search_order
-) -> list[tuple[str, str]]:
-    """The (command, answer) pairs of the expert's game, until it is won or ``max_steps`` are over.
-
-    A pure function. With ``noise`` that share of the commands, drawn by ``seed``, is a random admissible one instead:
-    games in which the expert recovers from what it would not have done. Without noise the seed changes nothing.
-    """
-    rng = random.Random(seed)
-    play = Play(game)
-    turns: list[tuple[str, str]] = []
-    expert = Expert(play.opening, order)
-    while not play.won and len(turns) < max_steps:
-        command = rng.choice(play.admissible()) if noise and rng.random() < noise else expert.advice()
-        answer = play.step(command)
-        expert.observe(command, answer)
-        turns.append((command, answer))
-    return turns

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from envs.alfworld.games.catalogue import LIGHT, TASK_LINES, TREATMENTS, TWO
 from envs.alfworld.games.game import Goal
-from envs.alfworld.texts import NOTHING_HAPPENS
+from envs.alfworld.sentences import NOTHING_HAPPENS
 
 _ROOM = re.compile(r"You are in the middle of a room\. Looking quickly around you, you see (.*?)\.(?:\n|$)")
 _TASK = re.compile(r"Your task is to: (.*?)\.?\s*(?:\n|$)")

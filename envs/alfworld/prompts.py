@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from envs.alfworld import texts
-from envs.alfworld.engine import Play
+from envs.alfworld.play import Play
+from envs.alfworld.sentences import room_line, task_line
 
 Prompt = Literal["full", "brief"]
 PROMPTS: tuple[Prompt, ...] = get_args(Prompt)
@@ -44,5 +44,5 @@ def opening(play: Play, prompt: Prompt, max_steps: int) -> tuple[str, str | None
     """The first observation and the system prompt, None for ``brief``: task line, then room line, nothing else."""
     if prompt == "full":
         return play.opening, SYSTEM.format(max_steps=max_steps)
-    room = texts.room_line([receptacle.name for receptacle in play.game.receptacles])
-    return f"{texts.task_line(play.game.task)}\n{room}", None
+    room = room_line([receptacle.name for receptacle in play.game.receptacles])
+    return f"{task_line(play.game.task)}\n{room}", None

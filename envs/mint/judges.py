@@ -9,7 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from envs.alfworld.household import Household
+from envs.alfworld.play import Play
 from envs.mint.tasks import household_games
 from envs.mint.tools import Tool
 from lemur_ray.grading.mint import GRADERS, Grader, Verdicts, grade
@@ -106,7 +106,7 @@ class HouseholdJudge:
         games = household_games(archive)
         if game not in games:
             raise ValueError(f"{archive} has no game {game!r}")
-        self._house = Household(games[game])
+        self._house = Play(games[game])
         self.commands = 0
         self._won_at: int | None = None
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import tarfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from envs.alfworld.household import Household, HouseholdGame, parse_game
+from envs.alfworld.games.game import Game
+from envs.alfworld.games.game_file import read_archive
+from envs.alfworld.play import Play
 from envs.mint.recording import SUBSETS, MintEpisode
 from envs.mint.wording import recorded_wording
 from envs.outside_data import GAME_IDS, GAMES, mint_tasks_file, required
@@ -126,30 +127,16 @@ def task_text(subset: str, raw: str) -> str:
     return raw if subset in ("mmlu", "humaneval", "alfworld") else raw.strip()
 
 
-def household_prompt(game: HouseholdGame) -> str:
+def household_prompt(game: Game) -> str:
     """The text of a game: its opening without the welcome line."""
-    room, task = Household(game).opening.split("\n\n")[1:]
+    room, task = Play(game).opening.split("\n\n")[1:]
     return f"{room}\n{task}"
 
 
 @cache
-def household_games(archive: Path) -> Mapping[str, HouseholdGame]:
-    """The games of an archive by id (``<task>/<trial>``), parsed once a process. Raises ValueError on none."""
-    games = {}
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            name = Path(member.name)
-            if name.name != "game.tw-pddl" or not member.isfile() or (file := tar.extractfile(member)) is None:
-                continue
-            try:
-                content = json.load(file)
-                game = parse_game(content["pddl_problem"], content["pddl_domain"], content["grammar"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise ValueError(f"{archive}, {member.name}: not a game: {type(error).__name__}: {error}") from error
-            games["/".join(name.parts[-3:-1])] = game
-    if not games:
-        raise ValueError(f"{archive}: no game.tw-pddl in it")
-    return games
+def household_games(archive: Path) -> Mapping[str, Game]:
+    """The games of an archive by id (``<task>/<trial>``), read once a process. Raises ValueError on none."""
+    return read_archive(archive)
 
 
 def _household_rows(data: Path) -> list[dict[str, Any]]:

@@ -42,15 +42,16 @@ class Treatment:
 
     verb: str
     tool: str
-    adjective: str
 
 
 TREATMENTS: Mapping[str, Treatment] = {
-    "pick_clean_then_place_in_recep": Treatment("clean", "SinkBasin", "clean"),
-    "pick_heat_then_place_in_recep": Treatment("heat", "Microwave", "hot"),
-    "pick_cool_then_place_in_recep": Treatment("cool", "Fridge", "cool"),
+    "pick_clean_then_place_in_recep": Treatment("clean", "SinkBasin"),
+    "pick_heat_then_place_in_recep": Treatment("heat", "Microwave"),
+    "pick_cool_then_place_in_recep": Treatment("cool", "Fridge"),
 }
 TOOL_OF_VERB: Mapping[str, str] = {t.verb: t.tool for t in TREATMENTS.values()}
+TOOLS = frozenset((verb, tool.lower()) for verb, tool in TOOL_OF_VERB.items())
+"""(verb, furniture class) as the engine compares them: what cleans, heats and cools in alfworld 0.4.2."""
 
 ROOMS: Mapping[str, Mapping[str, tuple[int, int]]] = {
     "kitchen": {

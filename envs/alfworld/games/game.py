@@ -1,87 +1,31 @@
-"""What a game is: furniture, things, where they start, and the goal; immutable, parsed once, played many times.
+"""What a game is: furniture, things, where they start, and the goal; immutable, read once, played many times.
 
-``GameSpec`` is the small JSON form a generator yields and a task carries. ``Game`` is what the engine reads: names as
-the player sees them, in the order the game lists them. Knows nothing of play, of texts or of PDDL.
+A game is read from a generator's ``GameSpec`` or from a PDDL problem (``pddl_problem``). Everything goes by the names a
+player sees, in the order the game lists them. Knows nothing of play and no sentence.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Literal
 
-from envs.alfworld.games.catalogue import (
-    FITS,
-    LAMP,
-    LIGHT,
-    OPENABLE,
-    TASK_TYPES,
-    TREATABLE,
-    TREATMENTS,
-    TWO,
-)
+from envs.alfworld.games.catalogue import FITS, LAMP, LIGHT, OPENABLE, TASK_TYPES, TOOLS, TREATABLE, TREATMENTS, TWO
+from envs.alfworld.games.spec import GameSpec
 
-
-@dataclass(frozen=True)
-class GameSpec:
-    """A game as data. Ids are ALFRED's (``Cabinet_bar_02``, ``Mug_bar_00_bar_o``), classes its CamelCase names."""
-
-    task_type: str
-    room: str
-    task: str
-    object: str
-    target: str
-    receptacles: tuple[tuple[str, str], ...]
-    """(class, id) of every piece of furniture."""
-    things: tuple[tuple[str, str, str], ...]
-    """(class, id, id of the receptacle it starts in) of every small thing."""
-    origin: str = ""
-    """Where the game comes from, for people: split, seed and index of a generated one."""
-
-    @property
-    def triple(self) -> tuple[str, str, str]:
-        return self.task_type, self.object, self.target
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> GameSpec:
-        """Inverse of ``to_json``. Raises ValueError that says what is wrong."""
-        known = set(cls.__dataclass_fields__)
-        if unknown := set(value) - known:
-            raise ValueError(f"game spec has unknown fields {sorted(unknown)}: expected {sorted(known)}")
-        if missing := known - {"origin"} - set(value):
-            raise ValueError(f"game spec lacks {sorted(missing)}")
-        words = {name: value[name] for name in ("task_type", "room", "task", "object", "target")}
-        if bad := [name for name, word in words.items() if not isinstance(word, str)]:
-            raise ValueError(f"game spec: {bad} must be strings")
-        return cls(
-            **words,
-            receptacles=_rows(value["receptacles"], 2, "receptacles"),
-            things=_rows(value["things"], 3, "things"),
-            origin=str(value.get("origin", "")),
-        )
-
-
-def _rows(value: Any, width: int, name: str) -> tuple[Any, ...]:
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"game spec: {name} is a {type(value).__name__}, expected a list of {width}-tuples of strings")
-    rows = tuple(tuple(row) if isinstance(row, list | tuple) else (row,) for row in value)
-    for row in rows:
-        if len(row) != width or not all(isinstance(cell, str) for cell in row):
-            raise ValueError(f"game spec: {row!r} in {name}, expected {width} strings")
-    return rows
+GrammarName = Literal["old", "new"]
+"""``put X in/on Y`` of the recorded games, ``move X to Y`` of alfworld >= 0.4 (``envs.alfworld.grammar``)."""
 
 
 @dataclass(frozen=True)
 class Receptacle:
-    """A piece of furniture one can stand at. ``kind`` is its class in lower case."""
+    """A piece of furniture. ``kind`` is its class in lower case; several may share a ``location``."""
 
     name: str
     kind: str
     openable: bool
+    location: str
 
 
 @dataclass(frozen=True)
@@ -93,6 +37,9 @@ class Thing:
     portable: bool
     switchable: bool
     treatable: frozenset[str]
+    sliceable: bool = False
+    holding: tuple[str, ...] | None = None
+    """What lies in a vessel (a pot, a plate) for ever, no rule takes it out; None if it is no vessel."""
 
 
 @dataclass(frozen=True)
@@ -107,26 +54,65 @@ class Goal:
 
 
 @dataclass(frozen=True)
+class Start:
+    """Where everything is before the first command."""
+
+    location: str
+    """The player's."""
+    inside: tuple[tuple[str, str], ...]
+    """(thing, receptacle); in the real games a thing may be in several at once, or in none."""
+    lying: tuple[tuple[str, str], ...]
+    """(thing, location), which in the real games is not always where its receptacle stands."""
+    opened: tuple[str, ...] = ()
+    states: tuple[tuple[str, str], ...] = ()
+    """(thing, one of clean, hot, cool, lit, sliced)."""
+
+
+@dataclass(frozen=True)
 class Game:
-    """The unchanging part of a game, by the names a player sees, in the order a player is told them."""
+    """The unchanging part of a game."""
 
     task: str
     goal: Goal
     receptacles: tuple[Receptacle, ...]
     things: tuple[Thing, ...]
-    start: tuple[str, ...]
-    """Name of the receptacle of each thing at the start, parallel to ``things``."""
+    start: Start
     fits: frozenset[tuple[str, str]]
     """(furniture class, thing class) pairs, lower case: the first can hold the second."""
+    tools: frozenset[tuple[str, str]] = TOOLS
+    """(verb, furniture class): what cleans, heats and cools."""
+    grammar: GrammarName = "new"
     receptacle: Mapping[str, Receptacle] = field(init=False, repr=False, compare=False)
     thing: Mapping[str, Thing] = field(init=False, repr=False, compare=False)
+    at: Mapping[str, tuple[Receptacle, ...]] = field(init=False, repr=False, compare=False)
+    """Location -> the furniture there, in the game's order; locations without any are not in it."""
     rank: Mapping[str, int] = field(init=False, repr=False, compare=False)
     """Name of a thing -> its place in any list of things."""
+    wanted: frozenset[str] = field(init=False, repr=False, compare=False)
+    """The things that can serve as the goal's object."""
+    targets: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The furniture or, in a goal of light, the lamps that can serve as its target."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "receptacle", {r.name: r for r in self.receptacles})
-        object.__setattr__(self, "thing", {t.name: t for t in self.things})
-        object.__setattr__(self, "rank", {t.name: i for i, t in enumerate(self.things)})
+        at: dict[str, list[Receptacle]] = defaultdict(list)
+        for receptacle in self.receptacles:
+            at[receptacle.location].append(receptacle)
+        goal = self.goal
+        targets: Iterable[Receptacle | Thing] = self.receptacles
+        if goal.light:
+            targets = (thing for thing in self.things if thing.switchable)
+        derived = {
+            "receptacle": {r.name: r for r in self.receptacles},
+            "thing": {t.name: t for t in self.things},
+            "at": {location: tuple(there) for location, there in at.items()},
+            "rank": {t.name: i for i, t in enumerate(self.things)},
+            "wanted": frozenset(
+                t.name for t in self.things if t.kind == goal.object and (goal.verb is None or goal.verb in t.treatable)
+            ),
+            "targets": tuple(target.name for target in targets if target.kind == goal.target),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def from_spec(cls, spec: GameSpec) -> Game:
@@ -140,6 +126,9 @@ class Game:
         things = sorted(spec.things, key=lambda row: row[1].lower())
         if lost := [i for _, i, where in things if where.lower() not in place]:
             raise ValueError(f"things {lost} start in a receptacle that the game does not have")
+        start, *free = (f"loc_bar_{number:02d}" for number in range(len(spec.receptacles) + 1))
+        shown = shown_names([start, *free])
+        location = {i.lower(): shown[where] for (_, i), where in zip(spec.receptacles, free, strict=True)}
         treatment = TREATMENTS.get(spec.task_type)
         return cls(
             task=spec.task,
@@ -151,7 +140,7 @@ class Game:
                 light=spec.task_type == LIGHT,
             ),
             receptacles=tuple(
-                Receptacle(place[i.lower()], kind.lower(), kind in OPENABLE)
+                Receptacle(place[i.lower()], kind.lower(), kind in OPENABLE, location[i.lower()])
                 for kind, i in sorted(spec.receptacles, key=lambda row: row[1].lower())
             ),
             things=tuple(
@@ -164,7 +153,11 @@ class Game:
                 )
                 for kind, i, _ in things
             ),
-            start=tuple(place[where.lower()] for _, _, where in things),
+            start=Start(
+                location=shown[start],
+                inside=tuple((names[i.lower()], place[where.lower()]) for _, i, where in things),
+                lying=tuple((names[i.lower()], location[where.lower()]) for _, i, where in things),
+            ),
             fits=frozenset(
                 (furniture.lower(), kind.lower())
                 for furniture in {kind for kind, _ in spec.receptacles}

@@ -25,7 +25,7 @@ from envs.alfworld.games.catalogue import (
     TASK_TYPES,
     TWO,
 )
-from envs.alfworld.games.game import GameSpec
+from envs.alfworld.games.spec import GameSpec
 from envs.alfworld.games.triples import SPLITS, Split, Triple, goals_in_room, partition
 
 NUM_CLUTTER = (8, 14)
@@ -45,7 +45,7 @@ def draw_game(split: Split, seed: int, index: int, partition_seed: int = 0) -> G
     if index < 0:
         raise ValueError(f"game index {index}: expected 0 or more")
     task_type = TASK_TYPES[index % len(TASK_TYPES)]
-    owned = partition(partition_seed).owned[split][task_type]
+    owned = partition(partition_seed)[split][task_type]
     name = f"{split} {seed} {index}" + (f" partition {partition_seed}" if partition_seed else "")
     rng = random.Random(f"alfworld game {name}")
     if split == "train":

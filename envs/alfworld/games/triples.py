@@ -15,7 +15,6 @@ import functools
 import random
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from envs.alfworld.games.catalogue import (
@@ -40,15 +39,8 @@ Triple = tuple[str, str, str]
 HELDOUT_SHARE = 0.2
 
 
-@dataclass(frozen=True)
-class Partition:
-    """The triples of each split and task type, sorted, and the seed that divided them."""
-
-    seed: int
-    owned: Mapping[Split, Mapping[str, tuple[Triple, ...]]]
-
-    def triples(self, split: Split) -> frozenset[Triple]:
-        return frozenset(t for triples in self.owned[split].values() for t in triples)
+Partition = Mapping[Split, Mapping[str, tuple[Triple, ...]]]
+"""Split -> task type -> the triples it owns, sorted."""
 
 
 @functools.lru_cache(maxsize=16)
@@ -65,14 +57,11 @@ def partition(seed: int = 0) -> Partition:
                 chosen.append(triple)
                 goals_left[triple[1]] -= 1
         heldout[task_type] = tuple(sorted(chosen))
-    return Partition(
-        seed,
-        {
-            "train": {t: tuple(x for x in triples if x not in heldout[t]) for t, triples in known.items()},
-            "heldout": heldout,
-            "novel_object": {t: tuple(x for x in feasible_triples(t) if x[1] in NOVEL_OBJECTS) for t in TASK_TYPES},
-        },
-    )
+    return {
+        "train": {t: tuple(x for x in triples if x not in heldout[t]) for t, triples in known.items()},
+        "heldout": heldout,
+        "novel_object": {t: tuple(x for x in feasible_triples(t) if x[1] in NOVEL_OBJECTS) for t in TASK_TYPES},
+    }
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,10 +1,40 @@
-"""textworld as the oracle of ALFWorld's engine, and a player who tries everything."""
+"""textworld as the oracle of ALFWorld's engine, the expert's whole games, and a player who tries everything."""
 
 import random
 import sys
+from importlib import resources
 
-from envs.alfworld.engine import Play
 from envs.alfworld.expert import Expert
+from envs.alfworld.games.game import Game
+from envs.alfworld.grammar import GRAMMARS
+from envs.alfworld.play import Play
+
+
+def textworld_game(problem: str, task: str) -> dict[str, str]:
+    """What textworld loads: a problem with the installed alfworld's own domain and grammar."""
+    data = resources.files("alfworld") / "data"
+    return {
+        "pddl_domain": (data / "alfred.pddl").read_text(encoding="utf-8"),
+        "grammar": (data / "alfred.twl2").read_text(encoding="utf-8").replace("UNKNOWN GOAL", task),
+        "pddl_problem": problem,
+    }
+
+
+def play_expert(game: Game, seed: int = 0, *, noise: float = 0.0, max_steps: int = 50) -> list[tuple[str, str]]:
+    """The (command, answer) pairs of the expert's game, until it is won or ``max_steps`` are over.
+
+    With ``noise`` that share of the commands, drawn by ``seed``, is a random admissible one instead.
+    """
+    rng = random.Random(seed)
+    play = Play(game)
+    turns: list[tuple[str, str]] = []
+    expert = Expert(play.opening)
+    while not play.won and len(turns) < max_steps:
+        command = rng.choice(play.admissible()) if noise and rng.random() < noise else expert.advice()
+        answer = play.step(command)
+        expert.observe(command, answer)
+        turns.append((command, answer))
+    return turns
 
 
 class Oracle:
@@ -41,18 +71,35 @@ class Oracle:
 
 
 class Meddler:
-    """Chooses commands: the expert's, random possible ones, impossible ones and nonsense, mixed from a seed."""
+    """Chooses commands: the expert's, random possible ones, impossible ones and nonsense, mixed from a seed.
+
+    Plays real and generated games, in either grammar; the expert is asked where it knows the task's wording.
+    """
 
     def __init__(self, play: Play, seed: int) -> None:
         self.play, self.rng = play, random.Random(seed)
-        self.expert = Expert(play.opening)
+        self.grammar = GRAMMARS[play.game.grammar]
+        try:
+            self._expert: Expert | None = Expert(play.opening)
+        except ValueError:  # people worded the tasks of the real games
+            self._expert = None
+
+    def observe(self, command: str, answer: str) -> None:
+        action = self.grammar.read(command.strip())
+        if self._expert is not None and action is not None and action[0] in GRAMMARS["new"].commands:
+            self._expert.observe(GRAMMARS["new"].write(action), answer)
 
     def choose(self) -> str:
         kind = self.rng.random()
-        if kind < 0.45:
-            return self.expert.advice()
+        if kind < 0.45 and self._expert is not None:
+            action = GRAMMARS["new"].read(self._expert.advice())
+            assert action is not None
+            return self.grammar.write(action)
         if kind < 0.7:
-            return self.rng.choice(self.play.admissible())
+            possible = self.play.admissible()
+            moving = [command for command in possible if command.startswith(("go ", "examine "))]
+            acting = [command for command in possible if command not in moving]
+            return self.rng.choice(acting if self.rng.random() < 0.6 else moving)
         return self._impossible() if kind < 0.88 else self._odd()
 
     def choose_impossible(self) -> str:
@@ -67,7 +114,8 @@ class Meddler:
         game, rng = self.play.game, self.rng
         receptacle = rng.choice(game.receptacles).name
         thing = rng.choice(game.things).name
-        here, held = self.play.world.here or receptacle, self.play.world.held or thing
+        here = rng.choice(self.play.world.furniture_here() or [receptacle])
+        held = self.play.world.held or thing
         return rng.choice(
             [
                 f"go to {thing}",

@@ -1,10 +1,13 @@
-"""The oracle of ALFWorld's engine: textworld, where it is installed."""
+"""The oracle of ALFWorld's engine (textworld, where it is installed), and the real games of the test data."""
 
 import copy
 import importlib
+import json
 import os
+import tarfile
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from alfworld_players import Oracle
@@ -32,3 +35,17 @@ def oracle() -> Iterator[type[Oracle]]:
     textgen._parse_and_convert = remembered
     yield Oracle
     textgen._parse_and_convert = original
+
+
+@pytest.fixture(scope="session")
+def real_archive(data_dir: Path) -> Path:
+    """The 134 games of valid_unseen."""
+    return data_dir / "mint/tasks/alfworld/valid_unseen_134_games.tar.gz"
+
+
+@pytest.fixture(scope="session")
+def real_games(real_archive: Path) -> dict[str, dict[str, str]]:
+    """Their files' contents by id."""
+    with tarfile.open(real_archive) as tar:
+        members = [member for member in tar if member.name.endswith("/game.tw-pddl")]
+        return {"/".join(Path(m.name).parts[-3:-1]): json.load(tar.extractfile(m)) for m in members}

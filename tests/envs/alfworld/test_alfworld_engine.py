@@ -5,15 +5,14 @@ import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from alfworld_players import Meddler
+from alfworld_players import Meddler, play_expert
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.alfworld.engine import Play
-from envs.alfworld.expert import play_expert
 from envs.alfworld.games.catalogue import TASK_TYPES
 from envs.alfworld.games.game import Game
 from envs.alfworld.games.generator import draw_game
+from envs.alfworld.play import Play
 
 GAMES = [Game.from_spec(draw_game("train", 5, index)) for index in range(2 * len(TASK_TYPES))]
 
@@ -26,7 +25,7 @@ def test_every_admissible_command_does_something_and_every_other_changes_nothing
             command, before = meddler.choose(), pickle.dumps(play.world)
             possible = command.strip() in play.admissible()
             answer = play.step(command)
-            meddler.expert.observe(command, answer)
+            meddler.observe(command, answer)
             assert (answer != "Nothing happens.") == possible, command
             if not possible:
                 assert pickle.dumps(play.world) == before, command

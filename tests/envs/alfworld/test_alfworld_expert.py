@@ -4,15 +4,16 @@ import random
 import re
 
 import pytest
+from alfworld_players import play_expert
 
 from envs.alfworld.demonstrations import demonstrations
-from envs.alfworld.engine import Play
-from envs.alfworld.expert import Expert, play_expert
+from envs.alfworld.expert import Expert
 from envs.alfworld.games.catalogue import TASK_LINES, TASK_TYPES
 from envs.alfworld.games.game import Game
 from envs.alfworld.games.generator import draw_game
 from envs.alfworld.games.triples import SPLITS
 from envs.alfworld.knowledge import Knowledge, read_goal
+from envs.alfworld.play import Play
 from envs.alfworld.reply import read_command
 
 
@@ -51,18 +52,6 @@ def test_it_looks_in_the_order_of_the_room_line_until_it_has_seen_what_it_needs(
         assert visited == order[: len(visited)]
 
 
-def test_act_by_turns_gives_the_same_game_as_playing_it_through():
-    for index in range(12):
-        game = Game.from_spec(draw_game("train", 6, index))
-        play = Play(game)
-        expert, observation, turns = Expert(play.opening), play.opening, []
-        while not play.won:
-            command = expert.act(observation)
-            observation = play.step(command)
-            turns.append((command, observation))
-        assert turns == play_expert(game, seed=99)
-
-
 def test_the_brief_opening_tells_it_as_much_as_the_full_one():
     play = Play(Game.from_spec(draw_game("train", 6, 1)))
     _, room, task = play.opening.split("\n\n")
@@ -92,15 +81,6 @@ def test_asking_for_advice_twice_changes_nothing():
     play = Play(Game.from_spec(draw_game("train", 31, 2)))
     expert = Expert(play.opening)
     assert expert.advice() == expert.advice()
-
-
-def test_noise_is_drawn_by_the_seed_and_another_order_is_followed():
-    game = Game.from_spec(draw_game("train", 31, 5))
-    noisy = [play_expert(game, seed, noise=0.4) for seed in (1, 1, 2)]
-    assert noisy[0] == noisy[1] != noisy[2]
-    backwards = play_expert(game, order=lambda known: tuple(reversed(known.receptacles)))
-    assert backwards[0][0] == f"go to {game.receptacles[-1].name}"
-    assert replay(game, backwards)
 
 
 def test_demonstrations_are_the_expert_s_won_games_in_the_words_of_the_environment():

@@ -1,0 +1,39 @@
+"""Text in, text out: one play of a game, real or generated, in the grammar that the game names.
+
+Surrounding whitespace of a command is dropped; what is not possible answers "Nothing happens.". Knows nothing of step
+limits, rewards or models.
+"""
+
+from __future__ import annotations
+
+from envs.alfworld.games.game import Game
+from envs.alfworld.grammar import GRAMMARS
+from envs.alfworld.sentences import NOTHING_HAPPENS, answer, opening
+from envs.alfworld.world import World
+
+
+class Play:
+    """One play of a game. ``opening`` is the first text, ``won`` whether the goal holds now."""
+
+    def __init__(self, game: Game) -> None:
+        self.world = World(game)
+        self.opening = opening([receptacle.name for receptacle in game.receptacles], game.task)
+        self.won = self.world.goal_reached()
+
+    @property
+    def game(self) -> Game:
+        return self.world.game
+
+    def admissible(self) -> list[str]:
+        """Sorted commands that are possible now."""
+        grammar = GRAMMARS[self.game.grammar]
+        return sorted({grammar.write(action) for action in self.world.possible() if action[0] in grammar.commands})
+
+    def step(self, command: str) -> str:
+        """Carry out one command and return the game's answer; an impossible one changes nothing."""
+        grammar = GRAMMARS[self.game.grammar]
+        action = grammar.read(command.strip())
+        if action is None or not self.world.do(*action):
+            return NOTHING_HAPPENS
+        self.won = self.world.goal_reached()
+        return answer(self.world, grammar, action)
