@@ -1,1 +1,1 @@
-"""Games as data: what the world is made of, drawn by number, read from and written to ALFWorld's own files."""
+"""Games as data: what the world is made of, drawn by number, read from ALFWorld's own files. Knows no play."""

@@ -62,8 +62,8 @@ def _read(expression: Any, task: str, tools: frozenset[tuple[str, str]], grammar
         if fact[0] != "=":
             facts[fact[0]].add(tuple(fact[1:]))
     _check(facts)
-    furniture, kinds = dict(sorted(facts["receptacletype"])), dict(sorted(facts["objecttype"]))
-    location, ((_, start),) = dict(facts["receptacleatlocation"]), facts["atlocation"]
+    furniture, kinds = _by_id(facts["receptacletype"]), _by_id(facts["objecttype"])
+    location, ((_, start),) = _by_id(facts["receptacleatlocation"]), facts["atlocation"]
     places = {start, *location.values(), *(where for _, where in facts["objectatlocation"])}
     places.update(x for x in declared(sections[":objects"][1:])["location"] if "_bar_" in x)
     names = shown_names([*furniture, *kinds, *places])
@@ -104,6 +104,11 @@ def _read(expression: Any, task: str, tools: frozenset[tuple[str, str]], grammar
         tools=tools,
         grammar=grammar,
     )
+
+
+def _by_id(pairs: set[tuple[str, ...]]) -> dict[str, str]:
+    """In the order of ids, in which the game lists everything."""
+    return {left: right for left, right in sorted(pairs)}  # noqa: C416 - rows of two, which the type does not say
 
 
 def _check(facts: _Facts) -> None:
