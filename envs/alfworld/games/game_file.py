@@ -28,17 +28,14 @@ _PUT: Mapping[GrammarName, str] = {"old": '"put {o} in/on {r}"', "new": '"move {
 def read_game(content: Any) -> Game:
     """The game of a file's JSON. Raises ValueError that says what is wrong with it."""
     try:
-        grammar = content["grammar"]
-        if (task := _TASK.search(grammar)) is None:
-            raise ValueError("grammar without the line 'Your task is to: ...'")
-        return read_problem(
-            content["pddl_problem"],
-            task[1],
-            tools=tools_of(content["pddl_domain"]),
-            grammar=_grammar_name(grammar),
-        )
+        problem, domain, grammar = texts = [content[name] for name in ("pddl_problem", "pddl_domain", "grammar")]
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a game of ALFWorld: {type(error).__name__}: {error}") from error
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("not a game of ALFWorld: pddl_problem, pddl_domain and grammar must be texts")
+    if (task := _TASK.search(grammar)) is None:
+        raise ValueError("grammar without the line 'Your task is to: ...'")
+    return read_problem(problem, task[1], tools=tools_of(domain), grammar=_grammar_name(grammar))
 
 
 def read_archive(archive: Path) -> dict[str, Game]:
