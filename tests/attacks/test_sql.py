@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.intercode.sql.sqlite_engine import Limits, Rows, SqlError, SqliteDatabase
+from envs.intercode.sql.sqlite_engine import QueryLimits, Rows, SqlError, SqliteDatabase
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_row_30_sql_that_is_no_reading_is_an_error_and_changes_nothing(database:
 )
 def test_row_30_an_endless_query_is_stopped(database: SqliteDatabase, query: str) -> None:
     started = time.monotonic()
-    result = database.execute(query, Limits(time_s=0.5))
+    result = database.execute(query, QueryLimits(time_s=0.5))
     assert isinstance(result, SqlError)
     assert result.timed_out
     assert time.monotonic() - started < 30
@@ -69,7 +69,7 @@ def test_row_30_an_endless_query_is_stopped(database: SqliteDatabase, query: str
 
 def test_row_30_rows_are_capped_and_honest_queries_work(database: SqliteDatabase) -> None:
     many = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c LIMIT {}) SELECT n FROM c"
-    capped = database.execute(many.format(1_000_000), Limits(max_rows=10_000))
+    capped = database.execute(many.format(1_000_000), QueryLimits(max_rows=10_000))
     assert isinstance(capped, Rows)
     assert capped.cut
     assert len(capped.rows) <= 10_000

@@ -232,7 +232,6 @@ IMPORTS = (
     "lemur_ray.sandbox.sandbox:Limits",
     "lemur_ray.sandbox.sandbox:SandboxSpec",
     "lemur_ray.sandbox.sandbox:open_sandbox",
-    "lemur_ray.sandbox.shell:Shell",
     "lemur_ray.sandbox.python_repl:PythonSession",
     "lemur_ray.sandbox.python_repl:own_packages",
 )

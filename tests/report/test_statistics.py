@@ -16,6 +16,7 @@ from lemur_ray.report.statistics import (
     mcnemar,
     paired_by_task,
     paired_difference,
+    t_interval,
     wilson,
 )
 
@@ -48,8 +49,8 @@ def test_wilson_equals_scipy_and_holds_the_observed_share(count: tuple[int, int]
         return
     assert successes / n in interval
     oracle = stats.binomtest(successes, n).proportion_ci(confidence, method="wilson")
-    assert interval.low == pytest.approx(oracle.low, abs=1e-9)
-    assert interval.high == pytest.approx(oracle.high, abs=1e-9)
+    assert interval.low == pytest.approx(oracle.low, abs=1e-12)
+    assert interval.high == pytest.approx(oracle.high, abs=1e-12)
 
 
 @given(counts)
@@ -100,7 +101,7 @@ def test_a_bootstrap_of_nothing_is_an_error() -> None:
 @given(st.integers(0, 60), st.integers(0, 60))
 def test_mcnemar_equals_scipys_exact_binomial_test(only_a: int, only_b: int) -> None:
     oracle = stats.binomtest(only_a, only_a + only_b, 0.5).pvalue if only_a + only_b else 1.0
-    assert mcnemar(only_a, only_b) == pytest.approx(min(1.0, oracle), rel=1e-9)
+    assert mcnemar(only_a, only_b) == pytest.approx(min(1.0, oracle), rel=1e-12)
     assert mcnemar(only_a, only_b) == mcnemar(only_b, only_a)
 
 
@@ -177,3 +178,19 @@ def test_tasks_are_paired_and_not_their_episodes() -> None:
     assert found == paired_by_task([0.5, 0.25, 0.5, 1.0, 0.25, 0.5, -0.25, 0.75, 0.5, 0.25]), "seeded"
     with pytest.raises(ValueError, match="no common task"):
         paired_by_task([])
+
+
+@given(st.lists(st.floats(-5, 5), min_size=2, max_size=30), st.sampled_from([0.5, 0.8, 0.95, 0.99]))
+@settings(deadline=None)
+def test_students_interval_equals_scipys(values: list[float], confidence: float) -> None:
+    mean, low, high = t_interval(values, confidence)
+    half = stats.t.ppf(0.5 + confidence / 2, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
+    assert mean == pytest.approx(np.mean(values), abs=1e-12)
+    assert (low, high) == pytest.approx((mean - half, mean + half), rel=1e-12, abs=1e-12)
+
+
+def test_a_bootstrap_of_single_values_equals_scipys_from_the_same_seed() -> None:
+    values = np.random.default_rng(0).random(40).tolist()
+    oracle = stats.bootstrap((values,), np.mean, n_resamples=2000, method="percentile", rng=0).confidence_interval
+    found = bootstrap_mean(values)
+    assert (found.low, found.high) == pytest.approx((oracle.low, oracle.high), abs=1e-12)

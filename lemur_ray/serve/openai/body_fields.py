@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     AfterValidator,
@@ -26,9 +26,10 @@ from pydantic_core import CoreSchema, PydanticCustomError, PydanticOmit, core_sc
 
 from lemur_ray.serve.openai.errors import LONE_SURROGATE, ApiError, is_utf8
 
-B = TypeVar("B", bound="Body")
-
 UNSUPPORTED = "unsupported_parameter"
+
+ABSENT: Any = None
+"""Default of a field that has none: it is None then, and its type is that of a value that was given."""
 
 
 def wrong(what: str) -> PydanticCustomError:

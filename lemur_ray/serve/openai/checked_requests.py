@@ -87,9 +87,9 @@ def parse_completion(body: Any) -> CompletionCall:
     if isinstance(prompt, str):
         prompts = (prompt,)
     elif isinstance(prompt[0], int):
-        prompts = (tuple(prompt),)  # type: ignore[arg-type]
+        prompts = (tuple(prompt),)
     else:
-        prompts = tuple(p if isinstance(p, str) else tuple(p) for p in prompt)  # type: ignore[arg-type]
+        prompts = tuple(p if isinstance(p, str) else tuple(p) for p in prompt)
     return CompletionCall(_common(asked, body, asked.max_tokens, asked.logprobs, None), prompts, asked.echo)
 
 
@@ -123,5 +123,5 @@ def _common(
 
 def _message(turn: Turn) -> Message:
     calls = spoken_calls(turn.tool_calls)
-    content = f"{turn.content}\n{calls}" if turn.content and calls else turn.content or calls
+    content = f"{turn.text}\n{calls}" if turn.text and calls else turn.text or calls
     return Message("system" if turn.role == "developer" else turn.role, content)

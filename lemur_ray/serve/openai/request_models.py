@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, ValidatorFunctionWr
 
 from lemur_ray.serve.engine.scores import ALTERNATIVES
 from lemur_ray.serve.openai.body_fields import (
+    ABSENT,
     Between,
     Body,
     Flag,
@@ -70,8 +71,8 @@ class SamplingBody(Body):
 
     model: ModelName
     stream: Flag = False
-    stream_options: StreamOptions = Field(default=None)
-    seed: Whole = Field(default=None)
+    stream_options: StreamOptions = Field(default=ABSENT)
+    seed: Whole = Field(default=ABSENT)
     temperature: Annotated[float, Between(0, 2)] = 1.0
     top_p: Annotated[float, Between(0, 1, above=True)] = 1.0
     top_k: Annotated[int, Between(-1)] = 0
@@ -79,7 +80,7 @@ class SamplingBody(Body):
     presence_penalty: Penalty = 0.0
     frequency_penalty: Penalty = 0.0
     logit_bias: Bias = Field(default={})
-    structured_outputs: StructuredOutputs = Field(default=None)
+    structured_outputs: StructuredOutputs = Field(default=ABSENT)
     n: Annotated[int, Between(1, MAX_CHOICES)] = 1
     stop: Stop = Field(default=[])
     return_token_ids: Flag = False
@@ -111,7 +112,7 @@ class Turn(Body):
     role: Annotated[Role, Says("must be one of system, developer, user, assistant, tool")]
     tool_calls: Annotated[list[SpokenCall], where(lambda v: isinstance(v, list), "must be a list")] = Field(default=[])
     content: Annotated[str | list[TextPart], Says("may hold parts of type text only")] = Field(
-        default=None, validate_default=True
+        default=ABSENT, validate_default=True
     )
 
     @field_validator("tool_calls", mode="wrap")
@@ -132,20 +133,25 @@ class Turn(Body):
             raise wrong(LONE_SURROGATE)
         return text
 
+    @property
+    def text(self) -> str:
+        """Its parts as one; empty for calls alone."""
+        return self.content if isinstance(self.content, str) else ""
+
 
 class ChatBody(SamplingBody):
     """/v1/chat/completions"""
 
-    max_tokens: Annotated[int, Between(1)] = Field(default=None)
-    max_completion_tokens: Annotated[int, Between(1)] = Field(default=None)
+    max_tokens: Annotated[int, Between(1)] = Field(default=ABSENT)
+    max_completion_tokens: Annotated[int, Between(1)] = Field(default=ABSENT)
     logprobs: Flag = False
-    top_logprobs: Alternatives = Field(default=None)
+    top_logprobs: Alternatives = Field(default=ABSENT)
     tools: Annotated[list[Tool], Field(fail_fast=True), where(lambda v: isinstance(v, list), "must be a list")] = Field(
         default=[]
     )
-    tool_choice: ToolChoice = Field(default=None)
+    tool_choice: ToolChoice = Field(default=ABSENT)
     parallel_tool_calls: Flag = True
-    response_format: ResponseFormat = Field(default=None)
+    response_format: ResponseFormat = Field(default=ABSENT)
     messages: Annotated[
         list[Turn],
         Field(min_length=1, fail_fast=True),
@@ -173,7 +179,7 @@ class CompletionBody(SamplingBody):
 
     echo: Flag = False
     max_tokens: Annotated[int, Between(0)] = 16
-    logprobs: Alternatives = Field(default=None)
+    logprobs: Alternatives = Field(default=ABSENT)
     prompt: Annotated[
         Text
         | Annotated[list[Text], Field(min_length=1, fail_fast=True)]
@@ -196,7 +202,7 @@ class CompletionBody(SamplingBody):
 class TokenizeBody(Body):
     """/tokenize"""
 
-    model: ModelName = Field(default=None)
+    model: ModelName = Field(default=ABSENT)
     prompt: Text
     add_special_tokens: Flag = True
     split_special_tokens: Flag = False
@@ -205,5 +211,5 @@ class TokenizeBody(Body):
 class DetokenizeBody(Body):
     """/detokenize"""
 
-    model: ModelName = Field(default=None)
+    model: ModelName = Field(default=ABSENT)
     tokens: Annotated[list[int], Field(fail_fast=True), Says("must be a list of token ids")]

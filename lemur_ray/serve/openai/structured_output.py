@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import llguidance
 from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
 
-from lemur_ray.serve.openai.body_fields import Body, Says, Schema, Spoken
+from lemur_ray.serve.openai.body_fields import ABSENT, Body, Says, Schema, Spoken
 from lemur_ray.serve.openai.errors import invalid, spelled
 
 COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -74,7 +74,7 @@ class ResponseFormat(Body):
     expected: ClassVar[str] = "must be an object whose type is text, json_object or json_schema"
 
     type: Literal["text", "json_object", "json_schema"]
-    json_schema: NamedSchema = Field(default=None, validate_default=True)
+    json_schema: NamedSchema = Field(default=ABSENT, validate_default=True)
 
     @classmethod
     def fits(cls, value: dict[str, Any]) -> bool:
@@ -100,12 +100,12 @@ class StructuredOutputs(Body):
     expected: ClassVar[str] = "must be an object with one of json, regex, choice, grammar"
     with_nulls: ClassVar[bool] = True
 
-    json_: Schema = Field(default=None, alias="json")
-    regex: Spoken = Field(default=None)
+    json_: Schema = Field(default=ABSENT, alias="json")
+    regex: Spoken = Field(default=ABSENT)
     choice: Annotated[
         list[Spoken], Field(min_length=1, fail_fast=True), Says("must be a list of strings, none of them empty")
-    ] = Field(default=None)
-    grammar: Spoken = Field(default=None)
+    ] = Field(default=ABSENT)
+    grammar: Spoken = Field(default=ABSENT)
 
     @classmethod
     def fits(cls, value: dict[str, Any]) -> bool:

@@ -19,7 +19,7 @@ from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute import programs
 from lemur_ray.serve.compute.attention import Place
 from lemur_ray.serve.compute.cache_layout import PLAIN, Native, layout_for
-from lemur_ray.serve.compute.cpu import kernels as native
+from lemur_ray.serve.compute.cpu import kernels
 from lemur_ray.serve.compute.cpu.kernels import available, build
 from lemur_ray.serve.compute.cpu.panels import Packed, pack, packed_product
 from lemur_ray.serve.compute.invariant import EXACT_CPU
@@ -38,7 +38,7 @@ SHAPES = [(1, 1), (7, 5), (64, 32), (64, 48), (1030, 33), (2500, 1000)]
 
 
 @pytest.fixture(autouse=True)
-def kernels() -> None:
+def compiler() -> None:
     assert available(), "no C++ compiler: apt-get install -y g++"
 
 
@@ -146,10 +146,10 @@ def test_without_a_compiler_the_same_is_said_more_slowly(
 ) -> None:
     requests = mixed_requests(5, seed=2)
     compiled = generate(small_engine(**kind), requests)
-    monkeypatch.setattr(native.shutil, "which", lambda _: None)
+    monkeypatch.setattr(kernels.shutil, "which", lambda _: None)
     monkeypatch.delenv("CXX", raising=False)
     with caplog.at_level(logging.WARNING):
-        assert not native._registered.__wrapped__()
+        assert not kernels._registered.__wrapped__()
     assert "apt-get install -y g++" in caplog.text
     monkeypatch.setattr(programs, "available", lambda: False)
     plain = small_engine(**kind)
@@ -183,7 +183,7 @@ def test_a_folder_that_cannot_keep_the_library_costs_only_its_compilation(
 ) -> None:
     (tmp_path / "file").touch()
     with caplog.at_level(logging.WARNING):
-        assert hasattr(native.load_or_build(tmp_path / "file" / "native"), native.TARGETS[0])
+        assert hasattr(kernels.load_or_build(tmp_path / "file" / "native"), kernels.TARGETS[0])
     assert "cannot keep them" in caplog.text
 
 
@@ -222,4 +222,4 @@ def test_a_build_that_is_killed_leaves_nothing_that_a_later_one_would_take(tmp_p
 
 
 def _load(folder: Path) -> None:
-    assert hasattr(native.load(folder), native.TARGETS[0])
+    assert hasattr(kernels.load(folder), kernels.TARGETS[0])

@@ -11,7 +11,7 @@ from fastapi import Request
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.serve.engine.errors import ContextExceeded
-from lemur_ray.serve.http import request_body as body
+from lemur_ray.serve.http import request_body
 from lemur_ray.serve.http.request_body import MAX_BODY_BYTES, read_json
 from lemur_ray.serve.openai.errors import ApiError
 from lemur_ray.serve.text_engine import TextEngine
@@ -64,7 +64,7 @@ def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
         yield b"{"
         await asyncio.sleep(60)
 
-    monkeypatch.setattr(body, "BODY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(request_body, "BODY_TIMEOUT_S", 0.05)
     with pytest.raises(ApiError, match="did not arrive") as refused:
         body_of(slow(), {})
     assert refused.value.status == 408
