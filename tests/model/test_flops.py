@@ -5,7 +5,7 @@ import pytest
 
 from lemur_ray.model.flops import flops_per_token
 from lemur_ray.recipes import get_recipe
-from lemur_ray.train import speed
+from lemur_ray.train.run import speed
 
 
 def test_a_token_of_the_70b_model_costs_the_published_flops() -> None:
