@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from envs.alfworld.games.triples import Split
 from envs.intercode.recording import read_recording, recorded_tasks, recorded_with
-from envs.mint import recording as mint_recording
-from envs.mint.comparison import COMPARISON
+from envs.mint.comparison import recorded_as
 from envs.mint.recording import SUBSETS
 from lemur_ray.agents.recording import RecordingFormat, ReplayMode
 from lemur_ray.agents.trajectory import Episode, Task
@@ -166,7 +165,7 @@ def _mint(subset: str, choice: Choice) -> list[Task]:
         raise ValueError(f"{choice.limit} tasks asked for: an evaluation needs at least one")
     options, recording = dict(choice.mint), None
     if choice.recording is not None:
-        recording = mint_recording.read_recording(choice.recording, subset)
+        recording = recorded_as(subset).read(choice.recording)
         options |= replay_options(choice.recording, recording, strict=choice.mode == "strict")
     check_sources(subset, options)
     tasks = load_mint_tasks(subset, Path(choice.data), options=options)
@@ -221,9 +220,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             notes=_mint_notes,
             stop=_MINT_STOP,
             has_hints=False,
-            recordings=RecordingFormat(
-                partial(mint_recording.read_recording, subset=subset), COMPARISON, mint_recording.name_of
-            ),
+            recordings=recorded_as(subset),
         )
         for subset in SUBSETS
     },

@@ -15,10 +15,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
-from envs.mint.recording import MintEpisode, split_observation
+from envs.mint.recording import MintEpisode, name_of, read_recording, split_observation
 from lemur_ray.agents.comparison import Compared, Comparison
-from lemur_ray.agents.recording import NOT_EXECUTED
+from lemur_ray.agents.recording import NOT_EXECUTED, RecordingFormat
 from lemur_ray.agents.trajectory import Episode, Outcome, Step
 
 _DASHES = "-" * 75
@@ -57,6 +58,11 @@ def compare(episode: Episode, recorded: MintEpisode) -> Compared:
 COMPARISON = Comparison(
     compare, ("same_counters", "same_terminate_reason", "count_downs", "same_count_downs"), has_cells=True
 )
+
+
+def recorded_as(subset: str) -> RecordingFormat:
+    """MINT's format, of one of its subsets."""
+    return RecordingFormat(partial(read_recording, subset=subset), COMPARISON, name_of)
 
 
 def counters_of(steps: Sequence[Step]) -> dict[str, int]:

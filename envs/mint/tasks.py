@@ -27,7 +27,6 @@ from lemur_ray.json_files import read_json_lines
 
 ENV_ID = "envs:lemur/MINT-v0"
 MAX_STEPS, MAX_PROPOSE = 5, 2
-SIZES: Mapping[str, int] = dict(zip(SUBSETS, (48, 100, 49, 43, 76, 45, 91, 134), strict=True))
 _HOUSE_FAMILY = {
     "pick_and_place_simple": "put",
     "pick_clean_then_place_in_recep": "clean",

@@ -1,18 +1,14 @@
-"""What one process decides between the parallel steps: duplicates, held-out documents, tokenizer, row sets, manifest.
+"""What one process makes of the chosen documents: the tokenizer, the row sets to be packed, the manifest.
 
 Knows ids, sizes and counts of documents; their texts only for the tokenizer's sample. Knows nothing of Ray.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
-import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,192 +16,19 @@ import numpy as np
 
 from lemur_ray.corpus import stages
 from lemur_ray.corpus.config import CorpusConfig
-from lemur_ray.corpus.dedup import first_of_each, shuffled
-from lemur_ray.corpus.documents import ID_BYTES
-from lemur_ray.corpus.manifest import CorpusError, row_folder
+from lemur_ray.corpus.dedup import shuffled
+from lemur_ray.corpus.listing import Listing
+from lemur_ray.corpus.manifest import row_folder
 from lemur_ray.corpus.packing import WINDOW, windows
 from lemur_ray.corpus.rows import commit, write_atomically
-from lemur_ray.corpus.sources.folders import Source
+from lemur_ray.corpus.selection import Clean
 from lemur_ray.corpus.tokenise import train_tokenizer
 from lemur_ray.text.tokenizer import Tokenizer
 
-_BYTES_PER_TOKEN = 3.0
-"""Rough guess, used only to size the held-out sets before anything is tokenised."""
 HELDOUT = "heldout-"
 """What the row set of a source's held-out documents is called, before the source's name."""
-_HELDOUT_LIMIT = 0.05
-_SMALLEST_SOURCE_ROWS = 8
-"""An optional source with less text than this many rows is left out: it would be padding more than data."""
 _SAMPLED_PARTS = 64
 """Parts of one source that the tokenizer's sample is drawn from at most."""
-
-
-@dataclass(frozen=True)
-class Listing:
-    """Sources and their parts, as they were listed when the build began."""
-
-    sources: tuple[dict[str, Any], ...]
-    """name, kind, looked_for, required, files, bytes, state (see ``_state``), parts (numbers)."""
-
-    @property
-    def num_parts(self) -> int:
-        return sum(len(source["parts"]) for source in self.sources)
-
-
-def write_listing(work: Path, sources: Sequence[Source], part_bytes: float) -> Listing:
-    """Cut every source into parts of about ``part_bytes`` bytes of files and write them down."""
-    entries: list[dict[str, Any]] = []
-    number = 0
-    for source in sources:
-        numbers, batch, size = [], [], 0
-        for i, ref in enumerate(source.files):
-            batch.append(ref.to_json())
-            size += ref.size
-            if size >= part_bytes or i == len(source.files) - 1:
-                part = {"source": source.name, "kind": source.kind, "files": batch}
-                write_atomically(work / "parts" / f"{number:05d}.json", json.dumps(part).encode(), durable=False)
-                numbers.append(number)
-                number, batch, size = number + 1, [], 0
-        entries.append(
-            {
-                "name": source.name,
-                "kind": source.kind,
-                "looked_for": source.looked_for,
-                "required": source.required,
-                "files": len(source.files),
-                "bytes": sum(ref.size for ref in source.files),
-                "state": _state(source),
-                "parts": numbers,
-            }
-        )
-    write_atomically(work / "listing.json", json.dumps(entries).encode())
-    return Listing(tuple(entries))
-
-
-def read_listing(work: Path, sources: Sequence[Source]) -> Listing | None:
-    """The listing of an earlier, unfinished build of these very files; None where there is none or they changed."""
-    path = work / "listing.json"
-    if not path.is_file():
-        return None
-    entries = tuple(json.loads(path.read_bytes()))
-    same = [(entry["name"], entry.get("state")) for entry in entries] == [(s.name, _state(s)) for s in sources]
-    return Listing(entries) if same else None
-
-
-def _state(source: Source) -> str:
-    """A hash of a source's files: paths, sizes, times of change."""
-    files = [[*ref.to_json(), os.stat(ref.path).st_mtime_ns if os.path.exists(ref.path) else 0] for ref in source.files]
-    return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
-
-
-@dataclass
-class Clean:
-    """All cleaned documents in corpus order, with what is decided about each of them."""
-
-    ids: bytes
-    sizes: np.ndarray
-    """(documents,) int64: bytes of UTF-8."""
-    part: np.ndarray
-    """(documents,) int64."""
-    source: np.ndarray
-    """(documents,) int64: index into the listing's sources."""
-    keep: np.ndarray
-    """(documents,) bool."""
-    heldout: np.ndarray
-    """(documents,) bool: kept, but in no training row."""
-    counts: list[dict[str, Any]]
-    """Per source: read, dropped by rule, masked by kind."""
-
-    @cached_property
-    def place(self) -> np.ndarray:
-        """(documents,) int64: index of a kept document among the kept ones of its part."""
-        before = np.cumsum(self.keep) - self.keep
-        first = np.searchsorted(self.part, self.part)
-        return before - before[first]
-
-    def ids_at(self, at: np.ndarray) -> bytes:
-        """Ids of some documents, concatenated."""
-        return np.frombuffer(self.ids, np.uint8).reshape(-1, ID_BYTES)[at].tobytes()
-
-
-def gather(work: Path, listing: Listing, config: CorpusConfig) -> tuple[Clean, list[str]]:
-    """Drop duplicates and sources that are too small, choose the held-out documents; and lines about what is missing.
-
-    Raises CorpusError where a required source has no document left.
-    """
-    ids, sizes, part, source, counts = [], [], [], [], []
-    for index, entry in enumerate(listing.sources):
-        total: dict[str, Any] = {"read": 0, "dropped": Counter(), "masked": Counter()}
-        for number in entry["parts"]:
-            found, part_ids, part_sizes = stages.read_clean(work, number)
-            ids.append(part_ids)
-            sizes.append(part_sizes)
-            part.append(np.full(len(part_sizes), number))
-            source.append(np.full(len(part_sizes), index))
-            total["read"] += found["read"]
-            total["dropped"].update(found["dropped"])
-            total["masked"].update(found["masked"])
-        counts.append(total)
-    joined = b"".join(ids)
-    none = np.zeros(0, np.int64)
-    clean = Clean(
-        joined,
-        np.concatenate([none, *sizes]),
-        np.concatenate([none, *part]),
-        np.concatenate([none, *source]),
-        first_of_each(joined),
-        np.zeros(len(joined) // ID_BYTES, bool),
-        counts,
-    )
-    duplicates = np.bincount(clean.source[~clean.keep], minlength=len(counts)).tolist()
-    for total, number in zip(counts, duplicates, strict=True):
-        if number:
-            total["dropped"]["duplicate"] = number
-    missing = _check_sources(listing, clean, config)
-    _hold_out(listing, clean, config)
-    for number in range(listing.num_parts):
-        at = slice(*np.searchsorted(clean.part, [number, number + 1]))
-        buffer = io.BytesIO()
-        np.save(buffer, clean.keep[at])
-        write_atomically(work / "keep" / f"{number:05d}.npy", buffer.getvalue(), durable=False)
-    return clean, missing
-
-
-def _check_sources(listing: Listing, clean: Clean, config: CorpusConfig) -> list[str]:
-    missing = []
-    for index, entry in enumerate(listing.sources):
-        mine = clean.keep & (clean.source == index)
-        size = int(clean.sizes[mine].sum())
-        if entry["required"] and not size:
-            dropped = (
-                ", ".join(f"{rule} {n}" for rule, n in sorted(clean.counts[index]["dropped"].items())) or "nothing"
-            )
-            raise CorpusError(
-                f"source {entry['name']}: no document is left of {clean.counts[index]['read']} in {entry['files']} "
-                f"files (dropped: {dropped}); looked for {entry['looked_for']}"
-            )
-        if not entry["required"] and size < _SMALLEST_SOURCE_ROWS * config.seq_len * _BYTES_PER_TOKEN:
-            missing.append(
-                f"{entry['name']}: {int(mine.sum())} documents, {size} bytes: left out; "
-                f"looked for {entry['looked_for']}"
-            )
-            if size:
-                clean.counts[index]["dropped"]["source_too_small"] = int(mine.sum())
-            clean.keep[mine] = False
-    return missing
-
-
-def _hold_out(listing: Listing, clean: Clean, config: CorpusConfig) -> None:
-    """Mark a seeded sample of each kind: about ``heldout_rows`` rows of text, at most 5 % of the kind."""
-    for kind in ("code", "text"):
-        of_kind = [index for index, entry in enumerate(listing.sources) if entry["kind"] == kind]
-        at = np.flatnonzero(clean.keep & np.isin(clean.source, of_kind))
-        wanted = config.heldout_rows * config.seq_len * _BYTES_PER_TOKEN
-        wanted = min(wanted, _HELDOUT_LIMIT * float(clean.sizes[at].sum()))
-        at = at[clean.sizes[at] <= wanted / 2]  # no single long file stands for a kind
-        at = at[shuffled(clean.ids_at(at), config.seed, "heldout")]
-        total = np.cumsum(clean.sizes[at])
-        clean.heldout[at[total <= wanted]] = True
 
 
 def make_tokenizer(

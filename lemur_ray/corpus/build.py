@@ -21,6 +21,7 @@ import pyarrow as pa
 from lemur_ray.config import differing_fields
 from lemur_ray.corpus import assembly, stages
 from lemur_ray.corpus.config import CorpusConfig, build_hash, describe
+from lemur_ray.corpus.listing import Listing, read_listing, write_listing
 from lemur_ray.corpus.manifest import (
     MANIFEST,
     CorpusError,
@@ -32,6 +33,7 @@ from lemur_ray.corpus.manifest import (
 )
 from lemur_ray.corpus.on_ray import Workers
 from lemur_ray.corpus.rows import RowReader, RowSetError
+from lemur_ray.corpus.selection import gather
 from lemur_ray.corpus.sources.embedded import embedded_sources
 from lemur_ray.corpus.sources.folders import Source, folder_source
 from lemur_ray.corpus.sources.texts import read_texts
@@ -172,7 +174,7 @@ class _Build:
         work, config = self.work, self.config
         listing = self._list()
         self._parallel("read and filter", stages.clean_part, [{"number": n} for n in self._parts(listing, "clean")])
-        clean, missing = assembly.gather(work, listing, config)
+        clean, missing = gather(work, listing, config)
         for line in missing:
             self.say(line)
         kept = clean.sizes[clean.keep]
@@ -198,10 +200,10 @@ class _Build:
         self.say(f"committed {self.folder} after {time.monotonic() - began:.0f} s")
         return read_manifest(self.folder)
 
-    def _list(self) -> assembly.Listing:
+    def _list(self) -> Listing:
         """Files of every source: those of the build that was cut off where they are the same now, else anew."""
         sources = self._sources()
-        if listing := assembly.read_listing(self.work, sources):
+        if listing := read_listing(self.work, sources):
             self.say("an earlier build was cut off: going on with its finished parts")
             return listing
         shutil.rmtree(self.folder / _WORK, ignore_errors=True)
@@ -215,7 +217,7 @@ class _Build:
                 f"{self.folder}: {free / 1e9:.1f} GB of disk are free, {size / 1e9:.1f} GB of files need about "
                 f"{_DISK_PER_BYTE * size / 1e9:.1f} GB while they are prepared: choose another --out"
             )
-        listing = assembly.write_listing(self.work, sources, self.config.part_mb * 1e6)
+        listing = write_listing(self.work, sources, self.config.part_mb * 1e6)
         files = sum(len(source.files) for source in sources)
         self.say(f"{len(sources)} sources, {files:,} files, {size / 1e6:.1f} MB, {listing.num_parts} parts")
         return listing
@@ -230,7 +232,7 @@ class _Build:
             raise CorpusError(f"sources {', '.join(names)}: every source needs a name of its own")
         return sources
 
-    def _parts(self, listing: assembly.Listing, stage: str) -> list[int]:
+    def _parts(self, listing: Listing, stage: str) -> list[int]:
         return [n for n in range(listing.num_parts) if not stages.part_done(self.work, n, stage)]
 
     def _parallel(self, label: str, step: Callable[..., None], tasks: Sequence[dict[str, Any]]) -> None:

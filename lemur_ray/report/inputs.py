@@ -125,7 +125,7 @@ def read_settings(folder: Path) -> dict[str, Mapping[str, Any]]:
         raise ReportError(f"{folder}/evaluations.json: {error}; mend or remove it") from error
 
 
-def collect(runs: Sequence[Path], episodes: Sequence[Path], corpus: Path | None) -> Inputs:
+def collect_inputs(runs: Sequence[Path], episodes: Sequence[Path], corpus: Path | None) -> Inputs:
     """Read what the folders hold. Raises ReportError where no episode is found at all."""
     found = Inputs()
     for folder in runs:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lemur_ray.corpus import assembly
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.filters import drop_rule, mask_personal_data
+from lemur_ray.corpus.listing import read_listing, write_listing
 from lemur_ray.corpus.manifest import CorpusError, row_folder
 from lemur_ray.corpus.rows import RowReader
 from lemur_ray.corpus.sources.folders import folder_source
@@ -212,10 +212,10 @@ def test_a_build_cut_off_lists_files_anew_once_one_has_changed(tmp_path: Path, s
     shutil.copytree(source, tmp_path / "src")
     listed = folder_source(f"{name}:{kind}:{tmp_path / 'src'}")
     (tmp_path / "work" / "parts").mkdir(parents=True)
-    assembly.write_listing(tmp_path / "work", [listed], 1e5)
-    assert assembly.read_listing(tmp_path / "work", [listed]) is not None
+    write_listing(tmp_path / "work", [listed], 1e5)
+    assert read_listing(tmp_path / "work", [listed]) is not None
     os.utime(listed.files[0].path, (1, 1))
-    assert assembly.read_listing(tmp_path / "work", [listed]) is None
+    assert read_listing(tmp_path / "work", [listed]) is None
 
 
 def test_of_a_document_in_two_sources_the_first_source_keeps_it(tmp_path: Path) -> None:

@@ -1,20 +1,40 @@
-"""What a recorded run of MINT comes to by its own verdicts: the oracle of tables that are counted from episodes."""
+"""What a recorded run of MINT comes to by its own verdicts: printed tables and counted episodes are held against it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from envs.mint.recording import read_recording
-from lemur_ray.report.mint_tables import Count, SubsetCounts
+
+_TRACEBACK = "Traceback (most recent call last)"
 
 
-def counts_of_recording(file: Path) -> SubsetCounts:
+@dataclass(frozen=True)
+class Counts:
+    """Episodes of a run, those solved, and those failed with a traceback or with an invalid action."""
+
+    n: int
+    solved: int
+    with_traceback: int
+    with_invalid: int
+
+    def percent(self, what: str = "solved") -> float:
+        """Two decimals, as the paper prints."""
+        return round(100 * getattr(self, what) / self.n, 2)
+
+
+def counts_of_recording(file: Path) -> Counts:
     """Counts of one subset of a recorded run, from what its log says of every episode."""
     episodes = read_recording(file).episodes.values()
     failed = [episode for episode in episodes if not episode.solved]
-    traceback = [
-        e for e in failed if any("Traceback (most recent call last)" in (t.observation or "") for t in e.turns)
-    ]
+    traceback = [e for e in failed if any(_TRACEBACK in (turn.observation or "") for turn in e.turns)]
     invalid = [e for e in failed if e.counts["invalid_action"] > 0]
-    n = len(episodes)
-    return SubsetCounts(Count(n - len(failed), n), Count(len(traceback), n), Count(len(invalid), n))
+    return Counts(len(episodes), len(episodes) - len(failed), len(traceback), len(invalid))
+
+
+def together(counts: Iterable[Counts]) -> tuple[int, int]:
+    """Solved episodes and all episodes of several subsets."""
+    listed = list(counts)
+    return sum(c.solved for c in listed), sum(c.n for c in listed)

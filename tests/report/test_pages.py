@@ -14,7 +14,7 @@ from report_samples import alfworld, episode, write_corpus, write_ledger, write_
 
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.report.escape import block, inline, printable, slug
-from lemur_ray.report.inputs import ReportError, collect, discover, read_run
+from lemur_ray.report.inputs import ReportError, collect_inputs, discover, read_run
 from lemur_ray.report.pages import transcripts
 from lemur_ray.report.pages.whole_page import render_report, render_run
 from lemur_ray.report.paper import COLUMNS, FIGURE_5_GPT_4, MODELS, TABLE_4_MICRO, TABLE_6, published
@@ -265,7 +265,7 @@ def test_folders_are_found_under_the_home(tmp_path: Path) -> None:
     assert [p.name for p in runs] == ["nano"]
     assert [p.name for p in episodes] == ["x"]
     assert corpus == tmp_path / "corpus/embedded"
-    found = collect(runs, episodes, corpus)
+    found = collect_inputs(runs, episodes, corpus)
     assert found.missing == ["no instruction tuning run was found"]
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.report.mint_tables import CODE, GROUPS, REASONING
 from lemur_ray.report.pages import paper_section
 from lemur_ray.report.pages.markup import DASH
+from lemur_ray.report.paper_groups import CODE, GROUPS, REASONING
 from lemur_ray.report.paper_rows import PlayedRun, model_name
 from tests.report.report_samples import episode
 

@@ -32,7 +32,6 @@ NOT_OFFLINE = NEEDS_HOST | NEEDS_ASSET | NEEDS_LOOKUP
 
 CORRECTED_GOLDS = {15: ("1|/|_4", r"1|\/|_4")}
 """Task -> (what its gold holds, what the program prints). Upstream's gold lacks a backslash."""
-SAME_TASKS = ((5, 90),)
 
 
 def load_ctf_tasks(data: Path, *, scratch: Path | None = None, compat: bool = False, files: bool = True) -> list[Task]:

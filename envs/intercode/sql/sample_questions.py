@@ -40,7 +40,6 @@ class Question:
 
 
 _SECTIONS = "select section from packages group by 1 order by count(*) desc, 1"
-_PRIORITIES = "select priority from packages group by 1 order by count(*) desc, 1"
 _WANTED = "select target from dependencies where kind = 'depends' group by 1 order by count(*) desc, 1"
 _NEEDY = "select package from dependencies where kind = 'depends' group by 1 order by count(*) desc, 1"
 _MAINTAINERS = (

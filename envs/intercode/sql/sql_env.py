@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from envs.intercode.recording import recorded_episode
-from envs.intercode.sql import prompts as sql_prompts
+from envs.intercode.sql import prompts
 from envs.intercode.sql.databases import open_database
 from envs.intercode.sql.engine import QueryLimits, Rows, SqlDatabase, SqlError
 from envs.intercode.sql.mysql_dialect import mysql_refuses
@@ -52,7 +52,7 @@ class InterCodeSQLEnv(TextEnv):
         self.close()
         check_texts(options, "database", "question", "gold")
         self._reward = _one_of("reward", options.get("reward", "iou"), ("iou", "tau"))
-        self._prompt = _one_of("prompt", options.get("prompt", "full"), sql_prompts.PROMPTS)
+        self._prompt = _one_of("prompt", options.get("prompt", "full"), prompts.PROMPTS)
         self._recorded = _one_of("recorded", options.get("recorded", ""), ("", "strict", "grading"))
         self._question, self._gold_query = options["question"], options["gold"]
         self._mysql_rules = bool(options.get("compat")) and not options.get("server")
@@ -67,8 +67,8 @@ class InterCodeSQLEnv(TextEnv):
         tables = None
         if options.get("handicap"):
             tables = {name: [column[0] for column in columns] for name, columns in self._database.tables.items()}
-        system = sql_prompts.system_prompt(self._prompt, self.max_steps, tables)
-        return Opening(sql_prompts.opening(self._prompt, self._question), system, dialogue_limit=DIALOGUE_LIMIT)
+        system = prompts.system_prompt(self._prompt, self.max_steps, tables)
+        return Opening(prompts.opening(self._prompt, self._question), system, dialogue_limit=DIALOGUE_LIMIT)
 
     def respond(self, reply: str) -> Turn:
         recorded = self._past.pop() if self._past else None
@@ -76,7 +76,7 @@ class InterCodeSQLEnv(TextEnv):
             return Turn("Skipped.", "skip", valid=True, finished=True, reward=0.0, score=self._best)
         statement = (reply or None) if self._recorded else parse_sql(reply)
         if statement is None:
-            return self._turn(sql_prompts.no_code(self._prompt), None, False, 0.0)
+            return self._turn(prompts.no_code(self._prompt), None, False, 0.0)
         if recorded is not None:
             observation = recorded.observation or ""
             rows = read_rows(observation)
@@ -85,11 +85,11 @@ class InterCodeSQLEnv(TextEnv):
         result = self._run(statement)
         if isinstance(result, Rows):
             reward = 0.0 if result.cut else self._reward_of(result.rows)
-            output = sql_prompts.shown(result.rows, result.cut)
+            output = prompts.shown(result.rows, result.cut)
         else:
             reward = 0.0
             output = result.message if result.timed_out else f"Error executing query: {result.message}"
-        observation = sql_prompts.turn(self._prompt, self._question, output, reward)
+        observation = prompts.turn(self._prompt, self._question, output, reward)
         return self._turn(observation, statement, isinstance(result, Rows), reward)
 
     def _run(self, statement: str) -> Rows | SqlError:

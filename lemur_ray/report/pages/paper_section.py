@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.report.escape import inline
-from lemur_ray.report.mint_tables import CODE, GROUPS, REASONING, had_invalid_action, saw_traceback
 from lemur_ray.report.pages import figures
 from lemur_ray.report.pages.markup import Safe, rate_text, table, warning
 from lemur_ray.report.paper import COLUMNS, MODELS, NOTES, TABLE_4_MICRO, TABLE_6, TABLE_9, TABLE_10
+from lemur_ray.report.paper_groups import CODE, GROUPS, REASONING, had_invalid_action, saw_traceback
 from lemur_ray.report.paper_rows import PlayedRun, Row, Runs, rows_of
 from lemur_ray.report.tables import Rate, is_solved, rate_of
 

@@ -75,7 +75,7 @@ def _mixture(run: TrainingRun) -> str:
 
 
 def _filters(counts: object) -> str:
-    """Documents read, kept, dropped and masked by rule, per source, as corpus/assembly.py counts them."""
+    """Documents read, kept, dropped and masked by rule, per source, as corpus/selection.py counts them."""
     if not isinstance(counts, Mapping) or not counts:
         return ""
     rows = []

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.report.escape import inline, slug
-from lemur_ray.report.inputs import Inputs, ReportError, TrainingRun, read_settings
-from lemur_ray.report.inputs import collect as collect_inputs
+from lemur_ray.report.inputs import Inputs, ReportError, TrainingRun, collect_inputs, read_settings
 from lemur_ray.report.pages import agents_section, paper_section, training_section
 from lemur_ray.report.pages.caveats import limits
 from lemur_ray.report.pages.markup import cell, page, percent, table, tiles, warning

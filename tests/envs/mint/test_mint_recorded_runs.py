@@ -13,9 +13,9 @@ from envs.mint.notes import mint_notes
 from envs.mint.recording import read_recording
 from envs.mint.tasks import load_mint_tasks, replay_options
 from lemur_ray.agents.replay import ReplayPolicy
-from lemur_ray.agents.trajectory import Episode, EpisodeKey, Task
+from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task
 from lemur_ray.report.agreement import Agreement, agreement_of
-from lemur_ray.report.mint_tables import count_episodes
+from lemur_ray.report.paper_groups import had_invalid_action, saw_traceback
 from lemur_ray.rollout.attempt import EpisodeLimits, Order
 from lemur_ray.rollout.episode import run_episode
 from tests.report.recorded_counts import counts_of_recording
@@ -78,8 +78,10 @@ def test_why_math_fails_is_counted_from_graded_episodes_as_from_the_log(data_dir
     episodes, found = replay(data_dir, run, "math")
     assert found.cells == {}, "what was not run agrees with nothing"
     log = counts_of_recording(data_dir / "mint" / "outputs" / run / "math.results.jsonl.gz")
-    assert count_episodes(episodes) == log
-    assert log.with_traceback.hits > 0
+    failed = [episode for episode in episodes if episode.outcome is not Outcome.SOLVED]
+    assert (len(episodes), len(episodes) - len(failed)) == (log.n, log.solved)
+    assert sum(map(saw_traceback, failed)) == log.with_traceback > 0
+    assert sum(map(had_invalid_action, failed)) == log.with_invalid
 
 
 def test_a_few_programs_are_graded_as_recorded(data_dir: Path) -> None:

@@ -1,0 +1,75 @@
+"""The files of every source, cut into parts: written down when a build begins, found again when it goes on.
+
+Knows names, sizes and times of files, not what is in them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.corpus.rows import write_atomically
+from lemur_ray.corpus.sources.folders import Source
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Sources and their parts, as they were listed when the build began."""
+
+    sources: tuple[dict[str, Any], ...]
+    """name, kind, looked_for, required, files, bytes, state (see ``_state``), parts (numbers)."""
+
+    @property
+    def num_parts(self) -> int:
+        return sum(len(source["parts"]) for source in self.sources)
+
+
+def write_listing(work: Path, sources: Sequence[Source], part_bytes: float) -> Listing:
+    """Cut every source into parts of about ``part_bytes`` bytes of files and write them down."""
+    entries: list[dict[str, Any]] = []
+    number = 0
+    for source in sources:
+        numbers, batch, size = [], [], 0
+        for i, ref in enumerate(source.files):
+            batch.append(ref.to_json())
+            size += ref.size
+            if size >= part_bytes or i == len(source.files) - 1:
+                part = {"source": source.name, "kind": source.kind, "files": batch}
+                write_atomically(work / "parts" / f"{number:05d}.json", json.dumps(part).encode(), durable=False)
+                numbers.append(number)
+                number, batch, size = number + 1, [], 0
+        entries.append(
+            {
+                "name": source.name,
+                "kind": source.kind,
+                "looked_for": source.looked_for,
+                "required": source.required,
+                "files": len(source.files),
+                "bytes": sum(ref.size for ref in source.files),
+                "state": _state(source),
+                "parts": numbers,
+            }
+        )
+    write_atomically(work / "listing.json", json.dumps(entries).encode())
+    return Listing(tuple(entries))
+
+
+def read_listing(work: Path, sources: Sequence[Source]) -> Listing | None:
+    """The listing of an earlier, unfinished build of these very files; None where there is none or they changed."""
+    path = work / "listing.json"
+    if not path.is_file():
+        return None
+    entries = tuple(json.loads(path.read_bytes()))
+    same = [(entry["name"], entry.get("state")) for entry in entries] == [(s.name, _state(s)) for s in sources]
+    return Listing(entries) if same else None
+
+
+def _state(source: Source) -> str:
+    """A hash of a source's files: paths, sizes, times of change."""
+    files = [[*ref.to_json(), os.stat(ref.path).st_mtime_ns if os.path.exists(ref.path) else 0] for ref in source.files]
+    return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
