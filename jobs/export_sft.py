@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-
 from envs.benchmarks import tasks_of
 from lemur_ray.config import parse
 from lemur_ray.export import HowToExport, export

@@ -50,9 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for line in numbers["missing"]:
         print(f"missing: {line}")
     print(out / "index.html")
-    agents = [
-        {key: run[key] for key in ("benchmark", "policy")} | run["overall"]["success"] for run in numbers["agents"]
-    ]
+    who = ("benchmark", "policy")
+    agents = [{key: run[key] for key in who} | run["overall"]["success"] for run in numbers["agents"]]
     print(json.dumps({"report": str(out / "index.html"), "agents": agents, "missing": numbers["missing"]}))
     return 0
 

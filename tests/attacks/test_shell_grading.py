@@ -90,7 +90,7 @@ def test_row_24_a_poisoned_git_has_no_say_in_what_the_grader_sees(played: Played
 FAKES = (
     "mkdir -p /fake; for p in bash sh env ls diff md5sum git cat python3 find stat; do "
     "printf '#!/usr/bin/python3\\nprint(\"one two three\")\\n' > /fake/$p; done; chmod 755 /fake/*; "
-    "printf 'cat() { echo one two three; }\\n' > /root/.bashrc; cp /root/.bashrc /root/.bash_profile; "
+    "printf 'cat() { echo one two three; }\\n' > ~/.bashrc; cp ~/.bashrc ~/.bash_profile; "
 )
 
 
