@@ -26,14 +26,20 @@ class Grammar:
     """Whether ``go to desk 1`` is answered with the location's name and not the desk's."""
     _shapes: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
     """First word of a command -> the verb, and the words before, between and after its names."""
+    _words: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
+    """Verb -> the words before and between its names."""
 
     def __post_init__(self) -> None:
         shapes = {text.partition(" ")[0]: (verb, *text.split("{}")) for verb, text in self.commands.items()}
         object.__setattr__(self, "_shapes", shapes)
+        object.__setattr__(self, "_words", {verb: tuple(words) for verb, *words in shapes.values()})
 
     def write(self, action: Action) -> str:
         """The command for an action."""
-        return self.commands[action[0]].format(*action[1:])
+        words = self._words[action[0]]
+        if len(action) == 2:  # concatenated: with format() a list of admissible commands takes half as long again
+            return words[0] + action[1]
+        return words[0] if len(action) == 1 else words[0] + action[1] + words[1] + action[2]
 
     def read(self, command: str) -> Action | None:
         """The action that a command means; its names may be names of nothing. None if it has no command's form."""

@@ -27,7 +27,8 @@ class Play:
     def admissible(self) -> list[str]:
         """Sorted commands that are possible now."""
         grammar = GRAMMARS[self.game.grammar]
-        return sorted({grammar.write(action) for action in self.world.possible() if action[0] in grammar.commands})
+        write, known = grammar.write, grammar.commands
+        return sorted({write(action) for action in self.world.possible() if action[0] in known})
 
     def step(self, command: str) -> str:
         """Carry out one command and return the game's answer; an impossible one changes nothing."""

@@ -199,7 +199,7 @@ class World:
             if game.receptacle[name].openable:
                 yield "close" if name in self.opened else "open", name
             for thing in self.inside[name]:
-                if self.can_take(thing, name):
+                if held is None and self.can_take(thing, name):
                     yield "take", thing, name
                 if game.thing[thing].switchable:
                     yield "use", thing

@@ -109,7 +109,14 @@ def _reusable(folder: Path, description: dict[str, Any], overwrite: bool, say: S
     """Whether the folder holds this very corpus. A different one is uncommitted if it may be, else CorpusError."""
     if not is_complete(folder):
         return False
-    manifest = read_manifest(folder)
+    try:
+        manifest = read_manifest(folder)
+    except CorpusError as error:
+        if not overwrite:
+            raise
+        say(f"{error}: it is replaced")
+        (folder / MANIFEST).unlink()
+        return False
     try:
         for source in manifest["sources"]:
             RowReader(row_folder(folder, source["name"])).verify()

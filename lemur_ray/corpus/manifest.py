@@ -44,11 +44,32 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
         raise CorpusError(f"{path} cannot be read ({error}): run jobs/build_corpus.py again") from error
     if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
         found = manifest.get("version") if isinstance(manifest, dict) else type(manifest).__name__
-        raise CorpusError(f"{path} has version {found!r}, expected {VERSION}: run jobs/build_corpus.py again")
+        raise CorpusError(f"{path} has version {found!r}, expected {VERSION}: {_renewed_by(manifest, path.parent)}")
     missing = [name for name in _REQUIRED if name not in manifest]
     if missing:
         raise CorpusError(f"{path} lacks {', '.join(missing)}: run jobs/build_corpus.py again")
     return manifest
+
+
+def _renewed_by(manifest: Any, folder: Path) -> str:
+    """Which command brings a corpus of another version up to date: its kind is said the same way in every version."""
+    sources = manifest.get("sources") if isinstance(manifest, dict) else None
+    if isinstance(sources, list) and any(isinstance(one, dict) and one.get("kind") == "chat" for one in sources):
+        return (
+            "it is an instruction table; run jobs/instruct.py with its files and without --corpus, which makes it anew"
+        )
+    return f"run jobs/build_corpus.py --overwrite --out {folder} with its sources, which makes it anew"
+
+
+def is_current(folder: str | Path) -> bool:
+    """Whether a corpus was committed in this folder and this version reads it."""
+    if not is_complete(folder):
+        return False
+    try:
+        read_manifest(folder)
+    except CorpusError:
+        return False
+    return True
 
 
 def write_manifest(folder: str | Path, manifest: dict[str, Any]) -> None:

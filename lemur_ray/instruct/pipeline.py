@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lemur_ray.corpus.decontaminate import benchmark_index
-from lemur_ray.corpus.manifest import CorpusError, is_complete, local_folder, read_manifest
+from lemur_ray.corpus.manifest import CorpusError, is_current, local_folder, read_manifest
 from lemur_ray.corpus.on_ray import Workers
 from lemur_ray.corpus.rows import write_atomically
 from lemur_ray.instruct import stages
@@ -63,7 +63,7 @@ def build_sets(
         if not Path(file).is_file():
             raise CorpusError(f"--{name} {file}: no such file")
     known = shelf / f"{_inputs(config, tokenizer, seq_len, num_rows)}.json"
-    if known.is_file() and is_complete(folder := shelf / json.loads(known.read_bytes())["table"]):
+    if known.is_file() and is_current(folder := shelf / json.loads(known.read_bytes())["table"]):
         say(f"{folder} was made of these files with these options: used as it is")
         return folder, read_manifest(folder)
     building = _Build(config, tokenizer, seq_len, Workers(workers), block, say)

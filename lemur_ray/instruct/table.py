@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lemur_ray.corpus.manifest import CorpusError, is_complete, local_folder, read_manifest, row_folder, write_manifest
+from lemur_ray.corpus.manifest import CorpusError, is_current, local_folder, read_manifest, row_folder, write_manifest
 from lemur_ray.corpus.packing import pack
 from lemur_ray.corpus.rows import RowWriter
 from lemur_ray.instruct.config import Packing
@@ -116,7 +116,7 @@ def write_table(
         digest.update(f"{packing} {total}".encode())
     config_hash = digest.hexdigest()
     folder = local_folder(shelf) / config_hash[:12]
-    if is_complete(folder):
+    if is_current(folder):
         return folder, read_manifest(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(folder / "tokenizer.json")

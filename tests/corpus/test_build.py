@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import os
 import shutil
 from collections import namedtuple
@@ -108,6 +109,19 @@ def test_a_complete_corpus_of_the_same_configuration_is_used_as_it_is(
     build(small_config(small_sources), built, workers=0, say=lines.append)
     assert lines == [f"{built} is complete and of this configuration: used as it is"]
     assert times == {path: path.stat().st_mtime_ns for path in built.rglob("*.tokens")}
+
+
+def test_a_corpus_of_another_version_is_built_anew_by_the_command_its_error_names(
+    built: Path, tmp_path: Path, small_sources: tuple[str, str]
+) -> None:
+    folder = tmp_path / "corpus"
+    shutil.copytree(built, folder)
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "version": 0}))
+    with pytest.raises(CorpusError, match=r"run jobs/build_corpus\.py --overwrite"):
+        build(small_config(small_sources), folder, workers=0, say=quiet)
+    build(small_config(small_sources), folder, overwrite=True, workers=0, say=quiet)
+    assert tree_hash(folder) == tree_hash(built)
 
 
 def test_a_damaged_corpus_is_built_again_to_the_same_bytes(

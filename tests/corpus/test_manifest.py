@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lemur_ray.corpus.manifest import CorpusError, is_complete, read_manifest, row_folder, write_manifest
+from lemur_ray.corpus.manifest import CorpusError, is_complete, is_current, read_manifest, row_folder, write_manifest
 from lemur_ray.corpus.rows import RowSetError, RowWriter
 
 MANIFEST = {"tokenizer": "tokenizer.json", "vocab_size": 9, "seq_len": 4, "sources": [{"name": "a"}]}
@@ -43,6 +44,18 @@ def test_a_manifest_that_is_not_ours_is_refused(tmp_path: Path, content: str, me
     (tmp_path / "manifest.json").write_text(content)
     with pytest.raises(CorpusError, match=message):
         read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    [("code", r"jobs/build_corpus\.py --overwrite --out .* with its sources"), ("chat", r"jobs/instruct\.py")],
+)
+def test_a_corpus_of_another_version_says_which_command_makes_it_anew(tmp_path: Path, kind: str, command: str) -> None:
+    old = {**MANIFEST, "version": 0, "sources": [{"name": "a", "kind": kind}]}
+    (tmp_path / "manifest.json").write_text(json.dumps(old))
+    with pytest.raises(CorpusError, match=f"has version 0, expected 1: .*{command}"):
+        read_manifest(tmp_path)
+    assert not is_current(tmp_path)
 
 
 def test_a_bucket_is_refused_with_the_reason(tmp_path: Path) -> None:

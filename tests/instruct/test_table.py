@@ -1,5 +1,6 @@
 """Instruction tables: loss on the assistant alone, nothing lost in silence, same bytes for the same input."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,14 @@ def test_the_same_conversations_give_the_same_bytes_and_are_not_built_twice(tmp_
     other, _ = build_table(chats[:-1], TOKENIZER, tmp_path / "a", seq_len=128)
     assert other.parent == tmp_path / "a"
     assert before == {f: (tmp_path / "a" / f).stat().st_mtime_ns for f in files}, "a table in use was rewritten"
+
+
+def test_a_table_of_another_version_is_made_anew_by_the_same_call(tmp_path: Path) -> None:
+    folder, manifest = build_table([chat("q", "a")], TOKENIZER, tmp_path, seq_len=64)
+    old = {**manifest, "version": manifest["version"] - 1}
+    (folder / "manifest.json").write_text(json.dumps(old))
+    assert build_table([chat("q", "a")], TOKENIZER, tmp_path, seq_len=64) == (folder, manifest)
+    RowReader(row_folder(folder, "chat")).verify()
 
 
 def test_what_cannot_be_trained_on_is_dropped_and_counted(tmp_path: Path) -> None:
