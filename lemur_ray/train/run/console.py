@@ -32,8 +32,8 @@ class Console:
     def tell(self, record: Mapping[str, Any], checkpoint: int | None = None) -> None:
         """One line of metrics has been written; ``checkpoint``: the last one begun."""
         lines, now = progress_lines(record, self._steps, checkpoint), self._now()
-        notable = self._said_at is None or record["step"] == self._steps or len(lines) > 1
-        if notable or now - (self._said_at or 0.0) >= EVERY_S:
+        waited = self._said_at is None or now - self._said_at >= EVERY_S
+        if waited or record["step"] == self._steps or len(lines) > 1:
             self._said_at = now
             for line in lines:
                 self._say(line)

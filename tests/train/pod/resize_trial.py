@@ -1,6 +1,6 @@
 """Takes one of two hosts away and gives it back: does a run with --mesh.min-workers 1 shrink, go on and grow back?
 
-    python -m tests.train.resize_trial
+    python -m tests.train.pod.resize_trial
 
 By hand, a few minutes. Every loss of every step is compared with the run of two workers that nothing interrupted: the
 same rows in the same order give the same losses within 1e-5 whatever the number of workers. Prints what came of it as
