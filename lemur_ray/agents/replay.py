@@ -46,5 +46,5 @@ class ReplayPolicy:
         if turn < len(episode.turns):
             return ChatReply(episode.turns[turn].reply)
         if episode.overflow is not None:
-            raise ContextOverflow(f"the recording ends after {len(episode.turns)} turns: {episode.overflow}")
+            raise ContextOverflow(f"the log ends after {len(episode.turns)} turns: {episode.overflow}")
         return ChatReply(episode.afterwards)

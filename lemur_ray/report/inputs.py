@@ -6,13 +6,13 @@ the layout of the folders and nothing of how anything is drawn.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
+from lemur_ray.json_files import parse_json
 from lemur_ray.rollout.evaluation_folder import recalled
 from lemur_ray.rollout.ledger import read_episodes
 from lemur_ray.rollout.policy_target import EvaluationError
@@ -86,7 +86,7 @@ def _not_a_number(name: str) -> None:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_a_number)
+        return parse_json(path.read_bytes(), path, constant=_not_a_number)
     except ValueError as error:
         raise ReportError(f"{path} is not JSON ({error}): move it away or make it again") from error
 
@@ -97,7 +97,7 @@ def _metrics(path: Path) -> list[Mapping[str, Any]]:
     first: dict[int, Mapping[str, Any]] = {}
     for number, line in enumerate(lines[:-1], 1):
         try:
-            record = json.loads(line, parse_constant=_not_a_number)
+            record = parse_json(line, path, number, _not_a_number)
             first.setdefault(int(record["step"]), record)
         except (ValueError, KeyError, TypeError) as error:
             raise ReportError(f"{path}, line {number}: not a metrics record ({error!r}); mend or remove it") from error
