@@ -16,9 +16,9 @@ from lemur_ray.report.pages.whole_page import render_run
 from lemur_ray.report.tables import summarise
 from lemur_ray.rollout.evaluation import pool_of, run_evaluation
 from lemur_ray.rollout.evaluation_config import EvalConfig, settings_of
-from lemur_ray.rollout.evaluation_folder import default_out, prepare_out
+from lemur_ray.rollout.evaluation_folder import EvaluationError, default_out, prepare_out
 from lemur_ray.rollout.job_ending import say_missing, say_overflow
-from lemur_ray.rollout.policy_target import EvaluationError, named
+from lemur_ray.rollout.policy_target import named
 from lemur_ray.rollout.threads import Pool
 
 

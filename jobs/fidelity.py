@@ -17,9 +17,8 @@ from lemur_ray.home import resolve_out
 from lemur_ray.report.fidelity import FidelityConfig, fidelity
 from lemur_ray.report.pages.fidelity_page import summary, write_fidelity
 from lemur_ray.rollout.evaluation_config import EvalConfig
-from lemur_ray.rollout.evaluation_folder import prepare_out
+from lemur_ray.rollout.evaluation_folder import EvaluationError, prepare_out
 from lemur_ray.rollout.job_ending import ending_well
-from lemur_ray.rollout.policy_target import EvaluationError
 
 
 def main(argv: Sequence[str] | None = None) -> int:

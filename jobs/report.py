@@ -15,8 +15,7 @@ from lemur_ray.config import parse
 from lemur_ray.home import lemur_home, resolve_out
 from lemur_ray.report.pages.whole_page import render_report
 from lemur_ray.report.inputs import ReportError, discover
-from lemur_ray.rollout.evaluation_folder import prepare_out
-from lemur_ray.rollout.policy_target import EvaluationError
+from lemur_ray.rollout.evaluation_folder import EvaluationError, prepare_out
 from lemur_ray.rollout.ledger import LedgerError
 
 

@@ -1,7 +1,6 @@
 """Serve a model behind the OpenAI protocol: python jobs/serve.py [--model RUN|HF_FOLDER|random:nano] [--no-ray].
 
-With nothing given: the newest run, on Ray Serve, on a free port. Prints the base URL and a curl line, then answers
-until SIGTERM or Ctrl-C, which let running requests finish.
+With nothing given: the newest run on Ray Serve. Prints URL and a curl line; SIGTERM and Ctrl-C let requests finish.
 """
 
 import _path
@@ -14,7 +13,8 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from lemur_ray.home import lemur_home
-from lemur_ray.rollout.policy_target import EvaluationError, find_run
+from lemur_ray.rollout.evaluation_folder import EvaluationError
+from lemur_ray.rollout.policy_target import find_run
 from lemur_ray.serve.http.api_key import CURL_KEY, KEY_VARIABLE, key_digest
 from lemur_ray.serve.config import ServeJob
 

@@ -17,9 +17,8 @@ from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.instruct.conversation import conversation_lines
 from lemur_ray.instruct.solved import SolvedFilter, conversation_of, select
 from lemur_ray.rollout.evaluation_config import EvalConfig
-from lemur_ray.rollout.evaluation_folder import recalled, replace_file
+from lemur_ray.rollout.evaluation_folder import EvaluationError, recalled, replace_file
 from lemur_ray.rollout.ledger import read_episodes
-from lemur_ray.rollout.policy_target import EvaluationError
 from lemur_ray.rollout.replay_episodes import replay_episodes
 
 LoadTasks = Callable[[EvalConfig, Any], list[Task]]

@@ -13,9 +13,8 @@ from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.json_files import parse_json
-from lemur_ray.rollout.evaluation_folder import recalled
+from lemur_ray.rollout.evaluation_folder import EvaluationError, recalled
 from lemur_ray.rollout.ledger import read_episodes
-from lemur_ray.rollout.policy_target import EvaluationError
 
 
 class ReportError(Exception):

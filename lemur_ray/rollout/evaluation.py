@@ -17,9 +17,8 @@ from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.evaluation_config import EvalConfig, Settings
-from lemur_ray.rollout.evaluation_folder import remember
+from lemur_ray.rollout.evaluation_folder import EvaluationError, remember
 from lemur_ray.rollout.ledger import Ledger
-from lemur_ray.rollout.policy_target import EvaluationError
 from lemur_ray.rollout.progress import Prices, Progress
 from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
 from lemur_ray.rollout.threads import NoPool, Pool, ThreadPool

@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.rollout.evaluation_config import EvalConfig, Settings
-from lemur_ray.rollout.policy_target import EvaluationError
+
+
+class EvaluationError(Exception):
+    """The evaluation cannot be run as it was asked for; the message says what to do."""
 
 
 def default_out(benchmark: str, label: str) -> str:

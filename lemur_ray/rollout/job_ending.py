@@ -17,8 +17,8 @@ from typing import Any
 
 from lemur_ray.agents.messages import PolicyUnreachable
 from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.rollout.evaluation_folder import EvaluationError
 from lemur_ray.rollout.ledger import LedgerError
-from lemur_ray.rollout.policy_target import EvaluationError
 from lemur_ray.rollout.threads import PoolBroken
 
 

@@ -15,13 +15,10 @@ from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.checkpoints import CHECKPOINTS, commit_at, model_fingerprint, newest_commit
 from lemur_ray.home import find_model
+from lemur_ray.rollout.evaluation_folder import EvaluationError
 
 PROBE_S = 60.0
 """How long an endpoint may take to answer at all before the evaluation is not even begun."""
-
-
-class EvaluationError(Exception):
-    """The evaluation cannot be run as it was asked for; the message says what to do."""
 
 
 def named(spec: PolicySpec, runs: Path, patience_s: float) -> PolicySpec:

@@ -19,8 +19,9 @@ import pytest
 from envs import benchmarks
 from envs.intercode.sql.sample_database import build_sample
 from lemur_ray.rollout import evaluation, evaluation_config
+from lemur_ray.rollout.evaluation_folder import EvaluationError
 from lemur_ray.rollout.ledger import Ledger, read_episodes
-from lemur_ray.rollout.policy_target import EvaluationError, checkpoint_label, newest_run, pinned
+from lemur_ray.rollout.policy_target import checkpoint_label, newest_run, pinned
 from lemur_ray.rollout.runner import Retries
 from tests.agents.misbehaving import completion, refusal, serving
 from tests.conftest import ROOT
