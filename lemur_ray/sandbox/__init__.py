@@ -20,7 +20,7 @@ Who starts whom, and what they speak over::
        v
     steps       one command each (inside/steps.py): output goes to the harness as it comes, then all it left is killed
     sessions    a process that lives from step to step: messages at descriptor 9, the word that ends a step back at 8
-    programs    sessions of ours, whose texts come over descriptor 9 too (inside/channel.py): repl.py (cells),
+    programs    sessions of ours, whose texts come over descriptor 9 too (inside/sent/channel.py): repl.py (cells),
                 solution.py (a solution that is called), tester.py (tests, in a sandbox without any code of the policy)
     files       reads and writes, by a confined child (inside/file_access.py); listings and hashes, by the first process
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.sandbox import inside
+from lemur_ray.sandbox.inside import sent
 from lemur_ray.sandbox.sandbox import Blame, ExecResult, Limits, Sandbox, Session
 
 # The program comes in on descriptor 9, so nothing of it need lie in any file system of the sandbox. What it imports is
@@ -120,19 +120,19 @@ def start(
     cwd: str = "/work",
     env: Mapping[str, str] | None = None,
 ) -> tuple[Session, ExecResult]:
-    """A program made of these modules of ``inside``, whose last one serves with the others; how its loading went."""
+    """A program made of these files of ``inside/sent``, the last of which serves with the others; how its loading went."""
     session = sandbox.session([python, *OPTIONS, "-c", START.format(names=tuple(names))], cwd=cwd, env=env)
     return session, session.step(_texts(names), limits)
 
 
 def framed(message: Mapping[str, Any]) -> bytes:
-    """A message as ``inside/channel.py`` reads it."""
+    """A message as ``inside/sent/channel.py`` reads it."""
     data = json.dumps(message).encode("utf-8", "replace")
     return len(data).to_bytes(4, "big") + data
 
 
 def _texts(names: Sequence[str]) -> bytes:
     """The texts of a program's modules, each behind its length."""
-    folder = Path(inside.__file__).parent
+    folder = Path(sent.__file__).parent
     texts = [(folder / f"{name}.py").read_bytes() for name in names]
     return b"".join(len(text).to_bytes(4, "big") + text for text in texts)

@@ -104,7 +104,7 @@ def test_row_23_fake_programs_change_no_score(played: Played, how: str) -> None:
     assert played(GOLD) == [1.0], "and the next episode has the true ones"
 
 
-LEFT = "echo 1 > /testbed/count; echo 1 > /tmp/count; echo 'exit 7' > /root/.bashrc; rm /testbed/b.txt; mkdir /mine"
+LEFT = "echo 1 > /testbed/count; echo 1 > /tmp/count; echo 'exit 7' > ~/.bashrc; rm /testbed/b.txt; mkdir /mine"
 
 
 def test_row_29_an_episode_finds_nothing_of_the_one_before(played: Played, env: Any) -> None:

@@ -162,7 +162,7 @@ COUNTER = """
 import os
 def f(x):
     n = int(open('/tmp/n').read()) if os.path.exists('/tmp/n') else int(os.environ.get('N', '0'))
-    for name in ('/tmp/n', '/work/n', '/dev/shm/n', os.path.expanduser('~/n')): open(name, 'w').write(str(n + 1))
+    for name in ('/tmp/n', '/work' + '/n', '/dev/shm/n', os.path.expanduser('~/n')): open(name, 'w').write(str(n + 1))
     os.environ['N'] = str(n + 1)
     return n
 """
