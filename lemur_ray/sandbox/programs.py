@@ -120,7 +120,7 @@ def start(
     cwd: str = "/work",
     env: Mapping[str, str] | None = None,
 ) -> tuple[Session, ExecResult]:
-    """A program made of these files of ``inside/sent``, the last of which serves with the others; how its loading went."""
+    """A program made of these files of ``inside/sent``, whose last one serves with the others; how it was loaded."""
     session = sandbox.session([python, *OPTIONS, "-c", START.format(names=tuple(names))], cwd=cwd, env=env)
     return session, session.step(_texts(names), limits)
 
