@@ -48,7 +48,11 @@ def test_the_place_of_a_fault_in_a_whole_value_is_its_line_in_the_file(tmp_path:
         read_json(write(tmp_path / "a.json", '{"a":\n1,\n}'))
 
 
-@pytest.mark.parametrize("data", [gzip.compress(b"[1, 2, 3]" * 100)[:-20], b"\x1f\x8b nothing", b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "data",
+    [gzip.compress(b"[1, 2, 3]" * 100)[:-20], b"\x1f\x8b nothing", b"\xff\xfe"],
+    ids=["cut off", "no gzip", "no text"],
+)
 def test_a_damaged_file_is_named(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "log.json").write_bytes(data)
     for read in (read_json, lambda path: list(read_json_lines(path))):

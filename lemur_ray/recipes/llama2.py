@@ -3,7 +3,7 @@
 Shapes: Touvron et al. 2023 (arXiv 2307.09288), appendix A.2.1, and the config.json files of the published weights.
 """
 
-from lemur_ray.config import DataConfig, ModelConfig, OptimizerConfig, SourceConfig
+from lemur_ray.config import DataConfig, ModelConfig, OptimizerConfig, SourceConfig, TrainConfig
 
 LLAMA2_TOKENS = 2_000_000_000_000
 """Pretraining tokens (table 1)."""
@@ -41,3 +41,11 @@ def llama2_optimizer(peak_lr: float) -> OptimizerConfig:
 def packed_4096(sources: tuple[SourceConfig, ...] = ()) -> DataConfig:
     """Rows of 4,096 tokens from the given mixture (none given: all of the corpus)."""
     return DataConfig(sources=sources, seq_len=4096)
+
+
+def llama2_training(microbatches: int) -> TrainConfig:
+    """Batches and length of table 1; how a batch is cut is ours and follows from the pod."""
+    return TrainConfig(
+        steps=LLAMA2_STEPS, rows_per_step=1024, microbatches=microbatches, compute_dtype="bfloat16", remat="save_dots",
+        checkpoint_every_steps=500, keep_checkpoints=3,
+    )  # fmt: skip

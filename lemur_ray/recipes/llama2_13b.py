@@ -7,8 +7,8 @@ rate, context 4,096, global batch of 4M tokens, 2.0T tokens).
     python jobs/pretrain.py llama2-13b --corpus DIR --out gs://BUCKET/llama2-13b
 """
 
-from lemur_ray.config import MeshConfig, Recipe, TrainConfig
-from lemur_ray.recipes.llama2 import LLAMA2_13B, LLAMA2_STEPS, llama2_optimizer, packed_4096
+from lemur_ray.config import MeshConfig, Recipe
+from lemur_ray.recipes.llama2 import LLAMA2_13B, llama2_optimizer, llama2_training, packed_4096
 
 RECIPE = Recipe(
     name="llama2-13b",
@@ -16,14 +16,6 @@ RECIPE = Recipe(
     model=LLAMA2_13B,
     optimizer=llama2_optimizer(peak_lr=3e-4),
     data=packed_4096(),
-    train=TrainConfig(
-        steps=LLAMA2_STEPS,
-        rows_per_step=1024,
-        microbatches=8,
-        compute_dtype="bfloat16",
-        remat="save_dots",
-        checkpoint_every_steps=500,
-        keep_checkpoints=3,
-    ),
+    train=llama2_training(microbatches=8),
     mesh=MeshConfig(num_workers=32, use_tpu=True, topology="4x4x8", accelerator_type="TPU-V4", fsdp=128, tp=1),
 )

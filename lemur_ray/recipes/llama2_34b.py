@@ -8,8 +8,8 @@ and the context of 16,384 are Code Llama's (arXiv 2308.12950, section 2.4), so t
     python jobs/pretrain.py llama2-34b --corpus DIR --out gs://BUCKET/llama2-34b
 """
 
-from lemur_ray.config import MeshConfig, Recipe, TrainConfig
-from lemur_ray.recipes.llama2 import LLAMA2_34B, LLAMA2_STEPS, llama2_optimizer, packed_4096
+from lemur_ray.config import MeshConfig, Recipe
+from lemur_ray.recipes.llama2 import LLAMA2_34B, llama2_optimizer, llama2_training, packed_4096
 
 RECIPE = Recipe(
     name="llama2-34b",
@@ -17,14 +17,6 @@ RECIPE = Recipe(
     model=LLAMA2_34B,
     optimizer=llama2_optimizer(peak_lr=1.5e-4),
     data=packed_4096(),
-    train=TrainConfig(
-        steps=LLAMA2_STEPS,
-        rows_per_step=1024,
-        microbatches=8,
-        compute_dtype="bfloat16",
-        remat="save_dots",
-        checkpoint_every_steps=500,
-        keep_checkpoints=3,
-    ),
+    train=llama2_training(microbatches=8),
     mesh=MeshConfig(num_workers=64, use_tpu=True, topology="4x8x8", accelerator_type="TPU-V4", fsdp=128, tp=2),
 )

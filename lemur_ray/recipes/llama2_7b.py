@@ -8,7 +8,7 @@ rate, context 4,096, global batch of 4M tokens, 2.0T tokens).
 """
 
 from lemur_ray.config import MeshConfig, Recipe
-from lemur_ray.recipes.llama2 import LLAMA2_7B, LLAMA2_TRAINING, llama2_optimizer, packed_4096
+from lemur_ray.recipes.llama2 import LLAMA2_7B, llama2_optimizer, llama2_training, packed_4096
 
 RECIPE = Recipe(
     name="llama2-7b",
@@ -16,6 +16,6 @@ RECIPE = Recipe(
     model=LLAMA2_7B,
     optimizer=llama2_optimizer(peak_lr=3e-4),
     data=packed_4096(),
-    train=LLAMA2_TRAINING,
+    train=llama2_training(microbatches=16),
     mesh=MeshConfig(num_workers=16, use_tpu=True, topology="4x4x4", accelerator_type="TPU-V4", fsdp=64, tp=1),
 )
