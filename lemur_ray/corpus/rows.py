@@ -21,7 +21,7 @@ import numpy as np
 
 from lemur_ray.corpus.packing import PackedRow, expand
 
-MANIFEST = "rows.json"
+INDEX = "rows.json"
 VERSION = 1
 SHARD_ROWS = 8192
 """Rows of a shard written by RowWriter: 16 MiB of uint16 tokens at 1,024 tokens a row."""
@@ -58,7 +58,7 @@ def write_shard(
     pieces_per_row: np.ndarray,
     trained: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Write one shard and return its manifest entry (JSON values).
+    """Write one shard and return its index entry (JSON values).
 
     tokens: (rows, seq_len) uint16 or uint32; piece_lengths flat; pieces_per_row (rows,); trained: (rows, seq_len) bool.
     """
@@ -88,7 +88,7 @@ def commit(
     text_bytes: int = 0,
 ) -> dict[str, Any]:
     """Write ``rows.json``: from here on the row set exists. Returns its content."""
-    manifest = {
+    index = {
         "version": VERSION,
         "seq_len": seq_len,
         "dtype": token_dtype(vocab_size).str,
@@ -98,8 +98,8 @@ def commit(
         "text_bytes": text_bytes,
         "shards": list(shards),
     }
-    write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode())
-    return manifest
+    write_atomically(folder / INDEX, json.dumps(index, indent=1, sort_keys=True).encode())
+    return index
 
 
 class RowWriter:
@@ -170,7 +170,7 @@ class RowWriter:
         self._tokens, self._trained, self._lengths, self._counts = [], [], [], []
 
     def close(self, *, documents: int | None = None, text_bytes: int = 0) -> dict[str, Any]:
-        """Commit the set and return its manifest. ``documents`` defaults to the number of pieces."""
+        """Commit the set and return its index. ``documents`` defaults to the number of pieces."""
         pieces = len(self._lengths) + sum(shard["files"]["lengths"]["bytes"] // 4 for shard in self._shards)
         self._flush()
         return commit(
@@ -188,7 +188,7 @@ class RowWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and not (self.folder / MANIFEST).exists():
+        if kind is None and not (self.folder / INDEX).exists():
             self.close()
 
 
@@ -197,25 +197,25 @@ class RowReader:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.manifest = read_manifest(self.folder)
-        self.seq_len: int = self.manifest["seq_len"]
-        self.num_tokens: int = self.manifest["tokens"]
-        self._dtype = np.dtype(self.manifest["dtype"])
-        for shard in self.manifest["shards"]:
+        self.index = read_index(self.folder)
+        self.seq_len: int = self.index["seq_len"]
+        self.num_tokens: int = self.index["tokens"]
+        self._dtype = np.dtype(self.index["dtype"])
+        for shard in self.index["shards"]:
             for kind, expected in shard["files"].items():
                 _check_size(self.folder / f"{shard['name']}.{kind}", expected["bytes"])
-        self._ends = np.cumsum([shard["rows"] for shard in self.manifest["shards"]], dtype=np.int64)
+        self._ends = np.cumsum([shard["rows"] for shard in self.index["shards"]], dtype=np.int64)
         self._maps: dict[int, dict[str, np.ndarray]] = {}
 
     def __len__(self) -> int:
-        return int(self.manifest["rows"])
+        return int(self.index["rows"])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_maps": {}}
 
     def _shard(self, index: int) -> dict[str, np.ndarray]:
         if index not in self._maps:
-            shard = self.manifest["shards"][index]
+            shard = self.index["shards"][index]
             base = self.folder / shard["name"]
             maps: dict[str, np.ndarray] = {
                 "tokens": np.memmap(f"{base}.tokens", self._dtype, "r", shape=(shard["rows"], self.seq_len)),
@@ -252,27 +252,27 @@ class RowReader:
 
     def verify(self) -> None:
         """Read every byte and compare checksums. Raises RowSetError naming the damaged file."""
-        for shard in self.manifest["shards"]:
+        for shard in self.index["shards"]:
             for kind, expected in shard["files"].items():
                 path = self.folder / f"{shard['name']}.{kind}"
                 if zlib.crc32(path.read_bytes()) != expected["crc32"]:
                     raise RowSetError(f"{path}: its content differs from what was written; build this corpus again")
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_index(folder: Path) -> dict[str, Any]:
     """The checked ``rows.json`` of a row set. Raises RowSetError where there is none or it is not ours."""
-    path = folder / MANIFEST
+    path = folder / INDEX
     try:
-        manifest = json.loads(path.read_bytes())
+        index = json.loads(path.read_bytes())
     except FileNotFoundError:
         state = "half-written (shards, but no rows.json)" if folder.is_dir() and any(folder.iterdir()) else "not there"
         raise RowSetError(f"row set {folder} is {state}: build the corpus again, finished parts are kept") from None
     except ValueError as error:
         raise RowSetError(f"{path} is not JSON ({error}): build the corpus again") from error
-    if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
-        found = manifest.get("version") if isinstance(manifest, dict) else type(manifest).__name__
+    if not isinstance(index, dict) or index.get("version") != VERSION:
+        found = index.get("version") if isinstance(index, dict) else type(index).__name__
         raise RowSetError(f"{path} has version {found!r}, expected {VERSION}: build the corpus again")
-    return manifest
+    return index
 
 
 def _check_size(path: Path, expected: int) -> None:

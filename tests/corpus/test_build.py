@@ -85,7 +85,7 @@ def test_the_manifest_counts_what_is_there(built: Path, small_sources: tuple[str
         reader = RowReader(built / entry["folder"])
         reader.verify()
         assert (len(reader), reader.num_tokens) == (entry["rows"], entry["tokens"])
-        assert entry["text_bytes"] == reader.manifest["text_bytes"] > entry["tokens"]
+        assert entry["text_bytes"] == reader.index["text_bytes"] > entry["tokens"]
         assert reader.read(np.arange(len(reader))).tokens.max() < manifest["vocab_size"] == 600
     for counts in manifest["counts"].values():
         assert counts["read"] == counts["kept"] + sum(counts["dropped"].values())
