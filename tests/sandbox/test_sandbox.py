@@ -356,7 +356,8 @@ def test_it_works_as_a_user_who_is_not_root() -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         shutil.copytree(ROOT / "lemur_ray/sandbox", Path(folder, "lemur_ray/sandbox"))
-        shutil.copy(ROOT / "lemur_ray/__init__.py", Path(folder, "lemur_ray"))
+        for file in ("__init__.py", "file_lock.py"):
+            shutil.copy(ROOT / "lemur_ray" / file, Path(folder, "lemur_ray"))
         done = subprocess.run(
             [str(python if python.exists() else Path(sys.executable).resolve()), "-c", code],
             cwd=folder,
