@@ -82,7 +82,7 @@ def box_task(name: str, run: str, **options: Any) -> Task:
 def sandboxes_of(run: str) -> dict[int, int]:
     """Of the sandboxes with this label that are open: process -> when it started."""
     found = {}
-    for path in slots.folder().iterdir():
+    for path in slots.folder().glob("[0-9]*"):
         try:
             record = json.loads(path.read_text() or "{}")
         except (ValueError, OSError):
