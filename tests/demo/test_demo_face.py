@@ -27,9 +27,10 @@ WITHIN_S = 120.0
 def command(mode: str, folder: Path) -> dict[str, object]:
     args = [sys.executable, str(SCRIPT), mode, str(folder)]
     path = os.pathsep.join([str(ROOT), str(ROOT / "jobs")])
+    own = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}  # the terminal's count
     return {
         "args": args,
-        "env": {**os.environ, "LEMUR_HOME": str(folder / "home"), "TERM": "xterm", "PYTHONPATH": path},
+        "env": {**own, "LEMUR_HOME": str(folder / "home"), "TERM": "xterm", "PYTHONPATH": path},
     }
 
 
