@@ -19,7 +19,7 @@ from typing import Annotated
 import tyro
 from envs.benchmarks import tasks_of
 from lemur_ray.config import parse
-from lemur_ray.export import HowToExport, export
+from lemur_ray.solved_export import HowToExport, export
 from lemur_ray.home import lemur_home, resolve_out
 from lemur_ray.instruct.solved import SolvedFilter
 from lemur_ray.rollout.evaluation_folder import EvaluationError, prepare_out

@@ -32,7 +32,7 @@ def name(path: Path) -> str:
 
 @cache
 def imports(path: Path) -> tuple[str, ...]:
-    """Absolute dotted names that a file imports, wherever in the file; imports for type checkers alone count too."""
+    """Absolute dotted names that a file imports, wherever and however; imports for type checkers alone count too."""
     found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):
@@ -40,7 +40,24 @@ def imports(path: Path) -> tuple[str, ...]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import; write the whole name"
             found += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
+            found += [str(first.value) for first in node.args[:1] if isinstance(first, ast.Constant)]
     return tuple(found)
+
+
+def imports_by_value(path: Path) -> bool:
+    """Whether a file imports what only its run can say."""
+    return any(
+        isinstance(node, ast.Call)
+        and _called(node) in ("import_module", "__import__")
+        and not (node.args and isinstance(node.args[0], ast.Constant))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    )
+
+
+def _called(node: ast.Call) -> str:
+    function = node.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 @cache

@@ -15,7 +15,7 @@ from tests.source_tree import ROOT, name, python_files, tracked
 FOREIGN = ("sh", "py", "yaml", "yml", "toml", "lock", "md", "txt", "cfg", "json")
 MOST_ENTRIES = 18
 """Of one folder, a folder within counting as one; the tops of the package and of the tests apart."""
-LINES = {"median": 120, "90th percentile": 240, "largest": 350}
+LINES = {"median": 110, "90th percentile": 240, "largest": 350}
 NAMES_OF_OTHERS = frozenset(
     [
         "attrs",
@@ -124,7 +124,7 @@ def test_lock_files_hold_nothing_but_pinned_names() -> None:
 
 
 def test_no_file_is_named_after_nothing_or_after_a_library() -> None:
-    wrong = [name(p) for p in tracked() if SAYS_NOTHING & set(name(p).removesuffix(".py").split("/"))]
+    wrong = [name(p) for p in tracked() if SAYS_NOTHING & {*name(p).split("/")[:-1], p.stem}]
     wrong += [name(p) for p in python_files("lemur_ray/", "envs/", "jobs/") if p.stem in NAMES_OF_OTHERS]
     folders = {p.parent for p in python_files("lemur_ray/", "envs/", "jobs/")}
     wrong += [name(f) for f in folders if f.name in NAMES_OF_OTHERS and name(f) not in ROOMS_NAMED_AS_OTHERS]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.source_tree import ROOT, files_imported, imports, name, python_files
+from tests.source_tree import ROOT, files_imported, imports, imports_by_value, name, python_files
 
 # A room is a folder or a lone file of the top, with what it may import besides itself and EVERYWHERE. A longer name is
 # a room within a room whose own rule takes the place of the outer one's; rooms around it see into it.
@@ -28,10 +28,20 @@ ROOMS: dict[str, set[str]] = {
         "lemur_ray/checkpoints", "lemur_ray/corpus", "lemur_ray/model", "lemur_ray/plan", "lemur_ray/recipes",
         "lemur_ray/text", "lemur_ray/weights",
     },
+    "lemur_ray/train/pod": {"lemur_ray/model"},
+    "lemur_ray/train/run": {
+        "lemur_ray/checkpoints", "lemur_ray/model", "lemur_ray/plan", "lemur_ray/train/evaluate", "lemur_ray/train/pod",
+    },
+    "lemur_ray/train/aot": {"lemur_ray/model", "lemur_ray/recipes", "lemur_ray/train/pod", "lemur_ray/train/step"},
     "lemur_ray/serve": {"lemur_ray/agents", "lemur_ray/model", "lemur_ray/text", "lemur_ray/weights"},
     "lemur_ray/serve/engine": {"lemur_ray/serve/config"},
     "lemur_ray/serve/compute": {
         "lemur_ray/model", "lemur_ray/serve/config", "lemur_ray/serve/engine", "lemur_ray/weights",
+    },
+    "lemur_ray/serve/http": {
+        "lemur_ray/serve/config", "lemur_ray/serve/engine", "lemur_ray/serve/grammar_matching",
+        "lemur_ray/serve/openai", "lemur_ray/serve/replies", "lemur_ray/serve/text_engine", "lemur_ray/text",
+        "lemur_ray/weights",
     },
     "lemur_ray/serve/openai": {
         "lemur_ray/agents", "lemur_ray/serve/engine/scores", "lemur_ray/serve/replies",
@@ -42,7 +52,7 @@ ROOMS: dict[str, set[str]] = {
     "lemur_ray/grading": {"lemur_ray/sandbox"},
     "lemur_ray/rollout": {"lemur_ray/agents", "lemur_ray/checkpoints", "lemur_ray/sandbox"},
     "lemur_ray/report": {"lemur_ray/agents", "lemur_ray/rollout"},
-    "lemur_ray/export": {"lemur_ray/agents", "lemur_ray/instruct", "lemur_ray/rollout"},
+    "lemur_ray/solved_export": {"lemur_ray/agents", "lemur_ray/instruct", "lemur_ray/rollout"},
     "lemur_ray/demo": set(),
     "lemur_ray/doctor": set(),
     "envs": {"lemur_ray/agents", "lemur_ray/grading", "lemur_ray/sandbox"},
@@ -64,13 +74,22 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
         "lemur_ray/serve/on_ray", "lemur_ray/train/on_ray",
     ),
     **dict.fromkeys(
-        ("jax", "jaxlib", "flax", "optax", "orbax", "chex"),
+        ("jax", "jaxlib", "flax", "optax", "orbax", "chex", "torch", "transformers"),
         ("jobs", "lemur_ray/model", "lemur_ray/serve/compute", "lemur_ray/serve/on_ray", "lemur_ray/train",
          "lemur_ray/weights"),
     ),
     **dict.fromkeys(("fastapi", "starlette", "uvicorn"), ("lemur_ray/serve/http", "lemur_ray/serve/on_ray")),
+    "pydantic": ("lemur_ray/serve/openai",),
+    "prometheus_client": ("lemur_ray/serve/http",),
     "llguidance": ("lemur_ray/serve/grammar_matching", "lemur_ray/serve/openai/structured_output"),
 }  # fmt: skip
+BY_VALUE = ("lemur_ray/recipes", "lemur_ray/sandbox/sandbox", "lemur_ray/sandbox/inside/sent")
+"""Where a module is imported whose name is a value: registries, and what runs in a sandbox."""
+NOT_IN_SERVING = {
+    "aiohttp", "http", "httpx", "openai", "requests", "socketserver", "tokenizers", "transformers", "urllib",
+    "websockets",
+}  # fmt: skip
+"""Text and HTTP of any kind: nothing of it in what generates tokens."""
 LIGHT = ("lemur_ray.config", "lemur_ray.agents.trajectory", "lemur_ray.report.pages.whole_page", "envs")
 CODE = ("lemur_ray/", "envs/", "jobs/")
 
@@ -156,6 +175,25 @@ def test_packages_of_others_are_imported_only_in_their_rooms() -> None:
         if not any(inside(module(path), room) for room in ONLY_IN[package])
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_what_generates_tokens_knows_no_text_and_no_http() -> None:
+    rooms = ("lemur_ray/serve/engine/", "lemur_ray/serve/compute/")
+    wrong = [
+        f"{name(path)} imports {found}"
+        for path in python_files(*rooms)
+        for found in {imported.split(".")[0] for imported in imports(path)} & NOT_IN_SERVING
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_is_imported_stands_in_the_file_but_for_registries() -> None:
+    wrong = [
+        name(path)
+        for path in python_files(*CODE)
+        if imports_by_value(path) and not any(inside(module(path), room) for room in BY_VALUE)
+    ]
+    assert not wrong, wrong
 
 
 def test_the_library_never_imports_environments_jobs_or_tests() -> None:

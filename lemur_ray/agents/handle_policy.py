@@ -1,8 +1,8 @@
 """A policy that speaks token ids with a model of our own in the same cluster, without HTTP.
 
 What the model said in earlier turns goes back to it as the very ids it generated, not as text that would be tokenised
-anew and perhaps otherwise; new text is encoded beside the model (``serve.direct``), so no tokenizer is needed here.
-Where an environment shows a past reply differently from how it was said (cut, or framed by a prefix), it is text.
+anew and perhaps otherwise; new text is encoded beside the model (``serve.token_requests``), so no tokenizer is needed
+here. Where an environment shows a past reply differently from how it was said (cut, or framed by a prefix), it is text.
 
 ``ask`` carries a request to the model and its answer back: this file knows neither Ray nor how models run.
 """
@@ -24,7 +24,7 @@ REMEMBERED = 4096
 """Episodes whose ids are kept, the ones last spoken in."""
 
 Ask = Callable[[Mapping[str, Any], float], Mapping[str, Any]]
-"""(request, seconds it may take) -> answer, as ``serve.direct.converse`` takes and gives them. May raise Again."""
+"""(request, seconds it may take) -> answer, as ``serve.token_requests`` takes and gives them. May raise Again."""
 
 
 class HandlePolicy:

@@ -1,16 +1,14 @@
-"""Policies without a model: a random admissible action, the expert's action, fixed replies.
+"""Policies without a model: a random admissible action, the expert's action.
 
-The first two live on ``request.hints``, which the environment gives because they ask for them (``wants_hints``); a
+They live on ``request.hints``, which the environment gives because they ask for them (``wants_hints``); a
 model never sees hints. They are the baselines of every report. Knows nothing of any particular environment.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest
-from lemur_ray.agents.replay import Turns
 
 
 class HintsMissing(Exception):
@@ -45,19 +43,3 @@ class ExpertPolicy:
         if action is None:
             raise HintsMissing(f"expert policy: hints {sorted(request.hints)} hold no 'expert' action")
         return ChatReply(str(action))
-
-
-class ScriptedPolicy:
-    """Says ``replies`` turn by turn, and the last one for ever after."""
-
-    wants_hints = False
-
-    def __init__(self, replies: Sequence[str], name: str = "scripted") -> None:
-        if not replies:
-            raise ValueError("a scripted policy needs at least one reply")
-        self.name = name
-        self._replies = tuple(replies)
-        self._turns = Turns()
-
-    def reply(self, request: ChatRequest) -> ChatReply:
-        return ChatReply(self._replies[min(self._turns.of(request), len(self._replies) - 1)])

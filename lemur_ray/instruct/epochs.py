@@ -44,7 +44,7 @@ class WholeEpochs:
 
 
 def whole_epochs(recipe: Recipe, batch_parts: int) -> WholeEpochs:
-    """The epochs of a recipe whose batches the devices share in so many parts (``train.placement``)."""
+    """The epochs of a recipe whose batches the devices share in so many parts (``train.pod.placement``)."""
     return WholeEpochs(recipe.tuning.epochs, recipe.tuning.batch_examples, batch_parts * recipe.train.microbatches)
 
 

@@ -87,7 +87,7 @@ def order(played: Sequence[Played]) -> list[Played]:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairOfPolicies:
     """Two policies on the same tasks. ``apart``: how their settings differ, empty where they are the same."""
 
     first: Played
@@ -96,7 +96,7 @@ class Comparison:
     apart: str
 
 
-def comparisons(played: Sequence[Played]) -> list[Comparison]:
+def comparisons(played: Sequence[Played]) -> list[PairOfPolicies]:
     """Every pair, on the tasks that both were scored on; pairs with the same settings first.
 
     Prompt, sampling and seed are no difference where one of the two has no model to take notice of them.
@@ -112,7 +112,7 @@ def comparisons(played: Sequence[Played]) -> list[Comparison]:
         apart = f"{', '.join(of_a)} against {', '.join(of_b)}" if of_a or of_b else ""
         if not apart and not a.settings and a.report.recipe != b.report.recipe:
             apart = f"unknown: {a.report.recipe[:6]} against {b.report.recipe[:6]}"
-        out.append(Comparison(a, b, difference, apart))
+        out.append(PairOfPolicies(a, b, difference, apart))
     return sorted(out, key=lambda found: bool(found.apart))
 
 

@@ -119,6 +119,6 @@ class ServeJob:
         return parse(cls, given, prog="serve.py", bare_flags=True)
 
     def on_ray(self) -> dict[str, Any]:
-        """Arguments of ``app.serve_model``, besides the model and the key."""
+        """Arguments of ``on_ray.deployments.serve_model``, besides the model and the key."""
         fields = ("host", "port", "name", "num_cpus", "hosts", "replicas", "max_replicas", "follow_s")
         return {**{field: getattr(self, field) for field in fields}, "options": self.engine}

@@ -88,7 +88,7 @@ def train(
         )  # fmt: skip
 
         # Data from the next row on, held-out rows, metrics and who else gets them.
-        rows = PlanRows(feed, plan, recipe, where.share_of(rank), where.num_shares, first_step=step)
+        rows = RowSupply(feed, plan, recipe, where.share_of(rank), where.num_shares, first_step=step)
         evaluate = Evaluator(recipe, mesh, run.corpus, base)
         described = run.described()
         recorder = Recorder(
@@ -135,7 +135,7 @@ def train(
         return _finished(run, plan, cache, started, attempt, recorder, say)
 
 
-class PlanRows:
+class RowSupply:
     """This worker's share of the plan's rows from a step on, batch by batch; that they are those is asserted."""
 
     def __init__(self, feed: Feed, plan: Plan, recipe: Recipe, part: int, num_parts: int, *, first_step: int) -> None:

@@ -18,12 +18,6 @@ import fsspec
 
 from lemur_ray.train.run.folder import RunFolderError
 
-CLOCK = (
-    "tokens_per_s", "step_s", "time_s", "eta_s", "first_step_s", "unix_s", "flops_per_s_6n", "flops_per_s_6n_causal",
-    "mfu_6n", "mfu_6n_causal", "device_memory_peak_bytes", "host_memory_peak_bytes",
-)  # fmt: skip
-"""What of a line depends on the machine and the clock. Everything else is equal however often a run was resumed."""
-
 
 @dataclass
 class Window:

@@ -27,7 +27,8 @@ WITHIN_S = 120.0
 def command(mode: str, folder: Path) -> dict[str, object]:
     args = [sys.executable, str(SCRIPT), mode, str(folder)]
     path = os.pathsep.join([str(ROOT), str(ROOT / "jobs")])
-    own = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}  # the terminal's count
+    # The width is the terminal's own, whatever this test itself runs in.
+    own = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     return {
         "args": args,
         "env": {**own, "LEMUR_HOME": str(folder / "home"), "TERM": "xterm", "PYTHONPATH": path},

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest
-from lemur_ray.agents.scripted import ScriptedPolicy
+from tests.rollout.scripted_policy import ScriptedPolicy
 
 
 class Slow(ScriptedPolicy):

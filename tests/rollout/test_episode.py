@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest, ContextOverflow, PolicyUnreachable, Sampling, Usage
-from lemur_ray.agents.scripted import ExpertPolicy, RandomPolicy, ScriptedPolicy
+from lemur_ray.agents.scripted import ExpertPolicy, RandomPolicy
 from lemur_ray.agents.trajectory import Blame, EpisodeKey, Outcome, Task
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.deadline import CompanionThread, DeadlineExceeded
 from lemur_ray.rollout.episode import recent_turns, run_episode
 from tests.rollout import toy
+from tests.rollout.scripted_policy import ScriptedPolicy
 from tests.rollout.toy import toy_task
 
 QUICK_S = 0.2

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.messages import Sampling
-from lemur_ray.agents.scripted import ScriptedPolicy
 from lemur_ray.agents.trajectory import Blame, Episode, Outcome, Task
 from lemur_ray.report.pages.whole_page import render_run
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
@@ -23,6 +22,7 @@ from lemur_ray.rollout.threads import ThreadPool
 from lemur_ray.sandbox import warm_pool
 from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxQuarantined, SandboxUnavailable, open_sandbox
 from tests.e2e.boxes import box_task, sandboxes_of
+from tests.rollout.scripted_policy import ScriptedPolicy
 
 
 def play(out: Path, tasks: list[Task], policy: Any) -> list[Episode]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest, PolicyUnreachable, Sampling
-from lemur_ray.agents.scripted import ExpertPolicy, ScriptedPolicy
+from lemur_ray.agents.scripted import ExpertPolicy
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
@@ -23,6 +23,7 @@ from lemur_ray.rollout.pool import RayPool
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
 from lemur_ray.rollout.threads import Pool, PoolBroken, ThreadPool
+from tests.rollout.scripted_policy import ScriptedPolicy
 from tests.rollout.toy import SlowExpert, toy_task
 
 QUICK = EpisodeLimits(step_s=0.3, reset_s=5.0, close_s=0.3)

@@ -16,11 +16,11 @@ from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.model.sharding import make_mesh, to_devices
 from lemur_ray.train.checkpoint import Checkpoints
 from lemur_ray.train.checkpoint_schedule import CheckpointSchedule
-from lemur_ray.train.metrics import CLOCK
 from lemur_ray.train.opening import open_state
 from lemur_ray.train.recorder import Recorder
 from lemur_ray.train.run.attempt import Attempt
 from lemur_ray.train.step import make_train_step
+from tests.train.clock_fields import CLOCK
 
 
 @functools.cache

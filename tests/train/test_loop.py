@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from lemur_ray.config import Recipe
-from lemur_ray.train.metrics import CLOCK, MetricsLog, Window
+from lemur_ray.train.metrics import MetricsLog, Window
 from lemur_ray.train.run.console import progress_lines
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
+from tests.train.clock_fields import CLOCK
 
 Batches = Iterator[dict[str, np.ndarray]]
 RunHere = Callable[..., dict]

@@ -15,7 +15,7 @@ from lemur_ray.report.pages.figures import Mark
 from lemur_ray.report.pages.markup import Safe, percent, rate_text, table
 from lemur_ray.report.pages.transcripts import squares
 from lemur_ray.report.paper import COLUMNS, FIGURE_5_GPT_4, SQL_BY_TURN, published
-from lemur_ray.report.policy_results import Comparison, Played, comparisons
+from lemur_ray.report.policy_results import PairOfPolicies, Played, comparisons
 from lemur_ray.report.protocol import as_played, departures, differences, grader_of, is_spider, tasks_short, teacher_of
 from lemur_ray.report.tables import Group, Report
 
@@ -140,7 +140,7 @@ def _differences(played: Sequence[Played]) -> str:
     return table([*header, f"p ({tests})"], rows) + f'<p class="soft">{said}</p>'
 
 
-def _settings_differ(comparison: Comparison) -> str:
+def _settings_differ(comparison: PairOfPolicies) -> str:
     if not comparison.apart:
         return ""
     return f'<br><span class="soft">other settings: {inline(comparison.apart)}</span>'

@@ -20,16 +20,15 @@ class Chip:
     peak_flops: float
     """Dense bfloat16 operations per second."""
     hbm_bytes: int
-    hbm_bytes_per_s: float
     link_bytes_per_s: float
     """One link to one neighbour, one way."""
 
 
 CHIPS = {
-    "v4": Chip(275e12, 32 * GIB, 1.228e12, 4.5e10),
-    "v5e": Chip(197e12, 16 * GIB, 8.19e11, 4.5e10),
-    "v5p": Chip(459e12, 95 * GIB, 2.765e12, 9e10),
-    "v6e": Chip(918e12, 32 * GIB, 1.64e12, 9e10),
+    "v4": Chip(275e12, 32 * GIB, 4.5e10),
+    "v5e": Chip(197e12, 16 * GIB, 4.5e10),
+    "v5p": Chip(459e12, 95 * GIB, 9e10),
+    "v6e": Chip(918e12, 32 * GIB, 9e10),
 }
 SLICE_BYTES_PER_S = 6.25e9
 """Between slices, per chip: 200 Gbit/s of a host shared by four chips."""

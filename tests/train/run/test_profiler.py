@@ -11,7 +11,7 @@ import pytest
 
 from lemur_ray.config import Recipe
 from lemur_ray.config.watching import WatchConfig
-from lemur_ray.train.metrics import CLOCK
+from tests.train.clock_fields import CLOCK
 
 RunHere = Callable[..., dict]
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "common.h"
+#include "vectors.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-#include "common.h"
+#include "vectors.h"
 
 namespace {
 
