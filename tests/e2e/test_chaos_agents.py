@@ -160,6 +160,7 @@ def check_printed(printed: dict[str, Any], finished: list[Episode], out: Path) -
 SAID = ["SHOW TABLES", "```sql\nSELECT count(*) FROM packages\n```", "", "no idea", "SELECT"]
 
 
+@pytest.mark.sweep
 @pytest.mark.timeout(900)
 def test_forty_episodes_survive_a_killed_driver_a_killed_actor_and_a_moody_endpoint(tmp_path: Path, ray_local: str):
     more = ("--benchmark", "intercode/sql", "--data", "", "--limit", "40", "--in-flight", "8")

@@ -169,6 +169,7 @@ print("meshes agree")
 """
 
 
+@pytest.mark.slow
 def test_every_mesh_gives_the_same_losses() -> None:
     here = Path(__file__).resolve().parent
     paths = [str(here.parents[1]), str(here), str(here.parent / "model")]
