@@ -280,7 +280,7 @@ def test_closing_is_idempotent_ends_a_step_in_another_thread_and_leaves_nothing(
         sandbox.exec(["true"])
 
 
-@pytest.mark.parametrize("cycles", [8, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cycles", [8, pytest.param(100, marks=pytest.mark.sweep)])
 def test_open_and_close_cycles_leave_no_process_mount_descriptor_or_slot(backend: str, cycles: int) -> None:
     def state() -> tuple[int, list[str], int]:
         # The engine's come and go with the containers of other tests.

@@ -144,7 +144,7 @@ def test_help_and_every_look_at_a_treated_thing_read_like_textworld(oracle):
         assert words in heard
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 @pytest.mark.timeout(900)
 def test_three_dozen_generated_games_play_like_textworld(oracle):
     for number, split in enumerate(("train", "heldout", "novel_object")):
