@@ -1,6 +1,7 @@
 """Logging in to WebArena's sites as a person does, once for each copy of the sites; the state is kept and reused.
 
-A state that a site no longer takes for logged in is made anew. Knows no task.
+A state that a site no longer takes for logged in is made anew. Sites at one host name have their cookies in common,
+whatever their ports: where one overwrites another's, nobody can be logged in at both. Knows no task.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from playwright.async_api import Page
 from envs.webarena.browser.host import BrowserHost, TooSlow
 from envs.webarena.browser.public_hosts import hosts_of
 from envs.webarena.browser.session import LOAD_S, Session
-from envs.webarena.site_set import Account, Lease, SitesLost
+from envs.webarena.site_set import Account, Lease, SitesLost, place_of
 
 LOGIN_S = 90.0
 _REFUSED = "it was refused: mend its account in --sites-file, or put the site back"
@@ -116,9 +117,21 @@ async def _logged_in(host: BrowserHost, lease: Lease, sites: Sequence[str]) -> S
                 raise SitesLost(f"logging in to {site} at {url}: {str(error).splitlines()[0]}") from error
             if not await _is_inside(session, lease, site):
                 raise SitesLost(f"logging in to {site} at {url} as {lease.accounts[site].user}: {_REFUSED}")
+        for site in sites[:-1]:
+            if not await _is_inside(session, lease, site):
+                raise SitesLost(f"logging in to {', '.join(sites)}: {_overwritten(lease, site, sites)}")
         return dict(await session.context.storage_state())
     finally:
         await session.close()
+
+
+def _overwritten(lease: Lease, lost: str, sites: Sequence[str]) -> str:
+    """Why nobody is logged in at one of the sites any more, and what to do."""
+    names = {site: place_of(lease.urls[site.upper()]).rpartition(":")[0] for site in sites}
+    if clashing := [site for site in sites if site != lost and names[site] == names[lost]]:
+        said = f"{lost} and {', '.join(clashing)} of set {lease.name!r} overwrite each other's cookies at {names[lost]}"
+        return f"{said}: give each site a host name of its own in --sites-file"
+    return f"{lost} is logged out again by the time that all are: give each site an account of its own in --sites-file"
 
 
 async def _still_in(host: BrowserHost, lease: Lease, sites: Sequence[str], state: State) -> bool:

@@ -20,10 +20,17 @@ FORM = (
 )
 
 
-class Shop:
-    """A shop whose customers log in as at WebArena's; ``sessions`` end when they are taken out."""
+ADMIN_FORM = (
+    "<form action='/in'><input name=user placeholder='user name'><input type=password name=password "
+    "placeholder=password><button>Sign in</button></form>"
+)
 
-    def __init__(self) -> None:
+
+class Shop:
+    """A shop whose customers log in as at WebArena's; ``sessions`` end when they are taken out. ``host``: by which
+    name it is called. Its administration is one, too: it asks for a login wherever its pages are."""
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
         self.sessions: set[str] = set()
         self.logins = 0
         self.password = "right"
@@ -35,7 +42,7 @@ class Shop:
                 known = self.headers.get("Cookie", "") in shop.sessions
                 if parts.path == "/in":
                     shop.logins += 1
-                    cookie = f"session={shop.logins}"
+                    cookie = f"session={id(shop)}.{shop.logins}"
                     if parse_qs(parts.query).get("password") == [shop.password]:
                         shop.sessions.add(cookie)
                     self._say(302, "", Location="/", **{"Set-Cookie": cookie})
@@ -43,6 +50,8 @@ class Shop:
                     self._say(302, "", Location="/customer/account/login/")
                 elif parts.path == "/customer/account/login/":
                     self._say(200, FORM)
+                elif parts.path in ("/admin", "/admin/dashboard"):
+                    self._say(200, "<h1>Dashboard</h1>" if known else ADMIN_FORM)
                 else:
                     self._say(200, f"<h1>{'Hello Emma' if known else 'Hello stranger'}</h1>")
 
@@ -59,10 +68,11 @@ class Shop:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        self.urls = {"SHOPPING": f"http://127.0.0.1:{self._server.server_address[1]}"}
+        self.url = f"http://{host}:{self._server.server_address[1]}"
+        self.urls = {"SHOPPING": self.url}
 
     def lease(self, record: Record) -> Lease:
-        return Lease(self.urls, None, {"shopping": Account("emma", "right")}, "a")
+        return Lease(self.urls, None, dict.fromkeys(("shopping", "shopping_admin"), Account("emma", "right")), "a")
 
     def release(self, lease: Lease) -> None:
         pass
@@ -98,3 +108,24 @@ def test_a_session_that_expired_is_begun_again_once_and_a_refusal_is_a_sentence(
         seen()
     assert shop.logins == 3, "once"
     env.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_sites_that_overwrite_each_others_cookies_are_named_with_what_to_do(
+    browser: None, shop: Shop, host: str
+) -> None:
+    admin = Shop(host)
+    shop.urls = {"SHOPPING": shop.url, "SHOPPING_ADMIN": f"{admin.url}/admin"}
+    env = WebEnv(shop)
+    task = {**record(), "storage_state": "./.auth/shopping.shopping_admin_state.json"}
+    try:
+        if host == "localhost":
+            assert "Hello Emma" in env.reset(options={"record": task, "wait_s": 0.0})[0]
+            return
+        with pytest.raises(
+            SitesLost, match=r"shopping and shopping_admin of set 'a' overwrite .* 127\.0\.0\.1: give each site a host name"
+        ):
+            env.reset(options={"record": task, "wait_s": 0.0})
+    finally:
+        env.close()
+        admin.close()
