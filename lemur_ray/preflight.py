@@ -97,6 +97,7 @@ def prepare(config: EvalConfig[Any], benchmark: Benchmark[Any], attach: Callable
         raise
     if not tasks:
         raise NotBegun(config.benchmark, [*said, f"{config.benchmark}: no tasks, so nothing to evaluate"])
+    said += benchmark.unplayable(config.options, asked, tasks)
     if short := too_long(spec, benchmark, tasks, settings):
         said.append(short)
     out = resolve_out(config.out, default_out(config.benchmark, spec.label))

@@ -16,7 +16,7 @@ from envs.webarena.fixed_sites import SitesConfig, answers
 from envs.webarena.options import REPLY_TOKENS, STEP_S, BrowserOptions, playing, task_of
 from envs.webarena.recording import RENDERED, as_named, read_recording
 from envs.webarena.sites.benchmark_standin import STANDIN
-from envs.webarena.tasks import FILE, in_order, read_order, read_records
+from envs.webarena.tasks import FILE, in_order, read_order, read_records, sites_named
 from envs.webarena.views import views
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked, Benchmark, place
@@ -102,6 +102,21 @@ def _answer(config: SitesConfig) -> None:
         raise ConnectionError(f"sites that do not answer: {', '.join(silent)}: start them, or mend --sites-file")
 
 
+def unplayable(options: WebOptions, asked: Asked, tasks: Sequence[Task]) -> list[str]:
+    """Tasks that have to do with a site that a set does not have: no episode could reach it."""
+    found = []
+    for copy in _sites(options).copies:
+        lacking: dict[str, list[str]] = {}
+        for task in tasks:
+            for name in sites_named(task.options["record"]) - copy.urls.keys():
+                lacking.setdefault(name, []).append(task.id)
+        for name, ids in sorted(lacking.items()):
+            who = f"{len(ids)} of {len(tasks)} tasks have to do with {name}, such as {ids[0]}"
+            what = "name one in --sites-file, or choose other --tasks"
+            found.append(f"{who}, and site set {copy.name!r} has no address for it: {what}")
+    return found
+
+
 def departures(options: WebOptions, asked: Asked, tasks: Sequence[Task]) -> list[str]:
     """By this machine and its sites."""
     found = of_browser.departures(options)
@@ -129,6 +144,7 @@ BENCHMARKS = {
         identity=identity,
         asks=of_browser.asks,
         needs=needs,
+        unplayable=unplayable,
         departures=departures,
         opening=lambda task: str(task.options["record"]["intent"]),
         step_s=STEP_S,

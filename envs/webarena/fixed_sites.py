@@ -29,8 +29,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envs.webarena.site_set import Account, Lease, Record, SitesLost, host_names, place_of
-from envs.webarena.tasks import SITES
+from envs.webarena.site_set import Account, Lease, Record, SitesLost, host_names, normalised
+from envs.webarena.tasks import LOGGED_IN_AT, SITES
 from lemur_ray.file_lock import take
 from lemur_ray.home import lemur_home
 
@@ -53,7 +53,7 @@ PUBLIC_ACCOUNTS: Mapping[str, Account] = {
 
 @dataclass(frozen=True)
 class SiteCopy:
-    """One copy of all sites."""
+    """One copy of all sites. ``urls``: kept as a browser shows them."""
 
     name: str
     urls: Mapping[str, str]
@@ -65,11 +65,13 @@ class SiteCopy:
         if not self.urls:
             raise ValueError(f"site set {self.name!r} has no urls: expected some of {', '.join(SITES)}")
         for name, url in self.urls.items():
-            if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-                raise ValueError(f"site set {self.name!r}: {name} is {url!r}, expected an http address")
+            if not isinstance(url, str) or not url.strip().lower().startswith(("http://", "https://")):
+                raise ValueError(
+                    f"site set {self.name!r}: {name} is {url!r}, expected an http address, http://HOST:PORT"
+                )
             if name not in SITES:
                 raise ValueError(f"site set {self.name!r}: unknown site {name!r}, expected some of {', '.join(SITES)}")
-            place_of(url)
+        object.__setattr__(self, "urls", {name: normalised(url) for name, url in self.urls.items()})
         if isinstance(self.reset, str) or not all(isinstance(word, str) for word in self.reset):
             raise ValueError(f"site set {self.name!r}: reset is {self.reset!r}, expected a list of words")
         if not isinstance(self.places, int) or self.places < 1:
@@ -107,6 +109,8 @@ class SitesConfig:
             raise ValueError("sets: expected one or more, each with a name of its own")
         _apart(copies)
         accounts = {name: Account(**one) for name, one in value.get("accounts", {}).items()}
+        if unknown := sorted(accounts.keys() - set(LOGGED_IN_AT)):
+            raise ValueError(f"accounts: unknown site {unknown[0]!r}, expected some of {', '.join(LOGGED_IN_AT)}")
         return cls(tuple(copies), {**PUBLIC_ACCOUNTS, **accounts})
 
     def to_json(self) -> dict[str, Any]:

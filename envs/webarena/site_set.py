@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from lemur_ray.agents.outside import OutsideFault
 
@@ -29,6 +29,16 @@ def place_of(url: str) -> str:
         raise ValueError(f"{url[:200]!r} is no address of the web")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{host}:{_PORTS[parts.scheme] if parts.port is None else parts.port}"
+
+
+def normalised(url: str) -> str:
+    """An address as a browser shows it: scheme and host in lower case, no port that is the scheme's own, no slash at
+    its end. Raises ValueError as ``place_of``."""
+    parts = urlsplit(url.strip())
+    host, _, port = place_of(url.strip()).rpartition(":")
+    user, at, _ = parts.netloc.rpartition("@")
+    shown = host if int(port) == _PORTS[parts.scheme] else f"{host}:{port}"
+    return urlunsplit(parts._replace(netloc=f"{user}{at}{shown}")).rstrip("/")
 
 
 def host_names(urls: Mapping[str, str]) -> frozenset[str]:

@@ -98,6 +98,10 @@ def _as_upstream(options: Any, asked: Asked, tasks: Sequence[Task]) -> tuple[str
     return ()
 
 
+def _all_can(options: Any, asked: Asked, tasks: Sequence[Task]) -> tuple[str, ...]:
+    return ()
+
+
 def _nobody(options: Any) -> tuple[str, ...]:
     return ()
 
@@ -155,6 +159,8 @@ class Benchmark(Generic[Options]):
     """Numbers that belong beside the success rate. The episodes come without their texts."""
     needs: Callable[[Options, Asked], Sequence[Need]] = _nothing
     """What must be there before the first episode, looked at before its tasks are loaded."""
+    unplayable: Callable[[Options, Asked, Sequence[Task]], Sequence[str]] = _all_can
+    """Why some of the chosen tasks cannot be played here, and what to do about it, in a line each."""
     departures: Callable[[Options, Asked, Sequence[Task]], Sequence[str]] = _as_upstream
     """What of this machine and its data makes the tasks other ones than upstream's, in words that stand in every table
     beside the run. No part of the recipe hash."""

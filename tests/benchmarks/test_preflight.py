@@ -22,6 +22,7 @@ from lemur_ray.benchmarks.needs import Need, lacking, there
 from lemur_ray.benchmarks.sandboxed import Sandboxed, lacking_programs, sandbox_need, without
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from tests.conftest import ROOT
+from tests.envs.webarena.small_site import record
 
 Run = Callable[..., tuple[int, list[str]]]
 
@@ -211,6 +212,21 @@ def test_a_step_that_is_shorter_than_a_benchmarks_own_limits_is_refused(
     assert "--step-s 10: a policy may keep a step of intercode/sql busy for up to 20 s: give --step-s 20 or" in said[-1]
     with pytest.raises(pytest.fail.Exception, match="something was started"):
         run(*argv, "20")
+
+
+def test_chosen_tasks_that_cannot_be_played_here_end_an_evaluation_before_it_begins(
+    run: Run, tmp_path: Path, endpoint: Callable[..., Endpoint]
+) -> None:
+    tasks, sites = tmp_path / "tasks.json", tmp_path / "sites.json"
+    tasks.write_text(json.dumps([record(0), {**record(1), "sites": ["map"]}]))
+    sites.write_text(json.dumps({"sets": [{"name": "a", "urls": {"SHOPPING": "http://127.0.0.1:9"}}]}))
+    served = endpoint({"id": "m", "max_model_len": 4096})
+    argv = ("--benchmark", "webarena/webarena", "--sites-file", str(sites), "--task-file", str(tasks))
+    for chosen, num_lines in {"0:2": 1, "0": 0}.items():
+        code, said = run(*argv, "--policy", served.policy, "--tasks", chosen)
+        assert code == 1
+        assert sum("1 of 2 tasks have to do with MAP" in line for line in said) == num_lines
+        assert any("http://127.0.0.1:9: start them" in line for line in said)
 
 
 def test_no_benchmark_needs_more_for_a_step_than_there_is_by_default_or_less_than_its_own_limits() -> None:

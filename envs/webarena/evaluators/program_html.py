@@ -68,7 +68,7 @@ def _selected(target: Mapping[str, Any], page: LastPage, helpers: Mapping[str, L
     locator = target["locator"]
     if not locator.strip():
         return page.content()
-    if locator.startswith(("document.", "[...document.")):
+    if is_script(locator):
         try:
             for script in target.get("prep_actions", ()):
                 page.evaluate(script)
@@ -83,54 +83,64 @@ def _selected(target: Mapping[str, Any], page: LastPage, helpers: Mapping[str, L
     raise ValueError(f"unknown locator {locator[:80]!r}: expected none, a script on document, or func:")
 
 
+def is_script(locator: str) -> bool:
+    """Whether a locator is evaluated in the page."""
+    return locator.startswith(("document.", "[...document."))
+
+
 def _holds(required: Mapping[str, Any], found: str) -> bool:
     if "exact_match" in required:
         return exact_match(required["exact_match"], found)
     if "must_include" in required:
         return all(any(must_include(one, found) for one in wanted.split(OR)) for wanted in required["must_include"])
-    raise ValueError(f"unknown required contents {sorted(required)}: expected exact_match or must_include")
+    raise ValueError(f"unknown required contents {sorted(required)}: expected {' or '.join(CONTENTS)}")
 
 
-HELPERS = (
-    "reddit_get_post_url",
-    "gitlab_get_project_memeber_role",
-    "shopping_get_latest_order_url",
-    "shopping_get_sku_latest_review_rating",
-    "shopping_get_sku_latest_review_author",
-)
-"""Those that tasks name; a misspelling is upstream's."""
+CONTENTS = ("exact_match", "must_include")
+HELPERS: Mapping[str, int] = {
+    "reddit_get_post_url": 1,
+    "gitlab_get_project_memeber_role": 1,
+    "shopping_get_latest_order_url": 0,
+    "shopping_get_sku_latest_review_rating": 1,
+    "shopping_get_sku_latest_review_author": 1,
+}
+"""Those that tasks name, each with the number of texts that it takes; a misspelling is upstream's."""
 
 
-def is_helper(part: str) -> bool:
-    """Whether an address or locator of a task that begins with ``func:`` calls one of them."""
-    return part.removeprefix("func:").strip().partition("(")[0] in HELPERS
-
-
-def call_helper(call: str, page: LastPage, helpers: Mapping[str, Lookup]) -> str:
-    """What a helper finds: ``name('literal', ...)``, where __page__ and '__last_url__' stand for those of the page.
+def read_call(call: str) -> tuple[str, list[str]]:
+    """Helper and texts of ``name('literal', ...)``; ``__page__``, which every helper is given, is left out.
 
     Raises ValueError for any other name or argument.
     """
-    expected = f"expected a call of {', '.join(sorted(helpers))} with texts"
+    expected = f"expected a call of {', '.join(sorted(HELPERS))} with texts"
+    refused = ValueError(f"unknown helper {call[:80]!r}: {expected}")
     try:
         node = parsed(call.strip(), "eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ValueError(f"helper {call[:80]!r}: {expected}") from None
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in helpers:
-        raise ValueError(f"helper {call[:80]!r}: {expected}")
+        raise refused from None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in HELPERS:
+        raise refused
     given: list[str] = []
     for argument in node.args:
         if isinstance(argument, ast.Name) and argument.id == _PAGE:
             continue
         if not isinstance(argument, ast.Constant) or not isinstance(argument.value, str):
-            raise ValueError(f"helper {call[:80]!r}: {expected}")
-        given.append(page.url() if argument.value == _LAST_URL else argument.value)
-    if node.keywords:
-        raise ValueError(f"helper {call[:80]!r}: {expected}")
-    try:
-        return helpers[node.func.id](page, *given)
-    except TypeError as error:
-        raise ValueError(f"helper {call[:80]!r}: {error}") from None
+            raise refused
+        given.append(argument.value)
+    if node.keywords or len(given) != HELPERS[node.func.id]:
+        raise ValueError(f"helper {call[:80]!r}: expected {HELPERS[node.func.id]} text(s) and nothing else")
+    return node.func.id, given
+
+
+def call_helper(call: str, page: LastPage, helpers: Mapping[str, Lookup]) -> str:
+    """What a helper finds, where '__last_url__' stands for the address of the page.
+
+    Raises ValueError as ``read_call``, and for a helper that is not among these.
+    """
+    name, given = read_call(call)
+    if name not in helpers:
+        raise ValueError(f"helper {call[:80]!r}: expected a call of {', '.join(sorted(helpers))}")
+    return helpers[name](page, *(page.url() if one == _LAST_URL else one for one in given))
 
 
 def post_url(page: LastPage, url: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from envs.webarena.evaluators.judge import Judge
 
+RULES = ("exact_match", "must_include", "fuzzy_match")
 _APART = (
     (re.compile(r'(^|[\s(\[{<])"'), r"\1 `` "),
     (re.compile(r"([:,])(?!\d)"), r" \1 "),

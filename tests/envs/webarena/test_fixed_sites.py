@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from envs.webarena.benchmark import BENCHMARKS, WebOptions
+from envs.webarena.browser.public_hosts import to_public
 from envs.webarena.fixed_sites import FixedSites, SitesConfig
 from envs.webarena.site_set import SitesLost
 from lemur_ray.benchmarks.contract import Asked
@@ -100,6 +101,8 @@ def test_a_set_is_reset_before_the_next_episode_however_the_one_before_ended(tmp
         ([{"name": "a", "urls": {"MAP": "http://x"}}, {"name": "b", "urls": {"MAP": "http://x/"}}], "one address"),
         ([{"name": "a", "urls": {"MAP": "http://x"}, "reset_each": True}], "needs a reset command"),
         ([{"name": "a", "urls": {"MAP": "http://x"}, "reset": "sh reset.sh"}], "expected a list of words"),
+        ([{"name": "a", "urls": {"MAP": "shop.test:80"}}], "expected an http address, http://HOST:PORT"),
+        ([{"name": "a", "urls": {"MAP": "http://x"}}, {"name": "b", "urls": {"MAP": "http://X:80/"}}], "one address"),
     ],
 )
 def test_a_file_that_cannot_be_meant_is_refused(tmp_path: Path, sets: list[dict[str, Any]], said: str) -> None:
@@ -107,6 +110,36 @@ def test_a_file_that_cannot_be_meant_is_refused(tmp_path: Path, sets: list[dict[
     file.write_text(json.dumps({"sets": sets}))
     with pytest.raises(ValueError, match=said):
         SitesConfig.read(file)
+
+
+def test_addresses_are_kept_as_a_browser_shows_them() -> None:
+    urls = {"SHOPPING": "HTTP://Shop.Test:80/", "MAP": "https://map.test:443/Here", "REDDIT": "http://[::1]:9999"}
+    (one,) = config({"urls": urls}).copies
+    assert one.urls == {"SHOPPING": "http://shop.test", "MAP": "https://map.test/Here", "REDDIT": "http://[::1]:9999"}
+    assert to_public("http://shop.test/pens", one.urls) == "http://onestopmarket.com/pens"
+
+
+def test_an_account_of_a_site_that_nobody_logs_in_at_is_refused() -> None:
+    with pytest.raises(ValueError, match="accounts: unknown site 'shoping'"):
+        SitesConfig.from_json({"sets": [{"urls": {"MAP": "http://a"}}], "accounts": {"shoping": {}}})
+
+
+def test_tasks_on_sites_without_an_address_are_named_before_the_first_episode(tmp_path: Path) -> None:
+    tasks, sites = tmp_path / "tasks.json", tmp_path / "sites.json"
+    target = {"url": "__REDDIT__/f", "locator": "", "required_contents": {"must_include": ["x"]}}
+    others = [record(1, eval_types=["program_html"], program_html=[target]), {**record(2), "sites": ["map"]}]
+    tasks.write_text(json.dumps([record(0), *others]))
+    sites.write_text(json.dumps({"sets": [{"name": "a", "urls": {"SHOPPING": "http://x"}}]}))
+    options, asked = WebOptions(sites_file=str(sites), task_file=str(tasks)), Asked()
+    benchmark = BENCHMARKS["webarena"]
+    every = list(benchmark.load(options, asked))
+    said = benchmark.unplayable(options, asked, every)
+    assert [line[:45] for line in said] == [
+        "1 of 3 tasks have to do with MAP, such as 2, ",
+        "1 of 3 tasks have to do with REDDIT, such as ",
+    ]
+    assert "name one in --sites-file, or choose other --tasks" in said[0]
+    assert not benchmark.unplayable(options, asked, every[:1])
 
 
 def test_the_benchmark_says_in_a_line_each_what_it_lacks(tmp_path: Path, site: SmallSite) -> None:

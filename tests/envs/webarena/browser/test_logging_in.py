@@ -123,7 +123,8 @@ def test_sites_that_overwrite_each_others_cookies_are_named_with_what_to_do(
             assert "Hello Emma" in env.reset(options={"record": task, "wait_s": 0.0})[0]
             return
         with pytest.raises(
-            SitesLost, match=r"shopping and shopping_admin of set 'a' overwrite .* 127\.0\.0\.1: give each site a host name"
+            SitesLost,
+            match=r"shopping and shopping_admin of set 'a' overwrite .* 127\.0\.0\.1: give each site a host name",
         ):
             env.reset(options={"record": task, "wait_s": 0.0})
     finally:
