@@ -13,8 +13,10 @@ reply itself, because only it knows its protocol. Knows no model, no policy and 
 - ``system``: at reset, the system prompt, if there is one;
 - ``dialogue_limit``: at reset, the number of messages of past turns that a model is to be shown, if there is a limit;
 - ``reply_prefix``: at reset, what past replies begin with when a model is shown them, if anything;
-- ``ask``: at reset, worked examples that come before the observation, if there are any;
-- ``score``: at the end, the score of the episode; ``note``: what is kept with it;
+- ``ask``: at reset, worked examples that come before the observation, and what stands for the reply of a policy that
+  raises ValueError, if there are any;
+- ``score``: at the end, the score of the episode;
+- ``note``: what is kept with the episode if it ends here;
 - ``scores``: the score so far by each grader, where a benchmark has several;
 - ``picture``: what is seen beside the observation, a PNG as a ``data:`` address, if there is one;
 - ``hints``: if ``options["hints"]``, what scripted policies may see and a model may not.
@@ -56,6 +58,11 @@ class Opening:
     """Worked examples, each a turn of the user and of the assistant, that come before the observation."""
     picture: str = ""
     """What is seen beside the observation: a PNG as a ``data:`` address."""
+    note: str = ""
+    """As of ``Turn``."""
+    on_value_error: str = ""
+    """What stands for the reply of a policy that raises ValueError, with {error} in it for what it says, where a
+    protocol has that; empty: it is a bug of the harness."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ class Turn:
     outcome: Outcome | None = None
     """Why a finished episode ended, where it is neither ``solved`` nor ``failed``."""
     note: str = ""
-    """What is kept with the episode beside what was said."""
+    """What is kept with the episode beside what was said: the newest one, wherever the episode ends."""
     picture: str = ""
     """As of ``Opening``."""
 
@@ -140,10 +147,12 @@ class TextEnv(gymnasium.Env[str, str]):
             info["dialogue_limit"] = opening.dialogue_limit
         if opening.reply_prefix:
             info["reply_prefix"] = opening.reply_prefix
-        if opening.examples:
-            info["ask"] = _with_examples(opening)
+        if ask := _asking(opening):
+            info["ask"] = ask
         if opening.picture:
             info["picture"] = opening.picture
+        if opening.note:
+            info["note"] = opening.note
         return opening.observation, info
 
     def step(self, reply: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -166,12 +175,12 @@ class TextEnv(gymnasium.Env[str, str]):
             info["scores"] = dict(turn.scores)
         if turn.picture:
             info["picture"] = turn.picture
+        if turn.note:
+            info["note"] = turn.note
         if terminated or truncated:
             self._turns_left = 0
             info["outcome"] = _outcome(turn, truncated).value
             info["score"] = float(turn.score)
-            if turn.note:
-                info["note"] = turn.note
         reward = float(turn.score) if terminated or truncated else 0.0
         if turn.reward is not None:
             reward = float(turn.reward)
@@ -192,10 +201,15 @@ class TextEnv(gymnasium.Env[str, str]):
         return info
 
 
-def _with_examples(opening: Opening) -> dict[str, Any]:
-    """How a policy is asked, with what is said before every first observation."""
-    before = [m.to_json() for user, said in opening.examples for m in (Said("user", user), Said("assistant", said))]
-    return {"before": before, "shared": sum(len(m["content"]) for m in before) + len(opening.system or "")}
+def _asking(opening: Opening) -> dict[str, Any]:
+    """How a policy is asked: what is said before every first observation, what stands for its errors."""
+    found: dict[str, Any] = {}
+    if opening.examples:
+        before = [m.to_json() for user, said in opening.examples for m in (Said("user", user), Said("assistant", said))]
+        found = {"before": before, "shared": sum(len(m["content"]) for m in before) + len(opening.system or "")}
+    if opening.on_value_error:
+        found["on_value_error"] = opening.on_value_error
+    return found
 
 
 def _outcome(turn: Turn, truncated: bool) -> Outcome:

@@ -77,17 +77,20 @@ def _departures(settings: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
+_COUNTED = (
+    *("parse_failures", "coercions", "in_vain", "beyond_symbolic"),
+    *("outside", "dialogs", "without_picture"),
+)
+
+
 def notes(episodes: Sequence[Episode]) -> dict[str, Any]:
     """Counts over episodes, and the bounds of their rate where no judge was asked."""
     counted = list(_counts(episodes))
-    found: dict[str, Any] = {
-        name: sum(one.get(name, 0) for one in counted)
-        for name in ("parse_failures", "coercions", "in_vain", "outside", "dialogs", "without_picture")
-    }
+    found: dict[str, Any] = {name: sum(one.get(name, 0) for one in counted) for name in _COUNTED}
     stops = [one["early_stop"] for one in counted if one.get("early_stop")]
     found["early_stops"] = {kind: stops.count(kind) for kind in sorted(set(stops))}
-    best = [episode.scores["rules_at_best"] for episode in episodes if "rules_at_best" in episode.scores]
-    if best:
+    if any("rules_at_best" in episode.scores for episode in episodes):
+        best = [one.scores.get("rules_at_best", one.score) for one in episodes if one.outcome.scored]
         found["without_verdict"] = sum(not one.get("verdict", True) for one in counted)
         found["success_rate_at_best"] = round(100 * sum(score == 1 for score in best) / len(best), 2)
     missing = sum(not episode.outcome.scored for episode in episodes)

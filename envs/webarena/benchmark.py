@@ -140,7 +140,7 @@ BENCHMARKS = {
         WebOptions,
         load,
         REPLY_TOKENS,
-        version=2,  # the brief prompt says the actions; a page of links is named where there is one
+        version=3,  # the last action says why it was in vain
         identity=identity,
         asks=of_browser.asks,
         needs=needs,
@@ -154,6 +154,7 @@ BENCHMARKS = {
         notes=notes,
         views=views,
         recordings=RENDERED,
+        as_in_paper={"temperature": 1.0, "top_p": 0.9},
         about=about,
         said_again=as_named,
     ),

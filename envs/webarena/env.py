@@ -20,6 +20,7 @@ from envs.text_env import Opening, TextEnv, Turn
 from envs.webarena.actions.action import Action, Kind
 from envs.webarena.actions.early_stop import ANSWER, EarlyStop, kind_of
 from envs.webarena.actions.languages import FENCE, Language, read_reply, render
+from envs.webarena.actions.symbolic import loses
 from envs.webarena.browser.host import shared_host
 from envs.webarena.browser.play import BrowserPlay, Kept, Rules
 from envs.webarena.browser.public_hosts import meant, to_public
@@ -88,6 +89,8 @@ class Counts:
     parse_failures: int = 0
     coercions: int = 0
     in_vain: int = 0
+    beyond_symbolic: int = 0
+    """Of Python calls, those that the symbolic form cannot say."""
     early_stop: str = ""
     outside: int = 0
     """Requests to hosts that are not of the site set; none was let through."""
@@ -158,6 +161,8 @@ class WebEnv(TextEnv):
             dialogue_limit=0,
             examples=tuple(self._prompt.examples),
             picture=self._play.picture,
+            note=self._note(),
+            on_value_error=self._fenced(Action(Kind.STOP, answer="ERROR: {error}")),
         )
 
     def respond(self, reply: str) -> Turn:
@@ -168,6 +173,7 @@ class WebEnv(TextEnv):
         self._actions.append(action)
         self.counts.steps += 1
         self.counts.coercions += reading.coerced
+        self.counts.beyond_symbolic += self.playing.language == "python" and loses(action)
         assert self._lease is not None
         if action.kind is Kind.STOP:
             return self._ended(meant(action, self._lease.urls).answer, action, "")
@@ -182,8 +188,10 @@ class WebEnv(TextEnv):
             return self._ended(ANSWER.format(reason=reason), action, reason)
         play.look()
         self._blame_sites()
-        previous = previous_action(reading, reply, self.playing.language, elements)
-        return Turn(self._shown(previous), self._written(action), valid=not problem, picture=play.picture)
+        said = to_public(problem, self._lease.urls)
+        previous = previous_action(reading, reply, self.playing.language, elements, said)
+        shown, written = self._shown(previous), self._written(action)
+        return Turn(shown, written, valid=not problem, picture=play.picture, note=self._note())
 
     def _as_recorded(self, action: Action) -> Action:
         """With the id that its element has now, where the action is one of a recording."""
@@ -194,14 +202,13 @@ class WebEnv(TextEnv):
 
     def hints(self) -> dict[str, Any]:
         """Random: anything that can be clicked or typed into. Expert: of tasks that have one, in a subclass."""
-        language = self.playing.language
         found = [Action(Kind.SCROLL, direction="down"), Action(Kind.GO_BACK)]
         for at, one in self.elements.items():
             if one.role in _CLICKABLE:
                 found.append(Action(Kind.CLICK, element_id=at))
             elif one.role in _TYPEABLE:
                 found.append(Action(Kind.TYPE, element_id=at, text="test", enter=True))
-        return {"admissible": [f"{FENCE}{render(one, language)}{FENCE}" for one in found]}
+        return {"admissible": [self._fenced(one) for one in found]}
 
     @property
     def elements(self) -> Mapping[str, Any]:
@@ -229,6 +236,17 @@ class WebEnv(TextEnv):
         url = to_public(seen.url, self._lease.urls)
         return self._prompt.shown(self._cut(seen.text), url, self.record["intent"], previous)
 
+    def _fenced(self, action: Action) -> str:
+        """A reply that is this action."""
+        return f"{FENCE}{render(action, self.playing.language)}{FENCE}"
+
+    def _note(self) -> str:
+        """What is kept of the episode so far, however it ends."""
+        play = self._running()
+        self.counts.outside, self.counts.dialogs = sum(play.session.outside.values()), play.session.dialogs
+        self.counts.without_picture = play.without_picture
+        return f"webarena: {json.dumps(asdict(self.counts))}"
+
     def _written(self, action: Action) -> str | None:
         return None if action.kind is Kind.NONE else render(action, self.playing.language)
 
@@ -239,8 +257,6 @@ class WebEnv(TextEnv):
             scored = self._evaluator.score(self.record, answer, play.last_page(self.playing.settles_s))
             self._blame_sites(always=True)  # whatever the score, or failures alone would be played again
         self.counts.early_stop, self.counts.verdict = kind_of(reason), scored.verdict
-        self.counts.outside, self.counts.dialogs = sum(play.session.outside.values()), play.session.dialogs
-        self.counts.without_picture = play.without_picture
         outcome = {"max_steps": Outcome.TURN_LIMIT, "parsing_failure": Outcome.INVALID_ACTIONS}
         return Turn(
             answer if reason else "The episode is over.",
@@ -251,7 +267,7 @@ class WebEnv(TextEnv):
             score=scored.score,
             scores=_bounds(scored, self.playing.judge),
             outcome=outcome.get(kind_of(reason), Outcome.FAILED),
-            note=f"webarena: {json.dumps(asdict(self.counts))}",
+            note=self._note(),
         )
 
     def _blame_sites(self, always: bool = False) -> None:

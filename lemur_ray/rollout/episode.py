@@ -15,6 +15,7 @@ its own deadline; ``rollout.calls.deadline`` says what becomes of a call that ne
 | who is asked by the environment gives no answer (OutsideFault) | infra_lost |
 | the episode used up its tokens, time or money (EpisodeLimits) | token_limit, time_limit, cost_limit |
 | the conversation no longer fits the model (ContextOverflow) | context_overflow, scored 0 |
+| the policy raises ValueError, and the environment says what then stands for its reply | goes to it like any other |
 | anything else raises | harness_bug |
 | an empty, endless or senseless reply | goes to the environment like any other, which says what it is |
 | the turns ran out and no action of them could be carried out | invalid_actions |
@@ -22,9 +23,10 @@ its own deadline; ``rollout.calls.deadline`` says what becomes of a call that ne
 At reset an environment may say ``info['system']`` (system prompt), ``info['dialogue_limit']`` (messages of past turns
 that a policy is shown; 0: the newest observation alone, in the place of the first), ``info['reply_prefix']`` (what its
 own replies then begin with), ``info['ask']`` (how it is asked: as raw text, with a beginning of its reply, about
-choices, until which texts) and ``info['hints']``; with any observation ``info['picture']`` (what is seen beside it, a
-PNG as a ``data:`` address, which no record keeps); at the end ``info['score']`` where it is not the last reward,
-``info['scores']`` where there are several graders, and ``info['note']``, which is kept beside the detail.
+choices, until which texts; what stands for its reply where it raises ValueError) and ``info['hints']``; with any
+observation ``info['picture']`` (what is seen beside it, a PNG as a ``data:`` address, which no record keeps) and
+``info['note']``, the newest of which is kept beside the detail; at the end ``info['score']`` where it is not the last
+reward, and ``info['scores']`` where there are several graders.
 
 Knows nothing of Ray, of retries or of where episodes are stored.
 """
@@ -158,7 +160,13 @@ def _play(
             raise EnvironmentFault(f"{task.env_id}: {what} raised: {last_lines[-2000:]}") from error
 
     def turn_of_policy(request: ChatRequest) -> ChatReply:
-        reply = call(lambda: policy.reply(request), limits.policy_s, f"policy {policy.name}")
+        try:
+            reply = call(lambda: policy.reply(request), limits.policy_s, f"policy {policy.name}")
+        except ValueError as error:
+            if not ask.on_value_error:
+                raise
+            notes.append(f"turn {request.turn + 1}: policy {policy.name} raised {type(error).__name__}: {error}")
+            return ChatReply(ask.instead_of(error))
         if not isinstance(reply, ChatReply):
             raise TypeError(f"policy {policy.name} answered {type(reply).__name__}: expected ChatReply")
         return reply
@@ -169,6 +177,7 @@ def _play(
         seed = seed_of(task.benchmark, task.id, order.key.epoch)
         answer = of_env("reset", lambda: env.reset(seed=seed, options=options), limits.reset_s)
         observation, info = reset_answer(answer, task.env_id)
+        said[:] = [text_in(info, "note", task.env_id) or ""]
         if system := text_in(info, "system", task.env_id):
             opening.append(Message("system", system))
         ask = asking_of(info, task.env_id)
@@ -205,6 +214,7 @@ def _play(
             ended = clock()
             observation, reward, terminated, truncated, info = step_answer(answer, task.env_id)
             scores.update(scores_in(info, task.env_id))
+            said[:] = [text_in(info, "note", task.env_id) or said[0]]
             steps.append(
                 Step(
                     reply=text,
@@ -230,8 +240,6 @@ def _play(
                 break
             if reached := limits.reached(steps):
                 return reached, score_of(info, reward, task.env_id)
-        if note := text_in(info, "note", task.env_id):
-            said.append(note)
         return judge(steps, info, reward, terminated, task.env_id)
     finally:
         try:

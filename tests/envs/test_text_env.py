@@ -16,14 +16,21 @@ from lemur_ray.agents.trajectory import Outcome
 class Countdown(TextEnv):
     """Say "done" to solve, "quit" to give up; anything else is invalid."""
 
-    option_names = frozenset({"greeting", "memory"})
+    option_names = frozenset({"greeting", "memory", "notes"})
     default_max_steps = 3
 
     def begin(self, options):
         greeting = options.get("greeting", "hello")
         if not isinstance(greeting, str):
             raise ValueError("greeting")
-        return Opening(greeting, system="say done", dialogue_limit=options.get("memory"))
+        self.notes = options.get("notes", False)
+        return Opening(
+            greeting,
+            system="say done",
+            dialogue_limit=options.get("memory"),
+            note="begun" if self.notes else "",
+            on_value_error="quit {error}" if self.notes else "",
+        )
 
     def respond(self, reply):
         if reply == "done":
@@ -34,7 +41,7 @@ class Countdown(TextEnv):
             return Turn("one step", "step", valid=True, reward=0.125, score=0.75)
         if reply == "explode":
             return Turn("gone", "explode", valid=True, finished=True, outcome=Outcome.SANDBOX_DESTROYED)
-        return Turn("what?", None, valid=False, score=0.5)
+        return Turn("what?", None, valid=False, score=0.5, note="confused" if self.notes else "")
 
 
 def test_it_passes_gymnasiums_own_check_without_a_warning():
@@ -50,6 +57,13 @@ def test_a_solved_task_is_terminated_and_rewarded():
         *("well done", 1.0, True, False),
         {"action": "done", "valid": True, "solved": True, "outcome": "solved", "score": 1.0},
     )
+
+
+def test_what_is_kept_of_an_episode_is_told_at_every_turn_since_any_may_be_its_last():
+    env = Countdown()
+    _, info = env.reset(options={"notes": True})
+    assert (info["note"], info["ask"]) == ("begun", {"on_value_error": "quit {error}"})
+    assert [env.step("?")[4]["note"] for _ in range(3)] == ["confused"] * 3
 
 
 def test_the_limit_truncates_with_the_score_so_far_and_solving_at_the_limit_is_solving():

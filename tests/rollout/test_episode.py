@@ -287,3 +287,27 @@ def test_the_scores_of_several_graders_go_with_the_sandbox():
     attempt = run_episode(order, ScriptedPolicy(destroys), clock=time.monotonic, make_env=lambda name: Wrecking())
     assert attempt.outcome is Outcome.SANDBOX_DESTROYED
     assert attempt.scores == {"kind": 0.0, "strict": 0.0}
+
+
+def test_what_an_environment_notes_is_kept_wherever_the_episode_ends():
+    def answer(request: ChatRequest) -> ChatReply:
+        if request.turn == 2:
+            raise ContextOverflow("too long")
+        return ChatReply("right", usage=Usage(10, 10))
+
+    noting = toy_task(length=9, reset_info={"note": "begun"}, step_info={"note": "counts: 3"})
+    assert play(noting, Answering(answer)).note == "counts: 3"
+    limited = play(noting, Answering(answer), EpisodeLimits(tokens=15))
+    assert (limited.outcome, limited.note) == (Outcome.TOKEN_LIMIT, "counts: 3")
+    assert play(noting, raising(PolicyUnreachable("gone"))).note == "begun"
+
+
+def test_a_policys_value_error_is_what_the_protocol_says_or_else_a_bug_of_the_harness():
+    protocol = {"ask": {"on_value_error": "left {error}"}}
+    policy = raising(ValueError("no `action`\nin 'x'"))
+    attempt = play(toy_task(max_turns=2, reset_info=protocol), policy)
+    assert [step.reply for step in attempt.trajectory.steps] == ["left no action in x"] * 2
+    assert attempt.outcome.scored
+    assert "turn 1: policy answering raised ValueError: no `action`" in attempt.detail
+    assert play(toy_task(), policy).outcome is Outcome.HARNESS_BUG
+    assert play(toy_task(reset_info=protocol), raising(TypeError("x"))).outcome is Outcome.HARNESS_BUG

@@ -81,6 +81,16 @@ def test_question_sets_are_played_as_the_released_scripts_do() -> None:
     assert "spider" in found, "of which nothing was released"
 
 
+def test_webarena_is_drawn_as_its_protocol_says_and_what_somebody_says_holds() -> None:
+    def drawn(*words: str) -> tuple[float, float]:
+        parts = parse_suite(["--suite", "table7", *words]).parts
+        (found,) = [config for part, config in parts if part.benchmark == "webarena/webarena"]
+        return found.temperature, found.top_p
+
+    assert drawn() == (1.0, 0.9)
+    assert drawn("--temperature", "0") == (0.0, 0.9)
+
+
 def test_values_that_some_refuse_are_said_of_all_of_them_and_the_rest_can_be_played() -> None:
     line = ["--suite", "table3", "--shots", "7"]
     with pytest.raises(

@@ -8,6 +8,7 @@ Knows no task.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ from envs.webarena.actions.languages import FENCE, Language, Reading, render
 from envs.webarena.actions.python_calls import signature_of
 
 NONE_YET = "None"
+PROBLEM_CHARS = 200
+_CALL = re.compile(r"^\w+\.\w+: ")
+"""What a driver's complaint begins with: which function of its own was called."""
 _TURN = "OBSERVATION:\n{observation}\nURL: {url}\nOBJECTIVE: {objective}\nPREVIOUS ACTION: {previous_action}"
 _SHAPES: Mapping[str, tuple[str, str]] = {
     "click": ("click [id]", "click the element with this id"),
@@ -176,8 +180,11 @@ def read_prompt(file: Path) -> Prompt:
         raise ValueError(f"{file}: no prompt of WebArena's (intro, examples, template): {error}") from error
 
 
-def previous_action(reading: Reading, reply: str, language: Language, elements: Mapping[str, str]) -> str:
-    """The line of the last action. ``elements``: id -> role, name and properties, as the model saw them."""
+def previous_action(
+    reading: Reading, reply: str, language: Language, elements: Mapping[str, str], problem: str = ""
+) -> str:
+    """The line of the last action. ``elements``: id -> role, name and properties, as the model saw them. ``problem``:
+    why it was in vain, where it was."""
     action = reading.action
     if action.kind is Kind.NONE:
         shape = "action(argument=value)" if language == "python" else "action [argument]"
@@ -186,8 +193,9 @@ def previous_action(reading: Reading, reply: str, language: Language, elements: 
     written = render(action, language)
     if action.kind is Kind.PAGE_FOCUS:
         written = written.replace("tab_focus", "page_focus", 1)
-    if not action.element_id:
-        return written
-    if action.element_id not in elements:
+    if action.element_id and action.element_id not in elements:
         return f"{written}, in vain: no element [{action.element_id}] is in the observation. Look at it again."
-    return f"{written} where [{action.element_id}] is {elements[action.element_id]}"
+    if action.element_id:
+        written = f"{written} where [{action.element_id}] is {elements[action.element_id]}"
+    why = " ".join(_CALL.sub("", problem).split())[:PROBLEM_CHARS]
+    return f"{written}, in vain: {why}" if why else written

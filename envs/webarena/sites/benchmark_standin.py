@@ -98,7 +98,7 @@ STANDIN: Benchmark[StandinOptions] = Benchmark(
     StandinOptions,
     load,
     REPLY_TOKENS,
-    version=2,  # prompts, addresses
+    version=3,  # the last action says why it was in vain
     identity=of_browser.identity,
     asks=of_browser.asks,
     needs=needs,

@@ -6,12 +6,16 @@ Knows nothing of policies or of calls.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Outcome
+
+ERROR_CHARS = 500
+_QUOTING = re.compile(r"[\s`'\"\\]+")
 
 
 class EnvironmentFault(Exception):
@@ -99,6 +103,13 @@ class Asking:
     """Characters that the opening has in common with others', from its beginning."""
     dialogue_limit: int | None = None
     """As of ``Trajectory``."""
+    on_value_error: str = ""
+    """What stands for the reply of a policy that raises ValueError, ``{error}`` being what that says; empty: nothing
+    does, it is a bug of the harness."""
+
+    def instead_of(self, error: ValueError) -> str:
+        """That reply. In one line without quotes, so that it is what it is in any language of actions."""
+        return self.on_value_error.replace("{error}", _QUOTING.sub(" ", str(error)).strip()[:ERROR_CHARS])
 
 
 def asking_of(info: Mapping[str, Any], env_id: str) -> Asking:
@@ -113,6 +124,7 @@ def asking_of(info: Mapping[str, Any], env_id: str) -> Asking:
             before=tuple(Message.from_json(message) for message in ask.get("before", ())),
             shared=int(ask.get("shared", 0)),
             dialogue_limit=count_in(info, "dialogue_limit", env_id),
+            on_value_error=str(ask.get("on_value_error", "")),
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise EnvironmentFault(f"{env_id}: info['ask'] is {str(ask)[:100]!r}: {error}") from error

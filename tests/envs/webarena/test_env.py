@@ -99,6 +99,17 @@ def test_tabs_are_opened_listed_focused_and_closed(env: WebEnv) -> None:
     assert "Tab 0 (current): Shop" in did(env, "scroll [down]")[0]
 
 
+def test_what_happened_is_noted_at_every_turn_with_what_only_python_calls_can_say(env: WebEnv) -> None:
+    shown = began(env, start="/form", language="python")
+    field = id_of(shown, "textbox 'Field'")
+    info = did(env, f"type(id={field}, content='two\\nlines')")[3]
+    counts = json.loads(info["note"].removeprefix("webarena: "))
+    assert (counts["steps"], counts["beyond_symbolic"], counts["verdict"]) == (1, 1, True)
+    shown, _, ended, info = did(env, "stop(answer='ERROR: no way')")
+    assert ended
+    assert '"beyond_symbolic": 1' in info["note"]
+
+
 def test_popups_are_listed_can_be_focused_and_are_bounded(env: WebEnv) -> None:
     shown = began(env, start="/popups", wait_s=1.5)
     shown = did(env, f"click [{id_of(shown, 'More')}]")[0]
@@ -117,6 +128,7 @@ def test_nothing_outside_the_site_set_is_ever_asked(env: WebEnv, other_site: Sma
         shown, _, _, info = did(env, f"goto [{url}]")
         assert not info["valid"]
         assert "root:" not in shown
+        assert re.search(r"PREVIOUS ACTION: goto \[\S+\], in vain: ", shown), "it is told why"
     did(env, f"goto [{env._lease.urls['SHOPPING']}/away]")  # type: ignore[union-attr]
     assert len(other_site.asked) == before == 0
     assert did(env, "goto [http://onestopmarket.com/basket]")[3]["valid"]

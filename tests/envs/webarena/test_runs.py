@@ -17,7 +17,7 @@ from envs.webarena.about import about, notes
 from envs.webarena.benchmark import BENCHMARKS, WebOptions
 from envs.webarena.browser.host import shared_host
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
-from lemur_ray.agents.trajectory import Episode, Outcome, Task
+from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task, Trajectory
 from lemur_ray.benchmarks.about import Run
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.instruct.solved import SolvedFilter, conversations_of, select
@@ -122,6 +122,34 @@ def test_what_was_clicked_is_found_again_by_its_words(
     assert said_again.options["named"][0][0].startswith("link 'Add ink'")
     others = [(replace(episode, key=replace(episode.key, epoch=n)), said_again) for n in range(3)]
     assert set(replay_episodes(others, 1).values()) == {Outcome.SOLVED}, "ids are others in the same browser"
+
+
+def test_an_agent_that_raises_a_value_error_has_said_stop_with_the_error(
+    browser: None, site: SmallSite, tmp_path: Path, lemur_home: Path
+) -> None:
+    class Failing:
+        name, wants_hints = "failing", False
+
+        def reply(self, request: ChatRequest) -> ChatReply:
+            raise ValueError('can\'t "parse" `x`')
+
+    tasks = tasks_on(site, tmp_path, [record(0)])
+    for language in ("symbolic", "python"):
+        said = [replace(task, options={**task.options, "language": language}) for task in tasks]
+        folder = tmp_path / language
+        folder.mkdir()
+        (episode,) = played(said, Failing(), folder)  # type: ignore[arg-type]
+        assert episode.outcome is Outcome.FAILED, episode.detail
+        assert "ERROR: can t parse x" in str(episode.trajectory.steps[0].action)
+
+
+def test_an_episode_without_bounds_of_its_own_has_its_score_for_them() -> None:
+    def ended(number: int, outcome: Outcome, score: float, **scores: float) -> Episode:
+        key = EpisodeKey("webarena/webarena", str(number), "p", "r")
+        return Episode(key, "", outcome, score, 1, Trajectory(), scores=scores)
+
+    found = notes([ended(0, Outcome.FAILED, 0.0, rules=0.0, rules_at_best=1.0), ended(1, Outcome.TOKEN_LIMIT, 0.0)])
+    assert found["success_rate_at_best"] == 50
 
 
 def test_a_page_says_of_a_run_what_its_numbers_are_not() -> None:

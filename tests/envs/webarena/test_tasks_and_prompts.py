@@ -108,6 +108,10 @@ def test_the_last_action_is_told_with_its_element_an_unknown_id_and_a_reply_with
     assert previous_action(click, "", "python", {"12": "button 'Go'"}) == "click(id=12) where [12] is button 'Go'"
     assert "no element [12]" in previous_action(click, "", "python", {})
     assert previous_action(Reading(Action(Kind.PAGE_FOCUS, page_number=1)), "", "symbolic", {}) == "page_focus [1]"
+    away = Reading(Action(Kind.GOTO_URL, url="http://x"))
+    told = previous_action(away, "", "python", {}, "Page.goto: net::ERR_FAILED at http://x\n")
+    assert told == "goto(url='http://x'), in vain: net::ERR_FAILED at http://x"
+    assert previous_action(click, "", "symbolic", {"12": "button 'Go'"}, "gone").endswith("button 'Go', in vain: gone")
     assert '"what?"' in previous_action(read_reply("what?", "symbolic"), "what?", "symbolic", {})
 
 
