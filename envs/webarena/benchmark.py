@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,9 +14,10 @@ from envs.webarena import options as of_browser
 from envs.webarena.about import about, notes
 from envs.webarena.fixed_sites import SitesConfig, answers
 from envs.webarena.options import REPLY_TOKENS, STEP_S, BrowserOptions, playing, task_of
+from envs.webarena.ordering import in_order, read_order, spread
 from envs.webarena.recording import RENDERED, as_named, read_recording
 from envs.webarena.sites.benchmark_standin import STANDIN
-from envs.webarena.tasks import FILE, in_order, read_order, read_records, sites_named
+from envs.webarena.tasks import FILE, read_records, sites_named
 from envs.webarena.views import views
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked, Benchmark, place
@@ -50,10 +51,14 @@ def load(options: WebOptions, asked: Asked) -> Iterator[Task]:
         records = {task: record for task, record in records.items() if str(task) in recorded}
     sites = _sites(options)
     after = _after(options, list(records), sites)
+    apart = spread(list(records), after, len(sites.kept)) if after else None
     more = {**playing(options, asked), "sites": sites.to_json()}
     for task in in_order(list(records), after):
-        named = {"named": recorded[str(task)].named()} if asked.recording else {}
-        yield task_of(records[task], NAME, ENV_ID, {**more, **named}, tuple(map(str, after.get(task, ()))))
+        own: dict[str, Any] = {"named": recorded[str(task)].named()} if asked.recording else {}
+        if apart is not None:
+            own |= {"chain": {"copy": apart.copy_of[task], "lanes": apart.lanes}, "epoch": 0}
+        made = task_of(records[task], NAME, ENV_ID, {**more, **own}, tuple(map(str, after.get(task, ()))))
+        yield replace(made, lanes=apart.lanes if apart else 0)
 
 
 def _file(options: WebOptions, asked: Asked) -> Path:
@@ -103,7 +108,8 @@ def _answer(config: SitesConfig) -> None:
 
 
 def unplayable(options: WebOptions, asked: Asked, tasks: Sequence[Task]) -> list[str]:
-    """Tasks that have to do with a site that a set does not have: no episode could reach it."""
+    """Tasks that have to do with a site that a set does not have, which no episode could reach; epochs that would see
+    what the one before did."""
     found = []
     for copy in _sites(options).copies:
         lacking: dict[str, list[str]] = {}
@@ -114,6 +120,13 @@ def unplayable(options: WebOptions, asked: Asked, tasks: Sequence[Task]) -> list
             who = f"{len(ids)} of {len(tasks)} tasks have to do with {name}, such as {ids[0]}"
             what = "name one in --sites-file, or choose other --tasks"
             found.append(f"{who}, and site set {copy.name!r} has no address for it: {what}")
+    lanes = min((task.lanes for task in tasks if task.lanes), default=0)
+    without = [copy.name for copy in _sites(options).kept if not copy.reset]
+    if lanes and without and asked.epochs > lanes:
+        found.append(
+            f"--epochs {asked.epochs}: tasks see what earlier ones did, and site set {without[0]!r} cannot be reset "
+            "between epochs: give each set a reset command in --sites-file, or give --order any"
+        )
     return found
 
 

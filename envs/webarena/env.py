@@ -32,7 +32,7 @@ from envs.webarena.fixed_sites import FixedSites, SitesConfig
 from envs.webarena.judging import judge_of
 from envs.webarena.prompts.wording import NONE_YET, Prompt, build, previous_action, read_prompt
 from envs.webarena.recording import called_now
-from envs.webarena.site_set import Lease, Record, SiteSet, SitesLost, host_names
+from envs.webarena.site_set import Chain, Lease, Record, SiteSet, SitesLost, host_names
 from envs.webarena.tasks import check, filled, sites_named
 from lemur_ray.agents.outside import asking
 from lemur_ray.agents.trajectory import Outcome
@@ -104,11 +104,12 @@ class Counts:
 
 class WebEnv(TextEnv):
     """Options: ``record`` (a task in WebArena's format), ``sites`` (JSON of ``SitesConfig``), the fields of
-    ``Playing``, ``reference`` (not read), ``named`` (of a replay: what each turn's action was on). ``site_set``:
-    instead of ``sites``, for tests and for stand-ins."""
+    ``Playing``, ``reference`` (not read), ``named`` (of a replay: what each turn's action was on), ``chain`` and
+    ``epoch`` (fields of ``Chain``, of a task that sees what others did). ``site_set``: instead of ``sites``, for tests
+    and for stand-ins."""
 
     option_names: ClassVar[frozenset[str]] = frozenset(
-        {"record", "sites", "reference", "named", *(f.name for f in fields(Playing))}
+        {"record", "sites", "reference", "named", "chain", "epoch", *(f.name for f in fields(Playing))}
     )
     default_max_steps: ClassVar[int] = MAX_STEPS
     play_class: ClassVar[type[BrowserPlay]] = BrowserPlay
@@ -134,7 +135,8 @@ class WebEnv(TextEnv):
         check(record)
         self._sites = self._given or self.open_sites(options)
         with asking("sites"):  # waiting for a place, a login: no time of the environment's own
-            self._lease = self._sites.lease(record)
+            chain = options.get("chain")
+            self._lease = self._sites.lease(record, Chain(**chain, epoch=options.get("epoch", 0)) if chain else None)
         self.record, self._named_sites = filled(record, self._lease.urls), sites_named(record)
         self.counts = Counts(artefacts=self._artefacts())
         rules = Rules(self.playing.axtree_compat, self.playing.strict, self.playing.wait_s)  # type: ignore[arg-type]

@@ -9,7 +9,8 @@
 A set is one copy of all sites. Tasks of WebArena change what later ones see, and at most 5 of them are independent:
 a set has 5 places (``places``), each a lock file of the kernel's, which is free again however its holder ended; files
 that name the same addresses mean the same places. Where ``reset_each`` says so, on a set of one place, the ``reset``
-command is run before the next episode: a mark that outlives whoever played says that there was one. Knows no browser.
+command is run before the next episode: a mark that outlives whoever played says that there was one. A chain of tasks is
+played on one set; where that set was played in another epoch, it is reset before the first task. Knows no browser.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envs.webarena.site_set import Account, Lease, Record, SitesLost, host_names, normalised
+from envs.webarena.site_set import Account, Chain, Lease, Record, SitesLost, host_names, normalised
 from envs.webarena.tasks import LOGGED_IN_AT, SITES
-from lemur_ray.file_lock import take
+from lemur_ray.file_lock import hold, take
 from lemur_ray.home import lemur_home
 
 PLACES = 5
@@ -113,6 +114,11 @@ class SitesConfig:
             raise ValueError(f"accounts: unknown site {unknown[0]!r}, expected some of {', '.join(LOGGED_IN_AT)}")
         return cls(tuple(copies), {**PUBLIC_ACCOUNTS, **accounts})
 
+    @property
+    def kept(self) -> tuple[SiteCopy, ...]:
+        """Those that keep what was done to them from one episode to the next."""
+        return tuple(one for one in self.copies if not one.reset_each)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "sets": [{**vars(one), "urls": dict(one.urls), "reset": list(one.reset)} for one in self.copies],
@@ -144,17 +150,19 @@ class FixedSites:
     def urls(self) -> Mapping[str, str]:
         return self.config.copies[0].urls
 
-    def lease(self, record: Record) -> Lease:
+    def lease(self, record: Record, chain: Chain | None = None) -> Lease:
         self._folder.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + self._wait_s
+        copies = self.config.copies if chain is None else [self._of_chain(chain)]
         while True:
-            for place in range(max(one.places for one in self.config.copies)):
-                for copy in self.config.copies:
+            for place in range(max(one.places for one in copies)):
+                for copy in copies:
                     if place < copy.places and (token := self._taken(copy, place)) is not None:
-                        self._make_clean(copy, token)
+                        with self._left_on_error(token):
+                            self._make_clean(copy, chain)
                         return Lease(copy.urls, None, self.config.accounts, copy.name, token, self._host_names)
             if time.monotonic() > deadline:
-                raise SitesLost(f"no place in any of {len(self.config.copies)} site sets within {self._wait_s:g} s")
+                raise SitesLost(f"no place in any of {len(copies)} site sets within {self._wait_s:g} s")
             time.sleep(POLL_S)
 
     def release(self, lease: Lease) -> None:
@@ -184,20 +192,42 @@ class FixedSites:
             self._held[descriptor] = copy
         return descriptor
 
-    def _make_clean(self, copy: SiteCopy, token: int) -> None:
-        """Reset what an earlier episode, or one that nobody ended, left. Raises SitesLost, and leaves the place."""
-        if not copy.reset_each:
-            return
-        played = self._folder / f"{copy.called}.played"
+    def _of_chain(self, chain: Chain) -> SiteCopy:
+        kept = self.config.kept
+        return kept[chain.epoch % chain.lanes * (len(kept) // chain.lanes) + chain.copy]
+
+    @contextlib.contextmanager
+    def _left_on_error(self, token: int) -> Iterator[None]:
         try:
-            if played.exists():
-                reset(copy)
-            played.touch()
+            yield
         except BaseException:
             with self._mutex:
                 self._held.pop(token, None)
                 os.close(token)
             raise
+
+    def _make_clean(self, copy: SiteCopy, chain: Chain | None) -> None:
+        """Reset what an earlier episode, or one that nobody ended, left, or another epoch did. Raises SitesLost."""
+        if copy.reset_each:
+            played = self._folder / f"{copy.called}.played"
+            if played.exists():
+                reset(copy)
+            played.touch()
+        elif chain is not None:
+            with hold(self._folder / f"{copy.called}-epoch.lock", wait_s=None):
+                _begin_epoch(copy, chain.epoch, self._folder / f"{copy.called}.epoch")
+
+
+def _begin_epoch(copy: SiteCopy, epoch: int, mark: Path) -> None:
+    """Reset the copy where another epoch was played on it. ``mark``: says which. Raises SitesLost."""
+    before = mark.read_text() if mark.exists() else str(epoch)
+    if before != str(epoch) and copy.reset:
+        reset(copy)
+    elif before != str(epoch) and epoch > 0:
+        raise SitesLost(
+            f"site set {copy.name!r} is as epoch {before} left it: epoch {epoch} needs a reset command in --sites-file"
+        )
+    mark.write_text(str(epoch))
 
 
 def reset(copy: SiteCopy) -> None:

@@ -78,6 +78,18 @@ class Lease:
     """What a browser may look up besides those of ``urls``: hosts of other copies, so that one browser plays all."""
 
 
+@dataclass(frozen=True)
+class Chain:
+    """Of an episode that sees what others before it did: on which copy these are.
+
+    ``copy``: of those that one epoch takes. ``lanes``: so many epochs are played side by side, each on its own copies.
+    """
+
+    copy: int
+    lanes: int = 1
+    epoch: int = 0
+
+
 class SiteSet(Protocol):
     """Where episodes of one process are played. Every method may be called from many threads at once."""
 
@@ -86,8 +98,9 @@ class SiteSet(Protocol):
         """As of ``Lease``: of some copy; whether a site is there at all."""
         ...
 
-    def lease(self, record: Record) -> Lease:
-        """A copy for one episode of this task, in its first state. Waits for one. Raises SitesLost."""
+    def lease(self, record: Record, chain: Chain | None = None) -> Lease:
+        """A copy for one episode of this task, in its first state, or as the episodes before it in its chain left it.
+        Waits for one. Raises SitesLost."""
         ...
 
     def release(self, lease: Lease) -> None:

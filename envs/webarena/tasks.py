@@ -1,4 +1,4 @@
-"""WebArena's tasks: the 812 records, their placeholders, who must be logged in, in which order they may be played.
+"""WebArena's tasks: the 812 records, their placeholders, who must be logged in.
 
 Upstream: web-arena-x/webarena f62e0b9, config_files/test.raw.json. Starts nothing and knows no browser.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -116,36 +116,3 @@ def logged_in(record: Record) -> tuple[str, ...]:
 def start_urls(record: Record) -> list[str]:
     """Of each tab, the current one first."""
     return [url.strip() for url in record["start_url"].split(TABS.strip())]
-
-
-def read_order(file: Path) -> dict[int, tuple[int, ...]]:
-    """A dependency table: a JSON object of task id -> ids of the tasks that must have ended before it begins."""
-    try:
-        return {int(task): tuple(map(int, before)) for task, before in json.loads(file.read_text()).items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"--order {file}: expected an object of task id -> list of ids: {error}") from error
-
-
-def in_order(ids: Sequence[int], after: Mapping[int, Sequence[int]]) -> Iterator[int]:
-    """The ids so that each comes after those it waits for; otherwise in their own order. Raises ValueError on a circle.
-
-    Of tasks that are not there nobody waits.
-    """
-    there, done, open_ = set(ids), set(), set()
-    for first in ids:
-        stack = [first]
-        while stack:
-            at = stack[-1]
-            if at in done:
-                stack.pop()
-                continue
-            open_.add(at)
-            waiting = [one for one in after.get(at, ()) if one in there and one not in done]
-            if circle := [one for one in waiting if one in open_]:
-                raise ValueError(f"tasks {at} and {circle[0]} wait for each other")
-            if waiting:
-                stack.append(waiting[0])
-                continue
-            done.add(at)
-            open_.discard(at)
-            yield stack.pop()

@@ -72,7 +72,10 @@ class Task:
     cluster: str = ""
     """What it has in common with others (a database, a template, a subject); empty: it stands for itself"""
     after: tuple[str, ...] = ()
-    """Tasks that must have ended, however, before it begins; of those that are not played nobody waits"""
+    """Tasks that must have ended, however, before it begins; for those that are not played, those before them"""
+    lanes: int = 0
+    """Of tasks that see what others of their epoch did: so many epochs may be played side by side, and one begins when
+    all such tasks of the one that many before it have ended. 0: any number"""
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,8 @@ class Asked:
     """Play the tasks of this recording, as they were when it was recorded."""
     mode: ReplayMode = "strict"
     """How, then."""
+    epochs: int = 1
+    """Episodes of each task."""
 
     def outside(self, whose: str) -> Path:
         """The folder of outside data. Raises ValueError where none is given; ``whose``: data of what."""

@@ -64,6 +64,8 @@ def checked(name: str, place: int, task: Any) -> Task:
         raise ValueError(f"{name}: task {task.id}: max_turns is {_shown(turns)}, expected a whole number, 1 or more")
     if isinstance(task.after, str) or not all(isinstance(one, str) for one in task.after):
         raise ValueError(f"{name}: task {task.id}: after is {_shown(task.after)}, expected ids of tasks")
+    if isinstance(task.lanes, bool) or not isinstance(task.lanes, int) or task.lanes < 0:
+        raise ValueError(f"{name}: task {task.id}: lanes is {_shown(task.lanes)}, expected a whole number, 0 or more")
     try:
         fault = _fault(task.options, "options") if isinstance(task.options, Mapping) else "options are no mapping"
     except RecursionError:

@@ -59,7 +59,8 @@ class Orders(Sequence[Order]):
 class Agenda:
     """Hands out the orders that are not settled, each once, and those that were put back.
 
-    First those put back, then the first whose task waits for none that is open (``Task.after``).
+    First those put back, then the first whose task waits for none that is open (``Task.after``), nor, where epochs have
+    lanes (``Task.lanes``), for the one before it in its lane.
     """
 
     def __init__(self, orders: Sequence[Order], settled: Callable[[EpisodeKey], bool]) -> None:
@@ -74,12 +75,16 @@ class Agenda:
         awaited = {name for order in orders for name in order.task.after}
         self._open: set[EpisodeKey] = set()
         """Of the keys that anybody may wait for, those that have not ended."""
+        self._in_lanes: dict[int, set[EpisodeKey]] = {}
+        """Likewise, of tasks whose epochs have lanes, by epoch."""
         self._new = 0
         for order in orders:
             if not settled(order.key):
                 self._new += 1
                 if order.task.id in awaited:
                     self._open.add(order.key)
+                if order.task.lanes:
+                    self._in_lanes.setdefault(order.key.epoch, set()).add(order.key)
 
     def __len__(self) -> int:
         """Orders that are still to be handed out."""
@@ -92,6 +97,7 @@ class Agenda:
     def ended(self, key: EpisodeKey) -> None:
         """Nobody has to wait for it any more."""
         self._open.discard(key)
+        self._in_lanes.get(key.epoch, set()).discard(key)
         for place in self._who_waits.pop(key, ()):
             waits_for = self._waits_for.get(place, set())
             waits_for.discard(key)
@@ -111,6 +117,8 @@ class Agenda:
             if self._settled(order.key):
                 continue
             waits_for = {key for task in order.task.after if (key := replace(order.key, task=task)) in self._open}
+            if not waits_for and order.task.lanes:  # others of its epoch begin after it
+                waits_for = set(self._in_lanes.get(order.key.epoch - order.task.lanes, ()))
             if not waits_for:
                 return self._begun(place)
             self._waits_for[place] = waits_for

@@ -97,7 +97,7 @@ def asked_of(config: Config, benchmark: Benchmark[Any], prompt: Prompt, recordin
     """What the benchmark is told besides its options."""
     mode = config.replay if config.replay != "auto" else benchmark.replays
     data = Path(config.data) if config.data else None
-    return Asked(data, prompt, Path(recording) if recording else None, mode)
+    return Asked(data, prompt, Path(recording) if recording else None, mode, config.epochs)
 
 
 def tasks_and_settings(

@@ -20,13 +20,13 @@ its own deadline; ``rollout.calls.deadline`` says what becomes of a call that ne
 | an empty, endless or senseless reply | goes to the environment like any other, which says what it is |
 | the turns ran out and no action of them could be carried out | invalid_actions |
 
-At reset an environment may say ``info['system']`` (system prompt), ``info['dialogue_limit']`` (messages of past turns
-that a policy is shown; 0: the newest observation alone, in the place of the first), ``info['reply_prefix']`` (what its
-own replies then begin with), ``info['ask']`` (how it is asked: as raw text, with a beginning of its reply, about
-choices, until which texts; what stands for its reply where it raises ValueError) and ``info['hints']``; with any
-observation ``info['picture']`` (what is seen beside it, a PNG as a ``data:`` address, which no record keeps) and
-``info['note']``, the newest of which is kept beside the detail; at the end ``info['score']`` where it is not the last
-reward, and ``info['scores']`` where there are several graders.
+An environment is told the epoch where its task has an option of that name. At reset it may say ``info['system']``
+(system prompt), ``info['dialogue_limit']`` (messages of past turns that a policy is shown; 0: the newest observation
+alone, in the place of the first), ``info['reply_prefix']`` (what its own replies then begin with), ``info['ask']`` (how
+it is asked: as raw text, with a beginning of its reply, about choices, until which texts; what stands for its reply
+where it raises ValueError) and ``info['hints']``; with any observation ``info['picture']`` (what is seen beside it, a
+PNG as a ``data:`` address, which no record keeps) and ``info['note']``, the newest of which is kept beside the detail;
+at the end ``info['score']`` where it is not the last reward, and ``info['scores']`` where there are several graders.
 
 Knows nothing of Ray, of retries or of where episodes are stored.
 """
@@ -174,6 +174,8 @@ def _play(
     env = of_env("make", lambda: make_env(task.env_id), limits.make_s)
     try:
         options = {**task.options, "hints": True} if getattr(policy, "wants_hints", False) else dict(task.options)
+        if "epoch" in options:
+            options["epoch"] = order.key.epoch
         seed = seed_of(task.benchmark, task.id, order.key.epoch)
         answer = of_env("reset", lambda: env.reset(seed=seed, options=options), limits.reset_s)
         observation, info = reset_answer(answer, task.env_id)

@@ -2,7 +2,7 @@
 
 A sample is proportional: of every category about as many as its share. It depends on ids, categories and a seed alone,
 so every policy gets the same one, and a smaller sample is part of a larger one: going on with more plays nothing twice.
-Knows no benchmark.
+Who waited for a task that is left out waits for those before it. Knows no benchmark.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,29 @@ def selected(tasks: Sequence[Task], config: EvalConfig[Any]) -> tuple[list[Task]
 
     Raises ValueError, OSError.
     """
-    chosen = _chosen(tasks, config)
+    chosen = in_their_order(_chosen(tasks, config), tasks)
     return chosen, chosen if config.sample == "first" else tasks
+
+
+def in_their_order(chosen: Sequence[Task], tasks: Sequence[Task]) -> list[Task]:
+    """The chosen ones, each after those that the ones left out before it would have come after."""
+    there = {task.id for task in chosen}
+    if not any(before not in there for task in chosen for before in task.after):
+        return list(chosen)
+    by_id = {task.id: task for task in tasks}
+    found = []
+    for task in chosen:
+        waits_for: dict[str, None] = {}
+        seen, stack = {task.id}, list(reversed(task.after))
+        while stack:
+            before = stack.pop()
+            if before in there:
+                waits_for[before] = None
+            elif before in by_id and before not in seen:
+                seen.add(before)
+                stack += reversed(by_id[before].after)
+        found.append(replace(task, after=tuple(waits_for)))
+    return found
 
 
 def _chosen(tasks: Sequence[Task], config: EvalConfig[Any]) -> list[Task]:

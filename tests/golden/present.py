@@ -306,7 +306,8 @@ def planned(name: str, home: Path, data: Path | None) -> Json:
         return text.replace(str(data), "DATA").replace(str(home), "HOME") if data else text.replace(str(home), "HOME")
 
     fields = [dataclasses.asdict(order.task) for order in orders]
-    tasks = [{k: v for k, v in task.items() if k not in ("cluster", "after") or v} for task in fields]  # of later
+    later = ("cluster", "after", "lanes")
+    tasks = [{k: v for k, v in task.items() if k not in later or v} for task in fields]
     return {
         "recipe": recipe,
         "settings": about["settings"],

@@ -311,3 +311,8 @@ def test_a_policys_value_error_is_what_the_protocol_says_or_else_a_bug_of_the_ha
     assert "turn 1: policy answering raised ValueError: no `action`" in attempt.detail
     assert play(toy_task(), policy).outcome is Outcome.HARNESS_BUG
     assert play(toy_task(reset_info=protocol), raising(TypeError("x"))).outcome is Outcome.HARNESS_BUG
+
+
+def test_an_environment_is_told_the_epoch_where_its_task_has_an_option_for_it():
+    assert play(toy_task(length=4, epoch=1), ExpertPolicy(), epoch=4).trajectory.opening[-1].content.endswith("epoch 4")
+    assert "epoch" not in play(toy_task(), ExpertPolicy(), epoch=4).trajectory.opening[-1].content

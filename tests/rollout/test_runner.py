@@ -132,14 +132,18 @@ class Ordered(ThreadPool):
         self._open: set[str] = set()
 
     def submit(self, order: Order) -> None:
-        self.began.append((order.task.id, frozenset(self._open)))
-        self._open.add(order.task.id)
+        self.began.append((self.called(order), frozenset(self._open)))
+        self._open.add(self.called(order))
         super().submit(order)
 
     def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
         ended = super().collect(timeout_s)
-        self._open -= {order.task.id for order, _ in ended}
+        self._open -= {self.called(order) for order, _ in ended}
         return ended
+
+    @staticmethod
+    def called(order: Order) -> str:
+        return order.task.id + str(order.key.epoch or "")
 
 
 def test_a_task_begins_when_those_it_waits_for_have_ended_and_others_do_not_wait(path: Path):
@@ -153,6 +157,21 @@ def test_a_task_begins_when_those_it_waits_for_have_ended_and_others_do_not_wait
     for name, still_open in pool.began:
         assert not set(after.get(name, ())) & still_open
     assert names[-1] == "d"
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 0])
+def test_epochs_of_tasks_that_see_what_others_did_go_one_after_another_in_each_lane(path: Path, lanes: int):
+    tasks = [replace(toy_task("a"), lanes=lanes), replace(toy_task("b"), after=("a",), lanes=lanes), toy_task("c")]
+    pool = Ordered(capacity=9)
+    assert len(run(pool, tasks, path, epochs=3)) == 9
+    names = [name for name, _ in pool.began]
+    for epoch in ("1", "2") if lanes == 1 else ("2",) if lanes == 2 else ():
+        before = str(int(epoch) - lanes or "")
+        still_open = dict(pool.began)[f"a{epoch}"]
+        assert not {f"a{before}", f"b{before}"} & still_open
+        assert names.index(f"b{before}") < names.index(f"a{epoch}")
+    at_once = {"a", "c", "c1", "c2", *("a1",) * (lanes != 1), *("a2",) * (lanes == 0)}
+    assert set(names[: len(at_once)]) == at_once, "what waits for nobody begins at once"
 
 
 def test_tasks_that_wait_for_each_other_are_played_all_the_same(path: Path):

@@ -76,3 +76,13 @@ def test_an_evaluation_of_before_there_were_samples_played_the_first() -> None:
     del stored["sample"]
     assert from_json(stored).sample == "first"
     assert from_json({**stored, "limit": 0}) == replace(from_json(to_json(config())), options=from_json(stored).options)
+
+
+def test_who_waited_for_a_task_that_is_left_out_waits_for_those_before_it() -> None:
+    after = {"b": ("a",), "c": ("b",), "d": ("c", "gone"), "e": ("d", "a")}
+    tasks = [Task("b", name, "e", "k", after=after.get(name, ())) for name in "abcde"]
+    chosen, _ = selected(tasks, config(tasks="e,a,c"))
+    assert {task.id: task.after for task in chosen} == {"a": (), "c": ("a",), "e": ("c", "a")}
+    assert selected(tasks, config())[0] == tasks
+    circle = [Task("b", name, "e", "k", after=(other,)) for name, other in ("ab", "bc", "cb")]
+    assert selected(circle, config(tasks="a"))[0][0].after == ()

@@ -30,7 +30,8 @@ class LineEnv(gymnasium.Env[str, str]):
         self.options = options or {}
         self.at, self.seed = 0, seed
         self.fault("reset")
-        return f"seed {seed}", {"system": "Walk.", **self.hints(), **self.options.get("reset_info", {})}
+        told = f", epoch {self.options['epoch']}" if "epoch" in self.options else ""
+        return f"seed {seed}{told}", {"system": "Walk.", **self.hints(), **self.options.get("reset_info", {})}
 
     def hints(self) -> dict[str, Any]:
         return {"hints": {"admissible": ["left", "right"], "expert": "right"}} if self.options.get("hints") else {}

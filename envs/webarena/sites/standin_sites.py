@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from envs.webarena.site_set import Lease, Record, SitesLost
+from envs.webarena.site_set import Chain, Lease, Record, SitesLost
 from envs.webarena.sites.content import SEED
 from envs.webarena.sites.golden import Golden, golden_of
 from envs.webarena.sites.restoring import copied, restore
@@ -55,8 +55,9 @@ class StandinSites:
             running = [one.site for free in self._free.values() for one in free[:1] if one.site is not None]
         return {name: url for site in running for name, url in _urls(site).items()}
 
-    def lease(self, record: Record) -> Lease:
-        """Of all applications that the record names, in one order, so that no two leases wait for each other.
+    def lease(self, record: Record, chain: Chain | None = None) -> Lease:
+        """Of all applications that the record names, in one order, so that no two leases wait for each other. Each is
+        in its first state: there are no chains.
 
         Raises SitesLost where one cannot be started or none is given back in time, ValueError for an unknown site.
         """

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from envs.webarena.site_set import Lease, Record, SitesLost
+from envs.webarena.site_set import Chain, Lease, Record, SitesLost
 
 ARTICLES = {"pen": "$1.50", "ink": "$7.25", "paper": "$3.00"}
 PAGES: Mapping[str, str] = {
@@ -127,7 +127,7 @@ class SmallSites:
     def urls(self) -> Mapping[str, str]:
         return {"SHOPPING": self.site.url}
 
-    def lease(self, record: Record) -> Lease:
+    def lease(self, record: Record, chain: Chain | None = None) -> Lease:
         if not self.alive:
             raise SitesLost("closed")
         self.leased += 1

@@ -14,7 +14,7 @@ import pytest
 from envs.webarena.benchmark import BENCHMARKS, WebOptions
 from envs.webarena.browser.public_hosts import to_public
 from envs.webarena.fixed_sites import FixedSites, SitesConfig
-from envs.webarena.site_set import SitesLost
+from envs.webarena.site_set import Chain, SitesLost
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.needs import lacking
 from tests.envs.webarena.small_site import SmallSite, record
@@ -87,6 +87,66 @@ def test_a_set_is_reset_before_the_next_episode_however_the_one_before_ended(tmp
     with pytest.raises(SitesLost, match="no place"):
         sites.lease(record())
     again.close()
+
+
+def test_a_chain_stays_on_its_set_and_each_epoch_finds_it_reset(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    sets: list[dict[str, Any]] = [
+        {"name": name, "urls": {"MAP": f"http://{name}"}, "reset": ["sh", "-c", f"echo {name} >> {log}"]}
+        for name in "abcd"
+    ]
+    sites = FixedSites(config(*sets), tmp_path, wait_s=0.0)
+
+    def played(*chain: int) -> str:
+        lease = sites.lease(record(), Chain(*chain))
+        sites.release(lease)
+        return lease.name
+
+    first = [played(copy, 2, epoch) for epoch in (0, 1) for copy in (0, 1, 0, 1)]
+    assert "".join(first) == "ababcdcd", "two lanes of two sets"
+    assert not log.exists(), "on none of them another epoch was played"
+    again = FixedSites(config(*sets), tmp_path, wait_s=0.0)
+    held = [again.lease(record(), Chain(0, 2, 2)) for _ in range(5)]
+    assert [one.name for one in held] == ["a"] * 5, "as many as it has places"
+    assert log.read_text() == "a\n", "once"
+    with pytest.raises(SitesLost, match="no place"):
+        again.lease(record(), Chain(0, 2, 2))
+    sites.close()
+    again.close()
+
+
+def test_an_epoch_on_a_set_that_cannot_be_reset_is_a_sentence(tmp_path: Path) -> None:
+    sites = FixedSites(config({"name": "a", "urls": {"MAP": "http://a"}}), tmp_path, wait_s=0.0)
+    sites.release(sites.lease(record(), Chain(0)))
+    for _ in range(6):
+        with pytest.raises(SitesLost, match=r"as epoch 0 left it: epoch 1 needs a reset command in --sites-file"):
+            sites.lease(record(), Chain(0, epoch=1))
+    sites.release(sites.lease(record(), Chain(0)))
+    sites.close()
+
+
+def test_ordered_tasks_are_chains_on_the_sets_there_are_and_epochs_need_their_reset(tmp_path: Path) -> None:
+    tasks, sites, order = (tmp_path / name for name in ("tasks.json", "sites.json", "order.json"))
+    tasks.write_text(json.dumps([record(number) for number in range(4)]))
+    order.write_text('{"1": [0], "3": [2]}')
+    sets = [{"name": name, "urls": {"SHOPPING": f"http://{name}"}} for name in "ab"]
+    benchmark = BENCHMARKS["webarena"]
+
+    def chained(epochs: int = 1, **more: str) -> tuple[list[Any], list[str]]:
+        sites.write_text(json.dumps({"sets": sets}))
+        options = WebOptions(sites_file=str(sites), task_file=str(tasks), **more)
+        found = list(benchmark.load(options, Asked()))
+        said = benchmark.unplayable(options, Asked(epochs=epochs), found)
+        assert {task.options.get("epoch") for task in found} <= {0, None}
+        return [(task.lanes, (task.options.get("chain") or {}).get("copy")) for task in found], list(said)
+
+    assert chained(2) == ([(2, 0)] * 4, []), "one chain, so each epoch has a set of its own"
+    parts, said = chained(2, order=str(order))
+    assert parts == [(1, 0), (1, 0), (1, 1), (1, 1)]
+    assert "--epochs 2: tasks see what earlier ones did, and site set 'a' cannot be reset" in said[0]
+    assert chained(2, order="any") == ([(0, None)] * 4, [])
+    sets = [{**one, "reset": ["true"]} for one in sets]
+    assert chained(5)[1] == []
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ import pytest
 from envs.webarena.actions.action import Action, Kind
 from envs.webarena.actions.languages import Reading, read_reply, render
 from envs.webarena.options import task_of
+from envs.webarena.ordering import chains, in_order, read_order, spread
 from envs.webarena.prompts.wording import build, previous_action, read_prompt
-from envs.webarena.tasks import filled, in_order, logged_in, read_order, read_records, start_urls
+from envs.webarena.tasks import filled, logged_in, read_records, start_urls
 
 RECORD: dict[str, Any] = {
     "task_id": 3,
@@ -78,6 +79,16 @@ def test_tasks_come_after_those_they_wait_for_and_circles_are_named(tmp_path: Pa
     file.write_text("[1]")
     with pytest.raises(ValueError, match="--order"):
         read_order(file)
+
+
+def test_chains_are_spread_over_no_more_copies_than_shorten_an_epoch() -> None:
+    after = {1: [0], 2: [1, 99], 4: [3], 6: [5, 4]}
+    assert chains(range(8), after) == {0: 0, 1: 0, 2: 0, 3: 1, 4: 1, 5: 1, 6: 1, 7: 2}
+    two = spread(range(8), after, 4)
+    assert (two.lanes, two.copy_of) == (2, {0: 1, 1: 1, 2: 1, 3: 0, 4: 0, 5: 0, 6: 0, 7: 1})
+    one = spread(range(812), {task: [task - 1] for task in range(1, 812)}, 3)
+    assert (one.lanes, set(one.copy_of.values())) == (3, {0}), "one chain: three epochs side by side"
+    assert spread([5], {}, 3).lanes == 3
 
 
 @pytest.mark.parametrize("reasoning", [True, False])

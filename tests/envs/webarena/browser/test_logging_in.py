@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from envs.webarena.env import WebEnv
-from envs.webarena.site_set import Account, Lease, Record, SitesLost
+from envs.webarena.site_set import Account, Chain, Lease, Record, SitesLost
 from tests.envs.webarena.small_site import record
 
 FORM = (
@@ -71,7 +71,7 @@ class Shop:
         self.url = f"http://{host}:{self._server.server_address[1]}"
         self.urls = {"SHOPPING": self.url}
 
-    def lease(self, record: Record) -> Lease:
+    def lease(self, record: Record, chain: Chain | None = None) -> Lease:
         return Lease(self.urls, None, dict.fromkeys(("shopping", "shopping_admin"), Account("emma", "right")), "a")
 
     def release(self, lease: Lease) -> None:

@@ -11,7 +11,7 @@ from envs.webarena.browser import last_page, play, session
 from envs.webarena.browser.logging_in import LOGIN_S
 from envs.webarena.env import WebEnv
 from envs.webarena.fixed_sites import FixedSites, SitesConfig, answers
-from envs.webarena.site_set import Account, Lease, Record, SitesLost
+from envs.webarena.site_set import Account, Chain, Lease, Record, SitesLost
 from tests.envs.webarena.small_site import SmallSite, SmallSites, record
 from tests.envs.webarena.test_env import began, did, id_of
 
@@ -122,7 +122,7 @@ class LoggedInAtAHangingShop:
     def __init__(self, site: SmallSite) -> None:
         self.urls = {"SHOPPING": f"{site.url}/hanging?"}
 
-    def lease(self, record: Record) -> Lease:
+    def lease(self, record: Record, chain: Chain | None = None) -> Lease:
         return Lease(self.urls, accounts={"shopping": Account("u", "p")}, name="hanging")
 
     def release(self, lease: Lease) -> None:

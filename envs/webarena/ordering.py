@@ -1,0 +1,86 @@
+"""The order of tasks that change what later ones see: which wait for which, and on which copy of the sites they are.
+
+Tasks that wait for each other, directly or by others, are a chain: all of it has to be played on one copy, an epoch at
+a time. Knows no site and no task but its id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+def read_order(file: Path) -> dict[int, tuple[int, ...]]:
+    """A dependency table: a JSON object of task id -> ids of the tasks that must have ended before it begins."""
+    try:
+        return {int(task): tuple(map(int, before)) for task, before in json.loads(file.read_text()).items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"--order {file}: expected an object of task id -> list of ids: {error}") from error
+
+
+def in_order(ids: Sequence[int], after: Mapping[int, Sequence[int]]) -> Iterator[int]:
+    """The ids so that each comes after those it waits for; otherwise in their own order. Raises ValueError on a circle.
+
+    Of tasks that are not there nobody waits.
+    """
+    there, done, open_ = set(ids), set(), set()
+    for first in ids:
+        stack = [first]
+        while stack:
+            at = stack[-1]
+            if at in done:
+                stack.pop()
+                continue
+            open_.add(at)
+            waiting = [one for one in after.get(at, ()) if one in there and one not in done]
+            if circle := [one for one in waiting if one in open_]:
+                raise ValueError(f"tasks {at} and {circle[0]} wait for each other")
+            if waiting:
+                stack.append(waiting[0])
+                continue
+            done.add(at)
+            open_.discard(at)
+            yield stack.pop()
+
+
+def chains(ids: Sequence[int], after: Mapping[int, Sequence[int]]) -> dict[int, int]:
+    """Id -> the number of its chain, from 0 in the order of their first tasks. Of tasks that are not there none is."""
+    first: dict[int, int] = {one: one for one in ids}
+
+    def root(one: int) -> int:
+        while first[one] != one:
+            first[one] = first[first[one]]
+            one = first[one]
+        return one
+
+    for one in ids:
+        for before in after.get(one, ()):
+            if before in first:
+                first[root(one)] = root(before)
+    numbers: dict[int, int] = {}
+    return {one: numbers.setdefault(root(one), len(numbers)) for one in ids}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Chains over copies of the sites. ``copy_of``: id -> which copy, of those that one epoch takes. ``lanes``: so many
+    epochs are played side by side, each on copies of its own."""
+
+    copy_of: Mapping[int, int]
+    lanes: int
+
+
+def spread(ids: Sequence[int], after: Mapping[int, Sequence[int]], num_copies: int) -> Spread:
+    """The longest chains first, each to the copy with the fewest tasks. An epoch takes no more than shorten it."""
+    chain_of = chains(ids, after)
+    lengths = Counter(chain_of.values())
+    taken = min(num_copies, len(ids) // max(lengths.values())) if ids else 1
+    load = [0] * taken
+    copy_of: dict[int, int] = {}
+    for chain, length in lengths.most_common():
+        copy_of[chain] = min(range(taken), key=lambda one: (load[one], one))
+        load[copy_of[chain]] += length
+    return Spread({one: copy_of[chain_of[one]] for one in ids}, num_copies // taken)
