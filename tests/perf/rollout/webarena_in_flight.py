@@ -1,0 +1,90 @@
+"""Stand-in episodes of the expert, one at a time and eight in flight: rate, seconds of a step, processor time.
+
+``python -m tests.perf.rollout.webarena_in_flight [EPISODES]``: one JSON line a run, the last with their ratio. The same
+tasks of all applications in turn, on two copies of each, all of which run before the first is timed. Beside the wall
+time stands the processor time of everything: this process, the browser, the sites. Where eight take as many processors
+as there are, a busy machine lowers their rate and not that of one: look at ``busy_processors`` before the ratio.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
+
+from envs.webarena.browser.host import close_shared
+from envs.webarena.sites.benchmark_standin import STANDIN, StandinOptions
+from envs.webarena.sites.suite.records import software_of
+from lemur_ray.agents.messages import Sampling
+from lemur_ray.agents.trajectory import Outcome, Task
+from lemur_ray.agents.without_model.scripted import ExpertPolicy
+from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.rollout.attempt import EpisodeLimits
+from lemur_ray.rollout.ledger import Ledger
+from lemur_ray.rollout.progress import Progress
+from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.threads import ThreadPool
+from tests.envs.webarena.processes import cpu_s, family
+
+EPISODES, MANY, COPIES = 20, 8, 2
+OPTIONS = StandinOptions(site_copies=COPIES)
+
+
+def main() -> None:
+    tasks = in_turn(int(sys.argv[1]) if sys.argv[1:] else EPISODES)
+    timed(in_turn(COPIES * 5), COPIES * 5)
+    one, many = timed(tasks, 1), timed(tasks, MANY)
+    ratio = many["episodes_per_minute"] / one["episodes_per_minute"]
+    cpu = many["cpu_s_per_episode"] / one["cpu_s_per_episode"]
+    for found in (one, many, {"ratio_of_rates": round(ratio, 2), "ratio_of_cpu_s_per_episode": round(cpu, 2)}):
+        print(json.dumps(found), flush=True)
+    close_shared()
+
+
+def in_turn(number: int) -> list[Task]:
+    """The first tasks, one of each application after another."""
+    by_software: dict[str, list[Task]] = defaultdict(list)
+    for task in STANDIN.load(OPTIONS, Asked(prompt="brief")):
+        by_software[software_of(task.options["record"])[0]].append(task)
+    found = [task for task in chain.from_iterable(zip_longest(*by_software.values())) if task is not None]
+    return found[:number]
+
+
+def timed(tasks: Sequence[Task], in_flight: int) -> dict[str, Any]:
+    """Play all of them. Raises AssertionError where one is not solved: its time would be another's."""
+    limits = replace(EpisodeLimits(), reset_s=600.0)
+    orders = plan_orders(tasks, epochs=1, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
+    cpu, began = cpu_s(family(os.getpid())), time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "episodes.jsonl") as ledger:
+        progress, pool = Progress(io.StringIO(), time.monotonic), ThreadPool(ExpertPolicy(), in_flight)
+        episodes = list(run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic))
+        wall_s = time.monotonic() - began
+    cpu = cpu_s(family(os.getpid())) - cpu
+    assert all(one.outcome is Outcome.SOLVED for one in episodes), [
+        (one.key.task, one.detail) for one in episodes if one.outcome is not Outcome.SOLVED
+    ]
+    steps = [step.env_s for one in episodes for step in one.trajectory.steps[:-1]]
+    return {
+        "in_flight": in_flight,
+        "episodes": len(episodes),
+        "episodes_per_minute": round(60 * len(episodes) / wall_s, 1),
+        "step_s_median_beside_the_wait": round(statistics.median(steps) - OPTIONS.wait_s, 3),
+        "cpu_s_per_episode": round(cpu / len(episodes), 2),
+        "busy_processors": round(cpu / wall_s, 2),
+        "processors": len(os.sched_getaffinity(0)),
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+if __name__ == "__main__":
+    main()
