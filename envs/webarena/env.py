@@ -9,6 +9,7 @@ it is scored, on the page it ended on. What a site or the browser does to an epi
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -38,6 +39,7 @@ from lemur_ray.agents.outside import asking
 from lemur_ray.agents.trajectory import Outcome
 
 MAX_STEPS = 30
+_ID = re.compile(r"^\t*\[(\d+)\] ", re.MULTILINE)
 _CLICKABLE = ("link", "button", "checkbox", "radio", "tab", "menuitem")
 _TYPEABLE = ("textbox", "searchbox", "combobox", "spinbutton")
 
@@ -205,7 +207,7 @@ class WebEnv(TextEnv):
     def hints(self) -> dict[str, Any]:
         """Random: anything that can be clicked or typed into. Expert: of tasks that have one, in a subclass."""
         found = [Action(Kind.SCROLL, direction="down"), Action(Kind.GO_BACK)]
-        for at, one in self.elements.items():
+        for at, one in self.told_of.items():
             if one.role in _CLICKABLE:
                 found.append(Action(Kind.CLICK, element_id=at))
             elif one.role in _TYPEABLE:
@@ -216,6 +218,11 @@ class WebEnv(TextEnv):
     def elements(self) -> Mapping[str, Any]:
         """What is seen now, by id: each with ``role``, ``name``, ``text`` and ``box``."""
         return self._running().seen.elements
+
+    @property
+    def told_of(self) -> Mapping[str, Any]:
+        """Of ``elements``, those whose lines the model is shown: an observation is cut."""
+        return {at: one for at, one in self.elements.items() if at in self._told}
 
     def close(self) -> None:
         """Close the context and give the sites back, whatever state they are in."""
@@ -235,8 +242,10 @@ class WebEnv(TextEnv):
     def _shown(self, previous: str) -> str:
         seen = self._running().seen
         assert self._lease is not None
-        url = to_public(seen.url, self._lease.urls)
-        return self._prompt.shown(self._cut(seen.text), url, self.record["intent"], previous)
+        url, text = to_public(seen.url, self._lease.urls), self._cut(seen.text)
+        whole = text if seen.text[len(text) :][:1] in ("", "\n") else text.rpartition("\n")[0]
+        self._told = frozenset(_ID.findall(whole))
+        return self._prompt.shown(text, url, self.record["intent"], previous)
 
     def _fenced(self, action: Action) -> str:
         """A reply that is this action."""

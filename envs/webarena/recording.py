@@ -28,8 +28,9 @@ from lemur_ray.agents.recording import (
 from lemur_ray.agents.trajectory import Episode, Task
 
 NOTHING = "0"
-Named = tuple[str, int]
-"""Role, name and properties of an element as an observation has them; how many before it have the same."""
+Named = tuple[str, int, int]
+"""Role, name and properties of an element as an observation has them; how many before it have the same, and how many
+have the same role and name."""
 
 
 class Seen(Protocol):
@@ -58,6 +59,7 @@ _SAID = re.compile(
 _UNDERSTOOD = re.compile(r"<div class=[\"']parsed_action[\"'][^>]*><pre>(.*)</pre></div>", re.DOTALL)
 _INTENT = re.compile(r"^intent: (.*)$", re.MULTILINE)
 _ELEMENT = re.compile(r"^\t*\[(\d+)\] (.*)$", re.MULTILINE)
+_ROLE_AND_NAME = re.compile(r"""\S+ (?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 _ACTED_ON = re.compile(r"\w+ ?(?:\[(\d+)\]|\(id=(\d+))")
 """An action as it was understood, in either language."""
 _ACTS_ON = re.compile(r"\b(?:click|hover|type)\s*\[(\d+)\]")
@@ -94,9 +96,16 @@ def _element(wanted: str, seen: str) -> Named | None:
     before: list[str] = []
     for at, words in _ELEMENT.findall(seen):
         if at == wanted:
-            return words, before.count(words)
+            called = _called(words)
+            return words, before.count(words), sum(_called(one) == called for one in before)
         before.append(words)
     return None
+
+
+def _called(words: str) -> str:
+    """Role and name alone, without properties."""
+    found = _ROLE_AND_NAME.match(words)
+    return found[0] if found else words
 
 
 def called_now(named: Named | None, elements: Mapping[str, Seen]) -> str:
@@ -106,10 +115,11 @@ def called_now(named: Named | None, elements: Mapping[str, Seen]) -> str:
     """
     if named is None:
         return NOTHING
-    words, place = named
+    words, place, place_of_name = named
     same = [at for at, one in elements.items() if one.text == words]
-    like = [at for at, one in elements.items() if f"{words} ".startswith(f"{one.role} {one.name!r} ")]
-    return next((found[min(place, len(found) - 1)] for found in (same, like) if found), NOTHING)
+    like = [at for at, one in elements.items() if f"{one.role} {one.name!r}" == _called(words)]
+    found, place = (same, place) if same else (like, place_of_name)
+    return found[min(place, len(found) - 1)] if found else NOTHING
 
 
 @lru_cache(maxsize=2)

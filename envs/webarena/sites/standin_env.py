@@ -47,7 +47,7 @@ class StandinEnv(WebEnv):
         found = super().hints()
         if self._play is None or self._expert is None:
             return found
-        action = self._expert.next(self.elements)
+        action = self._expert.next(self.told_of)
         return {**found, "expert": f"{FENCE}{render(action, self.playing.language)}{FENCE}"}
 
 

@@ -110,6 +110,18 @@ def test_what_happened_is_noted_at_every_turn_with_what_only_python_calls_can_sa
     assert '"beyond_symbolic": 1' in info["note"]
 
 
+def test_what_may_be_acted_on_at_random_or_by_an_expert_is_what_the_model_is_shown(env: WebEnv) -> None:
+    shown = began(env, observation_tokens=55, hints=True)
+    assert "link 'Add pen'" in shown
+    assert "'Add paper'" not in shown, "it is cut"
+    assert id_of(shown, "Add pen") in env.told_of
+    assert {one.name for one in env.elements.values()} > {one.name for one in env.told_of.values()}
+    assert "Add paper" not in {one.name for one in env.told_of.values()}
+    acted_on = re.findall(r"(?:click|type) \[(\d+)\]", str(env.hints()["admissible"]))
+    assert acted_on
+    assert set(acted_on) <= set(env.told_of)
+
+
 def test_popups_are_listed_can_be_focused_and_are_bounded(env: WebEnv) -> None:
     shown = began(env, start="/popups", wait_s=1.5)
     shown = did(env, f"click [{id_of(shown, 'More')}]")[0]

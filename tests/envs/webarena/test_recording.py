@@ -69,7 +69,7 @@ def test_what_was_seen_said_and_reached_is_read_back(tmp_path: Path) -> None:
     assert episode.seen == tuple(seen for seen, _, _ in pages)
     assert [turn.observation for turn in episode.turns] == [pages[1][0], SHOP, None]
     assert (episode.question, episode.solved) == ("How much is the ink?", True)
-    assert episode.named() == [("link 'Add ink'", 0), None, None]
+    assert episode.named() == [("link 'Add ink'", 0, 0), None, None]
     assert (recording.episodes["8"].turns, recording.episodes["8"].solved) == ((), False)
 
 
@@ -78,10 +78,20 @@ def test_an_action_is_on_the_element_of_the_same_words_in_the_same_place() -> No
     now = {
         str(at): Element("link", text.split("'")[1], text, (0.0, 0.0, 1.0, 1.0)) for at, text in enumerate(words, 70)
     }
-    assert called_now(("link 'Add'", 1), now) == "72"
-    assert called_now(("link 'Add'", 5), now) == "72", "there were more of them"
-    assert called_now(("link 'Add ink'", 0), now) == "71", "it has the focus now"
-    assert called_now(("link 'Gone'", 0), now) == called_now(None, now) == "0"
+    assert called_now(("link 'Add'", 1, 1), now) == "72"
+    assert called_now(("link 'Add'", 5, 5), now) == "72", "there were more of them"
+    assert called_now(("link 'Add ink'", 0, 0), now) == "71", "it has the focus now"
+    assert called_now(("link 'Gone'", 0, 0), now) == called_now(None, now) == "0"
+
+
+def test_where_properties_differ_an_element_is_that_of_its_place_among_those_of_its_name() -> None:
+    seen = "\t[4] textbox '' required: False\n\t[5] textbox '' focused: True required: False"
+    named = _named("```type [5] [x]```", seen)
+    assert named == ("textbox '' focused: True required: False", 0, 1)
+    texts = ["textbox '' required: False", "textbox '' required: True"]
+    now = {str(at): Element("textbox", "", text, (0.0, 0.0, 1.0, 1.0)) for at, text in enumerate(texts, 70)}
+    assert called_now(named, now) == "71", "the second, although it has not the focus yet"
+    assert _named("```click [7]```", """[7] link "it's \\" here" url: x""") == ("""link "it's \\" here" url: x""", 0, 0)
 
 
 @pytest.mark.parametrize(
