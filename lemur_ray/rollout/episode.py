@@ -136,7 +136,7 @@ def _play(
     make_env: MakeEnv,
 ) -> tuple[Outcome, float | None]:
     """The turns of an episode. What it fills as it goes (``opening`` to ``scores``) outlives an exception."""
-    task, limits = order.task, order.limits
+    task, limits, ask = order.task, order.limits, Asking()
 
     def of_env(what: str, function: Callable[[], Any], timeout_s: float, meter: Meter | None = None) -> Any:
         try:
