@@ -35,6 +35,7 @@ from lemur_ray.rollout.evaluation_config import EvalConfig, Settings
 from lemur_ray.rollout.evaluation_folder import EvaluationError, default_out, prepare_out
 from lemur_ray.rollout.ledger import LedgerError
 from lemur_ray.rollout.stored_replies import answered
+from lemur_ray.rollout.task_selection import in_their_order
 
 BYTES_PER_TOKEN = 6
 """More than any tokenizer has on average over a prompt in words: so many tokens it has at least."""
@@ -90,7 +91,7 @@ def prepare(config: EvalConfig[Any], benchmark: Benchmark[Any], attach: Callable
     try:
         spec = named(attach(spec), lemur_home() / "runs", ready(config), config.chat_template)
         tasks, settings = tasks_and_settings(config, benchmark, spec.knows_our_words, spec.recording, spec.replies)
-        tasks = answered(spec, tasks, config.epochs)
+        tasks = in_their_order(answered(spec, tasks, config.epochs), tasks)
     except (ValueError, OSError) as error:
         if said:
             raise NotBegun(config.benchmark, said) from error

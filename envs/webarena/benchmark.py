@@ -23,6 +23,7 @@ from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked, Benchmark, place
 from lemur_ray.benchmarks.needs import Need, there
 from lemur_ray.benchmarks.takes import BROWSER
+from lemur_ray.benchmarks.waiting import waits_for
 from lemur_ray.outside_data.required import required
 
 NAME = "webarena/webarena"
@@ -50,8 +51,9 @@ def load(options: WebOptions, asked: Asked) -> Iterator[Task]:
     if asked.recording:
         records = {task: record for task, record in records.items() if str(task) in recorded}
     sites = _sites(options)
-    after = _after(options, list(records), sites)
-    apart = spread(list(records), after, len(sites.kept)) if after else None
+    waiting = _after(options, list(records), sites)
+    after = {} if waiting is None else {task: waits_for(task, waiting, records) for task in records}
+    apart = None if waiting is None else spread(list(records), after, len(sites.kept))
     more = {**playing(options, asked), "sites": sites.to_json()}
     for task in in_order(list(records), after):
         own: dict[str, Any] = {"named": recorded[str(task)].named()} if asked.recording else {}
@@ -76,9 +78,10 @@ def _sites(options: WebOptions) -> SitesConfig:
     return SitesConfig.read(Path(options.sites_file).expanduser())
 
 
-def _after(options: WebOptions, ids: Sequence[int], sites: SitesConfig) -> dict[int, tuple[int, ...]]:
-    if options.order == ANY_ORDER or all(one.reset_each for one in sites.copies):
-        return {}
+def _after(options: WebOptions, ids: Sequence[int], sites: SitesConfig) -> dict[int, tuple[int, ...]] | None:
+    """Task -> those it waits for, which may be none of these; None where no task sees what another did."""
+    if options.order == ANY_ORDER or not sites.kept:
+        return None
     if options.order:
         return read_order(Path(options.order).expanduser())
     return {task: (before,) for before, task in itertools.pairwise(ids)}

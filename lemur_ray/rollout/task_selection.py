@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.trajectory import Task
+from lemur_ray.benchmarks.waiting import waits_for
 from lemur_ray.rollout.evaluation_config import EvalConfig
 
 _RANGE = re.compile(r"(\d*):(\d*)")
@@ -37,20 +38,8 @@ def in_their_order(chosen: Sequence[Task], tasks: Sequence[Task]) -> list[Task]:
     there = {task.id for task in chosen}
     if not any(before not in there for task in chosen for before in task.after):
         return list(chosen)
-    by_id = {task.id: task for task in tasks}
-    found = []
-    for task in chosen:
-        waits_for: dict[str, None] = {}
-        seen, stack = {task.id}, list(reversed(task.after))
-        while stack:
-            before = stack.pop()
-            if before in there:
-                waits_for[before] = None
-            elif before in by_id and before not in seen:
-                seen.add(before)
-                stack += reversed(by_id[before].after)
-        found.append(replace(task, after=tuple(waits_for)))
-    return found
+    after = {task.id: task.after for task in tasks}
+    return [replace(task, after=waits_for(task.id, after, there)) for task in chosen]
 
 
 def _chosen(tasks: Sequence[Task], config: EvalConfig[Any]) -> list[Task]:

@@ -230,4 +230,6 @@ def test_tasks_wait_for_the_one_before_or_as_a_table_says(tmp_path: Path) -> Non
 
     assert waits() == [("0", ()), ("1", ("0",)), ("2", ("1",))]
     assert waits(order=str(order)) == [("2", ()), ("0", ("2",)), ("1", ())]
+    order.write_text('{"0": [7], "7": [8, 1], "8": [2]}')
+    assert waits(order=str(order)) == [("2", ()), ("1", ()), ("0", ("2", "1"))], "7 and 8 are none of these tasks"
     assert waits(order="any") == [("0", ()), ("1", ()), ("2", ())]

@@ -1,0 +1,26 @@
+"""Whom a task waits for where not all tasks are played: in the place of one that is left out, those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+Id = TypeVar("Id", int, str)
+
+
+def waits_for(task: Id, after: Mapping[Id, Sequence[Id]], there: Collection[Id]) -> tuple[Id, ...]:
+    """The nearest before it among those that are there, each once. ``after``: of every task, the ones left out too."""
+    found: dict[Id, None] = {}
+    seen, stack = {task}, _last_first(after.get(task, ()))
+    while stack:
+        before = stack.pop()
+        if before in there:
+            found[before] = None
+        elif before not in seen:
+            seen.add(before)
+            stack += _last_first(after.get(before, ()))
+    return tuple(found)
+
+
+def _last_first(ids: Iterable[Id]) -> list[Id]:
+    return list(ids)[::-1]
