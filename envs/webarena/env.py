@@ -177,7 +177,8 @@ class WebEnv(TextEnv):
         self._actions.append(action)
         self.counts.steps += 1
         self.counts.coercions += reading.coerced
-        self.counts.beyond_symbolic += self.playing.language == "python" and loses(action)
+        said_in_python = self.playing.language == "python" and action.kind is not Kind.NONE
+        self.counts.beyond_symbolic += said_in_python and loses(action)
         assert self._lease is not None
         if action.kind is Kind.STOP:
             return self._ended(meant(action, self._lease.urls).answer, action, "")
