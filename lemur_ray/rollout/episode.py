@@ -159,13 +159,13 @@ def _play(
             last_lines = "".join(traceback.format_exception(error)[-2:]).strip()
             raise EnvironmentFault(f"{task.env_id}: {what} raised: {last_lines[-2000:]}") from error
 
-    def turn_of_policy(request: ChatRequest) -> ChatReply:
+    def turn_of_policy(request: ChatRequest, turn: int) -> ChatReply:
         try:
             reply = call(lambda: policy.reply(request), limits.policy_s, f"policy {policy.name}")
         except ValueError as error:
             if not ask.on_value_error:
                 raise
-            notes.append(f"turn {request.turn + 1}: policy {policy.name} raised {type(error).__name__}: {error}")
+            notes.append(f"turn {turn + 1}: policy {policy.name} raised {type(error).__name__}: {error}")
             return ChatReply(ask.instead_of(error))
         if not isinstance(reply, ChatReply):
             raise TypeError(f"policy {policy.name} answered {type(reply).__name__}: expected ChatReply")
@@ -201,7 +201,7 @@ def _play(
             request = ChatRequest(messages, sampling, str(order.key), hints, thoughts)
             picture = text_in(info, "picture", task.env_id) or ""
             request = replace(request, raw=ask.raw, prefill=ask.prefill, choices=ask.choices, picture=picture)
-            reply = turn_of_policy(replace(request, turn=turn))
+            reply = turn_of_policy(replace(request, turn=turn), turn)
             if ask.dialogue_limit is None and steps and 0 < reply.usage.prompt_tokens < steps[-1].prompt_tokens:
                 notes.append(f"turn {turn + 1}: {CUT} ({reply.usage.prompt_tokens} after {steps[-1].prompt_tokens})")
             text = bounded(reply.text, limits.reply_chars, f"reply of turn {turn + 1}", notes)

@@ -35,9 +35,9 @@ def selected(tasks: Sequence[Task], config: EvalConfig[Any]) -> tuple[list[Task]
 
 def in_their_order(chosen: Sequence[Task], tasks: Sequence[Task]) -> list[Task]:
     """The chosen ones, each after those that the ones left out before it would have come after."""
-    there = {task.id for task in chosen}
-    if not any(before not in there for task in chosen for before in task.after):
+    if len(chosen) == len(tasks):
         return list(chosen)
+    there = {task.id for task in chosen}
     after = {task.id: task.after for task in tasks}
     return [replace(task, after=waits_for(task.id, after, there)) for task in chosen]
 

@@ -70,7 +70,8 @@ def _check_target(target: Any) -> None:
         raise ValueError(f"program_html: a target is {_shown(target)}, expected an object with url and locator")
     if unknown := [key for key in target if key not in _TARGET_KEYS]:
         raise ValueError(f"unknown key {unknown[0]!r} in program_html{did_you_mean(unknown[0], _TARGET_KEYS)}")
-    url, locator, contents = (target.get(name) for name in _TARGET_KEYS[:3])
+    url: Any = target.get("url")
+    locator, contents = target.get("locator"), target.get("required_contents")
     _check_text("url of program_html", url)
     if url.startswith("func:"):
         read_call(url.removeprefix("func:"))
