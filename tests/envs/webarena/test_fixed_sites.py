@@ -179,9 +179,12 @@ def test_addresses_are_kept_as_a_browser_shows_them() -> None:
     assert to_public("http://shop.test/pens", one.urls) == "http://onestopmarket.com/pens"
 
 
+WHO = {"user": "u", "password": "p"}
+
+
 def test_an_account_of_a_site_that_nobody_logs_in_at_is_refused() -> None:
     with pytest.raises(ValueError, match="accounts: unknown site 'shoping'"):
-        SitesConfig.from_json({"sets": [{"urls": {"MAP": "http://a"}}], "accounts": {"shoping": {}}})
+        SitesConfig.from_json({"sets": [{"urls": {"MAP": "http://a"}}], "accounts": {"shoping": WHO}})
 
 
 def test_tasks_on_sites_without_an_address_are_named_before_the_first_episode(tmp_path: Path) -> None:
