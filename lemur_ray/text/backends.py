@@ -1,8 +1,8 @@
 """Tokenizers of the ``tokenizers`` library from the files of a folder, and their variants for parts of a text.
 
 The files are read as ``transformers`` 5 reads them: tokens that only the files beside ``tokenizer.json`` name are
-added, and a folder whose class is Llama's has that class's dummy prefix, whichever form its file has. Knows nothing of
-what tokens are for.
+added, and the class that a folder names may read its file in a way of its own (``tokenizer_classes.py``). Knows nothing
+of what tokens are for.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from lemur_ray.text.special_tokens import ADDED, CONFIG, json_file, special_names
+from lemur_ray.text.tokenizer_classes import as_read
 
 TOKENIZER = "tokenizer.json"
 _CONTROLLED = ("Unigram", "WordPiece", "WordLevel")
@@ -28,12 +29,7 @@ def read_backend(files: Mapping[str, str], where: str) -> Backend:
     text = files[TOKENIZER]
     try:
         config = json_file(files, CONFIG)
-        if (kind := str(config.get("tokenizer_class", "")).removesuffix("Fast")) in (
-            "LlamaTokenizer",
-            "CodeLlamaTokenizer",
-        ):
-            text = _as_llama(text, kind, config)
-        backend = Backend.from_str(text)
+        backend = Backend.from_str(as_read(text, config))
     except Exception as error:  # the library raises nothing narrower
         raise ValueError(
             f"{where} is not a tokenizer.json of the tokenizers library ({error}): copy it anew from where it came "
@@ -43,32 +39,6 @@ def read_backend(files: Mapping[str, str], where: str) -> Backend:
     backend.no_padding()
     _add_named(backend, files, where)
     return backend
-
-
-def _as_llama(text: str, kind: str, config: Mapping[str, Any]) -> str:
-    """A file as the classes of Llama read it: blanks are marks, and one stands before the text, or before every part.
-
-    Vocabularies of bytes (Llama 3 names the same class) stay as they are.
-    """
-    raw = json.loads(text)
-    if raw["model"].get("type") != "BPE" or '"ByteLevel"' in json.dumps([raw.get("pre_tokenizer"), raw.get("decoder")]):
-        return text
-    prefix = config.get("add_prefix_space") is not False
-    scheme = "never" if not prefix else "always" if config.get("legacy") and kind == "LlamaTokenizer" else "first"
-    raw["normalizer"] = None
-    raw["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": False}
-    strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}]
-    raw["decoder"] = {
-        "type": "Sequence",
-        "decoders": [
-            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-            {"type": "ByteFallback"},
-            {"type": "Fuse"},
-            *(strip if prefix or kind != "LlamaTokenizer" else []),
-        ],
-    }
-    raw["model"] |= {"fuse_unk": True, "byte_fallback": True, "dropout": None}
-    return json.dumps(raw, ensure_ascii=False)
 
 
 def _add_named(backend: Backend, files: Mapping[str, str], where: str) -> None:

@@ -12,6 +12,7 @@ from lemur_ray.storage.file_system import file_system
 from lemur_ray.text.backends import TOKENIZER
 from lemur_ray.text.special_tokens import ADDED, CONFIG, GENERATION, MAP
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.text.tokenizer_classes import class_in
 
 TEMPLATE, PROCESSOR = "chat_template.jinja", "chat_template.json"
 SMALL_FILES = (CONFIG, MAP, ADDED, GENERATION, TEMPLATE, PROCESSOR)
@@ -23,26 +24,42 @@ _MODEL = "config.json"
 def read_files(folder: str | Path) -> dict[str, bytes]:
     """The files of a folder's tokenizer, name -> content; empty where it has none.
 
-    Where there is no ``generation_config.json``, one with the ids that ``config.json`` names stands for it. Chat
-    templates of a folder within are listed in ``tokenizer_config.json``, as older versions had them.
+    Where there is no ``generation_config.json``, one with the ids that ``config.json`` names stands for it; the class
+    that a tokenizer has by the type of its model stands in ``tokenizer_config.json``. Chat templates of a folder within
+    are listed there, too, as older versions had them.
     """
     fs, inner = file_system(str(folder))
     if not fs.isfile(f"{inner}/{TOKENIZER}"):
         return {}
     there = [name for name in (TOKENIZER, *SMALL_FILES) if fs.isfile(f"{inner}/{name}")]
     files = {name: bytes(fs.cat_file(f"{inner}/{name}")) for name in there}
-    if GENERATION not in files and fs.isfile(f"{inner}/{_MODEL}"):
-        try:
-            config = json.loads(fs.cat_file(f"{inner}/{_MODEL}"))
-            ids = {key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in config}
-        except (ValueError, TypeError):
-            ids = {}  # whoever reads the model says what is wrong with it
-        if ids:
-            files[GENERATION] = json.dumps(ids).encode()
+    if fs.isfile(f"{inner}/{_MODEL}"):
+        files = _of_model(files, bytes(fs.cat_file(f"{inner}/{_MODEL}")))
     if fs.isdir(f"{inner}/{_MORE_TEMPLATES}"):
         more = [path for path in sorted(fs.ls(f"{inner}/{_MORE_TEMPLATES}", detail=False)) if path.endswith(".jinja")]
         named = {path.rsplit("/", 1)[-1].removesuffix(".jinja"): bytes(fs.cat_file(path)) for path in more}
         files = _listed_templates(files, named) if named else files
+    return files
+
+
+def _of_model(files: dict[str, bytes], config_json: bytes) -> dict[str, bytes]:
+    """The files with what the ``config.json`` beside says of the tokenizer: ids, and the class it is read with.
+
+    A class that another type of model would be read with is named, so that the files mean the same wherever they go.
+    What cannot be read stays as it is: whoever reads the model, or the tokenizer, says what is wrong with it.
+    """
+    files = dict(files)
+    try:
+        model = json.loads(config_json)
+        ids = {key: model[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in model}
+        if GENERATION not in files and ids:
+            files[GENERATION] = json.dumps(ids).encode()
+        said, tokens = json.loads(files.get(CONFIG, b"{}")), files[TOKENIZER].decode()
+        kind = class_in(said, model, tokens)
+        if kind != class_in(said, {}, tokens):
+            files[CONFIG] = json.dumps({**said, "tokenizer_class": kind}, ensure_ascii=False).encode()
+    except (ValueError, TypeError, AttributeError):
+        pass
     return files
 
 

@@ -207,6 +207,14 @@ def word_piece() -> Files:
     return {"tokenizer.json": backend, "tokenizer_config.json": config}
 
 
+def digits() -> Files:
+    """Bytes whose file parts words in its own way, digit by digit; its class parts them otherwise."""
+    files = qwen()
+    steps = json.loads(files["tokenizer.json"].to_str())
+    steps["pre_tokenizer"]["pretokenizers"].insert(0, {"type": "Digits", "individual_digits": True})
+    return {**files, "tokenizer.json": steps}
+
+
 def word_level() -> Files:
     """Whole words; no decoder, and no file beside but the one that older folders have."""
     backend = Tokenizer(models.WordLevel(unk_token="<unk>"))
@@ -229,19 +237,24 @@ def suffixed() -> Files:
     return {"tokenizer.json": backend, "tokenizer_config.json": config}
 
 
+def of_type(model_type: str, files: Files) -> Files:
+    """The files beside a model of a type."""
+    return {**files, "config.json": {"model_type": model_type}}
+
+
 KINDS: dict[str, Callable[[], Files]] = {
-    "llama-2": lambda: llama_2(tokenizer_class="LlamaTokenizer", legacy=False),
-    "llama-2, as its file says": llama_2,
-    "llama-2, metaspace": lambda: llama_2(metaspace=True),
-    "code-llama": code_llama,
-    "mistral-1": mistral_1,
-    "mistral, tekken": tekken,
-    "llama-3": llama_3,
-    "qwen": qwen,
-    "unigram": unigram,
-    "word-piece": word_piece,
+    "llama-2": lambda: of_type("llama", llama_2(tokenizer_class="LlamaTokenizer", legacy=False)),
+    "llama-2, as its file says": lambda: of_type("llama", llama_2()),
+    "llama-2, metaspace": lambda: of_type("llama", llama_2(metaspace=True)),
+    "code-llama": lambda: of_type("llama", code_llama()),
+    "mistral-1": lambda: of_type("mistral", mistral_1()),
+    "mistral, tekken": lambda: of_type("mistral", tekken()),
+    "llama-3": lambda: of_type("llama", llama_3()),
+    "qwen": lambda: of_type("qwen2", qwen()),
+    "unigram": lambda: of_type("t5", unigram()),
+    "word-piece": lambda: of_type("bert", word_piece()),
     "word-level": word_level,
-    "suffixes": suffixed,
+    "suffixes": lambda: of_type("openai-gpt", suffixed()),
 }
 BYTE_LEVEL = ("mistral, tekken", "llama-3", "qwen")
 SENTENCE_PIECE = ("llama-2", "llama-2, as its file says", "llama-2, metaspace", "code-llama", "mistral-1")
