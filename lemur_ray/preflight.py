@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lemur_ray.agents.endpoint import EndpointOptions
 from lemur_ray.agents.messages import EndpointAbsent, EndpointRefused, PolicyUnreachable
@@ -36,6 +36,9 @@ from lemur_ray.rollout.evaluation_folder import EvaluationError, default_out, pr
 from lemur_ray.rollout.ledger import LedgerError
 from lemur_ray.rollout.stored_replies import answered
 from lemur_ray.rollout.task_selection import in_their_order
+
+if TYPE_CHECKING:
+    from lemur_ray.serve.policy_model import PolicyModel
 
 BYTES_PER_TOKEN = 6
 """More than any tokenizer has on average over a prompt in words: so many tokens it has at least."""
@@ -90,6 +93,7 @@ def prepare(config: EvalConfig[Any], benchmark: Benchmark[Any], attach: Callable
         raise NotBegun(config.benchmark, said)
     try:
         spec = named(attach(spec), lemur_home() / "runs", ready(config), config.chat_template)
+        count, spec = _counted(spec, config)
         tasks, settings = tasks_and_settings(config, benchmark, spec.knows_our_words, spec.recording, spec.replies)
         tasks = in_their_order(answered(spec, tasks, config.epochs), tasks)
     except (ValueError, OSError) as error:
@@ -99,7 +103,7 @@ def prepare(config: EvalConfig[Any], benchmark: Benchmark[Any], attach: Callable
     if not tasks:
         raise NotBegun(config.benchmark, [*said, f"{config.benchmark}: no tasks, so nothing to evaluate"])
     said += benchmark.unplayable(config.options, asked, tasks)
-    if short := too_long(spec, benchmark, tasks, settings):
+    if short := too_long(spec, benchmark, tasks, settings, count):
         said.append(short)
     out = resolve_out(config.out, default_out(config.benchmark, spec.label))
     if said and not is_finished(config, tasks, spec.label, settings, Path(out)):
@@ -124,7 +128,7 @@ def policy_needs(config: EvalConfig[Any], spec: PolicySpec | None) -> list[Need]
         return found
     may_be_served = spec.kind == "handle" and spec.target and os.environ.get("RAY_ADDRESS")
     if spec.served_here and not may_be_served:
-        found.append(there("checkpoint", lambda: pinned(find_run(spec.target, lemur_home() / "runs"))))
+        found.append(there("checkpoint", partial(_model_here, spec, config)))
     if spec.recording:
         found.append(readable(f"--policy {config.policy}", Path(spec.recording)))
     policy_answers = partial(_asked, policy_options, partial(_ask_policy, spec), config)
@@ -150,6 +154,26 @@ def _writable(out: str) -> None:
     if new:
         with contextlib.suppress(OSError):
             folder.rmdir()
+
+
+def _model_here(spec: PolicySpec, config: EvalConfig[Any]) -> PolicyModel:
+    """The model that is to be served for the policy. Raises EvaluationError with everything that it lacks."""
+    from lemur_ray.serve.policy_model import NotServed, look_at_model  # a second, and only such policies need it
+
+    model = pinned(find_run(spec.target, lemur_home() / "runs"))
+    chats = spec.kind == "handle" or not getattr(config.options, "raw", False)
+    try:
+        return look_at_model(model, config.chat_template, chats)
+    except NotServed as error:
+        raise EvaluationError(f"--policy {config.policy}: {'; '.join(error.said)}") from error
+
+
+def _counted(spec: PolicySpec, config: EvalConfig[Any]) -> tuple[Callable[[str], int], PolicySpec]:
+    """What counts the tokens of a text for the policy's model, and the policy with the context that is known of it."""
+    if not spec.served_here or spec.application:
+        return partial(_tokens, spec), spec
+    model = _model_here(spec, config)
+    return model.num_tokens, replace(spec, context=model.context)
 
 
 def _ask_policy(spec: PolicySpec, config: EvalConfig[Any]) -> None:
@@ -184,24 +208,31 @@ def _asked(
         ask(config)
 
 
-def too_long(spec: PolicySpec, benchmark: Benchmark[Any], tasks: Sequence[Task], settings: Settings) -> str:
-    """Why no first reply fits the context that an endpoint tells of; empty where it may."""
+def too_long(
+    spec: PolicySpec,
+    benchmark: Benchmark[Any],
+    tasks: Sequence[Task],
+    settings: Settings,
+    count: Callable[[str], int],
+) -> str:
+    """Why no first reply fits the context of the model, where that is known; empty where it may. ``count``: tokens."""
     if not spec.context or not tasks:
         return ""
     task = max(tasks, key=lambda one: len(benchmark.opening(one)))
-    prompt, reply = _tokens(spec, benchmark.opening(task)), settings.sampling.max_tokens
+    prompt, reply = count(benchmark.opening(task)), settings.sampling.max_tokens
     if prompt + reply <= spec.context:
         return ""
     said = (
-        f"{spec.target}: the context of {spec.model} is {spec.context} tokens; the first prompt of task {task.id} has "
-        f"at least {prompt}"
+        f"{spec.target}: the context of {spec.model or 'the model'} is {spec.context} tokens; the first prompt of task "
+        f"{task.id} has at least {prompt}"
     )
+    longer = "take a model" if spec.served_here else "serve the model"
     if prompt < spec.context:
         fits = f"give --max-tokens {spec.context - prompt} or less"
-        return f"{said}, a reply may have {reply}: serve the model with a longer context, or {fits}"
+        return f"{said}, a reply may have {reply}: {longer} with a longer context, or {fits}"
     fewer = "fewer --shots, " if any(f.name == "shots" for f in fields(benchmark.options)) else ""
     return (
-        f"{said}, so no reply fits, however short: serve the model with a longer context, shorten the prompt "
+        f"{said}, so no reply fits, however short: {longer} with a longer context, shorten the prompt "
         f"({fewer}--prompt brief where there is one), or choose other --tasks"
     )
 

@@ -64,7 +64,9 @@ ROOMS: dict[str, set[str]] = {
     "lemur_ray/rollout": {
         "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/checkpoints", "lemur_ray/sandbox",
     },
-    "lemur_ray/preflight": {"lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/rollout"},
+    "lemur_ray/preflight": {
+        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/rollout", "lemur_ray/serve/policy_model",
+    },
     "lemur_ray/gold_check": {
         "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/preflight", "lemur_ray/rollout",
     },

@@ -6,39 +6,59 @@ Takes seconds and reads no weights. Refuses only what is certain: room for the c
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.doctor.devices import Devices
 from lemur_ray.ports import unusable
 from lemur_ray.recipes import get_recipe
 from lemur_ray.serve.config import EngineOptions, ServeJob
-from lemur_ray.weights.open_model import MODEL_ERRORS, RANDOM, open_model
+from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.weights.open_model import MODEL_ERRORS, RANDOM, load_tokenizer, open_model
 
 GIB = 2**30
 _BYTES = {"float32": 4, "bfloat16": 2}
 
 
 class NotServed(ValueError):
-    """Serving would come to nothing here; the message lists everything that lacks."""
+    """Serving would come to nothing here. ``said``: everything that lacks."""
+
+    def __init__(self, spec: str, said: Sequence[str]) -> None:
+        super().__init__("\n- ".join([f"{spec} is not served:", *said]))
+        self.said = tuple(said)
 
 
-def look_first(spec: str, job: ServeJob, found: Devices) -> None:
-    """Raises NotServed."""
+def look_first(spec: str, job: ServeJob, found: Devices) -> OpenShape:
+    """What is to be served, where nothing lacks. Raises NotServed."""
     lacking = of_engine(job) + of_devices(job, found)
+    opened = None
     try:
-        lacking += of_memory(config_of(spec), job, found)
+        opened = shape_of(spec)
+        lacking += of_memory(opened.config, job, found)
     except MODEL_ERRORS as error:
         lacking.append(str(error))
     lacking += of_port(job, found)
-    if lacking:
-        raise NotServed("\n- ".join([f"{spec} is not served:", *lacking]))
+    if lacking or opened is None:
+        raise NotServed(spec, lacking)
+    return opened
 
 
-def config_of(spec: str) -> ModelConfig:
-    """The shape of the model that a spec names, as ``weights.open_model`` takes it. Raises MODEL_ERRORS."""
+@dataclass(frozen=True)
+class OpenShape:
+    """Of a model whose weights are not read. ``tokenizer``: None where its folder has none."""
+
+    config: ModelConfig
+    tokenizer: Tokenizer | None
+
+
+def shape_of(spec: str) -> OpenShape:
+    """Of the model that a spec names, as ``weights.open_model`` takes it. Raises MODEL_ERRORS."""
     if spec.startswith(RANDOM):  # opening one makes its weights
-        return get_recipe(spec.removeprefix(RANDOM).partition("@")[0]).model
-    return open_model(spec).source.config
+        config = get_recipe(spec.removeprefix(RANDOM).partition("@")[0]).model
+        return OpenShape(config, load_tokenizer(spec))
+    model = open_model(spec)
+    return OpenShape(model.source.config, model.tokenizer)
 
 
 def of_engine(job: ServeJob) -> list[str]:

@@ -263,6 +263,8 @@ SENTENCE_PIECE = ("llama-2", "llama-2, as its file says", "llama-2, metaspace", 
 def write(files: Files, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
+        if name == "config.json" and (folder / name).exists():
+            continue  # that of a whole model
         text = content.to_str() if isinstance(content, Tokenizer) else json.dumps(content, ensure_ascii=False)
         (folder / name).write_text(text, encoding="utf-8")
     return folder
