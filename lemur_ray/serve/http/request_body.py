@@ -24,7 +24,18 @@ BODY_TIMEOUT_S = 120.0
 MANY_IDS = 2**17
 """So many numbers in a list take some milliseconds to parse; nothing but a prompt may have more."""
 
+MANY_VALUES = 2**19
+"""So many values in a body take a tenth of a second to parse; more are let through only where prompts may be longer."""
+
+MANY_CONTAINERS = 2**16
+"""The same of lists and objects, each of which takes as long as ten numbers."""
+
+PROMPTS = 8
+"""So many prompts of ids that are as long as the context may come at once, whatever their number of values."""
+
 _SLICE = 2**21
+_COUNTED = 2**18
+_OTHERS = bytes(set(range(256)) - set(b'",[{'))
 _MANY = re.compile(rb"\[[\d\s,]{%d,}" % (2 * MANY_IDS))
 _RUN = re.compile(rb"\[[\d\s,]*")
 _ID_BYTES = 12
@@ -33,12 +44,13 @@ _ID_BYTES = 12
 async def read_body(request: Request, context: int = 0) -> Any:
     """The body of a request; one that is too large is refused before it is in memory.
 
-    context: tokens that fit. Raises ContextExceeded for a list of ids that is far longer, before it is parsed: that
-    would stop the event loop for seconds.
+    context: tokens that fit. Raises ContextExceeded for a list of ids that is far longer, and ApiError 400 for more
+    values than any request has, before they are parsed: that would stop the event loop for seconds, in any thread.
     """
     raw = await _read(request)
     if context:
         await _check_lists(raw, max(context, MANY_IDS), context)
+    await _check_values(raw, max(MANY_VALUES, PROMPTS * context))
     try:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -78,6 +90,30 @@ async def _check_lists(raw: bytearray, most: int, context: int) -> None:
             if count >= most and quotes % 2 == 0:  # not inside a string
                 raise ContextExceeded(count, 1, context, at_least=True)
             at = run.end()
+        await asyncio.sleep(0)
+
+
+async def _check_values(raw: bytearray, most: int) -> None:
+    """Raises ApiError 400 for more than ``most`` values or more than MANY_CONTAINERS lists and objects."""
+    if len(raw) <= MANY_CONTAINERS:
+        return
+    values = containers = at = 0
+    inside = False
+    while at < len(raw):
+        part = raw[at : at + _COUNTED]
+        if (len(part) - len(part.rstrip(b"\\"))) % 2 and at + len(part) < len(raw):
+            del part[-1:]  # it belongs to what follows
+        at += len(part)
+        if b'"' in part or not inside:
+            marks = part.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _OTHERS)
+            texts = marks.split(b'"')
+            outside = b"".join(texts[inside::2])
+            inside ^= len(texts) % 2 == 0
+            found = outside.count(b"[") + outside.count(b"{")
+            values, containers = values + found + outside.count(b","), containers + found
+        if values > most or containers > MANY_CONTAINERS:
+            what = f"{most} values" if values > most else f"{MANY_CONTAINERS} lists and objects"
+            raise ApiError(400, f"the body holds more than {what}: send less in one request", code="invalid_value")
         await asyncio.sleep(0)
 
 

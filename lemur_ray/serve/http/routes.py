@@ -97,7 +97,9 @@ def build_app(
 
     @app.post("/v1/chat/completions", openapi_extra=described(ChatBody, served.name))
     async def chat(request: Request) -> Response:
-        call = parse_chat(await read_body(request), served.defaults)
+        with fitting("messages"):
+            body = await read_body(request, served.engine.context)
+        call = parse_chat(body, served.defaults)
         check_model(served, call.common.model)
         _check_number(served, call.common, 1)
         prompt = await prompt_of(served, call.conversation)

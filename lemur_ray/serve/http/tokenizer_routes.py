@@ -16,7 +16,7 @@ from typing import TypeVar
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from lemur_ray.serve.http.chat_prompts import prompt_of
+from lemur_ray.serve.http.chat_prompts import fitting, prompt_of
 from lemur_ray.serve.http.request_body import check_model, read_body
 from lemur_ray.serve.openai.checked_requests import TokenizeCall, parse_tokenize
 from lemur_ray.serve.openai.described_routes import described
@@ -57,7 +57,8 @@ def tokenizer_routes(served: TextEngine) -> APIRouter:
 
     @router.post("/tokenize", openapi_extra=described(TokenizeBody, served.name))
     async def tokenize(request: Request) -> Response:
-        call = parse_tokenize(await read_body(request))
+        with fitting("messages"):
+            call = parse_tokenize(await read_body(request, served.engine.context))
         _check(call.model, served)
         tokens = list(await _ids(call))
         if call.add_special_tokens:
@@ -78,7 +79,8 @@ def tokenizer_routes(served: TextEngine) -> APIRouter:
 
     @router.post("/detokenize", openapi_extra=described(DetokenizeBody, served.name))
     async def detokenize(request: Request) -> Response:
-        body = DetokenizeBody.of(await read_body(request))
+        with fitting("tokens"):
+            body = DetokenizeBody.of(await read_body(request, served.engine.context))
         _check(body.model, served)
         tokens, vocab_size = body.tokens, served.engine.config.vocab_size
         if any(not 0 <= i < vocab_size for i in tokens):

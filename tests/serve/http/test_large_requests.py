@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -93,7 +94,7 @@ def read(raw: bytes, context: int) -> tuple[Any, float]:
         request = Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
         try:
             answer: Any = await read_body(request, context)
-        except ContextExceeded as error:
+        except (ContextExceeded, ApiError) as error:
             answer = error
         await asyncio.sleep(0)
         watching.cancel()
@@ -112,6 +113,37 @@ def test_a_list_of_ids_that_is_far_too_long_is_refused_before_it_is_parsed(form:
     assert "maximum context length is 4096 tokens" in str(answer)
     # To parse these ids takes half a second.
     assert gap_s < 0.2
+
+
+@pytest.mark.parametrize("item", [b"[1]", b"1.0", b"{}", b'""', b'["\\\\\\""]', b"[[[]]]", b'{"a":1}'])
+def test_a_body_of_millions_of_values_is_refused_before_it_is_parsed(item: bytes) -> None:
+    for head in (b'{"prompt": [', b'{"messages": [{"role": "user", "content": ['):
+        raw = head + b",".join([item] * (30 * 2**20 // (len(item) + 1))) + b"]"
+        for context in (0, 4096):
+            answer, gap_s = read(raw, context)  # it is no JSON either: that is not even found out
+            assert isinstance(answer, ApiError)
+            assert (answer.status, answer.code) == (400, "invalid_value")
+            assert "send less in one request" in str(answer)
+            # To parse them takes up to four seconds.
+            assert gap_s < 0.2
+
+
+def test_values_are_counted_outside_of_texts_wherever_these_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(0)
+    monkeypatch.setattr(request_body, "MANY_CONTAINERS", 100)
+    for size in (2, 3, 7):
+        monkeypatch.setattr(request_body, "_COUNTED", size)
+        for many in (97, 98, 99, 100):
+            texts = ["".join(rng.choice('\\",[{]}x') for _ in range(rng.randrange(9))) for _ in range(many)]
+            body = {"prompt": [[text] for text in texts]}  # two more than there are texts
+            answer, _ = read(json.dumps(body).encode(), 0)
+            assert (answer == body) == (many <= 98), (size, many)
+
+
+def test_a_text_of_commas_and_brackets_is_read_as_ever() -> None:
+    body = {"messages": [{"role": "user", "content": '[{,\\"' * 2**20}], "n": 1}
+    answer, _ = read(json.dumps(body).encode(), 4096)
+    assert answer == body
 
 
 def test_numbers_in_a_text_and_lists_that_may_fit_are_read_as_ever() -> None:

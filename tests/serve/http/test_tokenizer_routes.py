@@ -13,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 
 from lemur_ray.agents.messages import Message
+from lemur_ray.serve.http.request_body import MANY_IDS
 from lemur_ray.serve.http.tokenizer_routes import tokenizer_routes
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.chat import encode_prompt
@@ -90,6 +91,21 @@ def test_wrong_values_are_a_400_that_names_the_parameter(
 ) -> None:
     answer = http.post(path, content=json.dumps(body))
     assert (answer.status_code, error(answer)["param"]) == (400, param)
+
+
+@pytest.mark.parametrize(
+    ("path", "head"),
+    [
+        ("/detokenize", '{"tokens": '),
+        ("/tokenize", '{"messages": '),
+        ("/v1/chat/completions", '{"model": "tiny", "messages": '),
+    ],
+)
+def test_lists_of_ids_that_cannot_fit_are_refused_before_they_are_parsed(
+    http: httpx.Client, path: str, head: str
+) -> None:
+    answer = http.post(path, content=head + "[" + "1," * (2 * MANY_IDS) + "1]}")
+    assert (answer.status_code, error(answer)["code"]) == (400, "context_length_exceeded")
 
 
 def test_other_bodies_methods_and_models_are_refused_as_everywhere(http: httpx.Client) -> None:
