@@ -6,6 +6,7 @@ Knows nothing of HTTP, of engines or of environments. Names follow the OpenAI ch
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -56,14 +57,47 @@ class Message:
         """Inverse of ``to_json``. Raises ValueError that says what is wrong."""
         if not isinstance(value, Mapping):
             raise ValueError(f"message of type {type(value).__name__}: expected an object with role and content")
-        role, content = value.get("role"), value.get("content")
-        if role not in ("system", "user", "assistant"):
-            raise ValueError(f"message role {role!r}: expected system, user or assistant")
+        role, calls = value.get("role"), _calls_of(value)
+        if role not in ("system", "user", "assistant", "tool"):
+            raise ValueError(f"message role {role!r}: expected system, user, assistant or tool")
+        if calls and role != "assistant":
+            raise ValueError(f"message role {role!r} with tool_calls: only an assistant calls")
+        content = value.get("content")
+        if content is None and calls:
+            content = ""
         if not isinstance(content, str):
             raise ValueError(f"message content of type {type(content).__name__}: expected a string")
         if (weight := value.get("weight", 1)) not in (0, 1):
             raise ValueError(f"message weight {weight!r:.40}: expected 0 or 1")
-        return cls(role, content, weight=int(weight))
+        said = {key: _text_of(value, key) for key in ("tool_call_id", "name")}
+        return cls(role, content, calls, weight=int(weight), **said)
+
+
+def _calls_of(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    """``tool_calls`` of a message in OpenAI's form; arguments may be an object as well as its text."""
+    listed = message.get("tool_calls") or ()
+    if not isinstance(listed, list | tuple):
+        raise ValueError(f"tool_calls of type {type(listed).__name__}: expected a list")
+    calls = []
+    for call in listed:
+        function = call.get("function") if isinstance(call, Mapping) else None
+        name = function.get("name") if isinstance(function, Mapping) else None
+        arguments = function.get("arguments", "{}") if isinstance(function, Mapping) else None
+        if isinstance(arguments, Mapping):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        if not isinstance(name, str) or not isinstance(arguments, str):
+            raise ValueError(
+                f"tool call {call!r:.80}: expected {{id, type, function: {{name, arguments}}}}, the arguments "
+                "an object or its text"
+            )
+        calls.append(ToolCall(name, arguments, _text_of(call, "id")))
+    return tuple(calls)
+
+
+def _text_of(value: Mapping[str, Any], key: str) -> str:
+    if not isinstance(found := value.get(key) or "", str):
+        raise ValueError(f"message {key} of type {type(found).__name__}: expected a string")
+    return found
 
 
 @dataclass(frozen=True)

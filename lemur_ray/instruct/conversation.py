@@ -1,13 +1,14 @@
 """A conversation to be trained on, and the rules a well-formed one keeps.
 
-The one shape every reader produces (specified as {dataset, id, messages}): at most one system turn, first; then user
-and assistant by turns, beginning with user. Knows nothing of tokens or files.
+The one shape every reader produces (specified as {dataset, id, messages}, and tools where there are some): at most one
+system turn, first; then user and assistant by turns, beginning with user. An assistant that calls tools is answered by
+these and speaks again. Knows nothing of tokens or files.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ class Conversation:
     dataset: str
     id: str
     messages: tuple[Message, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """What the assistant could call, each in OpenAI's form: {type: function, function: {name, ...}}"""
 
 
 @dataclass(frozen=True)
@@ -44,19 +47,19 @@ def readable(text: str) -> str:
 
 
 def read_conversations(path: Path) -> Iterator[Conversation]:
-    """Rows {dataset, id, messages} of JSON lines, plain or gzip. Raises ValueError that names the file and the line."""
+    """Rows {dataset, id, messages, tools} of JSON lines, plain or gzip. Raises ValueError that names file and line."""
     for number, row in read_json_lines(path, bad_lines=True):
         try:
             if isinstance(row, NotJson):
                 raise row.__cause__ or row
             messages = tuple(Message.from_json(message) for message in row["messages"])
-            conversation = Conversation(str(row["dataset"]), str(row["id"]), messages)
+            conversation = Conversation(str(row["dataset"]), str(row["id"]), messages, _tools(row.get("tools")))
             if why := fault(conversation):
                 raise ValueError(why)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(
                 f"{path}, line {number}: not a conversation ({type(error).__name__}: {error}); expected "
-                '{"dataset": ..., "id": ..., "messages": [{"role": ..., "content": ...}, ...]}'
+                '{"dataset": ..., "id": ..., "messages": [{"role": ..., "content": ...}, ...]}, and "tools" if any'
             ) from error
         yield conversation
 
@@ -65,7 +68,21 @@ def conversation_lines(conversations: Iterable[Conversation]) -> Iterator[str]:
     """What ``read_conversations`` reads, line by line."""
     for one in conversations:
         row: dict[str, Any] = {"dataset": one.dataset, "id": one.id, "messages": [m.to_json() for m in one.messages]}
+        row |= {"tools": list(one.tools)} if one.tools else {}
         yield json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def _tools(listed: Any) -> tuple[Mapping[str, Any], ...]:
+    """Raises ValueError that says what is wrong."""
+    if not isinstance(listed or [], list):
+        raise ValueError(f"tools of type {type(listed).__name__}: expected a list")
+    for tool in listed or ():
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise ValueError(
+                f"tool {tool!r:.80}: expected {{type: function, function: {{name, description, parameters}}}}"
+            )
+    return tuple(listed or ())
 
 
 def fault(conversation: Conversation, *, allow_empty_system: bool = False) -> str | None:
@@ -75,12 +92,20 @@ def fault(conversation: Conversation, *, allow_empty_system: bool = False) -> st
     if not turns:
         return "no_turns"
     spoken = turns if allow_empty_system else messages
-    if any(not m.content.strip() for m in spoken):
+    if any(not m.content.strip() and not m.tool_calls and m.role != "tool" for m in spoken):
         return "empty_content"
     if any(m.role == "system" for m in turns):
         return "system_turn_not_first"
-    if any(m.role != ("user", "assistant")[i % 2] for i, m in enumerate(turns)):
+    before = [Message("assistant", ""), *turns]
+    if any(m.role not in _after(previous) for previous, m in zip(before, turns, strict=False)):
         return "roles_do_not_alternate"
     if len(turns) < 2:
         return "no_assistant_turn"
     return None
+
+
+def _after(turn: Message) -> tuple[str, ...]:
+    """Who may speak next."""
+    if turn.role == "assistant":
+        return ("tool",) if turn.tool_calls else ("user",)
+    return ("tool", "assistant") if turn.role == "tool" else ("assistant",)

@@ -79,7 +79,7 @@ def build_table(
             dropped[name][reason] += 1
             continue
         try:
-            ids, trained = encode_chat(tokenizer, conversation.messages)
+            ids, trained = encode_chat(tokenizer, conversation.messages, tools=conversation.tools)
         except TemplateUnusable:
             raise
         except TemplateError:

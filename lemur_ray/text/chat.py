@@ -22,6 +22,7 @@ from lemur_ray.text.chatml import TEMPLATE, ChatML
 from lemur_ray.text.marked_text import Disguise, marked_text, texts_in
 from lemur_ray.text.templates.template_files import template_of
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.text.tools_in_words import described, function_of, in_words
 
 __all__ = ["TEMPLATE", "encode_chat", "encode_dialogue", "encode_prompt", "render", "whole_prompt"]
 
@@ -31,15 +32,16 @@ def encode_chat(
     messages: Sequence[Message],
     max_tokens: int | None = None,
     template: ChatTemplate | None = None,
+    tools: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[list[int], list[bool]]:
     """Ids of a conversation and, per id, whether it is trained; cut on the right at ``max_tokens``.
 
-    Of an assistant's message whose weight is 0 nothing is trained. Raises TemplateError where the template has no text
-    for it.
+    Of an assistant's message whose weight is 0 nothing is trained. ``tools``: those that could be called, as in
+    ``Chat``. Raises TemplateError where the template has no text for it.
     """
     template = template or template_of(tokenizer)
-    marked, chat = marked_text(tokenizer), Chat(as_values(messages))
-    disguise = marked.disguise(texts_in(chat.messages))
+    marked, chat = marked_text(tokenizer), shown_chat(template, messages, tools)
+    disguise = marked.disguise(texts_in([chat.messages, chat.tools]))
     text, spans = template.said(_disguised(chat, disguise), disguise.characters)
     spans = _weighed(spans, messages)
     encoding = marked.encode(text, disguise)
@@ -111,6 +113,14 @@ def encode_dialogue(
 def render(messages: Sequence[Message]) -> str:
     """The conversation as text in ChatML, without BOS."""
     return ChatML().pages([Chat(as_values(messages))])[0]
+
+
+def shown_chat(template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Chat:
+    """A whole conversation as a template is shown it: tools and calls in words where it knows of none."""
+    if not template.knows_tools:
+        messages = in_words(messages)
+        messages, tools = described(messages, list(map(function_of, tools))) if tools else messages, ()
+    return Chat(as_values(messages), tools)
 
 
 def as_values(messages: Iterable[Message]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ import transformers
 from lemur_ray.agents.messages import Message, ToolCall
 from lemur_ray.instruct.chat_tokens import for_chats
 from lemur_ray.text.chat import as_values, encode_chat, encode_dialogue, encode_prompt, whole_prompt
-from lemur_ray.text.chat_template import Chat
+from lemur_ray.text.chat_template import Chat, TemplateError
 from lemur_ray.text.chatml import WITH_BOS
 from lemur_ray.text.marked_text import marked_text, texts_in
 from lemur_ray.text.templates.template_files import template_of
@@ -99,11 +99,14 @@ def check_chats(pair: Pair, count: int) -> int:
         assert by_the_other_way(pair.ours, prompt) == asked["input_ids"], (pair.kind, chat)
         open_end = pair.theirs.apply_chat_template(chat, tools=tools or None, continue_final_message=True)
         assert whole_prompt(pair.ours, Chat(chat, tools=tools, goes_on=True)) == open_end["input_ids"]
-        if not tools:
-            whole = pair.theirs.apply_chat_template(chat)["input_ids"]
-            ids, trained = encode_chat(pair.ours, said)
-            assert ids == whole, (pair.kind, chat)
-            check_marks(pair, chat, trained)
+        if tools and FORMATS[pair.kind] is MISTRAL and sum(turn["role"] == "user" for turn in chat) > 1:
+            with pytest.raises(TemplateError, match="otherwise once others follow"):  # tools move to the last question
+                encode_chat(pair.ours, said, tools=tools)
+            continue
+        whole = pair.theirs.apply_chat_template(chat, tools=tools or None)["input_ids"]
+        ids, trained = encode_chat(pair.ours, said, tools=tools)
+        assert ids == whole, (pair.kind, chat)
+        check_marks(pair, chat, trained, tools)
     return count
 
 
@@ -116,12 +119,14 @@ def by_the_other_way(tokenizer: Tokenizer, chat: Chat) -> list[int]:
     return marked.encode_by_twin(text, disguise).ids
 
 
-def check_marks(pair: Pair, chat: list[dict[str, Any]], trained: list[bool]) -> None:
+def check_marks(pair: Pair, chat: list[dict[str, Any]], trained: list[bool], tools: list[dict[str, Any]]) -> None:
     """Against the mask of transformers; of a template without ``{% generation %}`` against what each turn adds to the
     prompt that it answers, as transformers renders the two."""
-    render = partial(pair.theirs.apply_chat_template, tokenize=False)
+    given = tools or None
+    render = partial(pair.theirs.apply_chat_template, tools=given, tokenize=False)
     if "{% generation %}" in FORMATS[pair.kind]:
-        theirs = pair.theirs.apply_chat_template(chat, return_assistant_tokens_mask=True)["assistant_masks"]
+        marked = pair.theirs.apply_chat_template(chat, tools=given, return_assistant_tokens_mask=True)
+        theirs = marked["assistant_masks"]
         if pair.kind == "unigram":  # it stops where a first character has no token of its own
             assert all(ours for ours, mark in zip(trained, theirs, strict=True) if mark)
         else:

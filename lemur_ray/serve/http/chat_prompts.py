@@ -13,10 +13,11 @@ from dataclasses import replace
 from lemur_ray.serve.engine.errors import ContextExceeded
 from lemur_ray.serve.openai.checked_requests import Conversation
 from lemur_ray.serve.openai.errors import ApiError
-from lemur_ray.serve.openai.tools import OPEN, Toolbox, in_words
+from lemur_ray.serve.openai.tools import Toolbox
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.chat import as_values
 from lemur_ray.text.chat_template import Chat, TemplateError, TemplateMissing, TemplateUnusable
+from lemur_ray.text.tools_in_words import OPEN, in_words
 
 
 def shown_chat(served: TextEngine, asked: Conversation) -> Chat:

@@ -11,15 +11,14 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from lemur_ray.agents.messages import Message, ToolCall
+from lemur_ray.agents.messages import Message
 from lemur_ray.serve.openai.errors import invalid, is_utf8
 from lemur_ray.serve.openai.structured_output import COMPACT, Structure, lark_structure
 from lemur_ray.serve.openai.tool_models import NamedChoice, Tool, ToolChoice
-
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
+from lemur_ray.text.tools_in_words import CLOSE, OPEN, described
 
 
 @dataclass(frozen=True)
@@ -57,14 +56,7 @@ class Toolbox:
 
     def described(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """The conversation with the tools in its system turn: for templates that know of none."""
-        shown = "\n".join(json.dumps({"type": "function", "function": f}, ensure_ascii=False) for f in self.functions)
-        form = f'{OPEN}\n{{"name": "...", "arguments": {{...}}}}\n{CLOSE}'
-        text = f"These functions can be called, each given by its JSON schema:\n<tools>\n{shown}\n</tools>\n"
-        text += f"To call one, answer with its name and its arguments in this form:\n{form}"
-        if messages and messages[0].role == "system":
-            first = replace(messages[0], content=f"{messages[0].content.strip()}\n\n{text}")
-            return (first, *messages[1:])
-        return (Message("system", text), *messages)
+        return described(messages, self.functions)
 
     def structure(self) -> Structure | None:
         """What a reply has to be, where it has to be a call."""
@@ -103,33 +95,6 @@ def toolbox(
         raise invalid("tool_choice", "is required, but there are no tools")
     wanted = functions and choice != "none"
     return Toolbox(functions, tuple(given), choice == "required", parallel) if wanted else None
-
-
-def in_words(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Calls of earlier turns as the model wrote them, in the text of their turn: for templates that know of none."""
-    return tuple(
-        Message(message.role, "\n".join(filter(None, (message.content, spoken_calls(message.tool_calls)))))
-        if message.tool_calls
-        else message
-        for message in messages
-    )
-
-
-def spoken_calls(calls: Sequence[ToolCall]) -> str:
-    """``tool_calls`` of an earlier assistant turn as the model wrote them."""
-    written = (_written(call.name, call.arguments) for call in calls)
-    return "\n".join(f"{OPEN}\n{text}\n{CLOSE}" for text in written)
-
-
-def _written(name: str, arguments: str) -> str:
-    """The object between the tags. Arguments that are no JSON, or none that is text, go into it as a string."""
-    try:
-        written = json.dumps({"name": name, "arguments": json.loads(arguments)}, ensure_ascii=False)
-        if is_utf8(written):
-            return written
-    except (ValueError, RecursionError):
-        pass
-    return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
 
 
 class CallStream:

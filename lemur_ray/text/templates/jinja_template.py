@@ -45,11 +45,14 @@ class JinjaTemplate:
     @cached_property
     def knows_tools(self) -> bool:
         """Whether the template for requests with tools looks at them."""
-        return bool(_TOOLS.search(self.named.get("tool_use", self.source)))
+        return bool(_TOOLS.search(self._source_for(True)))
 
-    @cached_property
-    def marks_what_is_said(self) -> bool:
-        return bool(_GENERATION.search(self.source))
+    def marks_what_is_said(self, chat: Chat) -> bool:
+        """Whether the template for this chat does."""
+        return bool(_GENERATION.search(self._source_for(bool(chat.tools))))
+
+    def _source_for(self, tools: bool) -> str:
+        return self.named.get("tool_use", self.source) if tools else self.source
 
     def pages(self, chats: Sequence[Chat], kept: Sequence[str] = ()) -> list[str]:
         """Raises TemplateError."""
@@ -60,7 +63,7 @@ class JinjaTemplate:
 
     def said(self, chat: Chat, kept: Sequence[str] = ()) -> tuple[str, list[Span]]:
         """Raises TemplateError; also where the template shows an earlier turn otherwise once there are later ones."""
-        if self.marks_what_is_said:
+        if self.marks_what_is_said(chat):
             (rendered,) = self._rendered([chat], kept)
             return rendered.text, list(rendered.spans)
         at = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
@@ -85,8 +88,8 @@ class JinjaTemplate:
         out: dict[int, Rendered] = {}
         for tools in (False, True):
             some = [i for i, chat in enumerate(chats) if bool(chat.tools) is tools]
-            source = self.named.get("tool_use", self.source) if tools else self.source
             if some:
+                source = self._source_for(tools)
                 out |= zip(some, render(source, [self._values(chats[i], source) for i in some], kept), strict=True)
         return [out[i] for i in range(len(chats))]
 

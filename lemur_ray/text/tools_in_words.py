@@ -1,0 +1,64 @@
+"""Tools for templates that know of none: described in the system turn, and calls written out as models write them.
+
+A call is a JSON object between two tags, the way ChatML models commonly write it; a tool's result is a turn of the role
+``tool``. Knows nothing of tokens, nor of who offers the tools.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lemur_ray.agents.messages import Message, ToolCall
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+
+
+def described(messages: Sequence[Message], functions: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
+    """The conversation with the tools in its system turn. ``functions``: name, description, parameters of each."""
+    shown = "\n".join(json.dumps({"type": "function", "function": f}, ensure_ascii=False) for f in functions)
+    form = f'{OPEN}\n{{"name": "...", "arguments": {{...}}}}\n{CLOSE}'
+    text = f"These functions can be called, each given by its JSON schema:\n<tools>\n{shown}\n</tools>\n"
+    text += f"To call one, answer with its name and its arguments in this form:\n{form}"
+    if messages and messages[0].role == "system":
+        first = replace(messages[0], content=f"{messages[0].content.strip()}\n\n{text}")
+        return (first, *messages[1:])
+    return (Message("system", text), *messages)
+
+
+def function_of(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """What is shown of a tool in OpenAI's form."""
+    function = tool["function"]
+    return {
+        "name": function["name"],
+        "description": function.get("description") or "",
+        "parameters": function.get("parameters") or {},
+    }
+
+
+def in_words(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Calls of earlier turns as the model wrote them, in the text of their turn."""
+    return tuple(
+        replace(message, content="\n".join(filter(None, (message.content, _spoken(message.tool_calls)))), tool_calls=())
+        if message.tool_calls
+        else message
+        for message in messages
+    )
+
+
+def _spoken(calls: Sequence[ToolCall]) -> str:
+    written = (_written(call.name, call.arguments) for call in calls)
+    return "\n".join(f"{OPEN}\n{text}\n{CLOSE}" for text in written)
+
+
+def _written(name: str, arguments: str) -> str:
+    """The object between the tags. Arguments that are no JSON, or none that is text, go into it as a string."""
+    try:
+        written = json.dumps({"name": name, "arguments": json.loads(arguments)}, ensure_ascii=False)
+        written.encode()
+        return written
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
