@@ -55,10 +55,7 @@ class Meter:
 
     @contextmanager
     def asking(self, name: str) -> Iterator[Count]:
-        with self._lock:
-            outermost = self._since is None
-            began = self._clock()
-            self._since = began if outermost else self._since
+        began = self._clock()
 
         def count(**numbers: float) -> None:
             with self._lock:
@@ -67,13 +64,24 @@ class Meter:
                     counted[what] = counted.get(what, 0) + number
 
         try:
-            yield count
+            with self.waiting():
+                yield count
         finally:
-            took_s = self._clock() - began
-            count(calls=1, seconds=round(took_s, 4))
+            count(calls=1, seconds=round(self._clock() - began, 4))
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Time that is spent outside, and on nobody who is counted."""
+        with self._lock:
+            outermost = self._since is None
+            began = self._clock()
+            self._since = began if outermost else self._since
+        try:
+            yield
+        finally:
             if outermost:
                 with self._lock:
-                    self._seconds, self._since = self._seconds + took_s, None
+                    self._seconds, self._since = self._seconds + self._clock() - began, None
 
 
 _threads = threading.local()
@@ -96,6 +104,13 @@ def asking(name: str) -> Iterator[Count]:
     meter = getattr(_threads, "meter", None) or Meter()
     with meter.asking(name) as count:
         yield count
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Around a wait for one's turn: what ends calls that take too long does not count it."""
+    with (getattr(_threads, "meter", None) or Meter()).waiting():
+        yield
 
 
 _WELL = ChatRequest((Message("user", "Are you there? Answer with one word."),), Sampling(max_tokens=16))

@@ -2,12 +2,14 @@
 
 A failed request is asked again after a growing, jittered pause, or after exactly as long as the endpoint asked for,
 until ``patience_s`` have passed since the request was first sent; then PolicyUnreachable. Time spent waiting for a
-place (``agents.throttle``) does not count, and a pause that the endpoint asked for does not while it answers others.
+place (``agents.throttle``) does not count, nor for any deadline of the call (``outside.waiting``), and a pause that the
+endpoint asked for does not while it answers others, however long it is.
 
 | the end of the run (EndpointRefused) | |
 |---|---|
 | nothing listens at the address, and nobody was ever answered | at once |
-| a pause is asked for that is longer than the patience | at once |
+| a pause is asked for that is longer than the patience, nobody was ever answered, and nobody may still be | at once |
+| the same, and nobody at all was answered for as long as the patience | then |
 | nobody at all was answered for as long, and the endpoint gives no sign of life | then |
 
 Knows no protocol: what is sent is a function, and what may be asked again is what it raises ``Again`` for.
@@ -20,10 +22,12 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lemur_ray.agents.messages import ChatReply, ContextOverflow, EndpointRefused, PolicyUnreachable
+from lemur_ray.agents.outside import waiting
 from lemur_ray.agents.throttle import NobodyAnswered, Pressure, Throttle, Verdict
 
 if TYPE_CHECKING:
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 15.0
+SHORTEST_LOOK_S = 0.5
+"""How often it is looked at most whether others are served."""
 BETWEEN_CLOCKS_S = 0.1
 """By which silence may seem shorter than it was: it is measured elsewhere, and a moment later."""
 LATER = "what was finished is kept: run the same command again once it answers"
@@ -79,7 +85,8 @@ class Persistence:
         while True:
             tried += 1
             try:
-                give_up_at += self._places.enter(self._patience_s, again=tried > 1)
+                with waiting():
+                    give_up_at += self._places.enter(self._patience_s, again=tried > 1)
             except NobodyAnswered as error:
                 raise self._given_up(f"{error} ({tried - 1} requests of this turn)", began) from error
             sent_at = self._clock()
@@ -100,10 +107,8 @@ class Persistence:
             if pause_s is None:
                 pause_s = min(FIRST_PAUSE_S * 2 ** (tried - 1), LONGEST_PAUSE_S) * jitter.uniform(0.5, 1.0)
             elif pause_s > self._patience_s:
-                raise EndpointRefused(
-                    f"{self._where}: {failed} ({tried} requests, next pause {pause_s:.1f} s: longer than --patience-s "
-                    f"{self._patience_s:g}); what was finished is kept: run the same command again later"
-                )
+                give_up_at += self._outwait(pause_s, f"{self._where}: {failed} ({tried} requests, next pause")
+                continue
             elif self._places.silence().seconds < self._patience_s:
                 give_up_at += pause_s
             if failed.gone and not self.ever_answered():
@@ -111,7 +116,26 @@ class Persistence:
             if self._clock() + pause_s >= give_up_at:
                 spent = f"{tried} requests in {self._patience_s:g} s of patience"
                 raise self._given_up(f"{failed} ({spent}, next pause {pause_s:.1f} s)", began)
-            self._sleep(pause_s)
+            with waiting() if failed.after_s is not None else nullcontext():
+                self._sleep(pause_s)
+
+    def _outwait(self, pause_s: float, said: str) -> float:
+        """A pause that is longer than the patience, as long as others are served; returns the seconds that it took.
+
+        Raises EndpointRefused once nobody is.
+        """
+        began = self._clock()
+        with waiting():
+            while (left_s := pause_s - (self._clock() - began)) > 0:
+                silence = self._places.silence()
+                nobody = not silence.ever and not silence.under_way
+                if nobody or silence.seconds >= self._patience_s:
+                    raise EndpointRefused(
+                        f"{said} {pause_s:.1f} s: longer than --patience-s {self._patience_s:g}, and nobody is "
+                        "served); what was finished is kept: run the same command again later"
+                    )
+                self._sleep(min(left_s, LONGEST_PAUSE_S, max(SHORTEST_LOOK_S, self._patience_s - silence.seconds)))
+        return self._clock() - began
 
     def pressure(self) -> Pressure:
         """How the endpoint holds this process back."""

@@ -42,10 +42,12 @@ class Pressure:
 
 @dataclass(frozen=True)
 class Silence:
-    """``seconds`` since anybody was answered, or since the first request was sent. ``ever``: whether anybody was."""
+    """``seconds`` since anybody was answered, or since the first request was sent. ``ever``: whether anybody was.
+    ``under_way``: requests that may still be answered."""
 
     seconds: float
     ever: bool
+    under_way: int = 0
 
 
 class NobodyAnswered(Exception):
@@ -110,7 +112,7 @@ class Throttle:
         """For how long nobody has been answered."""
         with self._lock:
             ever, since = self._answered_at > -math.inf, max(self._answered_at, self._first_at)
-            return Silence(self._clock() - since if since > -math.inf else 0.0, ever)
+            return Silence(self._clock() - since if since > -math.inf else 0.0, ever, self._there)
 
     def leave(self, verdict: Verdict, entered_at: float) -> None:
         """Give the place back. ``entered_at``: when the request was sent, on the same clock."""

@@ -148,7 +148,8 @@ class EvalConfig(Generic[Options]):
 
     @property
     def reply_s(self) -> float:
-        """The last resort against a policy that never answers: beyond its own patience and any wait for a place."""
+        """The last resort against a policy that never answers, beyond its own patience. Waits for a place at its
+        endpoint, and those that the endpoint asks for, do not count (``outside.waiting``)."""
         return A_WEEK_S if self.by_hand else self.patience_s + 3600.0
 
 

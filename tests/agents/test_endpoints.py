@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 
 from lemur_ray.agents.endpoint import EndpointOptions
 from lemur_ray.agents.keys import Key
-from lemur_ray.agents.messages import ChatRequest, EndpointRefused, Message, PolicyUnreachable, Sampling
+from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, Message, PolicyUnreachable, Sampling
 from lemur_ray.agents.openai_policy import OpenAIPolicy
-from lemur_ray.agents.throttle import Throttle
+from lemur_ray.agents.outside import Meter, metered, waiting
+from lemur_ray.agents.persistence import Again, Persistence
+from lemur_ray.agents.throttle import Pressure, Silence, Throttle, Verdict
+from lemur_ray.rollout.calls.deadline import CompanionThread, DeadlineExceeded
 from tests.agents.misbehaving import Answer, Server, completion, refusal, serving, serving_in_turn
 
 SECRET = "sk-test-4711-sesame"
@@ -182,6 +186,89 @@ def test_a_pause_that_is_asked_for_costs_no_patience_while_others_are_answered()
     assert [reply.waited_s for reply in replies] == [40.0] * 3, (
         "what was waited is known, so no limit of time counts it"
     )
+
+
+class Others:
+    """Places at an endpoint that answers others until a moment, of which this many may be under way."""
+
+    def __init__(self, until_s: float, under_way: int = 0, ever: bool = True) -> None:
+        self.now, self.slept, self.waits = 0.0, list[float](), list[float]()
+        self._until_s, self._under_way, self._ever = until_s, under_way, ever
+
+    def enter(self, patience_s: float, *, again: bool) -> float:
+        waited_s = self.waits.pop(0) if self.waits else 0.0
+        self.now += waited_s
+        return waited_s
+
+    def leave(self, verdict: Verdict, entered_at: float) -> None: ...
+
+    def silence(self) -> Silence:
+        return Silence(max(0.0, self.now - self._until_s), self._ever, self._under_way)
+
+    def pressure(self) -> Pressure:
+        return Pressure()
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+    def asking(self, *answers: ChatReply | Again) -> ChatReply:
+        said = iter(answers)
+
+        def send(left_s: float) -> ChatReply:
+            assert left_s > 0
+            answer = next(said)
+            if isinstance(answer, Again):
+                raise answer
+            return answer
+
+        return Persistence("here", 60.0, lambda: self.now, self.sleep, places=self).ask(send, 0)
+
+
+BUSY = Again("too many", 600.0, refused=True)
+
+
+def test_a_pause_that_is_longer_than_the_patience_is_waited_for_while_others_are_served() -> None:
+    others = Others(until_s=math.inf)
+    assert others.asking(BUSY, BUSY, ChatReply("at last")).text == "at last"
+    assert others.now == pytest.approx(1200.0)
+    waiting_for_the_first = Others(until_s=590.0, under_way=7, ever=False)
+    assert waiting_for_the_first.asking(BUSY, ChatReply("at last")).text == "at last"
+
+
+def test_such_a_pause_ends_the_run_once_nobody_is_served_for_as_long_as_the_patience() -> None:
+    others = Others(until_s=100.0)
+    with pytest.raises(
+        EndpointRefused, match=r"next pause 600\.0 s: longer than --patience-s 60, and nobody is served"
+    ):
+        others.asking(BUSY)
+    assert 160 <= others.now <= 161
+    nobody = Others(until_s=0.0, ever=False)
+    with pytest.raises(EndpointRefused, match="nobody is served"):
+        nobody.asking(BUSY)
+    assert nobody.slept == []
+
+
+def test_no_wait_for_a_turn_counts_against_the_deadline_of_a_call() -> None:
+    others = Others(until_s=math.inf)
+    others.waits = [9000.0, 9000.0, 9000.0]
+    meter = Meter(lambda: others.now)
+    with metered(meter):
+        others.asking(BUSY, Again("too many", 30.0, refused=True), ChatReply("at last"))
+        assert meter.seconds == others.now == 3 * 9000 + 600 + 30
+        others.asking(Again("broken"), ChatReply("at last"))
+    assert meter.counts == {}, "nobody was asked"
+    assert 0 < others.now - meter.seconds < 1, "a pause of our own does"
+    call = CompanionThread("toy")
+    assert call(lambda: waited(0.6), 0.2, "a wait") == "at last"
+    with pytest.raises(DeadlineExceeded):
+        call(lambda: time.sleep(0.6), 0.2, "a call")
+
+
+def waited(seconds: float) -> str:
+    with waiting():
+        time.sleep(seconds)
+    return "at last"
 
 
 # Slow, long and thinking
