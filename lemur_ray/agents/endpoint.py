@@ -91,11 +91,21 @@ def fields_of(text: str, flag: str) -> dict[str, Any]:
 
 
 def checked_url(url: str, flag: str) -> str:
-    """The address of an endpoint without a slash at its end. Raises ValueError for one that holds a password."""
+    """The address of an endpoint without a slash at its end.
+
+    Raises ValueError for one that holds a password, or a query, which may; it shows neither.
+    """
     try:
         parts = urlsplit(url)
-        if parts.username is None and parts.password is None and parts.port != 0:
-            return url.rstrip("/")
+        good = parts.username is None and parts.password is None and parts.port != 0
     except ValueError as error:
         raise ValueError(f"{flag}: not a URL ({error})") from None
+    if good and ("?" in url or "#" in url):
+        raise ValueError(
+            f"{flag}: an address is kept with the results, and paths are put behind it, so it must hold neither ? nor "
+            f"#: give what stands before, here {parts.scheme}://{parts.netloc}{parts.path}, and a key by the name of "
+            f"its variable ({flag}-key-env)"
+        )
+    if good:
+        return url.rstrip("/")
     raise ValueError(f"{flag}: an address is kept with the results, so it must hold no password; give the key by name")

@@ -51,10 +51,11 @@ def _chosen(tasks: Sequence[Task], config: EvalConfig[Any]) -> list[Task]:
     return sample_over_strata(chosen, config.limit, config.sample_seed)
 
 
-def named_tasks(tasks: Sequence[Task], text: str) -> list[Task]:
+def named_tasks(tasks: Sequence[Task], text: str, within: tuple[Path, ...] = ()) -> list[Task]:
     """Tasks by ids, places (``10:20``: from the eleventh to the twentieth) and ``@FILE`` of those, parted by commas.
 
-    Raises ValueError for an id that is not there, a range with nothing in it; OSError for a file.
+    ``within``: the files that name this. Raises ValueError for an id that is not there, a range with nothing in it, a
+    file that names itself; OSError for a file.
     """
     places = {task.id: place for place, task in enumerate(tasks)}
     wanted: set[int] = set()
@@ -62,10 +63,13 @@ def named_tasks(tasks: Sequence[Task], text: str) -> list[Task]:
         if word in places:
             wanted.add(places[word])
         elif word.startswith("@"):
-            lines = Path(word[1:]).expanduser().read_text(encoding="utf-8").splitlines()
+            file = Path(word[1:]).expanduser().resolve()
+            if file in within:
+                raise ValueError(f"--tasks {word}: it names itself, in {within[-1]}: take that line out")
+            lines = file.read_text(encoding="utf-8").splitlines()
             rows = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
             for row in rows:
-                found = [task.id for task in named_tasks(tasks, row)] if row not in places else [row]
+                found = [task.id for task in named_tasks(tasks, row, (*within, file))] if row not in places else [row]
                 wanted |= {places[task] for task in found}
         elif between := _RANGE.fullmatch(word):
             inside = range(len(tasks))[int(between[1] or 0) : int(between[2] or len(tasks))]

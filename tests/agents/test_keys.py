@@ -101,6 +101,16 @@ def test_a_key_that_was_changed_in_its_file_is_found(tmp_path: Path) -> None:
     assert Key(SECRET).renewed() is None
 
 
+@pytest.mark.parametrize("url", ["https://a.b/v1?key=sk-sesame", "https://a.b/v1/?v=1#sk-sesame", "http://a.b/v1#x"])
+def test_an_address_with_a_query_is_refused_without_showing_what_stands_there(url: str) -> None:
+    with pytest.raises(ValueError, match=r"must hold neither \? nor #: give what stands before") as error:
+        PolicySpec.parse(f"openai:{url}", "m")
+    assert "sesame" not in str(error.value)
+    assert "here http" in str(error.value)
+    assert "--policy-key-env" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("url", ["http://me:secret@h/v1", "https://token@h/v1"])
 def test_an_address_with_a_password_is_refused_because_addresses_are_kept(url: str) -> None:
     with pytest.raises(ValueError, match="must hold no password") as error:

@@ -30,14 +30,15 @@ Run = Callable[..., tuple[int, list[str]]]
 class Endpoint:
     """Tells of its models and counts tokens; whoever asks it for a reply has paid."""
 
-    def __init__(self, models: list[dict[str, Any]], key: str = "", counts: bool = True) -> None:
+    def __init__(self, models: list[dict[str, Any]], key: str = "", counts: bool = True, lists: int = 200) -> None:
         self.paid = 0
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 refused = bool(key) and self.headers.get("Authorization") != f"Bearer {key}"
-                self._say(401 if refused else 200, {"error": "no"} if refused else {"object": "list", "data": models})
+                status = 401 if refused else lists
+                self._say(status, {"object": "list", "data": models} if status == 200 else {"error": "no"})
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -153,6 +154,26 @@ def test_a_model_that_is_not_served_and_a_key_that_is_refused_are_said_unpaid(
     assert "--policy-key-env WRONG" in said[0]
     assert "secret-and-wrong" not in said[0]
     assert served.paid == locked.paid == 0
+
+
+@pytest.mark.parametrize("status", [403, 404, 405])
+def test_a_gateway_that_lists_no_models_is_played_with_where_the_model_is_named(
+    run: Run, data_dir: Path, endpoint: Callable[..., Endpoint], status: int
+) -> None:
+    gateway = endpoint(lists=status)
+    argv = ("--benchmark", "mint/math", "--data", str(data_dir), "--policy", gateway.policy)
+    code, said = run(*argv)
+    assert (code, len(said)) == (1, 1)
+    assert "say with --policy-model which model to ask (served: it does not say)" in said[0]
+    with pytest.raises(pytest.fail.Exception, match="something was started"):
+        run(*argv, "--policy-model", "m")
+
+
+def test_an_address_with_a_query_is_one_line_that_does_not_show_it(run: Run) -> None:
+    code, said = run("--policy", "openai:http://127.0.0.1:9/v1?api_key=sk-sesame")
+    assert code == 1
+    assert "must hold neither ? nor #" in said[0]
+    assert "sesame" not in "\n".join(said)
 
 
 def test_of_a_missing_key_alone_nothing_else_follows(run: Run, endpoint: Callable[..., Endpoint]) -> None:

@@ -61,6 +61,16 @@ def test_tasks_are_named_by_id_by_place_and_in_a_file(tmp_path: Path) -> None:
     assert len(selected(TASKS, config(tasks="10:20", limit=2))[0]) == 2
 
 
+def test_a_file_that_names_itself_is_said(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_text(f"web-1\n@{other}\n")
+    other.write_text("web-0\n")
+    assert [task.id for task in named_tasks(TASKS, f"@{one},@{other}")] == ["web-0", "web-1"]
+    other.write_text(f"@{tmp_path}/./one\n")
+    with pytest.raises(ValueError, match=rf"--tasks @.*one: it names itself, in {other}: take that line out"):
+        named_tasks(TASKS, f"@{one}")
+
+
 @pytest.mark.parametrize("text", ["crypto-99", "200:300", "5:5", ",", "@/nowhere/at/all", "crypto"])
 def test_what_names_no_task_is_said(text: str) -> None:
     with pytest.raises((ValueError, OSError)) as told:
