@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lemur_ray import doctor
-from lemur_ray.doctor import accelerators, cluster, packages, programs, resources
+from lemur_ray.doctor import accelerators, cluster, packages, programs, resources, sandbox_tools
 from lemur_ray.doctor.machine import Check, Machine
 from lemur_ray.doctor.resources import GIB
 
@@ -187,6 +187,26 @@ def test_tools_that_only_some_parts_need_are_missing_but_not_required(machine: M
     checks += [programs.textworld(bare), programs.compiler(bare)]
     assert all(check.status == "missing" and not check.required for check in checks)
     assert all(check.fix.startswith(("apt-get install", "sysctl")) for check in checks)
+
+
+def test_what_tasks_call_in_a_sandbox_of_bubblewrap_and_this_machine_lacks_is_named(machine: Machine) -> None:
+    def lacking(*names: str) -> Check:
+        gone = {*names}
+        return next(
+            check
+            for check in doctor.examine(but(machine, which=lambda name: None if name in gone else f"/usr/bin/{name}"))
+            if check.name == "sandbox tools"
+        )
+
+    assert lacking().status == "ok"
+    check = lacking("exiftool", "tshark", "curl", "bwrap")
+    assert (check.status, check.required) == ("warn", False)
+    assert "Bash (curl) and CTF (curl, exiftool, tshark)" in check.found
+    assert check.fix == "apt-get install -y curl libimage-exiftool-perl tshark"
+    assert "CTF (exiftool)" in lacking("exiftool").found
+    image = (ROOT / "cluster/images/sandbox/packages.txt").read_text().split()
+    wanted = {**sandbox_tools.BASH, **sandbox_tools.CTF, **sandbox_tools.CTF_BESIDES}
+    assert {*wanted.values()} - {*image} <= {"cron"}, "the Docker sandbox has what bubblewrap is asked for"
 
 
 def test_the_compiler_is_the_one_that_the_environment_names(machine: Machine) -> None:

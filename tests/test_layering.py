@@ -87,8 +87,8 @@ ROOMS: dict[str, set[str]] = {
         "lemur_ray/sandbox",
     },
     "envs/intercode": {
-        "envs/outside_data", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/grading",
-        "lemur_ray/sandbox",
+        "envs/outside_data", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/doctor",
+        "lemur_ray/grading", "lemur_ray/sandbox",
     },
     "envs/mint": {
         "envs/alfworld", "envs/outside_data", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks",

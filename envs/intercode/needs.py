@@ -1,6 +1,6 @@
 """What InterCode's benchmarks need of a machine, and which tools of upstream's images this machine's sandbox lacks.
 
-Tools are those that upstream's images had (princeton-nlp/intercode c3e46d8), each with its Debian package.
+Which tools those are stands where the doctor looks for them, too.
 """
 
 from __future__ import annotations
@@ -15,18 +15,9 @@ from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.needs import LOOK_S, Need, there
 from lemur_ray.benchmarks.sandboxed import Sandboxed, sandbox_need, without
+from lemur_ray.doctor import sandbox_tools
 
 DATA = "what InterCode asks"
-BASH_TOOLS = {
-    "cal": "ncal", "column": "bsdmainutils", "convert": "imagemagick", "cpio": "cpio", "crontab": "cron",
-    "curl": "curl", "dig": "dnsutils", "git": "git", "ifconfig": "net-tools", "jq": "jq", "ping": "iputils-ping",
-    "pstree": "psmisc", "python3": "python3", "tree": "tree",
-}  # fmt: skip
-CTF_TOOLS = {
-    "curl": "curl", "file": "file", "gcc": "gcc", "gdb": "gdb", "mmls": "sleuthkit", "nc": "netcat-openbsd",
-    "objdump": "binutils", "openssl": "openssl", "pdftotext": "poppler-utils", "python3": "python3",
-    "unzip": "unzip", "wget": "wget", "xxd": "xxd",
-}  # fmt: skip
 CRYPTO = "Crypto"
 """The module of pycryptodome, which upstream's image has and which the sandbox is shown of this interpreter."""
 
@@ -63,7 +54,7 @@ def _connected(engine: str) -> None:
 
 def bash_departures(options: Any, asked: Asked, tasks: Sequence[Task]) -> tuple[str, ...]:
     """Programs that its golds and models may call."""
-    return without(options, BASH_TOOLS, options.rootfs)
+    return without(options, sandbox_tools.BASH, options.rootfs)
 
 
 def ctf_departures(options: Sandboxed, asked: Asked, tasks: Sequence[Task]) -> tuple[str, ...]:
@@ -71,7 +62,7 @@ def ctf_departures(options: Sandboxed, asked: Asked, tasks: Sequence[Task]) -> t
     if asked.recording is not None and asked.mode == "grading":
         return ()
     module = () if importlib.util.find_spec(CRYPTO) else ("sandbox without pycryptodome (the extra ctf)",)
-    return (*without(options, CTF_TOOLS), *module)
+    return (*without(options, sandbox_tools.CTF), *module)
 
 
 def question(task: Task) -> str:

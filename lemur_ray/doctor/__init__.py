@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lemur_ray.doctor import accelerators, cluster, packages, programs, resources
+from lemur_ray.doctor import accelerators, cluster, packages, programs, resources, sandbox_tools
 from lemur_ray.doctor.machine import Check, Machine
 
 __all__ = ["CHECKS", "Check", "Machine", "examine", "healthy", "lines"]
@@ -28,6 +28,7 @@ CHECKS = (
     resources.cores,
     accelerators.tpu,
     programs.bubblewrap,
+    sandbox_tools.sandbox_tools,
     programs.docker,
     programs.chromium,
     programs.compiler,
