@@ -1,7 +1,6 @@
-"""Programs that InterCode's tasks call, each with its Debian package: those of bubblewrap's sandboxes are this machine's.
+"""Programs that InterCode's tasks call, each with its Debian package.
 
-The image of the Docker sandbox has them all but crontab.
-Knows no task.
+Under bubblewrap they are this machine's; the image of the Docker sandbox has them all but crontab. Knows no task.
 """
 
 from __future__ import annotations

@@ -101,6 +101,8 @@ class Play:
     """Archive of ALFWorld's real games; without it no household is played."""
     server: str = ""
     """URL of a MySQL; without it only SQLite is asked."""
+    copies: int = 1
+    """Episodes of each act, of the first of its kinds alone where there are several."""
     name_of_database: str = "lemur"
 
 
@@ -142,9 +144,10 @@ def tasks_of(play: Play, folder: Path, site: str = "", teacher: str = "") -> dic
         shared["household"] |= {"games": play.games, "id": game}
     hostile = [ACTS[number] for number in play.acts]
     found: list[tuple[str, str, dict[str, Any], tuple[str, ...]]] = [
-        (f"{kind}: {act.name}", kind, dict(act.options), act.replies)
+        (f"{kind}: {act.name}{f' once more ({copy})' if copy else ''}", kind, dict(act.options), act.replies)
         for act in hostile
-        for kind in act.kinds
+        for copy in range(play.copies)
+        for kind in (act.kinds if play.copies == 1 else act.kinds[:1])
         if kind in shared
     ]
     kinds = {kind for _, kind, _, _ in found}

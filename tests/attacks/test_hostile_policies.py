@@ -102,6 +102,36 @@ def server() -> Any:
         yield url.replace("root@", "reader:r@")
 
 
+def played_alone(what: Play, timeout_s: float) -> dict[str, Any]:
+    """In a process of its own, whose memory is told."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tests.attacks.hostile_play", order(what)],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "30 MB of lists",
+        pytest.param("a million empty lists", marks=pytest.mark.sweep),
+        pytest.param("brackets without end", marks=pytest.mark.sweep),
+    ],
+)
+def test_the_harness_stays_small_while_32_policies_do_the_worst_at_once(name: str) -> None:
+    number = next(n for n, act in enumerate(ACTS) if act.name == name)
+    said = played_alone(Play((number,), in_flight=33, copies=32), 580)
+    assert sum(name in one["task"] for one in said["ended"]) == 32
+    assert faults([(one["task"], one["outcome"], one["detail"]) for one in said["ended"]]) == []
+    assert said["peak_mib"] < PEAK_MIB, f"{said['before_mib']} MiB before the first episode"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3700)
 @pytest.mark.parametrize(
@@ -123,14 +153,7 @@ def test_hostile_policies_are_scored_and_the_harness_stays_small(
     chosen = chosen[::every]
     at_once = 32 if backend == "bwrap" else 12  # an engine under more containers than that turns unreliable
     what = Play(tuple(chosen), backend=backend, in_flight=at_once, games=games, server=server, neighbours=2)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.attacks.hostile_play", order(what)],
-        capture_output=True,
-        text=True,
-        timeout=580 if every > 1 else 3600,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    said = json.loads(done.stdout.splitlines()[-1])
+    said = played_alone(what, 580 if every > 1 else 3600)
     assert faults([(one["task"], one["outcome"], one["detail"]) for one in said["ended"]]) == []
     assert said["peak_mib"] < PEAK_MIB, f"{said['before_mib']} MiB before the first episode"
 

@@ -116,8 +116,10 @@ def test_requests_to_a_replica_that_is_killed_end_with_an_error_and_the_other_on
         assert len(replicas) == 2
         replicas[0].kill()
         begin = time.monotonic()
+        for _ in range(6):  # whoever asks for no place waits for none in the other one, which has much to do
+            assert two.get("/v1/models").status_code == 200
+        assert time.monotonic() - begin < 10, "it waited for the one that is gone"
         ask(two, [5, 6, 7])
-        assert time.monotonic() - begin < 45, "it waited for the one that is gone"  # the client itself would at 60 s
         ends = [one.result(120) for one in asked]
         answers = [one.result(120) for one in whole]
     errors = [json.loads(end)["error"] for end in ends if end != "[DONE]"]
