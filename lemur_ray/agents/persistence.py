@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 15.0
-SHORTEST_LOOK_S = 0.5
-"""How often it is looked at most whether others are served."""
+LOOK_S = (0.5, 5.0)
+"""How often it is looked whether others are served: no sooner, no later."""
 BETWEEN_CLOCKS_S = 0.1
 """By which silence may seem shorter than it was: it is measured elsewhere, and a moment later."""
 LATER = "what was finished is kept: run the same command again once it answers"
@@ -134,7 +134,8 @@ class Persistence:
                         f"{said} {pause_s:.1f} s: longer than --patience-s {self._patience_s:g}, and nobody is "
                         "served); what was finished is kept: run the same command again later"
                     )
-                self._sleep(min(left_s, LONGEST_PAUSE_S, max(SHORTEST_LOOK_S, self._patience_s - silence.seconds)))
+                soonest_s, latest_s = LOOK_S
+                self._sleep(min(left_s, latest_s, max(soonest_s, self._patience_s - silence.seconds)))
         return self._clock() - began
 
     def pressure(self) -> Pressure:

@@ -18,6 +18,8 @@ from lemur_ray.text.chat_template import Chat, TemplateError, TemplateMissing, T
 from lemur_ray.text.templates.template_files import template_of, template_source, with_template
 from lemur_ray.text.tokenizer import Tokenizer
 
+_ELSEWHERE = " (flags of jobs/serve.py: serve it with them, and ask it with --policy openai:URL)"
+
 
 @dataclass(frozen=True)
 class PolicyModel:
@@ -42,7 +44,7 @@ def look_at_model(model: str, chat_template: str, chats: bool) -> PolicyModel:
     try:
         shape = look_first(model, ServeJob(model=model, chat_template=chat_template), _devices())
     except NotServed as error:
-        lacking += error.said
+        lacking += [f"{said}{_ELSEWHERE if '--' in said else ''}" for said in error.said]
     try:
         source = template_source(chat_template)
     except TemplateUnusable as error:

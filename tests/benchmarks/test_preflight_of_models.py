@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lemur_ray.config import ModelConfig
+from lemur_ray.doctor.devices import Devices
 from lemur_ray.model.llama import init_params
 from lemur_ray.serve import policy_model
 from lemur_ray.text.tokenizer_folder import tokenizer_in
@@ -106,6 +107,12 @@ def test_a_context_that_is_too_short_is_refused_and_one_that_is_not_lets_it_begi
 
 def test_a_model_that_has_no_room_is_refused(run: Run) -> None:
     assert "billion parameters as float32 take" in one_line(run, "--policy", "checkpoint:random:llama2-70b")
+
+
+def test_what_flags_would_make_it_fit_is_said_with_where_they_are(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_model, "_devices", lambda: Devices(cpus=2, memory_bytes=20 * 2**30))
+    said = one_line(run, "--policy", "checkpoint:random:llama2-7b")
+    assert "take --engine.dtype bfloat16 or --engine.quantization int8 (flags of jobs/serve.py: serve it" in said
 
 
 def test_all_that_a_model_lacks_stands_in_one_line_among_what_else_lacks(run: Run, tmp_path: Path) -> None:
