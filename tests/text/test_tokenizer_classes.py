@@ -68,6 +68,7 @@ def test_ids_are_those_of_transformers_whatever_class_and_type_a_folder_names(
         assert [*ours.special.before, *ours.encode_marked(text), *ours.special.after] == ids, text
         assert ours.decode(ids, skip_special=False) == theirs.decode(ids, clean_up_tokenization_spaces=False), text
 
+    (tmp_path / "corpus").mkdir()
     save_folder(ours, tmp_path / "corpus")
     exported = kinds.write(kinds.of_type("llama", {}), tmp_path / "exported")
     for name, text in tokenizer_files(ours).items():
