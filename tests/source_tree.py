@@ -31,10 +31,19 @@ def name(path: Path) -> str:
 
 
 @cache
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    """The imports and calls of a file."""
+    kinds = (ast.Import, ast.ImportFrom, ast.Call)
+    return tuple(
+        node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))) if isinstance(node, kinds)
+    )
+
+
+@cache
 def imports(path: Path) -> tuple[str, ...]:
     """Absolute dotted names that a file imports, wherever and however; imports for type checkers alone count too."""
     found: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -51,7 +60,7 @@ def imports_by_value(path: Path) -> bool:
         isinstance(node, ast.Call)
         and _called(node) in ("import_module", "__import__")
         and not (node.args and isinstance(node.args[0], ast.Constant))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in _nodes(path)
     )
 
 
@@ -61,10 +70,15 @@ def _called(node: ast.Call) -> str:
 
 
 @cache
+def _ours() -> frozenset[str]:
+    files = python_files("lemur_ray/", "envs/", "jobs/")
+    return frozenset(name(p).removesuffix(".py").removesuffix("/__init__") for p in files)
+
+
+@cache
 def files_imported(path: Path) -> tuple[str, ...]:
     """The files of ours behind those imports, as paths without ``.py``; a package is the path of its folder."""
-    ours = {name(p).removesuffix(".py").removesuffix("/__init__") for p in python_files("lemur_ray/", "envs/", "jobs/")}
-    found = set()
+    ours, found = _ours(), set()
     for module in imports(path):
         parts = module.split(".")
         for length in range(len(parts), 0, -1):

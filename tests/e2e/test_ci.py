@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.serve.http.test_evaluation_clients import need_clients
+from tests.serve.http.test_evaluation_clients import pytestmark as marks_of_clients
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("apt-get", "bwrap", "chromium", "g++", "git", "mariadbd", "my_print_defaults", "python3")
 
@@ -38,23 +41,12 @@ def test_the_check_of_a_commit_fails_with_each_of_its_parts(machine: dict[str, s
     assert ("no stand-in sites here: their tests skip" in done.stdout) == (failing == "sites")
 
 
-@pytest.mark.parametrize(("ci", "outcome"), [("true", "4 errors"), ("", "4 skipped")])
-def test_clients_that_are_missing_are_an_error_in_ci_and_a_reason_to_skip_elsewhere(ci: str, outcome: str) -> None:
-    file = ROOT / "tests" / "serve" / "http" / "test_evaluation_clients.py"
-    env = {**os.environ, "CI": ci, "LEMUR_CLIENTS": "/nowhere"}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-m",
-        "slow",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        str(file),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT, timeout=120)
-    assert outcome in done.stdout.splitlines()[-1], done.stdout
-    assert "no evaluation clients at /nowhere/bin/python: run make clients" in done.stdout
+@pytest.mark.parametrize(("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_clients_that_are_missing_are_an_error_in_ci_and_a_reason_to_skip_elsewhere(
+    ci: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(outcome, match=f"no evaluation clients at {tmp_path}/python: run make clients"):
+        need_clients(tmp_path / "python")
+    need_clients(Path(sys.executable))
+    assert "clients" in [name for mark in marks_of_clients for name in mark.args], "their tests do not ask"

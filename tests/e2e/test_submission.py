@@ -56,17 +56,20 @@ def submit(head: Head, job: str, *args: str, form: tuple[str, ...] = ()) -> dict
     return result
 
 
+WITH_WORKING_DIR = ("--working-dir", str(ROOT))
+
+
 def test_the_way_from_raw_text_to_a_report(head: Head, home: Path, sources: tuple[str, ...]) -> None:
+    """Every other job with a working directory, in which Ray Train's workers and plain actors must find the project."""
     submit(head, "build_corpus", *sources, "--vocab-size", "600", "--out", "corpus/a")
-    run = submit(head, "pretrain", "nano", "--corpus", "corpus/a", "--out", "runs/a", *TINY)
+    run = submit(head, "pretrain", "nano", "--corpus", "corpus/a", "--out", "runs/a", *TINY, form=WITH_WORKING_DIR)
     assert run["steps"] == 3
     tuned = submit(
         head, "instruct", "--init-from", "runs/a", "--out", "runs/a-chat", "--games", "12", "--chats", "4", *TINY
     )
     assert tuned["steps"] == 3
-    scores = submit(
-        head, "agent_eval", "--policy", "checkpoint:a-chat", "--limit", "2", "--max-tokens", "4", "--out", "episodes/a"
-    )
+    playing = ("--policy", "checkpoint:a-chat", "--limit", "2", "--max-tokens", "4", "--out", "episodes/a")
+    scores = submit(head, "agent_eval", *playing, form=WITH_WORKING_DIR)
     assert (scores["n"], scores["scored"], scores["missing"]) == (2, 2, 0)
     submit(
         head, "report", "--runs", "runs/a", "runs/a-chat", "--episodes", "episodes/a", "--corpus", "corpus/a", "--out",
@@ -75,11 +78,12 @@ def test_the_way_from_raw_text_to_a_report(head: Head, home: Path, sources: tupl
     assert "alfworld/text" in (home / "report-a" / "index.html").read_text()
 
 
+@pytest.mark.sweep
 def test_with_a_working_dir_jobs_tasks_and_workers_find_the_project_there(
     head: Head, home: Path, sources: tuple[str, ...]
 ) -> None:
     """One job on Ray Data, one on Ray Train, one of plain actors: the others start as these do."""
-    form = ("--working-dir", str(ROOT))
+    form = WITH_WORKING_DIR
     submit(head, "build_corpus", *sources, "--vocab-size", "600", "--out", "corpus/b", form=form)
     run = submit(head, "pretrain", "nano", "--corpus", "corpus/b", "--out", "runs/b", *TINY, form=form)
     assert run["steps"] == 3

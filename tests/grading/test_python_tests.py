@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 
+from lemur_ray.grading import python_tests
 from lemur_ray.grading.mint import grade
 from lemur_ray.grading.names_in_tests import given_by, names_in, only_asked
 from lemur_ray.grading.python_tests import TestRun, run_each, run_tests
@@ -235,7 +236,8 @@ def test_where_the_names_in_tests_come_from() -> None:
     assert given_by("from typing import List\ndef f(x): ...\n", "assert f(1)") == ""
 
 
-def test_sleeping_through_many_calls_is_bounded_as_a_whole(graded: Graded) -> None:
+def test_sleeping_through_many_calls_is_bounded_as_a_whole(graded: Graded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python_tests, "SLACK_S", 1.5)
     solution = "import time\ndef f(x):\n    time.sleep(1.4)\n    return x\n"
     started = time.monotonic()
     run = graded(solution, "\n".join(f"assert f({i}) == {i}" for i in range(20)), time_s=0.5)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 import ray.data
 
 
@@ -30,6 +31,7 @@ def out_of_order(folder: Path, preserve_order: bool) -> list[int]:
     return [row["id"] for row in dataset.iter_rows()]
 
 
+@pytest.mark.slow
 def test_order_is_not_kept_by_default_and_is_kept_when_asked_for(ray_local: str, tmp_path: Path) -> None:
     assert ray.data.DataContext.get_current().execution_options.preserve_order is False
     (tmp_path / "kept").mkdir()

@@ -44,6 +44,7 @@ def test_published_outputs_come_to_the_published_means(kind: str, tmp_path: Path
 
 
 @needs_data
+@pytest.mark.slow
 def test_the_released_rule_reads_worked_answers_as_it_did(tmp_path: Path) -> None:
     tasks = tasks_of("bbh/cot", DATA, mode="lemur")
     found = macro_averages(play(tasks, Says(recorded("cot")), tmp_path, in_flight=16))

@@ -66,7 +66,7 @@ def test_a_bucket_that_is_gone_ends_a_save_with_a_sentence_and_the_commit_before
         checkpoints.save(3, state(3), {"rows": 6})
         checkpoints.wait()
     checkpoints = Checkpoints(FOLDER, keep=3)
-    monkeypatch.setenv("LEMUR_BUCKET_PATIENCE_S", "4")
+    monkeypatch.setenv("LEMUR_BUCKET_PATIENCE_S", "1")
     google.trouble(**trouble, times=10**6)
     began = time.monotonic()
 
