@@ -6,12 +6,16 @@ import json
 import os
 import re
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.async_api import Error as PlaywrightError
 
+from envs.webarena.browser import play
 from envs.webarena.browser.host import BrowserLost, shared_host
+from envs.webarena.browser.session import Session
 from envs.webarena.env import WebEnv
 from envs.webarena.site_set import SitesLost
 from tests.envs.webarena.small_site import SmallSite, SmallSites, record
@@ -221,11 +225,24 @@ def test_a_har_the_trees_and_screenshots_are_kept_where_they_are_asked_for(env: 
 
 
 @pytest.mark.slow
-def test_a_page_that_never_comes_to_rest_is_told_and_can_be_left(env: WebEnv) -> None:
+def test_a_page_that_never_comes_to_rest_is_told_and_can_be_left(env: WebEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play, "SEE_S", 12.0)
     shown = began(env, start="/busy", wait_s=1.0)
     assert "does not answer" in shown
     did(env, "new_tab")
     assert "link 'Add ink'" in did(env, "goto [http://onestopmarket.com/]")[0]
+
+
+def test_a_browser_that_dies_while_an_episode_begins_is_nobodys_fault(
+    env: WebEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def dies(session: Session, urls: Sequence[str]) -> None:
+        await session.context.close()  # the browser still says that it is connected
+        raise PlaywrightError("Target page, context or browser has been closed")
+
+    monkeypatch.setattr(Session, "start", dies)
+    with pytest.raises(BrowserLost, match="no tab stayed open"):
+        began(env)
 
 
 @pytest.mark.sweep
