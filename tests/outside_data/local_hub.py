@@ -69,6 +69,7 @@ class LocalHub:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     hub: LocalHub
 
     def log_message(self, format: str, *args: object) -> None:

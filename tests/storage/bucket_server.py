@@ -87,6 +87,7 @@ _UPLOAD = re.compile(r"/upload/storage/v1/b/([^/]+)/o$")
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer waits for what the client acknowledges late
     service: Service
 
     def log_message(self, *_: object) -> None:
