@@ -130,7 +130,7 @@ def test_row_27_patching_the_judge_changes_nothing(
     accepted: Accepted, patch: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "len" in patch:  # its own process can then read nothing more, and waits until its time is over
-        monkeypatch.setattr(python_tests, "PATIENCE", 0.3)
+        monkeypatch.setattr(python_tests, "PATIENCE", 0.1)
         monkeypatch.setattr(python_tests, "SLACK_S", 1.0)
     assert not accepted(patch + "\ndef f(x): return 0")
     tests = "import json, math\nassert math.fabs(len(json.dumps(f(3))) - 9) < 1"

@@ -32,7 +32,7 @@ def recorded(kind: str) -> dict[str, str]:
 
 
 @needs_data
-@pytest.mark.parametrize("kind", ["cot", "direct"])
+@pytest.mark.parametrize("kind", [pytest.param("cot", marks=pytest.mark.slow), "direct"])
 def test_published_outputs_come_to_the_published_means(kind: str, tmp_path: Path) -> None:
     tasks = tasks_of(f"bbh/{kind}", DATA)
     assert len(tasks) == 3256

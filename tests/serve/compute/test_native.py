@@ -140,7 +140,8 @@ def test_an_engine_of_any_model_is_exact_without_padding(config: ModelConfig, ki
     engine.close()
 
 
-@pytest.mark.parametrize("kind", [{}, pytest.param({"quantization": "int8"}, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [{}, {"quantization": "int8"}], ids=str)
 def test_without_a_compiler_the_same_is_said_more_slowly(
     small_engine: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: Any
 ) -> None:
