@@ -14,12 +14,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from _evaluate import evaluate
 from _suite import play_suite
 from lemur_ray.benchmarks.listing import lines, listed
 from lemur_ray.gold_check import FLAG, check_golds
+from lemur_ray.home import outside_data
 from lemur_ray.rollout.benchmark_tasks import parse_evaluation
 from lemur_ray.rollout.evaluation_folder import played_at
 from lemur_ray.rollout.job_ending import ending_well
@@ -50,8 +50,7 @@ def show(words: Sequence[str]) -> int:
     rest = [word for word in words if word != "--list"]
     if rest and (len(rest) != 2 or rest[0] != "--data"):
         raise ValueError(f"--list {' '.join(rest)}: expected nothing beside it but --data DIR")
-    data = rest[1] if rest else os.environ.get("LEMUR_DATA", "")
-    print("\n".join(lines(listed(Path(data) if data else None))))
+    print("\n".join(lines(listed(outside_data(rest[1] if rest else os.environ.get("LEMUR_DATA", ""))))))
     return 0
 
 

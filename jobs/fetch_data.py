@@ -6,13 +6,12 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated
 
 import tyro
 from lemur_ray.benchmarks.data_sets import data_sets, named
 from lemur_ray.config import parse
-from lemur_ray.home import resolve_out
+from lemur_ray.home import lemur_home, outside_data
 from lemur_ray.outside_data.fetching import Asked, fetch
 from lemur_ray.outside_data.listing import check_sets, list_sets
 from lemur_ray.outside_data.source import FetchError
@@ -38,7 +37,7 @@ class FetchJob:
 
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse(FetchJob, argv, prog="fetch_data.py", bare_flags=True)
-    data = Path(job.data or resolve_out("data", "")).expanduser()
+    data = outside_data(job.data) or lemur_home() / "data"
     try:
         if not (job.names or job.list or job.check):
             raise ValueError("name what to fetch; --list shows what there is")

@@ -28,12 +28,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     with ending_well("fidelity") as end:
         out = prepare_out(resolve_out(config.out, "fidelity"))
         results: list[tuple[RecordedRun, dict[str, Any]]] = []
-        for run in recorded_runs(Path(config.data).expanduser(), strict=config.strict):
+        for run in recorded_runs(config.folder, strict=config.strict):
             if config.only in run.name:
                 results.append((run, _played(run, config, out)))
                 write_fidelity(fidelity(results, goals(), config.under, whole_runs=not config.limit), out)
         if not results:
-            raise ValueError(f"{config.data}: no recorded run in it with {config.only!r} in its name")
+            raise ValueError(f"{config.folder}: no recorded run in it with {config.only!r} in its name")
         found = fidelity(results, goals(), config.under, whole_runs=not config.limit)
         print(summary(found), file=sys.stderr)
         print(json.dumps({"goals": found["goals"], "runs": len(results), "page": str(out / "index.html")}))
@@ -45,7 +45,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _played(run: RecordedRun, config: FidelityConfig, out: Path) -> dict[str, Any]:
     """The result of one run; a run that cannot be played says why and stops no other."""
     known = [f.name for f in fields(options_of(run.benchmark, find(run.benchmark)))]
-    arguments = [*run.arguments(), "--data", config.data, "--out", str(out / run.folder), *config.arguments(known)]
+    arguments = [
+        *run.arguments(),
+        "--data",
+        str(config.folder),
+        "--out",
+        str(out / run.folder),
+        *config.arguments(known),
+    ]
     try:
         return evaluate(parse_evaluation(arguments, run.benchmark))
     except (EvaluationError, ValueError, OSError) as error:

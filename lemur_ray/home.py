@@ -22,6 +22,13 @@ def resolve_out(out: str, default: str) -> str:
     return str(path if path.is_absolute() else lemur_home() / path)
 
 
+def outside_data(said: str) -> Path | None:
+    """The folder of data of others: the one that was said (``--data``, LEMUR_DATA), else ``$LEMUR_HOME/data``, where
+    jobs/fetch_data.py puts what it fetches, as soon as it is there. None where neither is."""
+    folder = Path(said).expanduser() if said else lemur_home() / "data"
+    return folder if said or folder.is_dir() else None
+
+
 def find_model(name: str, *, buckets: bool = False) -> str:
     """Absolute folder of the model that a flag names: a run of ``$LEMUR_HOME/runs``, else a folder under $LEMUR_HOME,
     else one under the working directory. Of ``random:RECIPE[@MODEL]`` only MODEL is looked for.

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.home import find_model, resolve_out
+from lemur_ray.home import find_model, outside_data, resolve_out
 
 
 def test_a_model_is_a_run_by_name_or_a_folder_and_never_a_bucket(
@@ -31,3 +31,11 @@ def test_outputs_never_lie_in_the_working_directory(lemur_home: Any) -> None:
     assert resolve_out("mine", "runs/nano") == str(lemur_home / "mine")
     assert resolve_out("/x/y", "runs/nano") == "/x/y"
     assert resolve_out("gs://b/run/", "runs/nano") == "gs://b/run"
+
+
+def test_data_of_others_lies_where_it_is_said_else_where_the_fetching_job_puts_it(lemur_home: Path) -> None:
+    assert outside_data("") is None
+    assert outside_data("/elsewhere") == Path("/elsewhere")
+    (lemur_home / "data").mkdir(parents=True)
+    assert outside_data("") == lemur_home / "data"
+    assert outside_data("/elsewhere") == Path("/elsewhere")

@@ -25,7 +25,7 @@ from lemur_ray.outside_data.source import Source
 
 Options = TypeVar("Options")
 Prompt = Literal["full", "brief"]
-NO_DATA = "outside data: say where it lies, --data DIR or LEMUR_DATA"
+NO_DATA = "outside data: fetch it (python jobs/fetch_data.py NAME) or say where it lies, --data DIR or LEMUR_DATA"
 
 
 def place(

@@ -14,9 +14,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+_FETCH = "python jobs/fetch_data.py "
+
 
 def found(data: Path, names: Sequence[str], source: str) -> Path:
-    """The first of these files beneath ``data``, each with .gz or without. ``source``: where one gets it.
+    """The first of these files beneath ``data``, each with .gz or without. ``source``: where one gets it; where it ends
+    with the command that fetches it, the command is said for this folder.
 
     Raises FileNotFoundError that says what was looked for.
     """
@@ -24,8 +27,9 @@ def found(data: Path, names: Sequence[str], source: str) -> Path:
         for path in (data / name, data / f"{name}.gz"):
             if path.is_file():
                 return path
+    had = f"{source} --data {data}" if _FETCH in source else source
     raise FileNotFoundError(
-        f"{data}: none of {', '.join(names)} is there (with .gz or without). It is {source}; if it lies elsewhere, say "
+        f"{data}: none of {', '.join(names)} is there (with .gz or without). It is {had}; if it lies elsewhere, say "
         "where with --data or LEMUR_DATA"
     )
 

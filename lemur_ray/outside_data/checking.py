@@ -5,13 +5,13 @@ Changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from lemur_ray.outside_data import provenance
-from lemur_ray.outside_data.making import content_sum, tree_sum
+from lemur_ray.outside_data.making import content_sum, folder_sum, tree_sum
 from lemur_ray.outside_data.source import DataSet, Source
 
 Found = Literal["missing", "same", "unpinned", "differs"]
@@ -27,9 +27,9 @@ class State:
 
 
 def is_there(source: Source, data: Path) -> bool:
-    """Whether something lies in its place; looks at no content."""
+    """Whether something lies in its place, of a folder any file; looks at no content."""
     path = data / source.path
-    return path.is_dir() if source.stored == "unzipped" else path.is_file()
+    return any(file.is_file() for file in path.rglob("*")) if source.stored == "unzipped" else path.is_file()
 
 
 def missing(sources: Iterable[Source], data: Path) -> list[Source]:
@@ -56,19 +56,31 @@ def check(source: Source, data: Path) -> State:
         return State("missing")
     known = provenance.read(path)
     if source.stored == "unzipped":
-        # An unpacked folder has no checksum of its own; one that was fetched was checked as an archive.
-        return State("same") if known else State("unpinned", "unpacked, brought by somebody: not checked")
+        return _check_folder(path, known)
+    expected = source.sha256 or known.get("sha256", "")
     try:
         found, size = kept_sum(source, path)
     except ValueError as error:
-        return State("differs", str(error))
-    expected = source.sha256 or known.get("sha256", "")
+        return State("differs", f"{error}, expected sha256 {expected}" if expected else str(error))
     if not expected:
         return State("unpinned", f"sha256 {found}, {size} bytes; no checksum is known")
     if found == expected:
         return State("same")
     whose = "pinned" if source.sha256 else "as fetched"
     return State("differs", f"sha256 {found} ({size} bytes), expected {expected} ({whose})")
+
+
+def _check_folder(path: Path, known: Mapping[str, Any]) -> State:
+    """An unpacked folder has no checksum of its own: it is held to what was written down when it was unpacked."""
+    if not known:
+        return State("unpinned", "unpacked, brought by somebody: not checked")
+    if not (expected := known.get("folder_sha256", "")):
+        return State("unpinned", "unpacked by a version that wrote no checksum of its files down: not checked")
+    found, files = folder_sum(path)
+    if found == expected:
+        return State("same")
+    what = f"sha256 {found} over names and contents ({files} files)"
+    return State("differs", f"{what}, expected {expected} ({known.get('files')} files, as unpacked)")
 
 
 def kept_sum(source: Source, path: Path) -> tuple[str, int]:

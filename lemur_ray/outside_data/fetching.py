@@ -16,7 +16,7 @@ from pathlib import Path
 from lemur_ray.file_lock import FileHeld, hold
 from lemur_ray.outside_data import provenance
 from lemur_ray.outside_data.checking import check
-from lemur_ray.outside_data.making import content_sum, make, tree_sum
+from lemur_ray.outside_data.making import content_sum, folder_sum, make, tree_sum
 from lemur_ray.outside_data.rows import take_rows
 from lemur_ray.outside_data.source import DataSet, FetchError, Source, readable
 from lemur_ray.outside_data.transfer import Remote, Seen, forget, transfer
@@ -43,14 +43,14 @@ def fetch(sets: Sequence[DataSet], asked: Asked, *, rows: int = 0) -> list[str]:
     """
     _refuse(sets, asked)
     wanted = {source.path: source for one in sets for source in one.sources}
-    missing = [source for source in wanted.values() if _is_wanted(source, asked)]
+    failed: list[str] = []
+    missing = [source for source in wanted.values() if _is_wanted(source, asked, failed)]
     _check_space(missing, asked.data)
     tasks: list[tuple[str, Callable[[], object]]] = [
         (source.path, partial(_fetch, source, asked)) for source in missing
     ]
     for stream in (stream for one in sets for stream in one.streams):
         tasks.append((stream.path, partial(take_rows, stream, asked.data, rows, asked.say)))
-    failed = []
     for path, task in tasks:
         try:
             task()
@@ -74,10 +74,16 @@ def _refuse(sets: Sequence[DataSet], asked: Asked) -> None:
         raise FetchError(f"terms to accept first: {said}. Add {' '.join(f'--accept {family}' for family in terms)}")
 
 
-def _is_wanted(source: Source, asked: Asked) -> bool:
+def _is_wanted(source: Source, asked: Asked, failed: list[str]) -> bool:
+    """Whether nothing is there. What is there and is not what it should be stays, and is among what failed."""
     state = check(source, asked.data)
     if state.found == "missing":
         return True
+    if state.found == "differs":
+        said = "remove it and fetch again, or bring the right one"
+        failed.append(f"{source.path}: spoiled, or another version: {state.why}: {said}")
+        asked.say(failed[-1])
+        return False
     asked.say(f"{source.path}: there already{f', but {state.why}' if state.why else ''}")
     return False
 
@@ -85,6 +91,10 @@ def _is_wanted(source: Source, asked: Asked) -> bool:
 def _check_space(sources: Sequence[Source], data: Path) -> None:
     """Before the first byte, for all of them together."""
     needed = sum(_needed(source, data) for source in sources)
+    _refuse_too_much(needed, data)
+
+
+def _refuse_too_much(needed: int, data: Path) -> None:
     folder = next(folder for folder in (data, *data.absolute().parents) if folder.exists())
     free = shutil.disk_usage(folder).free
     if needed and needed + SPARE > free:
@@ -94,10 +104,26 @@ def _check_space(sources: Sequence[Source], data: Path) -> None:
         )
 
 
-def _needed(source: Source, data: Path) -> int:
-    part = _part(source, data)
+def _needed(source: Source, data: Path, size: int = 0) -> int:
+    """Bytes yet to come, and of what is made of them. ``size``: as the server says it, where it does."""
+    part, whole = _part(source, data), size or source.size
     there = part.stat().st_size if part.exists() else 0
-    return max(0, source.size - there) + (0 if source.stored == "plain" else source.size)
+    return max(0, whole - there) + (0 if source.stored == "plain" else whole)
+
+
+class _Fitting:
+    """A remote file whose size is known when it is looked at: one that has no room is refused before its first byte,
+    whatever was declared of it."""
+
+    def __init__(self, remote: Remote, source: Source, data: Path) -> None:
+        self._remote, self._source, self._data = remote, source, data
+        self.append = remote.append
+
+    def look(self) -> Seen:
+        """See ``Remote``."""
+        seen = self._remote.look()
+        _refuse_too_much(_needed(self._source, self._data, seen.size or 0), self._data)
+        return seen
 
 
 def _fetch(source: Source, asked: Asked) -> None:
@@ -108,7 +134,8 @@ def _fetch(source: Source, asked: Asked) -> None:
     try:
         with hold(part.with_name(f"{part.name}.lock")):
             asked.say(f"{source.path}: {source.url} ({readable(source.size)}, {source.licence})")
-            seen = transfer(_remote(source), part, lambda line: asked.say(f"{source.path}: {line}"))
+            remote = _Fitting(_remote(source), source, asked.data)
+            seen = transfer(remote, part, lambda line: asked.say(f"{source.path}: {line}"))
             _put(source, part, seen, asked)
     except FileHeld as error:
         raise FetchError(f"another process (number {error.holder}) is fetching it") from error
@@ -130,8 +157,12 @@ def _put(source: Source, part: Path, seen: Seen, asked: Asked) -> None:
             "url": source.url, "revision": seen.revision, "sha256": found, "size": size, "licence": source.licence,
             "stored": source.stored, "accepted": source.terms, "pinned": bool(source.sha256),
         }  # fmt: skip
+        if source.stored == "unzipped":
+            record |= dict(zip(("folder_sha256", "files"), folder_sum(made), strict=True))
         provenance.write(place, record)
         _keep(made)
+        if place.is_dir():  # without a file in it, else it would have been there
+            shutil.rmtree(place)
         os.replace(made, place)
     finally:
         _remove(made)

@@ -52,6 +52,15 @@ def tree_sum(path: Path) -> tuple[str, int]:
     return hashlib.sha256("".join(sorted(lines, key=lambda line: line[66:])).encode()).hexdigest(), total
 
 
+def folder_sum(path: Path) -> tuple[str, int]:
+    """SHA-256 over names and contents of a folder's files, in order of name, and how many there are."""
+    together, files = hashlib.sha256(), sorted(file for file in path.rglob("*") if file.is_file())
+    for file in files:
+        with file.open("rb") as data:
+            together.update(f"{_sum(data)[0]}  {file.relative_to(path).as_posix()}\n".encode())
+    return together.hexdigest(), len(files)
+
+
 def make(source: Source, came: Path, out: Path) -> None:
     """``out``, as it is kept, of what upstream served. ``came`` may be moved. Raises FetchError, OSError."""
     if source.stored == "plain" or (source.stored == "gzip" and _is_gzip(came)):

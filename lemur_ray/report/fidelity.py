@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from lemur_ray.agents.comparison import LIKENESS
 from lemur_ray.agents.replay_goals import Goal, RecordedRun, StrictReplays
+from lemur_ray.home import outside_data
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class FidelityConfig:
     """Replay recorded runs and compare; the same command again goes on where it stopped."""
 
     data: str = field(default_factory=lambda: os.environ.get("LEMUR_DATA", ""))
-    """Folder of outside data sets (default $LEMUR_DATA); every recorded run beneath it is found by its name."""
+    """Folder of outside data sets (default $LEMUR_DATA, else LEMUR_HOME/data); every recorded run beneath it is found
+    by its name."""
     out: str = ""
     """Folder of the table and of one folder for each run. Empty: LEMUR_HOME/fidelity."""
     only: str = ""
@@ -39,8 +42,15 @@ class FidelityConfig:
     def __post_init__(self) -> None:
         if self.limit < 0 or self.in_flight < 0:
             raise ValueError(f"limit {self.limit}, in_flight {self.in_flight}: expected 0 or more")
-        if not self.data:
+        if outside_data(self.data) is None:
             raise ValueError("no data: say where the recorded runs are, --data DIR or LEMUR_DATA")
+
+    @property
+    def folder(self) -> Path:
+        """The data folder that is meant."""
+        folder = outside_data(self.data)
+        assert folder is not None, "refused when it was made"
+        return folder
 
     @property
     def under(self) -> frozenset[str]:

@@ -18,6 +18,7 @@ from lemur_ray.benchmarks.contract import Asked, Benchmark, Prompt, check_option
 from lemur_ray.benchmarks.discovery import find, is_of_another
 from lemur_ray.benchmarks.loaded import loaded
 from lemur_ray.config import from_dict, parse
+from lemur_ray.home import outside_data
 from lemur_ray.rollout.evaluation_config import EvalConfig, Settings, settings_of
 from lemur_ray.rollout.task_selection import selected
 
@@ -96,8 +97,7 @@ def options_of(name: str, benchmark: Benchmark[Any]) -> type[Any]:
 def asked_of(config: Config, benchmark: Benchmark[Any], prompt: Prompt, recording: str = "") -> Asked:
     """What the benchmark is told besides its options."""
     mode = config.replay if config.replay != "auto" else benchmark.replays
-    data = Path(config.data) if config.data else None
-    return Asked(data, prompt, Path(recording) if recording else None, mode, config.epochs)
+    return Asked(outside_data(config.data), prompt, Path(recording) if recording else None, mode, config.epochs)
 
 
 def tasks_and_settings(

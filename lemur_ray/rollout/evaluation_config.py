@@ -57,7 +57,7 @@ class EvalConfig(Generic[Options]):
     """Folder for episodes.jsonl, report.json and index.html; one in a bucket, gs:// or s3://, too. Empty:
     LEMUR_HOME/episodes/<benchmark>-<policy>."""
     data: str = field(default_factory=lambda: os.environ.get("LEMUR_DATA", ""))
-    """Folder of outside data sets (default $LEMUR_DATA)."""
+    """Folder of outside data sets (default $LEMUR_DATA, else LEMUR_HOME/data)."""
     limit: int = 0
     """Number of tasks. 0: as many as the benchmark has by default, mostly all."""
     tasks: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import re
@@ -147,3 +148,13 @@ def test_the_list_and_the_check_say_what_is_there(data_dir: Path, tmp_path: Path
     spoiled.write_bytes((data_dir / "intercode/sql/ic_spider_dev.json.gz").read_bytes()[:1000])
     assert not check_sets(SETS, tmp_path, said.append, all_needed=False)
     assert "differs  intercode/sql/ic_spider_dev.json.gz: " in "\n".join(said)
+
+
+def test_published_checksums_are_held_to(data_dir: Path) -> None:
+    with (data_dir / "catalogue/pins.tsv").open(newline="") as file:
+        pins = list(csv.DictReader(file, delimiter="\t"))
+    ours = {source.sha256 for one in SETS for source in one.sources}
+    for name in ("MBPP", "DS-1000"):
+        published = {pin["sha256"] for pin in pins if pin["name"] == name and pin["sha256"]}
+        assert published
+        assert published <= ours, name

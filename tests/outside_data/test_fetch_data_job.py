@@ -19,8 +19,11 @@ import pytest
 
 from envs.mint.tasks import load_mint_tasks
 from envs.outside_data import GAMES, SOURCES
+from lemur_ray.benchmarks.discovery import find
 from lemur_ray.outside_data.catalogue import TRAINING
 from lemur_ray.outside_data.source import Address
+from lemur_ray.report.fidelity import FidelityConfig
+from lemur_ray.rollout.benchmark_tasks import asked_of, parse_evaluation
 from tests.conftest import ROOT
 from tests.outside_data.local_hub import Fault, LocalHub
 
@@ -172,3 +175,18 @@ def test_nothing_named_and_a_wrong_name_are_told_what_there_is(run: Run) -> None
     assert nothing[0] == wrong[0] == 1
     assert "--list" in nothing[1]
     assert "did you mean 'openorca'" in wrong[1]
+
+
+def test_what_is_fetched_without_a_folder_is_looked_for_there_by_who_plays_it(
+    run: Run, lemur_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (lemur_home / "data").mkdir(parents=True)
+    ((_, said),) = run(f"LEMUR_HOME={lemur_home}", "LEMUR_DATA=", "gsm8k --check")
+    assert said.rstrip().endswith(f"in {lemur_home / 'data'}")
+    monkeypatch.delenv("LEMUR_DATA", raising=False)
+    config = parse_evaluation(["--benchmark", "gsm8k"], "gsm8k")
+    benchmark = find("gsm8k")
+    asked = asked_of(config, benchmark, "full")
+    assert asked.data == lemur_home / "data" == FidelityConfig().folder
+    with pytest.raises(FileNotFoundError, match=f"fetch_data.py gsm8k --data {lemur_home / 'data'}"):
+        next(iter(benchmark.load(config.options, asked)))

@@ -136,14 +136,14 @@ def _sets(data: Path, lemur: bool) -> tuple[Sets, list[Path]]:
         paths: list[Path] = []
         for path in tests:
             subject = path.name.split("_test.csv")[0]
-            dev = found(home, [f"dev/{subject}_dev.csv"], _SOURCE)
+            dev = found(data, [f"{home.relative_to(data)}/dev/{subject}_dev.csv"], _SOURCE)
             items = [_of_cells(cells, path, lemur) for cells in cells_of(path)]
             sets[subject] = ([_of_cells(cells, dev, lemur) for cells in cells_of(dev)], list(enumerate(items)))
             paths += [path, dev]
         return sets, paths
     names = [f"{home}/all/test-00000-of-00001.parquet" for home in _HOMES]
     test = found(data, [f"{_HOMES[0]}/test/<subject>_test.csv", *names], _SOURCE)
-    dev = found(test.parent, ["dev-00000-of-00001.parquet"], _SOURCE)
+    dev = found(data, [f"{test.parent.relative_to(data)}/dev-00000-of-00001.parquet"], _SOURCE)
     sets = {subject: ([], []) for subject in SUBJECTS}
     for row in rows_of(dev):
         sets[row["subject"]][0].append(_item(row["question"], row["choices"], row["answer"], lemur))

@@ -32,15 +32,20 @@ from lemur_ray.outside_data.source import Source
 
 _NAMES = ("ds1000.jsonl", "test.jsonl", "items.jsonl")
 FILES = [f"{folder}/{name}" for folder in ("ds1000", "DS-1000", "bench/ds1000_format") for name in _NAMES]
-SOURCE = "DS-1000: data/ds1000.jsonl.gz of xlang-ai/DS-1000; CC BY-SA 4.0; python jobs/fetch_data.py ds1000"
+SOURCE = (
+    "DS-1000: test.jsonl of xlangai/DS-1000 on the Hub, or data/ds1000.jsonl.gz of xlang-ai/DS-1000; CC BY-SA 4.0; "
+    "python jobs/fetch_data.py ds1000 --accept ds1000"
+)
 SOURCES = (
     Source(
-        "ds1000/ds1000.jsonl.gz",
-        "git:xlang-ai/DS-1000@b39aab71da6d23ef8d3cac59a7c5f834516ab334/data/ds1000.jsonl.gz",
-        "",
-        418_089,
+        "ds1000/test.jsonl.gz",
+        "hub:xlangai/DS-1000@4416080ac5cb80bdf7576aefb8f9a0b4d5426a44/test.jsonl",  # the authors' own has no checksum
+        "26a492838b05f9d030b2f08a5715c6bafecafb601c157da912bf417fd8b0d363",
+        0,
         "CC BY-SA 4.0",
         terms="its authors ask that it is never published unpacked, so that no model is trained on it",
+        stored="gzip",
+        seen_in=1,
     ),
 )
 REQUEST = (

@@ -25,10 +25,18 @@ from lemur_ray.outside_data.source import Source
 
 FILES = ["mbpp/mbpp.jsonl", "mbpp.jsonl", "bench/mbpp/mbpp.jsonl"]
 SOURCE = "MBPP: mbpp/mbpp.jsonl of google-research/google-research; CC BY 4.0; python jobs/fetch_data.py mbpp"
-_HUB = "hub:google-research-datasets/mbpp@4bb6404fdc6cacfda99d4ac4205087b89d32030c"
 SPLITS = {"prompt": range(1, 11), "test": range(11, 511), "validation": range(511, 601), "train": range(601, 975)}
 PARQUET = {split: f"mbpp/full/{split}-00000-of-00001.parquet" for split in SPLITS}
-SOURCES = tuple(Source(name, f"{_HUB}/{name.removeprefix('mbpp/')}", "", 0, "CC BY 4.0") for name in PARQUET.values())
+SOURCES = (
+    Source(
+        FILES[0],
+        "git:google-research/google-research@main/mbpp/mbpp.jsonl",  # no commit is published with the checksum
+        "ca95deaa9a01ef0a6f439f88bcf0dd3db3563d22f22aad6cae04ebb9a8d8c8e9",
+        0,
+        "CC BY 4.0",
+        seen_in=2,
+    ),
+)
 EXAMPLES = (2, 3, 4)
 
 
@@ -71,7 +79,7 @@ def _paths(data: Path, options: MbppOptions) -> list[Path]:
     if absent := [PARQUET[split] for split in PARQUET if split in needed - there.keys()]:
         raise FileNotFoundError(
             f"{data}: of MBPP's parquet files {', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not there, so "
-            f"not every task of --split {options.split} could be played: python jobs/fetch_data.py mbpp"
+            f"not every task of --split {options.split} could be played: python jobs/fetch_data.py mbpp --data {data}"
         )
     return list(there.values())
 
@@ -129,7 +137,7 @@ BENCHMARKS = {
         step_s=PROGRAM_S,
         takes=COMMANDS,
         sources=SOURCES,
-        layouts=tuple(FILES),
+        layouts=(*FILES, *PARQUET.values()),
         size="500 (974 with --split all)",
         has_hints=True,
         as_in_paper={"mode": "lemur"},

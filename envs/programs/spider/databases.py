@@ -14,10 +14,8 @@ from lemur_ray.home import lemur_home
 
 HOMES = ("spider", "spider/spider", "spider/spider_data", "spider_data", "bench/spider")
 DEV = [f"{home}/{name}" for home in HOMES for name in ("dev.json", "dev.jsonl")]
-SOURCE = (
-    "Spider: spider.zip of its authors (dev.json, tables.json, database); CC BY-SA 4.0; "
-    "python jobs/fetch_data.py spider"
-)
+_SET = "Spider: spider.zip of its authors (dev.json, tables.json, database); CC BY-SA 4.0"
+SOURCE = f"{_SET}; python jobs/fetch_data.py spider"
 SHOWN_ROWS = 3
 
 
@@ -37,7 +35,7 @@ def files_of(home: Path, name: str) -> list[Path]:
     own = [file for file in files if file.stem == name]
     if files:
         return [*own[:1], *(file for file in files if file not in own[:1])]
-    return [_built(found(folders[0], ["schema.sql"], SOURCE), name)]
+    return [_built(found(folders[0], ["schema.sql"], _SET), name)]
 
 
 def _built(script: Path, name: str) -> Path:
