@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
+from envs.alfworld.games.game_file import digest_of_all
 from envs.alfworld.package_play import package_missing
-from envs.alfworld.real_games import SPLITS, find_games, game_ids
+from envs.alfworld.real_games import SPLITS, find_games, game_digests
 from envs.alfworld.tasks import ENV_ID, MAX_TURNS, games
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.about import About, Run, plain
@@ -51,7 +52,7 @@ class RealOptions:
     """Where the games are, and what plays them."""
 
     games: str = place()
-    """Folder or archive of ALFWorld's games. Empty: $ALFWORLD_DATA, else alfworld beneath --data."""
+    """Folder or archive of ALFWorld's games. Empty: alfworld beneath --data, else $ALFWORLD_DATA."""
     engine: Literal["own", "alfworld"] = "own"
     """own, or alfworld: the package of that name plays, in a process of its own for each game (extra alfworld)."""
 
@@ -68,11 +69,12 @@ GAMES = Source(
 
 def _load_real(split: str, options: RealOptions, asked: Asked) -> list[Task]:
     where = find_games(split, options.games, asked.data)
-    ids = game_ids(where, split)
-    if len(ids) != SPLITS[split]:
-        said = f"{len(ids)} solvable games of {split}, ALFWorld's has {SPLITS[split]}: rates are of these alone"
+    games = game_digests(where, split)
+    if len(games) != SPLITS[split]:
+        said = f"{len(games)} solvable games of {split}, ALFWorld's has {SPLITS[split]}: rates are of these alone"
         print(f"{where}: {said}", file=sys.stderr, flush=True)
     shared = {"file": HostPath(where), "real_split": split, "engine": options.engine, "prompt": asked.prompt}
+    shared["database_id"] = digest_of_all(games)
     return [
         Task(
             f"alfworld/{split}",
@@ -83,7 +85,7 @@ def _load_real(split: str, options: RealOptions, asked: Asked) -> list[Task]:
             MAX_TURNS,
             cluster=name.partition("/")[0],
         )
-        for name in ids
+        for name in games
     ]
 
 

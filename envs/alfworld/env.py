@@ -5,7 +5,8 @@ Options of ``reset`` (all optional):
 - ``split`` (train, heldout, novel_object; default heldout), ``seed`` (default 0), ``index`` (default: drawn by the
   environment's own seed): which generated game; or ``game``: the JSON of a ``GameSpec``; or
   ``file`` (a folder or an archive of ALFWorld's own games), ``real_split`` and ``id``: that game, in its own wording,
-  with ``engine`` (own, or alfworld: played by that package in a process of its own);
+  with ``engine`` (own, or alfworld: played by that package in a process of its own) and ``database_id`` (not read:
+  identifies the games);
 - ``prompt``: ``full`` (system prompt, the game's own opening; default) or ``brief`` (task line and room line alone);
 - ``max_steps`` (default 50) and ``hints``: ``{"admissible": [commands], "expert": command}`` at every turn.
 
@@ -42,7 +43,7 @@ _NUM_DRAWN = 2**31
 class ALFWorldTextEnv(TextEnv):
     """Commands in, the game's answers out."""
 
-    option_names: ClassVar[frozenset[str]] = frozenset({*_NAMED, "game", "prompt", *_REAL, "engine"})
+    option_names: ClassVar[frozenset[str]] = frozenset({*_NAMED, "game", "prompt", *_REAL, "engine", "database_id"})
 
     def __init__(self) -> None:
         super().__init__()

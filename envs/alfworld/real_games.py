@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from envs.alfworld.games.game_file import GAME_FILE
+from envs.alfworld.games.game_file import GAME_FILE, digest
 
 SPLITS = {"valid_seen": 140, "valid_unseen": 134}
 """How many games each split has."""
@@ -27,22 +27,23 @@ _DATA = "json_2.1.1"
 
 
 def find_games(split: str, games: str, data: Path | None) -> Path:
-    """The folder or archive of a split: what ``games`` names, else ALFWORLD_DATA, else in the outside data.
+    """The folder or archive of a split: what ``games`` names, else in the outside data, else ALFWORLD_DATA.
 
     Raises ValueError that says where it looked and how the games are fetched.
     """
     if games:
         roots = [Path(games).expanduser()]
     else:
-        fetched = os.environ.get("ALFWORLD_DATA") or "~/.cache/alfworld"  # where alfworld-download leaves them
-        roots = [Path(fetched).expanduser(), *([data / "alfworld"] if data is not None else [])]
+        downloaded = os.environ.get("ALFWORLD_DATA") or "~/.cache/alfworld"  # where alfworld-download leaves them
+        roots = [*([data / "alfworld"] if data is not None else []), Path(downloaded).expanduser()]
     tried = [place for root in roots for place in _places(root, split)]
     for place in tried:
         if place.exists():
             return place.absolute()
     raise ValueError(
         f"alfworld/{split}: no games at {', '.join(map(str, tried))}. Say where they are with --games DIR or "
-        f"ALFWORLD_DATA; `python jobs/fetch_data.py alfworld/{split}` fetches them (MIT, 2 GB unpacked)"
+        f"ALFWORLD_DATA; `python jobs/fetch_data.py alfworld/{split}{f' --data {data}' if data else ''}` fetches them "
+        "(MIT, 2 GB unpacked)"
     )
 
 
@@ -54,10 +55,15 @@ def _places(root: Path, split: str) -> list[Path]:
 
 def game_ids(place: Path, split: str) -> list[str]:
     """``<task>/<trial>`` of every solvable game of a split, sorted. Raises ValueError where there is none."""
-    found = sorted(name for name, content in _contents(place, split) if content.get("solvable", True))
-    if not found:
+    return list(game_digests(place, split))
+
+
+def game_digests(place: Path, split: str) -> dict[str, str]:
+    """By those ids, in that order, what tells each game from another one. Raises ValueError where there is none."""
+    solvable = {name: content for name, content in _contents(place, split) if content.get("solvable", True)}
+    if not solvable:
         raise ValueError(f"{place}: no {GAME_FILE} of {split} in it")
-    return found
+    return {name: digest(solvable[name]) for name in sorted(solvable)}
 
 
 def game_content(place: Path, split: str, game: str) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.alfworld.games.game import Game
-from envs.alfworld.games.game_file import read_archive
+from envs.alfworld.games.game_file import digest_of_all, read_with_digests
 from envs.alfworld.play import Play
 from envs.mint.recording import SUBSETS, MintEpisode, subset_of
 from envs.mint.wording import recorded_wording
@@ -28,6 +28,8 @@ from lemur_ray.json_files import read_json_lines
 
 ENV_ID = "envs:lemur/MINT-v0"
 MAX_STEPS, MAX_PROPOSE = 5, 2
+_PINNED_GAMES = "c0bca90a397760ec"
+"""``digest_of_all`` of the 134 games that the recorded runs played."""
 _HOUSE_FAMILY = {
     "pick_and_place_simple": "put",
     "pick_clean_then_place_in_recep": "clean",
@@ -53,7 +55,8 @@ def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[st
     wording = recorded_wording(data / "mint" / "outputs", subset, texts)
     shared["wording"] = dataclasses.asdict(wording)
     known = [[texts[str(row["id"])], _given(subset, {**row, "games": ""})] for row in rows]
-    content = json.dumps([shared["wording"], feedback, known], sort_keys=True)
+    other = _games_unlike_pinned(data, rows) if subset == "alfworld" else []
+    content = json.dumps([shared["wording"], feedback, known, *other], sort_keys=True)
     shared["database_id"] = hashlib.sha256(content.encode()).hexdigest()[:16]
     tasks = []
     for row in rows[: limit or None]:
@@ -141,9 +144,22 @@ def household_prompt(game: Game) -> str:
 
 
 @cache
+def _archived(archive: Path) -> Mapping[str, tuple[Game, str]]:
+    """Games and digests, read once a process."""
+    return read_with_digests(archive)
+
+
+@cache
 def household_games(archive: Path) -> Mapping[str, Game]:
     """The games of an archive by id (``<task>/<trial>``), read once a process. Raises ValueError on none."""
-    return read_archive(archive)
+    return {name: game for name, (game, _) in _archived(archive).items()}
+
+
+def _games_unlike_pinned(data: Path, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What tells other game files from those of the recorded runs, whose evaluations stay the same ones."""
+    games = _archived(required(data, GAMES))
+    found = digest_of_all({row["id"]: games[row["id"]][1] for row in rows})
+    return [] if found == _PINNED_GAMES else [found]
 
 
 def _household_rows(data: Path) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ grammar says the task in words and how commands are worded. Knows no play.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tarfile
@@ -20,6 +21,7 @@ from envs.alfworld.games.pddl import atoms, parse_pddl
 from envs.alfworld.games.pddl_problem import read_problem
 
 GAME_FILE = "game.tw-pddl"
+_PLAYED = ("pddl_problem", "pddl_domain", "grammar")
 _TASK = re.compile(r"Your task is to: (.*?)\.?\"")
 _PUT: Mapping[GrammarName, str] = {"old": '"put {o} in/on {r}"', "new": '"move {o} to {r}"'}
 """How a grammar words the command that the two differ in."""
@@ -28,7 +30,7 @@ _PUT: Mapping[GrammarName, str] = {"old": '"put {o} in/on {r}"', "new": '"move {
 def read_game(content: Any) -> Game:
     """The game of a file's JSON. Raises ValueError that says what is wrong with it."""
     try:
-        problem, domain, grammar = texts = [content[name] for name in ("pddl_problem", "pddl_domain", "grammar")]
+        problem, domain, grammar = texts = [content[name] for name in _PLAYED]
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a game of ALFWorld: {type(error).__name__}: {error}") from error
     if not all(isinstance(text, str) for text in texts):
@@ -38,8 +40,24 @@ def read_game(content: Any) -> Game:
     return read_problem(problem, task[1], tools=tools_of(domain), grammar=_grammar_name(grammar))
 
 
+def digest(content: Mapping[str, Any]) -> str:
+    """16 hex digits of what of a file's JSON decides how the game is played."""
+    played = json.dumps([content.get(name) for name in _PLAYED])
+    return hashlib.sha256(played.encode()).hexdigest()[:16]
+
+
+def digest_of_all(digests: Mapping[str, str]) -> str:
+    """16 hex digits of several games: their ids and their digests, in whichever order they come."""
+    return hashlib.sha256(json.dumps(sorted(digests.items())).encode()).hexdigest()[:16]
+
+
 def read_archive(archive: Path) -> dict[str, Game]:
-    """The games of a tar archive by id (``<task>/<trial>``), in its order.
+    """The games of a tar archive by id (``<task>/<trial>``), in its order. Raises as ``read_with_digests``."""
+    return {name: game for name, (game, _) in read_with_digests(archive).items()}
+
+
+def read_with_digests(archive: Path) -> dict[str, tuple[Game, str]]:
+    """The games of a tar archive, and their digests, by id (``<task>/<trial>``), in its order.
 
     Raises ValueError that names the archive and the file if one is no game, or if there is none.
     """
@@ -50,7 +68,8 @@ def read_archive(archive: Path) -> dict[str, Game]:
             if name.name != GAME_FILE or not member.isfile() or (file := tar.extractfile(member)) is None:
                 continue
             try:
-                games["/".join(name.parts[-3:-1])] = read_game(json.load(file))
+                content = json.load(file)
+                games["/".join(name.parts[-3:-1])] = (read_game(content), digest(content))
             except ValueError as error:
                 raise ValueError(f"{archive}, {member.name}: not a game: {error}") from error
     if not games:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import sys
@@ -18,6 +19,7 @@ from envs.alfworld.real_games import find_games, game_content, game_ids
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.needs import lacking
+from lemur_ray.rollout.benchmark_tasks import parse_evaluation, tasks_and_settings
 
 UNSEEN = "valid_unseen"
 
@@ -82,6 +84,36 @@ def test_a_folder_an_archive_and_the_variable_name_the_same_games(
         find_games(UNSEEN, "", None)
     with pytest.raises(ValueError, match="no games at "):
         list(BENCHMARKS["valid_seen"].load(RealOptions(), Asked()))
+
+
+def test_games_beneath_the_data_folder_come_before_those_that_the_package_left(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for root in (tmp_path / "data/alfworld", tmp_path / "home/.cache/alfworld", tmp_path / "elsewhere"):
+        (root / UNSEEN).mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("ALFWORLD_DATA", raising=False)
+    assert find_games(UNSEEN, "", tmp_path / "data") == tmp_path / "data/alfworld" / UNSEEN
+    assert find_games(UNSEEN, "", tmp_path) == tmp_path / "home/.cache/alfworld" / UNSEEN
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path / "elsewhere"))
+    assert find_games(UNSEEN, "", tmp_path) == tmp_path / "elsewhere" / UNSEEN
+    assert find_games(UNSEEN, "", tmp_path / "data") == tmp_path / "data/alfworld" / UNSEEN
+
+
+def test_games_in_another_grammar_are_other_games_to_an_evaluation(tmp_path: Path) -> None:
+    def recipe(folder: str, **changed: str) -> str:
+        file = tmp_path / folder / UNSEEN / "look-1/trial_1/game.tw-pddl"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        content = {"pddl_problem": "p", "pddl_domain": "d", "grammar": "put {o} in/on {r}", "solvable": True}
+        file.write_text(json.dumps({**content, **changed}))
+        words = ["--benchmark", f"alfworld/{UNSEEN}", "--games", str(tmp_path / folder)]
+        config = parse_evaluation(words, "")
+        return tasks_and_settings(config, BENCHMARKS[UNSEEN])[1].hash
+
+    old = recipe("old")
+    assert recipe("copy") == old
+    assert recipe("new", grammar="move {o} to {r}") != old
+    assert recipe("other", pddl_problem="q") != old
 
 
 def test_the_expert_plays_them_in_their_own_wording(tasks: list[Task]) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from envs.mint import tasks
 from envs.mint.judges import HouseholdJudge
 from envs.mint.recording import read_recording, text_of
-from envs.mint.tasks import household_games, household_prompt
+from envs.mint.tasks import household_games, household_prompt, load_mint_tasks
 from envs.mint.tools import HOUSEHOLD
+from envs.outside_data import GAMES
 
 TOOLS = {tool.name: tool for tool in HOUSEHOLD}
 ONE_CALL = re.compile(r"^print\((\w+)\((.*)\)\)$")
@@ -31,6 +33,20 @@ def test_all_games_load_and_open_as_the_recorded_prompts_say(archive: Path, data
     assert [task for task, e in log.items() if not e.question.strip().endswith(openings[task])] == []
     leads = {e.question.strip().removesuffix(openings[task]) for task, e in log.items()}
     assert len(leads) == 1, leads  # the same words stand before every game
+
+
+def test_other_game_files_are_another_evaluation(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def identity() -> str:
+        return str(load_mint_tasks("alfworld", data_dir, 1)[0].options["database_id"])
+
+    def with_another_game(archive: Path) -> dict[str, object]:
+        first = next(iter(read))
+        return {**read, first: (read[first][0], "another grammar")}
+
+    recorded, read = identity(), tasks._archived(data_dir / GAMES)
+    monkeypatch.setattr(tasks, "_archived", with_another_game)
+    monkeypatch.setattr(tasks, "household_games", lambda archive: {name: game for name, (game, _) in read.items()})
+    assert identity() != recorded
 
 
 def plain_calls(code: str) -> list[tuple[str, list[str]]] | None:
