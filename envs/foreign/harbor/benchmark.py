@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from envs.foreign.harbor import task_folder
 from lemur_ray.agents.trajectory import Task
@@ -21,7 +21,8 @@ from lemur_ray.sandbox.housing.built_image import content_hash
 ENV_ID = "envs:lemur/Harbor-v0"
 LIMITS = (
     "The tests of a task run over what the policy left, with programs that it may have changed (it is root): only the "
-    "shell that starts them is compared with the image's.",
+    "shell that starts them is compared with the image's. Unless the task or --network denies it, they run with a "
+    "network.",
     "What the policy left running is ended before the tests begin: a task whose tests ask a running service is not "
     "solved here.",
 )
@@ -35,6 +36,9 @@ class HarborOptions:
     """Turns of an episode; after the last one the tests are run all the same."""
     command_s: float = 120.0
     """Seconds that one block of commands may take; all of them together have the task's own time."""
+    network: Literal["tests", "format", "none"] = "tests"
+    """Who has the engine's network. tests: the tests, unless the task denies it, and the policy where the task says so.
+    format: the policy too, unless the task denies it, as upstream. none: nobody, whatever the task says."""
 
     def __post_init__(self) -> None:
         """Raises ValueError that names the option."""
@@ -49,6 +53,7 @@ def harbor(path: str) -> Benchmark[HarborOptions]:
         HarborOptions,
         partial(_load, folder),
         {"full": 2048, "brief": 2048},
+        version=2,  # tests have a network, and an image that is named goes before a Dockerfile
         needs=_needs,
         takes=PROGRAMS,
         has_hints=True,
@@ -61,7 +66,7 @@ def _load(folder: Path, options: HarborOptions, asked: Asked) -> Iterator[Task]:
     for task_id, path in task_folder.folders(folder):
         task = task_folder.read(path)
         told: dict[str, Any] = {"folder": HostPath(path), "database_id": content_hash(path)}
-        told |= {"command_s": options.command_s}
+        told |= {"command_s": options.command_s, "network": options.network}
         yield Task(name, task_id, ENV_ID, task.category, told, options.turns)
 
 

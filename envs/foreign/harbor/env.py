@@ -5,7 +5,7 @@ have used up the task's time, everything that the policy left running is ended a
 in a new container; their reward is the score, and 1 is solved. A reward that is no number from 0 to 1 is 0.
 
 Options of ``reset``: ``folder`` (on the machine that plays), ``database_id`` (the hash of its content; a folder with
-another one is refused), ``command_s`` (of one command).
+another one is refused), ``command_s`` (of one command), ``network`` (tests, format or none; see ``HarborOptions``).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ that you leave are tested.
 class HarborEnv(TextEnv):
     """Time in the container is told apart from the environment's own, and no deadline of a step holds for it."""
 
-    option_names: ClassVar[frozenset[str]] = frozenset({"folder", "database_id", "command_s"})
+    option_names: ClassVar[frozenset[str]] = frozenset({"folder", "database_id", "command_s", "network"})
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,14 +65,16 @@ class HarborEnv(TextEnv):
             raise ValueError(f"{path}: its content is another one than when the evaluation was begun")
         task = self._task = task_folder.read(path)
         self._command_s, self._left_s = float(options.get("command_s", 120.0)), task.agent_s
-        self._shown = 0
+        self._network, self._shown = str(options.get("network", "tests")), 0
         with asking("container"):
             if task.image:
                 image = built_image.fetched(task.image, task.build_s)
             else:
                 image = built_image.built(path / "environment", task.build_s)
             env = {**task.env, **(task.solution_env if self.with_hints else {})}
-            self._machine = WholeMachine(image, self._resources(env, task.agent_user))
+            self._machine = WholeMachine(
+                image, self._resources(env, task.agent_user, self._has_network(task.policy_network))
+            )
             if self.with_hints and task.has_solution:
                 self._machine.upload(path / task_folder.SOLUTION, "/solution")
         told = {"command_s": self._command_s, "agent_s": task.agent_s, "max_turns": self.max_steps}
@@ -112,7 +114,9 @@ class HarborEnv(TextEnv):
                 "test.sh",
                 task.tests_s,
                 (TEXT, JSON),
-                self._resources({**task.env, **task.tests_env}, task.tests_user),
+                self._resources(
+                    {**task.env, **task.tests_env}, task.tests_user, self._has_network(task.tests_network, True)
+                ),
             )
         try:
             reward, note = reward_in(found.files), ""
@@ -124,9 +128,14 @@ class HarborEnv(TextEnv):
         valid = action is not None
         return Turn(text, action, valid, reward == 1, finished, score=reward)
 
-    def _resources(self, env: Mapping[str, str], user: str) -> Machine:
+    def _has_network(self, said: bool | None, of_tests: bool = False) -> bool:
+        """``said``: by the task, which has one by its format where it does not say."""
+        unsaid = of_tests or self._network == "format"
+        return self._network != "none" and (unsaid if said is None else said)
+
+    def _resources(self, env: Mapping[str, str], user: str, network: bool) -> Machine:
         task = self._task
-        return Machine(int(task.memory_mb * 2**20), task.cpus, network=task.network, env=env, user=user)
+        return Machine(int(task.memory_mb * 2**20), task.cpus, network=network, env=env, user=user)
 
     def hints(self) -> dict[str, Any]:
         """The task's own solution, then the end; and a look around."""

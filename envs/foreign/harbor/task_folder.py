@@ -15,6 +15,7 @@ from typing import Any
 
 FILE, INSTRUCTION, DOCKERFILE = "task.toml", "instruction.md", "environment/Dockerfile"
 TESTS, SOLUTION = "tests", "solution"
+NETWORKS = ("public", "no-network", "allowlist")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.I)
 _MIB = {"": 2**-20, "K": 2**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
 
@@ -27,13 +28,15 @@ class TaskFolder:
     instruction: str
     category: str
     image: str
-    """Of a registry; empty: made of environment/Dockerfile."""
+    """Of a registry, which goes before a Dockerfile, as upstream; empty: made of environment/Dockerfile."""
     build_s: float
     agent_s: float
     tests_s: float
     memory_mb: float
     cpus: float
-    network: bool
+    policy_network: bool | None
+    """None: the task does not say."""
+    tests_network: bool | None
     env: Mapping[str, str] = field(default_factory=dict)
     agent_user: str = ""
     tests_user: str = ""
@@ -70,6 +73,8 @@ def read(path: Path) -> TaskFolder:
         raise ValueError(f"{path}: a task of several steps; only those of one step can be played")
     if composed := [file.name for file in (path / "environment").glob("docker-compose.y*ml")]:
         raise ValueError(f"{path}/environment/{composed[0]}: several containers; only one Dockerfile can be played")
+    if verifier.get("environment_mode") == "separate":
+        raise ValueError(f"{path}: tests in an environment of their own; only those in the task's own can be run")
     image = str(environment.get("docker_image") or "")
     if not (path / DOCKERFILE).is_file() and not image:
         raise ValueError(f"{path}: {DOCKERFILE} is not there, and environment names no docker_image")
@@ -77,13 +82,14 @@ def read(path: Path) -> TaskFolder:
         path=path,
         instruction=(path / INSTRUCTION).read_text(encoding="utf-8").strip(),
         category=str(_table(path, said, "metadata").get("category") or "task"),
-        image="" if (path / DOCKERFILE).is_file() else image,
+        image=image,
         build_s=_positive(path, environment, "build_timeout_sec", 600.0),
         agent_s=_positive(path, agent, "timeout_sec", 600.0),
         tests_s=_positive(path, verifier, "timeout_sec", 600.0),
         memory_mb=_mebibytes(path, environment),
         cpus=_positive(path, environment, "cpus", 1.0),
-        network=environment.get("allow_internet") is True or environment.get("network_mode") == "public",
+        policy_network=_network(path, agent, environment),
+        tests_network=_network(path, verifier, environment),
         env=_variables(path, environment),
         agent_user=str(agent.get("user") or ""),
         tests_user=str(verifier.get("user") or ""),
@@ -104,6 +110,18 @@ def _positive(path: Path, table: Mapping[str, Any], name: str, otherwise: float)
     if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < 1e7:
         raise ValueError(f"{path}/{FILE}: {name} = {found!r}, expected a number above 0")
     return float(found)
+
+
+def _network(path: Path, phase: Mapping[str, Any], environment: Mapping[str, Any]) -> bool | None:
+    """Of the policy's phase or of the tests': its own word, else the environment's; None where neither says. A list of
+    hosts, which cannot be held to here, is no network."""
+    said = phase.get("network_mode") or environment.get("network_mode")
+    if said is None:
+        internet = environment.get("allow_internet")
+        return internet if isinstance(internet, bool) else None
+    if said not in NETWORKS:
+        raise ValueError(f"{path}/{FILE}: network_mode = {said!r}, expected one of {', '.join(NETWORKS)}")
+    return bool(said == "public")
 
 
 def _mebibytes(path: Path, environment: Mapping[str, Any]) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from envs.foreign.harbor.env import HarborEnv
 from envs.foreign.harbor.reward import JSON, TEXT, NoReward, reward_in
 from envs.foreign.harbor.task_folder import folders, read
 from lemur_ray.benchmarks.contract import Asked
@@ -42,14 +43,44 @@ def folder(at: Path, toml: str = TOML, dockerfile: str = "FROM scratch\n") -> Pa
 def test_a_task_has_the_times_and_resources_that_its_file_names(tmp_path: Path) -> None:
     task = read(folder(tmp_path))
     assert (task.agent_s, task.tests_s, task.memory_mb, task.cpus) == (60.0, 30.0, 512.0, 2.0)
-    assert (task.category, task.network, task.has_solution) == ("files", False, False)
+    assert (task.category, task.policy_network, task.has_solution) == ("files", None, False)
     assert task.instruction == "Write hello into /app/hello.txt."
 
 
-@pytest.mark.parametrize("said", ["allow_internet = true", 'network_mode = "public"'])
-def test_there_is_a_network_only_where_the_task_says_so(tmp_path: Path, said: str) -> None:
-    assert read(folder(tmp_path, f"[environment]\n{said}\n")).network
-    assert not read(folder(tmp_path, "[environment]\nallow_internet = false\n")).network
+def network(at: Path, toml: str, mode: str) -> tuple[bool, bool]:
+    """Whether the policy and the tests have one."""
+    task, env = read(folder(at, toml)), HarborEnv()
+    env._network = mode
+    return env._has_network(task.policy_network), env._has_network(task.tests_network, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "tests", "as_the_format"),
+    [
+        ("[environment]\ncpus = 1\n", (False, True), (True, True)),
+        ("[environment]\nallow_internet = true\n", (True, True), (True, True)),
+        ('[environment]\nnetwork_mode = "public"\n', (True, True), (True, True)),
+        ("[environment]\nallow_internet = false\n", (False, False), (False, False)),
+        (
+            '[environment]\nnetwork_mode = "no-network"\n[verifier]\nnetwork_mode = "public"\n',
+            (False, True),
+            (False, True),
+        ),
+        ('[agent]\nnetwork_mode = "public"\n[verifier]\nnetwork_mode = "no-network"\n', (True, False), (True, False)),
+        ('[environment]\nnetwork_mode = "allowlist"\n', (False, False), (False, False)),
+    ],
+)
+def test_tests_have_a_network_unless_it_is_denied_and_a_policy_where_it_is_said(
+    tmp_path: Path, said: str, tests: tuple[bool, bool], as_the_format: tuple[bool, bool]
+) -> None:
+    assert network(tmp_path, said, "tests") == tests
+    assert network(tmp_path, said, "format") == as_the_format
+    assert network(tmp_path, said, "none") == (False, False)
+
+
+def test_an_image_that_is_named_goes_before_a_dockerfile(tmp_path: Path) -> None:
+    assert read(folder(tmp_path, '[environment]\ndocker_image = "them/task:1"\n')).image == "them/task:1"
+    assert read(folder(tmp_path)).image == ""
 
 
 def test_every_folder_with_a_task_is_one_and_stands_for_its_content(tmp_path: Path) -> None:
@@ -78,6 +109,8 @@ def test_every_folder_with_a_task_is_one_and_stands_for_its_content(tmp_path: Pa
         ('[environment]\nmemory = "much"\n', "expected a size such as 4G"),
         ('[verifier]\nenv = { KEY = "${KEY}" }\n', "asks for a variable of this machine"),
         ("[[steps]]\nname = 'one'\n", "of several steps"),
+        ('[verifier]\nenvironment_mode = "separate"\n', "in an environment of their own"),
+        ('[environment]\nnetwork_mode = "some"\n', "expected one of public, no-network, allowlist"),
     ],
 )
 def test_what_cannot_be_played_is_refused_in_words(tmp_path: Path, toml: str, said: str) -> None:
