@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from envs.webarena import options as of_browser
@@ -20,7 +18,7 @@ from envs.webarena.sites.benchmark_standin import STANDIN
 from envs.webarena.tasks import FILE, read_records, sites_named
 from envs.webarena.views import views
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark, place
+from lemur_ray.benchmarks.contract import Asked, Benchmark, content, place
 from lemur_ray.benchmarks.needs import Need, there
 from lemur_ray.benchmarks.takes import BROWSER
 from lemur_ray.benchmarks.waiting import waits_for
@@ -37,7 +35,7 @@ class WebOptions(BrowserOptions):
 
     sites_file: str = place()
     """JSON file with the addresses of the sites (docs/guides/webarena.md)."""
-    task_file: str = ""
+    task_file: str = content()
     """Tasks in WebArena's format instead of its 812."""
     order: str = place()
     """JSON file: task id -> ids of tasks that must have ended before it. Empty: each task after the one before, as the
@@ -85,14 +83,6 @@ def _after(options: WebOptions, ids: Sequence[int], sites: SitesConfig) -> dict[
     if options.order:
         return read_order(Path(options.order).expanduser())
     return {task: (before,) for before, task in itertools.pairwise(ids)}
-
-
-def identity(options: WebOptions, asked: Asked) -> dict[str, Any]:
-    """As of every browser's benchmark; of other tasks than the 812 their content."""
-    found = of_browser.identity(options, asked)
-    if options.task_file and Path(options.task_file).is_file():
-        found["task_file"] = hashlib.sha256(Path(options.task_file).read_bytes()).hexdigest()[:16]
-    return found
 
 
 def needs(options: WebOptions, asked: Asked) -> list[Need]:
@@ -157,7 +147,7 @@ BENCHMARKS = {
         load,
         REPLY_TOKENS,
         version=3,  # the last action says why it was in vain
-        identity=identity,
+        identity=of_browser.identity,
         asks=of_browser.asks,
         needs=needs,
         unplayable=unplayable,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -15,7 +14,7 @@ from envs.webarena.judging import PREFIX
 from envs.webarena.prompts.wording import read_prompt
 from envs.webarena.site_set import Record
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Prompt, place
+from lemur_ray.benchmarks.contract import Asked, Prompt, content, place, whole
 from lemur_ray.benchmarks.needs import Need, there
 from lemur_ray.bundles.host_path import HostOnly, HostPath
 
@@ -45,7 +44,7 @@ class BrowserOptions:
     """Say that what cannot be done is answered N/A."""
     examples: int = 2
     """Worked examples, at most 3."""
-    prompt_file: str = ""
+    prompt_file: str = content()
     """One of WebArena's own prompt files (JSON with intro, examples, template) instead of the project's prompt."""
     repeating: int = 3
     """So many equal actions end an episode."""
@@ -53,7 +52,7 @@ class BrowserOptions:
     """Seconds after the beginning and after every action."""
     observation_tokens: int = MAX_TOKENS
     """An observation is cut to so many."""
-    tokenizer: str = ""
+    tokenizer: str = content()
     """tokenizer.json of the served model, by which they are counted. Empty: three characters a token."""
     judge: str = "none"
     """Of the tasks whose answers need one: none, openai:URL#MODEL, or replay (of judge_file alone)."""
@@ -124,17 +123,10 @@ def task_of(record: Record, benchmark: str, env_id: str, more: Mapping[str, Any]
 
 def identity(options: BrowserOptions, asked: Asked) -> dict[str, Any]:
     """What decides a score: every option that is no place; of files their content."""
-    found = {f.name: getattr(options, f.name) for f in fields(options) if not f.metadata.get("place")}
+    found = whole(options, asked)
     if not options.marks:  # there were none once
         del found["marks"]
-    for name in ("prompt_file", "tokenizer"):
-        if found[name] and Path(found[name]).is_file():
-            found[name] = _content(found[name])
     return found
-
-
-def _content(file: str) -> str:
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
 
 
 def asks(options: BrowserOptions) -> tuple[str, ...]:

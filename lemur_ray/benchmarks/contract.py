@@ -19,6 +19,7 @@ from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.about import About, Run, plain
 from lemur_ray.benchmarks.loaded import loaded
 from lemur_ray.benchmarks.needs import Need, there
+from lemur_ray.benchmarks.rows import held_by
 from lemur_ray.benchmarks.takes import TEXT, Takes
 from lemur_ray.benchmarks.views import View
 from lemur_ray.outside_data.source import Source
@@ -37,6 +38,11 @@ def place(
     written down the form of what has to be said with it another time, empty where nothing has to be.
     """
     return field(default=default, metadata={"place": True, "written_as": written_as, "to_say_again": to_say_again})
+
+
+def content() -> Any:
+    """An option that names a file, or a folder, of which what it holds is measured, wherever it lies. Empty: none."""
+    return field(default="", metadata={"content": True})
 
 
 def written(options: Any) -> dict[str, Any]:
@@ -84,8 +90,10 @@ def check_options(name: str, options: type[Any]) -> None:
 
 
 def whole(options: Any, asked: Asked) -> dict[str, Any]:
-    """Every option that is no place."""
-    return {f.name: getattr(options, f.name) for f in fields(options) if not f.metadata.get("place")}
+    """Every option that is no place; of a file or folder what it holds."""
+    found = {f.name: getattr(options, f.name) for f in fields(options) if not f.metadata.get("place")}
+    files = {f.name for f in fields(options) if f.metadata.get("content")}
+    return {name: held_by(value) if name in files else value for name, value in found.items()}
 
 
 def _nothing(options: Any, asked: Asked) -> tuple[Need, ...]:

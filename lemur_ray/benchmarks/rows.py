@@ -48,6 +48,20 @@ def identity(*paths: Path) -> str:
     return together.hexdigest()[:16]
 
 
+def held_by(path: str) -> str:
+    """16 hex digits of what a file holds, of a folder over the names and contents of its files; the path itself where
+    there is neither."""
+    place = Path(path).expanduser()
+    if place.is_file():
+        return hashlib.sha256(place.read_bytes()).hexdigest()[:16]
+    if not path or not place.is_dir():
+        return path
+    together = hashlib.sha256()
+    for file in sorted(file for file in place.rglob("*") if file.is_file()):
+        together.update(f"{file.relative_to(place).as_posix()}\0{held_by(str(file))}\0".encode())
+    return together.hexdigest()[:16]
+
+
 def rows_of(path: Path) -> Iterator[dict[str, Any]]:
     """Every row as a dict. Of a JSON object with a list of ``examples``, these. Raises ValueError naming the place."""
     name = path.name.removesuffix(".gz")

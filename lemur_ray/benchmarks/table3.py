@@ -80,7 +80,9 @@ class Column:
         expected |= self.other if mode == AS_RELEASED else {}
         if not settings.get("temperature"):
             del expected["top_p"]  # of greedy replies it is nothing
-        found = [_said(name, settings.get(name, _ANYWHERE.get(name, value)), value) for name, value in expected.items()]
+        kept = {name: settings.get(name, _ANYWHERE.get(name, value)) for name, value in expected.items()}
+        of_files = {f.name for f in fields(self.options or Protocol) if f.metadata.get("content")}
+        found = [_said(name, kept[name], value, name in of_files) for name, value in expected.items()]
         unbegun = settings.get("form", "base") == "chat" and not settings.get("prefill")
         if self.released and self.begun and mode == AS_RELEASED and unbegun:
             found.append("replies not begun")
@@ -92,7 +94,7 @@ def _defaults(options: type[Any] | None) -> dict[str, Any]:
     return {f.name: f.default for f in own if f.name not in _OF_NO_SCORE and not f.metadata.get("place")}
 
 
-def _said(name: str, value: Any, expected: Any) -> str:
+def _said(name: str, value: Any, expected: Any, of_file: bool) -> str:
     """Empty where they are the same."""
     if value == expected:
         return ""
@@ -103,4 +105,5 @@ def _said(name: str, value: Any, expected: Any) -> str:
         return f"{words} {value:g}"
     if not value and not isinstance(value, int):
         return f"no {words}"
-    return f"{words} {value}" if len(str(value)) < _SHORT and "/" not in str(value) else f"another {words}"
+    shown = not of_file and len(str(value)) < _SHORT and "/" not in str(value)
+    return f"{words} {value}" if shown else f"another {words}"

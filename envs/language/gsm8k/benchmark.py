@@ -14,7 +14,7 @@ from pathlib import Path
 
 from envs.language.gsm8k.numbers import CALCULATOR, final_answer
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark
+from lemur_ray.benchmarks.contract import Asked, Benchmark, content
 from lemur_ray.benchmarks.needs import Need, there
 from lemur_ray.benchmarks.protocol_options import Protocol
 from lemur_ray.benchmarks.question import question
@@ -65,7 +65,7 @@ class Gsm8kOptions(Protocol):
 
     shots: int = 8
     """Worked examples before the question."""
-    shots_file: str = ""
+    shots_file: str = content()
     """A file with worked examples, used as it is in their place: pairs of Question: and Answer:. Empty: train's first
     rows."""
 

@@ -14,7 +14,7 @@ from functools import partial
 from envs.programs.multipl_e.program import IMAGE
 from envs.programs.multipl_e.toolchains import DEFAULT, JAVATUPLES, TOOLCHAINS
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark
+from lemur_ray.benchmarks.contract import Asked, Benchmark, content
 from lemur_ray.benchmarks.needs import Need
 from lemur_ray.benchmarks.protocol_options import Protocol, of_one_protocol
 from lemur_ray.benchmarks.question import question
@@ -34,7 +34,7 @@ REQUEST = "Complete this program in {language}. Reply with its code up to the en
 class MultiplEOptions(Protocol, Sandboxed):
     """MultiPL-E's own."""
 
-    javatuples: str = ""
+    javatuples: str = content()
     """Of Java: a folder with javatuples-1.2.jar, which its programs import. None: that of Debian's package."""
 
 

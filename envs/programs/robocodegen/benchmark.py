@@ -18,7 +18,7 @@ from envs.programs.robocodegen.env import MOST_FUNCTIONS
 from envs.programs.robocodegen.worked_examples import EXAMPLES
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.about import About, Run, shared
-from lemur_ray.benchmarks.contract import Asked, Benchmark
+from lemur_ray.benchmarks.contract import Asked, Benchmark, content
 from lemur_ray.benchmarks.needs import Need
 from lemur_ray.benchmarks.protocol_options import Protocol, of_one_protocol
 from lemur_ray.benchmarks.question import question
@@ -63,7 +63,7 @@ REQUEST = (
 class RoboCodeGenOptions(Protocol, Sandboxed):
     """RoboCodeGen's own."""
 
-    examples_file: str = ""
+    examples_file: str = content()
     """A file with worked examples, used as it is in place of the project's own; its functions are there when answers
     run."""
     tries: int = 1
