@@ -2,7 +2,8 @@
 
 Where the data holds inputs with results, they are checked against these before anybody is judged by them
 (``upstream_draws.py``). Peculiarities of the published references are kept: of both normals of a line one is right, a
-closed ring counts its first corner twice, axes of an ellipse are half axes, distances go from the first object.
+closed ring counts its first corner twice, axes of an ellipse are half axes, distances go from the first object, and an
+object is as near as its nearest corner.
 """
 
 from __future__ import annotations
@@ -41,6 +42,12 @@ def _across(line: LineString) -> Any:
     return _unit(np.array([y1 - y0, -(x1 - x0)]))
 
 
+def _towards(line: LineString, point: Any) -> Any:
+    """Across the line without an end, to the point's side."""
+    across = _across(line)
+    return np.sign((point - np.array(line.coords[0])) @ across) * across
+
+
 def _along(line: LineString | LinearRing, num_points: int) -> list[Any]:
     """Raises ZeroDivisionError for one point, as the published reference does."""
     return [line.interpolate(k / (num_points - 1), normalized=True).coords[0] for k in range(num_points)]
@@ -75,7 +82,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "is_closed_loop_discrete_system_stable": lambda a, b, k: _stable(a - b @ k),
     "get_closest_point_on_line_to_point": _nearest,
     "get_direction_orthogonal_to_line": _across,
-    "get_direction_orthogonal_to_line_to_point": lambda line, point: _unit(point - _nearest(line, point)),
+    "get_direction_orthogonal_to_line_to_point": _towards,
     "get_points_from_polygon": lambda polygon: np.array(polygon.exterior.coords),
     "interpolate_pts_along_exterior": _along,
     "interpolate_pts_on_line": _along,
@@ -118,7 +125,7 @@ IN_SCENE: dict[str, Callable[..., Any]] = {
     "get_name_of_biggest_obj": lambda scene, names: max(names, key=lambda name: _area(scene, name)),
     "do_any_object_shapes_intersect_with_each_other": _any_meet,
     "get_name_of_obj_with_min_dist_to_pt": lambda scene, point, names: min(
-        names, key=lambda name: np.linalg.norm(scene[name].mean(axis=0) - point)
+        names, key=lambda name: np.linalg.norm(scene[name] - point, axis=1).min()
     ),
 }
 """By name, of those that ask for objects: the scene's outlines come first."""

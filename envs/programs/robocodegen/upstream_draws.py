@@ -43,7 +43,7 @@ def _states(random: Random) -> list[Any]:
 
 
 _TS = np.linspace(0, 10, 10)
-_DRAWS: dict[str, Callable[[Random], list[Any]]] = {
+DRAWS: dict[str, Callable[[Random], list[Any]]] = {
     "get_top_most_idx": lambda r: [_points(r)],
     "get_bottom_most_idx": lambda r: [_points(r)],
     "get_left_most_idx": lambda r: [_points(r)],
@@ -52,24 +52,29 @@ _DRAWS: dict[str, Callable[[Random], list[Any]]] = {
     "get_closest_idx": lambda r: [_points(r), r.random(2)],
     "get_bbox_xyxy_area": lambda r: [np.concatenate([r.random(2), 1 + r.random(2)])],
     "bbox_xyxy_contains_pt": _box_and_point,
-    "interpolate_pts_np": lambda r: [r.random(2), r.random(2), int(r.integers(1, 100))],
+    "interpolate_pts_np": lambda r: [r.random(2), r.random(2), 3],
     "reverse_pts": lambda r: [_points(r)],
     "normalize_vector": lambda r: [r.random(int(r.integers(1, 10)))],
     "translate_pts_np": lambda r: [_points(r), r.random(2)],
-    "rotate_pts_around_pts_center_np": lambda r: [_points(r), 360 * r.random()],
+    "rotate_pts_around_pts_center_np": lambda r: [_points(r), r.random()],
     "scale_pts_around_centroid_np": lambda r: [_points(r), r.random(), r.random()],
-    "fit_2d_np_polys": lambda r: [_TS, _points(r), int(r.integers(1, 6))],
-    "evaluate_pts_2d_from_poly_coeffs": lambda r: [*r.random((2, int(r.integers(2, 7)))), _TS],
+    "fit_2d_np_polys": lambda r: [_TS, _points(r), int(r.integers(3, 6))],
+    "evaluate_pts_2d_from_poly_coeffs": lambda r: [*r.random((2, 5)), _TS],
     "pd_control": lambda r: [r.random(2), r.random(2), r.random(2), r.random(), r.random()],
-    "end_effector_impedance_control": lambda r: [*_states(r), r.random((3, 3)), r.random((3, 3)), r.random((3, 7))],
+    "end_effector_impedance_control": lambda r: [
+        *_states(r),
+        np.diag(r.random(3)),
+        np.diag(r.random(3)),
+        r.random((3, 6)),
+    ],
     "is_discrete_system_stable": lambda r: [r.random((5, 5))],
-    "is_closed_loop_discrete_system_stable": lambda r: [r.random((5, 5)), r.random((5, 2)), r.random((2, 5))],
+    "is_closed_loop_discrete_system_stable": lambda r: [r.random((5, 5)), r.random((5, 3)), r.random((3, 5))],
     "get_closest_point_on_line_to_point": lambda r: [LineString(r.random((2, 2))), r.random(2)],
     "get_direction_orthogonal_to_line": lambda r: [LineString(r.random((2, 2)))],
     "get_direction_orthogonal_to_line_to_point": lambda r: [LineString(r.random((2, 2))), r.random(2)],
     "get_points_from_polygon": lambda r: [Polygon(_ring(r))],
     "interpolate_pts_along_exterior": lambda r: [LinearRing(_ring(r)), int(r.integers(1, 100))],
-    "interpolate_pts_on_line": lambda r: [LineString(r.random((2, 2))), int(r.integers(1, 100))],
+    "interpolate_pts_on_line": lambda r: [LineString(r.random((2, 2))), int(r.integers(2, 100))],
     "make_line": lambda r: [r.random(2), r.random(2)],
     "make_circle": lambda r: [r.random(), r.random(2)],
     "make_rectangle": lambda r: [r.random(), r.random(), r.random(2)],
@@ -90,7 +95,7 @@ def as_published(problem: Mapping[str, Any], scene: Mapping[str, Any], seed: int
         tests = [*problem["tests"], *_equal_blocks(name, outlines)]
     else:
         random = np.random.default_rng([seed, zlib.crc32(name.encode())])
-        tests = [_drawn(name, _DRAWS[name](random)) for _ in range(NUM_DRAWS)]
+        tests = [_drawn(name, DRAWS[name](random)) for _ in range(NUM_DRAWS)]
     return {**problem, "check": check, "tests": tests}
 
 
