@@ -59,6 +59,8 @@ class About:
     """The paper's column that has the same tasks; empty where there is none."""
     part: str = ""
     """Of a column that is a mean over several benchmarks (languages): which of them this is."""
+    way: str = ""
+    """In which further way the column was played: it stands in the column's cell, below, and in no mean of columns."""
     variant: str = ""
     """Which of several ways in which the paper has the column, and compares them; empty where it has one."""
     other_protocol: str = ""

@@ -46,7 +46,7 @@ class Column:
     options: type[Any] | None = None
     max_tokens: int = 0
     way: str = ""
-    """In words, in which of several ways that each have the column; it is a row of its own."""
+    """In words, in which further way this is of the column."""
     part: str = ""
     """Of a column that is a mean over several benchmarks (languages): which of them this is."""
     released: bool = True
@@ -61,13 +61,13 @@ class Column:
     """The options that are left to ``more``."""
 
     def __call__(self, run: Run) -> About:
-        found = replace(plain(run), column=self.column, part=self.part, mode="" if self.released else None)
+        found = replace(plain(run), column=self.column, part=self.part, way=self.way)
+        found = replace(found, mode="" if self.released else None)
         if not run.settings:
             return found
-        row = [self.way] if self.way else []
         mode = str(run.settings.get("mode", AS_RELEASED)) if self.released else AS_RELEASED
         named = f"{mode} protocol" if mode != AS_RELEASED else ""
-        row += ["brief prompt"] if run.settings.get("prompt") == "brief" else []
+        row = ["brief prompt"] if run.settings.get("prompt") == "brief" else []
         alone = [*([] if self.released else [OWN_PROTOCOL]), *self.apart(run.settings, mode)]
         said = (*filter(None, [named]), *row, *alone)
         return replace(found, departures=said, alone=tuple(alone), mode=named if self.released else None)

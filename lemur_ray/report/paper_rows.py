@@ -49,15 +49,17 @@ class Row:
     before: Runs = field(default_factory=dict)
     graded: set[str] = field(default_factory=set)
     on_engine: set[str] = field(default_factory=set)
+    ways: dict[str, Runs] = field(default_factory=dict)
+    """Further ways in which columns were played."""
     marks: dict[tuple[bool, str], list[str]] = field(default_factory=dict)
     """Whether with a teacher, and words -> the columns that they are of."""
 
     def add(self, run: PlayedRun) -> None:
         """Put a run into its column."""
         about = run.about
-        runs = self.taught if about.teacher else self.plain
+        runs = self.taught if about.teacher else self.ways.setdefault(about.way, {}) if about.way else self.plain
         runs[about.column] = [*runs.get(about.column, ()), *run.episodes] if about.part else run.episodes
-        for said in about.alone:
+        for said in (f"{about.way}: {said}" if about.way else said for said in about.alone):
             of = self.marks.setdefault((bool(about.teacher), said), [])
             if about.column not in of and said not in self.protocol.split(", "):
                 of.append(about.column)
@@ -69,6 +71,11 @@ class Row:
         if about.engine:
             self.on_engine.add(about.column)
             self.engine = self.engine or about.engine
+
+    def of_column(self, column: str) -> dict[str, Sequence[Episode]]:
+        """Without a teacher: by way of playing it, the column's own first (empty)."""
+        every = {"": self.plain, **self.ways}
+        return {way: runs[column] for way, runs in every.items() if column in runs}
 
     @property
     def name(self) -> str:
@@ -82,6 +89,8 @@ class Row:
         grader = f"{self.grader} grader" if graded else ""
         comparable = ", not comparable with published numbers" if graded and not self.comparable else ""
         short = [tasks_short(column, runs[column]) for column in columns if column in runs]
+        ways = [(way, of) for way, of in self.ways.items() if not taught]
+        short += [f"{said} ({way})" for way, of in ways for c in columns if c in of if (said := tasks_short(c, of[c]))]
         short = [", ".join(filter(None, short))]
         epochs = max((_epochs(runs[column]) for column in columns if column in runs), default=1)
         several = f"up to {epochs} episodes of a task, interval by task" if epochs > 1 else ""
@@ -145,7 +154,7 @@ def _protocols(runs: Sequence[PlayedRun]) -> list[str]:
     have the same."""
     words = [_departures(run.about, run.about.alone) for run in runs]
     cells = [
-        (*_key(run, said), run.about.column, run.about.part, run.about.teacher)
+        (*_key(run, said), run.about.column, run.about.part, run.about.way, run.about.teacher)
         for run, said in zip(runs, words, strict=True)
     ]
     for shared in [cell for cell, count in Counter(cells).items() if count > 1]:

@@ -16,6 +16,7 @@ from lemur_ray.agents.trajectory import EpisodeKey, Outcome
 from lemur_ray.benchmarks.about import Run
 from lemur_ray.benchmarks.contract import Asked, whole
 from lemur_ray.benchmarks.discovery import find
+from lemur_ray.report.pages.paper_section import section
 from lemur_ray.report.paper_rows import PlayedRun, rows_of
 from lemur_ray.suites.command_line import parse_suite
 from lemur_ray.suites.tables import parts_of
@@ -57,14 +58,14 @@ def test_every_right_answer_is_scored_and_one_row_has_the_average(
     found = json.loads(out[-1])
     assert {one["benchmark"]: one["solved"] - one["n"] for one in found["benchmarks"]} == dict.fromkeys(PLAYED, 0)
     assert found["solved"] == len(tasks)
-    whole, cot = rows_of_table((lemur_home / "s/index.html").read_text(), "Table 3")
+    (whole,) = rows_of_table((lemur_home / "s/index.html").read_text(), "Table 3")
     assert all(cell.startswith("100.00") for cell in whole[1:10])
     assert "mean of 8" in whole[9]
     assert whole[0].startswith("toy (standard protocol)|" if mode else "toy|")
     assert "Spider, MultiPL-E, DS-1000: the project's protocol" in whole[0]
     assert "DS-1000: numpy 1.21.6 instead of" in whole[0]
     assert ("replies not begun" in whole[0]) == (not mode)
-    assert cot[0].startswith("toy (cot)|")
+    assert re.search(r"\|cot: 100\.00", whole[2]), "a further way to play BBH stands in its cell"
 
 
 def departures(name: str, **settings: Any) -> tuple[str, ...]:
@@ -99,7 +100,7 @@ def departures(name: str, **settings: Any) -> tuple[str, ...]:
         ("spider", {"shots": 3}, ("the project's protocol", "shots 3")),
         ("multipl_e/cpp", {"temperature": 0.2}, ("the project's protocol", "temperature 0.2")),
         ("ds1000", {"libraries": "Numpy,Pandas"}, ("the project's protocol", "Numpy,Pandas alone")),
-        ("bbh/cot", {"mode": "standard"}, ("cot", "the project's protocol")),
+        ("bbh/cot", {"mode": "standard"}, ("the project's protocol",)),
     ],
 )
 def test_departures_are_from_settings_declared_for_each_column(
@@ -122,13 +123,26 @@ def test_a_mode_of_what_has_one_protocol_is_no_other_recipe() -> None:
         assert modes[0]["mode"] == "standard"
 
 
-def test_columns_of_one_protocol_are_in_the_rows_of_both_modes() -> None:
-    def played(name: str, **settings: Any) -> PlayedRun:
-        key = EpisodeKey(name, "t", "m", str(settings), 0)
-        sampled = episode("t", Outcome.SOLVED, benchmark=name)
-        about = find(name).about(Run("m", {"temperature": 0.0, **settings}))
-        return PlayedRun("m", [replace(sampled, key=key)], about)
+def played(name: str, **settings: Any) -> PlayedRun:
+    key = EpisodeKey(name, "t", "m", str(settings), 0)
+    sampled = episode("t", Outcome.SOLVED, benchmark=name)
+    about = find(name).about(Run("m", {"temperature": 0.0, **settings}))
+    return PlayedRun("m", [replace(sampled, key=key)], about)
 
+
+def test_bbh_with_steps_stands_in_the_cell_of_bbh_and_makes_no_row() -> None:
+    direct, cot = played("bbh/direct", mode="lemur"), played("bbh/cot", mode="standard")
+    for runs in ([direct, cot], [cot, direct]):
+        (row,) = rows_of(runs)
+        assert (row.name, list(row.of_column("BBH"))) == ("m", ["", "cot"])
+        assert "BBH: cot: the project's protocol" in row.played_as(["BBH"])
+    (alone,) = rows_of_table(section([cot]), "Table 3")
+    assert alone[2].startswith("cot: 100.00")
+    (both,) = rows_of_table(section([direct, cot]), "Table 3")
+    assert re.fullmatch(r"100\.00.*\|cot: 100\.00.*", both[2])
+
+
+def test_columns_of_one_protocol_are_in_the_rows_of_both_modes() -> None:
     runs = [played("gsm8k", mode="lemur"), played("gsm8k", mode="standard"), played("spider", mode="standard")]
     found = {row.name: sorted(row.plain) for row in rows_of(runs)}
     assert found == {"m": ["GSM8K", "Spider"], "m (standard protocol)": ["GSM8K", "Spider"]}

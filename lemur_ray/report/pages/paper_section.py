@@ -71,14 +71,14 @@ def section(runs: Sequence[PlayedRun]) -> str:
 
 
 def _success(name: str, columns: Sequence[str], rows: Sequence[Row]) -> str:
-    ours = [row for row in rows if any(column in row.plain for column in columns)]
+    ours = [row for row in rows if any(row.of_column(column) for column in columns)]
     if not ours:
         return ""
     average = {"Table 3": "average", "Table 4": "micro average"}.get(name, "")
     header = ["model", *columns, *filter(None, [average])]
     lines: list[list[object]] = []
     for row in ours:
-        cells: list[object] = [_who(row, columns), *(_of_column(COLUMNS[c], row.plain.get(c)) for c in columns)]
+        cells: list[object] = [_who(row, columns), *(_every_way(COLUMNS[c], row) for c in columns)]
         if average:
             pooled = name == "Table 4"
             cells.append(_solved(_pooled(row.plain, REASONING)) if pooled else _average(row.plain, columns))
@@ -89,14 +89,21 @@ def _success(name: str, columns: Sequence[str], rows: Sequence[Row]) -> str:
             told = _printed(TABLE_4_MICRO.get(model))
             printed.append(told if name == "Table 4" else _printed_average(model, columns))
         lines.append(printed)
-    settings = {COLUMNS[c].setting for c in columns if any(c in row.plain for row in ours)}
+    settings = {COLUMNS[c].setting for c in columns if any(row.of_column(c) for row in ours)}
     whole = [one for one in sorted(settings) if not any(one != other and one in other for other in settings)]
-    notes = [COLUMNS[c].note for c in columns if COLUMNS[c].note and any(c in row.plain for row in ours)]
+    notes = [COLUMNS[c].note for c in columns if COLUMNS[c].note and any(row.of_column(c) for row in ours)]
     return (
         f"<h3>{name}: {_TITLES[name]}</h3>"
         + table(header, lines, frozenset(range(len(ours))), MANY)
         + f'<p class="soft">{inline(" ".join(said.rstrip(".") + "." for said in [*whole, *notes]))}</p>'
     )
+
+
+def _every_way(column: Published, row: Row) -> Safe | None:
+    """A column's own cell, and below it what came of further ways to play it."""
+    cells = {way: _of_column(column, episodes) for way, episodes in row.of_column(column.column).items()}
+    lines = [f"{inline(f'{way}: ') if way else ''}{cell}" for way, cell in cells.items() if cell is not None]
+    return Safe("<br>".join(lines)) if lines else None
 
 
 def _of_column(column: Published, episodes: Sequence[Episode] | None) -> Safe | None:
@@ -272,7 +279,11 @@ def _graders(rows: Sequence[Row]) -> str:
     every = [
         (f"{row.name}, {run[0].key.benchmark}{taught}", run)
         for row in rows
-        for runs, taught in ((row.plain, ""), (row.taught, f", taught by {row.teacher}"))
+        for runs, taught in (
+            (row.plain, ""),
+            *((of, "") for of in row.ways.values()),
+            (row.taught, f", taught by {row.teacher}"),
+        )
         for _, run in sorted(runs.items())
     ]
     names = sorted({name for _, run in every for e in run for name in e.scores})
