@@ -6,17 +6,15 @@ Knows no benchmark.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from lemur_ray.benchmarks.contract import Asked, whole
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """How a question is put."""
+class Form:
+    """Whether a model converses."""
 
-    mode: Literal["standard", "lemur"] = "standard"
-    """standard, or lemur: as the scripts that were released with Lemur do it, faults included."""
     form: Literal["chat", "base"] = "chat"
     """chat: the question is a user's turn. base: it is a text that the model goes on with, through the endpoint's
     /completions."""
@@ -29,8 +27,24 @@ class Protocol:
         return self.form == "base"
 
 
-def of_one_protocol(options: Protocol, asked: Asked) -> dict[str, Any]:
-    """The identity of a benchmark that is played in one way whatever the mode: a run of either is the same."""
+@dataclass(frozen=True)
+class Protocol(Form):
+    """How a question is put."""
+
+    mode: Literal["standard", "lemur"] = "standard"
+    """standard, or lemur: as the scripts that were released with Lemur do it, faults included."""
+
+
+@dataclass(frozen=True)
+class OneProtocol(Form):
+    """Of a benchmark of which no script was released, so that there is one way to play it."""
+
+    GONE: ClassVar[frozenset[str]] = frozenset({"mode"})
+    """Options of earlier versions, which decided nothing: they are read over in what was stored."""
+
+
+def of_one_protocol(options: OneProtocol, asked: Asked) -> dict[str, Any]:
+    """The identity of a benchmark that is played in one way: as it was while it had a mode that changed nothing."""
     return {**whole(options, asked), "mode": "standard"}
 
 

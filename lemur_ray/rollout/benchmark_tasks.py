@@ -159,6 +159,7 @@ def from_json(stored: Mapping[str, Any]) -> Config:
     options = options_of(stored["benchmark"], find(stored["benchmark"]))
     known = {f.name for f in fields(options)}
     own = stored["options"] if "options" in stored else {k: v for k, v in stored.items() if k in known}
+    own = {name: value for name, value in own.items() if name not in getattr(options, "GONE", ())}
     common = {f.name for f in fields(EvalConfig)} - {"options"}
     values = {name: value for name, value in stored.items() if name in common}
     if values.get("limit"):

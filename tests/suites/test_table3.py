@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from lemur_ray.benchmarks.contract import Asked, whole
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.report.pages.paper_section import section
 from lemur_ray.report.paper_rows import PlayedRun, rows_of
+from lemur_ray.rollout.benchmark_tasks import from_json, parse_evaluation, to_json
 from lemur_ray.suites.command_line import parse_suite
 from lemur_ray.suites.tables import parts_of
 from tests.agents.misbehaving import completion, serving
@@ -109,18 +110,25 @@ def test_departures_are_from_settings_declared_for_each_column(
     assert departures(name, **settings) == said
 
 
-def test_a_mode_of_what_has_one_protocol_is_no_other_recipe() -> None:
-    for name, same in (
-        ("spider", True),
-        ("ds1000", True),
-        ("multipl_e/sh", True),
-        ("robocodegen", True),
-        ("mmlu", False),
-    ):
-        benchmark = find(name)
-        modes = [benchmark.identity_of(benchmark.options(mode=mode), Asked(), "auto") for mode in ("standard", "lemur")]
-        assert (modes[0] == modes[1]) == same, name
-        assert modes[0]["mode"] == "standard"
+@pytest.mark.parametrize("name", ["spider", "ds1000", "multipl_e/sh", "robocodegen"])
+def test_what_has_one_protocol_has_no_mode_and_the_recipe_that_it_had_with_one(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    benchmark = find(name)
+    assert "mode" not in {f.name for f in fields(benchmark.options)}
+    with pytest.raises(SystemExit):
+        parse_evaluation(["--benchmark", name, "--mode", "lemur"], name)
+    assert "--mode" in capsys.readouterr().err
+    assert benchmark.identity_of(benchmark.options(), Asked(), "auto")["mode"] == "standard"
+    stored = to_json(parse_evaluation(["--benchmark", name], name))
+    of_before = {**stored, "options": {**stored["options"], "mode": "lemur"}}
+    assert to_json(from_json(of_before)) == stored, "what was stored with one is read, and goes on"
+
+
+def test_a_mode_of_a_suite_is_for_those_that_have_one() -> None:
+    found = {part.benchmark: config for part, config in parse_suite(["--suite", "table3", "--mode", "standard"]).parts}
+    assert found["mmlu"].options.mode == "standard"
+    assert not hasattr(found["spider"].options, "mode")
 
 
 def played(name: str, **settings: Any) -> PlayedRun:

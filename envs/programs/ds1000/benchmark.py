@@ -21,7 +21,7 @@ from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.benchmarks.about import Settings
 from lemur_ray.benchmarks.contract import Asked, Benchmark, place
 from lemur_ray.benchmarks.needs import Need
-from lemur_ray.benchmarks.protocol_options import Protocol, of_one_protocol
+from lemur_ray.benchmarks.protocol_options import OneProtocol, of_one_protocol
 from lemur_ray.benchmarks.question import question
 from lemur_ray.benchmarks.rows import found, identity, rows_of
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, begins_in_sandbox
@@ -56,7 +56,7 @@ _FIELDS = ("prompt", "reference_code", "code_context", "metadata")
 
 
 @dataclass(frozen=True)
-class Ds1000Options(Protocol, Sandboxed):
+class Ds1000Options(OneProtocol, Sandboxed):
     """DS-1000's own."""
 
     libraries: str = ""

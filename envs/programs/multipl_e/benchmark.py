@@ -16,7 +16,7 @@ from envs.programs.multipl_e.toolchains import DEFAULT, JAVATUPLES, TOOLCHAINS
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked, Benchmark, content
 from lemur_ray.benchmarks.needs import Need
-from lemur_ray.benchmarks.protocol_options import Protocol, of_one_protocol
+from lemur_ray.benchmarks.protocol_options import OneProtocol, of_one_protocol
 from lemur_ray.benchmarks.question import question
 from lemur_ray.benchmarks.rows import found, identity, rows_of
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, begins_in_sandbox, lacking_programs, rebuilt
@@ -31,7 +31,7 @@ REQUEST = "Complete this program in {language}. Reply with its code up to the en
 
 
 @dataclass(frozen=True)
-class MultiplEOptions(Protocol, Sandboxed):
+class MultiplEOptions(OneProtocol, Sandboxed):
     """MultiPL-E's own."""
 
     javatuples: str = content()

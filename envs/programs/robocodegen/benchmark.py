@@ -21,7 +21,7 @@ from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.about import About, Run, shared
 from lemur_ray.benchmarks.contract import Asked, Benchmark, content
 from lemur_ray.benchmarks.needs import Need
-from lemur_ray.benchmarks.protocol_options import Protocol, of_one_protocol
+from lemur_ray.benchmarks.protocol_options import OneProtocol, of_one_protocol
 from lemur_ray.benchmarks.question import question
 from lemur_ray.benchmarks.rows import found, identity, text_of
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, begins_in_sandbox
@@ -60,7 +60,7 @@ REQUEST = (
 
 
 @dataclass(frozen=True)
-class RoboCodeGenOptions(Protocol, Sandboxed):
+class RoboCodeGenOptions(OneProtocol, Sandboxed):
     """RoboCodeGen's own."""
 
     examples_file: str = content()

@@ -15,7 +15,7 @@ from envs.programs.spider.hardness import hardness
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked, Benchmark
 from lemur_ray.benchmarks.needs import begins
-from lemur_ray.benchmarks.protocol_options import Protocol, of_one_protocol
+from lemur_ray.benchmarks.protocol_options import OneProtocol, of_one_protocol
 from lemur_ray.benchmarks.question import question
 from lemur_ray.benchmarks.rows import found, identity, number_of, rows_of
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S
@@ -39,7 +39,7 @@ SOURCES = (
 
 
 @dataclass(frozen=True)
-class SpiderOptions(Protocol):
+class SpiderOptions(OneProtocol):
     """Spider's own."""
 
     shots: int = 0
