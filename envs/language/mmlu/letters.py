@@ -12,18 +12,34 @@ from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.benchmarks.question import Graded
 
 LETTERS = "ABCD"
-_FIRST = re.compile(r"\W*([ABCD])(?![\w'])")
-_NAMED = re.compile(r"(?:answer|option|choice)(?:\s+is)?\s*:?\s*\W{0,3}([ABCD])(?![\w'])", re.IGNORECASE)
-_ALONE = re.compile(r"(?<![\w'])([ABCD])(?![\w'])")
+_SET_APART = re.compile(r"\W*([ABCD])(?=\W*$|[^\w\s',-]|\s*\n)")
+"""A letter at the beginning that is all of the reply, or that a sign or the line's end sets apart from what follows."""
+_NAMED = re.compile(
+    r"(?<!\bnot )\b(?:answer|option|choice)\b(?:\s+(?:is|would\s+be|must\s+be))?(?:\s+(?:answer|option|choice))?"
+    r"\s*:?\s*[^\w\s]{0,3}\s?([ABCD])(?![\w'])",
+    re.IGNORECASE,
+)
+_ARTICLE = r"(?:A|a)\s+(?!(?:is|as|and|or|but|because|since)\b)[a-z]"
+"""An A that a word follows is no letter."""
+_FIRST = re.compile(rf"\W*(?!{_ARTICLE})([ABCD])(?![\w'-])")
+_ALONE = re.compile(rf"(?<![\w'])(?!{_ARTICLE})([ABCD])(?![\w'-])")
 
 
 def letter_in(reply: str) -> str | None:
-    """The letter that a reply begins with, else the last one that it calls the answer, else the only one in it."""
-    if first := _FIRST.match(reply.strip()):
+    """The letter that a reply answers with, by the first of these rules that finds one.
+
+    It begins with a letter that is set apart ("B", "(B) ...", "B. ..."); the last letter that it calls the answer, the
+    option or the choice; the letter that it begins with; the only letter in it. The article in "A good answer" is no
+    letter, and what a reply says of other letters on the way ("A is wrong, so the answer is B") is not its answer.
+    """
+    said = reply.strip()
+    if apart := _SET_APART.match(said):
+        return apart[1]
+    if named := [found[1] for found in _NAMED.finditer(said) if not re.match(_ARTICLE, said[found.start(1) :])]:
+        return named[-1].upper()
+    if first := _FIRST.match(said):
         return first[1]
-    if named := _NAMED.findall(reply):
-        return str(named[-1]).upper()
-    alone = set(_ALONE.findall(reply))
+    alone = set(_ALONE.findall(said))
     return alone.pop() if len(alone) == 1 else None
 
 

@@ -11,6 +11,8 @@ import pyarrow.parquet
 import pytest
 
 from envs.language.mmlu.letters import letter_in, means
+from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.discovery import find
 from lemur_ray.rollout.ledger import read_episodes
 from tests.envs.questions import Says, golds, play, tasks_of
 
@@ -77,7 +79,16 @@ def test_a_thousand_questions_take_a_megabyte_or_two(tmp_path: Path) -> None:
         ("(B) because", "B"),
         ("**C**", "C"),
         ("The answer is (D).", "D"),
-        ("A is wrong, so the answer is B", "A"),
+        ("A is wrong, so the answer is B", "B"),
+        ("A common choice is (C).", "C"),
+        ("A good conductor", None),
+        ("A because it rains", "A"),
+        ("B. The cell, not option A", "B"),
+        ("The answer is B, not option A", "B"),
+        ("The answer is a cell", None),
+        ("The answer is a.", "A"),
+        ("The correct option is option C: x", "C"),
+        ("B\nThe answer A is wrong", "B"),
         ("Since x > 0, the correct answer is: C", "C"),
         ("I think D", "D"),
         ("Both B and C", None),
@@ -87,6 +98,16 @@ def test_a_thousand_questions_take_a_megabyte_or_two(tmp_path: Path) -> None:
 )
 def test_the_letter_that_is_meant(reply: str, letter: str | None) -> None:
     assert letter_in(reply) == letter
+
+
+def test_written_letters_are_other_recipes_than_before_and_weighed_ones_are_not() -> None:
+    benchmark = find("mmlu")
+
+    def version(**options: str) -> int | None:
+        return benchmark.identity_of(benchmark.options(**options), Asked(), "auto").get("version")
+
+    assert (version(form="base"), version(form="base", mode="lemur")) == (None, 2)
+    assert (version(), version(mode="lemur"), version(form="base", ask="generate")) == (2, 3, 2)
 
 
 @needs_data
