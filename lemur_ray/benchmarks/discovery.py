@@ -74,9 +74,10 @@ def about(name: str, run: Run) -> About:
     return about_of(name, benchmark, run)
 
 
-def views(episode: Episode) -> Sequence[View]:
-    """What was seen in an episode, where its benchmark is found and kept it."""
-    name = episode.key.benchmark
+def views(episode: Episode, played: str = "") -> Sequence[View]:
+    """What was seen in an episode, where its benchmark is found and kept it. ``played``: the name by which it was
+    played, where that is known and may be another one than its tasks say (``module:object``)."""
+    name = played or episode.key.benchmark
     try:
         benchmark = find(name)
     except ValueError:

@@ -32,6 +32,14 @@ def told(name: str, benchmark: Benchmark[Any], said: str, run: Run) -> Told:
     return {said: {run.policy: {"benchmark": name, "version": benchmark.version, "licences": licences, "about": about}}}
 
 
+def played_as(kept: Any, said: str, policy: str) -> str:
+    """By which name a run of somebody else's benchmark was played; empty where that was not kept."""
+    try:
+        return str(kept[said][policy]["benchmark"])
+    except (KeyError, TypeError):
+        return ""
+
+
 def about_told(kept: Any, said: str, policy: str) -> About | None:
     """Inverse of ``told``; None where nothing was kept, or what is no ``About``."""
     try:

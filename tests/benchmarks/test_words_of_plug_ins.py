@@ -17,7 +17,7 @@ from lemur_ray.benchmarks.discovery import find, is_ours
 from lemur_ray.benchmarks.told import about_told, told
 from lemur_ray.report.about_runs import Kept
 from lemur_ray.report.inputs import read_settings
-from lemur_ray.report.pages.whole_page import render_run
+from lemur_ray.report.pages.whole_page import render_report, render_run
 from lemur_ray.rollout.ledger import read_episodes
 from tests.conftest import ROOT
 
@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from lemur_ray.benchmarks.about import About
 from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.benchmarks.question import Graded, question
+from lemur_ray.benchmarks.views import View
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ def about(run):
 
 SUMS = Benchmark(Options, load, {"full": 8, "brief": 8}, has_hints=True, about=about)
 STOLEN = replace(SUMS, load=lambda options, asked: load(options, asked, "gsm8k"))
+SEEN = replace(SUMS, views=lambda episode: [View(1, text=f"seen in {episode.key.task}")])
 BREAKS = replace(SUMS, about=breaks, notes=breaks, views=breaks)
 """
 Play = Callable[[str], tuple[int, list[str], str]]
@@ -93,6 +95,17 @@ def test_what_a_plug_in_says_is_kept_with_its_runs_and_outlives_it(
     assert (about.column, about.departures, about.protocol) == ("GSM8K", ("no carrying",), {"a": [1]})
     render_run(out)
     assert "Sums below ten." in (out / "index.html").read_text()
+
+
+def test_what_a_plug_in_kept_of_an_episode_stands_on_the_pages_of_its_run_and_of_a_report(
+    play: Play, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert play("SEEN")[0] == 0
+    assert all(f"seen in sums/{number}" in (out / "index.html").read_text() for number in range(2))
+    render_report(tmp_path / "report", runs=[], episodes=[out], corpus=None)
+    (transcripts,) = (tmp_path / "report/transcripts").glob("*.html")
+    assert "seen in sums/1" in transcripts.read_text()
 
 
 def test_tasks_that_take_the_name_of_another_benchmark_are_refused(play: Play) -> None:

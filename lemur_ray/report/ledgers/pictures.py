@@ -9,12 +9,17 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.discovery import views
+from lemur_ray.benchmarks.told import played_as
 from lemur_ray.benchmarks.views import View
+from lemur_ray.rollout.evaluation_folder import SETTINGS, TOLD, EvaluationError, recalled
 
 FOLDER = "pictures"
 MOST_BYTES = 8 << 20
@@ -33,10 +38,13 @@ class Pictured:
     size: tuple[int, int] = (0, 0)
 
 
-def pictured(episode: Episode, anchor: str, out: Path, up: str) -> dict[int, Pictured]:
-    """By turn, with pictures in ``out``. ``up``: the way from the page to ``out``."""
+def pictured(episode: Episode, anchor: str, out: Path, up: str, ledger: Path | None = None) -> dict[int, Pictured]:
+    """By turn, with pictures in ``out``. ``up``: the way from the page to ``out``. ``ledger``: the file that the episode
+    is of, beside which stands by which name its benchmark was played."""
     found = {}
-    for view in views(episode):
+    key = episode.key
+    told = _settings(ledger.parent).get(key.recipe, {}).get(TOLD) if ledger else None
+    for view in views(episode, played_as(told, key.benchmark, key.policy)):
         size = _size(view.picture)
         name = f"{FOLDER}/{anchor}-{view.turn:02d}.png"
         if size is None or view.picture is None or not _put(view.picture, out / name):
@@ -44,6 +52,19 @@ def pictured(episode: Episode, anchor: str, out: Path, up: str) -> dict[int, Pic
         else:
             found[view.turn] = Pictured(view, f"{up}{name}", size)
     return found
+
+
+def _settings(folder: Path) -> Mapping[str, Any]:
+    try:
+        return _read(folder, (folder / SETTINGS).stat().st_mtime_ns)
+    except (OSError, EvaluationError):
+        return {}
+
+
+@lru_cache(maxsize=16)
+def _read(folder: Path, written_ns: int) -> Mapping[str, Any]:
+    """Once for each version of the file."""
+    return recalled(folder)
 
 
 def _size(picture: Path | None) -> tuple[int, int] | None:

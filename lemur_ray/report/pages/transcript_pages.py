@@ -21,7 +21,7 @@ from lemur_ray.report.pages.transcripts import Shared, said_before, transcript
 
 PAGE_BYTES = 1_500_000
 """Of the ledger, on one page; a single task is never cut in two."""
-FORMAT = 2
+FORMAT = 3
 """Raised when the same episodes would give another page."""
 LASTING = "episodes.html"
 """The page that knows where every episode stands."""
@@ -138,7 +138,7 @@ def _write(path: Path, title: str, members: Sequence[Entry], back: str, digest: 
 def _one(entry: Entry, out: Path, up: str, shared: Shared) -> str:
     """``up``: the way from the page to ``out``."""
     episode, anchor = entry.episode.whole(), entry.episode.anchor
-    seen = pictured(episode, anchor, out, up)
+    seen = pictured(episode, anchor, out, up, entry.episode.place.path)
     return transcript(episode, anchor, entry.who, f"{up}{LASTING}", shared, seen)
 
 
