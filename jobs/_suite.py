@@ -4,12 +4,14 @@ import _path  # noqa: F401
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from _evaluate import attached, played
 from lemur_ray.rollout.progress import Prices, prices_of
 from lemur_ray.suites.command_line import Suite
+from lemur_ray.suites.live import live_suite
 from lemur_ray.suites.looked_at import looked_at
 from lemur_ray.suites.page import seconds_before, write_suite
 from lemur_ray.suites.progress import PartSoFar, SuiteProgress
@@ -26,15 +28,18 @@ def play_suite(suite: Suite) -> dict[str, Any]:
     ]
     priced = any(prices_of(ready.config) != Prices() for ready in parts)
     progress = SuiteProgress(so_far, time.monotonic, priced)
-    write_suite(out, suite.name, parts, suite.missing, progress)
+    write = partial(write_suite, out, suite.name, parts, suite.missing, progress)
+    write()
+    ledgers = [ready.prepared.out / "episodes.jsonl" for ready in parts]
     for number, ready in enumerate(parts):
         progress.begin(number)
         print(f"suite {suite.name}: benchmark {number + 1} of {len(parts)}: {ready.part.shown}", file=sys.stderr)
         try:
-            result = played(ready.config, ready.prepared, progress.line)
+            with live_suite(write, ledgers):
+                result = played(ready.config, ready.prepared, progress.line)
             progress.heard(result["scored"], sum(result.get("cost", {}).values()))
         finally:  # stopped or refused: what there is stands on the page
-            found = write_suite(out, suite.name, parts, suite.missing, progress)
+            found = write()
     kept = ("benchmark", "column", "taught", "n", "scored", "solved", "success_rate")
     benchmarks = [{name: one.get(name) for name in kept} for one in found["benchmarks"]]
     return {**found, "benchmarks": benchmarks, "out": str(out)}

@@ -1,7 +1,7 @@
 """The page of a suite: its benchmarks with what they cost and still will, and the paper's tables with our rows.
 
-Written before the first episode, after every benchmark and at the end; each benchmark has its own page beneath. Knows
-how nothing is played.
+Written before the first episode, as episodes come (``live.py``) and after every benchmark; each benchmark has its own
+page beneath. Knows how nothing is played.
 """
 
 from __future__ import annotations

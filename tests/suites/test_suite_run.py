@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from lemur_ray.suites.live import live_suite
 from tests.agents.misbehaving import completion, serving
 
 Run = Callable[..., tuple[int, list[str], str]]
@@ -48,6 +52,29 @@ def test_a_table_is_played_resumed_and_reported_as_one(run: Run, lemur_home: Pat
         again = json.loads(out[-1])
         assert again["solved"] == found["solved"]
         assert again["seconds"] >= found["seconds"] > 0, "time so far is of all sessions"
+
+
+def test_the_suites_page_tells_of_episodes_while_their_benchmark_is_played(
+    run: Run, lemur_home: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("_suite.live_suite", partial(live_suite, every_s=0.05))
+    requests, told = itertools.count(), []
+
+    def answer(body: object) -> object:
+        deadline = time.monotonic() + 20
+        while next(requests) > 3 and not told and time.monotonic() < deadline:  # an episode has ended by then
+            (only,) = json.loads((lemur_home / "s/report.json").read_text())["benchmarks"]
+            told.extend([only["scored"]] if only.get("scored") else [])
+            time.sleep(0.05)
+        return completion("<solution>1</solution>")
+
+    with serving(answer) as server:
+        argv = ("--suite", "table4", "--policy", f"openai:{server.url}", "--policy-model", "toy", "--limit", "3")
+        argv += ("--in-flight", "1", "--data", str(data_dir), "--out", "s")
+        code, _, _ = run(*argv, "--without", "mint/math,mint/mmlu,mint/hotpotqa,mint/theoremqa")
+    assert code == 0
+    assert told, "the page was written anew before the benchmark was over"
+    assert told[0] < 3
 
 
 def _asked(paths: list[str]) -> int:

@@ -39,8 +39,8 @@ class Pictured:
 
 
 def pictured(episode: Episode, anchor: str, out: Path, up: str, ledger: Path | None = None) -> dict[int, Pictured]:
-    """By turn, with pictures in ``out``. ``up``: the way from the page to ``out``. ``ledger``: the file that the episode
-    is of, beside which stands by which name its benchmark was played."""
+    """By turn, with pictures in ``out``. ``up``: the way from the page to ``out``. ``ledger``: the file of the episode,
+    beside which stands by which name its benchmark was played."""
     found = {}
     key = episode.key
     told = _settings(ledger.parent).get(key.recipe, {}).get(TOLD) if ledger else None
