@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # An image that KubeRay can run, without any registry: Debian packages by debootstrap, Python packages by pip.
-#   sudo cluster/images/build.sh cpu [NAME:TAG]        tpu, gpu, env likewise; needs debootstrap, and docker to import it
+#   sudo cluster/images/build.sh cpu [NAME:TAG]        tpu, gpu, env, ds1000 likewise; needs debootstrap, and docker to import it
 #   sudo cluster/images/build.sh cpu --tar FILE        the root file system alone
 # apt and pip are told how this machine reaches its sources; nothing of that stays in the image. What differs between images
 # is in their folders: debian.txt and python.txt.
@@ -8,7 +8,7 @@ set -euo pipefail
 here="$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")"
 repository="$(readlink -f "$here/../..")"
 kind="${1:-}"
-[[ -f "$here/$kind/python.txt" ]] || { echo "build.sh: image '$kind': expected cpu, tpu, gpu or env" >&2; exit 2; }
+[[ -f "$here/$kind/python.txt" ]] || { echo "build.sh: image '$kind': expected cpu, tpu, gpu, env or ds1000" >&2; exit 2; }
 ((EUID == 0)) || { echo "build.sh: debootstrap needs root: sudo $0 $*" >&2; exit 1; }
 command -v debootstrap >/dev/null || { echo "build.sh: apt-get install -y debootstrap" >&2; exit 1; }
 # Mounts beneath the new root end with this process, however it ends.
@@ -26,7 +26,7 @@ mirror="$(apt-get indextargets --format '$(SITE)|$(CODENAME)' 'Created-By: Packa
 [[ -n "$mirror" ]] || { echo "build.sh: apt has no source for $VERSION_CODENAME" >&2; exit 1; }
 
 lists=("$here/cpu/debian.txt" "$here/$kind/debian.txt")
-[[ "$kind" != env ]] || lists+=("$here/sandbox/packages.txt")
+[[ "$kind" != env && "$kind" != ds1000 ]] || lists+=("$here/env/debian.txt" "$here/sandbox/packages.txt")
 mapfile -t packages < <(sed 's/#.*//' "${lists[@]}" | tr -s ' \n' '\n' | grep . | sort -u)
 began=$SECONDS
 step() { echo "$1: $((SECONDS - began)) s, $(du -xsm "$root" | cut -f1) MB"; }
@@ -51,6 +51,10 @@ cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
 chroot "$root" python3 -m venv /opt/lemur
 chroot "$root" /opt/lemur/bin/pip install --quiet --no-cache-dir --no-compile --disable-pip-version-check \
   -r "/build/cluster/images/$kind/python.txt"
+# Packages apart from the project's own, of versions that it has not.
+[[ ! -f "$here/$kind/requirements.txt" ]] ||
+  chroot "$root" /opt/lemur/bin/pip install --quiet --no-cache-dir --no-compile --disable-pip-version-check \
+    --target "/opt/$kind" -r "/build/cluster/images/$kind/requirements.txt"
 step "Python packages"
 
 # What runs never reads: tests of packages, headers, the installer.

@@ -29,9 +29,16 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
 _STANDS_FOR = {"tensorflow": "tensorflow-cpu", "tensorflow-intel": "tensorflow-cpu"}
 
 
+IN_IMAGE = Path("/opt/ds1000")
+"""Where they lie in the image that cluster/images/build.sh makes of them."""
+
+
 def folder_of(named: str) -> Path:
-    """Where packages are imported from: a folder of them, that of a virtual environment, or the default one."""
-    folder = Path(named).expanduser().absolute() if named else lemur_home() / "environments" / "ds1000"
+    """Where packages are imported from: a folder of them, that of a virtual environment, the default one, or, where
+    that is not there, the image's."""
+    own = lemur_home() / "environments" / "ds1000"
+    default = IN_IMAGE if IN_IMAGE.is_dir() and not own.is_dir() else own
+    folder = Path(named).expanduser().absolute() if named else default
     of_venv = folder / "lib" / f"python{VERSION}" / "site-packages"
     return of_venv if of_venv.is_dir() else folder
 

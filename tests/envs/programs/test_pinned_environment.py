@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 
-from envs.programs.ds1000.environment import LIBRARIES, pinned, plain_name, requirements_file
+from envs.programs.ds1000 import environment
+from envs.programs.ds1000.environment import LIBRARIES, folder_of, pinned, plain_name, requirements_file
+from tests.conftest import ROOT
 
 
 def test_the_libraries_are_pinned_as_those_that_install_together_on_python_3_11(data_dir: Path) -> None:
@@ -22,3 +27,29 @@ def test_every_line_of_the_list_is_a_pin_or_a_remark() -> None:
     lines = [line for line in requirements_file().read_text().splitlines() if line and not line.startswith("#")]
     assert [str(Requirement(line).specifier)[:2] for line in lines] == ["=="] * len(lines)
     assert {group for *_, group in pinned()} == {"", "tensorflow", "pytorch"}
+
+
+def test_an_image_of_its_own_brings_them_where_nobody_made_a_folder(
+    lemur_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = lemur_home / "environments/ds1000"
+    monkeypatch.setattr(environment, "IN_IMAGE", tmp_path / "image")
+    assert folder_of("") == own
+    (tmp_path / "image").mkdir()
+    assert folder_of("") == tmp_path / "image"
+    own.mkdir(parents=True)
+    assert folder_of("") == own
+    assert folder_of(str(tmp_path)) == tmp_path
+
+
+def test_every_image_has_its_lists_and_the_script_can_be_read() -> None:
+    images = ROOT / "cluster/images"
+    kinds = {path.parent.name for path in images.glob("*/python.txt")}
+    assert "ds1000" in kinds
+    for kind in kinds:
+        assert (images / kind / "debian.txt").is_file(), kind
+        named = re.findall(r"^-r (\S+)$", (images / kind / "python.txt").read_text(), re.MULTILINE)
+        assert all((images / kind / name).resolve().is_file() for name in named), kind
+    assert subprocess.run(["bash", "-n", str(images / "build.sh")]).returncode == 0
+    refused = subprocess.run(["bash", str(images / "build.sh"), "none"], capture_output=True, text=True)
+    assert all(kind in refused.stderr for kind in kinds)
