@@ -133,9 +133,10 @@ def test_every_image_is_one_that_the_build_script_makes_in_the_projects_version(
     version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None
     kinds = {path.parent.name for path in (HERE / "images").glob("*/python.txt")}
-    assert kinds == {"cpu", "tpu", "gpu", "env"}
+    assert kinds == {"cpu", "tpu", "gpu", "env", "ds1000"}
     used = set(re.findall(r"image: (\S+)", "".join(p.read_text() for p in HERE.glob("*.yaml"))))
-    assert used == {f"lemur-ray-{kind}:{version[1]}" for kind in kinds}
+    of_one_benchmark = {"ds1000"}  # in place of env, for whoever plays it
+    assert used == {f"lemur-ray-{kind}:{version[1]}" for kind in kinds - of_one_benchmark}
 
 
 def test_packages_of_the_images_are_pinned_and_of_the_locks() -> None:
