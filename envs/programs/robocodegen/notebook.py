@@ -55,12 +55,13 @@ def _assigned(path: Path) -> dict[str, ast.expr]:
     found = {}
     for one in ast.parse(cell).body:
         if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
-            found[one.targets[0].id] = one.value.args[0] if _is_array(one.value) else one.value
+            found[one.targets[0].id] = _in_array(one.value)
     return found
 
 
-def _is_array(value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "array"
+def _in_array(value: ast.expr) -> ast.expr:
+    is_array = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "array"
+    return value.args[0] if isinstance(value, ast.Call) and is_array else value
 
 
 def _dicts(listed: ast.expr) -> Iterator[dict[str, ast.expr]]:
