@@ -23,7 +23,7 @@ def live_suite(write: Callable[[], object], ledgers: Sequence[Path], every_s: fl
     At the end of the block nothing of this is left running.
     """
     over = threading.Event()
-    thread = threading.Thread(target=_rewrite, args=(write, ledgers, every_s, over), daemon=True)
+    thread = threading.Thread(target=_rewrite, args=(write, ledgers, _bytes(ledgers), every_s, over), daemon=True)
     thread.start()
     try:
         yield
@@ -32,8 +32,11 @@ def live_suite(write: Callable[[], object], ledgers: Sequence[Path], every_s: fl
         thread.join()
 
 
-def _rewrite(write: Callable[[], object], ledgers: Sequence[Path], every_s: float, over: threading.Event) -> None:
-    pause, seen, complained = every_s, _bytes(ledgers), False
+def _rewrite(
+    write: Callable[[], object], ledgers: Sequence[Path], seen: int, every_s: float, over: threading.Event
+) -> None:
+    """``seen``: bytes of the ledgers when the page was written last."""
+    pause, complained = every_s, False
     while not over.wait(pause):
         if (now := _bytes(ledgers)) == seen:
             continue
