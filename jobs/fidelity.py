@@ -45,14 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _played(run: RecordedRun, config: FidelityConfig, out: Path) -> dict[str, Any]:
     """The result of one run; a run that cannot be played says why and stops no other."""
     known = [f.name for f in fields(options_of(run.benchmark, find(run.benchmark)))]
-    arguments = [
-        *run.arguments(),
-        "--data",
-        str(config.folder),
-        "--out",
-        str(out / run.folder),
-        *config.arguments(known),
-    ]
+    arguments = [*run.arguments(), "--out", str(out / run.folder), *config.arguments(known)]
     try:
         return evaluate(parse_evaluation(arguments, run.benchmark))
     except (EvaluationError, ValueError, OSError) as error:

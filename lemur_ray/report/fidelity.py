@@ -62,7 +62,7 @@ class FidelityConfig:
         own = {"sandbox": self.sandbox, "engine": self.engine}
         told = [word for name, value in own.items() if name in options for word in (f"--{name}", value)]
         in_flight = self.in_flight or os.cpu_count() or 1
-        common = ["--actors", "0", "--step-s", "180"]
+        common = ["--data", str(self.folder), "--actors", "0", "--step-s", "180"]
         return ["--limit", str(self.limit), "--sample", "first", "--in-flight", str(in_flight), *told, *common]
 
 

@@ -38,7 +38,7 @@ _SQL_NOTE = (
 
 _UNTOLD = "The paper tells neither prompt, shots nor temperature"
 _BBH_NOTE = (
-    "BBH is asked for the answer alone, as the released script does, where a row does not say cot; which of both the "
+    "BBH is asked for the answer alone, as the released script does, where a cell does not say cot; which of both the "
     "paper's number is is not told."
 )
 
