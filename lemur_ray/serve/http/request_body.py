@@ -27,7 +27,7 @@ MANY_IDS = 2**17
 MANY_VALUES = 2**19
 """So many values in a body take a tenth of a second to parse; more are let through only where prompts may be longer."""
 
-MANY_CONTAINERS = 2**15
+MANY_CONTAINERS = 2**17
 """The same of lists and objects, each of which takes as long as ten numbers."""
 
 PROMPTS = 8
