@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import random
+import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from envs.webarena.sites import standin_env
+from envs.webarena.sites.benchmark_standin import STANDIN, StandinOptions
+from envs.webarena.sites.software import SOFTWARE
 from envs.webarena.sites.standin_env import StandinEnv
 from envs.webarena.sites.suite.records import records, software_of
+from lemur_ray.agents.messages import Sampling
+from lemur_ray.agents.trajectory import Outcome
+from lemur_ray.agents.without_model.scripted import ExpertPolicy
+from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.rollout.attempt import EpisodeLimits
+from lemur_ray.rollout.ledger import Ledger
+from lemur_ray.rollout.progress import Progress
+from lemur_ray.rollout.replay_episodes import replay_episodes
+from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.threads import ThreadPool
 from tests.envs.webarena.sites.conftest import installed, shared
 
 PLAYING = {"seed": 17, "copies": 1, "wait_s": 0.3, "settles_s": 0.3, "prompt": "brief", "hints": True}
@@ -71,3 +86,21 @@ def test_who_clicks_at_random_solves_next_to_nothing(env: StandinEnv) -> None:
             ended = terminated or truncated
         scores.append(info["score"])
     assert sum(scores) <= 1, scores
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(1800)
+def test_what_the_expert_said_is_solved_again_when_it_is_said_again(env: StandinEnv, tmp_path: Path) -> None:
+    """As it is before it is exported: ids are other ones, what is acted on is found by its words."""
+    for name in SOFTWARE:
+        installed(name)
+    tasks = list(STANDIN.load(StandinOptions(site_copies=1), Asked(prompt="brief")))[::3]
+    limits = EpisodeLimits(reset_s=600.0)
+    orders = plan_orders(tasks, epochs=1, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
+    with Ledger(tmp_path / "episodes.jsonl") as ledger:
+        progress, pool = Progress(io.StringIO(), time.monotonic), ThreadPool(ExpertPolicy(), 5)
+        episodes = list(run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic))
+    assert {one.outcome for one in episodes} == {Outcome.SOLVED}
+    played = [(one, STANDIN.said_again(task, one)) for one, task in zip(episodes, tasks, strict=True)]
+    again = replay_episodes(played, in_flight=5)
+    assert not [key.task for key, outcome in again.items() if outcome is not Outcome.SOLVED]
