@@ -21,13 +21,14 @@ from lemur_ray.benchmarks.discovery import find, names
 from lemur_ray.benchmarks.loaded import loaded
 from lemur_ray.benchmarks.needs import lacking
 from lemur_ray.preflight import Prepared, prepare
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.benchmark_tasks import asked_of, options_of, parse_evaluation, parsed, words_for
 from lemur_ray.rollout.evaluation import pool_of
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 
 FLAG = "--check-gold"
 NO_GOLD = "declares no gold: neither an expert nor a task with one"
@@ -105,7 +106,7 @@ def played(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> list[Episode]:
 
 
 def _orders(config: EvalConfig[Any], ready: Prepared, tasks: Sequence[Task]) -> Any:
-    return plan_orders(
+    return Orders(
         tasks,
         epochs=1,
         policy=ready.policy.label,

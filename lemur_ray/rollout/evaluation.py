@@ -20,6 +20,7 @@ from lemur_ray.agents.outside import Equipped
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.discovery import find
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits, Order
 from lemur_ray.rollout.benchmark_tasks import from_json, to_json
 from lemur_ray.rollout.endpoints.asked_endpoints import outside_endpoints
@@ -27,7 +28,7 @@ from lemur_ray.rollout.evaluation_config import EvalConfig, Settings
 from lemur_ray.rollout.evaluation_folder import EvaluationError, remember
 from lemur_ray.rollout.ledger import Episodes, Ledger
 from lemur_ray.rollout.progress import Progress, prices_of
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.rollout.threads import NoPool, Pool, ThreadPool
 
 Beside = Callable[[int, float], str]
@@ -98,7 +99,7 @@ def _orders(config: EvalConfig[Any], tasks: Sequence[Task], policy: str, setting
         price_in=config.price_in,
         price_out=config.price_out,
     )
-    return plan_orders(
+    return Orders(
         tasks, epochs=config.epochs, policy=policy, recipe=settings.hash, sampling=settings.sampling, limits=limits
     )
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from lemur_ray.agents.messages import EndpointRefused, PolicyUnreachable, Sampling
+from lemur_ray.agents.messages import EndpointRefused, PolicyUnreachable
 from lemur_ray.agents.trajectory import Blame, Episode, EpisodeKey, Outcome, Task
-from lemur_ray.rollout.agenda import Agenda, Orders
-from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
+from lemur_ray.rollout.agenda import Agenda
+from lemur_ray.rollout.attempt import Attempt, Order
 from lemur_ray.rollout.ledger import Episodes, Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.threads import Pool
@@ -47,19 +47,6 @@ class Retries:
     def delay_s(self, outcome: Outcome, attempt: int) -> float:
         """Seconds to wait after attempt number ``attempt`` (1-based)."""
         return self.unreachable_delay_s * 2 ** (attempt - 1) if outcome is Outcome.POLICY_UNREACHABLE else 0.0
-
-
-def plan_orders(
-    tasks: Iterable[Task],
-    *,
-    epochs: int,
-    policy: str,
-    recipe: str,
-    sampling: Sampling,
-    limits: EpisodeLimits,
-) -> Orders:
-    """Every episode of a run, epoch by epoch. Raises ValueError on two tasks with one id."""
-    return Orders(tasks, epochs=epochs, policy=policy, recipe=recipe, sampling=sampling, limits=limits)
 
 
 @dataclass

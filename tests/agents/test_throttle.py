@@ -15,10 +15,11 @@ from lemur_ray.agents.messages import ChatRequest, Message, PolicyUnreachable, S
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.throttle import NobodyAnswered, Pressure, Throttle
 from lemur_ray.agents.trajectory import Outcome
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.rollout.threads import ThreadPool
 from tests.agents.misbehaving import Answer, completion, refusal, serving
 from tests.rollout.toy import toy_task
@@ -208,7 +209,7 @@ def test_no_episode_is_worse_off_and_the_progress_line_says_what_happens(tmp_pat
 
     with serving(model) as server, Ledger(tmp_path / "episodes.jsonl") as ledger, open(tmp_path / "err", "w") as err:
         policy = OpenAIPolicy(server.url, "toy", timeout_s=10.0, patience_s=60.0)
-        orders = plan_orders(
+        orders = Orders(
             [toy_task(f"t{i}", length=5) for i in range(30)],
             epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits(),
         )  # fmt: skip

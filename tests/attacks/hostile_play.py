@@ -29,10 +29,11 @@ from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
 from lemur_ray.agents.replay import Turns
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.discovery import find
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.rollout.threads import Pool, ThreadPool
 from tests.attacks import hostile_questions as questions
 from tests.attacks.acts import ACTS
@@ -178,7 +179,7 @@ def play(what: Play, ledger: Path, make_pool: Any = None) -> list[Episode]:
 def _play(what: Play, ledger: Path, make_pool: Any, played: dict[str, tuple[Task, tuple[str, ...]]]) -> list[Episode]:
     policy = Says({name: replies for name, (_, replies) in played.items()})
     tasks = [task for task, _ in played.values()]
-    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     orders = [replace(one, limits=replace(one.limits, step_s=shortest_s(one.task.benchmark))) for one in orders]
     pool: Pool = make_pool(policy) if make_pool else ThreadPool(policy, what.in_flight)
     try:

@@ -18,8 +18,8 @@ from lemur_ray.bundles.bundle import Bundle, BundleError
 from lemur_ray.bundles.on_ray import Publisher
 from lemur_ray.rollout.actors import on_ray as actors_on_ray
 from lemur_ray.rollout.actors.on_ray import RayPool
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits
-from lemur_ray.rollout.runner import plan_orders
 from tests.bundles.another_host import actor_at
 
 
@@ -39,9 +39,7 @@ def tasks(tmp_path: Path) -> list[Task]:
 
 
 def play(actors: RayPool, tasks: list[Task]) -> list[Attempt]:
-    orders = plan_orders(
-        [*tasks], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits(policy_s=60)
-    )
+    orders = Orders([*tasks], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits(policy_s=60))
     waiting = list(orders)
     ended: list[Attempt] = []
     deadline = time.monotonic() + 300

@@ -14,10 +14,11 @@ import pytest
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.agents.without_model.human import HumanPolicy
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.rollout.threads import ThreadPool
 from tests.conftest import ROOT
 from tests.rollout.toy import toy_task
@@ -27,7 +28,7 @@ def test_a_person_who_leaves_stops_the_run_and_nothing_of_the_episode_is_written
     left = ["right\n"] * 4
     policy = HumanPolicy(lambda: left.pop(0) if left else "", io.StringIO())
     tasks = [toy_task(f"t{i}", length=3) for i in range(3)]
-    orders = plan_orders(tasks, epochs=1, policy="human", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    orders = Orders(tasks, epochs=1, policy="human", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     path = tmp_path / "episodes.jsonl"
     with Ledger(path) as ledger, pytest.raises(KeyboardInterrupt):
         run_orders(

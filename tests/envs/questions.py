@@ -14,10 +14,11 @@ from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.agents.without_model.scripted import ExpertPolicy
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.discovery import find
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.rollout.threads import ThreadPool
 
 
@@ -47,9 +48,7 @@ def play(
     tasks: Iterable[Task], policy: Policy, folder: Path, in_flight: int = 4, epochs: int = 1, starved: int = 0
 ) -> list[Episode]:
     """The episodes in the order of the tasks; an attempt is repeated ``starved`` times, where the machine ended it."""
-    orders = plan_orders(
-        tasks, epochs=epochs, policy=policy.name, recipe="r", sampling=Sampling(), limits=EpisodeLimits()
-    )
+    orders = Orders(tasks, epochs=epochs, policy=policy.name, recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     with Ledger(folder / "episodes.jsonl") as ledger:
         return run_orders(
             orders, ThreadPool(policy, in_flight), ledger,

@@ -13,11 +13,12 @@ from lemur_ray.agents.messages import Message, Sampling
 from lemur_ray.agents.trajectory import Episode, Outcome, Step, Trajectory
 from lemur_ray.rollout.actors.actor import Ended
 from lemur_ray.rollout.actors.pool import ActorPool
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
-from tests.rollout.scripted_crew import ScriptedCrew
+from lemur_ray.rollout.runner import Retries, run_orders
+from tests.rollout.actors.scripted_crew import ScriptedCrew
 from tests.rollout.toy import toy_task
 
 TASKS, EPOCHS, ACTORS = 40, 12, 20
@@ -47,7 +48,7 @@ def test_memory_does_not_grow_with_what_was_said_in_episodes(tmp_path: Path):
         return long_talk(order)
 
     def go_on() -> list[Outcome]:
-        orders = plan_orders(
+        orders = Orders(
             [toy_task(f"t{n}") for n in range(TASKS)],
             epochs=EPOCHS, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits(),
         )  # fmt: skip
@@ -74,7 +75,7 @@ def test_memory_does_not_grow_with_what_was_said_in_episodes(tmp_path: Path):
 
 def test_what_a_run_returns_reads_the_file_and_is_equal_to_what_was_written(tmp_path: Path):
     path = tmp_path / "episodes.jsonl"
-    orders = plan_orders(
+    orders = Orders(
         [toy_task(f"t{n}") for n in range(5)],
         epochs=2, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits(),
     )  # fmt: skip

@@ -19,13 +19,14 @@ from lemur_ray.agents.messages import EndpointRefused, Sampling
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.throttle import Verdict
 from lemur_ray.agents.trajectory import Outcome
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.endpoints.endpoint_gate import SharedPlaces, _Gate, open_gate
 from lemur_ray.rollout.evaluation import pool_of
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 from tests.agents.misbehaving import Answer, completion, refusal, serving
 from tests.rollout.toy import toy_task
 
@@ -99,7 +100,7 @@ def test_actors_of_a_cluster_without_the_variable_share_a_key_and_one_limit(ray_
         return refusal(429, Retry_After="0.2") if refused else completion("right")
 
     config = EvalConfig(NoOptions(), "alfworld/text", in_flight=16, actors=2)
-    orders = plan_orders(
+    orders = Orders(
         [toy_task(f"t{i:02d}") for i in range(20)],
         epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits(),
     )  # fmt: skip
@@ -113,7 +114,7 @@ def test_actors_of_a_cluster_without_the_variable_share_a_key_and_one_limit(ray_
             how: dict[str, Any] = {"retries": Retries(), "progress": progress, "clock": time.monotonic}
             episodes = run_orders(orders, pool, ledger, **how)
             assert [(e.outcome, e.attempts) for e in episodes] == [(Outcome.SOLVED, 1)] * 20
-            again = plan_orders(
+            again = Orders(
                 [toy_task(f"u{i:03d}") for i in range(200)],
                 epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits(),
             )  # fmt: skip

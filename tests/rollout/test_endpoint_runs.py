@@ -21,12 +21,13 @@ from lemur_ray.agents.outside import OutsideFault
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.agents.without_model.scripted import ExpertPolicy
 from lemur_ray.report.tables import summarise
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.episode import CUT
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.rollout.threads import ThreadPool
 from tests.agents.misbehaving import Answer, Server, completion, refusal, serving
 from tests.conftest import ROOT
@@ -43,7 +44,7 @@ def play(
     policy = url
     if isinstance(url, str):
         policy = OpenAIPolicy(url, "toy", options=EndpointOptions(**{"patience_s": 20.0, **options}))
-    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=limits or EpisodeLimits())
+    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=limits or EpisodeLimits())
     pool = ThreadPool(policy, 6)
     with Ledger(folder / "episodes.jsonl") as ledger:
         progress = Progress(io.StringIO(), time.monotonic)

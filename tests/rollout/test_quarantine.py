@@ -13,11 +13,12 @@ import pytest
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Blame, Episode, Outcome, Task
 from lemur_ray.report.pages.whole_page import render_run
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.episode import run_episode
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.rollout.threads import ThreadPool
 from lemur_ray.sandbox import warm_pool
 from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxQuarantined, SandboxUnavailable, open_sandbox
@@ -26,7 +27,7 @@ from tests.rollout.scripted_policy import ScriptedPolicy
 
 
 def play(out: Path, tasks: list[Task], policy: Any) -> list[Episode]:
-    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     with Ledger(out / "episodes.jsonl") as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
         pool = ThreadPool(policy, 2)
@@ -83,7 +84,7 @@ def test_a_sandbox_that_does_not_open_is_the_machines_fault():
         def close(self) -> None:
             pass
 
-    (order,) = plan_orders(
+    (order,) = Orders(
         [box_task("t", "none")], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits()
     )
     attempt = _played(order, Closed())
@@ -107,7 +108,7 @@ def test_who_ended_a_sandbox_says_whether_that_is_scored(blame: Any, outcome: Ou
             pass
 
     task = box_task("t", "none")
-    (order,) = plan_orders([task], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    (order,) = Orders([task], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     attempt = _played(order, Ending())
     assert (attempt.outcome, attempt.score) == (outcome, 0.0 if blame == "policy" else None)
     assert "step: the sandbox was destroyed" in attempt.detail

@@ -1,12 +1,9 @@
-"""A run: what is played, what is played again, what is recorded, in threads and in Ray actors."""
+"""A run: what is played, what is played again, what is recorded."""
 
 import io
 import json
-import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +14,14 @@ from lemur_ray.agents.messages import ChatReply, ChatRequest, PolicyUnreachable,
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.agents.without_model.scripted import ExpertPolicy
-from lemur_ray.rollout.actors.on_ray import RayPool
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
-from lemur_ray.rollout.threads import Pool, PoolBroken, ThreadPool
+from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.threads import Pool, ThreadPool
 from tests.rollout.scripted_policy import ScriptedPolicy
-from tests.rollout.toy import SlowExpert, toy_task
+from tests.rollout.toy import toy_task
 
 QUICK = EpisodeLimits(step_s=0.3, reset_s=5.0, close_s=0.3)
 """For environments that hang; a healthy one may need longer on a busy machine."""
@@ -41,7 +38,7 @@ def run(
     limits: EpisodeLimits = PATIENT,
     retries: Retries = AT_ONCE,
 ) -> list[Episode]:
-    orders = plan_orders(tasks, epochs=epochs, policy="p", recipe="r", sampling=Sampling(), limits=limits)
+    orders = Orders(tasks, epochs=epochs, policy="p", recipe="r", sampling=Sampling(), limits=limits)
     with Ledger(path) as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
         return run_orders(orders, pool, ledger, retries=retries, progress=progress, clock=time.monotonic)
@@ -89,7 +86,7 @@ def test_running_again_plays_nothing_twice_and_more_tasks_only_add(path: Path):
 
 def test_two_tasks_of_one_name_are_refused():
     with pytest.raises(ValueError, match="1 task ids occur twice, for example 't'"):
-        plan_orders([toy_task("t"), toy_task("t")], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK)
+        Orders([toy_task("t"), toy_task("t")], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +186,7 @@ def test_hanging_environments_hold_up_nobody_else(path: Path):
     started = time.monotonic()
     orders = [
         replace(order, limits=QUICK if order.task.id.startswith("h") else EpisodeLimits())
-        for order in plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+        for order in Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     ]
     with Ledger(path) as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
@@ -242,7 +239,7 @@ class Silent:
 
 def test_a_policy_that_answers_nobody_stops_the_run_which_can_be_resumed(path: Path):
     tasks = [toy_task(f"t{i}") for i in range(100)]
-    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK)
+    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK)
     pool = Silent(answers=3)
     with Ledger(path) as ledger, pytest.raises(PolicyUnreachable, match=r"for 8 minutes \(6 attempts.*nobody at home"):
         run_orders(
@@ -284,7 +281,7 @@ def test_a_retry_waits_for_its_delay_while_others_are_played(path: Path):
             pass
 
     pool = Ticking()
-    orders = plan_orders(
+    orders = Orders(
         [toy_task("bad"), *(toy_task(f"t{i}") for i in range(3))],
         epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK,
     )  # fmt: skip
@@ -331,7 +328,7 @@ def test_the_progress_line_says_what_is_going_on():
     progress = Progress(out, lambda: now[0], label="toy", every_s=10)
     progress.begin(total=10, finished=[])
     pool_done = Attempt(Outcome.SOLVED, 1.0)
-    order = plan_orders([toy_task()], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK)[0]
+    order = Orders([toy_task()], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK)[0]
     episode = Episode(order.key, "line", pool_done.outcome, 1.0, 1, pool_done.trajectory)
     now[0] = 4.0
     progress.ended(episode)
@@ -356,74 +353,3 @@ def test_three_hundred_episodes_wait_for_a_slow_policy_all_at_once(path: Path):
 
     episodes = run(ThreadPool(Waiting(), 300), [toy_task(f"t{i}", length=2) for i in range(300)], path)
     assert all(e.outcome is Outcome.SOLVED and e.attempts == 1 for e in episodes)
-
-
-# Ray actors
-
-
-@pytest.fixture
-def ray_pool(ray_local: str) -> Iterator[Callable[..., RayPool]]:
-    pools: list[RayPool] = []
-
-    def make(policy: Any = ExpertPolicy, **more: Any) -> RayPool:
-        pools.append(RayPool(policy, **{"num_actors": 2, "episodes_per_actor": 10, **more}))
-        return pools[-1]
-
-    yield make
-    for pool in pools:
-        pool.close()
-
-
-def test_actors_play_what_threads_play(ray_pool: Any, path: Path, tmp_path: Path):
-    tasks = [toy_task(f"t{i}") for i in range(30)] + [toy_task("bad", reset="raise")]
-    in_actors = run(ray_pool(), tasks, path)
-    in_threads = run(ThreadPool(ExpertPolicy(), 4), tasks, tmp_path / "other.jsonl")
-
-    def essence(episode: Episode) -> Any:
-        steps = [(s.reply, s.action, s.observation, s.reward) for s in episode.trajectory.steps]
-        return episode.key, episode.outcome, episode.score, episode.attempts, episode.trajectory.opening, steps
-
-    assert [essence(e) for e in in_actors] == [essence(e) for e in in_threads]
-
-
-def test_episodes_of_an_actor_that_dies_are_played_elsewhere(ray_pool: Any, path: Path, tmp_path: Path):
-    tasks = [toy_task(f"t{i}") for i in range(20)]
-    tasks[3] = toy_task("killer", step="kill once", mark=str(tmp_path / "mark"))
-    episodes = run(ray_pool(), tasks, path)
-    assert all(e.outcome is Outcome.SOLVED for e in episodes)
-    killer = next(e for e in episodes if e.key.task == "killer")
-    assert killer.attempts == 2
-    assert "attempt 1: infra_lost: actor lost" in killer.retried[0]
-    assert all(e.attempts <= 2 for e in episodes)
-
-
-def test_actors_that_always_die_end_the_run_with_what_was_finished_kept(ray_pool: Any, path: Path):
-    def kill(pool: RayPool) -> None:
-        for pid in pool.pids:
-            os.kill(pid, signal.SIGKILL)
-
-    pool = ray_pool(SlowExpert, num_actors=1, max_deaths=0)
-    kill(pool)
-    with pytest.raises(PoolBroken, match="actors died 1 times in a row"):
-        run(pool, [toy_task("t0")], path)
-    assert path.read_bytes() == b""
-    assert run(ThreadPool(ExpertPolicy(), 1), [toy_task("t0")], path)[0].outcome is Outcome.SOLVED
-
-
-def test_an_actor_full_of_calls_that_hang_is_replaced(ray_pool: Any, path: Path):
-    pool = ray_pool(num_actors=1, episodes_per_actor=4, max_stuck=2)
-    tasks = [toy_task(f"h{i}", step="hang") for i in range(2)]
-    before = pool.pids
-    episodes = run(pool, tasks, path, limits=QUICK, retries=Retries(env=0))
-    assert [e.outcome for e in episodes] == [Outcome.ENV_ERROR] * 2
-    assert run(pool, [toy_task("t")], path)[0].outcome is Outcome.SOLVED
-    assert len(pool.pids) == 1
-    assert pool.pids != before
-
-
-def test_actors_that_cannot_start_say_why(ray_pool: Any):
-    def broken() -> Any:
-        raise RuntimeError("no such policy")
-
-    with pytest.raises(PoolBroken, match="no such policy"):
-        ray_pool(broken, num_actors=1)

@@ -92,9 +92,13 @@ class ActorPool:
             if not told:
                 raise PoolBroken(self._crew.lacking(self._num_actors))
             for source, news in told:
+                if not isinstance(source, Member) or source not in self._roster:
+                    continue
                 if isinstance(news, Gone):
-                    raise PoolBroken(f"environment actors do not start: {news.why}")
-                if isinstance(source, Member) and isinstance(news, Runs):
+                    self._remove(source)  # with its host, perhaps, and others have theirs
+                    if not len(self._roster):
+                        raise PoolBroken(f"environment actors do not start: {news.why}")
+                elif isinstance(news, Runs):
                     self._runs(source, news)
 
     @property
@@ -232,8 +236,8 @@ class ActorPool:
         if now - self._enough_since >= IDLE_S:
             for member in roster.pending:
                 self._remove(member)
-        while roster.num_open > self._wanted and (idle := roster.longest_idle()) is not None:
-            if not idle.elsewhere or now - idle.idle_since < IDLE_S:
+        while roster.num_open > self._wanted and (idle := roster.longest_idle_elsewhere()) is not None:
+            if now - idle.idle_since < IDLE_S:
                 break
             self._remove(idle)
 

@@ -102,5 +102,6 @@ class Roster:
                 return next(iter(members))
         return None
 
-    def longest_idle(self) -> Member | None:
-        return next(iter(self._by_load[0]), None)
+    def longest_idle_elsewhere(self) -> Member | None:
+        """Passes over the idle ones of the pool's own node, which are few and stay."""
+        return next((member for member in self._by_load[0] if member.elsewhere), None)

@@ -21,11 +21,12 @@ from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task, Traj
 from lemur_ray.benchmarks.about import Run
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.instruct.solved import SolvedFilter, conversations_of, select
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.replay_episodes import replay_episodes
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.rollout.threads import ThreadPool
 from tests.envs.webarena.small_site import SmallSite, record
 
@@ -58,7 +59,7 @@ def tasks_on(site: SmallSite, folder: Path, records: Sequence[dict[str, Any]]) -
 
 def played(tasks: Sequence[Task], policy: Answering, folder: Path) -> list[Episode]:
     limits = EpisodeLimits(reset_s=300.0, step_s=300.0)
-    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=limits)
+    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=limits)
     with Ledger(folder / "episodes.jsonl") as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
         return run_orders(

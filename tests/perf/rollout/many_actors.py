@@ -27,10 +27,11 @@ from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Outcome, Step, Task, Trajectory
 from lemur_ray.rollout.actors.actor import Ended, Gone, News, Runs
 from lemur_ray.rollout.actors.pool import ActorPool
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 
 TEXT = " ".join(random.Random(0).choices(("drawer", "cabinet", "opens", "nothing", "select", "name", "from"), k=80))
 MOST_TOLD = 500
@@ -177,7 +178,7 @@ def main() -> None:
     tasks = [Task("made/up", f"t{n}", "none", f"kind {n % 30}", {"question": f"{n} {TEXT}"}) for n in range(1000)]
     epochs = asked.episodes // len(tasks)
     limits, sampling = EpisodeLimits(), Sampling()
-    orders = plan_orders(tasks, epochs=epochs, policy="p", recipe="r" * 16, sampling=sampling, limits=limits)
+    orders = Orders(tasks, epochs=epochs, policy="p", recipe="r" * 16, sampling=sampling, limits=limits)
     simulation = Simulation(asked.turns, asked.rate, asked.losses)
     print(json.dumps({"before_rss_mb": rss_mb(), "orders": len(orders)}), flush=True)
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "episodes.jsonl") as ledger:

@@ -18,10 +18,11 @@ from envs.intercode.sql.sample_tasks import load_sql_tasks
 from lemur_ray.agents.messages import Policy, Sampling
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.rollout.actors.on_ray import RayPool
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.rollout.threads import Pool, ThreadPool
 from tests.e2e.processes import descendants
 from tests.perf.slow_policies import Slow, Waiting
@@ -60,7 +61,7 @@ def test_three_hundred_episodes_in_flight_reach_ninety_percent_of_the_ideal_rate
 ):
     tasks, replies = world(tmp_path)
     pool = pool_of(where, partial(Slow, replies))
-    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     started = time.monotonic()
     with Ledger(tmp_path / "episodes.jsonl") as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
@@ -97,7 +98,7 @@ def test_an_idle_episode_in_flight_costs_less_than_three_megabytes(ray_local: st
     while pool.capacity < IN_FLIGHT:  # it begins with the first actor that runs
         assert pool.collect(1.0) == []
     pids = pool.pids if isinstance(pool, RayPool) else [os.getpid()]
-    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
 
     def asked() -> int:
         return sum(int(path.read_text() or 0) for path in tmp_path.glob("asked-*"))

@@ -29,10 +29,11 @@ from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Outcome, Task
 from lemur_ray.agents.without_model.scripted import ExpertPolicy
 from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.rollout.threads import ThreadPool
 from tests.envs.webarena.processes import cpu_s, family
 
@@ -63,7 +64,7 @@ def in_turn(number: int) -> list[Task]:
 def timed(tasks: Sequence[Task], in_flight: int) -> dict[str, Any]:
     """Play all of them. Raises AssertionError where one is not solved: its time would be another's."""
     limits = replace(EpisodeLimits(), reset_s=600.0)
-    orders = plan_orders(tasks, epochs=1, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
+    orders = Orders(tasks, epochs=1, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
     cpu, began = cpu_s(family(os.getpid())), time.monotonic()
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "episodes.jsonl") as ledger:
         progress, pool = Progress(io.StringIO(), time.monotonic), ThreadPool(ExpertPolicy(), in_flight)

@@ -15,10 +15,11 @@ from lemur_ray.agents.endpoint import EndpointOptions
 from lemur_ray.agents.messages import ChatRequest, ContextOverflow, Message, Sampling
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.rollout.actors.on_ray import RayPool
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.on_ray.handle import HandleSpec
 from tests.rollout.toy import toy_task
@@ -51,7 +52,7 @@ def test_environment_actors_play_with_it_and_never_load_jax(served: HandleSpec, 
     pool = RayPool(served, num_actors=2, episodes_per_actor=6)
     tasks = [toy_task(f"t{i}", length=3, max_turns=3) for i in range(12)]
     sampling = Sampling(max_tokens=6, temperature=1.0, seed=1)
-    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=sampling, limits=EpisodeLimits())
+    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=sampling, limits=EpisodeLimits())
     with Ledger(tmp_path / "episodes.jsonl") as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
         episodes = run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)

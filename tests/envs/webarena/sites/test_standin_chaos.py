@@ -18,10 +18,11 @@ from envs.webarena.sites.standin_sites import StandinSites
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
 from lemur_ray.agents.without_model.scripted import ExpertPolicy
 from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.rollout.threads import ThreadPool
 from tests.envs.webarena.sites.conftest import installed, shared
 
@@ -66,7 +67,7 @@ def test_every_episode_ends_once_and_is_solved_although_sites_and_browser_were_k
     sites: StandinSites, tmp_path: Path
 ) -> None:
     tasks = list(STANDIN.load(OPTIONS, Asked()))[:6]
-    orders = plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     policy = Saboteur(sites)
     with Ledger(tmp_path / "episodes.jsonl") as ledger:
         progress, pool = Progress(io.StringIO(), time.monotonic), ThreadPool(policy, 2)

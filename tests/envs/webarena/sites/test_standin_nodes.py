@@ -17,10 +17,11 @@ from lemur_ray.agents.trajectory import Blame
 from lemur_ray.agents.without_model.scripted import ExpertPolicy
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.rollout.actors.on_ray import RayPool
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.sandbox.housing import slots
 from tests.e2e.processes import command_line, descendants, kill_hard
 from tests.e2e.test_chaos_cluster import Cluster, cluster
@@ -85,7 +86,7 @@ def test_episodes_survive_a_killed_actor_and_a_killed_node_and_leave_no_site_and
 ) -> None:
     tasks = list(STANDIN.load(OPTIONS, Asked()))
     limits = EpisodeLimits(reset_s=600.0, step_s=600.0)
-    orders = plan_orders(tasks, epochs=2, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
+    orders = Orders(tasks, epochs=2, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
     path = tmp_path / "episodes.jsonl"
     ray.init(address=cluster.ray.address, log_to_driver=False)
     try:

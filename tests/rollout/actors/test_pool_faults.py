@@ -14,16 +14,16 @@ from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.rollout.actors import pool
 from lemur_ray.rollout.actors.actor import Ended, News
 from lemur_ray.rollout.actors.pool import ActorPool
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
-from lemur_ray.rollout.runner import plan_orders
 from lemur_ray.rollout.threads import PoolBroken
-from tests.rollout.scripted_crew import LOST, PENDING, SOLVED, ScriptedCrew
+from tests.rollout.actors.scripted_crew import LOST, PENDING, SOLVED, ScriptedCrew
 from tests.rollout.toy import toy_task
 
 
 def orders(*names: str) -> list[Order]:
     tasks = [toy_task(name) for name in names]
-    return plan_orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())[:]
+    return Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())[:]
 
 
 def pool_of(crew: ScriptedCrew, **more: Any) -> ActorPool:
@@ -53,11 +53,21 @@ def test_what_ended_before_the_pool_broke_is_handed_out_first():
 
 @pytest.mark.parametrize(("fault", "raised"), [(LOST, PoolBroken), (KeyboardInterrupt(), KeyboardInterrupt)])
 def test_a_pool_that_cannot_start_leaves_no_actor_behind(fault: Any, raised: type[BaseException]):
-    crew = ScriptedCrew([1, 2, fault])
+    crew = ScriptedCrew([PENDING, PENDING, fault])
     with pytest.raises(raised):
-        pool_of(crew, episodes_per_actor=1)
+        pool_of(crew, episodes_per_actor=1, start_timeout_s=0.0)
     assert crew.alive == []
     assert crew.closed
+
+
+def test_actors_that_are_lost_before_any_runs_leave_the_start_to_the_others():
+    with pytest.raises(PoolBroken, match="environment actors do not start: killed"):
+        pool_of(ScriptedCrew([LOST]))
+    crew = ScriptedCrew([LOST, PENDING, 3, PENDING])
+    actors = pool_of(crew)
+    assert (actors.capacity, actors.pids) == (2, [3])
+    assert actors.collect(0.0) == []
+    assert len(crew.alive) == 3, "another one is asked for in its place"
 
 
 def test_an_actor_without_a_node_gets_no_orders_until_it_has_one():
@@ -185,6 +195,19 @@ def test_idle_actors_of_this_host_stay():
     clock.now += 10 * pool.IDLE_S
     actors.collect(0.0)
     assert len(crew.alive) == 3
+
+
+def test_an_idle_actor_of_this_host_keeps_no_other_host_in_use():
+    clock = Clock()
+    actors = pool_of(crew := ScriptedCrew([1, PENDING]), clock=clock)
+    crew.elsewhere = True
+    for number, one in enumerate(crew.alive[1:], 2):
+        one.run(number)
+    actors.collect(0.0)
+    actors.expect(1)
+    clock.now += 2 * pool.IDLE_S
+    actors.collect(0.0)
+    assert actors.pids == [1]
 
 
 def test_actors_that_die_when_little_is_left_are_not_replaced_beyond_need():
