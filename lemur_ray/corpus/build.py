@@ -19,15 +19,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from lemur_ray.config import differing_fields
 from lemur_ray.corpus import assembly, stages
 from lemur_ray.corpus.config import AS_BEFORE, CorpusConfig, WordPattern, build_hash, describe
-from lemur_ray.corpus.handover import SharedFolder
+from lemur_ray.corpus.handover import SharedFolder, forget_builds
 from lemur_ray.corpus.in_bucket import BucketCorpus, all_in_buckets
 from lemur_ray.corpus.manifest import (
     MANIFEST,
     CorpusError,
     is_complete,
+    is_of_build,
     local_folder,
     read_manifest,
     row_folder,
@@ -38,7 +38,7 @@ from lemur_ray.corpus.rows import RowReader, RowSetError
 from lemur_ray.corpus.selection import gather
 from lemur_ray.corpus.sources.embedded import embedded_sources
 from lemur_ray.corpus.sources.folders import Source, folder_source
-from lemur_ray.corpus.sources.listing import LISTING, Listing, read_listing, write_listing
+from lemur_ray.corpus.sources.listing import Listing, read_listing, write_listing
 from lemur_ray.corpus.sources.texts import read_texts
 from lemur_ray.file_lock import hold
 from lemur_ray.home import resolve_out
@@ -100,6 +100,7 @@ def build(
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder, say):
             if bucket and (there := bucket.reusable(description, overwrite, say)):
+                shutil.rmtree(folder / _WORK, ignore_errors=True)
                 return there
             if not bucket and _reusable(folder, description, overwrite, say):
                 return read_manifest(folder)
@@ -110,6 +111,9 @@ def build(
                 shutil.rmtree(folder / _WORK, ignore_errors=True)
                 raise
     except OSError as error:
+        if bucket and (there := bucket.made_meanwhile(description)):
+            say(f"{bucket.url} was made by another process meanwhile: used as it is")
+            return there
         if error.errno == errno.ENOSPC:
             raise CorpusError(f"{folder}: the disk is full ({error}): free some, the same command goes on") from error
         where_to = bucket.url if bucket else folder
@@ -120,16 +124,11 @@ def _published(config: CorpusConfig, url: str, *, overwrite: bool, **more: Any) 
     """Build on this host's disk, then copy to a bucket. Raises CorpusError as ``build``."""
     try:
         manifest = build(config, work_folder(url), True, **more)
-        if is_complete(url):
-            there = read_manifest(url).get("config")
-            if there == manifest.get("config"):
-                return manifest
-            if not overwrite:
-                differing = differing_fields(there or {}, manifest.get("config") or {})
-                raise CorpusError(
-                    f"{url} holds another corpus ({'; '.join(differing)}): pass --overwrite, or another --out"
-                )
+        if is_complete(url) and is_of_build(url, read_manifest(url), manifest["config"], overwrite, more["say"]):
+            return manifest
+        BucketCorpus(url).claim(manifest["build"], overwrite)
         publish(work_folder(url), url, last=MANIFEST)
+        forget_builds(url)
     except (ImportError, OSError) as error:
         raise CorpusError(f"{url} cannot be written: {error}") from error
     return manifest
@@ -162,17 +161,9 @@ def _reusable(folder: Path, description: dict[str, Any], overwrite: bool, say: S
         say(f"{folder} is damaged ({error}): it is built again")
         (folder / MANIFEST).unlink()
         return False
-    if manifest.get("build") == build_hash(description):
+    if is_of_build(folder, manifest, description, overwrite, say):
         shutil.rmtree(folder / _WORK, ignore_errors=True)
-        say(f"{folder} is complete and of this configuration: used as it is")
         return True
-    differences = "; ".join(differing_fields(manifest.get("config", {}), description)) or "made by something else"
-    if not overwrite:
-        raise CorpusError(
-            f"{folder} holds another corpus (found != asked: {differences}): choose another --out, or replace it with "
-            "--overwrite (runs that were trained on it cannot be resumed then)"
-        )
-    say(f"{folder} holds another corpus ({differences}): it is replaced")
     (folder / MANIFEST).unlink()
     return False
 
@@ -230,10 +221,19 @@ class _Build:
         return self.folder / _WORK / build_hash(self.description)
 
     def run(self, extra: Sequence[str], given: Tokenizer | None) -> dict[str, Any]:
+        sources = self._sources()
+        hand = SharedFolder(self.work) if self.bucket is None else self.bucket.handover(self.work, sources)
+        try:
+            return self._run(sources, hand, extra, given)
+        except FileNotFoundError:
+            hand.check()  # it went with the whole build
+            raise
+
+    def _run(
+        self, sources: list[Source], hand: SharedFolder, extra: Sequence[str], given: Tokenizer | None
+    ) -> dict[str, Any]:
         began = time.monotonic()
         work, config = self.work, self.config
-        sources = self._sources()
-        hand = SharedFolder(work) if self.bucket is None else self.bucket.handover(work, sources)
         listing = self._list(sources, hand)
         parts = range(listing.num_parts)
         cleaning = [{"number": n} for n in hand.parts_to_do("clean", parts)]
@@ -268,6 +268,7 @@ class _Build:
             write_manifest(self.folder, manifest)
             manifest = read_manifest(self.folder)
         else:
+            hand.check()
             manifest = self.bucket.commit(self.folder, manifest)
         shutil.rmtree(self.folder / _WORK, ignore_errors=True)
         self.say(f"committed {self.bucket.url if self.bucket else self.folder} after {time.monotonic() - began:.0f} s")
@@ -276,8 +277,7 @@ class _Build:
     def _list(self, sources: list[Source], hand: SharedFolder) -> Listing:
         """Files of every source: those of the build that was cut off where they are the same now, else anew."""
         self._make_folders()  # on another disk than the build that was cut off there are none
-        hand.bring(LISTING)
-        if listing := read_listing(self.work, sources):
+        if hand.was_begun() and (listing := read_listing(self.work, sources)):
             self.say("an earlier build was cut off: going on with its finished parts")
             return listing
         shutil.rmtree(self.folder / _WORK, ignore_errors=True)
@@ -291,7 +291,7 @@ class _Build:
                 f"{_DISK_PER_BYTE * size / 1e9:.1f} GB while they are prepared: choose another --out"
             )
         listing = write_listing(self.work, sources, self.config.part_mb * 1e6)
-        hand.give("parts/", LISTING)
+        hand.begin()
         files = sum(len(source.files) for source in sources)
         self.say(f"{len(sources)} sources, {files:,} files, {size / 1e6:.1f} MB, {listing.num_parts} parts")
         return listing

@@ -1,12 +1,16 @@
 """How the driver of a build and its steps hand each other files: through a folder that all see, or through a bucket.
 
 Names are those of files below the build folder. In a bucket, a step runs in a folder of its own on whatever host takes
-it: what it needs comes there first, what it made goes back, its commit file last. Knows names, not what is in files.
+it: what it needs comes there first, what it made goes back, its commit file last. A build is the one whose listing is
+there: a step that outlived its build, on a host that was cut off for example, gives nothing back. Knows names, not what
+is in files.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,12 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.corpus import stages
+from lemur_ray.corpus.rows import write_atomically
+from lemur_ray.corpus.sources.listing import LISTING
 from lemur_ray.storage.copies import scratch_folder
 from lemur_ray.storage.file_system import file_system, passed_on
 
-BUILDS = ".build"
+BUILDS, CLAIM = ".build", "claim.json"
 _AT_ONCE = 16
 """Objects that the driver moves at the same time."""
+
+
+class BuildGone(OSError):
+    """The build that a step belongs to is no more: it was committed by another process, or another one began."""
 
 
 class SharedFolder:
@@ -27,6 +37,16 @@ class SharedFolder:
 
     def __init__(self, work: Path) -> None:
         self.work = work
+
+    def was_begun(self) -> bool:
+        """Whether there is a listing, so that whatever is there belongs to it."""
+        return (self.work / LISTING).is_file()
+
+    def begin(self) -> None:
+        """Give parts and their listing; whatever was there before is none of this build's."""
+
+    def check(self) -> None:
+        """Raises BuildGone."""
 
     def runs(self, step: Callable[..., None]) -> Callable[..., None]:
         """The step as a function of its arguments that any worker can call."""
@@ -53,6 +73,30 @@ class ThroughBucket(SharedFolder):
     def __init__(self, work: Path, url: str, name: str) -> None:
         super().__init__(work)
         self.url, self.name = url, name
+
+    def was_begun(self) -> bool:
+        """What this host has of an earlier build goes where that is another one."""
+        fs, there = self._there()
+        try:
+            listed = bytes(fs.cat_file(f"{there}/{LISTING}"))
+        except FileNotFoundError:
+            return False
+        mine = self.work / LISTING
+        if not mine.is_file() or mine.read_bytes() != listed:
+            shutil.rmtree(self.work, ignore_errors=True)
+            for name in stages.FOLDERS:
+                (self.work / name).mkdir(parents=True)
+            write_atomically(mine, listed)
+        return True
+
+    def begin(self) -> None:
+        forget_builds(self.url, but=CLAIM)
+        self.give("parts/")
+        self.give(LISTING)
+
+    def check(self) -> None:
+        fs, there = self._there()
+        _check(fs, there)
 
     def runs(self, step: Callable[..., None]) -> Callable[..., None]:
         return partial(_elsewhere, self.url, self.name, passed_on(), step)
@@ -98,6 +142,27 @@ def bring_file(fs: Any, path: str, to: Path) -> None:
     partial_file.replace(to)
 
 
+def forget_builds(url: str, but: str = "") -> None:
+    """Remove what was handed over in the making of a corpus, the listings first: without them nothing else counts.
+
+    but: name of an object that stays. Raises OSError.
+    """
+    fs, there = file_system(f"{url}/{BUILDS}")
+    for _ in range(3):
+        left = [path for path in fs.find(there) if path != f"{there}/{but}"]
+        listings = [path for path in left if path.endswith(f"/{LISTING}")]
+        for some in filter(None, (listings, [path for path in left if path not in listings])):
+            with contextlib.suppress(FileNotFoundError):  # another process removes them, too
+                fs.rm(some)
+        if not left:
+            return
+
+
+def _check(fs: Any, there: str) -> None:
+    if not fs.exists(f"{there}/{LISTING}"):
+        raise BuildGone(f"{there} is no more: another process has made this corpus, or begun another one there")
+
+
 def _in_parallel(move: Callable[[str], None], names: Sequence[str]) -> None:
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         list(threads.map(move, names))
@@ -121,5 +186,6 @@ def _elsewhere(
             for one in wanted:
                 bring_file(fs, f"{there}/{one}", build / one)
         step(build, **arguments)
+        _check(fs, there)
         for made in stages.GIVES[step](build, **arguments):
             fs.put_file(str(made), f"{corpus}/{made.relative_to(folder).as_posix()}")

@@ -5,6 +5,7 @@ What is read and what is made lies in buckets, so every host of a cluster can ta
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -12,17 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.config import differing_fields
 from lemur_ray.corpus.config import CorpusConfig, build_hash
-from lemur_ray.corpus.handover import BUILDS, ThroughBucket
-from lemur_ray.corpus.manifest import MANIFEST, CorpusError, manifest_file
+from lemur_ray.corpus.handover import BUILDS, CLAIM, ThroughBucket, forget_builds
+from lemur_ray.corpus.manifest import MANIFEST, CorpusError, is_of_build, manifest_file
 from lemur_ray.corpus.rows import INDEX
 from lemur_ray.corpus.sources.folders import Source
 from lemur_ray.corpus.sources.listing import state
 from lemur_ray.storage.conditional import Overtaken, read_version, write_if
 from lemur_ray.storage.file_system import file_system, is_bucket
 
-_CLAIM = f"{BUILDS}/claim.json"
+_CLAIM = f"{BUILDS}/{CLAIM}"
 
 
 def all_in_buckets(config: CorpusConfig) -> bool:
@@ -52,22 +52,29 @@ class BucketCorpus:
 
         Raises CorpusError where another corpus is there or is being made, and ``overwrite`` was not asked for.
         """
-        mine = build_hash(description)
         found = self.there()
-        if found is not None and found.get("build") == mine:
-            say(f"{self.url} is complete and of this configuration: used as it is")
+        mine = build_hash(description)
+        damage = self._damage(found) if found is not None and found.get("build") == mine else ""
+        if damage:
+            say(f"{self.url} is damaged ({damage}): it is built again")
+        elif found is not None and is_of_build(self.url, found, description, overwrite, say):
+            forget_builds(self.url)  # whoever committed it may have been killed before that
             return found
+        self.claim(mine, overwrite)
+        if damage:  # what is left of its making says that all of it is there
+            forget_builds(self.url, but=CLAIM)
         if found is not None:
-            differing = "; ".join(differing_fields(found.get("config", {}), description)) or "made by something else"
-            if not overwrite:
-                raise CorpusError(
-                    f"{self.url} holds another corpus ({differing}): choose another --out, or replace it with "
-                    "--overwrite (runs that were trained on it cannot be resumed then)"
-                )
-            say(f"{self.url} holds another corpus ({differing}): it is replaced")
-            fs, path = file_system(f"{self.url}/{MANIFEST}")
-            fs.rm_file(path)
-        self._claim(mine, overwrite)
+            fs, there = file_system(self.url)
+            fs.rm_file(f"{there}/{MANIFEST}")
+        return None
+
+    def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
+        """The manifest where another process has committed this very corpus; then nobody goes on making it."""
+        with contextlib.suppress(OSError):
+            found = self.there()
+            if found is not None and found.get("build") == build_hash(description):
+                forget_builds(self.url)
+                return found
         return None
 
     def handover(self, work: Path, sources: Sequence[Source]) -> ThroughBucket:
@@ -91,23 +98,41 @@ class BucketCorpus:
                 fs.put_file(str(made), f"{there}/{made.relative_to(folder).as_posix()}")
             made.unlink()
         fs.pipe_file(f"{there}/{MANIFEST}", written)
-        fs.rm(f"{there}/{BUILDS}", recursive=True)
+        forget_builds(self.url)
         return dict(json.loads(written))
 
     def _check_shards(self, row_set: str, shards: Sequence[Mapping[str, Any]]) -> None:
+        if wrong := self._wrong_shard(row_set, shards):
+            raise CorpusError(f"{wrong}: remove {self.url}/{BUILDS} and run the same command again")
+
+    def _wrong_shard(self, row_set: str, shards: Sequence[Mapping[str, Any]]) -> str:
+        """The first file that has not the size it was made with; empty: all have. Raises OSError."""
         fs, there = file_system(f"{self.url}/{row_set}")
         sizes = {path: about["size"] for path, about in fs.find(there, detail=True).items()}
         for shard in shards:
             for kind, file in shard["files"].items():
                 path = f"{there}/{shard['name']}.{kind}"
                 if sizes.get(path) != file["bytes"]:
-                    raise CorpusError(
-                        f"{path} has {sizes.get(path, 'no')} bytes, expected {file['bytes']}: remove "
-                        f"{self.url}/{BUILDS} and run the same command again"
-                    )
+                    return f"{path} has {sizes.get(path, 'no')} bytes, expected {file['bytes']}"
+        return ""
 
-    def _claim(self, mine: str, overwrite: bool) -> None:
-        """Two builds of one configuration make the same bytes; those of two would mix."""
+    def _damage(self, manifest: Mapping[str, Any]) -> str:
+        """What of a corpus that was committed is not there; empty: all of it is. Raises OSError."""
+        fs, there = file_system(self.url)
+        for entry in (*manifest.get("sources", ()), *manifest.get("heldout", ())):
+            index = f"{there}/{entry['folder']}/{INDEX}"
+            try:
+                shards = json.loads(fs.cat_file(index))["shards"]
+            except FileNotFoundError:
+                return f"{index} is missing"
+            except (KeyError, TypeError, ValueError):
+                return f"{index} is not what was written"
+            if wrong := self._wrong_shard(entry["folder"], shards):
+                return wrong
+        return ""
+
+    def claim(self, mine: str, overwrite: bool) -> None:
+        """Two builds of one configuration make the same bytes; those of two would mix. Raises CorpusError."""
         claim = f"{self.url}/{_CLAIM}"
         found = read_version(claim)
         if found is not None and found[0] == mine.encode():

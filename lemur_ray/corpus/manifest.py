@@ -6,9 +6,12 @@ Knows the layout and nothing of how rows were made; the pretraining corpus and t
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lemur_ray.config import differing_fields
+from lemur_ray.corpus.config import build_hash
 from lemur_ray.corpus.rows import RowReader, write_atomically
 from lemur_ray.storage.file_system import file_system, is_bucket
 
@@ -81,6 +84,30 @@ def is_current(folder: str | Path) -> bool:
     except CorpusError:
         return False
     return True
+
+
+def is_of_build(
+    where: str | Path,
+    manifest: dict[str, Any],
+    description: dict[str, Any],
+    overwrite: bool,
+    say: Callable[[str], None],
+) -> bool:
+    """Whether the corpus that was committed at ``where`` is that of this configuration; another one may be replaced.
+
+    Raises CorpusError where it may not.
+    """
+    if manifest.get("build") == build_hash(description):
+        say(f"{where} is complete and of this configuration: used as it is")
+        return True
+    differences = "; ".join(differing_fields(manifest.get("config", {}), description)) or "made by something else"
+    if not overwrite:
+        raise CorpusError(
+            f"{where} holds another corpus (found != asked: {differences}): choose another --out, or replace it with "
+            "--overwrite (runs that were trained on it cannot be resumed then)"
+        )
+    say(f"{where} holds another corpus ({differences}): it is replaced")
+    return False
 
 
 def write_manifest(folder: str | Path, manifest: dict[str, Any]) -> None:

@@ -2,14 +2,18 @@
 
 import json
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lemur_ray.corpus import on_ray
+from lemur_ray.corpus import in_bucket, on_ray, stages
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.config import CorpusConfig
-from lemur_ray.corpus.manifest import CorpusError
+from lemur_ray.corpus.handover import BuildGone, ThroughBucket
+from lemur_ray.corpus.manifest import CorpusError, read_manifest
 from lemur_ray.storage.file_system import file_system
 from tests.storage.bucket_server import Service
 
@@ -130,3 +134,97 @@ def test_a_changed_source_begins_anew_and_one_that_went_away_ends_it(
         build(config(published), "gs://bucket/other", say=lambda line: None)
     with pytest.raises(CorpusError, match="empty or not there"):
         build(config("gs://bucket/none"), "gs://bucket/third", say=lambda line: None)
+
+
+@pytest.mark.slow
+def test_one_that_was_cut_off_while_it_gave_its_parts_begins_anew_on_the_same_disk(
+    google: Service, published: str, lemur_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lemur_ray.corpus.build.Workers", EveryStepHere)
+    google.trouble(match=r"POST .*upload", skip=3, status=403, times=10**6)  # the claim and some parts came through
+    with pytest.raises(CorpusError, match="cannot be written"):
+        build(config(published), "gs://bucket/corpus", say=lambda line: None)
+    google.troubles.clear()
+    assert build(config(published), "gs://bucket/corpus", say=lambda line: None)["sources"]
+
+
+def elsewhere(monkeypatch: pytest.MonkeyPatch, folder: Path, what: Callable[[], None]) -> None:
+    """As another host does it."""
+    with monkeypatch.context() as other:
+        other.setenv("LEMUR_HOME", str(folder))
+        what()
+
+
+@pytest.mark.slow
+def test_of_two_that_make_the_same_corpus_the_slower_one_finds_it_made(
+    google: Service, published: str, lemur_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lemur_ray.corpus.build.Workers", EveryStepHere)
+    made: list[Any] = []
+
+    def say(line: str) -> None:
+        if line.startswith("tokenizer:") and not made:
+            quick = partial(build, config(published), "gs://bucket/corpus", say=lambda line: None)
+            elsewhere(monkeypatch, tmp_path / "other", lambda: made.append(quick()))
+
+    assert build(config(published), "gs://bucket/corpus", say=say) == made[0]
+    assert not [name for name in rows_in(google, "corpus") if name.startswith(".build/")]
+
+
+@pytest.mark.slow
+def test_one_whose_place_another_corpus_took_commits_nothing_more(
+    google: Service, published: str, lemur_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lemur_ray.corpus.build.Workers", EveryStepHere)
+    made: list[Any] = []
+
+    def say(line: str) -> None:
+        if line.startswith("pack") and not made:
+            other = partial(build, config(published, seq_len=32), "gs://bucket/corpus", True, say=lambda line: None)
+            elsewhere(monkeypatch, tmp_path / "other", lambda: made.append(other()))
+
+    with pytest.raises(CorpusError, match="is no more: another process has made this corpus, or begun another one"):
+        build(config(published), "gs://bucket/corpus", say=say)
+    assert read_manifest("gs://bucket/corpus") == made[0]
+
+
+def test_a_step_that_outlives_its_build_gives_nothing(lemur_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(build: Path, number: int) -> None:
+        (build / "clean/00000.json").write_text(str(number))
+
+    monkeypatch.setitem(stages.NEEDS, step, lambda build, number: iter(()))
+    monkeypatch.setitem(stages.GIVES, step, lambda build, number: [build / "clean/00000.json"])
+    url = "memory://outlived/corpus"
+    hand = ThroughBucket(lemur_home / "work", url, "build")
+    (lemur_home / "work/parts").mkdir(parents=True)
+    (lemur_home / "work/listing.json").write_text("[]")
+    hand.begin()
+    hand.runs(step)(number=1)
+    assert hand.parts_to_do("clean", [0]) == []
+    ThroughBucket(lemur_home / "work", url, "a later one").begin()
+    with pytest.raises(BuildGone, match="is no more"):
+        hand.runs(step)(number=2)
+    assert hand.parts_to_do("clean", [0]) == [0]
+
+
+@pytest.mark.slow
+def test_a_corpus_that_lost_a_file_is_made_again_and_one_whose_maker_was_killed_after_it_is_tidied(
+    google: Service, published: str, lemur_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lemur_ray.corpus.build.Workers", EveryStepHere)
+    with monkeypatch.context() as killed:
+        killed.setattr(in_bucket, "forget_builds", lambda url, but="": None)
+        made = build(config(published), "gs://bucket/corpus", say=lambda line: None)
+    whole = rows_in(google, "corpus")
+    assert any(name.startswith(".build/") for name in whole)
+    fs, there = file_system("gs://bucket/corpus")
+    fs.rm_file(f"{there}/rows/notes/00000.tokens")
+    said: list[str] = []
+    assert build(config(published), "gs://bucket/corpus", say=said.append) == made
+    assert "rows/notes/00000.tokens has no bytes" in said[0]
+    kept = {name: data for name, data in whole.items() if not name.startswith(".build/")}
+    assert rows_in(google, "corpus") == kept
+    google.objects.put("bucket", "corpus/.build/left", b"", {})
+    build(config(published), "gs://bucket/corpus", say=said.append)
+    assert said[-1].endswith("used as it is")
+    assert rows_in(google, "corpus") == kept

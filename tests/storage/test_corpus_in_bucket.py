@@ -9,6 +9,7 @@ import pytest
 
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.config import CorpusConfig
+from lemur_ray.corpus.in_bucket import BucketCorpus
 from lemur_ray.corpus.manifest import CorpusError, is_complete, read_manifest
 from lemur_ray.plan.fetch import PlanReader
 from lemur_ray.plan.plan import Plan, PlanSource
@@ -51,6 +52,17 @@ def test_a_corpus_in_a_bucket_is_that_on_a_disk(
     assert build(config(texts), url, workers=0, say=lambda line: None)["sources"] == made["sources"]
     with pytest.raises(CorpusError, match=r"holds another corpus .*--overwrite"):
         build(config(texts, seq_len=32), url, workers=0, say=lambda line: None)
+
+
+def test_what_is_copied_to_where_another_corpus_is_being_made_is_refused(
+    google: Service, texts: Path, lemur_home: Path
+) -> None:
+    BucketCorpus("gs://bucket/corpus").claim("of another", False)
+    with pytest.raises(CorpusError, match="another configuration is being made at gs://bucket/corpus"):
+        build(config(texts), "gs://bucket/corpus", workers=0, say=lambda line: None)
+    build(config(texts), "gs://bucket/corpus", True, workers=0, say=lambda line: None)
+    fs, there = file_system("gs://bucket/corpus")
+    assert not [path for path in fs.find(there) if ".build" in path]
 
 
 def test_a_reader_that_travels_fetches_on_the_host_where_it_arrives(
