@@ -123,7 +123,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "prometheus_client": ("lemur_ray/serve/http",),
     "huggingface_hub": ("lemur_ray/outside_data/hub",),
     "datasets": ("lemur_ray/outside_data/rows",),
-    "aiohttp": ("lemur_ray/outside_data/web", "lemur_ray/storage/google_files"),
+    "aiohttp": ("lemur_ray/outside_data/web", "lemur_ray/storage/google_files", "lemur_ray/storage/amazon_files"),
     "playwright": ("envs/webarena/browser",),
     "llguidance": ("lemur_ray/serve/grammar_matching", "lemur_ray/serve/openai/structured_output"),
 }  # fmt: skip

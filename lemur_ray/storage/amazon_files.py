@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import aiohttp
 from botocore.exceptions import BotoCoreError
 from s3fs.core import S3FileSystem
 
 from lemur_ray.storage.patience import BucketError, refused, silence_s, within_patience
+
+_READS = 3
 
 
 class AmazonFiles(S3FileSystem):
@@ -25,6 +28,23 @@ class AmazonFiles(S3FileSystem):
         }
         kwargs["config_kwargs"] = deadlines | (kwargs.get("config_kwargs") or {})
         super().__init__(*args, **kwargs)
+
+    async def read_version(self, bucket: str, key: str) -> tuple[bytes, str]:
+        """(content, ETag) of one object. Raises as ``_call_s3``.
+
+        The content comes after the answer, so s3fs's own retries know nothing of one that is cut short.
+        """
+        where, read = f"s3://{bucket}", 0
+        while True:
+            answer = await self._call_s3("get_object", Bucket=bucket, Key=key)
+            try:
+                return bytes(await within_patience(answer["Body"].read(), where)), str(answer["ETag"])
+            except (BotoCoreError, aiohttp.ClientError) as error:
+                if (read := read + 1) == _READS:
+                    raise BucketError(
+                        f"{where} broke off while it was read ({type(error).__name__}: {error}): look whether the "
+                        "network is up, then run the same command again"
+                    ) from error
 
     async def _call_s3(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """One request with the retries of s3fs and botocore. Raises BucketError, FileNotFoundError, FileExistsError."""

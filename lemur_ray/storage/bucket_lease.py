@@ -46,7 +46,7 @@ class BucketLease:
         found = read_version(self._url)
         before = value_of(found)
         if before and not before.get("given_back"):
-            self._wait_for_silence(found, patience_s)
+            found = self._once_silent(found, patience_s)
         number = int(before.get("holder", 0)) + 1
         self._write({**self._mine, "holder": number, "count": 0}, found[1] if found else None)
 
@@ -67,17 +67,20 @@ class BucketLease:
             # An earlier write of ours whose answer never came, nor that of the question about it.
             if now is None or holder.get("id") != self._mine["id"]:
                 raise HeldByAnother(holder) from error
-            self._version = write_if(self._url, json.dumps(value).encode(), now[1])
+            self._write(value, now[1])  # between both somebody may have taken it over
         self._said = value
 
-    def _wait_for_silence(self, seen: tuple[bytes, str] | None, patience_s: float) -> None:
-        """Return once the lease stood still for so long. No clocks of two hosts are compared."""
+    def _once_silent(self, seen: tuple[bytes, str] | None, patience_s: float) -> tuple[bytes, str] | None:
+        """The lease once it stood still for so long, or was given back. No clocks of two hosts are compared."""
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
             time.sleep(min(0.5, patience_s / 20))
             now = read_version(self._url)
             if now != seen:
+                if value_of(now).get("given_back"):
+                    return now
                 raise HeldByAnother(value_of(now) or value_of(seen))
+        return seen
 
 
 def who(holder: dict[str, Any]) -> str:

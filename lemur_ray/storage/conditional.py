@@ -73,13 +73,8 @@ class _Amazon:
     @staticmethod
     def read(fs: Any, path: str) -> tuple[bytes, str]:
         bucket, key, _ = fs.split_path(path)
-
-        async def get() -> tuple[bytes, str]:
-            answer = await fs._call_s3("get_object", Bucket=bucket, Key=key)
-            return await answer["Body"].read(), answer["ETag"]
-
-        data, etag = asyn.sync(fs.loop, get)
-        return bytes(data), str(etag)
+        found: tuple[bytes, str] = asyn.sync(fs.loop, fs.read_version, bucket, key)
+        return found
 
     @staticmethod
     def write(fs: Any, path: str, data: bytes, version: str | None) -> str:

@@ -36,6 +36,10 @@ class NotKept(OSError):
     """The folder cannot be had, or not be kept, in the bucket; one sentence that says why, and where things are."""
 
 
+class _Lacks(Exception):
+    """The bucket has what the local folder has not; the message says what."""
+
+
 @contextlib.contextmanager
 def kept(url: str, growing: str, small: Sequence[str], join: Callable[[Path, Path], None]) -> Iterator[Path]:
     """The local folder; what is in it when the block has ended, well or not, is in the bucket.
@@ -119,7 +123,7 @@ class _Kept:
                 if self._restored:
                     self._store(everything=time.monotonic() - self._looked > REST_S)
                 self._heard = time.monotonic()
-            except HeldByAnother as other:
+            except (HeldByAnother, _Lacks) as other:
                 raise self._ended(other) from None
             except OSError as error:
                 if time.monotonic() - self._heard > patience_s() / 2:
@@ -159,10 +163,10 @@ class _Kept:
         """What goes wrong with the bucket is a sentence."""
         try:
             yield
-        except (OSError, HeldByAnother) as error:
+        except (OSError, HeldByAnother, _Lacks) as error:
             raise self._ended(error) from error
 
-    def _ended(self, error: OSError | HeldByAnother) -> NotKept:
+    def _ended(self, error: OSError | HeldByAnother | _Lacks) -> NotKept:
         self._broken = True
         if isinstance(error, HeldByAnother):
             return NotKept(
@@ -185,7 +189,10 @@ class _Kept:
         for path in sorted(self._folder.rglob(self._growing)):
             name = path.relative_to(self._folder).as_posix()
             if name not in self._files:
-                self._files[name] = self._file(name)
+                file = self._file(name)
+                if not begins_with(path, file.pieces):  # a listing that came late did not name it
+                    raise _Lacks(f"{self._url}/{name} has lines that this host was not shown when it began")
+                self._files[name] = file
             while self._files[name].ship():
                 self._count_up_in_time()
 

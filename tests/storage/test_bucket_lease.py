@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lemur_ray.storage import bucket_lease
 from lemur_ray.storage.bucket_lease import BucketLease, HeldByAnother
 from lemur_ray.storage.conditional import read_version
 from lemur_ray.train.run.fence import Fence, Overhauled
@@ -74,6 +75,36 @@ def test_of_two_that_find_a_dead_holder_one_takes_over(google: Service) -> None:
     assert json.loads(found[0])["holder"] == 2
     with pytest.raises(HeldByAnother, match=won[0]):
         dead.count_up()  # it was only cut off, and comes back
+
+
+def test_a_lease_that_is_given_back_while_one_waits_for_it_is_taken() -> None:
+    held = BucketLease("memory://lease/handed", {"id": "before"})
+    held.take(0)
+    next_one = BucketLease("memory://lease/handed", {"id": "next"})
+    ending = threading.Timer(0.1, held.give_back)
+    ending.start()
+    next_one.take(60.0)
+    ending.join()
+    assert next_one.number == 2
+
+
+def test_one_that_is_overtaken_while_it_asks_who_has_it_is_told_who(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own write whose answer was lost stands there, and then no more."""
+    held = BucketLease("memory://lease/lost", {"id": "mine"})
+    held.take(0)
+    held.count_up()
+    answered = BucketLease("memory://lease/lost", {"id": "mine"})
+    answered._said, answered._version = {"id": "mine", "holder": 1, "count": 7}, "of a write before"
+
+    def read_and_lose(url: str) -> tuple[bytes, str] | None:
+        found = read_version(url)
+        monkeypatch.undo()
+        BucketLease("memory://lease/lost", {"id": "another"}).take(0)
+        return found
+
+    monkeypatch.setattr(bucket_lease, "read_version", read_and_lose)
+    with pytest.raises(HeldByAnother, match="another"):
+        answered.count_up()
 
 
 def test_a_lease_that_is_given_back_may_be_taken_at_once_and_its_number_grows(google: Service) -> None:

@@ -1,11 +1,14 @@
 """Of any number of writers who name one version one wins; a lost answer is not taken for a lost race."""
 
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from lemur_ray.storage.conditional import Overtaken, read_version, write_if
 from lemur_ray.storage.file_system import file_system
+from lemur_ray.storage.patience import BucketError
 from tests.storage.bucket_server import Service
 
 
@@ -62,6 +65,31 @@ def test_a_lost_answer_is_not_a_lost_race(google: Service, trouble: dict[str, in
     google.trouble(match="POST", **trouble)
     after = write_if("gs://bucket/x", b"mine", version)
     assert read_version("gs://bucket/x") == (b"mine", after)
+
+
+def test_an_answer_that_breaks_off_is_read_again_and_one_that_always_does_is_a_sentence(
+    amazon: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from botocore.exceptions import ResponseStreamingError
+
+    url = f"{amazon}/lease"
+    version = write_if(url, b"whole", None)
+    fs, _ = file_system(url)
+    broken = [True, False, True, True, True]
+    call = fs._call_s3
+
+    async def breaking(method: str, *args: Any, **kwargs: Any) -> Any:
+        answer = await call(method, *args, **kwargs)
+
+        async def read() -> bytes:
+            raise ResponseStreamingError(error="cut short")
+
+        return {**answer, "Body": SimpleNamespace(read=read)} if broken.pop(0) else answer
+
+    monkeypatch.setattr(fs, "_call_s3", breaking)
+    assert read_version(url) == (b"whole", version)
+    with pytest.raises(BucketError, match=r"s3://bucket-\w+ broke off while it was read .*: look whether the network"):
+        read_version(url)
 
 
 def test_no_bucket_is_no_race(google: Service) -> None:

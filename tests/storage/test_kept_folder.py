@@ -1,5 +1,6 @@
 """A folder that is kept in a bucket: taken up on any host, had by one process, and nothing lost where the bucket is."""
 
+import contextlib
 import json
 import shutil
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.storage import bucket_lease
+from lemur_ray.storage import bucket_lease, kept_folder
 from lemur_ray.storage.conditional import read_version
 from lemur_ray.storage.current_copies import brought_growing, url_of
 from lemur_ray.storage.file_system import file_system
@@ -145,6 +146,31 @@ def test_a_bucket_that_is_gone_ends_the_work_with_a_sentence_and_nothing_is_lost
     with open_run("gs://bucket/run") as folder:
         assert (folder / "part/e.jsonl").read_text() == "one\ntwo\n"
     assert lines_in("gs://bucket/run", tmp_path) == ["one", "two"]
+
+
+def test_a_listing_that_comes_late_costs_no_line(
+    google: Service, lemur_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "gs://bucket/run"
+    with open_run(url) as folder:
+        add(folder, "one", "two")
+    shutil.rmtree(lemur_home)
+
+    def work() -> None:
+        with monkeypatch.context() as late:
+            late.setattr(kept_folder, "found_beneath", lambda url, growing: ([], []))
+            run = open_run(url)
+            folder = run.__enter__()
+        with contextlib.ExitStack() as ends:
+            ends.push(run)
+            add(folder, "a line that is longer than both that are there")
+            time.sleep(60)
+
+    with pytest.raises(NotKept, match=r"gs://bucket/run/part/e.jsonl has lines that this host was not shown"):
+        work()
+    with open_run(url) as folder:
+        found = (folder / "part/e.jsonl").read_text().splitlines()
+    assert found == ["one", "two", "a line that is longer than both that are there"]
 
 
 def test_a_moment_without_the_bucket_ends_nothing(google: Service, tmp_path: Path) -> None:
