@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lemur_ray.ports import free_port
+from lemur_ray.train.pod.torus import along_torus
 
 HERE = Path(__file__).parent
 
@@ -29,6 +31,17 @@ def test_rings_of_the_recipes_pods_are_of_neighbours_and_no_link_is_shared() -> 
     assert smaller["by process"]["fsdp"][0] > smaller["along the torus"]["fsdp"][0]
     assert flat["along the torus"] == {"fsdp": [1.0, 1], "tp": [1.0, 1]}
     assert cut["along the torus"] == cut["by process"], "four of sixteen are no axis of that torus"
+
+
+def test_devices_that_are_no_whole_torus_stay_as_they_are_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    places = [(x, y, z) for z in range(4) for y in range(2) for x in range(2)]
+    whole = [SimpleNamespace(platform="tpu", device_kind="TPU v4", coords=at, core_on_chip=0, id=n)
+             for n, at in enumerate(places)]  # fmt: skip
+    assert {device.id for device in along_torus(whole, 1, 4, 4)} == set(range(16))
+    assert not caplog.records
+    whole[5].coords = (7, 0, 0)
+    assert along_torus(whole, 1, 4, 4) == whole
+    assert "stay in the order of processes" in caplog.text
 
 
 @pytest.mark.slow
