@@ -38,11 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         _path.connect()
     from lemur_ray.corpus.build import build
     from lemur_ray.corpus.manifest import CorpusError
+    from lemur_ray.corpus.rows import RowSetError
 
     try:
         asked = {"config": arguments.config} if arguments.config.source else demo_corpus(arguments.config)
         manifest = build(**asked, folder=out, overwrite=arguments.overwrite, workers=arguments.workers)
-    except CorpusError as error:
+    except (CorpusError, RowSetError) as error:
         print(f"build_corpus: {error}", file=sys.stderr)
         return 1
     for entry in (*manifest["sources"], *manifest["heldout"]):

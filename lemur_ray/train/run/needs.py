@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lemur_ray.config import ModelConfig, Recipe, differing_fields
+from lemur_ray.corpus.bucket_rows import open_rows
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.manifest import CorpusError, is_complete, read_manifest
+from lemur_ray.corpus.rows import RowSetError
 from lemur_ray.corpus.sources.embedded import SOURCES
 from lemur_ray.doctor.devices import Devices
 from lemur_ray.home import find_model, resolve_out
@@ -30,7 +32,17 @@ Look = Callable[[], object]
 """Raises what is said of it."""
 
 
-RUN_ERRORS = (CorpusError, PlanError, RunFolderError, TrainingStopped, ModelNotFound, ValueError, OSError, ImportError)
+RUN_ERRORS = (
+    CorpusError,
+    RowSetError,
+    PlanError,
+    RunFolderError,
+    TrainingStopped,
+    ModelNotFound,
+    ValueError,
+    OSError,
+    ImportError,
+)
 """Everything that beginning a run may raise about what it was given."""
 _SHAPE_FREE = ("max_seq_len",)
 """Model fields that a run may change when it starts from other weights."""
@@ -109,7 +121,8 @@ def check_same_model(spec: str, found: ModelConfig, recipe: Recipe) -> None:
 def of_corpus(recipe: Recipe, corpus: str, is_given: bool) -> None:
     """Whether the corpus, or the embedded one that would be built in its place, has the rows. Raises."""
     if is_given or is_complete(corpus):
-        plan_for(recipe, read_manifest(corpus))
+        for source in plan_for(recipe, read_manifest(corpus)).sources:
+            open_rows(corpus, source.name)
         return
     planned = CorpusConfig()
     build = "build one (jobs/build_corpus.py --source NAME:KIND:PATH ...) and name it with --corpus DIR"

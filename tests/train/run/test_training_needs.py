@@ -6,12 +6,15 @@ import dataclasses
 import importlib
 import json
 import os
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lemur_ray.config import Recipe, SourceConfig
-from lemur_ray.corpus.manifest import VERSION
+from lemur_ray.corpus.manifest import VERSION, row_folder, write_manifest
+from lemur_ray.corpus.rows import RowWriter
 from lemur_ray.doctor.devices import Devices, of_cluster
 from lemur_ray.recipes import NAMES, get_recipe
 from lemur_ray.train.pod.chips import GIB
@@ -59,6 +62,21 @@ def test_all_sources_that_a_corpus_lacks_are_named_at_once(tmp_path: Path) -> No
     made = corpus(tmp_path / "corpus", "python", "sql", seq_len=4096)
     with pytest.raises(Exception, match=r"sources 'java', .*'arxiv'.* are not in the corpus: it has python, sql"):
         needs.of_corpus(recipe, made, True)
+
+
+def test_rows_that_are_gone_are_said_before_anything_is_begun_and_not_by_a_traceback(tmp_path: Path) -> None:
+    nano, made = get_recipe("nano"), tmp_path / "corpus"
+    with RowWriter(row_folder(made, "code"), nano.data.seq_len, vocab_size=300) as writer:
+        writer.write([np.arange(9)])
+    listed = [{"name": "code", "kind": "code", "rows": 1, "tokens": nano.data.seq_len}]
+    write_manifest(made, {"tokenizer": "", "vocab_size": 300, "seq_len": nano.data.seq_len, "sources": listed})
+    look = partial(needs.of_corpus, nano, str(made), True)
+    needs.look_first(nano, LAPTOP, str(tmp_path / "out"), [look])
+    (row_folder(made, "code") / "00000.tokens").unlink()
+    with pytest.raises(needs.NotBegun, match=r"rows/code/00000\.tokens is missing: build the corpus again"):
+        needs.look_first(nano, LAPTOP, str(tmp_path / "out"), [look])
+    with pytest.raises(needs.RUN_ERRORS, match="is missing"):
+        look()
 
 
 def test_the_small_recipes_begin_on_a_laptop_and_the_large_ones_where_their_slices_are(tmp_path: Path) -> None:
