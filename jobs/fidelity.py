@@ -18,7 +18,7 @@ from lemur_ray.home import resolve_out
 from lemur_ray.report.fidelity import FidelityConfig, fidelity
 from lemur_ray.report.pages.fidelity_page import summary, write_fidelity
 from lemur_ray.rollout.benchmark_tasks import options_of, parse_evaluation
-from lemur_ray.rollout.evaluation_folder import EvaluationError, prepare_out
+from lemur_ray.rollout.evaluation_folder import EvaluationError, played_at, prepare_out
 from lemur_ray.rollout.job_ending import ending_well
 
 
@@ -26,20 +26,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """0: every goal that a run speaks to is reached. 1: one is missed, or a run could not be played. 130: stopped."""
     config = parse(FidelityConfig, argv)
     with ending_well("fidelity") as end:
-        out = prepare_out(resolve_out(config.out, "fidelity"))
-        results: list[tuple[RecordedRun, dict[str, Any]]] = []
-        for run in recorded_runs(config.folder, strict=config.strict):
-            if config.only in run.name:
-                results.append((run, _played(run, config, out)))
-                write_fidelity(fidelity(results, goals(), config.under, whole_runs=not config.limit), out)
-        if not results:
-            raise ValueError(f"{config.folder}: no recorded run in it with {config.only!r} in its name")
-        found = fidelity(results, goals(), config.under, whole_runs=not config.limit)
+        found = played_at(config.out, lambda out: _replayed(config, prepare_out(resolve_out(out, "fidelity"))))
         print(summary(found), file=sys.stderr)
-        print(json.dumps({"goals": found["goals"], "runs": len(results), "page": str(out / "index.html")}))
-        failed = any("error" in result for _, result in results)
-        end.code = int(failed or any(goal["reached"] is False for goal in found["goals"]))
+        print(json.dumps({"goals": found["goals"], "runs": len(found["runs"]), "page": f"{found['out']}/index.html"}))
+        end.code = int(any("error" in row or row.get("reached") is False for row in found["goals"] + found["runs"]))
     return end.code
+
+
+def _replayed(config: FidelityConfig, out: Path) -> dict[str, Any]:
+    """Every run, and the table of all so far after each."""
+    results: list[tuple[RecordedRun, dict[str, Any]]] = []
+    every = recorded_runs(config.folder, strict=config.strict)
+    for run in (run for run in every if config.only in run.name):
+        results.append((run, _played(run, config, out)))
+        write_fidelity(found := fidelity(results, goals(), config.under, whole_runs=not config.limit), out)
+    if not results:
+        raise ValueError(f"{config.folder}: no recorded run in it with {config.only!r} in its name")
+    return {**found, "out": str(out)}
 
 
 def _played(run: RecordedRun, config: FidelityConfig, out: Path) -> dict[str, Any]:

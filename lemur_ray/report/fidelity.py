@@ -25,7 +25,7 @@ class FidelityConfig:
     """Folder of outside data sets (default $LEMUR_DATA, else LEMUR_HOME/data); every recorded run beneath it is found
     by its name."""
     out: str = ""
-    """Folder of the table and of one folder for each run. Empty: LEMUR_HOME/fidelity."""
+    """Folder of the table and of one folder for each run, also gs:// or s3://. Empty: LEMUR_HOME/fidelity."""
     only: str = ""
     """Only runs whose path beneath the data holds this text, for example mint/outputs or fs_3."""
     strict: StrictReplays = "lemur"

@@ -8,10 +8,12 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from lemur_ray.agents.replay_goals import RecordedRun
 from lemur_ray.rollout.ledger import read_episodes
 from lemur_ray.storage import bucket_lease
 from lemur_ray.storage.bucket_lease import BucketLease
@@ -19,8 +21,8 @@ from lemur_ray.storage.file_system import file_system
 from lemur_ray.storage.growing_file import read_growing
 from tests.agents.misbehaving import completion, serving
 from tests.conftest import ROOT
+from tests.e2e.conftest import Run
 from tests.e2e.processes import kill_hard
-from tests.e2e.test_agent_eval import Run, run, sample  # noqa: F401  # fixtures
 from tests.e2e.test_chaos_agents import SAID, Driver, MoodyModel
 from tests.storage.bucket_server import Service
 from tests.storage.conftest import amazon, google, moto_url  # noqa: F401  # fixtures
@@ -43,7 +45,7 @@ def report(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, list[st
 @pytest.mark.parametrize("kind", ["gs", pytest.param("s3", marks=pytest.mark.slow)])
 def test_an_evaluation_in_a_bucket_goes_on_where_nothing_is_left_of_it_and_is_reported_from_there(
     kind: str,
-    run: Run,  # noqa: F811
+    run: Run,
     lemur_home: Path,
     capsys: pytest.CaptureFixture[str],
     request: pytest.FixtureRequest,
@@ -74,9 +76,47 @@ def test_an_evaluation_in_a_bucket_goes_on_where_nothing_is_left_of_it_and_is_re
     assert (code, json.loads(lines[-1])["find"]) == (0, "select")
 
 
+def test_replays_of_recorded_runs_are_kept_in_a_bucket_and_go_on_there(
+    google: Service,  # noqa: F811
+    lemur_home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
+    job = importlib.import_module("fidelity")
+    runs = [RecordedRun(Path(f"{name}.json"), name, "intercode/sql", "strict") for name in ("one", "two")]
+    found_before: list[bool] = []
+
+    def evaluate(config: Any) -> dict[str, Any]:
+        ledger = Path(config.out) / "episodes.jsonl"
+        found_before.append(ledger.exists())
+        ledger.parent.mkdir(exist_ok=True)
+        ledger.write_text('{"an": "episode"}\n')
+        return {"agreement_counts": {"episodes": 4, "same_success": 4}}
+
+    monkeypatch.setattr(job, "recorded_runs", lambda data, strict: iter(runs))
+    monkeypatch.setattr(job, "evaluate", evaluate)
+    monkeypatch.setattr(job, "parse_evaluation", lambda words, _: SimpleNamespace(out=words[words.index("--out") + 1]))
+    try:
+        for again in (False, True):
+            assert job.main(["--data", "somewhere", "--out", "gs://bucket/replays"]) == 0
+            said = json.loads(capsys.readouterr().out.splitlines()[-1])
+            assert (said["runs"], said["page"]) == (2, "gs://bucket/replays/index.html")
+            assert found_before == [again, again]
+            found_before.clear()
+            fs, there = file_system("gs://bucket/replays")
+            assert fs.cat_file(f"{there}/two/episodes.jsonl") == b'{"an": "episode"}\n'
+            assert json.loads(fs.cat_file(f"{there}/fidelity.json"))["runs"][1]["run"] == "two"
+            assert fs.cat_file(f"{there}/index.html")
+            shutil.rmtree(lemur_home / "copies")
+    finally:
+        for name in ("fidelity", "_evaluate", "_path"):
+            sys.modules.pop(name, None)
+
+
 def test_what_is_not_in_a_bucket_is_one_sentence_of_a_report(
     google: Service,  # noqa: F811
-    run: Run,  # noqa: F811
+    run: Run,
     capsys: pytest.CaptureFixture[str],
 ):
     for argv, said in (
@@ -116,7 +156,7 @@ def test_of_two_runs_with_one_out_the_second_ends_with_one_sentence(google: Serv
 @pytest.mark.usefixtures("quick")
 def test_a_bucket_that_stops_to_answer_ends_a_run_with_a_sentence_and_nothing_finished_is_played_again(
     google: Service,  # noqa: F811
-    run: Run,  # noqa: F811
+    run: Run,
     lemur_home: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -156,7 +196,7 @@ def test_a_bucket_that_stops_to_answer_ends_a_run_with_a_sentence_and_nothing_fi
 @pytest.mark.slow
 def test_a_suite_in_a_bucket_is_one_run_with_one_lease_and_a_report_takes_all_of_it(
     google: Service,  # noqa: F811
-    run: Run,  # noqa: F811
+    run: Run,
     lemur_home: Path,
     data_dir: Path,
     capsys: pytest.CaptureFixture[str],
@@ -185,7 +225,7 @@ def test_a_suite_in_a_bucket_is_one_run_with_one_lease_and_a_report_takes_all_of
 @pytest.mark.timeout(600)
 def test_a_driver_that_is_killed_is_followed_by_one_on_an_empty_disk_and_every_episode_counts_once(
     google: Service,  # noqa: F811
-    sample: Path,  # noqa: F811
+    sample: Path,
     tmp_path: Path,
 ):
     program = tmp_path / "quicker.py"  # the same job, with a lease that is given up sooner
