@@ -50,18 +50,21 @@ def failed(why: str) -> int:
 
 
 def runtime_env() -> dict[str, Any]:
-    """What workers need to import the project: nothing where the job brought a working dir, else our PYTHONPATH."""
+    """What workers need to import the project: nothing where the job's working dir holds it, else our PYTHONPATH."""
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
-    if (job.get("runtime_env") or {}).get("working_dir"):
+    here = os.path.realpath(os.getcwd())  # Ray begins a job in its working dir
+    holds_us = os.path.commonpath([here, os.path.realpath(ROOT)]) == here
+    if holds_us and (job.get("runtime_env") or {}).get("working_dir"):
         return {}
     return {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))}}
 
 
-def connect(**options: Any) -> str:
+def connect(alike: bool = True, **options: Any) -> str:
     """Join the cluster of ``RAY_ADDRESS`` (``ray job submit`` sets it), or start a private one that ends with this job.
 
     Returns the address, which is in ``RAY_ADDRESS`` from then on: parts of Ray Train connect a second time and would
-    otherwise join whichever cluster they find. ``options`` go to ``ray.init``.
+    otherwise join whichever cluster they find. ``options`` go to ``ray.init``. ``alike``: refuse hosts that hold other
+    code than this one.
     """
     import ray
 
@@ -82,7 +85,8 @@ def connect(**options: Any) -> str:
         env_vars = {**options["runtime_env"].get("env_vars", {}), "RAY_ADDRESS": address}
         options["runtime_env"] = {**options["runtime_env"], "env_vars": env_vars}
         ray.init(address=address, **options)
-        _check_hosts()
+        if alike:
+            _check_hosts()
         return address
     # Short, because unix socket paths end at 107 bytes.
     folder = tempfile.mkdtemp(prefix="lr-", dir="/tmp" if os.path.isdir("/tmp") else None)
