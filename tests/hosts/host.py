@@ -41,7 +41,8 @@ class Host:
     pid: int = 0
     """Of its first process, as the machine sees it; 0 while it is down."""
     _first: subprocess.Popen[str] | None = None
-    _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    """What ``start`` left running."""
 
     @property
     def root(self) -> Path:
@@ -87,7 +88,7 @@ class Host:
         """Leave a command running on the host; where its output goes."""
         path = self.folder / log
         with path.open("ab") as file:
-            self._started.append(subprocess.Popen(self.command(argv, env), stdout=file, stderr=file))
+            self.started.append(subprocess.Popen(self.command(argv, env), stdout=file, stderr=file))
         return path
 
     def kill(self) -> None:
@@ -98,10 +99,10 @@ class Host:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
         self._first.wait()
-        for process in self._started:
+        for process in self.started:
             process.wait()
         self._first, self.pid = None, 0
-        self._started.clear()
+        self.started.clear()
 
     def wipe(self) -> None:
         """A new machine of the same name: whatever was written on the old one is gone. Only while it is down."""

@@ -158,6 +158,11 @@ class RayHosts:
                     found[name] = node["state"]
         return found
 
+    def num_nodes(self) -> int:
+        """That are alive, the head too; several may be on one host. Raises OSError, ValueError."""
+        nodes = self._told("v0/nodes?limit=1000")["data"]["result"]["result"]
+        return sum(node["state"] == "ALIVE" for node in nodes)
+
     def serving(self) -> list[str]:
         """The hosts of all replicas that Serve runs, by their names. Empty where the head does not answer."""
         found: list[str] = []

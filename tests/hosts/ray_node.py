@@ -5,6 +5,7 @@ written down beforehand. Stands alone: hosts have Ray, and nothing of the projec
 """
 
 import inspect
+import itertools
 import os
 import subprocess
 import sys
@@ -20,20 +21,26 @@ PORTS = {
 """By the names of a raylet's arguments and of the files in which its agents write them down."""
 
 
-def start(argv: list[str]) -> None:
-    """Become ``ray ARGV``."""
+def write_ports_down(first: int = 0) -> None:
+    """Of every raylet that this process starts: the first gets PORTS and ``first`` more, each further one others."""
     from ray._private import services
 
-    start_raylet = services.start_raylet
+    start_raylet, more = services.start_raylet, itertools.count(first, 10)
 
     def with_ports_written_down(*args, **kwargs):
         given = inspect.signature(start_raylet).bind(*args, **kwargs).arguments
+        others = next(more)
         for name, port in PORTS.items():
-            given[name] = given.get(name) or port
+            given[name] = given.get(name) or port + others
             Path(given["session_dir"], f"{name}_{given['node_id']}").write_text(str(given[name]))
         return start_raylet(**given)
 
     services.start_raylet = with_ports_written_down
+
+
+def start(argv: list[str]) -> None:
+    """Become ``ray ARGV``."""
+    write_ports_down()
     from ray.scripts.scripts import main
 
     sys.argv = ["ray", *argv]
