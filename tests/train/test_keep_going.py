@@ -1,4 +1,4 @@
-"""What may go wrong in a long run and does not end it: rows left out later, a full disk, a broken cache, odd clocks."""
+"""What may go wrong in a long run and does not end it: rows left out later, a full disk, odd clocks."""
 
 import dataclasses
 import json
@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
-import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
 from lemur_ray.checkpoints import commits, newest_commit
 from lemur_ray.config import Recipe, TrainConfig
-from lemur_ray.model.compile_cache import cache_folder
 from lemur_ray.plan.plan import first_row_moved
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed
 from lemur_ray.train.metrics import MetricsLog
@@ -224,51 +222,6 @@ def test_a_resumed_run_says_where_its_time_went_over_both_attempts(
         assert found["seconds"][item] > 0, item
     assert sum(found["seconds"].values()) == pytest.approx(found["wall_s"])
     assert any(line.startswith("goodput ") and "2 attempt(s), 2 step(s) replayed" in line for line in lines)
-
-
-CACHED = """
-import sys
-from pathlib import Path
-from typing import Any
-import jax, jax.numpy as jnp
-from lemur_ray.model.compile_cache import use_compile_cache
-found = use_compile_cache(sys.argv[1])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-print(float(jax.jit(lambda x: jnp.sin(x @ x).sum())(jnp.ones((64, 64)))), found)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("damage", ["noise", "empty", "truncated"])
-def test_a_damaged_entry_of_the_compile_cache_is_compiled_anew(damage: str, tmp_path: Path) -> None:
-    import sys
-
-    def start() -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", CACHED, str(tmp_path)], capture_output=True, text=True, timeout=120
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        return done.stdout
-
-    cold = start()
-    assert "cold" in cold
-    for entry in tmp_path.iterdir():
-        data = entry.read_bytes()
-        noise = np.random.default_rng(0).bytes(len(data))
-        entry.write_bytes({"empty": b"", "truncated": data[: len(data) // 2], "noise": noise}[damage])
-    again = start()
-    assert again.split()[0] == cold.split()[0]
-
-
-def test_the_compile_cache_lies_where_every_host_of_the_run_finds_it(
-    lemur_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
-    assert cache_folder("/runs/a", 1) == str(lemur_home / "cache" / "jax")
-    assert cache_folder("/runs/a", 2) == "/runs/a/compile-cache"
-    assert cache_folder("gs://bucket/a", 1) == "gs://bucket/a/compile-cache"
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/elsewhere")
-    assert cache_folder("gs://bucket/a", 1) == "/elsewhere"
 
 
 @ORBAX_COMPLAINS

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
-from report_samples import alfworld, write_ledger
 
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.report.pages import live_page as live
 from lemur_ray.report.pages.whole_page import render_run
+from tests.report.report_samples import alfworld, write_ledger
 
 EPISODES = alfworld("nano-chat", 0.5, 1, per_kind=2)
 TASKS = [Task(e.key.benchmark, e.key.task, "env", e.category) for e in EPISODES]
