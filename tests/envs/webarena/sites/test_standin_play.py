@@ -20,11 +20,12 @@ from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.agents.without_model.scripted import ExpertPolicy
 from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.replay_episodes import replay_episodes
-from lemur_ray.rollout.runner import Retries, plan_orders, run_orders
+from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.rollout.threads import ThreadPool
 from tests.envs.webarena.sites.conftest import installed, shared
 
@@ -96,7 +97,7 @@ def test_what_the_expert_said_is_solved_again_when_it_is_said_again(env: Standin
         installed(name)
     tasks = list(STANDIN.load(StandinOptions(site_copies=1), Asked(prompt="brief")))[::3]
     limits = EpisodeLimits(reset_s=600.0)
-    orders = plan_orders(tasks, epochs=1, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
+    orders = Orders(tasks, epochs=1, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
     with Ledger(tmp_path / "episodes.jsonl") as ledger:
         progress, pool = Progress(io.StringIO(), time.monotonic), ThreadPool(ExpertPolicy(), 5)
         episodes = list(run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic))
