@@ -109,3 +109,8 @@ def checked_url(url: str, flag: str) -> str:
     if good:
         return url.rstrip("/")
     raise ValueError(f"{flag}: an address is kept with the results, so it must hold no password; give the key by name")
+
+
+def shown(text: str) -> str:
+    """What was given as an address, without a query, which may hold a key."""
+    return text.partition("?")[0]

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.agents.endpoint import EndpointOptions, Places, checked_url
+from lemur_ray.agents.endpoint import EndpointOptions, Places, checked_url, shown
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.recording import Recording, RecordingFormat
@@ -84,7 +84,7 @@ class PolicySpec:
         if text in _WITHOUT_TARGET:
             return cls(kind, label=kind)
         known = "; ".join(f"{name} ({what})" for name, what in KNOWN.items())
-        raise ValueError(f"--policy {text!r}: expected one of {known}")
+        raise ValueError(f"--policy {shown(text)!r}: expected one of {known}")
 
     @property
     def served_here(self) -> bool:

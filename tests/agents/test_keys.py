@@ -109,6 +109,9 @@ def test_an_address_with_a_query_is_refused_without_showing_what_stands_there(ur
     assert "here http" in str(error.value)
     assert "--policy-key-env" in str(error.value)
     assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="expected one of openai:URL") as error:
+        PolicySpec.parse(url)
+    assert "key=" not in str(error.value)
 
 
 @pytest.mark.parametrize("url", ["http://me:secret@h/v1", "https://token@h/v1"])

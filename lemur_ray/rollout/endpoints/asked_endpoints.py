@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from lemur_ray.agents.endpoint import Endpoint, EndpointOptions, checked_url
+from lemur_ray.agents.endpoint import Endpoint, EndpointOptions, checked_url, shown
 from lemur_ray.agents.keys import Key
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.outside import know
@@ -60,7 +60,7 @@ def outside_endpoints(config: EvalConfig[Any]) -> tuple[Endpoint, ...]:
 def _endpoint(text: str, config: EvalConfig[Any]) -> Endpoint:
     url, _, model = text.removeprefix(_PREFIX).partition("#")
     if not url.startswith(("http://", "https://")) or not model:
-        raise ValueError(f"an environment asks {text!r}: expected openai:URL#MODEL")
+        raise ValueError(f"an environment asks {shown(text)!r}: expected openai:URL#MODEL")
     url = checked_url(url, "--teacher")
     key = Key.of(config.teacher_key_env, "--teacher-key-env", url)
     return Endpoint(url, model, EndpointOptions(key, config.patience_s, body=config.teacher_body))
