@@ -69,6 +69,9 @@ class Load:
                 error = reply.json()["error"]
         return Answer(question, begin, time.monotonic(), ids, error)
 
+    def close(self) -> None:
+        self._http.close()
+
     def taken(self) -> dict[str, int]:
         """Requests that each replica has taken, as one of them says; empty where it is gone before it has."""
         page = self._http.get("/metrics")
@@ -145,6 +148,7 @@ def test_a_host_that_is_lost_takes_what_it_answered_along_and_nothing_else(clust
             job.wait_for(lambda: len(load.answers) >= number + 150, 120)
     finally:
         cluster.stop(job)
+    load.close()
     cluster.replace(lost)
     for answer in load.answers:
         whole = expected[answer.question]
