@@ -52,7 +52,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "lemur_ray/serve/openai": {
         "lemur_ray/agents", "lemur_ray/serve/engine/scores", "lemur_ray/serve/replies",
-        "lemur_ray/text/tools_in_words",
+        "lemur_ray/text/tool_results", "lemur_ray/text/tools_in_words",
     },
     "lemur_ray/agents": set(),
     "lemur_ray/benchmarks": {

@@ -2,7 +2,7 @@
 
 The one shape every reader produces (specified as {dataset, id, messages}, and tools where there are some): at most one
 system turn, first; then user and assistant by turns, beginning with user. An assistant that calls tools is answered by
-these and speaks again. Knows nothing of tokens or files.
+these, each result of a call that was made, and speaks again. Knows nothing of tokens or files.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.json_files import NotJson, read_json_lines
+from lemur_ray.text.tool_results import stray_result
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,8 @@ def fault(conversation: Conversation, *, allow_empty_system: bool = False) -> st
     before = [Message("assistant", ""), *turns]
     if any(m.role not in _after(previous) for previous, m in zip(before, turns, strict=False)):
         return "roles_do_not_alternate"
+    if stray_result(turns):
+        return "answers_no_call"
     if len(turns) < 2:
         return "no_assistant_turn"
     return None

@@ -22,6 +22,7 @@ from lemur_ray.text.chatml import TEMPLATE, ChatML
 from lemur_ray.text.marked_text import Disguise, marked_text, texts_in
 from lemur_ray.text.templates.template_files import template_of
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.text.tool_results import in_order_of_calls
 from lemur_ray.text.tools_in_words import described, function_of, in_words
 
 __all__ = ["TEMPLATE", "encode_chat", "encode_dialogue", "encode_prompt", "render", "whole_prompt"]
@@ -116,7 +117,9 @@ def render(messages: Sequence[Message]) -> str:
 
 
 def shown_chat(template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Chat:
-    """A whole conversation as a template is shown it: tools and calls in words where it knows of none."""
+    """A whole conversation as a template is shown it: tools and calls in words where it knows of none, results in the
+    order of their calls."""
+    messages = in_order_of_calls(messages)
     if not template.knows_tools:
         messages = in_words(messages)
         messages, tools = described(messages, list(map(function_of, tools))) if tools else messages, ()

@@ -118,6 +118,33 @@ def test_a_model_whose_template_knows_no_tools_is_told_in_words_in_training_as_i
         assert '<tool_call>\n{"name": "weather"' in tokenizer.decode(learned)
 
 
+def test_results_in_another_order_than_their_calls_are_trained_as_they_are_served(tmp_path: Path) -> None:
+    folder = kinds.write(kinds.KINDS["qwen"](), tmp_path / "model")
+    (folder / "chat_template.jinja").write_text(QWEN, encoding="utf-8")
+    calls = [{"id": i, "type": "function", "function": {"name": "weather", "arguments": {"town": i}}} for i in "ab"]
+    first, second = ({"role": "tool", "tool_call_id": i, "content": f"rain in {i}"} for i in "ab")
+    chat = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "", "tool_calls": calls}]
+    last = {"role": "assistant", "content": "wet"}
+    for tokenizer in (tokenizer_in(folder), Tokenizer.bytes_only()):
+        asked = [[*chat, *results, last] for results in ((first, second), (second, first))]
+        found = [
+            trained(talk, tokenizer, tmp_path / f"shelf-{number}")[1]
+            for number, talk in enumerate(written(asked, TOOLS, tmp_path / "talks.jsonl"))
+        ]
+        assert found[0] == found[1] == served(tokenizer, asked[1], TOOLS)
+
+
+def test_a_result_of_a_call_that_nobody_made_is_named_with_its_line(tmp_path: Path) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    turns = [
+        {"role": "user", "content": "u"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "b", "content": "1"},
+    ]
+    with pytest.raises(ValueError, match=r"line 1: .*answers_no_call"):
+        written([turns], [], tmp_path / "talks.jsonl")
+
+
 def test_calls_and_tools_come_back_from_a_file_as_they_were(tmp_path: Path) -> None:
     call = ToolCall("f", '{"a": "é"}', "1")
     talk = Conversation(

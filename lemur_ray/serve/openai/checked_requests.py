@@ -16,8 +16,8 @@ from lemur_ray.serve.openai.errors import LONE_SURROGATE, invalid, is_utf8
 from lemur_ray.serve.openai.request_models import ChatBody, CompletionBody, SamplingBody, ShownBody, TokenizeBody, Turn
 from lemur_ray.serve.openai.sampling_defaults import OPENAI, SamplingDefaults
 from lemur_ray.serve.openai.structured_output import Structure
-from lemur_ray.serve.openai.tool_results import in_order_of_calls
 from lemur_ray.serve.openai.tools import Toolbox, toolbox
+from lemur_ray.text.tool_results import in_order_of_calls, stray_result
 
 
 @dataclass(frozen=True)
@@ -186,8 +186,13 @@ def as_given(body: dict[str, Any]) -> list[dict[str, Any]]:
 def _conversation(asked: ShownBody, tools: Toolbox | None) -> Conversation:
     if asked.continue_final_message and asked.add_generation_prompt:
         raise invalid("continue_final_message", "goes on with the last message: add_generation_prompt must be false")
+    messages = list(map(_message, asked.messages))
+    if stray := stray_result(messages):
+        number, calls = stray
+        what = f"is {messages[number].tool_call_id!r}, which is no call of the assistant's turn before: "
+        raise invalid(f"messages[{number}].tool_call_id", f"{what}expected one of {', '.join(map(repr, calls))}"[:300])
     return Conversation(
-        tuple(map(_message, in_order_of_calls(asked.messages))),
+        tuple(in_order_of_calls(messages)),
         tools,
         asked.add_generation_prompt,
         asked.continue_final_message,
