@@ -157,17 +157,26 @@ class Persistence:
 def asked_pause_s(headers: Mapping[str, str], now: float) -> float | None:
     """Seconds that an answer's headers ask to wait: a number, milliseconds, or an HTTP date. ``now``: wall clock.
 
-    None where they ask for none, or in a form that nobody knows: a pause of our own is as good.
+    None where they ask for none, in a form that nobody knows, or for nothing (0, a date that is past by a clock that
+    goes otherwise): asking at once, again and again, would be a flood, and a pause of our own is as good.
     """
+    asked = (_milliseconds(headers.get("retry-after-ms")), _seconds(headers.get("retry-after"), now))
+    return next((seconds for seconds in asked if seconds is not None and 0 < seconds < math.inf), None)
+
+
+def _milliseconds(text: str | None) -> float | None:
     try:
-        if (text := headers.get("retry-after-ms")) is not None:
-            seconds = float(text) / 1000
-        elif (text := headers.get("retry-after")) is None:
+        return None if text is None else float(text) / 1000
+    except ValueError:
+        return None
+
+
+def _seconds(text: str | None, now: float) -> float | None:
+    try:
+        if text is None:
             return None
-        elif (text := text.strip()).replace(".", "", 1).isdigit():
-            seconds = float(text)
-        else:
-            seconds = email.utils.parsedate_to_datetime(text).timestamp() - now
+        if (text := text.strip()).replace(".", "", 1).isdigit():
+            return float(text)
+        return email.utils.parsedate_to_datetime(text).timestamp() - now
     except (ValueError, OverflowError):
         return None
-    return max(0.0, seconds) if seconds < math.inf else None

@@ -51,7 +51,7 @@ def is_ours(backend: Backend) -> bool:
 
 def special_tokens(backend: Backend, files: Mapping[str, str]) -> SpecialTokens:
     """Those of a vocabulary with the files that lie beside it (name -> text). Raises ValueError on bad files."""
-    config, generation = json_file(files, CONFIG), json_file(files, GENERATION)
+    generation = json_file(files, GENERATION)
     end_turn = backend.token_to_id(IM_END)
     if is_ours(backend) and backend.post_processor is None:
         bos, eos, pad = (backend.token_to_id(name) for name in (BOS, EOS, PAD))
@@ -66,10 +66,7 @@ def special_tokens(backend: Backend, files: Mapping[str, str]) -> SpecialTokens:
         return found[0] if found else None
 
     bos, eos = role("bos"), role("eos")
-    before, after = _around(backend)
-    if backend.post_processor is None:
-        before = (bos,) if bos is not None and config.get("add_bos_token") else ()
-        after = (eos,) if eos is not None and config.get("add_eos_token") else ()
+    before, after = _around(backend)  # where there is a file, add_bos_token beside it is not read
     if bos is None and "bos_token" not in names and before:
         bos = before[0]
     return SpecialTokens(

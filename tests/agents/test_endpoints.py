@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email.utils
 import math
 import threading
 import time
@@ -15,7 +16,7 @@ from lemur_ray.agents.keys import Key
 from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, Message, PolicyUnreachable, Sampling
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.outside import Meter, metered, waiting
-from lemur_ray.agents.persistence import Again, Persistence
+from lemur_ray.agents.persistence import Again, Persistence, asked_pause_s
 from lemur_ray.agents.throttle import Pressure, Silence, Throttle, Verdict
 from lemur_ray.rollout.calls.deadline import CompanionThread, DeadlineExceeded
 from tests.agents.misbehaving import Answer, Server, completion, refusal, serving, serving_in_turn
@@ -186,6 +187,40 @@ def test_a_pause_that_is_asked_for_costs_no_patience_while_others_are_answered()
     assert [reply.waited_s for reply in replies] == [40.0] * 3, (
         "what was waited is known, so no limit of time counts it"
     )
+
+
+NOW = 1_800_000_000.0
+PAST, LATER = (email.utils.formatdate(NOW + seconds, usegmt=True) for seconds in (-300, 30))
+
+
+@pytest.mark.parametrize(
+    ("asked", "pause_s"),
+    [
+        ({"retry-after": "30"}, 30.0),
+        ({"retry-after": LATER}, 30.0),
+        ({"retry-after-ms": "30000", "retry-after": "9"}, 30.0),
+        ({"retry-after-ms": "soon", "retry-after": "30"}, 30.0),
+        *[({"retry-after": text}, None) for text in ("0", "-5", "soon", "", "9" * 400, "²", "nan", PAST)],
+        ({"retry-after-ms": "-1"}, None),
+        ({}, None),
+    ],
+)
+def test_a_pause_is_what_the_headers_say_unless_that_is_none(asked: dict[str, str], pause_s: float | None) -> None:
+    assert asked_pause_s(asked, NOW) == pause_s
+
+
+def test_an_endpoint_that_asks_for_no_pause_at_all_is_not_flooded() -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    with serving_in_turn(refusal(429, Retry_After="0")) as server:
+        policy = OpenAIPolicy(server.url, "toy", patience_s=60.0, clock=lambda: now[0], sleep=sleep)
+        with pytest.raises(PolicyUnreachable):
+            policy.reply(GO)
+        policy.close()
+        assert 3 < len(server.asked) < 20
 
 
 class Others:

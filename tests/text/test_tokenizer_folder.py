@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -123,12 +124,17 @@ def test_a_tokenizer_of_speech_is_refused(tmp_path: Path) -> None:
     assert isinstance(error.value.__cause__, DecoderRefused)
 
 
-def test_whether_texts_begin_with_bos_is_what_the_files_say(tmp_path: Path) -> None:
-    files = kinds.qwen()
-    path = folder(files, tmp_path / "a", bos_token="<|endoftext|>", add_bos_token=True, add_eos_token=True)
+@pytest.mark.parametrize("maker", [kinds.qwen, kinds.tekken, kinds.llama_2])
+@pytest.mark.parametrize("wanted", [True, False])
+def test_texts_begin_and_end_with_what_transformers_puts_there(
+    maker: Callable[[], kinds.Files], wanted: bool, tmp_path: Path
+) -> None:
+    files = maker()
+    bos = files["tokenizer_config.json"]["bos_token"] or "<|endoftext|>"
+    path = folder(files, tmp_path, bos_token=bos, add_bos_token=wanted, add_eos_token=wanted)
     ours, theirs = tokenizer_in(path), transformers.AutoTokenizer.from_pretrained(str(path))
     assert ours.bos_id == theirs.bos_token_id is not None
-    assert tokenizer_in(folder(files, tmp_path / "b", bos_token="<|endoftext|>")).special.before == ()
+    assert [*ours.special.before, *ours.encode("a"), *ours.special.after] == theirs("a").input_ids
 
 
 def test_folders_in_a_bucket_and_files_by_their_path_are_read_alike(tmp_path: Path) -> None:

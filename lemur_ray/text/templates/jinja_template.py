@@ -52,7 +52,7 @@ class JinjaTemplate:
         return bool(_GENERATION.search(self._source_for(bool(chat.tools))))
 
     def _source_for(self, tools: bool) -> str:
-        return self.named.get("tool_use", self.source) if tools else self.source
+        return self.named["tool_use"] if tools and "tool_use" in self.named else self.source
 
     def pages(self, chats: Sequence[Chat], kept: Sequence[str] = ()) -> list[str]:
         """Raises TemplateError."""

@@ -131,6 +131,8 @@ def test_templates_are_found_where_transformers_finds_them(tmp_path: Path) -> No
     assert shown(tmp_path) == "d"
     found = template_of(load_folder(f"file://{tmp_path}"))
     assert found.pages([Chat([], tools=TOOLS), Chat([])]) == ["1", "d"]
+    config.write_text(json.dumps({"chat_template": named[1:], "bos_token": "<s>"}))
+    assert template_of(load_folder(tmp_path)).pages([Chat([], tools=TOOLS)]) == ["1"]
     config.write_text(json.dumps({"chat_template": WITH_BOS, "bos_token": "</s>"}))
     assert template_of(load_folder(tmp_path)) == ChatML("</s>")
     (tmp_path / "chat_template.jinja").write_text("{{ bos_token }}file")
