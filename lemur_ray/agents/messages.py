@@ -13,6 +13,8 @@ from typing import Any, Literal, Protocol
 
 Role = Literal["system", "user", "assistant", "tool"]
 FinishReason = Literal["stop", "length"]
+REASONING = ("reasoning_content", "thinking", "reasoning")
+"""Names under which an assistant's thoughts come beside its content."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,14 @@ class Message:
     """Who speaks, where several do: of a tool its function"""
     weight: int = 1
     """0: no loss falls on it in training, as in OpenAI's fine-tuning format; of an assistant"""
+    reasoning: str = ""
+    """What an assistant thought before it said this; chat templates show it or not"""
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.tool_calls:
             out["tool_calls"] = [call.to_json() for call in self.tool_calls]
-        more = {"tool_call_id": self.tool_call_id, "name": self.name}
+        more = {"tool_call_id": self.tool_call_id, "name": self.name, "reasoning_content": self.reasoning}
         out |= {name: value for name, value in more.items() if value}
         return out if self.weight else {**out, "weight": 0}
 
@@ -70,7 +74,8 @@ class Message:
         if (weight := value.get("weight", 1)) not in (0, 1):
             raise ValueError(f"message weight {weight!r:.40}: expected 0 or 1")
         said = {key: _text_of(value, key) for key in ("tool_call_id", "name")}
-        return cls(role, content, calls, weight=int(weight), **said)
+        thoughts = next(filter(None, (_text_of(value, key) for key in REASONING)), "")
+        return cls(role, content, calls, weight=int(weight), reasoning=thoughts, **said)
 
 
 def _calls_of(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:

@@ -134,6 +134,31 @@ def test_results_in_another_order_than_their_calls_are_trained_as_they_are_serve
         assert found[0] == found[1] == served(tokenizer, asked[1], TOOLS)
 
 
+THINKING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n"
+    "</think>\n\n{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_thoughts_beside_a_reply_are_trained_and_served_as_transformers_shows_them(tmp_path: Path) -> None:
+    folder = kinds.write(kinds.KINDS["qwen"](), tmp_path / "model")
+    (folder / "chat_template.jinja").write_text(THINKING, encoding="utf-8")
+    tokenizer, theirs = tokenizer_in(folder), transformers.AutoTokenizer.from_pretrained(str(folder))
+    reply = {"role": "assistant", "content": "42", "reasoning_content": "six <|im_end|> by seven"}
+    chat: list[dict[str, Any]] = [{"role": "user", "content": "u"}, reply, {"role": "user", "content": "v"}, reply]
+    expected = theirs.apply_chat_template(chat, tokenize=False)
+    by_other_name = [{"reasoning" if key == "reasoning_content" else key: turn[key] for key in turn} for turn in chat]
+    for turns in (chat, by_other_name):
+        (talk,) = written([turns], [], tmp_path / "talks.jsonl")
+        _, ids, learned = trained(talk, tokenizer, tmp_path / "shelf")
+        assert tokenizer.decode(ids, skip_special=False) == expected
+        assert tokenizer.decode(learned).count("by seven") == 2
+        assert served(tokenizer, turns, []) == ids
+    (tmp_path / "talks.jsonl").write_text("".join(conversation_lines([talk])), encoding="utf-8")
+    assert list(read_conversations(tmp_path / "talks.jsonl")) == [talk]
+
+
 def test_a_result_of_a_call_that_nobody_made_is_named_with_its_line(tmp_path: Path) -> None:
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     turns = [

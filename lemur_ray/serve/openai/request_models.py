@@ -137,6 +137,10 @@ class Turn(Body):
     tool_call_id: Text = ""
     """Which call a turn of the role ``tool`` answers"""
     name: Text = ""
+    reasoning_content: Text = ""
+    """What the assistant thought before"""
+    reasoning: Text = ""
+    """The same, by its newer name"""
     content: Annotated[str | list[TextPart], Says("may hold parts of type text only")] = Field(
         default=ABSENT, validate_default=True
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from lemur_ray.agents.messages import REASONING
 from lemur_ray.text.chat_template import Chat, Span, TemplateError
 from lemur_ray.text.templates.renderer import Rendered, render
 
@@ -20,8 +21,6 @@ _ON = "\U0010fffd"
 """Stands behind a message that goes on; private, and outside of what ``marked_text`` uses."""
 _GENERATION = re.compile(r"\{%-?\+?\s*generation\s*-?\+?%\}")
 _TOOLS = re.compile(r"\{[%{](?:(?![%}]\}).)*\btools\b", re.S)
-_REASONING = ("reasoning_content", "thinking", "reasoning")
-"""Names under which a message's thoughts come; templates look for the first, some for the second."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ def _shared(one: str, other: str) -> int:
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     """Without nulls, and with thoughts under the names that templates look for."""
     out = {name: value for name, value in message.items() if value is not None}
-    thoughts = next((out[name] for name in _REASONING if name in out), None)
+    thoughts = next((out[name] for name in REASONING if name in out), None)
     if thoughts is not None:
         out = {"thinking": thoughts, **out, "reasoning_content": thoughts}
     return out
