@@ -45,9 +45,15 @@ def _add_named(backend: Backend, files: Mapping[str, str], where: str) -> None:
     """Add what the files beside name and the vocabulary lacks; tokens with special roles become special ones."""
     config, named = json_file(files, CONFIG), special_names(files)
     wanted: dict[int, AddedToken] = {}
-    for number, said in (config.get("added_tokens_decoder") or {}).items():
-        flags = {name: bool(said.get(name, name == "normalized")) for name in _FLAGS}
-        wanted[int(number)] = AddedToken(said["content"], **flags)
+    try:
+        for number, said in (config.get("added_tokens_decoder") or {}).items():
+            flags = {name: bool(said.get(name, name == "normalized")) for name in _FLAGS}
+            wanted[int(number)] = AddedToken(said["content"], **flags)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{where}: {CONFIG} beside it: added_tokens_decoder is no object of ids and tokens "
+            f"({type(error).__name__}: {error}): copy it anew from where the model came from"
+        ) from error
     if "added_tokens_decoder" not in config:
         for content, number in json_file(files, ADDED).items():
             wanted[number] = AddedToken(content, special=content in named, normalized=content not in named)

@@ -74,18 +74,18 @@ class Tokenizer:
     @classmethod
     def from_files(cls, files: Mapping[str, str | bytes], where: str = "the text") -> Tokenizer:
         """The tokenizer of a folder's files, name -> content. Raises ValueError that names ``where`` they came from."""
+        texts = {name: _text_of(content, name, where) for name, content in files.items()}
         try:
-            texts = {name: text if isinstance(text, str) else text.decode() for name, text in files.items()}
-        except UnicodeDecodeError as error:
+            backend = backends.read_backend(texts, where)
+            try:
+                return cls(backend, texts)
+            except ValueError as error:
+                raise ValueError(f"{where}: {error}") from error
+        except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{where} is not a tokenizer.json of the tokenizers library ({error}): copy it anew from "
-                "where it came from, or build the corpus again"
+                f"{where}: a file beside it says something of another form than such files do "
+                f"({type(error).__name__}: {error}): copy all files of the tokenizer anew from one place"
             ) from error
-        backend = backends.read_backend(texts, where)
-        try:
-            return cls(backend, texts)
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
 
     def to_json(self) -> str:
         return self._backend.to_str(pretty=False)
@@ -266,6 +266,19 @@ class Tokenizer:
 
     def __reduce__(self) -> tuple[object, tuple[dict[str, str]]]:
         return Tokenizer.from_files, (self.to_files(),)
+
+
+def _text_of(content: str | bytes, name: str, where: str) -> str:
+    """Raises ValueError that names the file, which lies ``where`` the tokenizer does."""
+    try:
+        return content if isinstance(content, str) else content.decode()
+    except UnicodeDecodeError as error:
+        if name != TOKENIZER:
+            raise ValueError(f"{where}: {name} beside it is no text ({error}): copy it anew") from error
+        raise ValueError(
+            f"{where} is not a tokenizer.json of the tokenizers library ({error}): copy it anew from where it came "
+            "from, or build the corpus again"
+        ) from error
 
 
 def _encode(backend: Backend, text: str) -> list[int]:

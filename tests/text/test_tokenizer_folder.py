@@ -115,6 +115,26 @@ def test_a_damaged_small_file_is_named(name: str, content: str, tmp_path: Path) 
         load_folder(path)
 
 
+@pytest.mark.parametrize("listed", [[1], {"x": {"content": "a"}}, {"3": {}}, {"3": "a"}, {"3": {"content": 7}}])
+def test_added_tokens_that_are_none_are_named(listed: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"tokenizer_config.json beside it: added_tokens_decoder .*copy it anew"):
+        load_folder(folder(kinds.llama_2(), tmp_path, added_tokens_decoder=listed))
+
+
+def test_a_value_of_another_form_is_one_line(tmp_path: Path) -> None:
+    for number, said in enumerate(({"extra_special_tokens": 7}, {"additional_special_tokens": 1.5})):
+        with pytest.raises(ValueError, match=r"tokenizer\.json: a file beside it .*copy all files"):
+            load_folder(folder(kinds.qwen(), tmp_path / str(number), **{"additional_special_tokens": None, **said}))
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json"])
+def test_a_small_file_that_is_no_text_is_named_and_not_the_tokenizer(name: str, tmp_path: Path) -> None:
+    path = folder(kinds.llama_2(), tmp_path)
+    (path / name).write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=f"{name} beside it is no text .*copy it anew"):
+        load_folder(path)
+
+
 def test_a_tokenizer_of_speech_is_refused(tmp_path: Path) -> None:
     files = kinds.word_level()
     raw = json.loads(files["tokenizer.json"].to_str())
