@@ -97,9 +97,9 @@ def checked_url(url: str, flag: str) -> str:
     """
     try:
         parts = urlsplit(url)
-        good = parts.username is None and parts.password is None and parts.port != 0
-    except ValueError as error:
-        raise ValueError(f"{flag}: not a URL ({error})") from None
+        good = parts.port != 0 and "@" not in (parts.netloc or url) and "\\" not in url
+    except ValueError:  # which may quote what stands where a port belongs
+        raise ValueError(f"{flag}: not the URL of an endpoint: expected one like http://host:8000/v1") from None
     if good and ("?" in url or "#" in url):
         raise ValueError(
             f"{flag}: an address is kept with the results, and paths are put behind it, so it must hold neither ? nor "

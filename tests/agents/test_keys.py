@@ -114,6 +114,20 @@ def test_an_address_with_a_query_is_refused_without_showing_what_stands_there(ur
     assert "key=" not in str(error.value)
 
 
+@pytest.mark.parametrize("url", ["http://h:secret/v1", "http://me:secret/v1@h", "http://[secret/v1"])
+def test_what_stands_where_a_port_belongs_is_not_shown(url: str) -> None:
+    with pytest.raises(ValueError, match=r"expected one like http://host:8000/v1") as error:
+        checked_url(url, "--policy")
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("url", ["me:secret@h/v1", "http:/secret@h/v1", r"http:\\me:secret@h"])
+def test_a_password_is_found_in_what_is_hardly_an_address(url: str) -> None:
+    with pytest.raises(ValueError, match="must hold no password") as error:
+        checked_url(url, "--teacher")
+    assert "secret" not in str(error.value)
+
+
 @pytest.mark.parametrize("url", ["http://me:secret@h/v1", "https://token@h/v1"])
 def test_an_address_with_a_password_is_refused_because_addresses_are_kept(url: str) -> None:
     with pytest.raises(ValueError, match="must hold no password") as error:
