@@ -192,13 +192,14 @@ def test_a_slot_of_a_dead_run_is_cleared_before_it_is_used_again(own_slots: None
         raise SandboxDestroyed("x", "infra")
 
 
-FILL = """import socket
+FILL = """import socket, time
 held = []
 while True:
-    a, b = socket.socketpair(); a.setblocking(False); held.append((a, b))
     try:
+        a, b = socket.socketpair(); a.setblocking(False); held.append((a, b))
         while True: a.send(bytes(65536))
     except BlockingIOError: pass
+    except OSError: time.sleep(60)  # it has all the descriptors that it gets
 """
 SENT_AWAY = """import socket, array, time
 carriers = []

@@ -52,6 +52,7 @@ class Service:
         self.asked: Counter[str] = Counter()
         """Requests by ``METHOD kind``."""
         self.bytes_out = 0
+        """Of objects. A client that gave up may still ask for a listing, even in the next test."""
         self.uploads: dict[str, dict[str, Any]] = {}
         self.lock = threading.Lock()
         self.ended = threading.Event()
@@ -97,6 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         self.query = dict(parse_qsl(parts.query, keep_blank_values=True))
         self.body = self._read_body()
+        self.is_content = False
         self.trouble = self.service.trouble_of(f"{self.command} {self.path}")
         time.sleep(self.trouble.slow_s)
         if self.trouble.stop:
@@ -156,8 +158,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         whole = self.trouble.truncate < 0 or self.trouble.truncate >= len(data)
         sent = data if whole else data[: self.trouble.truncate]
-        with self.service.lock:
-            self.service.bytes_out += len(sent)
+        if self.is_content:
+            with self.service.lock:
+                self.service.bytes_out += len(sent)
         self.wfile.write(sent)
         if not whole:
             self._hang_up()
@@ -192,7 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
             "X-Goog-Metageneration": "1", "X-Goog-Stored-Content-Length": str(len(found.data)),
             "X-Goog-Hash": f"crc32c={found.crc32c()}",
         }  # fmt: skip
-        size = len(found.data)
+        self.is_content, size = True, len(found.data)
         asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
         if asked is None:
             self._answer(200, found.data, headers)
