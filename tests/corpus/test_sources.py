@@ -78,6 +78,7 @@ def test_no_single_file_takes_a_budget_by_itself() -> None:
     assert all(ref.size == 1000 for ref in sample(files, 20_000, seed=0))
 
 
+@pytest.mark.slow
 def test_the_embedded_corpus_is_real_code_and_text_of_this_machine() -> None:
     sources = embedded.embedded_sources(400_000, 10.0, seed=0)
     by_name = {source.name: source for source in sources}

@@ -81,12 +81,10 @@ CONFIGS = {
     "linear": ModelConfig(**COMMON, num_heads=4, num_kv_heads=2, head_dim=12, rope_scaling=RopeScaling("linear", 4.0)),
     "wide heads": ModelConfig(**COMMON, num_heads=3, num_kv_heads=3, head_dim=32),
 }
-DEFAULT = "grouped, tied, llama3"
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in CONFIGS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
 def test_greedy_tokens_are_those_of_transformers(name: str) -> None:
     config = CONFIGS[name]
     params = init_params(config, 3)

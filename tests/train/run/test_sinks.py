@@ -51,6 +51,7 @@ class Killed(BaseException):
     """Stands for the end of the process in the middle of a run."""
 
 
+@pytest.mark.slow
 def test_tensorboard_has_every_step_once_however_often_the_run_was_killed(
     tmp_path: Path, run_here: RunHere, small_recipe: Callable[..., Recipe]
 ) -> None:

@@ -89,6 +89,7 @@ def shop() -> Iterator[Shop]:
     shop.close()
 
 
+@pytest.mark.slow
 def test_a_session_that_expired_is_begun_again_once_and_a_refusal_is_a_sentence(browser: None, shop: Shop) -> None:
     env = WebEnv(shop)
     task = {**record(), "storage_state": "./.auth/shopping_state.json"}
