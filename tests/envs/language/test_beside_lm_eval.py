@@ -93,9 +93,12 @@ def test_gsm8k_has_the_verdicts_of_both_its_tasks_and_rules_in_no_more_time(
         theirs = lm_eval(server.url, {**tasks, "plain": {"include": "gsm8k/gsm8k.yaml", "files": files}})
         halfway = time.monotonic()
         command = [sys.executable, str(ROOT / "jobs/agent_eval.py"), "--benchmark", "gsm8k", "--form", "base"]
-        command += ["--policy", f"openai:{server.url}#toy", "--data", str(tmp_path / "data"), "--actors", "0"]
+        command += ["--policy", f"openai:{server.url}", "--policy-model", "toy"]
+        command += ["--data", str(tmp_path / "data"), "--actors", "0"]
         command += ["--in-flight", "8", "--out", str(tmp_path / "ours")]
-        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "LEMUR_HOME": str(tmp_path / "h")})
+        env = {**os.environ, "LEMUR_HOME": str(tmp_path / "h")}
+        done = subprocess.run(command, capture_output=True, text=True, env=env)
+        assert done.returncode == 0, done.stderr
         ended = time.monotonic()
     lines = (tmp_path / "ours/episodes.jsonl").read_text().splitlines()
     ours = {e["key"]["task"]: e["score"] for e in map(json.loads, lines)}
