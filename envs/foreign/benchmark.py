@@ -12,7 +12,8 @@ from envs.foreign.gym_env import made
 from envs.foreign.harbor.benchmark import harbor
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked, Benchmark
-from lemur_ray.bundles.host_path import shipped_if_there
+from lemur_ray.benchmarks.rows import held_by
+from lemur_ray.bundles.host_path import by_content, shipped_if_there
 
 ENV_ID = "envs:lemur/Foreign-v0"
 
@@ -23,7 +24,7 @@ class GymOptions:
 
     arguments: str = "{}"
     """JSON object of arguments of the environment's constructor. Absolute paths of what is here go along to other
-    hosts; relative ones do not."""
+    hosts, and count for what is there; relative ones are texts like any other."""
     seeds: int = 100
     """Tasks: seeds 0, 1, 2, ... of the environment's reset."""
     turns: int = 0
@@ -63,7 +64,8 @@ def _gym_tasks(env_id: str, options: GymOptions, asked: Asked) -> Iterator[Task]
 
 def _gym(env_id: str) -> Benchmark[GymOptions]:
     def identity(options: GymOptions, asked: Asked) -> dict[str, Any]:
-        return {"arguments": dict(options.parsed()), "turns": options.turns, "solved_at": options.solved_at}
+        arguments = by_content(dict(options.parsed()), held_by)
+        return {"arguments": arguments, "turns": options.turns, "solved_at": options.solved_at}
 
     return Benchmark(GymOptions, partial(_gym_tasks, env_id), {"full": 512, "brief": 512}, identity=identity)
 

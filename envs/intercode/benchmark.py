@@ -17,10 +17,11 @@ from envs.intercode.recorded_runs import RUNS
 from envs.intercode.recording import read_recording, recorded_tasks, recorded_with
 from envs.outside_data import SOURCES
 from lemur_ray.agents.trajectory import Episode, Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark, place
+from lemur_ray.benchmarks.contract import Asked, Benchmark, content, place
 from lemur_ray.benchmarks.sandboxed import COMMAND_S, PROGRAM_S, QUERY_S, Sandboxed, in_sandbox
 from lemur_ray.benchmarks.takes import COMMANDS, PROGRAMS
 from lemur_ray.grading.sql import Reward
+from lemur_ray.sandbox import root_file_system
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class CodeOptions(Sandboxed):
 class BashOptions(CodeOptions):
     """Bash."""
 
-    rootfs: str = ""
+    rootfs: str = content(root_file_system.digest)
     """A root file system for the sandbox. Empty: /usr of this machine."""
 
     def __post_init__(self) -> None:

@@ -40,9 +40,12 @@ def place(
     return field(default=default, metadata={"place": True, "written_as": written_as, "to_say_again": to_say_again})
 
 
-def content() -> Any:
-    """An option that names a file, or a folder, of which what it holds is measured, wherever it lies. Empty: none."""
-    return field(default="", metadata={"content": True})
+def content(held: Callable[[str], str] = held_by) -> Any:
+    """An option that names a file, or a folder, of which what it holds is measured, wherever it lies. Empty: none.
+
+    ``held``: the option -> a digest of that.
+    """
+    return field(default="", metadata={"content": held})
 
 
 def written(options: Any) -> dict[str, Any]:
@@ -92,8 +95,8 @@ def check_options(name: str, options: type[Any]) -> None:
 def whole(options: Any, asked: Asked) -> dict[str, Any]:
     """Every option that is no place; of a file or folder what it holds."""
     found = {f.name: getattr(options, f.name) for f in fields(options) if not f.metadata.get("place")}
-    files = {f.name for f in fields(options) if f.metadata.get("content")}
-    return {name: held_by(value) if name in files else value for name, value in found.items()}
+    held = {f.name: f.metadata["content"] for f in fields(options) if f.metadata.get("content")}
+    return {name: held[name](value) if name in held else value for name, value in found.items()}
 
 
 def _nothing(options: Any, asked: Asked) -> tuple[Need, ...]:

@@ -83,6 +83,18 @@ def shipped_if_there(value: Any) -> Any:
     return _each(value, one)
 
 
+def by_content(value: Any, held: Callable[[str], str]) -> Any:
+    """JSON values of somebody else's with a digest in the place of everything that ``shipped_if_there`` ships.
+
+    ``held``: a path -> the digest of what is there.
+    """
+
+    def one(inner: Any) -> Any:
+        return {"holds": held(str(inner))} if isinstance(inner, HostPath) else inner
+
+    return _each(shipped_if_there(value), one)
+
+
 def named(text: str, *kinds: str) -> str:
     """The text of an option as a HostPath where it is ``KIND:FILE`` with one of these kinds; else as it is."""
     kind, colon, file = text.partition(":")

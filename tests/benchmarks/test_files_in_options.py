@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,3 +53,46 @@ def test_the_same_content_elsewhere_is_the_same_recipe_and_another_content_is_an
 def test_a_page_says_that_the_examples_were_others_and_not_their_digest() -> None:
     kept = {"mode": "lemur", "form": "base", "shots_file": "0123456789abcdef"}
     assert "another shots file" in find("gsm8k").about(Run("p", kept)).departures
+
+
+def as_root(place: Path, text: str) -> Path:
+    as_file(place / "usr/bin/tool", text).chmod(0o755)
+    (place / "usr/bin/other").symlink_to("/etc/hostname")  # of this machine it says nothing
+    as_file(place / "etc/shadow", "of whoever unpacked it").chmod(0o600)
+    as_file(place / "tmp/left", str(place))
+    return place
+
+
+def test_a_root_file_system_counts_for_what_a_sandbox_shows_of_it(tmp_path: Path) -> None:
+    benchmark = find("intercode/bash")
+
+    def identity(root: Path) -> Any:
+        return benchmark.identity_of(benchmark.options(rootfs=str(root)), Asked(), "auto")["rootfs"]
+
+    here, there = as_root(tmp_path / "here", "one"), as_root(tmp_path / "there", "one")
+    found = identity(here)
+    assert found == identity(there)
+    assert len(found) == 16
+    (there / "usr/bin/other").unlink()
+    (there / "usr/bin/other").symlink_to("/etc/passwd")
+    assert identity(there) != found
+    assert identity(as_root(tmp_path / "changed", "two")) != found
+    (here / "usr/bin/tool").chmod(0o644)
+    assert identity(here) != found, "it can be called no more"
+
+
+def test_arguments_of_a_foreign_environment_count_for_what_their_paths_hold(tmp_path: Path) -> None:
+    benchmark = find("gym:module:Id-v0")
+
+    def identity(**arguments: Any) -> Any:
+        options = benchmark.options(arguments=json.dumps(arguments))
+        return benchmark.identity_of(options, Asked(), "auto")["arguments"]
+
+    here, there = (as_file(tmp_path / place / "words", "one") for place in ("here", "there"))
+    found = identity(most=5, lists=[str(here)])
+    assert found == identity(most=5, lists=[str(there)])
+    assert str(tmp_path) not in str(found)
+    there.write_text("two")
+    assert identity(most=5, lists=[str(there)]) != found
+    told = {"most": 5, "name": "words", "elsewhere": "/absent/of/this/host"}
+    assert identity(**told) == told, "as in recipes of before"
