@@ -164,6 +164,15 @@ def test_row_23_the_end_of_a_cell_cannot_be_forged_by_guessing_and_forging_it_co
     session.close()
 
 
+def test_row_23_who_writes_where_the_end_is_said_without_end_is_ended_and_not_waited_for(box: Sandbox) -> None:
+    session = PythonSession(box)
+    began = time.monotonic()
+    cell = session.cell("import os\nwhile True: os.write(8, b'0' * 60_000)", 60.0)
+    assert LOST in cell.text
+    assert time.monotonic() - began < 20.0
+    session.close()
+
+
 def test_row_32_the_clock_of_the_harness_cannot_be_set(box: Sandbox) -> None:
     before, steady = time.time(), time.monotonic()
     result = bash(box, "date -s '2001-01-01' 2>&1; faketime 2>&1; date +%Y")
