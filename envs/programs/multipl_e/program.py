@@ -35,7 +35,8 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     tools, word = TOOLCHAINS[asked["language"]], secrets.token_hex(16)
     program = program_of(reply, asked)
     tests = asked["tests"].strip()
-    whole = (program.rpartition(tests)[0] if tests else program) + tools.with_word(tests, word)
+    checked = tools.with_own_check(tools.with_word(tests, word))
+    whole = (program.rpartition(tests)[0] if tests else program) + checked
     with _pool(tools, options.get("backend", "bwrap"), asked.get("javatuples", "")).one() as sandbox:
         try:
             sandbox.write(f"{_FOLDER}/{tools.file}", whole.encode("utf-8", "replace"))

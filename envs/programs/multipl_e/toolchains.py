@@ -6,6 +6,7 @@ Knows no benchmark and runs nothing.
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 
 
@@ -28,6 +29,8 @@ class Toolchain:
     env: dict[str, str] = field(default_factory=dict)
     failure: str = ""
     """What stands in the error output of a program whose check has failed, where it ends with 0 all the same."""
+    check: tuple[str, str] = ("", "")
+    """Where a program can turn off what tests check by: its name, and a ``%s`` that throws, put behind them."""
     compile_s: float = 30.0
     """Of each step but the last; together they stay within an environment's own time (--step-s)."""
     run_s: float = 15.0
@@ -45,6 +48,14 @@ class Toolchain:
         half = len(word) // 2
         said = self.says % (word[:half], word[half:])
         return f"{tests[:place]}\n{said}\n{tests[place:]}"
+
+    def with_own_check(self, tests: str) -> str:
+        """Tests that check by a name that no solution knows, where one could turn off what they check by."""
+        name, thrower = self.check
+        if not name:
+            return tests
+        own = f"Check{secrets.token_hex(8)}"
+        return f"{tests.replace(name, f'{own}.That')}\n{thrower % own}\n"
 
 
 JAVATUPLES = "/usr/share/java/javatuples.jar"
@@ -75,6 +86,10 @@ TOOLCHAINS: dict[str, Toolchain] = {
         # Mono goes on after a failed Debug.Assert; only its listener tells of it.
         env={"MONO_TRACE_LISTENER": "Console.Error"},
         failure="System.Diagnostics.DefaultTraceListener.Fail",
+        check=(
+            "Debug.Assert",
+            'class %s { public static void That(bool b) { if (!b) throw new System.Exception("Assert"); } }',
+        ),
         memory_bytes=2 * 2**30,
     ),
     "java": Toolchain(

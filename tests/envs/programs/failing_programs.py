@@ -47,6 +47,7 @@ BODIES: dict[str, dict[str, str]] = {
         "a bomb for the compiler": f"return 0; }} {_doubled('const string')} static long y() {{ return s44.Length;",
         "output without end": "while (true) Console.WriteLine(new string('x', 5000));",
         "a crowd": 'while (true) Process.Start("/bin/sleep", "99");',
+        "no listeners": "Debug.Listeners.Clear(); return 0;",
     },
     "java": {
         "no program": "return x +;",
