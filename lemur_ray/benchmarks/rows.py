@@ -6,15 +6,16 @@ Knows no benchmark.
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
 import io
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from lemur_ray.json_files import DAMAGED, open_bytes, parse_json
+
 _FETCH = "python jobs/fetch_data.py "
+_SPOILED = "damaged, or fetched in part: remove it and fetch it again"
 
 
 def found(data: Path, names: Sequence[str], source: str) -> Path:
@@ -35,9 +36,15 @@ def found(data: Path, names: Sequence[str], source: str) -> Path:
 
 
 def text_of(path: Path) -> str:
-    """The text of a file, unpacked; line ends stay as they are."""
-    data = path.read_bytes()
-    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+    """The text of a file, unpacked, without a byte order mark; line ends stay as they are.
+
+    Raises ValueError that names the file where it is cut short or no UTF-8, OSError.
+    """
+    try:
+        with open_bytes(path) as data:
+            return data.read().decode("utf-8-sig")
+    except DAMAGED as error:
+        raise ValueError(f"{path}: {_SPOILED} ({error})") from error
 
 
 def identity(*paths: Path) -> str:
@@ -62,37 +69,42 @@ def held_by(path: str) -> str:
     return together.hexdigest()[:16]
 
 
-def rows_of(path: Path) -> Iterator[dict[str, Any]]:
-    """Every row as a dict. Of a JSON object with a list of ``examples``, these. Raises ValueError naming the place."""
+def rows_of(path: Path, needed: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Every row as a dict. Of a JSON object with a list of ``examples``, these. ``needed``: fields that each has.
+
+    Raises ValueError naming the place, OSError.
+    """
     name = path.name.removesuffix(".gz")
     if name.endswith(".parquet"):
-        import pyarrow.parquet  # half a second that only such files need
-
-        yield from pyarrow.parquet.read_table(path).to_pylist()
+        for number, row in enumerate(_of_parquet(path)):
+            yield _object(row, f"{path}, row {number}", needed)
         return
-    text = text_of(path)
     if name.endswith(".json"):
-        try:
-            value = json.loads(text)
-        except ValueError as error:
-            raise ValueError(f"{path}: not JSON: {error}") from error
+        value = value_of(path)
         listed = value.get("examples") if isinstance(value, dict) else value
         if not isinstance(listed, list):
             raise ValueError(f"{path}: expected a list of rows, or an object with a list of examples")
-        yield from (_object(row, f"{path}, row {number}") for number, row in enumerate(listed))
+        yield from (_object(row, f"{path}, row {number}", needed) for number, row in enumerate(listed))
         return
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(text_of(path).split("\n"), 1):
         if line.strip():
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: not JSON: {error}") from error
-            yield _object(row, f"{path}, line {number}")
+            yield _object(parse_json(line, path, number), f"{path}, line {number}", needed)
+
+
+def value_of(path: Path) -> Any:
+    """The one JSON value of a file. Raises ValueError that names it, OSError."""
+    return parse_json(text_of(path), path)
 
 
 def cells_of(path: Path) -> Iterator[list[str]]:
-    """The rows of a CSV file without a header, every cell the text that it is ("None" too)."""
-    yield from csv.reader(io.StringIO(text_of(path), newline=""))
+    """The rows of a CSV file without a header that are not blank, every cell the text that it is ("None" too).
+
+    Raises ValueError that names the file, OSError.
+    """
+    try:
+        yield from filter(None, csv.reader(io.StringIO(text_of(path), newline="")))
+    except csv.Error as error:
+        raise ValueError(f"{path}: not CSV: {error}") from error
 
 
 def number_of(row: dict[str, Any], place: int) -> int:
@@ -100,7 +112,21 @@ def number_of(row: dict[str, Any], place: int) -> int:
     return next((int(row[name]) for name in ("i", "index") if isinstance(row.get(name), int)), place)
 
 
-def _object(row: Any, where: str) -> dict[str, Any]:
+def _of_parquet(path: Path) -> list[dict[str, Any]]:
+    import pyarrow.parquet  # half a second that only such files need
+
+    try:
+        rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path).to_pylist()
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"{path}: {_SPOILED} ({error})") from error
+    return rows
+
+
+def _object(row: Any, where: str, needed: Sequence[str]) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise ValueError(f"{where}: a {type(row).__name__}, expected an object")
+    if missing := [name for name in needed if row.get(name) is None]:
+        raise ValueError(
+            f"{where}: no {', '.join(missing)}, but {', '.join(row) or 'nothing'}: it is of another data set"
+        )
     return row

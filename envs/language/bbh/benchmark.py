@@ -26,9 +26,14 @@ from lemur_ray.outside_data.source import Source
 Kind = Literal["cot", "direct"]
 KINDS: tuple[Kind, ...] = ("cot", "direct")
 CUE = "Let's think step by step."
-_HOMES = ("bbh", "BIG-Bench-Hard/bbh", "bench/bbh")
-_ENDINGS = ("json", "jsonl")
-_PROMPTS = ("bbh/cot-prompts", "cot-prompts", "bbh_cot_prompts", "BIG-Bench-Hard/cot-prompts", "bench/bbh_cot_prompts")
+_REPOSITORIES = ("BIG-Bench-Hard", "BIG-Bench-Hard-main")
+_HOMES = ("bbh", *(f"{repository}/bbh" for repository in _REPOSITORIES), "bench/bbh")
+_ENDINGS = (".json", ".jsonl", "/test-00000-of-00001.parquet")
+_PROMPTS = (
+    *("bbh/cot-prompts", "cot-prompts", "bbh_cot_prompts"),
+    *(f"{repository}/cot-prompts" for repository in _REPOSITORIES),
+    "bench/bbh_cot_prompts",
+)
 _SOURCE = (
     "BIG-Bench Hard: the authors' repository suzgunmirac/BIG-Bench-Hard, its folders bbh and cot-prompts; MIT; "
     "python jobs/fetch_data.py bbh"
@@ -55,8 +60,8 @@ def _load(kind: Kind, options: Protocol, asked: Asked) -> Iterator[Task]:
     data_id = identity(*(path for path in paths.values() if path), *prompts.values())
     for file, path in paths.items():
         assert path is not None
-        shots = _examples(kind, options, text_of(prompts[file]))
-        for place, row in enumerate(rows_of(path)):
+        shots = _examples(kind, options, prompts[file])
+        for place, row in enumerate(rows_of(path, ("input", "target"))):
             yield _task(kind, options, file, number_of(row, place), row, shots, data_id)
 
 
@@ -84,9 +89,13 @@ def _task(kind: Kind, options: Protocol, file: str, number: int, row: dict[str, 
     )
 
 
-def _examples(kind: Kind, options: Protocol, text: str) -> str:
-    """Description and worked examples, with a blank line after them. ``text``: of a file of prompts."""
-    description, *examples = text.partition("-----\n")[2].strip().split("\n\nQ: ")
+def _examples(kind: Kind, options: Protocol, file: Path) -> str:
+    """Description and worked examples of a file of prompts, with a blank line after them. Raises ValueError."""
+    text = text_of(file).replace("\r\n", "\n")
+    above, ruled, below = text.partition("-----\n")
+    description, *examples = (below if ruled else above).strip().split("\n\nQ: ")
+    if not examples:
+        raise ValueError(f"{file}: it holds no worked examples, each a paragraph that begins with Q: {_SOURCE}")
     if kind == "direct":
         examples = [_without_steps(example, options.mode == "lemur") for example in examples]
     return "\n\nQ: ".join([description, *examples]) + "\n\n"
@@ -100,7 +109,7 @@ def _without_steps(example: str, keeps_period: bool) -> str:
 
 def _file(data: Path, homes: Sequence[str], file: str, endings: Sequence[str]) -> Path | None:
     try:
-        return found(data, [f"{home}/{file}.{ending}" for home in homes for ending in endings], _SOURCE)
+        return found(data, [f"{home}/{file}{ending}" for home in homes for ending in endings], _SOURCE)
     except FileNotFoundError:
         return None
 
@@ -114,7 +123,7 @@ BENCHMARKS = {
         needs=begins(partial(_load, kind)),
         sources=SOURCES,
         layouts=(
-            *(f"{home}/*.{ending}" for home in _HOMES for ending in _ENDINGS),
+            *(f"{home}/*{ending}" for home in _HOMES for ending in _ENDINGS),
             *(f"{home}/*.txt" for home in _PROMPTS),
         ),
         size="6511",

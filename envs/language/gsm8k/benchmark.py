@@ -24,20 +24,20 @@ from lemur_ray.outside_data.source import Source
 
 INSTRUCTION = "Solve each problem step by step, and end with a sentence that names the answer."
 _FOLDERS = ("gsm8k", "bench/gsm8k")
+_OF_THE_AUTHORS = ("grade_school_math/data", "grade-school-math/grade_school_math/data")
 _SOURCE = (
     "GSM8K: openai/gsm8k on the Hub (main), or grade_school_math/data of openai/grade-school-math; MIT; "
     "python jobs/fetch_data.py gsm8k"
 )
-TEST = [
-    f"{folder}/{name}"
-    for folder in _FOLDERS
-    for name in ("test.jsonl", "test.parquet", "main/test-00000-of-00001.parquet")
-]
-TRAIN = [
-    f"{folder}/{name}"
-    for folder in _FOLDERS
-    for name in ("train.jsonl", "train.parquet", "main/train-00000-of-00001.parquet", "train_first100.jsonl")
-]
+_FIELDS = ("question", "answer")
+_NAMES = "{split}.jsonl", "{split}.parquet", "main/{split}-00000-of-00001.parquet", "main/{split}.jsonl"
+TEST, TRAIN = (
+    [
+        *(f"{folder}/{name.format(split=split)}" for folder in _FOLDERS for name in (*_NAMES, *more)),
+        *(f"{folder}/{split}.jsonl" for folder in _OF_THE_AUTHORS),
+    ]
+    for split, more in (("test", ()), ("train", ("train_first100.jsonl",)))
+)
 _HUB = "hub:openai/gsm8k@740312add88f781978c0658806c59bc2815b9866/main"
 SOURCES = (
     Source(
@@ -82,7 +82,7 @@ def _load(options: Gsm8kOptions, asked: Asked) -> Iterator[Task]:
     examples, used = _examples(options, data)
     data_id = identity(path, *used)
     shots = f"{INSTRUCTION}\n\n{examples}"
-    for place, row in enumerate(rows_of(path)):
+    for place, row in enumerate(rows_of(path, _FIELDS)):
         yield question(
             "gsm8k",
             f"gsm8k/test/{number_of(row, place)}",
@@ -107,7 +107,7 @@ def _examples(options: Gsm8kOptions, data: Path) -> tuple[str, list[Path]]:
     if not options.shots:
         return "", []
     path = found(data, TRAIN, _SOURCE)
-    rows = [row for row, _ in zip(rows_of(path), range(options.shots), strict=False)]
+    rows = [row for row, _ in zip(rows_of(path, _FIELDS), range(options.shots), strict=False)]
     return "".join(f"Question: {row['question']}\nAnswer: {_one_line(row['answer'])}\n\n" for row in rows), [path]
 
 

@@ -24,8 +24,9 @@ from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.outside_data.source import Source
 
 HEADER = "These are multiple choice questions, each with its answer, about {subject}."
-_HOMES = ("mmlu", "mmlu/data", "bench/mmlu")
-_LAYOUTS = ("test/*_test.csv", "dev/*_dev.csv", "all/test-*.parquet", "all/dev-*.parquet")
+_HOMES = ("mmlu", "mmlu/data", "bench/mmlu", "data")
+_FILE = "{split}-00000-of-00001.parquet"
+_LAYOUTS = ("test/*_test.csv", "dev/*_dev.csv", "*/test-0*.parquet", "*/dev-0*.parquet")
 _SOURCE = (
     "MMLU: data.tar of cais/mmlu on the Hub (folders dev and test), or its all/*.parquet; MIT; "
     "python jobs/fetch_data.py mmlu"
@@ -141,16 +142,37 @@ def _sets(data: Path, lemur: bool) -> tuple[Sets, list[Path]]:
             sets[subject] = ([_of_cells(cells, dev, lemur) for cells in cells_of(dev)], list(enumerate(items)))
             paths += [path, dev]
         return sets, paths
-    names = [f"{home}/all/test-00000-of-00001.parquet" for home in _HOMES]
-    test = found(data, [f"{_HOMES[0]}/test/<subject>_test.csv", *names], _SOURCE)
-    dev = found(data, [f"{test.parent.relative_to(data)}/dev-00000-of-00001.parquet"], _SOURCE)
+    tests, devs = _parquet(data)
     sets = {subject: ([], []) for subject in SUBJECTS}
-    for row in rows_of(dev):
-        sets[row["subject"]][0].append(_item(row["question"], row["choices"], row["answer"], lemur))
-    for row in rows_of(test):
-        items_of = sets[row["subject"]][1]
-        items_of.append((len(items_of), _item(row["question"], row["choices"], row["answer"], lemur)))
-    return sets, [test, dev]
+    for path in devs:
+        for subject, item in _of_rows(path, lemur):
+            sets[subject][0].append(item)
+    for path in tests:
+        for subject, item in _of_rows(path, lemur):
+            sets[subject][1].append((len(sets[subject][1]), item))
+    return {subject: of for subject, of in sets.items() if of[1]}, [*tests, *devs]
+
+
+def _parquet(data: Path) -> tuple[list[Path], list[Path]]:
+    """The Hub's files of all subjects, else those of each: (test, dev). Raises FileNotFoundError."""
+    test, dev = (_FILE.format(split=split) for split in ("test", "dev"))
+    for home in _HOMES:
+        folders = ["all"] if (data / home / "all" / test).is_file() else list(SUBJECTS)
+        tests = [data / home / folder / test for folder in folders if (data / home / folder / test).is_file()]
+        if tests:
+            return tests, [found(data, [f"{home}/{path.parent.name}/{dev}"], _SOURCE) for path in tests]
+    looked_for = [f"{_HOMES[0]}/test/<subject>_test.csv", *(f"{home}/all/{test}" for home in _HOMES)]
+    return [found(data, looked_for, _SOURCE)], []
+
+
+def _of_rows(path: Path, lemur: bool) -> Iterator[tuple[str, Item]]:
+    """Subject and question of every row. Raises ValueError that names the row."""
+    for number, row in enumerate(rows_of(path, ("question", "subject", "choices", "answer"))):
+        options, answer = row["choices"], row["answer"]
+        if row["subject"] not in SUBJECTS or len(options) != len(LETTERS) or answer not in range(len(LETTERS)):
+            expected = "a subject of MMLU, four choices and the place of the right one"
+            raise ValueError(f"{path}, row {number}: {row['subject']!r}, {options!r}, {answer!r}: expected {expected}")
+        yield row["subject"], _item(row["question"], options, answer, lemur)
 
 
 def _item(question: str, options: Sequence[str], answer: int, lemur: bool) -> Item:
@@ -159,7 +181,7 @@ def _item(question: str, options: Sequence[str], answer: int, lemur: bool) -> It
 
 
 def _of_cells(cells: list[str], path: Path, lemur: bool) -> Item:
-    if len(cells) != 6 or cells[5] not in LETTERS:
+    if len(cells) != 6 or cells[5] not in tuple(LETTERS):
         raise ValueError(f"{path}: a row {cells!r}: expected a question, four options and a letter")
     return _item(cells[0], cells[1:5], LETTERS.index(cells[5]), lemur)
 

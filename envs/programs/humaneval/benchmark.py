@@ -21,8 +21,10 @@ from lemur_ray.outside_data.source import Source
 
 FILES = [
     *("humaneval/HumanEval.jsonl", "HumanEval.jsonl", "bench/humaneval/HumanEval.jsonl"),
-    "humaneval/openai_humaneval/test-00000-of-00001.parquet",
+    *(f"{folder}/test-00000-of-00001.parquet" for folder in ("humaneval/openai_humaneval", "openai_humaneval")),
+    *("humaneval/test-00000-of-00001.parquet", "human-eval/data/HumanEval.jsonl", "data/HumanEval.jsonl"),
 ]
+FIELDS = ("task_id", "prompt", "entry_point", "canonical_solution", "test")
 SOURCE = "HumanEval: data/HumanEval.jsonl.gz of openai/human-eval; MIT; python jobs/fetch_data.py humaneval"
 SOURCES = (
     Source(
@@ -50,7 +52,7 @@ class HumanEvalOptions(Protocol, Sandboxed):
 def _load(options: HumanEvalOptions, asked: Asked) -> Iterator[Task]:
     path = found(asked.outside("what HumanEval asks"), FILES, SOURCE)
     data_id = identity(path)
-    for row in rows_of(path):
+    for row in rows_of(path, FIELDS):
         goes_on = options.raw or options.prefill
         yield question(
             "humaneval",

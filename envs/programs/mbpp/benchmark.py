@@ -23,7 +23,8 @@ from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.benchmarks.takes import COMMANDS
 from lemur_ray.outside_data.source import Source
 
-FILES = ["mbpp/mbpp.jsonl", "mbpp.jsonl", "bench/mbpp/mbpp.jsonl"]
+FILES = ["mbpp/mbpp.jsonl", "mbpp.jsonl", "bench/mbpp/mbpp.jsonl", "google-research/mbpp/mbpp.jsonl"]
+FIELDS = ("task_id", "text", "code", "test_list")
 SOURCE = "MBPP: mbpp/mbpp.jsonl of google-research/google-research; CC BY 4.0; python jobs/fetch_data.py mbpp"
 SPLITS = {"prompt": range(1, 11), "test": range(11, 511), "validation": range(511, 601), "train": range(601, 975)}
 PARQUET = {split: f"mbpp/full/{split}-00000-of-00001.parquet" for split in SPLITS}
@@ -57,7 +58,7 @@ class MbppOptions(Protocol, Sandboxed):
 def _load(options: MbppOptions, asked: Asked) -> Iterator[Task]:
     data = asked.outside("what MBPP asks")
     paths = _paths(data, options)
-    rows = {int(row["task_id"]): row for path in paths for row in rows_of(path)}
+    rows = {int(row["task_id"]): row for path in paths for row in rows_of(path, FIELDS)}
     data_id = identity(*paths)
     if missing := [number for number in EXAMPLES[: options.shots] if number not in rows]:
         raise ValueError(f"{paths[0]}: the examples are its tasks {EXAMPLES}, of which {missing} are not there")

@@ -8,7 +8,6 @@ played. Its words spatial, geometric and controls are assigned by this data set.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -23,7 +22,7 @@ from lemur_ray.benchmarks.contract import Asked, Benchmark, content
 from lemur_ray.benchmarks.needs import Need
 from lemur_ray.benchmarks.protocol_options import OneProtocol, of_one_protocol
 from lemur_ray.benchmarks.question import question
-from lemur_ray.benchmarks.rows import found, identity, text_of
+from lemur_ray.benchmarks.rows import found, identity, text_of, value_of
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, begins_in_sandbox
 from lemur_ray.benchmarks.takes import PROGRAMS
 from lemur_ray.outside_data.source import Source
@@ -44,6 +43,7 @@ SOURCES = (
         "Apache-2.0",
     ),
 )
+_FIELDS = ("name", "suite", "prompt", "check", "tests")
 ENV_ID = "envs:lemur/RoboCodeGen-v0"
 WORDS = {
     "tries": ("{value} tries with tracebacks", "one try"),
@@ -115,7 +115,14 @@ def _data(path: Path) -> dict[str, Any]:
         from envs.programs.robocodegen.notebook import read_notebook  # needs shapely
 
         return read_notebook(path)
-    return dict(json.loads(text_of(path)))
+    data = value_of(path)
+    problems = data.get("problems") if isinstance(data, dict) else None
+    if not isinstance(problems, list) or "get_obj_outer_pts_np" not in (data.get("scene") or {}):
+        raise ValueError(f"{path}: not RoboCodeGen's problems: expected an object with problems and a scene")
+    for number, problem in enumerate(problems):
+        if missing := [name for name in _FIELDS if not isinstance(problem, dict) or name not in problem]:
+            raise ValueError(f"{path}, problem {number}: no {', '.join(missing)}")
+    return dict(data)
 
 
 def _playable(options: RoboCodeGenOptions, data: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -181,7 +188,8 @@ BENCHMARKS = {
         RoboCodeGenOptions,
         _load,
         {"full": 512, "brief": 512},
-        version=lambda options: 3 if options.compat else 2,  # results, refused imports; draws as they were published
+        # results, refused imports; results that numpy takes for arrays; draws as they were published
+        version=lambda options: 4 if options.compat else 3,
         identity=_identity,
         needs=_needs,
         step_s=PROGRAM_S,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import shapely.affinity
 import shapely.geometry
+from shapely.coords import CoordinateSequence
 from shapely.geometry import LinearRing, LineString, Polygon
 
 ANSWER = "<reply>"
@@ -69,6 +70,8 @@ def result(value: Any) -> Any:
         return ["list", [result(item) for item in value]]
     if kind is np.ndarray and value.dtype.kind in "biuf":
         return ["ndarray", value.tolist()]
+    if kind in (CoordinateSequence, np.matrix, np.poly1d):  # what numpy takes for an array
+        return result(np.array(value))
     if issubclass(kind, np.generic) and kind.__module__ == "numpy":
         return result(value.item())
     if kind in (LineString, LinearRing):

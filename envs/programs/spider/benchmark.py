@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from envs.programs.spider.databases import DEV, SOURCE, described, files_of, home_of
+from envs.programs.spider.databases import DEV, NAMES, SOURCE, described, files_of, home_of
 from envs.programs.spider.hardness import hardness
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked, Benchmark
@@ -52,8 +52,8 @@ class SpiderOptions(OneProtocol):
 
 def _load(options: SpiderOptions, asked: Asked) -> Iterator[Task]:
     home = home_of(asked.outside("what Spider asks"))
-    path = found(home, ["dev.json", "dev.jsonl"], SOURCE)
-    rows = list(rows_of(path))
+    path = found(home, NAMES, SOURCE)
+    rows = list(rows_of(path, ("db_id", "question", "query")))
     files = {name: files_of(home, name) for name in {row["db_id"] for row in rows}}
     tables = {name: described(of[0]) for name, of in files.items()}
     data_id = identity(path, *(file for name in sorted(files) for file in files[name]))

@@ -13,7 +13,8 @@ from lemur_ray.benchmarks.rows import found, identity, text_of
 from lemur_ray.home import lemur_home
 
 HOMES = ("spider", "spider/spider", "spider/spider_data", "spider_data", "bench/spider")
-DEV = [f"{home}/{name}" for home in HOMES for name in ("dev.json", "dev.jsonl")]
+NAMES = ("dev.json", "dev.jsonl", "validation-00000-of-00001.parquet")
+DEV = [f"{home}/{name}" for home in HOMES for name in NAMES]
 _SET = "Spider: spider.zip of its authors (dev.json, tables.json, database); CC BY-SA 4.0"
 SOURCE = f"{_SET}; python jobs/fetch_data.py spider"
 SHOWN_ROWS = 3
@@ -26,8 +27,9 @@ def home_of(data: Path) -> Path:
 
 def files_of(home: Path, name: str) -> list[Path]:
     """Every SQLite file of a database, its own first: a test suite has several. Raises FileNotFoundError."""
+    own_folder, beside = home / "database" / name, home.parent / "database" / name
     folders = [
-        home / "database" / name,
+        beside if beside.is_dir() and not own_folder.is_dir() else own_folder,
         home / "test_suite_database" / name,
         home.parent / "test_suite_database" / name,
     ]

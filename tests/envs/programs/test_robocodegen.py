@@ -56,6 +56,19 @@ def test_verdicts_are_those_of_the_reference_grader(tmp_path: Path) -> None:
 
 
 @needs_data
+def test_what_numpy_takes_for_an_array_is_one_as_it_is_for_the_reference_grader(tmp_path: Path) -> None:
+    said = {
+        "get_points_from_polygon": "def get_points_from_polygon(polygon):\n    return polygon.exterior.coords",
+        "fit_2d_np_polys": "def fit_2d_np_polys(ts, pts_2d_np, deg):\n"
+        "    return tuple(np.poly1d(np.polyfit(ts, pts_2d_np[:, k], deg)) for k in (0, 1))",
+        "reverse_pts": "def reverse_pts(pts_np):\n    return np.matrix(pts_np[::-1])",
+        "translate_pts_np": "def translate_pts_np(pts_np, delta_np):\n    return map(np.array, pts_np + delta_np)",
+    }
+    some = [task for task in tasks_of("robocodegen", DATA) if task.id.removeprefix("robocodegen/") in said]
+    assert told(some, said, tmp_path) == {name: name != "translate_pts_np" for name in said}
+
+
+@needs_data
 def test_tricks_fail_and_the_next_problem_is_untouched(tmp_path: Path) -> None:
     names = ["make_circle", "is_discrete_system_stable", "get_top_most_idx", "get_left_most_idx", "pd_control"]
     tasks = {task.id: task for task in tasks_of("robocodegen", DATA)}
