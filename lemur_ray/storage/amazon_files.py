@@ -11,7 +11,7 @@ import aiohttp
 from botocore.exceptions import BotoCoreError
 from s3fs.core import S3FileSystem
 
-from lemur_ray.storage.patience import BucketError, refused, silence_s, within_patience
+from lemur_ray.storage.patience import BY_NAME, BucketError, refused, silence_s, within_patience
 
 _READS = 3
 
@@ -63,6 +63,7 @@ class AmazonFiles(S3FileSystem):
         except OSError as error:
             answer = getattr(error.__cause__, "response", None)
             status = (answer or {}).get("ResponseMetadata", {}).get("HTTPStatusCode")
-            if status in (401, 403, 301, 429) or (status or 0) >= 500:
-                raise refused(where, status, str(error)) from error
+            name = (answer or {}).get("Error", {}).get("Code", "")
+            if status in (401, 403, 301, 429) or (status or 0) >= 500 or name in BY_NAME:
+                raise refused(where, status, f"{name} {error}", name) from error
             raise

@@ -13,8 +13,9 @@ import aiohttp
 from fsspec.spec import make_instance
 from gcsfs.core import GCSFileSystem
 from gcsfs.retry import HttpError
+from google.auth.exceptions import GoogleAuthError
 
-from lemur_ray.storage.patience import BucketError, refused, silence_s, within_patience
+from lemur_ray.storage.patience import BucketError, not_let_in, refused, silence_s, within_patience
 
 if not os.environ.get("GCSFS_DEBUG"):
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # what it logs with a traceback it raises, too
@@ -37,7 +38,10 @@ class GoogleFiles(GCSFileSystem):
         kwargs.setdefault(
             "requests_timeout", aiohttp.ClientTimeout(total=None, sock_connect=silence_s(), sock_read=silence_s())
         )
-        super().__init__(*args, **kwargs)
+        try:
+            super().__init__(*args, **kwargs)
+        except GoogleAuthError as error:
+            raise not_let_in("gs://", error) from error
 
     def __reduce__(self) -> Any:
         """Another process finds the same service, also one whose environment does not name it (a controller of Ray)."""
@@ -66,6 +70,16 @@ class GoogleFiles(GCSFileSystem):
                 f"{where} cannot be reached ({type(error).__name__}: {error}): look whether the network is up, then "
                 "run the same command again"
             ) from error
+        except GoogleAuthError as error:
+            raise not_let_in(where, error) from error
+        except ValueError as error:
+            if not str(error).startswith("Bad Request"):
+                raise
+            raise refused(where, 400, str(error)) from error
+        except OSError as error:
+            if not str(error).startswith("Forbidden"):
+                raise
+            raise refused(where, 403, str(error)) from error
 
     async def _isdir(self, path: str) -> bool:
         """As gcsfs has it, but a bucket that does not answer is no missing folder."""

@@ -40,10 +40,14 @@ async def within_patience(answer: Awaitable[_T], where: str, num_bytes: int = 0)
         ) from error
 
 
-def refused(where: str, code: Any, said: str) -> BucketError:
-    """The sentence for an answer that trying again will not change, or that was tried often enough."""
+def refused(where: str, code: Any, said: str, name: str = "") -> BucketError:
+    """The sentence for an answer that trying again will not change, or that was tried often enough.
+
+    ``name``: how the service calls it, where a status alone does not say what to do.
+    """
     said = " ".join(str(said).split())[:200]
-    todo = {
+    todo = BY_NAME.get(name) or {
+        400: "it does not take such a request: look whether the name of the bucket is right",
         401: "its credentials are missing or have expired: log in again, or give the host's service account access",
         403: "these credentials may not do that: give them the right to read and write objects there",
         404: "there is no such bucket: make it first, or correct its name",
@@ -51,6 +55,30 @@ def refused(where: str, code: Any, said: str) -> BucketError:
         429: "it is asked too often, and went on saying so: wait, or ask with fewer hosts",
     }.get(_number(code), "the service is in trouble: run the same command again later")
     return BucketError(f"{where} answered {code} ({said}): {todo}")
+
+
+_LOG_IN = "its credentials have expired: log in again, or give the host's service account access"
+BY_NAME = {
+    "ExpiredToken": _LOG_IN,
+    "ExpiredTokenException": _LOG_IN,
+    "InvalidToken": _LOG_IN,
+    "TokenRefreshRequired": _LOG_IN,
+    "RequestTimeTooSkewed": "the clock of this host is wrong: let it be set (NTP); jobs/doctor.py --cluster compares "
+    "those of all hosts",
+    "PermanentRedirect": "the bucket lies in another region: set AWS_REGION to it",
+    "AuthorizationHeaderMalformed": "the bucket lies in another region: set AWS_REGION to it",
+    "IllegalLocationConstraintException": "the bucket lies in another region: set AWS_REGION to it",
+}
+"""What to do, by Amazon's names of errors."""
+
+
+def not_let_in(where: str, error: Exception) -> BucketError:
+    """The sentence where this host has no credentials to ask with, or cannot renew them."""
+    said = " ".join(str(error).split())[:200] or type(error).__name__
+    return BucketError(
+        f"{where}: this host's credentials cannot be used ({said}): log in again, or give its service account access; "
+        "where they are right, look whether its clock is"
+    )
 
 
 def absent(url: str) -> BucketError:

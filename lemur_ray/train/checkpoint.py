@@ -221,7 +221,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _of_the_storage(error: BaseException) -> bool:
-    """Whether a save failed for what only a person can change: no room, or no permission."""
+    """Whether a save failed for what only a person can change: no room, no permission, credentials that expired."""
     causes = _causes(error)
     if any(
         isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
@@ -229,9 +229,14 @@ def _of_the_storage(error: BaseException) -> bool:
     ):
         return True
     told = "".join(map(str, causes))
-    return any(words in told for words in ("No space left", "quota exceeded", "Permission denied", "Read-only file"))
+    return any(words in told for words in _FOR_A_PERSON)
 
 
+_FOR_A_PERSON = (
+    "No space left", "quota exceeded", "Permission denied", "Read-only file", "PERMISSION_DENIED", "UNAUTHENTICATED",
+    "answered 401", "answered 403", "credentials cannot be used",
+)  # fmt: skip
+"""As disks, tensorstore and our own clients of buckets (``storage.patience``) say it."""
 _DAMAGE = re.compile(
     r"\b(DATA_LOSS|OUT_OF_RANGE|NOT_FOUND|FAILED_PRECONDITION|INVALID_ARGUMENT): Error (reading|opening)"
 )

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,30 @@ def test_a_lease_that_is_given_back_may_be_taken_at_once_and_its_number_grows(go
     assert json.loads(found[0])["holder"] == 3
 
 
+@pytest.mark.parametrize("ahead_s", [-600.0, 600.0])
+def test_a_host_whose_clock_is_wrong_takes_no_lease_that_is_counted_up(
+    ahead_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, ended = f"memory://{uuid.uuid4().hex}/run", threading.Event()
+    holder = BucketLease(url, {"id": "holder"})
+    holder.take(0)
+
+    def count() -> None:
+        while not ended.wait(0.02):
+            holder.count_up()
+
+    counting = threading.Thread(target=count)
+    counting.start()
+    really = time.time
+    monkeypatch.setattr(time, "time", lambda: really() + ahead_s)
+    try:
+        with pytest.raises(HeldByAnother, match="holder"):
+            BucketLease(url, {"id": "off"}).take(2.0)
+    finally:
+        ended.set()
+        counting.join()
+
+
 def test_a_beat_whose_answer_is_lost_keeps_the_lease(google: Service) -> None:
     one = BucketLease("gs://bucket/run", {"id": "one"})
     one.take(0)
@@ -143,7 +168,10 @@ def test_a_bucket_that_is_missing_or_read_only_is_said_before_anything_begins(go
     with pytest.raises(RunFolderError, match="there is no bucket nowhere: make it first"):
         check_writable("gs://nowhere/run")
     google.objects.read_only.add("bucket")
-    with pytest.raises(RunFolderError, match=r"gs://bucket/run is not writable \(Forbidden"):
+    with pytest.raises(
+        RunFolderError,
+        match=r"gs://bucket/run is not writable \(gs://bucket answered 403 .*these credentials may not do that",
+    ):
         check_writable("gs://bucket/run")
     began = time.monotonic()
     with pytest.raises(RunFolderError, match="cannot be written to s3://"):

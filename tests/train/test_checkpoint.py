@@ -20,6 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from lemur_ray.checkpoints import commits, newest_commit, put_aside
 from lemur_ray.config import Recipe
+from lemur_ray.storage.patience import refused
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed, SaveInterrupted, UnreadableCheckpoint
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped, lock
 
@@ -322,6 +323,9 @@ def test_a_checkpoint_that_was_never_finished_does_not_count_as_damaged(three: P
         (ValueError("RESOURCE_EXHAUSTED: Error writing local file: No space left on device"), SaveFailed),
         (OSError(28, "No space left on device"), SaveFailed),
         (PermissionError(13, "Permission denied"), SaveFailed),
+        (refused("gs://bucket", 401, "Invalid Credentials"), SaveFailed),
+        (refused("gs://bucket", 503, "in trouble"), SaveInterrupted),
+        (ValueError("PERMISSION_DENIED: Error writing gs://bucket/x: HTTP response code: 403"), SaveFailed),
     ],
 )
 def test_a_save_that_ends_because_another_worker_or_the_coordinator_is_gone_is_no_reason_to_end_the_run(
