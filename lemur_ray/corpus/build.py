@@ -42,7 +42,7 @@ from lemur_ray.corpus.sources.listing import Listing, read_listing, write_listin
 from lemur_ray.corpus.sources.texts import read_texts
 from lemur_ray.file_lock import hold
 from lemur_ray.home import resolve_out
-from lemur_ray.storage.copies import publish, work_folder
+from lemur_ray.storage.copies import check_writable, publish, work_folder
 from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.text.bpe_training import GENERAL
 from lemur_ray.text.tokenizer import Tokenizer
@@ -79,23 +79,13 @@ def build(
     """
     bucket = BucketCorpus(str(folder).rstrip("/")) if is_bucket(str(folder)) else None
     if bucket and not (workers != 0 and all_in_buckets(config)):
-        more = {"workers": workers, "say": say, "extra_texts": extra_texts}
-        return _published(config, bucket.url, overwrite=overwrite, **more)
+        return _published(config, bucket, overwrite, extra_texts=extra_texts, workers=workers, say=say)
     folder = work_folder(bucket.url) if bucket else local_folder(folder).absolute()
     where = Workers(workers, None if bucket else folder)
     if where.alone:
         say(f"only this host works: {where.alone}; with --out and every --source in a bucket all hosts do")
-    extra = [*_extra_texts(config), *extra_texts]
-    given = _given_tokenizer(config)
-    if not config.word_pattern:
-        config = dataclasses.replace(config, word_pattern=_word_pattern(bucket.there() if bucket else _here(folder)))
-    description = describe(config)
-    if given is None:
-        del description["tokenizer"]
-    else:
-        description.pop("word_pattern", None)
-        description["tokenizer"] = hashlib.sha256("\0".join(given.to_files().values()).encode()).hexdigest()[:16]
-    description = {**description, "extra": hashlib.sha256("\0".join(extra).encode()).hexdigest()[:16]}
+    extra, given = [*_extra_texts(config), *extra_texts], _given_tokenizer(config)
+    config, description = _described(config, bucket.there() if bucket else _here(folder), extra, given)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder, say):
@@ -110,23 +100,52 @@ def build(
             except CorpusError:  # about the input: what was made of it must not outlive its correction
                 shutil.rmtree(folder / _WORK, ignore_errors=True)
                 raise
-    except OSError as error:
+    except (ImportError, OSError) as error:  # of another host, that has no client of the bucket, too
         if bucket and (there := bucket.made_meanwhile(description)):
             say(f"{bucket.url} was made by another process meanwhile: used as it is")
             return there
-        if error.errno == errno.ENOSPC:
+        if getattr(error, "errno", None) == errno.ENOSPC:
             raise CorpusError(f"{folder}: the disk is full ({error}): free some, the same command goes on") from error
         where_to = bucket.url if bucket else folder
         raise CorpusError(f"{where_to} cannot be written ({error}): choose another --out") from error
 
 
-def _published(config: CorpusConfig, url: str, *, overwrite: bool, **more: Any) -> dict[str, Any]:
-    """Build on this host's disk, then copy to a bucket. Raises CorpusError as ``build``."""
+def _described(
+    config: CorpusConfig, there: dict[str, Any] | None, extra: Sequence[str], given: Tokenizer | None
+) -> tuple[CorpusConfig, dict[str, Any]]:
+    """The configuration with its word pattern settled, and what names the build. ``there``: of what is there."""
+    if not config.word_pattern:
+        config = dataclasses.replace(config, word_pattern=_word_pattern(there))
+    description = describe(config)
+    if given is None:
+        del description["tokenizer"]
+    else:
+        description.pop("word_pattern", None)
+        description["tokenizer"] = hashlib.sha256("\0".join(given.to_files().values()).encode()).hexdigest()[:16]
+    return config, {**description, "extra": hashlib.sha256("\0".join(extra).encode()).hexdigest()[:16]}
+
+
+def _published(
+    config: CorpusConfig,
+    bucket: BucketCorpus,
+    overwrite: bool,
+    *,
+    extra_texts: Sequence[str],
+    workers: int | None,
+    say: Say,
+) -> dict[str, Any]:
+    """Build on this host's disk, then copy to a bucket; what is there is looked at first. Raises as ``build``."""
+    url = bucket.url
     try:
-        manifest = build(config, work_folder(url), True, **more)
-        if is_complete(url) and is_of_build(url, read_manifest(url), manifest["config"], overwrite, more["say"]):
-            return manifest
-        BucketCorpus(url).claim(manifest["build"], overwrite)
+        extra = [*_extra_texts(config), *extra_texts]
+        config, description = _described(config, bucket.there(), extra, _given_tokenizer(config))
+        if (found := bucket.found(description, overwrite, say)[0]) is not None:
+            return found
+        check_writable(url)
+        manifest = build(config, work_folder(url), True, extra_texts=extra_texts, workers=workers, say=say)
+        if (found := bucket.found(description, overwrite, say)[0]) is not None:
+            return found  # made by another host meanwhile
+        bucket.claim(manifest["build"], overwrite)
         publish(work_folder(url), url, last=MANIFEST)
         forget_builds(url)
     except (ImportError, OSError) as error:
@@ -197,10 +216,9 @@ def _given_tokenizer(config: CorpusConfig) -> Tokenizer | None:
     """The tokenizer that the configuration names. Raises CorpusError where its file is missing or damaged."""
     if not config.tokenizer:
         return None
-    path = Path(resolve_out(config.tokenizer, ""))
     try:
-        return load_path(path)
-    except (OSError, ValueError) as error:
+        return load_path(resolve_out(config.tokenizer, ""))
+    except (ImportError, OSError, ValueError) as error:
         raise CorpusError(f"--tokenizer: {error}") from error
 
 

@@ -15,14 +15,16 @@ from typing import Any
 
 from lemur_ray.corpus.config import CorpusConfig, build_hash
 from lemur_ray.corpus.handover import BUILDS, CLAIM, ThroughBucket, forget_builds
-from lemur_ray.corpus.manifest import MANIFEST, CorpusError, is_of_build, manifest_file
+from lemur_ray.corpus.manifest import MANIFEST, CorpusError, check_manifest, is_of_build, manifest_file
 from lemur_ray.corpus.rows import INDEX
 from lemur_ray.corpus.sources.folders import Source
 from lemur_ray.corpus.sources.listing import state
 from lemur_ray.storage.conditional import Overtaken, read_version, write_if
 from lemur_ray.storage.file_system import file_system, is_bucket
+from lemur_ray.storage.patience import absent
 
 _CLAIM = f"{BUILDS}/{CLAIM}"
+_ANOTHER = "another corpus"
 
 
 def all_in_buckets(config: CorpusConfig) -> bool:
@@ -37,42 +39,66 @@ class BucketCorpus:
     url: str
 
     def there(self) -> dict[str, Any] | None:
-        """The manifest that was committed. Raises OSError where the bucket does not answer."""
-        fs, path = file_system(f"{self.url}/{MANIFEST}")
+        """The manifest that was committed. Raises CorpusError where the bucket does not answer, or refuses."""
         try:
+            fs, path = file_system(f"{self.url}/{MANIFEST}")
             found = json.loads(fs.cat_file(path))
         except FileNotFoundError:
             return None
+        except (ImportError, OSError) as error:
+            raise CorpusError(f"{self.url} cannot be read: {error}") from error
         except ValueError:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def reusable(self, description: dict[str, Any], overwrite: bool, say: Any) -> dict[str, Any] | None:
-        """The manifest where this very corpus is there; else the place is claimed for it.
+    def found(self, description: dict[str, Any], overwrite: bool, say: Any) -> tuple[dict[str, Any] | None, str]:
+        """(the manifest where this very corpus is there whole, why what is there is replaced). Changes nothing.
 
-        Raises CorpusError where another corpus is there or is being made, and ``overwrite`` was not asked for.
+        Raises CorpusError where another corpus, or one of another version, is there or is being made, and ``overwrite``
+        was not asked for.
         """
-        found = self.there()
-        mine = build_hash(description)
-        damage = self._damage(found) if found is not None and found.get("build") == mine else ""
-        if damage:
+        found, mine = self.there(), build_hash(description)
+        why = "" if found is None else self._of_no_use(found, description, overwrite, say)
+        if found is not None and not why:
+            return found, ""
+        self._look_at_claim(mine, overwrite)
+        return None, why
+
+    def _of_no_use(self, found: dict[str, Any], description: dict[str, Any], overwrite: bool, say: Any) -> str:
+        """Why the corpus that was committed is not used; empty: it is. Raises CorpusError as ``found``."""
+        try:
+            check_manifest(found, self.url)
+        except CorpusError as error:
+            if not overwrite:
+                raise
+            say(f"{error}: it is replaced")
+            return str(error)
+        if found.get("build") == build_hash(description) and (damage := self._damage(found)):
             say(f"{self.url} is damaged ({damage}): it is built again")
-        elif found is not None and is_of_build(self.url, found, description, overwrite, say):
+            return damage
+        return "" if is_of_build(self.url, found, description, overwrite, say) else _ANOTHER
+
+    def reusable(self, description: dict[str, Any], overwrite: bool, say: Any) -> dict[str, Any] | None:
+        """The manifest where this very corpus is there; else the place is claimed for it. Raises as ``found``."""
+        found, why = self.found(description, overwrite, say)
+        if found is not None:
             forget_builds(self.url)  # whoever committed it may have been killed before that
             return found
-        self.claim(mine, overwrite)
-        if damage:  # what is left of its making says that all of it is there
+        self.claim(build_hash(description), overwrite)
+        if why and why != _ANOTHER:  # what is left of its making says that all of it is there
             forget_builds(self.url, but=CLAIM)
-        if found is not None:
+        if why:
             fs, there = file_system(self.url)
-            fs.rm_file(f"{there}/{MANIFEST}")
+            with contextlib.suppress(FileNotFoundError):  # another process replaces it, too
+                fs.rm_file(f"{there}/{MANIFEST}")
         return None
 
     def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
         """The manifest where another process has committed this very corpus; then nobody goes on making it."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, CorpusError):
             found = self.there()
             if found is not None and found.get("build") == build_hash(description):
+                check_manifest(found, self.url)
                 forget_builds(self.url)
                 return found
         return None
@@ -133,16 +159,22 @@ class BucketCorpus:
 
     def claim(self, mine: str, overwrite: bool) -> None:
         """Two builds of one configuration make the same bytes; those of two would mix. Raises CorpusError."""
-        claim = f"{self.url}/{_CLAIM}"
-        found = read_version(claim)
-        if found is not None and found[0] == mine.encode():
+        claimed = self._look_at_claim(mine, overwrite)
+        if claimed is not None and claimed[0] == mine.encode():
             return
-        if found is not None and not overwrite:
+        try:
+            write_if(f"{self.url}/{_CLAIM}", mine.encode(), claimed[1] if claimed else None)
+        except FileNotFoundError as error:
+            raise CorpusError(str(absent(self.url))) from error
+        except Overtaken:
+            raise CorpusError(f"another build began at {self.url} at this moment: run the same command again") from None
+
+    def _look_at_claim(self, mine: str, overwrite: bool) -> tuple[bytes, str] | None:
+        """Who makes a corpus there, and the version of that object. Raises CorpusError where it is another one."""
+        claimed = read_version(f"{self.url}/{_CLAIM}")
+        if claimed is not None and claimed[0] != mine.encode() and not overwrite:
             raise CorpusError(
                 f"a corpus of another configuration is being made at {self.url}, or its making was cut off: choose "
                 "another --out, or --overwrite where nobody makes it any more"
             )
-        try:
-            write_if(claim, mine.encode(), found[1] if found else None)
-        except Overtaken:
-            raise CorpusError(f"another build began at {self.url} at this moment: run the same command again") from None
+        return claimed

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lemur_ray.home import lemur_home
 from lemur_ray.storage.file_system import file_system, is_bucket
 from lemur_ray.storage.patience import absent
 
+_VERSIONS = ("generation", "ETag", "mtime", "created")
+"""How file systems call what changes when an object is written."""
 _SCRATCH = "scratch-"
 _SCRATCH_LASTS_S = 86_400.0
 
@@ -54,6 +56,18 @@ def on_this_disk(path: str) -> Iterator[str]:
         yield str(copy)
 
 
+def version_of(path: str) -> tuple[int, str] | None:
+    """(bytes, what changes when it is written) of a file or an object; None where there is none. Raises OSError."""
+    fs, there = file_system(path)
+    try:
+        about = fs.info(there)
+    except FileNotFoundError:
+        return None
+    if about["type"] != "file":
+        return None
+    return int(about["size"]), next((str(about[key]) for key in _VERSIONS if about.get(key)), "")
+
+
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
     """An empty folder beside the copies, gone at the end; those of processes that were killed go after a day."""
@@ -76,12 +90,36 @@ def made_for(place: str, *, last: str) -> Iterator[Path]:
     if not is_bucket(place):
         yield Path(place)
         return
-    fs, there = file_system(place)
-    probe = f"{there}/.probe-{os.getpid()}"
+    check_writable(place)
+    yield work_folder(place)
+    publish(work_folder(place), place, last=last)
+
+
+@contextlib.contextmanager
+def made_file(place: str, *, beside: Sequence[str] = ()) -> Iterator[Path]:
+    """The path of a file that is to stand in a folder or a bucket, where it is after the block.
+
+    beside: what names of files that are made with it have after its own. Raises OSError before the block where a bucket
+    cannot be written to.
+    """
+    if not is_bucket(place):
+        yield Path(place)
+        return
+    folder, _, name = place.rpartition("/")
+    check_writable(folder)
+    with scratch_folder() as scratch:
+        yield scratch / name
+        fs, there = file_system(folder)
+        for one in (*(f"{name}{more}" for more in beside), name):
+            fs.put_file(str(scratch / one), f"{there}/{one}")
+
+
+def check_writable(url: str) -> None:
+    """Write a small object there and remove it. Raises OSError: one sentence on why that cannot be done."""
+    fs, there = file_system(url)
+    probe = f"{there}/.probe-{uuid.uuid4().hex[:12]}"
     try:
         fs.pipe_file(probe, b"x")
         fs.rm_file(probe)
     except FileNotFoundError as error:
-        raise absent(place) from error
-    yield work_folder(place)
-    publish(work_folder(place), place, last=last)
+        raise absent(url) from error

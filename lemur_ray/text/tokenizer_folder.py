@@ -91,7 +91,12 @@ def tokenizer_in(folder: str | Path) -> Tokenizer:
 
 
 def load_path(path: str | Path) -> Tokenizer:
-    """The tokenizer of a folder, or a file: a ``tokenizer.json`` with its folder, one of another name by itself."""
+    """The tokenizer of a folder, or a file: a ``tokenizer.json`` with its folder, one of another name by itself.
+
+    A URI is that of a folder or of a ``tokenizer.json``.
+    """
+    if "://" in str(path):
+        return tokenizer_in(str(path).rstrip("/").removesuffix(f"/{TOKENIZER}"))
     path = Path(path)
     if path.name == TOKENIZER and path.is_file():
         path = path.parent

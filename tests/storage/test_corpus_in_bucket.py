@@ -1,7 +1,9 @@
 """A corpus in a bucket: built there, read on any host, also by processes that were not told of the service."""
 
+import json
 import pickle
 import shutil
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -79,3 +81,52 @@ def test_a_reader_that_travels_fetches_on_the_host_where_it_arrives(
     shutil.rmtree(lemur_home)
     after = pickle.loads(sent).fetch(wanted)
     np.testing.assert_array_equal(after["tokens"], before["tokens"])
+
+
+def of_another_version(url: str) -> None:
+    fs, there = file_system(f"{url}/manifest.json")
+    fs.pipe_file(there, json.dumps({**json.loads(fs.cat_file(there)), "version": 0}).encode())
+
+
+def test_a_corpus_of_another_format_version_does_not_count_and_is_replaced_where_it_may_be(
+    texts: Path, lemur_home: Path
+) -> None:
+    url = f"memory://{uuid.uuid4().hex}/corpus"
+    made = build(config(texts), url, workers=0, say=lambda line: None)
+    of_another_version(url)
+    there = BucketCorpus(url)
+    assert there.made_meanwhile(made["config"]) is None
+    with pytest.raises(CorpusError, match=r"has version 0, expected 1: .*--overwrite --out memory://"):
+        there.reusable(made["config"], False, print)
+    with pytest.raises(CorpusError, match="has version 0, expected 1"):
+        build(config(texts), url, workers=0, say=lambda line: None)
+    fs, root = file_system(url)
+    fs.pipe_file(f"{root}/.build/{made['build']}-x/listing.json", b"of the older version")
+    assert there.reusable(made["config"], True, lambda line: None) is None
+    assert not [path for path in fs.find(root) if path.endswith(("listing.json", "manifest.json"))]
+    assert build(config(texts), url, workers=0, say=lambda line: None)["sources"] == made["sources"]
+    of_another_version(url)
+    assert build(config(texts), url, True, workers=0, say=lambda line: None)["sources"] == made["sources"]
+    assert read_manifest(url)["sources"] == made["sources"]
+
+
+def test_what_stands_in_the_way_of_a_corpus_is_said_before_it_is_made_and_one_that_is_there_is_not_made(
+    google: Service, texts: Path, lemur_home: Path
+) -> None:
+    build(config(texts), "gs://bucket/corpus", workers=0, say=lambda line: None)
+    said: list[str] = []
+    for overwrite, url in ((False, "gs://bucket/corpus"), (True, "gs://absent/corpus")):
+        with pytest.raises(CorpusError, match=r"holds another corpus .*--overwrite|there is no such bucket: make it"):
+            build(config(texts, seq_len=32), url, overwrite, workers=0, say=said.append)
+    BucketCorpus("gs://bucket/other").claim("of another", False)
+    with pytest.raises(CorpusError, match="another configuration is being made at gs://bucket/other"):
+        build(config(texts), "gs://bucket/other", workers=0, say=said.append)
+    google.trouble(match="POST .*upload", status=403, times=10**6)
+    with pytest.raises(CorpusError, match="these credentials may not do that: give them the right to read and write"):
+        build(config(texts), "gs://bucket/third", workers=0, say=said.append)
+    shutil.rmtree(lemur_home)  # another host has nothing of it, and a bucket that may only be read is enough
+    build(config(texts), "gs://bucket/corpus", workers=0, say=said.append)
+    assert said == ["gs://bucket/corpus is complete and of this configuration: used as it is"]
+    google.trouble(match="GET .*manifest", status=403, times=10**6)
+    with pytest.raises(CorpusError, match=r"gs://bucket/corpus cannot be read: .*answered 403"):
+        build(config(texts), "gs://bucket/corpus", workers=0, say=said.append)
