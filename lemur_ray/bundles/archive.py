@@ -47,6 +47,11 @@ def packed_size(source: Path) -> int:
     return 10_240 + sum(2048 + path.lstat().st_size for _, path in members(source))
 
 
+def content_size(source: Path) -> int:
+    """Bytes of the files in ``source``: its archive takes no less. Raises BundleError as ``pack``."""
+    return sum(path.lstat().st_size for _, path in members(source) if path.is_file() and not path.is_symlink())
+
+
 def members(source: Path) -> Iterator[tuple[str, Path]]:
     """Name in the archive and place of everything in it, each folder before what it holds. Raises BundleError."""
     if not source.exists():

@@ -16,6 +16,7 @@ import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lemur_ray.bundles import host_cache, store
+from lemur_ray.bundles.archive import content_size
 from lemur_ray.bundles.bundle import Bundle, BundleError
 from lemur_ray.storage.file_system import is_bucket, passed_on
 
@@ -59,13 +60,13 @@ class Publisher:
         return passed_on() if is_bucket(store.store_here()) else {}
 
     def _in_pieces(self, source: Path, dated: bool) -> Bundle:
+        if (size := content_size(source)) > MOST_BYTES:  # before anything is packed
+            raise BundleError(
+                f"{source}: {size} bytes are too many for Ray's object store (at most {MOST_BYTES}): set "
+                f"{store.VARIABLE} to a bucket or a mounted folder that every host reads"
+            )
         with store.packed(source, dated=dated) as (archive, digest):
             size = archive.stat().st_size
-            if size > MOST_BYTES:
-                raise BundleError(
-                    f"{source}: {size} bytes are too many for Ray's object store (at most {MOST_BYTES}): set "
-                    f"{store.VARIABLE} to a bucket or a mounted folder that every host reads"
-                )
             with archive.open("rb") as file:
                 pieces = [ray.put(piece) for piece in iter(lambda: file.read(PIECE_BYTES), b"")]
         if self._holder is None:
@@ -82,7 +83,10 @@ class Publisher:
 
 
 def fetch(bundle: Bundle, archive: Path) -> None:
-    """Copy an archive here, whoever holds it. Raises BundleError where nobody does."""
+    """Copy an archive here, whoever holds it.
+
+    Raises BundleError where nobody does, and what Ray raises where it only cannot be had just now.
+    """
     if not bundle.url.startswith(SCHEME):
         store.fetch(bundle, archive)
         return
@@ -91,7 +95,7 @@ def fetch(bundle: Bundle, archive: Path) -> None:
         with archive.open("wb") as file:
             for piece in pieces:
                 file.write(ray.get(piece))
-    except (ValueError, KeyError, ray.exceptions.RayError) as error:
+    except (ValueError, KeyError, ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
         raise BundleError(
             f"{bundle.url}: the actor that holds the bundle is gone, or its pieces are ({type(error).__name__}): with "
             f"{store.VARIABLE} set to a bucket they outlive it"

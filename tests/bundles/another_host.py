@@ -12,6 +12,8 @@ def actor_at(home: str) -> type[_Actor]:
     """The class of actors whose host has this LEMUR_HOME."""
 
     class Elsewhere(_Actor):
+        rest_s = 0.0
+
         def __init__(self, make_policy: Any) -> None:
             os.environ["LEMUR_HOME"] = home
             super().__init__(make_policy)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -126,6 +128,23 @@ def test_too_small_a_disk_is_an_error_that_names_the_bytes(
         local(bundle, fetch)
     with pytest.raises(BundleError, match=r"bytes are needed for .*moved, 1000 are free"):
         publish(tmp_path / "moved", str(tmp_path / "store"))
+
+
+def test_a_disk_that_fills_up_while_a_bundle_is_unpacked_is_an_error_and_nothing_half_is_left(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+):
+    def full(self: tarfile.TarFile, path: Path, members: list[tarfile.TarInfo], **how: object) -> None:
+        Path(path, "half").write_text("of it")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as filling:
+        filling.setattr(tarfile.TarFile, "extractall", full)
+        with pytest.raises(
+            BundleError, match=rf"{2 * bundle.size} bytes are needed for .*set LEMUR_HOME to a folder on"
+        ):
+            local(bundle, fetch)
+    assert [path.suffix for path in host_cache.cache_folder().iterdir()] == [".lock"]
+    assert (local(bundle, fetch) / "sub" / "x.txt").is_file(), "with room again the same bundle is had"
 
 
 def test_the_longest_unused_goes_first_and_what_is_used_stays(tmp_path: Path, bundle: Bundle, monkeypatch):

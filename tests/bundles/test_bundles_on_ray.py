@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,9 @@ from envs.intercode.sql.sample_tasks import load_sql_tasks
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Outcome, Task
 from lemur_ray.agents.without_model.scripted import ExpertPolicy
-from lemur_ray.bundles import on_ray
+from lemur_ray.bundles import host_cache, on_ray
 from lemur_ray.bundles.bundle import Bundle, BundleError
+from lemur_ray.bundles.host_path import packed
 from lemur_ray.bundles.on_ray import Publisher
 from lemur_ray.rollout.actors import on_ray as actors_on_ray
 from lemur_ray.rollout.actors.on_ray import RayPool
@@ -92,6 +95,35 @@ def test_a_bundle_that_is_gone_loses_the_episode_to_nobodys_fault(
     assert "is not there (deleted" in ended.detail
 
 
+def test_an_actor_that_cannot_have_a_bundle_rests_before_it_says_so(tasks: list[Task], tmp_path: Path, monkeypatch):
+    """Or of three hosts the one that cannot be used would be the one that is idle, and fail what others can play."""
+    monkeypatch.setenv("LEMUR_HOME", str(tmp_path / "home"))
+    gone = Bundle(str(tmp_path / "none.tar"), "0" * 64, 1)
+    task = replace(tasks[0], options=packed(tasks[0].options, lambda source, dated: gone))
+    orders = Orders([task], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    actor = actors_on_ray._Actor(ExpertPolicy)
+    assert actor.rest_s >= 10.0
+    actor.rest_s = 0.3
+    began = time.monotonic()
+    attempt, _ = asyncio.run(actor.play(orders[0], True))
+    assert (attempt.outcome, time.monotonic() - began > 0.3) == (Outcome.INFRA_LOST, True)
+    assert "is not there" in attempt.detail
+
+
+def test_what_ray_cannot_give_just_now_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LEMUR_HOME", str(tmp_path / "home"))
+    asked: list[str] = []
+
+    def busy(name: str) -> None:
+        asked.append(name)
+        raise ray.exceptions.GetTimeoutError("the head did not answer in time")
+
+    monkeypatch.setattr(ray, "get_actor", busy)
+    with pytest.raises(BundleError, match=r"could not be fetched in 3 attempts \(GetTimeoutError: the head did not"):
+        host_cache.local(Bundle("pieces:x", "0" * 64, 1), on_ray.fetch, pause_s=0.0)
+    assert len(asked) == 3
+
+
 def test_actors_on_this_host_are_sent_nothing_but_the_path(ray_local: str, tasks: list[Task], lemur_home: Path):
     actors = RayPool(ExpertPolicy, num_actors=1, episodes_per_actor=2, tasks=tasks)
     try:
@@ -126,3 +158,16 @@ def test_pieces_are_small_end_with_their_publisher_and_are_refused_where_a_store
     monkeypatch.setattr(on_ray, "MOST_BYTES", 4000)
     with pytest.raises(BundleError, match=r"\d+ bytes are too many .*: set LEMUR_STORE to a bucket"):
         Publisher()(tmp_path / "x", False)
+
+
+def test_a_folder_of_gigabytes_is_refused_before_anything_of_it_is_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("LEMUR_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("LEMUR_STORE", raising=False)
+    (tmp_path / "data").mkdir()
+    with (tmp_path / "data" / "large").open("wb") as file:
+        file.truncate(5 * 10**9)
+    with pytest.raises(BundleError, match=r"data: 5000000000 bytes are too many for Ray's object store .*LEMUR_STORE"):
+        Publisher()(tmp_path / "data", False)
+    assert not (tmp_path / "home").exists()

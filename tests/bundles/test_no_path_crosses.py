@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,9 @@ def assert_tasks_cross(tasks: Any, home: Path, data: Path | None) -> Published:
     assert tasks
     sent = [packed(task.options, published) for task in tasks]
     folders = [home.parent, *([data, data.resolve()] if data else [])]
-    assert_no_path(pickle.dumps([(task.id, task.category, task.cluster) for task in tasks]), *folders)
-    assert_no_path(pickle.dumps(sent), *folders)
+    assert_no_path(
+        pickle.dumps([replace(task, options=options) for task, options in zip(tasks, sent, strict=True)]), *folders
+    )
     back = [arrived(pickle.loads(pickle.dumps(options)), published.local) for options in sent]
     assert back == [dict(task.options) for task in tasks], "on this host a bundle's folder is the folder itself"
     return published
@@ -155,6 +157,22 @@ def test_files_among_the_arguments_of_somebody_elses_environment_go_along(lemur_
     benchmark = find(name)
     options = benchmark.options(seeds=2, arguments=json.dumps({"says": str(tmp_path / "levels" / "1.txt")}))
     assert_tasks_cross(benchmark.load(options, Asked()), lemur_home, None)
+
+
+def test_a_task_folder_of_the_harbor_kind_goes_along_whole(lemur_home: Path, tmp_path: Path):
+    for name in ("one", "two"):
+        folder = tmp_path / "tasks" / name
+        for path, text in {
+            "task.toml": "",
+            "instruction.md": "Say hello.",
+            "environment/Dockerfile": "FROM scratch",
+            "tests/test.sh": "true",
+        }.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+    benchmark = find(f"harbor:{tmp_path / 'tasks'}")
+    published = assert_tasks_cross(benchmark.load(benchmark.options(), Asked()), lemur_home, None)
+    assert set(published.sources.values()) == {tmp_path / "tasks" / "one", tmp_path / "tasks" / "two"}
 
 
 def test_a_policy_that_is_served_takes_no_file_along():

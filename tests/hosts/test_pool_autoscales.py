@@ -1,4 +1,4 @@
-"""An evaluation for which no host is there: its actors ask for what they take, hosts come, and go when it has ended.
+"""An evaluation for which too few hosts are there: its actors ask for what they take, hosts come, and go at its end.
 
 Ray's own autoscaler on one host of ours: its nodes are fake, and whatever it ends it ends in that host's namespace of
 processes.
@@ -23,7 +23,7 @@ IDLE_S = 6.0
 HEAD = "ray.head.default"
 """As the provider calls the node that is there."""
 NODE = {"CPU": 1, "memory": 2 << 30, "object_store_memory": 100 << 20}
-"""Room for one actor."""
+"""Room for one actor, as on the head."""
 AUTOSCALER = {
     "cluster_name": "fake", "max_workers": 4, "head_node_type": HEAD, "upscaling_speed": 1.0,
     "idle_timeout_minutes": IDLE_S / 60, "auth": {}, "docker": {}, "file_mounts": {}, "cluster_synced_files": [],
@@ -35,7 +35,7 @@ AUTOSCALER = {
         "disable_launch_config_check": True,
     },
     "available_node_types": {
-        HEAD: {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
+        HEAD: {"resources": {"CPU": 1}, "node_config": {}, "max_workers": 0},
         "envs": {"resources": NODE, "node_config": {}, "min_workers": 0, "max_workers": 4},
     },
 }  # fmt: skip
@@ -66,13 +66,13 @@ def test_an_evaluation_brings_the_hosts_that_it_asks_for_and_they_go_when_it_has
         Path(f"{head.root}{head.home}/autoscaler.json").write_text(json.dumps(AUTOSCALER))
         shutil.copytree(cluster.project(), f"{head.root}/srv/project")
         quick = {"RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1", "PYTHONPATH": head.home}
-        scaled = {"autoscaling-config": f"{head.home}/autoscaler.json", "num-cpus": "0"}
+        scaled = {"autoscaling-config": f"{head.home}/autoscaler.json", "num-cpus": "1"}
         cluster.start(head, quick, **scaled)
         cluster.wait(head="ALIVE")
         assert cluster.num_nodes() == 1
         what = (
             "--benchmark", "intercode/sql", "--policy", f"openai:{server.url}", "--policy-model", "toy", "--data", "",
-            "--prompt", "full", "--actors", "2", "--actor-cpus", "0.7", "--in-flight", "32", "--out", "/srv/scaled",
+            "--prompt", "full", "--epochs", "3", "--actors", "3", "--in-flight", "192", "--out", "/srv/scaled",
         )  # fmt: skip
         argv = [f"{PYTHON.format(name='head')}/bin/python", "/srv/project/jobs/agent_eval.py", *what]
         log = head.start(argv, {**cluster.env(head), "RAY_ADDRESS": f"{head.address}:{GCS_PORT}"}, "job.log")
@@ -82,4 +82,4 @@ def test_an_evaluation_brings_the_hosts_that_it_asks_for_and_they_go_when_it_has
         ended = json.loads([line for line in log.read_text().splitlines() if line.startswith("{")][-1])
         gone_s = until(cluster, 0, 60)
     print(f"2 nodes in {came_s:.1f} s from the start of the job, none {gone_s:.1f} s after its end")
-    assert (ended["n"], ended["scored"]) == (64, 64)
+    assert (ended["n"], ended["scored"]) == (192, 192)

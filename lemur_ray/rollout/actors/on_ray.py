@@ -8,6 +8,7 @@ waiting for a list of them takes longer the longer it is. Knows nothing of who p
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -17,6 +18,9 @@ from typing import Any
 
 import ray
 import ray.exceptions
+from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
+from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply  # type: ignore[attr-defined]
+from ray.experimental.internal_kv import _internal_kv_get, internal_kv_get_gcs_client
 
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.throttle import Pressure
@@ -26,12 +30,27 @@ from lemur_ray.bundles.bundle import BundleError
 from lemur_ray.bundles.host_path import arrived, here, packed
 from lemur_ray.bundles.on_ray import Publisher, local
 from lemur_ray.rollout.actors.actor import Ended, Gone, News, Runs
+from lemur_ray.rollout.actors.growth import says_v1, says_v2
 from lemur_ray.rollout.actors.pool import ActorPool
 from lemur_ray.rollout.actors.room import LITTLE, room_of
 from lemur_ray.rollout.attempt import Attempt, Order
 from lemur_ray.rollout.threads import EpisodeThreads
 
 Tell = Callable[[News], None]
+
+
+_HEAD_ANSWERS_S = 10.0
+
+
+def cluster_grows() -> bool:
+    """Whether the cluster of the Ray that is connected brings hosts by itself; where its head does not say, it does
+    not."""
+    with contextlib.suppress(ray.exceptions.RayError):
+        if says_v1(_internal_kv_get(DEBUG_AUTOSCALING_STATUS)):
+            return True
+        said = internal_kv_get_gcs_client().get_cluster_status(timeout_s=_HEAD_ANSWERS_S)
+        return says_v2(GetClusterStatusReply.FromString(said))
+    return False
 
 
 class RayPool(ActorPool):
@@ -56,7 +75,7 @@ class RayPool(ActorPool):
         asks = LITTLE
         if each is not None:
             here = ray.get_runtime_context().get_node_id()
-            asks = room_of(episodes_per_actor, each, ray.nodes(), here, cpus)
+            asks = room_of(episodes_per_actor, each, ray.nodes(), here, cpus, grows=cluster_grows())
         crew = RayCrew(make_policy, episodes_per_actor, asks, gates, tasks)
         super().__init__(crew, num_actors=num_actors, episodes_per_actor=episodes_per_actor, **limits)
 
@@ -169,6 +188,9 @@ class RayActor:
 class _Actor:
     """The inside of one actor. Async only to have many calls open at once: every episode runs in its own threads."""
 
+    rest_s = 10.0
+    """Before it is told that a bundle cannot be had here: who fails at once is idle, and would be sent all there is."""
+
     def __init__(self, make_policy: Callable[[], Policy]) -> None:
         self._threads = EpisodeThreads(make_policy())
 
@@ -189,6 +211,7 @@ class _Actor:
             try:
                 order = await asyncio.to_thread(_unpacked, order)
             except BundleError as error:
+                await asyncio.sleep(self.rest_s)
                 return Attempt(Outcome.INFRA_LOST, None, detail=str(error)), self._threads.stuck
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Attempt] = loop.create_future()

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply  # type: ignore[attr-defined]
 
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.benchmarks.takes import BROWSER, COMMANDS, MIB, PROCESS, PROGRAMS, TEXT, Takes
+from lemur_ray.rollout.actors.growth import says_v1, says_v2
+from lemur_ray.rollout.actors.on_ray import cluster_grows
 from lemur_ray.rollout.actors.room import LITTLE, room_of
 
 GIB = 1024 * MIB
@@ -32,6 +35,38 @@ def test_on_a_single_host_that_is_the_drivers_own_actors_ask_for_little() -> Non
     assert room_of(64, BROWSER, [host("head", 2)], "head") == LITTLE
     assert room_of(64, BROWSER, [host("head", 2), host("dead", 16, alive=False)], "head") == LITTLE
     assert LITTLE.memory_bytes == 0
+
+
+def test_on_a_head_with_processors_actors_ask_for_what_they_take_where_the_cluster_brings_hosts() -> None:
+    asked = room_of(8, COMMANDS, [host("head", 4)], "head", grows=True)
+    assert asked == PROCESS + COMMANDS * 8, "so that those which find no room bring a host"
+    assert room_of(64, BROWSER, [host("head", 2)], "head", grows=True) == Takes(2.0, 8 * GIB), "and one always runs"
+
+
+@pytest.mark.parametrize(
+    ("status", "grows"),
+    [
+        (None, False), (b"{", False), (b"[]", False), (b'{"monitor_pid": 3}', False),
+        (b'{"autoscaler_report": {"active_nodes": {"node_ab12": 1, "node_cd34": 1}}}', False),
+        (b'{"autoscaler_report": {"active_nodes": {"headgroup": 1}}}', True),
+    ],
+)  # fmt: skip
+def test_a_cluster_grows_where_its_autoscaler_knows_types_of_nodes(status: bytes | None, grows: bool) -> None:
+    assert says_v1(status) is grows
+
+
+def test_a_newer_autoscaler_is_known_by_the_names_of_its_nodes() -> None:
+    found = GetClusterStatusReply()
+    found.cluster_resource_state.node_states.add(ray_node_type_name="headgroup")
+    assert not says_v2(found), "the operator names nodes, and nobody scales them"
+    found.autoscaling_state.autoscaler_state_version = 7
+    assert says_v2(found)
+    found.cluster_resource_state.node_states[0].ray_node_type_name = ""
+    assert not says_v2(found), "the monitor of a head that was started by hand"
+
+
+def test_a_head_of_our_own_does_not_grow(ray_local: str) -> None:
+    assert not cluster_grows()
 
 
 def test_an_actor_asks_for_no_more_than_the_largest_host_has() -> None:
