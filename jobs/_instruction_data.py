@@ -22,10 +22,10 @@ def conversations(games: int, chats: int, files: Sequence[str] = ()) -> Iterator
         yield Conversation("alfworld", name, messages)
     yield from itertools.islice(code_chats(standard_library()), chats)
     for file in files:
-        yield from read_conversations(Path(resolve_out(file, "")))
+        yield from read_conversations(resolve_out(file, ""))
 
 
-def instruction_table(job: Any, shelf: str, tokenizer: Any) -> Path:
+def instruction_table(job: Any, shelf: str, tokenizer: Any) -> Path | str:
     """The table of a job, in ``shelf``: of its sets, else of games, questions and files; rows for whole passes."""
     from lemur_ray.instruct.config import SET_NAMES
     from lemur_ray.instruct.pipeline import build_sets

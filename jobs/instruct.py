@@ -17,7 +17,7 @@ class InstructJob(TrainingJob):
     """Tune a run on conversations; the same command again resumes. First argument: a recipe, by default nano-chat."""
 
     corpus: str = ""
-    """Instruction table. Empty: made of games and questions, in a folder of instruct/<name of the recipe>."""
+    """Instruction table. Empty: one is made, in instruct/<name of the recipe>, or in the run's folder in a bucket."""
     init_from: str = ""
     """Run, checkpoint or model folder (name, path or URI) whose parameters start the run. Empty: the run nano."""
     games: int = 6000
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = (*job.conversations, *job.sets.paths)
         init_from = look_before_tuning(recipe, _path.devices(), out, job.init_from or "nano", job.corpus, given)
         _path.connect()
-        table = resolve_out(job.corpus, f"instruct/{recipe.name}")
+        table = resolve_out(job.corpus, f"{out}/table" if "://" in out else f"instruct/{recipe.name}")
         if not job.corpus:
             table = str(instruction_table(job, table, for_chats(load_tokenizer(init_from), job.chat_template)))
         recipe, steps = with_whole_epochs(recipe, read_manifest(table), batch_parts(recipe.mesh))

@@ -17,8 +17,8 @@ from lemur_ray.corpus.manifest import CorpusError, is_complete
 from lemur_ray.home import find_model, resolve_out
 from lemur_ray.train.job_arguments import TrainingJob, parse_job
 from lemur_ray.report.pages.mixture_page import ReportError, render_study
-from lemur_ray.train.run.folder import RunFolderError, check_writable
-from lemur_ray.train.study import RATIOS, make_trials
+from lemur_ray.train.run.folder import RunFolderError
+from lemur_ray.train.study import RATIOS, check_place, make_trials
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class StudyJob(TrainingJob):
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse_job(StudyJob, argv, prog="mixture_study.py", recipe="nano-mixture")
     corpus, out = resolve_out(job.corpus, "corpus/embedded"), resolve_out(job.out, f"studies/{job.recipe.name}")
-    _path.connect()
-    from lemur_ray.corpus.build import build
-    from lemur_ray.corpus.config import CorpusConfig
-    from lemur_ray.train.on_ray.trials import run_trials
-
     try:
-        check_writable(out)
+        check_place(out)
+        _path.connect()
+        from lemur_ray.corpus.build import build
+        from lemur_ray.corpus.config import CorpusConfig
+        from lemur_ray.train.on_ray.trials import run_trials
+
         init_from = find_model(job.init_from, buckets=True) if job.init_from else ""
         if not job.corpus and not is_complete(corpus):
             build(**demo_corpus(CorpusConfig()), folder=corpus)

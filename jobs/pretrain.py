@@ -1,7 +1,8 @@
 """Train a recipe on a corpus: python jobs/pretrain.py [RECIPE] [--corpus DIR] [--out DIR] [--train.steps N ...].
 
-With nothing given: the nano recipe on the embedded corpus, which is built first if it is not there. Running the same
-command again resumes from the newest committed checkpoint. The last line printed is one JSON object.
+With nothing given: the nano recipe on the embedded corpus, which is built first if it is not there; that of a run in a
+bucket lies in the run's folder, where every host reads it. Running the same command again resumes from the newest
+committed checkpoint. The last line printed is one JSON object.
 """
 
 import _path
@@ -20,8 +21,8 @@ from lemur_ray.train.run.needs import RUN_ERRORS, look_first, of_corpus
 
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse_job(TrainingJob, argv, prog="pretrain.py")
-    corpus = resolve_out(job.corpus, "corpus/embedded")
     out = resolve_out(job.out, f"runs/{job.recipe.name}")
+    corpus = resolve_out(job.corpus, f"{out}/corpus" if "://" in out else "corpus/embedded")
     try:
         init_from = partial(find_model, job.init_from, buckets=True) if job.init_from else str
         corpus_has_rows = partial(of_corpus, job.recipe, corpus, bool(job.corpus))

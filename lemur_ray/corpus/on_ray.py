@@ -25,19 +25,23 @@ Step = Callable[[pa.Table], Any]
 class Workers:
     """workers: tasks at once (None: as many as the cluster has cores), or 0 for this process alone, without Ray.
 
-    must_see: a folder that steps read and write; where not every host of the cluster sees it, only this one works, and
-    ``alone`` says who does not.
+    must_see: a folder that steps read and write; must_read: files that they read. Where not every host of the cluster
+    sees them, only this one works, and ``alone`` says who does not.
     """
 
-    def __init__(self, workers: int | None, must_see: Path | None = None) -> None:
+    def __init__(
+        self, workers: int | None, must_see: Path | None = None, *, must_read: Sequence[str | Path] = ()
+    ) -> None:
         if workers != 0 and not ray.is_initialized():
             raise RuntimeError("a build needs a Ray cluster: call ray.init first, or pass workers=0")
         self.workers = workers
         self.alone = ""
         self._options: dict[str, Any] = {}
-        blind = _who_does_not_see(must_see) if must_see and workers != 0 else []
+        blind = []
+        if workers != 0 and (must_see or must_read):
+            blind = who_does_not_see(must_read, [must_see] if must_see else [])
         if blind:
-            self.alone = f"{', '.join(blind)} cannot see {must_see}"
+            self.alone = f"{', '.join(blind)} cannot see {must_see or Path(must_read[0]).parent}"
             here = ray.get_runtime_context().get_node_id()
             if any(node["NodeID"] == here and node["Resources"].get("CPU") for node in ray.nodes()):
                 self._options = {"scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
@@ -84,33 +88,47 @@ class Workers:
         return list(ray.get([task.remote(*arguments) for arguments in calls]))
 
 
-def _who_does_not_see(folder: Path) -> list[str]:
-    """Hosts of the cluster on which a file that is written here does not appear in the folder."""
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    if len(nodes) < 2:
+def who_does_not_see(
+    files: Sequence[str | Path],
+    folders: Sequence[Path] = (),
+    works: Callable[[Any], bool] = lambda resources: True,
+    *,
+    silent_sees: bool = False,
+) -> list[str]:
+    """Hosts of the cluster that lack one of these files, or see nothing of what is written into one of these folders.
+
+    ``works``: by a host's resources, whether it is asked. ``silent_sees``: what of one that says nothing for a minute.
+    """
+    nodes = [node for node in ray.nodes() if node["Alive"] and works(node["Resources"])]
+    if not nodes or {node["NodeID"] for node in nodes} == {ray.get_runtime_context().get_node_id()}:
         return []
-    folder.mkdir(parents=True, exist_ok=True)
-    mark = folder / f".seen-{uuid.uuid4().hex}"
-    mark.touch()
+    marks = []
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        marks.append(folder / f".seen-{uuid.uuid4().hex}")
+        marks[-1].touch()
+    expected = {str(path): os.path.getsize(path) for path in (*files, *marks)}
 
     @ray.remote(num_cpus=0, max_retries=0)
-    def sees(path: str) -> bool:
-        return os.path.exists(path)
+    def sees(sizes: dict[str, int]) -> bool:
+        return all(os.path.isfile(path) and os.path.getsize(path) == size for path, size in sizes.items())
 
     try:
         asked = [
             sees.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
             for node in nodes
         ]
-        answers = [one.remote(str(mark)) for one in asked]
-        return [node["NodeManagerHostname"] for node, answer in zip(nodes, answers, strict=True) if not _answer(answer)]
+        answers = [one.remote(expected) for one in asked]
+        said = [_answer(answer, silent_sees) for answer in answers]
+        return [node["NodeManagerHostname"] for node, seen in zip(nodes, said, strict=True) if not seen]
     finally:
-        mark.unlink()
+        for mark in marks:
+            mark.unlink()
 
 
-def _answer(asked: Any) -> bool:
-    """What a host says; one that does not within a minute, or is gone, sees nothing."""
+def _answer(asked: Any, otherwise: bool) -> bool:
+    """What a host says, or ``otherwise`` where it does not within a minute, or is gone."""
     try:
         return bool(ray.get(asked, timeout=60))
     except ray.exceptions.RayError:
-        return False
+        return otherwise

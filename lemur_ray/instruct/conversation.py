@@ -15,6 +15,7 @@ from typing import Any
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.json_files import NotJson, read_json_lines
+from lemur_ray.storage.copies import on_this_disk
 from lemur_ray.text.tool_results import stray_result
 
 
@@ -47,8 +48,19 @@ def readable(text: str) -> str:
     return text
 
 
-def read_conversations(path: Path) -> Iterator[Conversation]:
-    """Rows {dataset, id, messages, tools} of JSON lines, plain or gzip. Raises ValueError that names file and line."""
+def read_conversations(file: str | Path) -> Iterator[Conversation]:
+    """Rows {dataset, id, messages, tools} of JSON lines, plain or gzip, on a disk or in a bucket.
+
+    Raises ValueError that names file and line, OSError.
+    """
+    with on_this_disk(str(file)) as path:
+        try:
+            yield from _read(Path(path))
+        except ValueError as error:
+            raise ValueError(str(error).replace(path, str(file))) from error
+
+
+def _read(path: Path) -> Iterator[Conversation]:
     for number, row in read_json_lines(path, bad_lines=True):
         try:
             if isinstance(row, NotJson):

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lemur_ray.corpus.decontaminate import benchmark_index
-from lemur_ray.corpus.manifest import CorpusError, is_current, local_folder, read_manifest
+from lemur_ray.corpus.manifest import CorpusError, is_current, read_manifest
 from lemur_ray.corpus.on_ray import Workers
 from lemur_ray.corpus.rows import write_atomically
 from lemur_ray.instruct import stages
@@ -30,7 +30,9 @@ from lemur_ray.instruct.encoders import encoder
 from lemur_ray.instruct.near_duplicates import BLOCK, any_similar, keep_first
 from lemur_ray.instruct.readers.public_sets import SETS
 from lemur_ray.instruct.statistics import MEASURES, lines, summary
-from lemur_ray.instruct.table import Example, NumRows, write_table
+from lemur_ray.instruct.table import Example, NumRows, place_in, write_table
+from lemur_ray.storage.copies import on_this_disk, version_of
+from lemur_ray.storage.file_system import file_system, is_bucket, passed_on
 from lemur_ray.text.tokenizer import Tokenizer
 
 Say = Callable[[str], None]
@@ -50,20 +52,19 @@ def build_sets(
     workers: int | None = None,
     block: int = BLOCK,
     say: Say = _print,
-) -> tuple[Path, dict[str, Any]]:
+) -> tuple[Path | str, dict[str, Any]]:
     """The instruction table of ``config``'s files, in a folder of ``shelf`` named by its content, and its manifest.
+
+    Files and shelf may lie in buckets.
 
     The same files (by path, size and time), options and tokenizer are read once only. workers: tasks at once on the
     cluster that ``ray.init`` has joined (default: as many as it has cores), or 0 for none and no Ray. num_rows: see
     ``write_table``; told apart by its ``repr``. block: rows compared at a time. Raises CorpusError or ValueError on
     files that cannot be read or leave nothing, ModuleNotFoundError naming the extra that a filter needs.
     """
-    shelf = local_folder(shelf)
-    for name, file in config.files:
-        if not Path(file).is_file():
-            raise CorpusError(f"--{name} {file}: no such file")
-    known = shelf / f"{_inputs(config, tokenizer, seq_len, num_rows)}.json"
-    if known.is_file() and is_current(folder := shelf / json.loads(known.read_bytes())["table"]):
+    known = f"{shelf}/{_inputs(config, tokenizer, seq_len, num_rows)}.json"
+    fs, inner = file_system(known)
+    if fs.isfile(inner) and is_current(folder := place_in(shelf, json.loads(fs.cat_file(inner))["table"])):
         say(f"{folder} was made of these files with these options: used as it is")
         return folder, read_manifest(folder)
     building = _Build(config, tokenizer, seq_len, Workers(workers), block, say)
@@ -72,17 +73,26 @@ def build_sets(
         rows, tokenizer, shelf, seq_len=seq_len, packing=config.packing, seed=config.sets_seed, num_rows=num_rows,
         report=report,
     )  # fmt: skip
-    write_atomically(known, json.dumps({"table": folder.name}).encode())
+    named = json.dumps({"table": str(folder).rsplit("/", 1)[-1]}).encode()
+    if is_bucket(known):
+        fs.pipe_file(inner, named)
+    else:
+        write_atomically(Path(known), named)
     return folder, manifest
 
 
 def _inputs(config: SetsConfig, tokenizer: Tokenizer, seq_len: int, num_rows: NumRows | None) -> str:
     """16 hex digits over everything that a table is made of."""
-    stats = [Path(file).stat() for file in (*(f for _, f in config.files), *config.decontaminate)]
-    made_of = [
-        dataclasses.asdict(config), [(s.st_size, s.st_mtime_ns) for s in stats], tokenizer.made_of, seq_len,
-        repr(num_rows),
-    ]  # fmt: skip
+    stamps = []
+    for name, file in (*config.files, *(("decontaminate", file) for file in config.decontaminate)):
+        if is_bucket(file):
+            found: Any = version_of(file)
+        else:
+            found = (Path(file).stat().st_size, Path(file).stat().st_mtime_ns) if Path(file).is_file() else None
+        if found is None:
+            raise CorpusError(f"--{name} {file}: no such file")
+        stamps.append(found)
+    made_of = [dataclasses.asdict(config), stamps, tokenizer.made_of, seq_len, repr(num_rows)]
     return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
 
 
@@ -105,14 +115,21 @@ class _Build:
         config = self.config
         for name in dict.fromkeys(name for name, _ in config.files):
             self.say(f"{name}: {SETS[name].licence}")
-        benchmarks = benchmark_index(config.decontaminate) if config.decontaminate else {}
+        benchmarks: dict[int, str] = {}
+        for file in config.decontaminate:
+            with on_this_disk(file) as path:
+                benchmarks = {**benchmark_index([path]), **benchmarks}
         if config.near_duplicate and any(getattr(config, name) for name in WITHOUT_NEAR_DUPLICATES):
             encoder(config.encoder)  # a missing package is said before hours of reading
         files = [
-            pa.Table.from_pylist([{"set": name, "path": str(Path(file).absolute()), "number": number}], stages.FILES)
+            pa.Table.from_pylist([{"set": name, "path": _absolute(file), "number": number}], stages.FILES)
             for number, (name, file) in enumerate(config.files)
         ]
-        found = list(self.workers.map(files, partial(stages.read_files, config=config)))
+        here = [file for _, file in config.files if not is_bucket(file)]
+        readers = Workers(self.workers.workers, must_read=here) if here else self.workers
+        if readers.alone:
+            self.say(f"only this host reads the files: {readers.alone}; with files in a bucket all hosts do")
+        found = list(readers.map(files, partial(stages.read_files, config=config, environment=passed_on())))
         talks = self._staying(self.workers.map(found, partial(stages.clean_rows, config=config)))
         self.read.update({name: sum(n for (s, *_), n in self.fallen.items() if s == name) for name in self._names()})
         self.read.update(talks.column("dataset").to_pylist())
@@ -214,6 +231,10 @@ STAGES = (
     "read", "language", "character_run", "patterns", "draw", "near_duplicate", "decontaminate", "truncate",
 )  # fmt: skip
 """In the order rows pass them."""
+
+
+def _absolute(file: str) -> str:
+    return file if is_bucket(file) else str(Path(file).absolute())
 
 
 def _cut(table: pa.Table) -> list[pa.Table]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from lemur_ray.instruct.encoders import encoder
 from lemur_ray.instruct.readers.public_sets import read_set
 from lemur_ray.instruct.statistics import MEASURES, measures
 from lemur_ray.instruct.table import REFUSED
+from lemur_ray.storage.copies import on_this_disk
 from lemur_ray.text.chat import encode_chat
 from lemur_ray.text.chat_template import TemplateError, TemplateUnusable
 from lemur_ray.text.tokenizer import Tokenizer
@@ -66,27 +68,39 @@ def messages_cell(messages: tuple[Message, ...]) -> str:
     return json.dumps([message.to_json() for message in messages], ensure_ascii=False)
 
 
-def read_files(table: pa.Table, config: SetsConfig) -> Iterator[pa.Table]:
-    """Files (FILES) to conversations (TALKS), ``ROWS`` at a time."""
+def read_files(table: pa.Table, config: SetsConfig, environment: Mapping[str, str] | None = None) -> Iterator[pa.Table]:
+    """Files (FILES), also of buckets, to conversations (TALKS), ``ROWS`` at a time.
+
+    environment: where the driver finds its buckets; a worker may not have heard of it.
+    """
+    os.environ.update(environment or {})
     for file in table.to_pylist():
-        rows: list[dict[str, Any]] = []
-        for number, found in enumerate(read_set(file["set"], Path(file["path"]), config)):
-            row = {
-                "order": (file["number"] << 40) + number,
-                "dataset": found.dataset,
-                "id": readable(found.id),
-                "note": "",
-            }
-            if isinstance(found, Conversation):
-                row |= {"messages": messages_cell(found.messages), "stage": "", "reason": ""}
-            else:
-                row |= {"messages": "", "stage": "read", "reason": found.reason}
-            rows.append(row)
-            if len(rows) == ROWS:
-                yield pa.Table.from_pylist(rows, TALKS)
-                rows = []
-        if rows:
+        with on_this_disk(file["path"]) as path:
+            try:
+                yield from _read_file(file, Path(path), config)
+            except ValueError as error:
+                raise ValueError(str(error).replace(path, file["path"])) from error
+
+
+def _read_file(file: dict[str, Any], path: Path, config: SetsConfig) -> Iterator[pa.Table]:
+    rows: list[dict[str, Any]] = []
+    for number, found in enumerate(read_set(file["set"], path, config)):
+        row = {
+            "order": (file["number"] << 40) + number,
+            "dataset": found.dataset,
+            "id": readable(found.id),
+            "note": "",
+        }
+        if isinstance(found, Conversation):
+            row |= {"messages": messages_cell(found.messages), "stage": "", "reason": ""}
+        else:
+            row |= {"messages": "", "stage": "read", "reason": found.reason}
+        rows.append(row)
+        if len(rows) == ROWS:
             yield pa.Table.from_pylist(rows, TALKS)
+            rows = []
+    if rows:
+        yield pa.Table.from_pylist(rows, TALKS)
 
 
 def clean_rows(table: pa.Table, config: SetsConfig) -> pa.Table:

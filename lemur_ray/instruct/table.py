@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,11 +22,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lemur_ray.corpus.manifest import CorpusError, is_current, local_folder, read_manifest, row_folder, write_manifest
+from lemur_ray.corpus.manifest import MANIFEST, CorpusError, is_current, read_manifest, row_folder, write_manifest
 from lemur_ray.corpus.packing import pack
 from lemur_ray.corpus.rows import RowWriter
 from lemur_ray.instruct.config import Packing
 from lemur_ray.instruct.conversation import Conversation, fault
+from lemur_ray.storage.copies import publish, work_folder
+from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.text.chat import encode_chat
 from lemur_ray.text.chat_template import TemplateError, TemplateUnusable
 from lemur_ray.text.tokenizer import Tokenizer
@@ -62,11 +65,11 @@ def build_table(
     *,
     seq_len: int,
     num_rows: NumRows | None = None,
-) -> tuple[Path, dict[str, Any]]:
+) -> tuple[Path | str, dict[str, Any]]:
     """Write the instruction table of ``conversations`` into a corpus folder of its own; returns it and its manifest.
 
-    The folder lies in ``shelf``: the same conversations in the same order are the same table, which is written once,
-    others are other folders. Raises CorpusError where no conversation is left, TemplateUnusable.
+    The folder lies in ``shelf``, a path or a URI: the same conversations in the same order are the same table, which is
+    written once, others are other folders. Raises CorpusError where no conversation is left, TemplateUnusable.
     """
     examples: list[Example] = []
     kept: Counter[str] = Counter()
@@ -107,7 +110,7 @@ def write_table(
     seed: int | None = None,
     num_rows: NumRows | None = None,
     report: dict[str, Any],
-) -> tuple[Path, dict[str, Any]]:
+) -> tuple[Path | str, dict[str, Any]]:
     """Pack examples and commit their table; returns its folder and manifest, of which ``report`` becomes a part.
 
     seed: of the order in which examples are packed; None: as they come. num_rows: how many rows it shall have.
@@ -125,9 +128,10 @@ def write_table(
     if packing != "best_fit" or total > len(rows):
         digest.update(f"{packing} {total}".encode())
     config_hash = digest.hexdigest()
-    folder = local_folder(shelf) / config_hash[:12]
-    if is_current(folder):
-        return folder, read_manifest(folder)
+    place = place_in(shelf, config_hash[:12])
+    if is_current(place):
+        return place, read_manifest(place)
+    folder = work_folder(place) if isinstance(place, str) else place
     folder.mkdir(parents=True, exist_ok=True)
     save_folder(tokenizer, folder)
     if any(example.messages for example in examples):
@@ -144,7 +148,15 @@ def write_table(
         "config_hash": config_hash,
     }
     write_manifest(folder, manifest)
-    return folder, read_manifest(folder)
+    if isinstance(place, str):
+        publish(folder, place, last=MANIFEST)
+        shutil.rmtree(folder)
+    return place, read_manifest(place)
+
+
+def place_in(shelf: str | Path, name: str) -> Path | str:
+    """The folder of a table on a shelf: a path, or a URI where the shelf lies in a bucket."""
+    return f"{shelf}/{name}" if is_bucket(str(shelf)) else Path(shelf) / name
 
 
 def packed(lengths: np.ndarray, seq_len: int, packing: Packing) -> Iterable[Sequence[int]]:

@@ -18,7 +18,7 @@ from lemur_ray.corpus.manifest import read_manifest
 from lemur_ray.plan.fetch import Batch, iterate
 from lemur_ray.plan.plan import plan_for
 from lemur_ray.recipes import with_vocabulary
-from lemur_ray.train.run.folder import Run, lock, prepare, write_json
+from lemur_ray.train.run.folder import Run, check_writable, lock, prepare, write_json
 
 RATIOS = ("1:9", "1:3", "1:1", "3:1", "10:1", "1:0")
 """Code : text. 10:1 is the paper's choice; 1:0 is code alone."""
@@ -49,8 +49,7 @@ def make_trials(
     Raises ValueError on a ratio that is none, no seed, a bucket, a corpus without code or without text, or a recipe of
     several workers.
     """
-    if "://" in out:
-        raise ValueError(f"--out {out}: a study is drawn from files of this machine: choose a folder")
+    check_place(out)
     if seeds < 1:
         raise ValueError(f"--seeds {seeds}: expected at least 1")
     if recipe.mesh.num_workers != 1 or recipe.mesh.use_tpu:
@@ -78,6 +77,13 @@ def make_trials(
     about = {"recipe": recipe.name, "steps": recipe.train.steps, "tokens_per_step": recipe.tokens_per_step}
     write_json(f"{out}/{FILE}", {**about, "corpus": corpus, "trials": [trial.to_json() for trial in trials]})
     return trials
+
+
+def check_place(out: str) -> None:
+    """Raises ValueError where a study cannot lie there, RunFolderError where the folder cannot be written."""
+    if "://" in out:
+        raise ValueError(f"--out {out}: a study is drawn from files of this machine: choose a folder")
+    check_writable(out)
 
 
 def parse_ratio(text: str) -> tuple[float, float]:

@@ -80,6 +80,15 @@ def test_what_only_one_host_sees_is_made_by_that_host(cluster: RayHosts) -> None
     assert "unreadable" not in made["counts"]["notes"]["dropped"]
 
 
+def test_a_run_that_hosts_would_not_see_is_refused_in_a_sentence(cluster: RayHosts) -> None:
+    """Of the corpus that the test before has made on the head."""
+    running = cluster.submit("python", "jobs/pretrain.py", *RECIPE, "--corpus", "local", "--out", "runs/local")
+    assert running.process.wait(180) != 0
+    said = running.printed()
+    assert "would train and cannot see" in said, said[-4000:]
+    assert "into a bucket" in said
+
+
 def lines_of(url: str) -> list[dict[str, Any]]:
     fs, path = file_system(url)
     try:

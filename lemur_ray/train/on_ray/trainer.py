@@ -30,6 +30,7 @@ from lemur_ray.plan.plan import plan_for
 from lemur_ray.recipes import with_vocabulary
 from lemur_ray.storage.file_system import arrow_file_system, passed_on
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.train.on_ray.seen import unseen, who_does_not_see_run
 from lemur_ray.train.on_ray.worker_environment import settle, worker_env
 from lemur_ray.train.pod.placement import check_recipe
 from lemur_ray.train.pod.slices import RunShape, Slice, split_batch
@@ -71,6 +72,8 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
     check_sinks(recipe.watch.sinks)
     _check_tokenizer(run)
     check_writable(out)
+    if blind := who_does_not_see_run(run):
+        raise RunFolderError(unseen(run, blind))
     with lock(out, "run"), lease(out):
         if (finished := prepare(run)) is not None:
             return {**finished, "already_finished": True}

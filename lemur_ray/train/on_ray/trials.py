@@ -14,10 +14,12 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lemur_ray.config import MeshConfig
+from lemur_ray.train.on_ray.seen import takes_work, unseen, who_does_not_see_run
 from lemur_ray.train.on_ray.worker_environment import settle, worker_env
-from lemur_ray.train.run.folder import Run
+from lemur_ray.train.run.folder import Run, RunFolderError
 from lemur_ray.train.study import Trial, run_trial
 
 POLL_S = 15.0
@@ -27,15 +29,16 @@ POLL_S = 15.0
 def run_trials(trials: Sequence[Trial], say: Callable[[str], None] = print) -> dict[str, str]:
     """Run all trials on the cluster ``ray.init`` has joined. Returns folder -> why of those that failed.
 
-    Finished trials are only read; the others go on from their newest checkpoint.
+    Finished trials are only read; the others go on from their newest checkpoint. Raises RunFolderError.
     """
     waiting, running = list(reversed(trials)), dict[Any, Trial]()
     failed, done = dict[str, str](), 0
+    place = _where_seen(trials[0].run, say) if trials else {}
     while waiting or running:
         # One more than there is room for, so that a cluster that can grow does. Ray starts equal tasks in any order.
         while waiting and len(running) <= _room(waiting[-1].run.recipe.mesh):
             trial = waiting.pop()
-            running[_task(trial.run.recipe.mesh).remote(trial.run)] = trial
+            running[_task(trial.run.recipe.mesh, place).remote(trial.run)] = trial
         ready, _ = ray.wait(list(running), timeout=POLL_S)
         for reference in ready:
             trial = running.pop(reference)
@@ -59,13 +62,28 @@ def run_trials(trials: Sequence[Trial], say: Callable[[str], None] = print) -> d
     return failed
 
 
-def _task(mesh: MeshConfig) -> Any:
+def _where_seen(run: Run, say: Callable[[str], None]) -> dict[str, Any]:
+    """Options of tasks that run where the folders of the study are: everywhere, or on this host alone.
+
+    Raises RunFolderError where only this host sees them and takes no work.
+    """
+    if not (blind := who_does_not_see_run(run)):
+        return {}
+    here = ray.get_runtime_context().get_node_id()
+    mesh = run.recipe.mesh
+    if not any(node["NodeID"] == here and takes_work(mesh)(node["Resources"]) for node in ray.nodes()):
+        raise RunFolderError(unseen(run, blind))
+    say(f"only this host works: {', '.join(blind)} cannot see {Path(run.out).parent} or the corpus")
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
+
+
+def _task(mesh: MeshConfig, place: dict[str, Any]) -> Any:
     """``run_trial`` as a task with the resources and the environment of a trial."""
     # One thread for one core: two trials that each use every core would be slower than one after the other.
     env = {**worker_env(mesh), "NPROC": str(max(1, int(mesh.cpus_per_worker)))}
     gpus = 1 if mesh.use_gpu else 0
     return ray.remote(
-        num_cpus=mesh.cpus_per_worker, num_gpus=gpus, max_calls=1, max_retries=2, runtime_env={"env_vars": env}
+        num_cpus=mesh.cpus_per_worker, num_gpus=gpus, max_calls=1, max_retries=2, runtime_env={"env_vars": env}, **place
     )(_trial)
 
 

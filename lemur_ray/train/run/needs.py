@@ -20,6 +20,7 @@ from lemur_ray.doctor.devices import Devices
 from lemur_ray.home import find_model, resolve_out
 from lemur_ray.plan.plan import PlanError, plan_for
 from lemur_ray.recipes import NAMES, get_recipe, with_vocabulary
+from lemur_ray.storage.copies import version_of
 from lemur_ray.storage.file_system import file_system
 from lemur_ray.train.pod.chips import CHIPS
 from lemur_ray.train.pod.memory import bytes_of_device, gib, kept_bytes, least_chips
@@ -86,8 +87,8 @@ def look_before_tuning(
 
 
 def of_files(files: Sequence[str]) -> None:
-    """Whether all are there. Raises FileNotFoundError."""
-    if absent := [path for file in files if not Path(path := resolve_out(file, "")).is_file()]:
+    """Whether all are there, on the disk or in a bucket. Raises FileNotFoundError."""
+    if absent := [path for file in files if version_of(path := resolve_out(file, "")) is None]:
         raise FileNotFoundError(f"files: {', '.join(absent)}: not there; a relative name lies in $LEMUR_HOME")
 
 

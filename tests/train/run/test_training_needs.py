@@ -170,3 +170,23 @@ def test_the_job_says_it_without_ray_and_leaves_nothing(
     assert "256 TPU chips" in said
     assert not list(lemur_home.glob("**/*.json"))
     assert os.listdir(lemur_home / "runs") == []
+
+
+@pytest.mark.parametrize("job", ["pretrain", "instruct", "mixture_study"])
+def test_every_job_that_trains_refuses_s3_at_once_and_makes_no_folder_of_that_name(
+    job: str,
+    lemur_home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
+    monkeypatch.chdir(tmp_path)
+    path = importlib.import_module("_path")
+    monkeypatch.setattr(path, "connect", lambda **options: pytest.fail("Ray was started"))
+    assert importlib.import_module(job).main(["--out", "s3://bucket/run"]) == 1
+    said = capsys.readouterr().err
+    assert "--out s3://bucket/run: " in said
+    assert "choose a folder" in said
+    assert not list(tmp_path.rglob("s3:*"))
