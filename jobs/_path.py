@@ -79,6 +79,11 @@ def connect(alike: bool = True, **options: Any) -> str:
         raise SystemExit(
             f"RAY_ADDRESS={address} is a dashboard: use `ray job submit -- python jobs/...`, or unset RAY_ADDRESS"
         )
+    if address and address.startswith("ray://"):
+        raise SystemExit(
+            f"RAY_ADDRESS={address} is that of Ray Client, through which jobs do not run: submit to the cluster "
+            "(ray job submit --address http://HEAD:8265 -- python jobs/...), or run on one of its hosts"
+        )
     if address:
         _knock(address)
         # Helper actors of Ray Train look for a cluster by themselves and would find any on this machine.
@@ -140,10 +145,10 @@ def _check_hosts() -> None:
 
     if not runtime_env() or len({node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}) < 2:
         return
-    from lemur_ray.doctor.hosts.alike import project, python
+    from lemur_ray.doctor.hosts.alike import project, python, shared_packages
     from lemur_ray.doctor.hosts.ask import ask
 
-    for check in (python, project) if (hosts := ask().hosts) else ():
+    for check in (python, project, shared_packages) if (hosts := ask().hosts) else ():
         if (found := check(hosts)).status != "ok":
             raise SystemExit(f"{found.name}: {found.found}: {found.fix}")
 

@@ -13,7 +13,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -23,6 +22,7 @@ from lemur_ray.home import lemur_home, resolve_out
 from lemur_ray.instruct.solved import SolvedFilter
 from lemur_ray.rollout.evaluation_folder import EvaluationError, evaluation_folders, prepare_out
 from lemur_ray.rollout.ledger import LedgerError
+from lemur_ray.storage.copies import made_file
 
 
 @dataclass(frozen=True)
@@ -32,25 +32,26 @@ class ExportJob:
     episodes: tuple[str, ...] = ()
     """Folders with an episodes.jsonl, also gs:// or s3://. Empty: every one under LEMUR_HOME/episodes."""
     out: str = ""
-    """File to write. Empty: LEMUR_HOME/instruct/solved.jsonl."""
+    """File to write, also gs:// or s3://. Empty: LEMUR_HOME/instruct/solved.jsonl."""
     rules: Annotated[SolvedFilter, tyro.conf.arg(name="")] = SolvedFilter()
     how: Annotated[HowToExport, tyro.conf.arg(name="")] = HowToExport()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse(ExportJob, argv, prog="export_sft.py", bare_flags=True)
-    out = Path(resolve_out(job.out, "instruct/solved.jsonl"))
+    out = resolve_out(job.out, "instruct/solved.jsonl")
     try:
         folders = evaluation_folders(job.episodes)
         folders = folders or sorted(p.parent for p in lemur_home().glob("episodes/*/episodes.jsonl"))
-        prepare_out(str(out.parent))
-        counts = export(folders, out, job.rules, job.how)
+        with made_file(out, beside=(".json",)) as file:
+            prepare_out(str(file.parent))
+            counts = export(folders, file, job.rules, job.how)
     except (EvaluationError, LedgerError, ImportError, ValueError, OSError) as error:
         print(f"export_sft: {error}", file=sys.stderr)
         return 1
     for line in counts["said"]:
         print(f"export_sft: {line}", file=sys.stderr)
-    print(json.dumps({"out": str(out), **counts}))
+    print(json.dumps({"out": out, **counts}))
     return 0 if counts["kept"] else 1
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.storage.file_system import file_system
+from lemur_ray.storage.copies import version_of
+from lemur_ray.storage.file_system import file_system, is_bucket
 
 CHECKPOINTS = "checkpoints"
 """Name of the folder in a run's folder."""
@@ -119,12 +120,16 @@ def _missing(folder: str) -> list[str]:
     return [piece for piece in pieces if not fs.exists(f"{inner}/{piece}")]
 
 
-def model_fingerprint(folder: Path) -> str:
+def model_fingerprint(folder: str | Path) -> str:
     """16 hex digits over a Hugging Face folder: its configuration, and sizes and samples of its safetensors.
 
     Of each file 256 pieces of 4 KiB at equal distances are read: another training changes them, and 140 GB cost a
-    second. Raises FileNotFoundError where there is no config.json.
+    second. In a bucket the versions of the objects stand for the samples. Raises FileNotFoundError where there is no
+    config.json, OSError.
     """
+    if is_bucket(str(folder)):
+        return _fingerprint_there(str(folder))
+    folder = Path(folder)
     digest = hashlib.sha256((folder / "config.json").read_bytes())
     for path in sorted(folder.glob("*.safetensors")):
         size = path.stat().st_size
@@ -133,6 +138,15 @@ def model_fingerprint(folder: Path) -> str:
             for i in range(_SAMPLES):
                 file.seek(i * max(size - _SAMPLE_BYTES, 0) // (_SAMPLES - 1))
                 digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()[:16]
+
+
+def _fingerprint_there(url: str) -> str:
+    fs, inner = file_system(url)
+    digest = hashlib.sha256(fs.cat_file(f"{inner}/config.json"))
+    for name in sorted(path.rsplit("/", 1)[-1] for path in fs.find(inner, maxdepth=1)):
+        if name.endswith(".safetensors"):
+            digest.update(f"{name} {version_of(f'{url}/{name}')}\n".encode())
     return digest.hexdigest()[:16]
 
 

@@ -19,13 +19,17 @@ import tensorstore as ts
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import abstract_params
+from lemur_ray.storage.answering import while_it_answers
 from lemur_ray.storage.file_system import file_system
+from lemur_ray.storage.patience import BucketError
 from lemur_ray.weights.flushing import Flusher
 from lemur_ray.weights.param_slices import Index, Leaf, label, leaves, normalised
 
 CHUNK = 1024
 """Rows and columns of a chunk in what is written here: a host of a large mesh reads little that it does not need."""
 
+_OF_S3 = {"endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), "aws_region": ("AWS_REGION", "AWS_DEFAULT_REGION")}
+"""How tensorstore is told what other clients of S3 find in the environment."""
 _UNFINISHED = ".__lock"
 """How the name of a file ends that tensorstore is writing."""
 
@@ -67,7 +71,9 @@ class CheckpointWeights:
 
     def _opened(self, name: str, future: Any) -> Any:
         try:
-            return future.result()
+            return while_it_answers(self._step, future.result)
+        except BucketError as error:
+            raise CheckpointError(f"checkpoint {self._step} cannot be read: {error}") from error
         except (OSError, ValueError) as error:
             reason = str(error).split(" [")[0].strip()[:200]
             raise CheckpointError(
@@ -106,7 +112,10 @@ class CheckpointWeights:
     def _read(self, array: Any, parts: tuple[range, ...]) -> np.ndarray:
         domain = tuple(slice(part.start, part.stop) for part in parts)
         try:
-            return np.asarray(array[domain].read(order=_order(array)).result())
+            reading = array[domain].read(order=_order(array))
+            return np.asarray(while_it_answers(self._step, reading.result))
+        except BucketError as error:
+            raise CheckpointError(f"checkpoint {self._step} cannot be read: {error}") from error
         except (OSError, ValueError) as error:
             reason = str(error).split(" [")[0].strip()[:200]
             raise CheckpointError(f"checkpoint {self._step} is damaged: {reason}") from error
@@ -215,8 +224,10 @@ def _kvstore(folder: str, inside: str) -> dict[str, Any]:
     elif scheme in ("gs", "gcs"):
         base = {"driver": "gcs", "bucket": bucket, "path": f"{path}/"}
     elif scheme == "s3":
-        endpoint = os.environ.get("AWS_ENDPOINT_URL")
-        base = {"driver": "s3", "bucket": bucket, "path": f"{path}/", **({"endpoint": endpoint} if endpoint else {})}
+        base = {"driver": "s3", "bucket": bucket, "path": f"{path}/"}
+        for key, names in _OF_S3.items():  # tensorstore itself looks at none of these
+            if found := next(filter(None, map(os.environ.get, names)), None):
+                base[key] = found
     else:
         raise CheckpointError(f"{folder}: checkpoints are read from a folder, gs or s3")
     return {"driver": "ocdbt", "base": base, "path": inside}

@@ -102,6 +102,10 @@ def test_the_doctor_names_a_host_with_another_version_of_the_project(
     assert not healthy
     assert "b has 0.0." in said["project"]["found"]
     assert "--working-dir ." in said["project"]["fix"]
+    job = cluster.submit("python", f"{one_host_is_older}/jobs/build_corpus.py", "--out", "none", folder=tmp_path)
+    assert job.process.wait(240) != 0
+    assert "project: " in job.printed()
+    assert "b has 0.0." in job.printed()
 
 
 def run_directly(cluster: RayHosts, job: str, *args: str) -> dict[str, Any]:
@@ -148,7 +152,9 @@ def test_every_episode_counts_once_though_a_host_is_lost_and_another_cut_off_for
         model.well.set()
         shaken = job.end(240)
     assert noticed_s < 2 * NOTICED_S, HEALTH
-    assert (shaken["n"], shaken["scored"], shaken["missing"]) == (calm["n"], calm["n"], 0)
+    lost = [one for one in read_episodes(ledger) if not one.outcome.scored]
+    why = "\n".join(dict.fromkeys(f"{one.outcome.value}: {one.detail} {one.retried}"[:2000] for one in lost))
+    assert (shaken["n"], shaken["scored"], shaken["missing"]) == (calm["n"], calm["n"], 0), f"{job.printed()}\n{why}"
     lines = [json.loads(line) for line in ledger.read_bytes().splitlines()]
     assert len(lines) == len({json.dumps(line["key"]) for line in lines}) == calm["n"], "an episode is there twice"
     found = {(e.key.task, e.key.epoch): e for e in read_episodes(ledger)}

@@ -16,6 +16,7 @@ from lemur_ray.doctor.machine import Check
 CLOCK_WARN_S, CLOCK_MOST_S = 2.0, 60.0
 """Apart: lines of logs lose their order; leases are misjudged and buckets refuse what is signed."""
 T = TypeVar("T")
+_SHARED = ("ray", "cloudpickle", "numpy", "pyarrow", "jax", "jaxlib", "flax", "orbax-checkpoint", "tensorstore")
 _ONE_IMAGE = "start every host from one image"
 
 
@@ -53,6 +54,18 @@ def packages(hosts: Sequence[HostFacts], lock: Mapping[str, str]) -> Check:
     return Check(
         "packages", "missing", f"not those of the lock on {len(differing)} of {len(hosts)} hosts: {said}", fix, True
     )
+
+
+def shared_packages(hosts: Sequence[HostFacts]) -> Check:
+    """Versions of the packages whose values go from host to host, where they are installed; less than ``packages``."""
+    what = "what one host writes another may not read"
+    fix = f"{_ONE_IMAGE}: pip install -r requirements.lock is the same everywhere"
+    for name in _SHARED:
+        having = [host for host in hosts if name in host.packages]
+        version = {host.name: f"{name} {_version(host.packages[name])}" for host in having}
+        if having and (check := _same(having, name, lambda host: version[host.name], what, fix)).status != "ok":  # noqa: B023
+            return check
+    return Check("packages", "ok", f"the same on {len(hosts)} hosts")
 
 
 def clocks(hosts: Sequence[HostFacts]) -> Check:

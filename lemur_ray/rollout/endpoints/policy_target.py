@@ -22,6 +22,7 @@ from lemur_ray.rollout.endpoints.asked_endpoints import PROBE_S
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.evaluation_folder import EvaluationError
 from lemur_ray.rollout.stored_replies import stored_policy
+from lemur_ray.storage.file_system import file_system
 
 
 def meant(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySpec:
@@ -93,12 +94,17 @@ def pinned(model: str) -> str:
 
     Everything else stays as it is. Raises EvaluationError where a run has no checkpoint.
     """
-    checkpoints = Path(model) / CHECKPOINTS
-    if model.startswith("random:") or not (Path(model) / "recipe.json").is_file():
+    if model.startswith("random:"):
         return model
-    commit = newest_commit(str(checkpoints))
+    try:
+        fs, inner = file_system(model)
+        if not fs.isfile(f"{inner}/recipe.json"):
+            return model
+        commit = newest_commit(f"{model}/{CHECKPOINTS}")
+    except (ImportError, OSError) as error:
+        raise EvaluationError(f"{model} cannot be read: {error}") from error
     if commit is None:
-        raise EvaluationError(f"{checkpoints}: no committed checkpoint yet; let the run reach its first one")
+        raise EvaluationError(f"{model}/{CHECKPOINTS}: no committed checkpoint yet; let the run reach its first one")
     return commit.folder
 
 
@@ -110,12 +116,12 @@ def checkpoint_label(model: str) -> str:
     if model.startswith("random:"):
         recipe, at, tokenizer = model.partition("@")
         return recipe + at + Path(tokenizer).name
-    folder = Path(model)
-    if (commit := commit_at(model)) is not None:
-        return f"{folder.parent.parent.name}@{commit.step}-{commit.fingerprint}"
+    folders = model.rstrip("/").split("/")
     try:
-        return f"{folder.name}@{model_fingerprint(folder)}"
-    except OSError as error:
+        if (commit := commit_at(model)) is not None:
+            return f"{folders[-3]}@{commit.step}-{commit.fingerprint}"
+        return f"{folders[-1]}@{model_fingerprint(model)}"
+    except (ImportError, OSError) as error:
         raise EvaluationError(
             f"{model}: expected a run folder, a committed checkpoint or a Hugging Face folder ({error})"
         ) from error
@@ -129,6 +135,6 @@ def find_run(target: str, runs: Path) -> str:
     if not target:
         return str(newest_run(runs))
     try:
-        return find_model(target)
+        return find_model(target, buckets=True)
     except ValueError as error:
         raise EvaluationError(str(error)) from None

@@ -1,0 +1,76 @@
+"""How jobs find their cluster, and what they say where there is none, or one that they cannot use."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from lemur_ray.ports import free_port
+from tests.source_tree import ROOT
+
+
+@pytest.fixture
+def bootstrap(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """``jobs/_path.py``."""
+    spec = importlib.util.spec_from_file_location("bootstrap_of_jobs", ROOT / "jobs" / "_path.py")
+    assert spec is not None
+    assert spec.loader is not None
+    for name in ("RAY_ADDRESS", "RAY_JOB_CONFIG_JSON_ENV_VAR"):
+        monkeypatch.delenv(name, raising=False)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        (
+            "127.0.0.1:{port}",
+            r"RAY_ADDRESS=127.0.0.1:\d+: no head answers there .*: start one and give its address, or",
+        ),
+        ("http://127.0.0.1:8265", "is a dashboard: use `ray job submit"),
+        ("ray://127.0.0.1:10001", "is that of Ray Client, .*: submit to the cluster"),
+    ],
+)
+def test_an_address_where_no_head_answers_is_said_in_a_sentence(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, address: str, said: str
+) -> None:
+    assert bootstrap.HEAD_S <= 60
+    monkeypatch.setattr(bootstrap, "HEAD_S", 0.6)
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setenv("RAY_ADDRESS", address.format(port=free_port()))
+    began = time.monotonic()
+    with pytest.raises(SystemExit, match=said):
+        bootstrap.connect()
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("differs", "said"),
+    [
+        ({"project": "0.0.9, source ffff"}, "project: .*b has 0.0.9, source ffff.*--working-dir"),
+        ({"packages": {"ray": "2.60.0", "jax": "0.9.0"}}, "jax: .*b has jax 0.9.0: what one host writes another may"),
+        ({}, ""),
+    ],
+)
+def test_hosts_that_hold_other_code_are_refused_when_a_job_connects(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, differs: dict[str, Any], said: str
+) -> None:
+    from lemur_ray.doctor.hosts import ask
+    from tests.doctor.test_cluster_checks import hosts
+
+    same = {"packages": {"ray": "2.60.0", "jax": "0.10.2"}}
+    found = type("Asked", (), {"hosts": hosts(same, same | differs)[1:]})
+    monkeypatch.setattr(ask, "ask", lambda: found)
+    nodes = [{"Alive": True, "NodeManagerAddress": f"10.0.0.{n}"} for n in range(2)]
+    monkeypatch.setattr("ray.nodes", lambda: nodes)
+    if not said:
+        bootstrap._check_hosts()
+        return
+    with pytest.raises(SystemExit, match=said):
+        bootstrap._check_hosts()
