@@ -110,8 +110,8 @@ ROOMS: dict[str, set[str]] = {
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "ray": (
         "jobs", "lemur_ray/bundles/on_ray", "lemur_ray/corpus/on_ray", "lemur_ray/doctor/hosts/ask",
-        "lemur_ray/plan/feed", "lemur_ray/rollout/actors/on_ray", "lemur_ray/rollout/endpoints/endpoint_gate",
-        "lemur_ray/serve/on_ray", "lemur_ray/train/on_ray",
+        "lemur_ray/plan/feed", "lemur_ray/rollout/actors/lease_keeper", "lemur_ray/rollout/actors/on_ray",
+        "lemur_ray/rollout/endpoints/endpoint_gate", "lemur_ray/serve/on_ray", "lemur_ray/train/on_ray",
     ),
     **dict.fromkeys(
         ("jax", "jaxlib", "flax", "optax", "orbax", "chex", "torch", "transformers"),

@@ -156,6 +156,7 @@ BENCHMARKS = {
         opening=lambda task: str(task.options["record"]["intent"]),
         step_s=STEP_S,
         takes=BROWSER,
+        leases=True,
         size="812; needs sites of your own",
         sources=(FILE,),
         notes=notes,

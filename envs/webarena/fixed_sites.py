@@ -7,35 +7,33 @@
      "accounts": {"shopping": {"user": "...", "password": "..."}}}
 
 A set is one copy of all sites. Tasks of WebArena change what later ones see, and at most 5 of them are independent:
-a set has 5 places (``places``), each a lock file of the kernel's, which is free again however its holder ended; files
+a set has 5 places (``places``), each a lease (``agents.leases``), which is free again however its holder ended; files
 that name the same addresses mean the same places. Where ``reset_each`` says so, on a set of one place, the ``reset``
-command is run before the next episode: a mark that outlives whoever played says that there was one. A chain of tasks is
+command is run before the next episode: a note that outlives whoever played says that there was one. A chain of tasks is
 played on one set; where that set was played in another epoch, it is reset before the first task. Knows no browser.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import http.client
 import json
-import os
-import subprocess
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from envs.webarena.site_set import Account, Chain, Lease, Record, SitesLost, host_names, normalised
 from envs.webarena.tasks import LOGGED_IN_AT, SITES
-from lemur_ray.file_lock import hold, take
-from lemur_ray.home import lemur_home
+from lemur_ray.agents.leases import Held, Leases, shared_leases
 
 PLACES = 5
+FOLDER = "webarena/leases"
+"""Under ``$LEMUR_HOME``."""
 WAIT_S = 7200.0
 LOOK_S = 10.0
 RESET_S = 1800.0
@@ -136,14 +134,14 @@ def _apart(copies: Sequence[SiteCopy]) -> None:
 
 
 class FixedSites:
-    """The site set of a configuration. ``folder``: of the lock files; the same for all who use these sites."""
+    """The site set of a configuration. ``leases``: the same for all who use these sites; None: of this process."""
 
-    def __init__(self, config: SitesConfig, folder: Path | None = None, wait_s: float = WAIT_S) -> None:
+    def __init__(self, config: SitesConfig, leases: Leases | None = None, wait_s: float = WAIT_S) -> None:
         self.config = config
-        self._folder = folder or lemur_home() / "webarena" / "leases"
+        self._leases = leases or shared_leases()
         self._wait_s = wait_s
         self._host_names = frozenset[str]().union(*(host_names(one.urls) for one in config.copies))
-        self._held: dict[int, SiteCopy] = {}
+        self._held: list[Held] = []
         self._mutex = threading.Lock()
 
     @property
@@ -151,94 +149,87 @@ class FixedSites:
         return self.config.copies[0].urls
 
     def lease(self, record: Record, chain: Chain | None = None) -> Lease:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        deadline = time.monotonic() + self._wait_s
         copies = self.config.copies if chain is None else [self._of_chain(chain)]
-        while True:
-            for place in range(max(one.places for one in copies)):
-                for copy in copies:
-                    if place < copy.places and (token := self._taken(copy, place)) is not None:
-                        with self._left_on_error(token):
-                            self._make_clean(copy, chain)
-                        return Lease(copy.urls, None, self.config.accounts, copy.name, token, self._host_names)
-            if time.monotonic() > deadline:
-                raise SitesLost(f"no place in any of {len(copies)} site sets within {self._wait_s:g} s")
-            time.sleep(POLL_S)
+        places = {
+            f"{FOLDER}/{copy.called}-{place}": copy
+            for place in range(max(one.places for one in copies))
+            for copy in copies
+            if place < copy.places
+        }
+        held = self._taken(list(places), self._wait_s, f"no place in any of {len(copies)} site sets")
+        copy = places[held.name]
+        try:
+            self._make_clean(copy, chain)
+        except BaseException:
+            held.give_back()
+            raise
+        with self._mutex:
+            self._held.append(held)
+        return Lease(copy.urls, None, self.config.accounts, copy.name, held, self._host_names)
 
     def release(self, lease: Lease) -> None:
         with self._mutex:
-            if self._held.pop(lease.token, None) is not None:
-                os.close(lease.token)
+            self._held = [one for one in self._held if one is not lease.token]
+        lease.token.give_back()
 
     def is_alive(self, lease: Lease) -> bool:
-        """Whether every site that the lease has still answers."""
+        """Whether every site that the lease has still answers. Raises SitesLost where it is no lease any more."""
+        if not lease.token.is_held():
+            raise SitesLost(f"the lease of site set {lease.name!r} was lost: others may have played on it")
         return all(answers(url) for url in lease.urls.values())
 
     def close(self) -> None:
         with self._mutex:
-            held, self._held = list(self._held), {}
-        for token in held:
-            with contextlib.suppress(OSError):
-                os.close(token)
+            held, self._held = self._held, []
+        for one in held:
+            one.give_back()
 
-    def _taken(self, copy: SiteCopy, place: int) -> int | None:
-        """The descriptor that holds a place; None where another has it."""
-        file = self._folder / f"{copy.called}-{place}.lock"
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        if not take(descriptor):
-            os.close(descriptor)
-            return None
-        with self._mutex:
-            self._held[descriptor] = copy
-        return descriptor
+    def _taken(self, names: Sequence[str], wait_s: float, lacking: str) -> Held:
+        """The first of these that is free. Raises SitesLost."""
+        deadline = time.monotonic() + wait_s
+        while (held := self._leases.take(names)) is None:
+            if time.monotonic() > deadline:
+                raise SitesLost(f"{lacking} within {wait_s:g} s")
+            time.sleep(POLL_S)
+        return held
 
     def _of_chain(self, chain: Chain) -> SiteCopy:
         kept = self.config.kept
         return kept[chain.epoch % chain.lanes * (len(kept) // chain.lanes) + chain.copy]
 
-    @contextlib.contextmanager
-    def _left_on_error(self, token: int) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            with self._mutex:
-                self._held.pop(token, None)
-                os.close(token)
-            raise
-
     def _make_clean(self, copy: SiteCopy, chain: Chain | None) -> None:
         """Reset what an earlier episode, or one that nobody ended, left, or another epoch did. Raises SitesLost."""
         if copy.reset_each:
-            played = self._folder / f"{copy.called}.played"
-            if played.exists():
-                reset(copy)
-            played.touch()
+            mark = f"{FOLDER}/{copy.called}.played"
+            if self._leases.note(mark) is not None:
+                self._reset(copy)
+            self._leases.note(mark, "")
         elif chain is not None:
-            with hold(self._folder / f"{copy.called}-epoch.lock", wait_s=None):
-                _begin_epoch(copy, chain.epoch, self._folder / f"{copy.called}.epoch")
+            names, lacking = [f"{FOLDER}/{copy.called}-epoch"], f"site set {copy.name!r} was not reset by another"
+            beginning = self._taken(names, 2 * RESET_S, lacking)
+            try:
+                self._begin_epoch(copy, chain.epoch, f"{FOLDER}/{copy.called}.epoch")
+            finally:
+                beginning.give_back()
 
+    def _begin_epoch(self, copy: SiteCopy, epoch: int, mark: str) -> None:
+        """Reset the copy where another epoch was played on it. ``mark``: says which. Raises SitesLost."""
+        noted = self._leases.note(mark)
+        before = str(epoch) if noted is None else noted
+        if before != str(epoch) and copy.reset:
+            self._reset(copy)
+        elif before != str(epoch) and epoch > 0:
+            raise SitesLost(
+                f"site set {copy.name!r} is as epoch {before} left it: epoch {epoch} needs a reset command in "
+                "--sites-file"
+            )
+        self._leases.note(mark, str(epoch))
 
-def _begin_epoch(copy: SiteCopy, epoch: int, mark: Path) -> None:
-    """Reset the copy where another epoch was played on it. ``mark``: says which. Raises SitesLost."""
-    before = mark.read_text() if mark.exists() else str(epoch)
-    if before != str(epoch) and copy.reset:
-        reset(copy)
-    elif before != str(epoch) and epoch > 0:
-        raise SitesLost(
-            f"site set {copy.name!r} is as epoch {before} left it: epoch {epoch} needs a reset command in --sites-file"
-        )
-    mark.write_text(str(epoch))
-
-
-def reset(copy: SiteCopy) -> None:
-    """Run its reset command. Raises SitesLost with what it said."""
-    try:
-        done = subprocess.run(list(copy.reset), capture_output=True, text=True, timeout=RESET_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SitesLost(f"site set {copy.name!r}: {' '.join(copy.reset)}: {error}") from error
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip()[-500:]
-        raise SitesLost(f"site set {copy.name!r}: {' '.join(copy.reset)} ended with {done.returncode}: {said}")
+    def _reset(self, copy: SiteCopy) -> None:
+        """Run its reset command. Raises SitesLost with what it said."""
+        status, said = self._leases.run(copy.reset, RESET_S)
+        if status:
+            raise SitesLost(f"site set {copy.name!r}: {' '.join(copy.reset)} ended with {status}: {said}")
 
 
 def answers(url: str) -> bool:

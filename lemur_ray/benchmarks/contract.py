@@ -166,6 +166,8 @@ class Benchmark(Generic[Options]):
     time for a step (--step-s), what a policy does could pass for a fault of the environment, and is refused."""
     takes: Takes = TEXT
     """What an episode takes of the host it is played on: asked of a cluster before it is played there."""
+    leases: bool = False
+    """Whether its environments lease what they share with others (``agents.leases``): kept on one host for all."""
     has_hints: bool = False
     """Whether the expert and random policies can play it."""
     notes: Callable[[Sequence[Episode]], Mapping[str, Any]] = _no_notes

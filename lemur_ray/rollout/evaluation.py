@@ -15,6 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from lemur_ray.agents.leases import Leasing
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.outside import Equipped
 from lemur_ray.agents.policy_spec import PolicySpec
@@ -112,7 +113,8 @@ def pool_of(config: EvalConfig[Any], policy: Callable[[], Policy], tasks: Sequen
     outside = outside_endpoints(config)
     if not config.num_actors:
         return ThreadPool(Equipped(policy, outside)(), 1 if config.by_hand else config.in_flight)
-    from lemur_ray.rollout.actors.on_ray import RayPool  # the only roads to Ray, taken only where
+    from lemur_ray.rollout.actors.lease_keeper import KeptLeases, open_keeper  # the only roads to Ray, taken only where
+    from lemur_ray.rollout.actors.on_ray import RayPool
     from lemur_ray.rollout.endpoints.endpoint_gate import SharedPlaces, open_gate  # actors are asked for
 
     gates = []
@@ -126,13 +128,18 @@ def pool_of(config: EvalConfig[Any], policy: Callable[[], Policy], tasks: Sequen
         gates.append(open_gate())
         shared.append(endpoint.within(SharedPlaces(gates[-1])))
     per_actor = math.ceil(config.in_flight / config.actors)
-    equipped = Equipped(policy, tuple(shared))
+    equipped: Callable[[], Policy] = Equipped(policy, tuple(shared))
+    benchmark, keeper = find(config.benchmark), None
+    if benchmark.leases:
+        keeper = open_keeper()
+        equipped = Leasing(equipped, KeptLeases(keeper))
     return RayPool(
         equipped,
         num_actors=config.actors,
         episodes_per_actor=per_actor,
-        each=find(config.benchmark).takes,
+        each=benchmark.takes,
         cpus=config.actor_cpus,
         gates=gates,
+        keeper=keeper,
         tasks=tasks,
     )

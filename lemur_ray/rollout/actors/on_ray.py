@@ -65,18 +65,20 @@ class RayPool(ActorPool):
         each: Takes | None = None,
         cpus: float = 0.0,
         gates: Sequence[Any] = (),
+        keeper: Any = None,
         tasks: Sequence[Task] = (),
         **limits: Any,
     ) -> None:
         """``each``: what an episode takes; None where nobody knows. ``cpus``: that an actor asks for; 0: what its
-        episodes take (``actors.room``). ``gates``: of the endpoints that are asked, the policy's first; they end with
-        the pool. ``tasks``: what will be played, as far as it is known: published as soon as an actor is on another
-        host. ``limits``: as of ``ActorPool``. Raises PoolBroken, BundleError."""
+        episodes take (``actors.room``). ``gates``: of the endpoints that are asked, the policy's first; ``keeper``: of
+        what environments lease, where they do; all of them end with the pool. ``tasks``: what will be played, as far as
+        it is known: published as soon as an actor is on another host. ``limits``: as of ``ActorPool``. Raises
+        PoolBroken, BundleError."""
         asks = LITTLE
         if each is not None:
             here = ray.get_runtime_context().get_node_id()
             asks = room_of(episodes_per_actor, each, ray.nodes(), here, cpus, grows=cluster_grows())
-        crew = RayCrew(make_policy, episodes_per_actor, asks, gates, tasks)
+        crew = RayCrew(make_policy, episodes_per_actor, asks, gates, tasks, keeper)
         super().__init__(crew, num_actors=num_actors, episodes_per_actor=episodes_per_actor, **limits)
 
 
@@ -90,9 +92,12 @@ class RayCrew:
         asks: Takes,
         gates: Sequence[Any],
         tasks: Sequence[Task],
+        keeper: Any = None,
     ) -> None:
         self.make_policy = ray.put(make_policy)  # once, however many actors: a recording goes along
         self.gates, self.publisher = list(gates), Publisher()
+        self.holding = [*gates, *([] if keeper is None else [keeper])]
+        """What holds something for actors, and is told which of them are gone."""
         self._tasks, self.asks = tasks, asks
         self.node = ray.get_runtime_context().get_node_id()
         self.actor_class: Any = ray.remote(_Actor).options(
@@ -130,9 +135,9 @@ class RayCrew:
         self._tasks = ()
 
     def close(self) -> None:
-        for gate in self.gates:
-            ray.kill(gate)
-        self.gates = []
+        for one in self.holding:
+            ray.kill(one)
+        self.gates, self.holding = [], []
         self.publisher.close()
 
 
@@ -164,8 +169,8 @@ class RayActor:
 
     def end(self) -> None:
         ray.kill(self._handle)
-        for gate in self._crew.gates:
-            gate.forget.remote(self._handle._actor_id.hex())
+        for one in self._crew.holding:
+            one.forget.remote(self._handle._actor_id.hex())
 
     def _begun(self, found: tuple[int, str, str]) -> None:
         pid, host, node = found

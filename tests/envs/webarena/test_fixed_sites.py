@@ -15,6 +15,7 @@ from envs.webarena.benchmark import BENCHMARKS, WebOptions
 from envs.webarena.browser.public_hosts import to_public
 from envs.webarena.fixed_sites import FixedSites, SitesConfig
 from envs.webarena.site_set import Chain, SitesLost
+from lemur_ray.agents.leases import FileLeases
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.needs import lacking
 from tests.envs.webarena.small_site import SmallSite, record
@@ -23,7 +24,8 @@ HELD = """
 import sys
 from pathlib import Path
 from envs.webarena.fixed_sites import FixedSites, SitesConfig
-sites = FixedSites(SitesConfig.read(Path(sys.argv[1])), Path(sys.argv[2]))
+from lemur_ray.agents.leases import FileLeases
+sites = FixedSites(SitesConfig.read(Path(sys.argv[1])), FileLeases(Path(sys.argv[2])))
 print(sites.lease({}).name, flush=True)
 sys.stdin.readline()
 """
@@ -37,7 +39,7 @@ def test_as_many_leases_as_there_are_places_spread_over_the_sets(tmp_path: Path)
     two = config(
         {"name": "a", "urls": {"MAP": "http://a"}, "places": 2}, {"name": "b", "urls": {"MAP": "http://b"}, "places": 1}
     )
-    sites = FixedSites(two, tmp_path, wait_s=0.0)
+    sites = FixedSites(two, FileLeases(tmp_path), wait_s=0.0)
     leases = [sites.lease(record()) for _ in range(3)]
     assert [lease.name for lease in leases] == ["a", "b", "a"]
     with pytest.raises(SitesLost, match="no place"):
@@ -51,7 +53,7 @@ def test_as_many_leases_as_there_are_places_spread_over_the_sets(tmp_path: Path)
 def test_a_place_is_free_again_when_its_process_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "sites.json"
     file.write_text(json.dumps({"sets": [{"name": "a", "urls": {"MAP": "http://a"}, "places": 1}]}))
-    sites = FixedSites(SitesConfig.read(file), tmp_path / "locks", wait_s=0.0)
+    sites = FixedSites(SitesConfig.read(file), FileLeases(tmp_path / "locks"), wait_s=0.0)
     with subprocess.Popen(
         [sys.executable, "-c", HELD, str(file), str(tmp_path / "locks")],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -70,13 +72,13 @@ def test_a_set_is_reset_before_the_next_episode_however_the_one_before_ended(tmp
     log, fails = tmp_path / "log", tmp_path / "fails"
     script = f"test ! -e {fails} || exit 3; echo reset >> {log}"
     one = {"name": "a", "urls": {"MAP": "http://a"}, "places": 1, "reset_each": True, "reset": ["sh", "-c", script]}
-    sites = FixedSites(config(one), tmp_path, wait_s=0.0)
+    sites = FixedSites(config(one), FileLeases(tmp_path), wait_s=0.0)
     sites.release(sites.lease(record()))
     assert not log.exists(), "nobody has played on it before"
     sites.lease(record())
     assert log.read_text() == "reset\n"
     sites.close()  # as the end of a process does, killed or not
-    again = FixedSites(config({**one, "name": "another file's"}), tmp_path, wait_s=0.0)
+    again = FixedSites(config({**one, "name": "another file's"}), FileLeases(tmp_path), wait_s=0.0)
     fails.touch()
     for _ in range(2):
         with pytest.raises(SitesLost, match="ended with 3"):
@@ -95,7 +97,7 @@ def test_a_chain_stays_on_its_set_and_each_epoch_finds_it_reset(tmp_path: Path) 
         {"name": name, "urls": {"MAP": f"http://{name}"}, "reset": ["sh", "-c", f"echo {name} >> {log}"]}
         for name in "abcd"
     ]
-    sites = FixedSites(config(*sets), tmp_path, wait_s=0.0)
+    sites = FixedSites(config(*sets), FileLeases(tmp_path), wait_s=0.0)
 
     def played(*chain: int) -> str:
         lease = sites.lease(record(), Chain(*chain))
@@ -105,7 +107,7 @@ def test_a_chain_stays_on_its_set_and_each_epoch_finds_it_reset(tmp_path: Path) 
     first = [played(copy, 2, epoch) for epoch in (0, 1) for copy in (0, 1, 0, 1)]
     assert "".join(first) == "ababcdcd", "two lanes of two sets"
     assert not log.exists(), "on none of them another epoch was played"
-    again = FixedSites(config(*sets), tmp_path, wait_s=0.0)
+    again = FixedSites(config(*sets), FileLeases(tmp_path), wait_s=0.0)
     held = [again.lease(record(), Chain(0, 2, 2)) for _ in range(5)]
     assert [one.name for one in held] == ["a"] * 5, "as many as it has places"
     assert log.read_text() == "a\n", "once"
@@ -116,7 +118,7 @@ def test_a_chain_stays_on_its_set_and_each_epoch_finds_it_reset(tmp_path: Path) 
 
 
 def test_an_epoch_on_a_set_that_cannot_be_reset_is_a_sentence(tmp_path: Path) -> None:
-    sites = FixedSites(config({"name": "a", "urls": {"MAP": "http://a"}}), tmp_path, wait_s=0.0)
+    sites = FixedSites(config({"name": "a", "urls": {"MAP": "http://a"}}), FileLeases(tmp_path), wait_s=0.0)
     sites.release(sites.lease(record(), Chain(0)))
     for _ in range(6):
         with pytest.raises(SitesLost, match=r"as epoch 0 left it: epoch 1 needs a reset command in --sites-file"):

@@ -12,6 +12,7 @@ from envs.webarena.browser.logging_in import LOGIN_S
 from envs.webarena.env import WebEnv
 from envs.webarena.fixed_sites import FixedSites, SitesConfig, answers
 from envs.webarena.site_set import Account, Chain, Lease, Record, SitesLost
+from lemur_ray.agents.leases import FileLeases
 from tests.envs.webarena.small_site import SmallSite, SmallSites, record
 from tests.envs.webarena.test_env import began, did, id_of
 
@@ -79,7 +80,7 @@ class ToldOfTwo:
         gone = SmallSite()
         gone.close()
         urls = {"SHOPPING": site.url, "MAP": gone.url}
-        self.sites = FixedSites(SitesConfig.from_json({"sets": [{"urls": urls}]}), folder, wait_s=0.0)
+        self.sites = FixedSites(SitesConfig.from_json({"sets": [{"urls": urls}]}), FileLeases(folder), wait_s=0.0)
 
 
 @pytest.mark.parametrize("answer", ["$7.25", "no idea"])
