@@ -24,6 +24,7 @@ from playwright.async_api import Browser, Playwright, async_playwright
 from playwright.async_api import Error as PlaywrightError
 
 from envs.webarena.browser.chromium import executable
+from envs.webarena.browser.flags import FLAGS
 from lemur_ray.agents.outside import OutsideFault
 
 T = TypeVar("T")
@@ -31,11 +32,6 @@ LAUNCH_S = 60.0
 ANSWERS_S = 10.0
 """A browser that does not say its version within so long is stuck."""
 _TAG = "--lemur-browser"
-_FLAGS = (
-    *("--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions", "--mute-audio", "--no-first-run"),
-    *("--disable-component-update", "--disable-sync", "--disable-breakpad", "--disable-domain-reliability"),
-    *("--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--js-flags=--max-old-space-size=1024"),
-)
 _ALWAYS = ("127.0.0.1", "[::1]", "localhost")
 """Of no name server."""
 
@@ -105,7 +101,7 @@ class BrowserHost:
                 try:
                     self._browser = await self._driver.chromium.launch(
                         executable_path=self._program,
-                        args=[*_FLAGS, self._resolver, self._tag],
+                        args=[*FLAGS, self._resolver, self._tag],
                         chromium_sandbox=os.geteuid() != 0,
                         handle_sigint=False,
                         handle_sigterm=False,

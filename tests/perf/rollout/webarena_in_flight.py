@@ -1,10 +1,11 @@
 """Stand-in episodes of the expert, one at a time and eight in flight: rate, seconds of a step, processor time.
 
-``python -m tests.perf.rollout.webarena_in_flight [EPISODES]``: one JSON line a run, the last with their ratio. The same
-tasks of all applications in turn, on two copies of each, all of which run before the first is timed. Beside the wall
-time stands the processor time of everything: this process, the browser, the sites. Where others take processors, eight
-lose more by it than one: ``busy_processors`` says what they got, ``ratio_at_most`` what the processor time of an
-episode would allow if they had all there are.
+``python -m tests.perf.rollout.webarena_in_flight [EPISODES] [WAIT_S]``: one JSON line a run, the last with their ratio.
+WAIT_S: after the beginning and every action, 0.3 as the stand-ins have it; WebArena's own is 2. The same tasks of all
+applications in turn, on two copies of each, all of which run before the first is timed. Beside the wall time stands the
+processor time of everything, by who took it: this process, Playwright's driver, each kind of process of the browser,
+each site. Where others take processors, eight lose more by it than one: ``busy_processors`` says what they got,
+``ratio_at_most`` what the processor time of an episode would allow if they had all there are.
 """
 
 from __future__ import annotations
@@ -36,16 +37,18 @@ from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.rollout.threads import ThreadPool
-from tests.envs.webarena.processes import cpu_s, family
+from tests.envs.webarena.processes import cpu_by_kind, family
 
 EPISODES, MANY, COPIES = 20, 8, 2
 OPTIONS = StandinOptions(site_copies=COPIES)
 
 
 def main() -> None:
-    tasks = in_turn(int(sys.argv[1]) if sys.argv[1:] else EPISODES)
-    timed(in_turn(COPIES * 5), COPIES * 5)
-    one, many = timed(tasks, 1), timed(tasks, MANY)
+    given = sys.argv[1:]
+    options = replace(OPTIONS, wait_s=float(given[1])) if given[1:] else OPTIONS
+    tasks = in_turn(int(given[0]) if given else EPISODES, options)
+    timed(in_turn(COPIES * 5, options), COPIES * 5, options)
+    one, many = timed(tasks, 1, options), timed(tasks, MANY, options)
     ratio = many["episodes_per_minute"] / one["episodes_per_minute"]
     cpu = many["cpu_s_per_episode"] / one["cpu_s_per_episode"]
     most = 60 * many["processors"] / many["cpu_s_per_episode"] / one["episodes_per_minute"]
@@ -55,25 +58,27 @@ def main() -> None:
     close_shared()
 
 
-def in_turn(number: int) -> list[Task]:
+def in_turn(number: int, options: StandinOptions) -> list[Task]:
     """The first tasks, one of each application after another."""
     by_software: dict[str, list[Task]] = defaultdict(list)
-    for task in STANDIN.load(OPTIONS, Asked(prompt="brief")):
+    for task in STANDIN.load(options, Asked(prompt="brief")):
         by_software[software_of(task.options["record"])[0]].append(task)
     found = [task for task in chain.from_iterable(zip_longest(*by_software.values())) if task is not None]
     return found[:number]
 
 
-def timed(tasks: Sequence[Task], in_flight: int) -> dict[str, Any]:
+def timed(tasks: Sequence[Task], in_flight: int, options: StandinOptions) -> dict[str, Any]:
     """Play all of them. Raises AssertionError where one is not solved: its time would be another's."""
     limits = replace(EpisodeLimits(), reset_s=600.0)
     orders = Orders(tasks, epochs=1, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
-    cpu, began = cpu_s(family(os.getpid())), time.monotonic()
+    before, began = cpu_by_kind(family(os.getpid())), time.monotonic()
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "episodes.jsonl") as ledger:
         progress, pool = Progress(io.StringIO(), time.monotonic), ThreadPool(ExpertPolicy(), in_flight)
         episodes = list(run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic))
         wall_s = time.monotonic() - began
-    cpu = cpu_s(family(os.getpid())) - cpu
+    after = cpu_by_kind(family(os.getpid()))
+    took = {kind: seconds - before.get(kind, 0.0) for kind, seconds in after.items()}
+    cpu = sum(took.values())
     assert all(one.outcome is Outcome.SOLVED for one in episodes), [
         (one.key.task, one.detail) for one in episodes if one.outcome is not Outcome.SOLVED
     ]
@@ -82,8 +87,9 @@ def timed(tasks: Sequence[Task], in_flight: int) -> dict[str, Any]:
         "in_flight": in_flight,
         "episodes": len(episodes),
         "episodes_per_minute": round(60 * len(episodes) / wall_s, 1),
-        "step_s_median_beside_the_wait": round(statistics.median(steps) - OPTIONS.wait_s, 3),
+        "step_s_median_beside_the_wait": round(statistics.median(steps) - options.wait_s, 3),
         "cpu_s_per_episode": round(cpu / len(episodes), 2),
+        "by": {kind: round(took[kind] / len(episodes), 2) for kind in sorted(took, key=took.__getitem__, reverse=True)},
         "busy_processors": round(cpu / wall_s, 2),
         "processors": len(os.sched_getaffinity(0)),
         "load": round(os.getloadavg()[0], 1),

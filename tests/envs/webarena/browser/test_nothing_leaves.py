@@ -58,7 +58,7 @@ def test_no_name_is_looked_up_that_is_of_no_site(
 ) -> None:
     log = tmp_path / "net.json"
     flags = (f"--log-net-log={log}", "--net-log-capture-mode=Everything")
-    monkeypatch.setattr(browser_host, "_FLAGS", (*browser_host._FLAGS, *flags))
+    monkeypatch.setattr(browser_host, "FLAGS", (*browser_host.FLAGS, *flags))
     assert "stun:outside.test" in PAGES["/calling"]
     host = BrowserHost(host_names=frozenset({"shop.test"}))
     try:
