@@ -40,14 +40,15 @@ class Evaluator:
     def score(self, record: Mapping[str, Any], answer: str, page: LastPage) -> Scored:
         """Raises ValueError for a task whose evaluator, locator or helper is unknown."""
         rubric, score, missing = record["eval"], 1.0, ""
-        strict = self.rules == "strict"
-        for kind in checked(record):
+        strict, kinds = self.rules == "strict", checked(record)
+        ended_at = page.url() if "url_match" in kinds else ""  # before any other evaluator goes elsewhere
+        for kind in kinds:
             try:
                 if kind == "string_match":
                     score *= string_match(record, answer, self.judge, strict=strict)
                 elif kind == "url_match":
                     rule = rubric.get("url_note", RULE)
-                    score *= url_match(rubric["reference_url"], page.url(), rule=rule, strict=strict)
+                    score *= url_match(rubric["reference_url"], ended_at, rule=rule, strict=strict)
                 else:
                     score *= program_html(rubric["program_html"], page, self.helpers)
             except NoVerdict as error:

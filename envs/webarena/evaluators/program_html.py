@@ -48,18 +48,20 @@ Lookup = Callable[..., str]
 
 
 def program_html(targets: list[Mapping[str, Any]], page: LastPage, helpers: Mapping[str, Lookup]) -> float:
-    """Score: whether every target holds. Raises ValueError for a locator, helper or key of contents that is unknown."""
-    score = 1.0
-    for target in targets:
-        _navigate(target["url"], page, helpers)
+    """Score: whether every target holds. Raises ValueError for a locator, helper or key of contents that is unknown.
+
+    Those of the page that the episode ended on are looked at before others, which upstream opens beside it."""
+    score, ended_at = 1.0, page.url()
+    for target in sorted(targets, key=lambda one: one["url"] != "last"):
+        _navigate(target["url"], page, helpers, ended_at)
         found = html.unescape(_selected(target, page, helpers))
         score *= _holds(target["required_contents"], found)
     return score
 
 
-def _navigate(url: str, page: LastPage, helpers: Mapping[str, Lookup]) -> None:
+def _navigate(url: str, page: LastPage, helpers: Mapping[str, Lookup], ended_at: str) -> None:
     if url.startswith("func:"):
-        url = call_helper(url.removeprefix("func:"), page, helpers)
+        url = call_helper(url.removeprefix("func:"), page, helpers, ended_at)
     if url != "last":
         page.goto(url)
 
@@ -132,15 +134,15 @@ def read_call(call: str) -> tuple[str, list[str]]:
     return node.func.id, given
 
 
-def call_helper(call: str, page: LastPage, helpers: Mapping[str, Lookup]) -> str:
-    """What a helper finds, where '__last_url__' stands for the address of the page.
+def call_helper(call: str, page: LastPage, helpers: Mapping[str, Lookup], ended_at: str = "") -> str:
+    """What a helper finds, where '__last_url__' stands for the address that the episode ended at.
 
     Raises ValueError as ``read_call``, and for a helper that is not among these.
     """
     name, given = read_call(call)
     if name not in helpers:
         raise ValueError(f"helper {call[:80]!r}: expected a call of {', '.join(sorted(helpers))}")
-    return helpers[name](page, *(page.url() if one == _LAST_URL else one for one in given))
+    return helpers[name](page, *((ended_at or page.url()) if one == _LAST_URL else one for one in given))
 
 
 def post_url(page: LastPage, url: str) -> str:

@@ -14,7 +14,9 @@ from envs.webarena.evaluators.judge import Judge
 
 RULES = ("exact_match", "must_include", "fuzzy_match")
 _APART = (
+    (re.compile(r"[`]+"), r" \g<0> "),
     (re.compile(r'(^|[\s(\[{<])"'), r"\1 `` "),
+    (re.compile(r"'(?!re|ve|ll|[mtsdn])(?=\w\b)"), "' "),
     (re.compile(r"([:,])(?!\d)"), r" \1 "),
     (re.compile(r"\.{2,}"), " ... "),
     (re.compile(r"(?<!\.)\.(?=[\])}>\"'\u00bb\u201d\u2019 ]*(?:\s|$))"), " . "),
@@ -25,7 +27,6 @@ _APART = (
     (re.compile(r"(?<=\S)''"), " '' "),
     (re.compile(r"(?<=[^'\s])'(?=\s|$)"), " ' "),
     (re.compile(r"(?<=[^'\s])('s|'m|'d|'ll|'re|'ve|n't)(?=\s|$)"), r" \1 "),
-    (re.compile(r"(?<!\S)'(?=[a-z\d])"), " ' "),
 )
 """What the Penn Treebank's convention sets apart from words, in this order; texts are in lower case."""
 

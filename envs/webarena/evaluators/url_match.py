@@ -6,7 +6,7 @@ the page. ``strict`` asks for the same host and for the reference's path, or som
 
 from __future__ import annotations
 
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlparse
 
 RULE = "GOLD in PRED"
 OR = " |OR| "
@@ -27,9 +27,9 @@ def url_match(references: str, url: str, *, rule: str = RULE, strict: bool = Fal
 
 
 def _parts(url: str) -> tuple[tuple[str, str], dict[str, list[str]]]:
-    """Host with path, and the query."""
+    """Host with path, without what a semicolon sets apart from its last step, and the query."""
     try:
-        parts = urlsplit(url.rstrip("/"))
+        parts = urlparse(url.rstrip("/"))
     except ValueError:  # half an IPv6 address: the page of no site
         return ("", url), {}
     return (parts.netloc, parts.path), parse_qs(parts.query)

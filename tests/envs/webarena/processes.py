@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 
@@ -65,3 +66,8 @@ def _kind_of(words: list[str]) -> str:
         names = ("shop", "forum", "cms", "trac", "wiki")
         return next((f"site {name}" for name in names if name in words or f"run_{name}.py" in line), "site wiki")
     return "driver" if "playwright/driver" in line else "python" if "python" in program else program
+
+
+def profiles() -> int:
+    """Profile folders of browsers that Playwright has begun and not removed."""
+    return len(list(Path(tempfile.gettempdir()).glob("playwright_chromiumdev_profile-*")))

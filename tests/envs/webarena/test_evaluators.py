@@ -57,6 +57,14 @@ def test_one_character_must_be_a_word_of_its_own_only_where_it_is_the_only_refer
 
 
 @pytest.mark.parametrize(
+    ("said", "is_word"),
+    [("`0`", 1), ("it is '0'", 1), ("a'0'", 1), ("``0 ``", 1), ('"0" of 3', 1), ("0's", 1), ("'00'", 0), ("0'", 1)],
+)
+def test_words_stand_in_backticks_and_quotes_as_upstreams_tokens_do(said: str, is_word: int) -> None:
+    assert must_include("0", said, as_word=True) == is_word
+
+
+@pytest.mark.parametrize(
     ("said", "strict"), [("$0.00", 1), ("0.", 1), ("0.5", 0), ("10", 0), ("1.0", 0), ("a0", 0), ("0,5", 0), ("0-1", 1)]
 )
 def test_strict_takes_a_number_for_what_it_is(said: str, strict: int) -> None:
@@ -154,6 +162,11 @@ def test_upstream_takes_letters_after_the_address_and_foreign_hosts_and_strict_d
         assert (url_match(gold, said), url_match(gold, said, strict=True)) == (upstream, strict), said
 
 
+def test_what_a_semicolon_sets_apart_is_no_part_of_an_address() -> None:
+    assert url_match(f"{GITLAB}/a;v=1", f"{GITLAB}/a") == 1
+    assert url_match(f"{GITLAB}/a;v=1", f"{GITLAB}/b;v=1") == 0
+
+
 def test_of_a_querys_keys_each_must_have_one_of_the_values_of_all_alternatives() -> None:
     golds = f"{GITLAB}/a?x=1 |OR| {GITLAB}/b?x=2"
     assert url_match(golds, f"{GITLAB}/a?x=2&y=3") == 1
@@ -182,6 +195,15 @@ def test_pages_scripts_and_helpers_are_looked_into() -> None:
         program_html([target(locator="page.foo", must_include=["x"])], page, {})
     with pytest.raises(ValueError, match="contents"):
         program_html([target(includes="x")], page, {})
+
+
+def test_the_page_an_episode_ended_on_is_judged_whatever_other_pages_are_looked_at_before() -> None:
+    there = f"{GITLAB}/f/cats/12/title"
+    pages = {there: "ended here", "http://other.test": "other", f"{GITLAB}/f/cats/12/": "the post"}
+    post = target("func:reddit_get_post_url('__last_url__')", must_include=["post"])
+    targets = [target("http://other.test", must_include=["other"]), target(must_include=["ended"]), post]
+    both = asking({}, ("program_html", "url_match"), reference_url=there, program_html=targets)
+    assert Evaluator().score(both, "", FakePage(pages, there)).score == 1
 
 
 def test_what_is_prepared_may_fail_and_the_script_runs_all_the_same() -> None:
