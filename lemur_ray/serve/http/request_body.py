@@ -30,12 +30,23 @@ MANY_VALUES = 2**19
 MANY_CONTAINERS = 2**17
 """The same of lists and objects, each of which takes as long as ten numbers."""
 
+MANY_KEYS = 2**16
+"""The same of names in objects: distinct ones take as long as eight numbers, and more once they are many."""
+
+DIGITS = 64
+"""A number has no more of them: to parse a long one takes time with the square of its digits."""
+
+MEAN_DIGITS = 16
+"""Nor have as many values as there may be more than so many on the average."""
+
 PROMPTS = 8
 """So many prompts of ids that are as long as the context may come at once, whatever their number of values."""
 
 _SLICE = 2**21
 _COUNTED = 2**18
-_OTHERS = bytes(set(range(256)) - set(b'",[{'))
+_OTHERS = bytes(set(range(256)) - set(b'",:[{'))
+_AS_DIGITS = bytes(ord("0") if chr(byte).isdecimal() else byte if byte == ord('"') else 1 for byte in range(256))
+_LONG_NUMBER = b"0" * (DIGITS + 1)
 _MANY = re.compile(rb"\[[\d\s,]{%d,}" % (2 * MANY_IDS))
 _RUN = re.compile(rb"\[[\d\s,]*")
 _ID_BYTES = 12
@@ -45,14 +56,15 @@ async def read_body(request: Request, context: int = 0) -> Any:
     """The body of a request; one that is too large is refused before it is in memory.
 
     context: tokens that fit. Raises ContextExceeded for a list of ids that is far longer, and ApiError 400 for more
-    values than any request has, before they are parsed: that would stop the event loop for seconds, in any thread.
+    values, names or digits than any request has, before they are parsed: that would stop the event loop for seconds, in
+    any thread. It is UTF-8, as JSON must be: in another encoding nothing could be counted.
     """
     raw = await _read(request)
     if context:
         await _check_lists(raw, max(context, MANY_IDS), context)
     await _check_values(raw, max(MANY_VALUES, PROMPTS * context))
     try:
-        return json.loads(raw)
+        return json.loads(raw.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from error
 
@@ -94,26 +106,34 @@ async def _check_lists(raw: bytearray, most: int, context: int) -> None:
 
 
 async def _check_values(raw: bytearray, most: int) -> None:
-    """Raises ApiError 400 for more than ``most`` values or more than MANY_CONTAINERS lists and objects."""
+    """Raises ApiError 400 for more than ``most`` values, or more of what takes longer to parse than a value."""
     if len(raw) <= MANY_CONTAINERS:
         return
-    values = containers = at = 0
-    inside = False
+    limits = {
+        f"{most} values": most,
+        f"{MANY_CONTAINERS} lists and objects": MANY_CONTAINERS,
+        f"{MANY_KEYS} names in objects": MANY_KEYS,
+        f"{MEAN_DIGITS * most} digits": MEAN_DIGITS * most,
+        f"numbers of {DIGITS} digits": 0,
+    }
+    counts, at, inside = [0] * len(limits), 0, False
     while at < len(raw):
         part = raw[at : at + _COUNTED]
         if (len(part) - len(part.rstrip(b"\\"))) % 2 and at + len(part) < len(raw):
             del part[-1:]  # it belongs to what follows
         at += len(part)
         if b'"' in part or not inside:
-            marks = part.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _OTHERS)
-            texts = marks.split(b'"')
-            outside = b"".join(texts[inside::2])
+            bare = part.replace(b"\\\\", b"").replace(b'\\"', b"")
+            texts = bare.translate(None, _OTHERS).split(b'"')
+            marks = b"".join(texts[inside::2])
+            numbers = b" ".join(bare.translate(_AS_DIGITS).split(b'"')[inside::2])
+            containers = marks.count(b"[") + marks.count(b"{")
+            found = (containers + marks.count(b","), containers, marks.count(b":"), numbers.count(b"0"))
+            counts = [old + new for old, new in zip(counts, (*found, numbers.count(_LONG_NUMBER)), strict=True)]
             inside ^= len(texts) % 2 == 0
-            found = outside.count(b"[") + outside.count(b"{")
-            values, containers = values + found + outside.count(b","), containers + found
-        if values > most or containers > MANY_CONTAINERS:
-            what = f"{most} values" if values > most else f"{MANY_CONTAINERS} lists and objects"
-            raise ApiError(400, f"the body holds more than {what}: send less in one request", code="invalid_value")
+        for (what, limit), count in zip(limits.items(), counts, strict=True):
+            if count > limit:
+                raise ApiError(400, f"the body holds more than {what}: send less in one request", code="invalid_value")
         await asyncio.sleep(0)
 
 

@@ -128,6 +128,39 @@ def test_a_body_of_millions_of_values_is_refused_before_it_is_parsed(item: bytes
         assert gap_s < 0.2
 
 
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("numbers of 64 digits", b'{"prompt": [' + (b"7" * 4000 + b", ") * (27 * 2**18 // 1000) + b"7]}"),
+        ("65536 names in objects", b'{"a": {' + b",".join(b'"%d":1' % i for i in range(500_000)) + b"}}"),
+        ("8388608 digits", b'{"prompt": [' + (b"0." + b"7" * 58 + b",") * 500_000 + b"7]}"),
+    ],
+)
+def test_what_is_slow_to_parse_is_refused_before_it_is_parsed(name: str, body: bytes) -> None:
+    answer, gap_s = read(body, 4096)
+    assert isinstance(answer, ApiError)
+    assert answer.status == 400
+    assert f"more than {name}" in str(answer)
+    # To parse them takes 0.54, 0.36 and 0.23 s.
+    assert gap_s < 0.1
+
+
+def test_numbers_names_and_digits_as_requests_have_them_are_read_as_ever() -> None:
+    bias = {str(token): -0.123456789012345678 for token in range(65_000)}
+    text = "9" * 5000 + ': "' + "1:" * 2**18
+    body = {"logit_bias": bias, "prompt": text, "seed": 10**63, "n": [2**31] * 1000}
+    answer, _ = read(json.dumps(body).encode(), 4096)
+    assert answer == body
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16", "utf-32"])
+def test_a_body_in_another_encoding_hides_nothing_from_being_counted(encoding: str) -> None:
+    raw = ('{"\u2200": [' + "7" * 4000 + "]}").encode(encoding)
+    answer, _ = read(raw, 4096)
+    assert isinstance(answer, ApiError)
+    assert answer.code == "invalid_json"
+
+
 def test_values_are_counted_outside_of_texts_wherever_these_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(0)
     monkeypatch.setattr(request_body, "MANY_CONTAINERS", 100)
