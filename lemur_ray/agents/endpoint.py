@@ -112,5 +112,8 @@ def checked_url(url: str, flag: str) -> str:
 
 
 def shown(text: str) -> str:
-    """What was given as an address, without a query, which may hold a key."""
-    return text.partition("?")[0]
+    """What was given as an address, without what may hold a key: a query, and all that stands before an @."""
+    if "@" not in text:
+        return text.partition("?")[0]
+    before, _, host = text.rpartition("@")
+    return "..." if "?" in before or "#" in before else f"...@{host.partition('?')[0]}"

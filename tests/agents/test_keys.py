@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -126,6 +127,25 @@ def test_a_password_is_found_in_what_is_hardly_an_address(url: str) -> None:
     with pytest.raises(ValueError, match="must hold no password") as error:
         checked_url(url, "--teacher")
     assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "openai:me:secret@h",
+        "openai:me:secret@h:8000/v1",
+        "me:secret@h",
+        "openai:me:se?cret@h",
+        "openai:me@x:secret@h",
+        "OPENAI:http://me:secret@h/v1",
+        "openai:h/v1?user=me@x&key=secret",
+        "openai:h/v1#me@secret",
+    ],
+)
+def test_what_stands_before_a_host_is_never_repeated_where_a_scheme_is_missing(text: str) -> None:
+    with pytest.raises(ValueError, match=r"--policy '\.\.\.(@h.*)?': expected one of openai:URL") as error:
+        PolicySpec.parse(text, "m")
+    assert not re.search("secret|cret@|se.cret", str(error.value).partition(": expected")[0])
 
 
 @pytest.mark.parametrize("url", ["http://me:secret@h/v1", "https://token@h/v1"])

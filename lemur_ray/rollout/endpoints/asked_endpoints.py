@@ -37,7 +37,8 @@ def policy_options(config: EvalConfig[Any]) -> EndpointOptions:
     url = config.policy.removeprefix(_PREFIX)
     at_endpoint = url != config.policy
     if not at_endpoint and (config.policy_key_env or config.policy_body or config.policy_api != "chat"):
-        raise ValueError(f"--policy {config.policy}: --policy-key-env, --policy-body, --policy-api are of openai:URL")
+        told = "--policy-key-env, --policy-body, --policy-api are of openai:URL"
+        raise ValueError(f"--policy {shown(config.policy)}: {told}")
     return EndpointOptions(
         key=Key.of(config.policy_key_env, "--policy-key-env", url) if at_endpoint else Key(),
         patience_s=config.patience_s,
