@@ -16,7 +16,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from lemur_ray.text.special_tokens import ADDED, CONFIG, json_file, special_names
-from lemur_ray.text.tokenizer_classes import as_read
+from lemur_ray.text.tokenizer_classes import ClassRefused, as_read
 
 TOKENIZER = "tokenizer.json"
 _CONTROLLED = ("Unigram", "WordPiece", "WordLevel")
@@ -30,6 +30,8 @@ def read_backend(files: Mapping[str, str], where: str) -> Backend:
     try:
         config = json_file(files, CONFIG)
         backend = Backend.from_str(as_read(text, config))
+    except ClassRefused as error:
+        raise ValueError(f"{where}: {error}") from error
     except Exception as error:  # the library raises nothing narrower
         raise ValueError(
             f"{where} is not a tokenizer.json of the tokenizers library ({error}): copy it anew from where it came "

@@ -34,13 +34,15 @@ _LONG = 8192
 class MarkedText:
     """What one tokenizer makes of such texts. Safe to use from several threads."""
 
-    def __init__(self, tokenizer_json: str):
+    def __init__(self, tokenizer_json: str, splits_specials: bool = False):
+        """splits_specials: the template's own special tokens are ordinary text, too (``Tokenizer.splits_specials``)."""
         self._json = tokenizer_json
         self._backend = _unbounded(Backend.from_str(tokenizer_json))
+        self._backend.encode_special_tokens = splits_specials
         self._specials = {
             token.content: number
             for number, token in self._backend.get_added_tokens_decoder().items()
-            if token.special and token.content
+            if token.special and token.content and not splits_specials
         }
         longest_first = sorted(self._specials, key=len, reverse=True)
         whole = "|".join(map(re.escape, longest_first)) or r"(?!)"
@@ -180,7 +182,7 @@ def marked_text(tokenizer: Tokenizer) -> MarkedText:
     """One for each tokenizer."""
     found = _OF.get(tokenizer)
     if found is None:
-        found = _OF[tokenizer] = MarkedText(tokenizer.to_json())
+        found = _OF[tokenizer] = MarkedText(tokenizer.to_json(), tokenizer.splits_specials)
     return found
 
 

@@ -25,6 +25,8 @@ CONFIG, MAP, ADDED, GENERATION = (
 )  # fmt: skip
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 """Roles that a folder gives tokens to."""
+_FILL = "fill_token"
+"""Where readers of Code Llama part a text that is to be filled in: it is never an id, and models have no row for it."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,15 @@ def named_tokens(files: Mapping[str, str]) -> dict[str, str | None]:
 def special_names(files: Mapping[str, str]) -> list[str]:
     """Every token that the files call special, in the order in which ``transformers`` adds those that are missing."""
     said = _said(files)
-    roles = [*NAMED, *(key for key in said if key.endswith("_token") and key not in NAMED)]
+    roles = [*NAMED, *(key for key in said if key.endswith("_token") and key not in (*NAMED, _FILL))]
     extra = said.get("extra_special_tokens") or said.get("additional_special_tokens") or []
     listed = [*(said.get(role) for role in roles), *(extra.values() if isinstance(extra, dict) else extra)]
     return list(dict.fromkeys(token for one in listed if (token := _content(one))))
+
+
+def splits_specials(files: Mapping[str, str]) -> bool:
+    """Whether a folder says that special tokens which a text spells are ordinary text (``split_special_tokens``)."""
+    return bool(json_file(files, CONFIG).get("split_special_tokens"))
 
 
 def _said(files: Mapping[str, str]) -> dict[str, Any]:

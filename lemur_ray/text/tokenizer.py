@@ -25,6 +25,7 @@ from lemur_ray.text.special_tokens import (
     SpecialTokens,
     is_ours,
     special_tokens,
+    splits_specials,
 )
 from lemur_ray.text.token_pieces import TokenPieces, read_pieces
 from lemur_ray.text.whole_texts import keeps_text, longest_source
@@ -227,6 +228,11 @@ class Tokenizer:
         """All tokens that end what a model says."""
         return self.special.stops
 
+    @property
+    def splits_specials(self) -> bool:
+        """Whether its files say that a text has no special tokens, a rendered chat neither."""
+        return splits_specials(self.files)
+
     @cached_property
     def im_start_id(self) -> int | None:
         return self._special_id(IM_START)
@@ -262,7 +268,9 @@ class Tokenizer:
     @cached_property
     def _marking(self) -> Backend:
         """The same, which takes special tokens for what they are: a switch of the whole object, hence another one."""
-        return Backend.from_str(self.to_json())
+        backend = Backend.from_str(self.to_json())
+        backend.encode_special_tokens = self.splits_specials
+        return backend
 
     def __reduce__(self) -> tuple[object, tuple[dict[str, str]]]:
         return Tokenizer.from_files, (self.to_files(),)

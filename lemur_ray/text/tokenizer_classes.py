@@ -2,12 +2,14 @@
 
 Some classes keep a file's vocabulary and put steps of their own around it, whatever the file says. The class is the
 one that a folder names, unless its ``config.json`` is of a type whose folders are known to name a wrong one, or whose
-files are taken as they are (``AutoTokenizer.from_pretrained``). Knows nothing of special tokens.
+files are taken as they are (``AutoTokenizer.from_pretrained``). A class that makes of a file what is not known here is
+refused: its ids would be others. Knows nothing of what special tokens are for.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +34,9 @@ _OF_TYPES = {
     "Qwen3_5Tokenizer": "qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen4_exp",
     "GPTNeoXTokenizer": "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv xlstm",
     "LlamaTokenizer": "idefics idefics2",
+    "GemmaTokenizer": """diffusion_gemma gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma
+        shieldgemma2 t5gemma zaya""",
+    "CohereTokenizer": "aya_vision cohere cohere2",
 }
 REGISTERED = {kind: name for name, kinds in _OF_TYPES.items() for kind in kinds.split()}
 """``model_type`` -> class, for the classes that are known here and are ever taken instead of the one that is named."""
@@ -59,10 +64,76 @@ _PLAIN_BPE = {
     "byte_fallback": False,
     "ignore_merges": False,
 }
-_WORDS = {"GPT2Tokenizer": "", "GPTNeoXTokenizer": "", "Qwen2Tokenizer": _QWEN2, "Qwen3_5Tokenizer": _QWEN3_5}
-"""Class of bytes -> how it parts a text before; empty: as GPT-2."""
+_DIGITS = {"type": "Digits", "individual_digits": True}
+
+
+def _split(pattern: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+_WORDS: dict[str, dict[str, Any] | None] = {
+    "GPT2Tokenizer": None,
+    "GPTNeoXTokenizer": None,
+    "Qwen2Tokenizer": _split(_QWEN2),
+    "Qwen3_5Tokenizer": _split(_QWEN3_5),
+    "CohereTokenizer": _DIGITS,
+}
+"""Class of bytes -> how it parts a text before; None: as GPT-2."""
 _LLAMA = ("LlamaTokenizer", "CodeLlamaTokenizer")
+_GEMMA = "GemmaTokenizer"
 """Those of SentencePiece."""
+
+_REFUSED = """AlbertTokenizer BarthezTokenizer BartphoTokenizer BertJapaneseTokenizer BertTokenizer BertweetTokenizer
+    BigBirdTokenizer BioGptTokenizer BlenderbotSmallTokenizer BlenderbotTokenizer ByT5Tokenizer CLIPTokenizer
+    CTRLTokenizer CamembertTokenizer CanineTokenizer ClvpTokenizer CpmAntTokenizer CpmTokenizer
+    DPRQuestionEncoderTokenizer DebertaTokenizer DebertaV2Tokenizer DiaTokenizer EsmTokenizer EsmcTokenizer
+    FNetTokenizer FSMTTokenizer FlaubertTokenizer FunnelTokenizer GPTNeoXJapaneseTokenizer HerbertTokenizer
+    LasrTokenizer LayoutLMv2Tokenizer LayoutLMv3Tokenizer LayoutXLMTokenizer LukeTokenizer MBart50Tokenizer
+    MBartTokenizer MPNetTokenizer MarkupLMTokenizer MgpstrTokenizer MyT5Tokenizer NllbTokenizer NougatTokenizer
+    OpenAIGPTTokenizer PLBartTokenizer PegasusTokenizer PerceiverTokenizer PhobertTokenizer ProphetNetTokenizer
+    RagTokenizer ReformerTokenizer RemBertTokenizer RoCBertTokenizer RoFormerTokenizer RobertaTokenizer
+    SeamlessM4TTokenizer Siglip2Tokenizer SplinterTokenizer T5Tokenizer TapasTokenizer UdopTokenizer
+    VideoPrismTokenizer VitsTokenizer Wav2Vec2CTCTokenizer Wav2Vec2PhonemeCTCTokenizer WhisperTokenizer XGLMTokenizer
+    XLMRobertaTokenizer XLMTokenizer XLNetTokenizer"""
+REFUSED = frozenset(_REFUSED.split())
+"""Classes that build a tokenizer of their own, which is not known here."""
+
+_END = "<|endoftext|>"
+_OF_LLAMA: dict[str, str | None] = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+_DEFAULTS: dict[str, dict[str, str | None]] = {
+    "GPT2Tokenizer": {"unk_token": _END, "bos_token": _END, "eos_token": _END, "pad_token": None},
+    "GPTNeoXTokenizer": {"unk_token": _END, "bos_token": _END, "eos_token": _END, "pad_token": "<|padding|>"},
+    "Qwen2Tokenizer": {"unk_token": _END, "bos_token": None, "eos_token": _END, "pad_token": _END},
+    "Qwen3_5Tokenizer": {"unk_token": _END, "bos_token": None, "eos_token": _END, "pad_token": _END},
+    "LlamaTokenizer": _OF_LLAMA,
+    "CodeLlamaTokenizer": {
+        **_OF_LLAMA,
+        **{f"{role}_token": f"▁<{role[:3].upper()}>" for role in ("prefix", "middle", "suffix")},
+        "eot_token": "▁<EOT>",
+    },
+    _GEMMA: {role: f"<{role.removesuffix('_token')}>" for role in
+             ("unk_token", "bos_token", "eos_token", "pad_token", "mask_token")},
+    "CohereTokenizer": {
+        "unk_token": "<UNK>", "bos_token": "<BOS_TOKEN>", "eos_token": "<|END_OF_TURN_TOKEN|>", "pad_token": "<PAD>",
+        "cls_token": "<CLS>", "sep_token": "<SEP>", "mask_token": "<MASK_TOKEN>",
+    },
+}  # fmt: skip
+"""Class -> role -> token that has it, if any, where a folder does not speak of the role."""
+
+_MISTRAL = ("mistral", "mistral3", "voxtral", "ministral", "pixtral", None)
+_BEFORE_5 = re.compile(r"[0-4](\.|$)|5(\.0)*\.?(dev|a|b|rc)")
+_MANY_TOKENS = 100_000
+_TEKKEN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+FIXED = "fix_mistral_regex"
+"""A folder of Mistral's whose file parts words wrongly may say so in its config."""
+
+
+class ClassRefused(ValueError):
+    """The class makes other ids of the file than stand in it, and which is not known here."""
 
 
 def class_in(config: Mapping[str, Any], model: Mapping[str, Any], tokenizer_json: str) -> str:
@@ -79,20 +150,60 @@ def class_in(config: Mapping[str, Any], model: Mapping[str, Any], tokenizer_json
         found = registered
     else:
         found = named
-    return found if found in _WORDS or found in _LLAMA else AS_FILED
+    return found if found in _DEFAULTS or found in REFUSED else AS_FILED
+
+
+def said_by_class(
+    config: Mapping[str, Any], model: Mapping[str, Any], listed: Mapping[str, Any], tokenizer_json: str
+) -> dict[str, Any]:
+    """The config of a folder with what its class and its model make of what it leaves open; as it is where all is said.
+
+    listed: the roles that ``special_tokens_map.json`` names.
+    """
+    kind, said = class_in(config, model, tokenizer_json), dict(config)
+    if kind != class_in(config, {}, tokenizer_json):
+        said["tokenizer_class"] = kind
+    said |= {
+        role: token for role, token in _DEFAULTS.get(kind, {}).items() if role not in config and role not in listed
+    }
+    if FIXED in config:
+        old = _BEFORE_5.match(str(model.get("transformers_version") or "4"))
+        said[FIXED] = bool(config[FIXED] and model and model.get("model_type") in _MISTRAL and old)
+    return said
 
 
 def as_read(tokenizer_json: str, config: Mapping[str, Any]) -> str:
-    """A ``tokenizer.json`` as the class that its ``config`` names reads it; the same text where that is as it is."""
+    """A ``tokenizer.json`` as the class that its ``config`` names reads it; the same text where that is as it is.
+
+    Raises ClassRefused.
+    """
     kind = class_in(config, {}, tokenizer_json)
-    raw = json.loads(tokenizer_json) if kind != AS_FILED else {}
+    if kind in REFUSED:
+        raise ClassRefused(
+            f"transformers reads it as {kind}, which makes ids of its own that are not known here: where the file is "
+            f'to count as it stands, let tokenizer_config.json name "tokenizer_class": "{AS_FILED}"'
+        )
+    raw = json.loads(tokenizer_json) if kind != AS_FILED or config.get(FIXED) is True else {}
     if not raw or raw["model"].get("type", "BPE") != "BPE":
         return tokenizer_json
     if kind in _WORDS:
         _as_bytes(raw, kind, config)
-    else:
+    elif kind == _GEMMA:
+        _as_gemma(raw, config)
+    elif kind in _LLAMA:
         _as_llama(raw, kind, config)
+    if config.get(FIXED) is True and raw["pre_tokenizer"]:
+        added = {token["content"] for token in raw["added_tokens"]}
+        if len(added.union(raw["model"]["vocab"])) > _MANY_TOKENS:
+            _part_as_tekken(raw)
     return json.dumps(raw, ensure_ascii=False)
+
+
+_BLANKS_BACK = [
+    {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+]
 
 
 def _as_llama(raw: dict[str, Any], kind: str, config: Mapping[str, Any]) -> None:
@@ -102,25 +213,29 @@ def _as_llama(raw: dict[str, Any], kind: str, config: Mapping[str, Any]) -> None
     raw["normalizer"] = None
     raw["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": False}
     strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}]
-    raw["decoder"] = {
-        "type": "Sequence",
-        "decoders": [
-            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-            {"type": "ByteFallback"},
-            {"type": "Fuse"},
-            *(strip if prefix or kind != "LlamaTokenizer" else []),
-        ],
-    }
-    raw["model"] |= {"fuse_unk": True, "byte_fallback": True, "dropout": None}
+    decoders = [*_BLANKS_BACK, *(strip if prefix or kind != "LlamaTokenizer" else [])]
+    raw["decoder"] = {"type": "Sequence", "decoders": decoders}
+    raw["model"] |= {**_PLAIN_BPE, "fuse_unk": True, "byte_fallback": True}
+
+
+def _as_gemma(raw: dict[str, Any], config: Mapping[str, Any]) -> None:
+    """Blanks are marks, and nothing stands before the text."""
+    named = config.get("unk_token", "<unk>")
+    raw["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    raw["pre_tokenizer"] = {
+        "type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False,
+    }  # fmt: skip
+    raw["decoder"] = {"type": "Sequence", "decoders": _BLANKS_BACK}
+    unknown = named.get("content") if isinstance(named, dict) else named
+    raw["model"] |= {**_PLAIN_BPE, "fuse_unk": True, "byte_fallback": True, "unk_token": unknown}
 
 
 def _as_bytes(raw: dict[str, Any], kind: str, config: Mapping[str, Any]) -> None:
     """Every byte is a character of the vocabulary; words are parted as the class does."""
     words = _WORDS[kind]
-    prefix = bool(config.get("add_prefix_space"))
-    step = {"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": True, "use_regex": not words}
-    split = {"type": "Split", "pattern": {"Regex": words}, "behavior": "Isolated", "invert": False}
-    raw["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, step]} if words else step
+    prefix, as_gpt2 = bool(config.get("add_prefix_space")), words is None or words is _DIGITS
+    step = {"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": True, "use_regex": as_gpt2}
+    raw["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [words, step]} if words else step
     raw["normalizer"] = None if kind == "GPT2Tokenizer" else {"type": "NFC"}
     raw["decoder"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     if kind == "GPTNeoXTokenizer":  # the settings, which are not read where there is a file, count instead
@@ -128,3 +243,13 @@ def _as_bytes(raw: dict[str, Any], kind: str, config: Mapping[str, Any]) -> None
         pair = [*only, {"Sequence": {"id": "B", "type_id": 1}}]
         raw["post_processor"] = {"type": "TemplateProcessing", "single": only, "pair": pair, "special_tokens": {}}
     raw["model"] |= _PLAIN_BPE
+
+
+def _part_as_tekken(raw: dict[str, Any]) -> None:
+    step = raw["pre_tokenizer"]
+    if step["type"] == "Sequence":
+        raw["pre_tokenizer"] = {**step, "pretokenizers": [_split(_TEKKEN), *step["pretokenizers"][1:]]}
+        return
+    if step["type"] == "Metaspace":
+        step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    raw["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [_split(_TEKKEN), step]}

@@ -12,7 +12,7 @@ from lemur_ray.storage.file_system import file_system
 from lemur_ray.text.backends import TOKENIZER
 from lemur_ray.text.special_tokens import ADDED, CONFIG, GENERATION, MAP
 from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.text.tokenizer_classes import class_in
+from lemur_ray.text.tokenizer_classes import said_by_class
 
 TEMPLATE, PROCESSOR = "chat_template.jinja", "chat_template.json"
 SMALL_FILES = (CONFIG, MAP, ADDED, GENERATION, TEMPLATE, PROCESSOR)
@@ -33,8 +33,7 @@ def read_files(folder: str | Path) -> dict[str, bytes]:
         return {}
     there = [name for name in (TOKENIZER, *SMALL_FILES) if fs.isfile(f"{inner}/{name}")]
     files = {name: bytes(fs.cat_file(f"{inner}/{name}")) for name in there}
-    if fs.isfile(f"{inner}/{_MODEL}"):
-        files = _of_model(files, bytes(fs.cat_file(f"{inner}/{_MODEL}")))
+    files = _of_model(files, bytes(fs.cat_file(f"{inner}/{_MODEL}")) if fs.isfile(f"{inner}/{_MODEL}") else b"{}")
     if fs.isdir(f"{inner}/{_MORE_TEMPLATES}"):
         more = [path for path in sorted(fs.ls(f"{inner}/{_MORE_TEMPLATES}", detail=False)) if path.endswith(".jinja")]
         named = {path.rsplit("/", 1)[-1].removesuffix(".jinja"): bytes(fs.cat_file(path)) for path in more}
@@ -45,8 +44,9 @@ def read_files(folder: str | Path) -> dict[str, bytes]:
 def _of_model(files: dict[str, bytes], config_json: bytes) -> dict[str, bytes]:
     """The files with what the ``config.json`` beside says of the tokenizer: ids, and the class it is read with.
 
-    A class that another type of model would be read with is named, so that the files mean the same wherever they go.
-    What cannot be read stays as it is: whoever reads the model, or the tokenizer, says what is wrong with it.
+    A class that another type of model would be read with is named, and the tokens that it has for roles which no file
+    speaks of, so that the files mean the same wherever they go. What cannot be read stays as it is: whoever reads the
+    model, or the tokenizer, says what is wrong with it.
     """
     files = dict(files)
     try:
@@ -54,10 +54,10 @@ def _of_model(files: dict[str, bytes], config_json: bytes) -> dict[str, bytes]:
         ids = {key: model[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in model}
         if GENERATION not in files and ids:
             files[GENERATION] = json.dumps(ids).encode()
-        said, tokens = json.loads(files.get(CONFIG, b"{}")), files[TOKENIZER].decode()
-        kind = class_in(said, model, tokens)
-        if kind != class_in(said, {}, tokens):
-            files[CONFIG] = json.dumps({**said, "tokenizer_class": kind}, ensure_ascii=False).encode()
+        config, listed = (json.loads(files.get(name, b"{}")) for name in (CONFIG, MAP))
+        said = said_by_class(config, model, listed, files[TOKENIZER].decode())
+        if said != config:
+            files[CONFIG] = json.dumps(said, ensure_ascii=False).encode()
     except (ValueError, TypeError, AttributeError):
         pass
     return files

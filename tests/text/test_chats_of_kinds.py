@@ -188,6 +188,28 @@ def test_a_model_tuned_on_our_own_format_has_one_rule_for_all(kind: str, tmp_pat
         assert encode_prompt(tuned, messages_of(chat[:-1])) == asked == ids[: len(asked)]
 
 
+@pytest.mark.parametrize("kind", ["llama-2", "mistral, tekken", "llama-3", "qwen", "unigram"])
+def test_a_folder_that_splits_special_tokens_has_none_in_texts_and_chats(kind: str, tmp_path: Path) -> None:
+    files = kinds.KINDS[kind]()
+    files["tokenizer_config.json"] |= {"split_special_tokens": True}
+    folder = kinds.write(files, tmp_path / "base")
+    (folder / "chat_template.jinja").write_text(FORMATS[kind], encoding="utf-8")
+    ours, theirs = load_folder(folder), transformers.AutoTokenizer.from_pretrained(str(folder))
+    assert ours is not None
+    names = [name for name in ours.names(sorted(ours.special_ids)) if name]
+    for text in kinds.texts(40, names):
+        ids = [*ours.special.before, *ours.encode_marked(text), *ours.special.after]
+        assert ids == theirs(text).input_ids, text
+    for seed in range(6):
+        chat = chat_of(seed)
+        chat[0]["content"] += names[0]
+        asked = theirs.apply_chat_template(chat[:-1], add_generation_prompt=True)["input_ids"]
+        assert whole_prompt(ours, Chat(chat[:-1], prompts=True)) == asked
+        whole = theirs.apply_chat_template(chat)["input_ids"]
+        assert encode_chat(ours, messages_of(chat))[0] == whole
+        assert kind == "unigram" or not ours.special_ids & set(whole)
+
+
 def test_special_tokens_that_a_message_spells_are_ordinary_text(pair: Pair) -> None:
     """Whole, in parts at its ends, in schemas, arguments and results; what was spelled is still there to be read."""
     draw, ours = random.Random(3), pair.ours
