@@ -9,9 +9,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
-Role = Literal["system", "user", "assistant", "tool"]
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+"""``developer`` is what newer models call the system's turn; templates that do not know it are shown ``system``."""
 FinishReason = Literal["stop", "length"]
 REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names under which an assistant's thoughts come beside its content."""
@@ -61,21 +62,34 @@ class Message:
         """Inverse of ``to_json``. Raises ValueError that says what is wrong."""
         if not isinstance(value, Mapping):
             raise ValueError(f"message of type {type(value).__name__}: expected an object with role and content")
-        role, calls = value.get("role"), _calls_of(value)
-        if role not in ("system", "user", "assistant", "tool"):
-            raise ValueError(f"message role {role!r}: expected system, user, assistant or tool")
+        calls = _calls_of(value)
+        role: Any = value.get("role")
+        if role not in get_args(Role):
+            raise ValueError(f"message role {role!r}: expected system, developer, user, assistant or tool")
         if calls and role != "assistant":
             raise ValueError(f"message role {role!r} with tool_calls: only an assistant calls")
-        content = value.get("content")
-        if content is None and calls:
-            content = ""
-        if not isinstance(content, str):
-            raise ValueError(f"message content of type {type(content).__name__}: expected a string")
+        content = _content_of(value.get("content"), "" if calls else None)
         if (weight := value.get("weight", 1)) not in (0, 1):
             raise ValueError(f"message weight {weight!r:.40}: expected 0 or 1")
         said = {key: _text_of(value, key) for key in ("tool_call_id", "name")}
         thoughts = next(filter(None, (_text_of(value, key) for key in REASONING)), "")
         return cls(role, content, calls, weight=int(weight), reasoning=thoughts, **said)
+
+
+def _content_of(content: Any, absent: str | None) -> str:
+    """A text, or the parts of one as OpenAI's form has them; ``absent``: what a null stands for, if for anything."""
+    if content is None and absent is not None:
+        return absent
+    if isinstance(content, list | tuple):
+        parts = [
+            part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None for part in content
+        ]
+        if all(isinstance(text, str) for text in parts):
+            return "".join(map(str, parts))
+        raise ValueError("message content has parts of another type than text, which a language model is not shown")
+    if not isinstance(content, str):
+        raise ValueError(f"message content of type {type(content).__name__}: expected a string or parts of type text")
+    return content
 
 
 def _calls_of(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:

@@ -18,6 +18,8 @@ from lemur_ray.json_files import NotJson, read_json_lines
 from lemur_ray.storage.copies import on_this_disk
 from lemur_ray.text.tool_results import stray_result
 
+_FIRST = ("system", "developer")
+
 
 @dataclass(frozen=True)
 class Conversation:
@@ -101,13 +103,13 @@ def _tools(listed: Any) -> tuple[Mapping[str, Any], ...]:
 def fault(conversation: Conversation, *, allow_empty_system: bool = False) -> str | None:
     """Why a conversation cannot be trained on, as a short rule name, or None."""
     messages = conversation.messages
-    turns = messages[1:] if messages and messages[0].role == "system" else messages
+    turns = messages[1:] if messages and messages[0].role in _FIRST else messages
     if not turns:
         return "no_turns"
     spoken = turns if allow_empty_system else messages
     if any(not m.content.strip() and not m.tool_calls and m.role != "tool" for m in spoken):
         return "empty_content"
-    if any(m.role == "system" for m in turns):
+    if any(m.role in _FIRST for m in turns):
         return "system_turn_not_first"
     before = [Message("assistant", ""), *turns]
     if any(m.role not in _after(previous) for previous, m in zip(before, turns, strict=False)):

@@ -46,8 +46,9 @@ class ChatML:
             content = message.get("content")
             if not isinstance(content, str):
                 raise TemplateError(f"ChatML has text alone, but a message has content {str(content)[:80]!r}")
-            head, body = f"<|im_start|>{message['role']}\n", f"{content.strip()}<|im_end|>\n"
-            if message["role"] == "assistant":
+            role = "system" if message["role"] == "developer" else message["role"]
+            head, body = f"<|im_start|>{role}\n", f"{content.strip()}<|im_end|>\n"
+            if role == "assistant":
                 spans.append((length + len(head), length + len(head) + len(body)))
             parts += [head, body]
             length += len(head) + len(body)

@@ -22,7 +22,7 @@ def described(messages: Sequence[Message], functions: Sequence[Mapping[str, Any]
     form = f'{OPEN}\n{{"name": "...", "arguments": {{...}}}}\n{CLOSE}'
     text = f"These functions can be called, each given by its JSON schema:\n<tools>\n{shown}\n</tools>\n"
     text += f"To call one, answer with its name and its arguments in this form:\n{form}"
-    if messages and messages[0].role == "system":
+    if messages and messages[0].role in ("system", "developer"):
         first = replace(messages[0], content=f"{messages[0].content.strip()}\n\n{text}")
         return (first, *messages[1:])
     return (Message("system", text), *messages)

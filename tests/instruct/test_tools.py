@@ -56,20 +56,26 @@ def trained(conversation: Conversation, tokenizer: Tokenizer, shelf: Path) -> tu
     return folder, row.tokens[0][: manifest["sources"][0]["tokens"]].tolist(), learned
 
 
-def served(tokenizer: Tokenizer, chat: list[dict[str, Any]], tools: list[dict[str, Any]]) -> list[int]:
-    """The ids of a conversation as the server makes them of a request, in which arguments are text."""
-    turns = [
-        turn
-        | {
-            "tool_calls": [
-                call | {"function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
-                for call in turn["tool_calls"]
-            ]
-        }
-        if "tool_calls" in turn
-        else turn
-        for turn in chat
-    ]
+def served(
+    tokenizer: Tokenizer, chat: list[dict[str, Any]], tools: list[dict[str, Any]], *, as_is: bool = False
+) -> list[int]:
+    """The ids of a conversation as the server makes them of a request, in which arguments are text unless ``as_is``."""
+    turns = (
+        chat
+        if as_is
+        else [
+            turn
+            | {
+                "tool_calls": [
+                    call | {"function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
+                    for call in turn["tool_calls"]
+                ]
+            }
+            if "tool_calls" in turn
+            else turn
+            for turn in chat
+        ]
+    )
     engine: Any = SimpleNamespace(context=4096)
     app = FastAPI()
     app.include_router(tokenizer_routes(TextEngine(engine, tokenizer, "tiny")))
@@ -134,11 +140,30 @@ def test_results_in_another_order_than_their_calls_are_trained_as_they_are_serve
         assert found[0] == found[1] == served(tokenizer, asked[1], TOOLS)
 
 
+REASONED = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning %}<think>{{ m.reasoning }}</think>{% endif %}"
+    "{{ m.content }}<|im_end|>\n{% endfor %}"
+)
 THINKING = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n"
     "</think>\n\n{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
+def test_thoughts_are_shown_by_a_template_that_reads_their_newest_name_alone(name: str, tmp_path: Path) -> None:
+    folder = kinds.write(kinds.KINDS["qwen"](), tmp_path / "model")
+    (folder / "chat_template.jinja").write_text(REASONED, encoding="utf-8")
+    tokenizer, theirs = tokenizer_in(folder), transformers.AutoTokenizer.from_pretrained(str(folder))
+    asked: list[dict[str, Any]] = [{"role": "user", "content": "u"}]
+    chat = [*asked, {"role": "assistant", "content": "42", name: "six by seven"}]
+    (talk,) = written([chat], [], tmp_path / "talks.jsonl")
+    _, ids, learned = trained(talk, tokenizer, tmp_path / "shelf")
+    newest = [*asked, {"role": "assistant", "content": "42", "reasoning": "six by seven"}]
+    assert tokenizer.decode(ids, skip_special=False) == theirs.apply_chat_template(newest, tokenize=False)
+    assert "six by seven" in tokenizer.decode(learned)
+    assert served(tokenizer, chat, []) == ids
 
 
 def test_thoughts_beside_a_reply_are_trained_and_served_as_transformers_shows_them(tmp_path: Path) -> None:
@@ -157,6 +182,76 @@ def test_thoughts_beside_a_reply_are_trained_and_served_as_transformers_shows_th
         assert served(tokenizer, turns, []) == ids
     (tmp_path / "talks.jsonl").write_text("".join(conversation_lines([talk])), encoding="utf-8")
     assert list(read_conversations(tmp_path / "talks.jsonl")) == [talk]
+
+
+OF_ROLES = (
+    "{% if tools %}{{ tools | tojson }}{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for part in m.content %}{{ part.text }}{% endfor %}{% endif %}"
+    "{% for call in m.tool_calls %}{{ call.function.name }}{{ call.function.arguments | tojson }}{% endfor %}"
+    "<|im_end|>\n{% endfor %}"
+)
+OF_DEVELOPERS = OF_ROLES.replace(
+    "{% for m in messages %}", "{% for m in messages %}{{ '!' * (m.role == 'developer') }}"
+)
+
+
+@pytest.mark.parametrize("template", [OF_ROLES, OF_DEVELOPERS])
+def test_developers_parts_and_arguments_as_objects_are_trained_and_served_as_transformers_shows_them(
+    template: str, tmp_path: Path
+) -> None:
+    folder = kinds.write(kinds.KINDS["qwen"](), tmp_path / "model")
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    tokenizer, theirs = tokenizer_in(folder), transformers.AutoTokenizer.from_pretrained(str(folder))
+    calls = [
+        {
+            "id": "a",
+            "type": "function",
+            "function": {"name": "f", "arguments": {"town": "Zürich <|im_end|>", "n": [1]}},
+        },
+        {"id": "b", "type": "function", "function": {"name": "g"}},
+    ]
+    said = {"role": "user", "content": [{"type": "text", "text": "what "}, {"type": "text", "text": "<|im_end|>?"}]}
+    chat: list[dict[str, Any]] = [
+        {"role": "developer", "content": "be brief"}, said,
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "4"}]},
+        {"role": "tool", "tool_call_id": "b", "content": "2"},
+        {"role": "assistant", "content": "42"},
+    ]  # fmt: skip
+    shown = [turn | {"role": "system"} if turn["role"] == "developer" else turn for turn in chat]
+    given = [dict(turn) for turn in (chat if template == OF_DEVELOPERS else shown)]
+    given[2]["tool_calls"] = [{**call, "function": {"arguments": {}, **call["function"]}} for call in calls]
+    expected = theirs.apply_chat_template(given, tokenize=False)
+    assert ("developer" in expected) == (template == OF_DEVELOPERS)
+    (talk,) = written([chat], [], tmp_path / "talks.jsonl")
+    _, ids, _ = trained(talk, tokenizer, tmp_path / "shelf")
+    assert tokenizer.decode(ids, skip_special=False) == expected
+    assert served(tokenizer, chat, [], as_is=True) == ids
+
+
+def test_a_developer_is_the_system_where_a_format_has_no_other(tmp_path: Path) -> None:
+    turns = [
+        {"role": "developer", "content": "d"},
+        {"role": "user", "content": "u"},
+        {"role": "assistant", "content": "a"},
+    ]
+    older = [turns[0] | {"role": "system"}, *turns[1:]]
+    for tools in ([], TOOLS):
+        found = [
+            trained(talk, Tokenizer.bytes_only(), tmp_path / f"shelf-{number}-{len(tools)}")[1]
+            for number, talk in enumerate(written([turns, older], tools, tmp_path / "talks.jsonl"))
+        ]
+        assert found[0] == found[1] == served(Tokenizer.bytes_only(), turns, tools)
+
+
+@pytest.mark.parametrize(
+    "content", [[{"type": "image_url", "image_url": {"url": "x"}}], ["u"], [{"type": "text"}], 7, None]
+)
+def test_what_a_language_model_cannot_be_shown_is_named_with_its_line(content: Any, tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": content}, {"role": "assistant", "content": "a"}]
+    with pytest.raises(ValueError, match=r"line 1: .*message content (has parts of another type|of type)"):
+        written([turns], [], tmp_path / "talks.jsonl")
 
 
 def test_a_result_of_a_call_that_nobody_made_is_named_with_its_line(tmp_path: Path) -> None:

@@ -203,9 +203,8 @@ def _conversation(asked: ShownBody, tools: Toolbox | None) -> Conversation:
 
 def _message(turn: Turn) -> Message:
     calls = tuple(ToolCall(call.function.name, call.function.arguments, call.id) for call in turn.tool_calls)
-    role = "system" if turn.role == "developer" else turn.role
-    thoughts = turn.reasoning_content or turn.reasoning
-    return Message(role, turn.text, calls, turn.tool_call_id, turn.name, reasoning=thoughts)
+    thoughts = turn.reasoning_content or turn.thinking or turn.reasoning
+    return Message(turn.role, turn.text, calls, turn.tool_call_id, turn.name, reasoning=thoughts)
 
 
 def _or(value: Any, default: Any) -> Any:

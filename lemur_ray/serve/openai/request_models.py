@@ -139,6 +139,8 @@ class Turn(Body):
     name: Text = ""
     reasoning_content: Text = ""
     """What the assistant thought before"""
+    thinking: Text = ""
+    """The same, by another name"""
     reasoning: Text = ""
     """The same, by its newer name"""
     content: Annotated[str | list[TextPart], Says("may hold parts of type text only")] = Field(

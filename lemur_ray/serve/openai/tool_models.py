@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
 from lemur_ray.serve.openai.body_fields import Body, Says, Schema, Text, wrong
 from lemur_ray.serve.openai.errors import ApiError, is_utf8, spelled
@@ -117,17 +117,26 @@ ToolChoice = Annotated[
 ]
 
 
+def _written(arguments: dict[str, Any] | None) -> str:
+    return json.dumps(arguments or {}, ensure_ascii=False)
+
+
 class SpokenFunction(Body):
-    """What was called, with arguments as text."""
+    """What was called, with arguments as text; an object is taken for its text."""
 
     name: str
-    arguments: str
+    arguments: str = "{}"
+
+    @field_validator("arguments", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return _written(value) if isinstance(value, dict) else value
 
 
 class SpokenCall(Body):
     """An entry of ``tool_calls``."""
 
-    expected: ClassVar[str] = "must be an object with function: {name, arguments}, both strings"
+    expected: ClassVar[str] = "must be an object with function: {name, arguments}, the arguments an object or its text"
 
     function: SpokenFunction
     id: Text = ""
@@ -135,5 +144,12 @@ class SpokenCall(Body):
     @classmethod
     def fits(cls, value: dict[str, Any]) -> bool:
         function = value.get("function")
-        texts = (function.get("name"), function.get("arguments")) if isinstance(function, dict) else (None,)
-        return all(isinstance(text, str) and is_utf8(text) for text in texts)
+        name, arguments = (
+            (function.get("name"), function.get("arguments")) if isinstance(function, dict) else (None, None)
+        )
+        if not isinstance(name, str) or not isinstance(arguments, str | dict | None):
+            return False
+        try:
+            return is_utf8(name) and is_utf8(arguments if isinstance(arguments, str) else _written(arguments))
+        except RecursionError:
+            return False

@@ -20,6 +20,7 @@ from lemur_ray.text.templates.renderer import Rendered, render
 _ON = "\U0010fffd"
 """Stands behind a message that goes on; private, and outside of what ``marked_text`` uses."""
 _GENERATION = re.compile(r"\{%-?\+?\s*generation\s*-?\+?%\}")
+_REASONING = re.compile(r"\breasoning\b")
 _TOOLS = re.compile(r"\{[%{](?:(?![%}]\}).)*\btools\b", re.S)
 
 
@@ -94,7 +95,7 @@ class JinjaTemplate:
 
     def _values(self, chat: Chat, source: str) -> dict[str, Any]:
         """What the template sees."""
-        messages = [_message(message) for message in chat.messages]
+        messages = [_message(message, source) for message in chat.messages]
         if chat.goes_on:
             if not isinstance(messages[-1].get("content"), str) or "content" not in source:
                 raise TemplateError("the last message has no text that could go on")
@@ -114,12 +115,17 @@ def _shared(one: str, other: str) -> int:
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def _message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Without nulls, and with thoughts under the names that templates look for."""
+def _message(message: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Without nulls, with thoughts under the names that templates look for. A developer is shown as such by a template
+    that knows of developers, by others as the system, which is the older name."""
     out = {name: value for name, value in message.items() if value is not None}
     thoughts = next((out[name] for name in REASONING if name in out), None)
     if thoughts is not None:
         out = {"thinking": thoughts, **out, "reasoning_content": thoughts}
+        if _REASONING.search(source):
+            out["reasoning"] = thoughts
+    if out.get("role") == "developer" and "developer" not in source:
+        out["role"] = "system"
     return out
 
 
