@@ -170,7 +170,9 @@ def _model_here(spec: PolicySpec, config: EvalConfig[Any]) -> PolicyModel:
 
 def _counted(spec: PolicySpec, config: EvalConfig[Any]) -> tuple[Callable[[str], int], PolicySpec]:
     """What counts the tokens of a text for the policy's model, and the policy with the context that is known of it."""
-    if not spec.served_here or spec.application:
+    if spec.application:
+        return partial(_at_least, spec.count), spec
+    if not spec.served_here:
         return partial(_tokens, spec), spec
     model = _model_here(spec, config)
     return model.num_tokens, replace(spec, context=model.context)
@@ -241,6 +243,10 @@ def _tokens(spec: PolicySpec, text: str) -> int:
     """Of a text: as the endpoint counts them where it does, else a bound from below."""
     probe = OpenAIPolicy(spec.target, spec.model, options=spec.options, patience_s=LOOK_S)
     with contextlib.closing(probe), contextlib.suppress(PolicyUnreachable):
-        if (count := probe.num_tokens(text)) is not None:
-            return count
-    return len(text.encode()) // BYTES_PER_TOKEN
+        return _at_least(probe.num_tokens, text)
+    return _at_least(None, text)
+
+
+def _at_least(count: Callable[[str], int | None] | None, text: str) -> int:
+    found = count(text) if count else None
+    return len(text.encode()) // BYTES_PER_TOKEN if found is None else found

@@ -56,6 +56,8 @@ class PolicySpec:
     """Whether an endpoint is a server of ours: it tells which version of the weights it serves."""
     context: int = 0
     """Tokens that an endpoint's model takes, where it tells; else 0."""
+    count: Callable[[str], int | None] | None = None
+    """Of an application: how many tokens its model has for a text, where it tells."""
     options: EndpointOptions = EndpointOptions()
     """How an endpoint, or a model that is served here, is asked."""
     application: str = ""

@@ -14,7 +14,9 @@ from lemur_ray.doctor.devices import Devices
 from lemur_ray.ports import unusable
 from lemur_ray.recipes import get_recipe
 from lemur_ray.serve.config import EngineOptions, ServeJob
+from lemur_ray.text.backends import TOKENIZER
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.weights.model_faults import look_through
 from lemur_ray.weights.open_model import MODEL_ERRORS, RANDOM, load_tokenizer, open_model
 
 GIB = 2**30
@@ -36,8 +38,13 @@ def look_first(spec: str, job: ServeJob, found: Devices) -> OpenShape:
     try:
         opened = shape_of(spec)
         lacking += of_memory(opened.config, job, found)
+        if opened.tokenizer is None and job.backend != "vllm":
+            lacking.append(f"no {TOKENIZER} in {spec}: copy the one that belongs to the model there")
     except MODEL_ERRORS as error:
-        lacking.append(str(error))
+        parts = look_through(spec)
+        lacking += parts.faults or [str(error)]
+        lacking += parts.absent if job.backend != "vllm" else ()
+        lacking += of_memory(parts.config, job, found) if parts.config else []
     lacking += of_port(job, found)
     if lacking or opened is None:
         raise NotServed(spec, lacking)

@@ -17,6 +17,7 @@ from lemur_ray.serve.needs import NotServed, look_first
 from lemur_ray.text.chat_template import Chat, TemplateError, TemplateMissing, TemplateUnusable
 from lemur_ray.text.templates.template_files import template_of, template_source, with_template
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.weights.model_faults import look_through
 
 _ELSEWHERE = " (flags of jobs/serve.py: serve it with them, and ask it with --policy openai:URL)"
 
@@ -41,22 +42,28 @@ def look_at_model(model: str, chat_template: str, chats: bool) -> PolicyModel:
     Raises NotServed.
     """
     lacking: list[str] = []
+    context, tokenizer = 0, None
     try:
         shape = look_first(model, ServeJob(model=model, chat_template=chat_template), _devices())
+        context, tokenizer = shape.config.max_seq_len, shape.tokenizer
     except NotServed as error:
         lacking += [f"{said}{_ELSEWHERE if '--' in said else ''}" for said in error.said]
+        tokenizer = _tokenizer_of(model)
+    source = None
     try:
         source = template_source(chat_template)
     except TemplateUnusable as error:
         lacking.append(str(error))
-    if not lacking:
-        if shape.tokenizer is not None:
-            lacking += _of_template(shape.tokenizer, source, chats)
-        else:
-            lacking.append(f"no tokenizer.json in {model}: copy the one that belongs to the model there")
-    if lacking or shape.tokenizer is None:
+    if tokenizer is not None and source is not None:
+        lacking += _of_template(tokenizer, source, chats)
+    if lacking or tokenizer is None:
         raise NotServed(model, lacking)
-    return PolicyModel(shape.config.max_seq_len, shape.tokenizer)
+    return PolicyModel(context, tokenizer)
+
+
+def _tokenizer_of(model: str) -> Tokenizer | None:
+    """Of a model that lacks something else: its template is looked at, too."""
+    return look_through(model).tokenizer
 
 
 def _of_template(tokenizer: Tokenizer, source: str, chats: bool) -> list[str]:

@@ -18,7 +18,7 @@ from lemur_ray.config import ModelConfig
 from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.weights.hf_config import HuggingFaceError, read_config
 from lemur_ray.weights.param_slices import Index, leaves, normalised, transposed
-from lemur_ray.weights.safetensors_reader import TensorFolder
+from lemur_ray.weights.safetensors_reader import TensorFileError, TensorFolder
 from lemur_ray.weights.safetensors_writer import FolderWriter, Tensor
 
 
@@ -50,6 +50,8 @@ TABLE: dict[str, Entry] = {
 }
 _DERIVED = ".self_attn.rotary_emb.inv_freq"
 """Stored by older versions of transformers, computed here."""
+MOST_SAID = 3
+"""Tensors that are wrong; the others are counted."""
 BLOCK_ROWS = 1024
 """Stored rows that are moved at once."""
 BLOCK_BYTES = 2**22
@@ -74,14 +76,23 @@ class HuggingFaceWeights:
         known = {name for label, shape in leaves(self.config).items() for name, _ in _names(label, shape)}
         known.add(TABLE["head"].name)  # may be there even where it is tied
         strange = [name for name in self.files.names() if name not in known and not name.endswith(_DERIVED)]
+        wrong: list[Exception] = []
         if strange:
-            raise HuggingFaceError(
-                f"{folder} holds tensors that a model of its config.json has not: {', '.join(strange[:3])}: "
-                "config.json and weights do not belong together, or this is not a Llama"
-            )
+            said = f"{folder} holds tensors that a model of its config.json has not: {', '.join(strange[:3])}: "
+            said += "config.json and weights do not belong together, or this is not a Llama"
+            wrong.append(HuggingFaceError(said))
         self._dtypes: dict[str, np.dtype[Any]] = {}
         for label, shape in leaves(self.config).items():
-            self._dtypes[label] = np.result_type(*{self._checked(name, want) for name, want in _names(label, shape)})
+            found = set()
+            for name, want in _names(label, shape):
+                try:
+                    found.add(self._checked(name, want))
+                except (HuggingFaceError, TensorFileError) as error:
+                    wrong.append(error)
+            self._dtypes[label] = np.result_type(*found) if found else np.dtype(np.float32)
+        if wrong:
+            more = f" (and {len(wrong) - MOST_SAID} tensors more)" if len(wrong) > MOST_SAID else ""
+            raise type(wrong[0])("; ".join(map(str, wrong[:MOST_SAID])) + more)
 
     def _checked(self, name: str, want: tuple[int, ...]) -> np.dtype[Any]:
         stored = self.files.stored(name)

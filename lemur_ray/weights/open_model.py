@@ -181,14 +181,21 @@ def _merged(run: str, commit: Commit, config: ModelConfig, lora: LoraConfig) -> 
 def _hugging_face(folder: str) -> OpenModel:
     source = HuggingFaceWeights(folder)
     tokenizer = load_folder(folder)
-    tokens, rows = tokenizer.vocab_size if tokenizer else 0, source.config.vocab_size
-    if tokens > rows:
-        raise HuggingFaceError(
-            f"{folder}: the tokenizer has ids for {tokens} tokens, the model {rows} rows: its files and the weights do "
-            "not belong together, or tokens were added to the tokenizer that the model was never given rows for"
-        )
+    for said in rows_lacking(folder, tokenizer, source.config) if tokenizer else ():
+        raise HuggingFaceError(said)
     version = folder if "://" in folder else model_fingerprint(Path(folder))
     return OpenModel(source, tokenizer, folder.rsplit("/", 1)[-1], version, {})
+
+
+def rows_lacking(folder: str, tokenizer: Tokenizer, config: ModelConfig) -> list[str]:
+    """What is said of a tokenizer with more ids than a model has rows; empty where it has not."""
+    tokens, rows = tokenizer.vocab_size, config.vocab_size
+    if tokens <= rows:
+        return []
+    return [
+        f"{folder}: the tokenizer has ids for {tokens} tokens, the model {rows} rows: its files and the weights do not "
+        "belong together, or tokens were added to the tokenizer that the model was never given rows for"
+    ]
 
 
 def _text(path: str) -> str:

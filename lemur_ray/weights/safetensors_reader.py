@@ -146,25 +146,8 @@ class TensorFolder:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = str(folder)
-        self._files = [TensorFile(f"{self.folder}/{name}") for name in self._names()]
+        self._files = [TensorFile(f"{self.folder}/{name}") for name in _file_names(self.folder)]
         self._where = {name: file for file in self._files for name in file.tensors}
-
-    def _names(self) -> list[str]:
-        fs, inner = file_system(self.folder)
-        if fs.isfile(f"{inner}/{INDEX}"):
-            try:
-                names = sorted(set(json.loads(fs.cat_file(f"{inner}/{INDEX}"))["weight_map"].values()))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise TensorFileError(f"{self.folder}/{INDEX} is no index of weights ({error!r}): copy it") from error
-            missing = [name for name in names if not fs.isfile(f"{inner}/{name}")]
-            if missing:
-                raise TensorFileError(
-                    f"{self.folder}/{INDEX} names files that are not there: {', '.join(missing)}: download them"
-                )
-            return names
-        if fs.isfile(f"{inner}/{SINGLE}"):
-            return [SINGLE]
-        raise TensorFileError(f"no {SINGLE} and no {INDEX} in {self.folder}: expected safetensors weights")
 
     def __contains__(self, name: str) -> bool:
         return name in self._where
@@ -198,3 +181,36 @@ class TensorFolder:
                 f"no tensor {name!r} in {self.folder}: the checkpoint is incomplete or of another model"
             )
         return self._where[name]
+
+
+def _file_names(folder: str) -> list[str]:
+    fs, inner = file_system(folder)
+    if fs.isfile(f"{inner}/{INDEX}"):
+        try:
+            names = sorted(set(json.loads(fs.cat_file(f"{inner}/{INDEX}"))["weight_map"].values()))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise TensorFileError(f"{folder}/{INDEX} is no index of weights ({error!r}): copy it") from error
+        missing = [name for name in names if not fs.isfile(f"{inner}/{name}")]
+        if missing:
+            raise TensorFileError(
+                f"{folder}/{INDEX} names files that are not there: {', '.join(missing)}: download them"
+            )
+        return names
+    if fs.isfile(f"{inner}/{SINGLE}"):
+        return [SINGLE]
+    raise TensorFileError(f"no {SINGLE} and no {INDEX} in {folder}: expected safetensors weights")
+
+
+def file_faults(folder: str | Path) -> list[str]:
+    """What is wrong with the safetensors files of a folder or URI, of each the first thing."""
+    faults = []
+    try:
+        names = _file_names(str(folder))
+    except TensorFileError as error:
+        return [str(error)]
+    for name in names:
+        try:
+            TensorFile(f"{folder}/{name}")
+        except (TensorFileError, OSError) as error:
+            faults.append(str(error))
+    return faults

@@ -17,6 +17,7 @@ from lemur_ray.config import ModelConfig
 from lemur_ray.doctor.devices import Devices
 from lemur_ray.model.llama import init_params
 from lemur_ray.serve import policy_model
+from lemur_ray.serve.on_ray import attach
 from lemur_ray.text.tokenizer_folder import tokenizer_in
 from tests.conftest import ROOT
 from tests.text import kinds
@@ -103,6 +104,64 @@ def test_a_context_that_is_too_short_is_refused_and_one_that_is_not_lets_it_begi
     assert "take a model with a longer context" in said
     with pytest.raises(_Begun):
         run("--policy", f"checkpoint:{hugging_face(tmp_path / 'long' / 'model')}", "--max-tokens", "120")
+
+
+@pytest.mark.parametrize("count", [lambda text: 100, lambda text: None, None])
+def test_a_model_that_runs_elsewhere_is_looked_at_by_what_it_says(
+    run: Run, count: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    context = 0
+    monkeypatch.setattr(attach, "served", lambda: [attach.Running("app", "mine", "/gone", "1", context)])
+    monkeypatch.setattr(attach, "num_tokens", lambda application, text: count(text) if count else None)
+    monkeypatch.setenv("RAY_ADDRESS", "ray://nobody")
+    evaluation = importlib.import_module("_evaluate")
+    monkeypatch.setattr(evaluation, "attached", lambda spec: attach.attach(spec, lambda: None))
+    with pytest.raises(_Begun):
+        run("--policy", "handle:mine", "--max-tokens", "30")
+    assert "app does not say how long its context is: whether prompts fit" in capsys.readouterr().err
+    context = 128
+    with pytest.raises(_Begun):
+        run("--policy", "handle:mine", "--max-tokens", "5")
+    code, said = run("--policy", "handle:mine", "--max-tokens", "120")
+    assert code == 1
+    assert "mine: the context of the model is 128 tokens" in said[-1], said
+    assert "give --max-tokens" in said[-1]
+
+
+def test_all_faults_of_a_folder_stand_in_one_line(run: Run, tmp_path: Path) -> None:
+    folder = hugging_face(tmp_path / "model")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": 20}))
+    (folder / "chat_template.jinja").write_text("{% for %}")
+    said = one_line(run, "--policy", f"handle:{folder}")
+    for part in ("is truncated", "the model 20 rows", "the chat template is no Jinja template"):
+        assert said.count(part) == 1, said
+
+    (folder / "config.json").write_text(json.dumps({**config, "hidden_act": "gelu", "mlp_bias": True}))
+    (folder / "tokenizer.json").write_text("{")
+    said = one_line(run, "--policy", f"checkpoint:{folder}", "--chat-template", str(tmp_path / "none.jinja"))
+    absent = f"--chat-template {tmp_path}/none.jinja"
+    for part in ("hidden_act is 'gelu'", "mlp_bias is True", "is truncated", "is not a tokenizer.json", absent):
+        assert said.count(part) == 1, said
+    (folder / "tokenizer.json").unlink()
+    weights.unlink()
+    said = one_line(run, "--policy", f"checkpoint:{folder}")
+    for part in ("hidden_act is 'gelu'", "no model.safetensors", "no tokenizer.json in"):
+        assert said.count(part) == 1, said
+
+
+def test_tensors_of_another_shape_are_named_together(run: Run, tmp_path: Path) -> None:
+    folder = hugging_face(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 25}))
+    said = one_line(run, "--policy", f"checkpoint:{folder}")
+    assert [name in said for name in ("gate_proj", "up_proj", "down_proj")] == [True] * 3, said
+    (folder / "config.json").write_text(json.dumps({**config, "hidden_size": 32, "num_hidden_layers": 2}))
+    said = one_line(run, "--policy", f"checkpoint:{folder}")
+    assert "tensors more)" in said
+    assert len(said) < 1500
 
 
 def test_a_model_that_has_no_room_is_refused(run: Run) -> None:

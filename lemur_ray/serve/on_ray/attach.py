@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from lemur_ray.agents.policy_spec import PolicySpec
@@ -30,6 +31,8 @@ class Running:
     spec: str
     version: str
     """Of its weights, now"""
+    context: int = 0
+    """Tokens of a prompt and its reply together, where it tells; else 0"""
 
 
 def attach(spec: PolicySpec, connect: Callable[[], object]) -> PolicySpec:
@@ -50,7 +53,24 @@ def attach(spec: PolicySpec, connect: Callable[[], object]) -> PolicySpec:
     (running,) = found
     label = f"handle:{running.name}@{running.version}"
     print(f"asking {running.application}, which serves {running.name} already", file=sys.stderr, flush=True)
-    return replace(spec, application=running.application, label=label)
+    if not running.context:
+        unknown = "does not say how long its context is: whether prompts fit shows when they are played"
+        print(f"{running.application} {unknown}", file=sys.stderr, flush=True)
+    count = partial(num_tokens, running.application)
+    return replace(spec, application=running.application, label=label, context=running.context, count=count)
+
+
+def num_tokens(application: str, text: str) -> int | None:
+    """Of a text, as the model that an application serves counts them; None where it does not say."""
+    import ray.exceptions
+    from ray import serve
+    from ray.serve.exceptions import RayServeException
+
+    try:
+        return int(serve.get_app_handle(application).num_tokens.remote(text).result(timeout_s=ABOUT_S))
+    except (ray.exceptions.RayError, RayServeException, TimeoutError, AttributeError) as error:
+        log.warning("%s does not count tokens: %s", application, error)
+        return None
 
 
 def served() -> list[Running]:
@@ -71,7 +91,7 @@ def served() -> list[Running]:
         except (ray.exceptions.RayError, RayServeException, TimeoutError, AttributeError) as error:
             log.warning("%s does not say what it serves: %s", name, error)
             continue
-        found.append(Running(name, about["name"], about["spec"], about["version"]))
+        found.append(Running(name, about["name"], about["spec"], about["version"], about.get("context", 0)))
     return found
 
 

@@ -67,9 +67,14 @@ class ChatModel:
         page = self._page_of_all if self._one_of_many else None
         return build_app(self._served, self._key_digest, self._metrics, page)
 
-    async def about(self) -> dict[str, str]:
-        """What is served: the model's name and spec, and the version of its weights."""
-        return {"name": self._served.name, "spec": self._spec, "version": self._served.version}
+    async def about(self) -> dict[str, Any]:
+        """What is served: the model's name and spec, the version of its weights, and its context in tokens."""
+        about = {"name": self._served.name, "spec": self._spec, "version": self._served.version}
+        return {**about, "context": self._served.engine.context}
+
+    async def num_tokens(self, text: str) -> int:
+        """Of a text; what a chat template writes around it comes on top."""
+        return len(await asyncio.to_thread(self._served.tokenizer.encode, text))
 
     async def own_metrics(self, known: Pages) -> tuple[str, Pages]:
         """This replica's name, and the newest pages that it knows: its own, and of others those of ``known`` too."""

@@ -14,6 +14,7 @@ import pytest
 from lemur_ray.agents.endpoint import EndpointOptions
 from lemur_ray.agents.messages import ChatRequest, ContextOverflow, Message, Sampling
 from lemur_ray.agents.policy_spec import PolicySpec
+from lemur_ray.recipes import get_recipe
 from lemur_ray.rollout.actors.on_ray import RayPool
 from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
@@ -64,6 +65,15 @@ def test_environment_actors_play_with_it_and_never_load_jax(served: HandleSpec, 
     assert version.endswith("-random")
     code = "import sys, lemur_ray.serve.on_ray.handle; print('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_what_runs_says_how_long_its_context_is_and_counts_tokens(served: HandleSpec):
+    from lemur_ray.serve.on_ray.attach import attach
+
+    spec = attach(PolicySpec("handle", served.app_name), lambda: None)
+    assert spec.context == get_recipe("nano").model.max_seq_len
+    assert spec.count is not None
+    assert spec.count("Wälk.") == 6, "its tokens are bytes"
 
 
 @pytest.mark.slow
