@@ -6,7 +6,6 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from envs.alfworld.demonstrations import demonstrations
@@ -18,32 +17,31 @@ from lemur_ray.instruct.conversation import Conversation, read_conversations
 
 def conversations(games: int, chats: int, files: Sequence[str] = ()) -> Iterator[Conversation]:
     """Expert games, questions about functions of the standard library, then what JSON lines files hold."""
-    for name, messages in demonstrations(games):
-        yield Conversation("alfworld", name, messages)
+    yield from (Conversation("alfworld", name, messages) for name, messages in demonstrations(games))
     yield from itertools.islice(code_chats(standard_library()), chats)
-    for file in files:
-        yield from read_conversations(resolve_out(file, ""))
+    yield from itertools.chain.from_iterable(read_conversations(resolve_out(file, "")) for file in files)
 
 
-def instruction_table(job: Any, shelf: str, tokenizer: Any) -> Path | str:
-    """The table of a job, in ``shelf``: of its sets, else of games, questions and files; rows for whole passes."""
+def instruction_table(job: Any, shelf: str, init_from: str) -> str:
+    """The table of a job, in ``shelf``: of its sets, else of games, questions, files, as its model writes them."""
+    from lemur_ray.instruct.chat_tokens import for_chats
     from lemur_ray.instruct.config import SET_NAMES
     from lemur_ray.instruct.pipeline import build_sets
     from lemur_ray.instruct.table import build_table
     from lemur_ray.instruct.epochs import whole_epochs
     from lemur_ray.train.pod.placement import batch_parts
+    from lemur_ray.weights.open_model import load_tokenizer
 
-    seq_len, rows = job.recipe.data.seq_len, whole_epochs(job.recipe, batch_parts(job.recipe.mesh))
+    recipe, tokenizer = job.recipe, for_chats(load_tokenizer(init_from), job.chat_template)
+    shape = {"seq_len": recipe.data.seq_len, "num_rows": whole_epochs(recipe, batch_parts(recipe.mesh))}
     if job.sets.files:
-        if job.conversations:
-            raise ValueError("--conversations joins the games and chats: leave it out with --oasst1 and the other sets")
-        names = (*SET_NAMES, "decontaminate")
-        found = {name: tuple(resolve_out(file, "") for file in getattr(job.sets, name)) for name in names}
-        return build_sets(replace(job.sets, **found), tokenizer, shelf, seq_len=seq_len, num_rows=rows)[0]
+        files = {name: getattr(job.sets, name) for name in (*SET_NAMES, "decontaminate")}
+        found = {name: tuple(resolve_out(file, "") for file in listed) for name, listed in files.items()}
+        return str(build_sets(replace(job.sets, **found), tokenizer, shelf, **shape)[0])
     talks = conversations(job.games, job.chats, job.conversations)
-    folder, manifest = build_table(talks, tokenizer, shelf, seq_len=seq_len, num_rows=rows)
+    folder, manifest = build_table(talks, tokenizer, shelf, **shape)
     print(f"conversations: {json.dumps(manifest['counts'])}", flush=True)
-    return folder
+    return str(folder)
 
 
 def demo_corpus(config: Any) -> dict[str, Any]:
@@ -54,7 +52,7 @@ def demo_corpus(config: Any) -> dict[str, Any]:
 def agent_texts(games: int = 300, chats: int = 100) -> list[str]:
     """Chat headers and contents of expert games and questions about code, and the games' nouns, rare ones as often: a
     small model finds a thing in a list much sooner if it need not spell it."""
-    talks = [messages for _, messages in demonstrations(games)]
-    talks += [chat.messages for chat in itertools.islice(code_chats(standard_library()), chats)]
+    code = (chat.messages for chat in itertools.islice(code_chats(standard_library()), chats))
+    talks = [*(messages for _, messages in demonstrations(games)), *code]
     texts = [text for talk in talks for message in talk for text in (f"{message.role}\n", message.content)]
     return texts + [", ".join(f"a {name} 1" for name in class_names())] * games

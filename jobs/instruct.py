@@ -4,6 +4,7 @@ import _path
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from _instruction_data import instruction_table
 from lemur_ray.home import resolve_out
@@ -33,20 +34,19 @@ class InstructJob(TrainingJob):
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse_job(InstructJob, argv, prog="instruct.py", recipe="nano-chat")
     recipe, out = job.recipe, resolve_out(job.out, f"runs/{job.recipe.name}")
-    from lemur_ray.instruct.chat_tokens import for_chats
+    from lemur_ray.instruct.needs import of_table
     from lemur_ray.corpus.manifest import read_manifest
-    from lemur_ray.weights.open_model import load_tokenizer
     from lemur_ray.train.pod.placement import batch_parts
     from lemur_ray.train.run.needs import RUN_ERRORS, look_before_tuning
     from lemur_ray.train.on_ray.trainer import train
 
     try:
         given = (*job.conversations, *job.sets.paths)
-        init_from = look_before_tuning(recipe, _path.devices(), out, job.init_from or "nano", job.corpus, given)
+        look = partial(of_table, job.sets, job.conversations, job.chat_template)
+        init_from = look_before_tuning(recipe, _path.devices(), out, job.init_from or "nano", job.corpus, given, look)
         _path.connect()
-        table = resolve_out(job.corpus, f"{out}/table" if "://" in out else f"instruct/{recipe.name}")
-        if not job.corpus:
-            table = str(instruction_table(job, table, for_chats(load_tokenizer(init_from), job.chat_template)))
+        shelf = resolve_out(f"{out}/table" if "://" in out else f"instruct/{recipe.name}", "")
+        table = resolve_out(job.corpus, "") if job.corpus else instruction_table(job, shelf, init_from)
         recipe, steps = with_whole_epochs(recipe, read_manifest(table), batch_parts(recipe.mesh))
         print(f"instruction table: {table}\n{steps}", flush=True)
         result = train(recipe, corpus=table, out=out, init_from=init_from)

@@ -22,12 +22,14 @@ from lemur_ray.plan.plan import PlanError, plan_for
 from lemur_ray.recipes import NAMES, get_recipe, with_vocabulary
 from lemur_ray.storage.copies import version_of
 from lemur_ray.storage.file_system import file_system
+from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.pod.chips import CHIPS
 from lemur_ray.train.pod.memory import bytes_of_device, gib, kept_bytes, least_chips
 from lemur_ray.train.pod.placement import check_recipe
 from lemur_ray.train.pod.slices import Slice, run_shape
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped, check_writable
-from lemur_ray.weights.open_model import MODEL_ERRORS, RANDOM, ModelNotFound, open_model
+from lemur_ray.weights.model_faults import look_through
+from lemur_ray.weights.open_model import MODEL_ERRORS, RANDOM, ModelNotFound, load_tokenizer, open_model
 
 Look = Callable[[], object]
 """Raises what is said of it."""
@@ -75,15 +77,40 @@ def look_first(recipe: Recipe, found: Devices, out: str, looks: Sequence[Look]) 
 
 
 def look_before_tuning(
-    recipe: Recipe, found: Devices, out: str, init_from: str, table: str, files: Sequence[str]
+    recipe: Recipe,
+    found: Devices,
+    out: str,
+    init_from: str,
+    table: str,
+    files: Sequence[str],
+    of_table_made: Callable[[Tokenizer | None, bool], object] = lambda tokenizer, is_here: None,
 ) -> str:
     """The same for a run that tunes; the folder of its model. ``table``: empty where one is made of ``files``.
 
-    Raises NotBegun.
+    ``of_table_made``: raises what such a table lacks; it is given the model's tokenizer, if that can be read, and
+    whether the table is made on this machine. Raises NotBegun.
     """
     looks: list[Look] = [lambda: of_model(find_model(init_from, buckets=True), recipe), lambda: of_files(files)]
-    look_first(recipe, found, out, [*looks, lambda: of_table(recipe, resolve_out(table, ""))] if table else looks)
+    if table:
+        looks.append(lambda: of_table(recipe, resolve_out(table, "")))
+    else:
+        looks += [lambda: tokenizer_there(init_from), lambda: of_table_made(_tokenizer(init_from), found.is_here)]
+    look_first(recipe, found, out, looks)
     return find_model(init_from, buckets=True)
+
+
+def tokenizer_there(init_from: str) -> Tokenizer:
+    """Of the model that starts a run. Raises ValueError."""
+    try:
+        return load_tokenizer(find_model(init_from, buckets=True))
+    except ModelNotFound as error:
+        raise ValueError(f"--init-from: {error}") from error
+
+
+def _tokenizer(init_from: str) -> Tokenizer | None:
+    with contextlib.suppress(ValueError):  # which is said already
+        return tokenizer_there(init_from)
+    return None
 
 
 def of_files(files: Sequence[str]) -> None:
@@ -102,7 +129,8 @@ def of_model(spec: str, recipe: Recipe) -> None:
             recipe = with_vocabulary(recipe, model.tokenizer.vocab_size)
         check_same_model(spec, model.source.config, recipe)
     except MODEL_ERRORS as error:
-        raise RunFolderError(f"--init-from: {error}") from error
+        said = look_through(spec).faults or [str(error)]
+        raise RunFolderError(f"--init-from: {'; '.join(said)}") from error
 
 
 def check_same_model(spec: str, found: ModelConfig, recipe: Recipe) -> None:

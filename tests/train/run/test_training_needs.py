@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 import json
 import os
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -17,9 +20,11 @@ from lemur_ray.corpus.manifest import VERSION, row_folder, write_manifest
 from lemur_ray.corpus.rows import RowWriter
 from lemur_ray.doctor.devices import Devices, of_cluster
 from lemur_ray.recipes import NAMES, get_recipe
+from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.pod.chips import GIB
 from lemur_ray.train.pod.memory import kept_bytes
 from lemur_ray.train.run import needs
+from lemur_ray.weights.hf_config import config_files
 from tests.conftest import ROOT
 
 LAPTOP = Devices(cpus=2, memory_bytes=16 * GIB)
@@ -144,6 +149,93 @@ def test_a_tuning_names_model_and_files_together(tmp_path: Path, lemur_home: Pat
     said = str(refused.value)
     assert "model 'gone': neither a folder nor a run" in said
     assert f"files: {lemur_home}/a.jsonl: not there" in said
+
+
+@pytest.fixture
+def tune(lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What jobs/instruct.py says where it refuses; on a laptop, where Ray is not started."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
+    path, job = importlib.import_module("_path"), importlib.import_module("instruct")
+
+    def begun(**options: object) -> None:
+        raise ValueError("begun")
+
+    monkeypatch.setattr(path, "connect", begun)
+    monkeypatch.setattr(path, "devices", lambda: LAPTOP)
+
+    def said(*argv: str) -> str:
+        assert job.main([*argv]) == 1
+        return capsys.readouterr().err
+
+    return said
+
+
+def nano_folder(folder: Path, **files: str) -> Path:
+    """A model of the recipe nano-chat whose weights are not there, and a tokenizer of bytes with other files beside."""
+    config = get_recipe("nano-chat").model
+    for name, text in config_files(config, Tokenizer.bytes_only(), "float32").items():
+        (folder / name).write_text(text)
+    (folder / "tokenizer.json").write_text(Tokenizer.bytes_only().to_json())
+    header = json.dumps({}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+    return folder
+
+
+def test_a_tuning_that_would_come_to_nothing_says_all_that_lacks_and_starts_nothing(
+    tune: Callable[..., str], lemur_home: Path
+) -> None:
+    began = time.process_time()
+    said = tune("lemur-70b-chat", "--init-from", "gone", "--oasst1", "a.gz", "--conversations", "b.jsonl")
+    assert time.process_time() - began < 5
+    assert said.count("model 'gone': neither a folder nor a run") == 1
+    assert f"files: {lemur_home}/b.jsonl, {lemur_home}/a.gz: not there" in said
+    assert "--conversations joins the games and chats: leave it out" in said
+    assert "TPU chips" in said
+    assert "recipes whose devices and memory are here: nano" in said
+    assert os.listdir(lemur_home / "runs") == []
+
+
+def test_a_tuning_whose_model_does_not_fit_says_what_would_do(tune: Callable[..., str]) -> None:
+    mesh = ("--mesh.use-tpu=False", "--mesh.topology=", "--mesh.accelerator-type=", "--mesh.num-workers=1")
+    said = tune("lemur-70b-chat", "--init-from", "random:llama2-70b", *mesh, "--mesh.fsdp=-1", "--mesh.tp=1")
+    assert "memory: parameters, gradients and moments take" in said
+    assert "take a smaller model, adapters" in said
+
+
+def test_a_tuning_looks_at_tokenizer_and_template_of_its_model(tune: Callable[..., str], tmp_path: Path) -> None:
+    folder = nano_folder(tmp_path)
+    start = ("nano-chat", "--init-from", str(folder))
+    assert "--init-from: no tensor 'model.embed_tokens.weight'" in tune(*start)
+    assert f"--chat-template {tmp_path}/none.jinja: " in tune(*start, "--chat-template", f"{tmp_path}/none.jinja")
+    (folder / "chat_template.jinja").write_text("{% for %}")
+    said = tune(*start)
+    assert "the chat template is no Jinja template" in said
+    assert "a file with another one, or chatml" in said
+    (folder / "tokenizer.json").unlink()
+    assert tune(*start).count("no tokenizer.json in") == 1
+    assert f"--init-from: no tokenizer.json in {folder}" in tune("nano-chat", "--init-from", f"random:nano@{folder}")
+
+
+def test_packages_of_filters_are_asked_for_where_the_table_is_made_here(
+    tune: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    (tmp_path / "talks.json").write_text("[]")
+    start = ("nano-chat", "--init-from", "random:nano", "--sharegpt", f"{tmp_path}/talks.json")
+    said = tune(*start)
+    assert "near-duplicates are found with sentence-transformers: pip install 'lemur-ray[instruct]'" in said
+    assert "the language filter needs langdetect" in said
+    assert tune(*start, "--encoder", "hashing:64", "--language=") == "instruct: begun\n"
+    path = importlib.import_module("_path")
+    monkeypatch.setattr(path, "devices", lambda: dataclasses.replace(LAPTOP, where="the cluster"))
+    assert tune(*start) == "instruct: begun\n"
+
+
+def test_a_model_without_a_template_is_tuned_on_our_own(tune: Callable[..., str]) -> None:
+    assert tune("nano-chat", "--init-from", "random:nano") == "instruct: begun\n"
 
 
 def test_sources_and_row_lengths_of_the_embedded_corpus_are_known_before_it_is_built(tmp_path: Path) -> None:

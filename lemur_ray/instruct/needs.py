@@ -1,0 +1,61 @@
+"""What an instruction table needs before it is made: packages of the filters, one source of conversations, a format.
+
+Reads no conversation. Knows nothing of models and of devices.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+
+from lemur_ray.instruct.chat_tokens import for_chats
+from lemur_ray.instruct.config import WITHOUT_NEAR_DUPLICATES, SetsConfig
+from lemur_ray.text.chat_template import Chat, TemplateError, TemplateUnusable
+from lemur_ray.text.templates.template_files import template_of
+from lemur_ray.text.tokenizer import Tokenizer
+
+_EXTRA = "pip install 'lemur-ray[instruct]'"
+
+
+def of_table(
+    sets: SetsConfig, conversations: Sequence[str], choice: str, tokenizer: Tokenizer | None, packages_are_here: bool
+) -> None:
+    """choice: as ``for_chats``. tokenizer: None where it cannot be read. packages_are_here: the table is made on this
+    machine, so that what is not installed here lacks. Raises ValueError with everything that lacks."""
+    lacking = [*_of_sets(sets, conversations, packages_are_here), *(_of_format(tokenizer, choice) if tokenizer else ())]
+    if lacking:
+        raise ValueError("\n- ".join(lacking))
+
+
+def _of_sets(sets: SetsConfig, conversations: Sequence[str], packages_are_here: bool) -> list[str]:
+    lacking = []
+    if sets.files and conversations:
+        lacking.append("--conversations joins the games and chats: leave it out with --oasst1 and the other sets")
+    near = sets.near_duplicate and any(getattr(sets, name) for name in WITHOUT_NEAR_DUPLICATES)
+    if packages_are_here and near and not sets.encoder.startswith("hashing:") and _lacks("sentence_transformers"):
+        lacking.append(
+            f"packages: near-duplicates are found with sentence-transformers: {_EXTRA}, or give --encoder hashing:1024 "
+            "(same words, not same meaning) or --near-duplicate 0 (no such filter)"
+        )
+    if packages_are_here and sets.sharegpt and sets.language and _lacks("langdetect"):
+        lacking.append(
+            f"packages: the language filter needs langdetect: {_EXTRA}, or give --language '' to keep every language"
+        )
+    return lacking
+
+
+def _of_format(tokenizer: Tokenizer, choice: str) -> list[str]:
+    turns = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello."}]
+    try:
+        template_of(for_chats(tokenizer, choice, say=lambda line: None)).said(Chat(turns))
+    except TemplateUnusable as error:
+        return [f"{error} (--chat-template: a file with another one, or chatml)"]
+    except TemplateError:  # it may take other conversations
+        pass
+    except ValueError as error:
+        return [str(error)]
+    return []
+
+
+def _lacks(package: str) -> bool:
+    return importlib.util.find_spec(package) is None
