@@ -192,6 +192,10 @@ def as_read(tokenizer_json: str, config: Mapping[str, Any]) -> str:
         _as_gemma(raw, config)
     elif kind in _LLAMA:
         _as_llama(raw, kind, config)
+    if kind != AS_FILED and isinstance(
+        listed := config.get("added_tokens_decoder"), dict
+    ):  # then the file's do not count
+        raw["added_tokens"] = [token for token in raw["added_tokens"] if str(token["id"]) in listed]
     if config.get(FIXED) is True and raw["pre_tokenizer"]:
         added = {token["content"] for token in raw["added_tokens"]}
         if len(added.union(raw["model"]["vocab"])) > _MANY_TOKENS:

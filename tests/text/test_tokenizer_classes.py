@@ -123,6 +123,28 @@ def test_a_class_has_tokens_for_roles_that_its_folder_does_not_speak_of(maker: s
         assert ours.encode_marked(text) == theirs(text, add_special_tokens=False).input_ids, text
 
 
+@pytest.mark.parametrize(("maker", "named"), [("digits", "Qwen2Tokenizer"), ("sentence-piece", "LlamaTokenizer")])
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_class_knows_the_added_tokens_of_the_config_where_there_is_such_a_list(
+    maker: str, named: str, listed: bool, tmp_path: Path
+) -> None:
+    files = MAKERS[maker]()
+    raw = files["tokenizer.json"]
+    raw["added_tokens"].append(kinds.flags("<more>", 1 + max(token["id"] for token in raw["added_tokens"])))
+    if maker == "sentence-piece":
+        raw["added_tokens"][-1]["id"] = len(raw["model"]["vocab"])
+    config = {**files["tokenizer_config.json"], "tokenizer_class": named}
+    if not listed:
+        del config["added_tokens_decoder"]
+    folder = kinds.write({**files, "tokenizer_config.json": config}, tmp_path)
+    ours, theirs = load_folder(folder), transformers.AutoTokenizer.from_pretrained(str(folder))
+    assert ours is not None
+    assert ours.vocab_size == len(theirs)
+    for text in ("a<more>b", *TEXTS[:20]):
+        assert ours.encode_marked(text) == theirs(text, add_special_tokens=False).input_ids, text
+    assert listed != ("<more>" in ours.names(ours.encode_marked("a<more>b")))
+
+
 def test_code_llama_needs_no_row_for_the_mark_of_what_is_to_be_filled_in(tmp_path: Path) -> None:
     files = kinds.code_llama()
     files["tokenizer_config.json"] |= {"fill_token": "<FILL_ME>", "prefix_token": f"{kinds.MARK}<PRE>"}
