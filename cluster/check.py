@@ -49,9 +49,20 @@ def check(documents: Sequence[Document], schemas: Schemas) -> tuple[list[str], l
                 wrong += [f"{document}: {sentence}" for sentence in schemas.problems(document)]
             except SchemaMissing as missing:
                 unknown.append(f"{document}: {missing}")
-        wrong += [f"{document}: {breach}" for breach in clusters.breaches(document)]
-    wrong += [f"{document}: {breach}" for document, breach in surroundings.breaches(documents)]
+        wrong += held(str(document), (f"{document}: {breach}" for breach in clusters.breaches(document)))
+    around = surroundings.breaches(documents)
+    wrong += held("all together", (f"{document}: {breach}" for document, breach in around))
     return wrong, unknown
+
+
+def held(what: str, sentences: Iterator[str]) -> list[str]:
+    """What the rules say of ``what``, up to a field of a type that no rule can read: a schema names that one."""
+    said: list[str] = []
+    try:
+        said.extend(sentences)
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+        said.append(f"{what}: a field is not of the type that the rules read, the rest was not looked at: {error}")
+    return said
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -70,9 +70,12 @@ def _of_cluster(cluster: Mapping[str, Any]) -> Iterator[Breach]:
 
 
 def _of_health(head: Group) -> Iterator[Breach]:
-    names = {"period": "3000", "timeout": "10000"}
-    period, timeout = (float(head.env.get(f"RAY_health_check_{what}_ms", value)) for what, value in names.items())
-    failures = float(head.env.get("RAY_health_check_failure_threshold", 5))
+    defaults = {"period_ms": "3000", "timeout_ms": "10000", "failure_threshold": "5"}
+    given = {what: head.env.get(f"RAY_health_check_{what}", value) for what, value in defaults.items()}
+    if words := [f"RAY_health_check_{what} {value!r}" for what, value in given.items() if not value.isdecimal()]:
+        yield Breach("health", f"{', '.join(words)}: expected whole numbers, which Ray takes no other word for")
+        return
+    period, timeout, failures = (float(value) for value in given.values())
     noticed_s = failures * (period + timeout) / 1000
     if noticed_s > _HEALTH_S:
         yield Breach(

@@ -36,7 +36,8 @@ class Document:
 
     @property
     def name(self) -> str:
-        return str(dict(self.value.get("metadata") or {}).get("name", ""))
+        metadata = self.value.get("metadata")
+        return str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.kind or 'document'} {self.name}".rstrip()

@@ -17,6 +17,12 @@ GENERATIONS = {
     "tpu-v6e-slice": "v6e",
 }
 """What GKE calls a generation -> what `slices` does."""
+ROOM = {
+    ("v4", 4): (240, 379), ("v5p", 4): (208, 417),
+    ("v5e", 1): (24, 44), ("v5e", 4): (112, 178), ("v5e", 8): (224, 357),
+    ("v6e", 1): (44, 163), ("v6e", 4): (180, 670), ("v6e", 8): (180, 1341),
+}  # fmt: skip
+"""Generation, chips of a host -> CPUs and GiB of GKE's machine of them; what it keeps for itself not taken off."""
 ACCELERATOR, TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"
 SPOT = "cloud.google.com/gke-spot"
 TPU, GPU = "google.com/tpu", "nvidia.com/gpu"
@@ -131,6 +137,8 @@ def _of_end(group: Group) -> Iterator[Breach]:
     spot = group.selector.get(SPOT) == "true"
     if group.is_head and spot:
         yield Breach("head-spot", f"head: it asks for spot capacity: take nodeSelector {SPOT} out")
+    elif group.is_head and not _keeps_off_spot(group.pod):
+        yield Breach("head-spot", f"head: spot nodes may take it: require nodeAffinity {SPOT} DoesNotExist")
     tolerated = [t for t in group.pod.get("tolerations") or () if t.get("key") == SPOT]
     if spot and not tolerated:
         yield Breach("toleration", f"{group.name}: nodeSelector {SPOT} without a toleration of it")
@@ -142,6 +150,14 @@ def _of_end(group: Group) -> Iterator[Breach]:
         )
     if spot and drain < _LEAST_NOTICE_S:
         yield Breach("notice", f"{group.name}: {DRAIN} is {drain:g}: set {_LEAST_NOTICE_S:g} or more, to save in")
+
+
+def _keeps_off_spot(pod: Mapping[str, Any]) -> bool:
+    """Whether every way to place the pod leaves out nodes of spot capacity, which bear no taint of their own."""
+    node = (pod.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or ()
+    away = {"key": SPOT, "operator": "DoesNotExist"}
+    return bool(terms) and all(away in (term.get("matchExpressions") or ()) for term in terms)
 
 
 def _of_slice(group: Group) -> Iterator[Breach]:
@@ -169,6 +185,15 @@ def _of_slice(group: Group) -> Iterator[Breach]:
             "topology",
             f"{group.name}: numOfHosts {hosts} with {TPU} {asked} cannot hold {one}: use {one.num_hosts} with "
             f"{one.chips_per_host}",
+        )
+        return
+    cpus, gib = ROOM[one.generation.name, asked]
+    cpu, memory = group.limits.get("cpu"), group.limits.get("memory")
+    if group.amount("cpu") >= cpus or group.amount("memory") >= gib * 2.0**30:
+        yield Breach(
+            "room",
+            f"{group.name}: cpu {cpu}, memory {memory}: a host of {asked} chips of {one.generation.name} has {cpus} "
+            f"and {gib}Gi, not all of them for pods",
         )
 
 

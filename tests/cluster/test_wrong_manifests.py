@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+from cluster import check
 from cluster.checking import clusters, surroundings
 from cluster.checking.documents import Document, Unreadable, parsed, read
 from cluster.checking.rules import RULES, Breach
+from cluster.checking.schemas import Schemas
 
 HERE = Path(__file__).resolve().parents[2] / "cluster"
 Change = Callable[[dict[str, Any]], Any]
-V4, CPU, MULTI = "raycluster-tpu-v4", "raycluster-cpu", "raycluster-tpu-multislice"
+V4, V5E, CPU, MULTI = "raycluster-tpu-v4", "raycluster-tpu-v5e", "raycluster-cpu", "raycluster-tpu-multislice"
 PRETRAIN, EVAL, SERVE = "rayjob-pretrain", "rayjob-agent-eval", "rayservice-serve"
 
 
@@ -74,6 +76,12 @@ WRONG: list[tuple[str, str, Change, str]] = [
     ("head-size", V4, put(f"{HEAD}/containers/0/resources", {
         side: {"cpu": "1", "memory": "8Gi"} for side in ("limits", "requests")}), "cpu 1"),
     ("head-spot", V4, put(f"{HEAD}/nodeSelector", {"cloud.google.com/gke-spot": "true"}), "spot capacity"),
+    ("head-spot", V4, put(f"{HEAD}/affinity", "-"), "require nodeAffinity"),
+    ("head-spot", V4, put(
+        f"{HEAD}/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0",
+        {"matchExpressions": [{"key": "cloud.google.com/gke-spot", "operator": "Exists"}]}), "require nodeAffinity"),
+    ("room", V5E, lambda d: [put(f"{BOX}/resources/{side}/cpu", "200")(d) for side in SIDES], "has 112 and 178Gi"),
+    ("room", V5E, lambda d: [put(f"{BOX}/resources/{side}/memory", "350Gi")(d) for side in SIDES], "memory 350Gi"),
     ("replicas", CPU, put(f"{WORKER}/replicas", 17), "replicas 17 is not between minReplicas 0 and maxReplicas 16"),
     ("tpu-scaling", MULTI, lambda d: (put(f"{WORKER}/minReplicas", 0)(d), put("spec/enableInTreeAutoscaling", True)(d)),
      "0 to 2 slices"),
@@ -97,6 +105,7 @@ WRONG: list[tuple[str, str, Change, str]] = [
     ("service-account", CPU, put(f"{POD}/serviceAccountName", "-"), "set lemur"),
     ("key-file", CPU, of_env(f"{BOX}/env", "GOOGLE_APPLICATION_CREDENTIALS", "/key.json"), "names a key"),
     ("health", CPU, of_env(f"{HEAD}/containers/0/env", "RAY_health_check_timeout_ms", None), "after 66 s"),
+    ("health", CPU, of_env(f"{HEAD}/containers/0/env", "RAY_health_check_period_ms", "1s"), "expected whole numbers"),
     ("submission-mode", PRETRAIN, put("spec/submissionMode", "K8JobMode"), "K8sJobMode"),
     ("held", PRETRAIN, put("spec/shutdownAfterJobFinishes", False), "hosts are kept"),
     ("held", PRETRAIN, put("spec/ttlSecondsAfterFinished", "-"), "ttlSecondsAfterFinished"),
@@ -170,3 +179,19 @@ def test_what_is_no_object_of_kubernetes_is_refused_with_its_place() -> None:
         parsed("a: [", "a.yaml")
     with pytest.raises(Unreadable, match=r"a\.yaml holds list .*expected objects"):
         parsed("[1, 2]", "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error"),
+    [
+        (CPU, put(f"{WORKER}/minReplicas", "none"), "'none'"),
+        (V4, put(f"{WORKER}/numOfHosts", "4x"), "'4x'"),
+        (V4, put(f"{POD}/terminationGracePeriodSeconds", "2m"), "'2m'"),
+        (V4, put("spec", ["x"]), "attribute"),
+        (V4, put("metadata", "lemur"), "name ''"),
+    ],
+)
+def test_a_field_of_another_type_ends_its_own_document_and_no_other(name: str, change: Change, error: str) -> None:
+    wrong, _ = check.check([*changed(name, change), *changed(CPU, put("spec/authOptions", "-"))], Schemas(None))
+    assert any(error in sentence and name in sentence for sentence in wrong), wrong
+    assert any("authOptions.mode is not token" in sentence for sentence in wrong), wrong
