@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from lemur_ray.model.layout import Layout
+from lemur_ray.model.layout import Layout, scattered
 
 
 def lookup(table_VD: jax.Array, tokens_BL: jax.Array, layout: Layout, dtype: Any) -> jax.Array:
@@ -28,7 +28,7 @@ def lookup(table_VD: jax.Array, tokens_BL: jax.Array, layout: Layout, dtype: Any
         ids = tokens - jax.lax.axis_index("tp") * table.shape[0]
         mine = (ids >= 0) & (ids < table.shape[0])
         rows = jnp.where(mine[..., None], table[jnp.where(mine, ids, 0)], 0.0).astype(dtype)
-        return jax.lax.psum_scatter(rows, "tp", scatter_dimension=1, tiled=True)
+        return scattered(rows)
 
     rows = layout.rows
     return layout.local(local, (P("tp", "fsdp"), P(rows, None)), P(rows, "tp", None))(table_VD, tokens_BL)

@@ -21,7 +21,7 @@ from lemur_ray.config import ModelConfig
 from lemur_ray.model.attention.dispatch import attention as attend
 from lemur_ray.model.embedding import lookup
 from lemur_ray.model.layout import Layout
-from lemur_ray.model.matmul import matmul
+from lemur_ray.model.matmul import matmul, matmuls
 from lemur_ray.model.norm import rms_norm
 from lemur_ray.model.remat import GATHERED, named, rematerialised
 from lemur_ray.model.rope import apply_rope, rope_table
@@ -74,22 +74,25 @@ class Block(nnx.Module):
         c, layout = self.config, context.layout
         rows, length, _ = x_BLD.shape
         product = functools.partial(matmul, operand_dtype=context.operand_dtype, flat=layout.mesh is None)
+        add_up = None if layout.mesh is None else layout.added_up
+        products = functools.partial(matmuls, operand_dtype=context.operand_dtype, add_up=add_up)
 
-        def heads(y: jax.Array, weight: nnx.Param, num_heads: int) -> jax.Array:
-            return layout.heads(product(y, weight[...]).reshape(rows, length, num_heads, c.head_dim))
+        def heads(y: jax.Array, num_heads: int) -> jax.Array:
+            return layout.heads(y.reshape(rows, length, num_heads, c.head_dim))
 
         y = layout.whole(rms_norm(x_BLD, self.attn_norm[...], c.norm_eps))
-        q = apply_rope(heads(y, self.wq, c.num_heads), context.rope).astype(context.operand_dtype)
-        k = apply_rope(heads(y, self.wk, c.num_kv_heads), context.rope).astype(context.operand_dtype)
-        v = heads(y, self.wv, c.num_kv_heads).astype(context.operand_dtype)
+        q, k, v = products(y, (self.wq[...], self.wk[...], self.wv[...]))
+        q = apply_rope(heads(q, c.num_heads), context.rope).astype(context.operand_dtype)
+        k = apply_rope(heads(k, c.num_kv_heads), context.rope).astype(context.operand_dtype)
+        v = heads(v, c.num_kv_heads).astype(context.operand_dtype)
         q, k, v = named(q, "query"), named(k, "key"), named(v, "value")
         mixed = attend(q, k, v, context.segment_ids, context.attention, layout).reshape(rows, length, -1)
         mixed = layout.split(product(mixed.astype(x_BLD.dtype), self.wo[...]))
         x_BLD = named(x_BLD + mixed, "mid")
 
         y = layout.whole(rms_norm(x_BLD, self.mlp_norm[...], c.norm_eps))
-        gate = named(layout.features(product(y, self.gate[...])), "gate")
-        up = named(layout.features(product(y, self.up[...])), "up")
+        gate, up = products(y, (self.gate[...], self.up[...]))
+        gate, up = named(layout.features(gate), "gate"), named(layout.features(up), "up")
         return x_BLD + layout.split(product(jax.nn.silu(gate) * up, self.down[...]))
 
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from lemur_ray.model.layout import Layout
+from lemur_ray.model.layout import Layout, scattered
 from lemur_ray.model.matmul import dot, transposed
 
 CHUNK_ELEMENTS = 4 << 20
@@ -185,7 +185,7 @@ def _forward(
         slope_DV, (losses, slope_x) = jax.lax.scan(one, jnp.zeros((dim, head.shape[1]), jnp.float32), chunks)
         slope_x = _join(slope_x, rows)
         if layout.mesh is not None:
-            slope_x = jax.lax.psum_scatter(slope_x, "tp", scatter_dimension=1, tiled=True)
+            slope_x = scattered(slope_x)
             slope_DV = jax.lax.psum_scatter(slope_DV, "fsdp", scatter_dimension=0, tiled=True)
             slope_DV = slope_DV if layout.within_slice else jax.lax.psum(slope_DV, "dcn")
         return _join(losses, rows), slope_x, slope_DV

@@ -8,6 +8,7 @@ are that fast only on row-major operands, so transposed ones are written out. Kn
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -63,10 +64,44 @@ def _backward(operand_dtype: Any, saved: tuple[jax.Array, jax.Array], g: jax.Arr
     if x.ndim == 2:
         return slope_x, dot(transposed(x, rounds), g, 1, 0, dtypes[1])
     leading = tuple(range(x.ndim - 1))
-    return slope_x, _contract(x, g, leading, leading, dtypes[1], dtypes[1])
+    # Made transposed for ``Layout.gathered``, whose ".T" it meets: of several slices the TPU compiler moves none.
+    return slope_x, _contract(g, x, leading, leading, dtypes[1], dtypes[1]).T
 
 
 _product.defvjp(_forward, _backward)
+
+
+AddUp = Callable[[tuple[jax.Array, ...], tuple[jax.Array, ...]], jax.Array]
+"""(slopes (B, L, O_i), weights (I, O_i)) -> the sum of their products over O_i, (B, L, I)."""
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _products(x: jax.Array, weights: tuple[jax.Array, ...], operand_dtype: Any, add_up: AddUp) -> tuple[jax.Array, ...]:
+    return tuple(_product(x, w_IO, operand_dtype) for w_IO in weights)
+
+
+def _products_forward(
+    x: jax.Array, weights: tuple[jax.Array, ...], operand_dtype: Any, add_up: AddUp
+) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, tuple[jax.Array, ...]]]:
+    return _products(x, weights, operand_dtype, add_up), (x, weights)
+
+
+def _products_backward(
+    operand_dtype: Any,
+    add_up: AddUp,
+    saved: tuple[jax.Array, tuple[jax.Array, ...]],
+    slopes: tuple[jax.Array, ...],
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    x, weights = saved
+    slopes = tuple(g.astype(operand_dtype) for g in slopes)
+    slope_x = add_up(slopes, tuple(w_IO.astype(operand_dtype) for w_IO in weights)).astype(x.dtype)
+    a, leading = x.astype(operand_dtype), tuple(range(x.ndim - 1))
+    return slope_x, tuple(
+        _contract(a, g, leading, leading, w.dtype, w.dtype) for g, w in zip(slopes, weights, strict=True)
+    )
+
+
+_products.defvjp(_products_forward, _products_backward)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["base", "a", "b"], meta_fields=["scale"])
@@ -104,3 +139,16 @@ def matmul(x: jax.Array, w_IO: jax.Array | LowRank, operand_dtype: Any = None, *
     if not flat:
         return _product(x, w_IO, dtype)
     return _product(x.reshape(-1, x.shape[-1]), w_IO, dtype).reshape(*x.shape[:-1], w_IO.shape[-1])
+
+
+def matmuls(
+    x_BLI: jax.Array, weights: tuple[jax.Array | LowRank, ...], operand_dtype: Any, add_up: AddUp | None
+) -> tuple[jax.Array, ...]:
+    """The products of one input with several matrices (I, O_i), as ``matmul`` makes each: (B, L, O_i), in x's dtype.
+
+    add_up: makes the gradient of x from those of the results, where devices hold parts of each O_i: left to itself the
+    compiler sends what each product adds to it on its own. None, or with a LowRank, every product is on its own.
+    """
+    if add_up is None or any(isinstance(w, LowRank) for w in weights):
+        return tuple(matmul(x_BLI, w, operand_dtype, flat=add_up is None) for w in weights)
+    return _products(x_BLI, tuple(jnp.asarray(w) for w in weights), jnp.dtype(operand_dtype), add_up)

@@ -16,6 +16,7 @@ import numpy as np
 
 from lemur_ray.train.aot.device_groups import between_slices, group_of
 from lemur_ray.train.aot.hlo_text import Instruction, Shape, elements, parse, size_bytes, trips_of
+from lemur_ray.train.aot.origins import Origins
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "collective-permute", "all-to-all")
 _CALLS = re.compile(r"(?:calls|body|true_computation|false_computation|branch_computations)=(\{[^}]*\}|%?[\w.\-]+)")
@@ -24,13 +25,17 @@ _CALLS_OF_CALL = re.compile(r"to_apply=(%?[\w.\-]+)")
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """Every execution of one kind of collective over groups of one shape, on one device."""
+    """Every execution of one kind of collective from one place over groups of one shape, on one device."""
 
     kind: str
     """One of COLLECTIVES; a sum of which each device keeps its part is a reduce-scatter."""
     group: tuple[int, ...]
     """Numbers of the devices of the first group; of a permute, of the first pair."""
     dtype: str
+    shape: tuple[int, ...]
+    """Of the first array of its result."""
+    origin: str
+    """Where it was written (``origins``); "" where that is not known."""
     count: int
     """Executions."""
     sent_bytes: float
@@ -118,14 +123,22 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
     """
     computations, entry = parse(hlo)
     flops, opaque, kernels = 0.0, 0.0, defaultdict[str, int](int)
-    found: dict[tuple[str, tuple[int, ...], str], list[float]] = defaultdict(lambda: [0, 0.0])
+    origins = Origins.of(hlo)
+    found: dict[tuple[str, tuple[int, ...], Shape, str], list[float]] = defaultdict(lambda: [0, 0.0])
     loops: list[Loop] = []
 
-    def visit(name: str, times: int) -> None:
+    def visit(name: str, times: int, caller: str = "") -> None:
         nonlocal flops, opaque
         scattered = name.startswith("all-reduce-scatter")  # how the TPU compiler writes a reduce-scatter
         instructions = computations[name]
+        beside = {i.name: i for i in instructions}
         shape_of = {i.name: i.shapes for i in instructions}
+
+        def add(kind: str, group: tuple[int, ...], i: Instruction, sent: float) -> None:
+            sums = found[kind, group, i.shapes[0], origins.of_instruction(i, beside) or caller]
+            sums[0] += times
+            sums[1] += times * sent
+
         for i in instructions:
             kind = i.opcode.removesuffix("-start")
             if i.opcode in ("dot", "convolution"):
@@ -135,14 +148,10 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
                 sent = _sent_bytes("reduce-scatter" if scattered else kind, i, len(group))
                 if kind == "reduce-scatter":
                     sent *= len(group)  # its result is one part of what goes round
-                entry_ = found["reduce-scatter" if scattered else kind, group, i.shapes[0][0]]
-                entry_[0] += times
-                entry_[1] += times * sent
+                add("reduce-scatter" if scattered else kind, group, i, sent)
             elif i.opcode == "send" and (between := between_slices(i)) is not None:
                 kind, group = between
-                sums = found[kind, group, i.shapes[0][0]]
-                sums[0] += times
-                sums[1] += times * _sent_bytes(kind, dataclasses.replace(i, shapes=i.shapes[:1]), len(group))
+                add(kind, group, i, _sent_bytes(kind, dataclasses.replace(i, shapes=i.shapes[:1]), len(group)))
             elif i.opcode == "custom-call" and "tpu_custom_call" in i.rest:
                 kernel = re.sub(r"[.\d]+$", "", i.name)
                 kernels[kernel] += times
@@ -154,10 +163,11 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
                 loops.append(Loop(trips, origin[1] if origin else "", i.shapes))
             names = _CALLS.findall(i.rest) + (_CALLS_OF_CALL.findall(i.rest) if i.opcode == "call" else [])
             for called in re.findall(r"[\w.\-]+", " ".join(names)):
-                visit(called, times * trips)
+                visit(called, times * trips, origins.of_instruction(i, beside) if i.opcode == "fusion" else "")
 
     visit(entry, 1)
     collectives = tuple(
-        Collective(kind, group, dtype, int(count), sent) for (kind, group, dtype), (count, sent) in found.items()
+        Collective(kind, group, *shape, origin, int(count), sent)
+        for (kind, group, shape, origin), (count, sent) in found.items()
     )
     return Program(flops, opaque, dict(kernels), collectives, tuple(loops))

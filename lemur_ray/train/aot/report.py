@@ -5,6 +5,7 @@ Knows nothing of how a plan was made.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,9 +15,11 @@ from jax.sharding import AbstractMesh, AxisType
 from lemur_ray.config import Recipe
 from lemur_ray.model.layout import MESH_AXES, spec
 from lemur_ray.model.llama import abstract_params, logical_axes
-from lemur_ray.train.aot.pod_plan import LIMIT, PodPlan
+from lemur_ray.train.aot.pod_plan import LIMIT, PodPlan, axis_of
 from lemur_ray.train.pod.chips import BEST_MFU, CHIPS, GIB, MEASURED_MFU, PRODUCTS_AT_PEAK
 
+SHOWN = 5e-4
+"""Share of all bytes from which on a place in the program has a line of its own."""
 OPTIMIZER_BYTES = 8
 """Two float32 moments per parameter."""
 
@@ -62,10 +65,7 @@ def lines(plan: PodPlan) -> Iterator[str]:
         f"{plan.executed_flops:.3e} ({plan.executed_flops / plan.model_flops:.3f}x; products, attention kernels and "
         "recomputation, loops counted)"
     )
-    yield "bytes that a chip sends in a step, by ring:"
-    for c in sorted(plan.program.collectives, key=lambda c: -c.sent_bytes)[:12]:
-        sent = f"{c.sent_bytes / 1e9:10.1f} GB"
-        yield f"  {c.kind:20s} {c.dtype:5s} among {len(c.group):4d} devices {c.count:8,d} times {sent}"
+    yield from sent(plan)
     chip, torus = CHIPS[plan.where.generation.name], plan.where
     by_axis = ", ".join(f"{axis} {seconds:.1f} s" for axis, seconds in plan.time.by_axis_s.items() if seconds >= 0.05)
     best = MEASURED_MFU.get(plan.where.generation.name, BEST_MFU)
@@ -77,6 +77,32 @@ def lines(plan: PodPlan) -> Iterator[str]:
         f"{chip.link_bytes_per_s / 1e9:.0f} GB/s a link on torus {torus.topology}. Memory-bound operations, stragglers "
         "and input are left out"
     )
+
+
+def sent(plan: PodPlan) -> Iterator[str]:
+    """What a chip sends in a step: a line for each kind and mesh axis, then one for each place in the program.
+
+    Places that send less than SHOWN of all share the last line, so that the lines add up.
+    """
+    by_axis: dict[tuple[str, str], float] = defaultdict(float)
+    by_origin: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0, 0.0])
+    for c in plan.program.collectives:
+        axis = axis_of(c.group, plan.recipe.mesh)
+        by_axis[c.kind, axis] += c.sent_bytes
+        place = by_origin[c.kind, axis, f"{c.dtype}[{','.join(map(str, c.shape))}]", c.origin]
+        place[0] += c.count
+        place[1] += c.sent_bytes
+    total = sum(by_axis.values())
+    yield f"bytes that a chip sends in a step, by ring: {total / 1e9:,.1f} GB"
+    for (kind, axis), size in sorted(by_axis.items(), key=lambda item: -item[1]):
+        yield f"  {kind:18s} over {axis:12s} {size / 1e9:10.2f} GB"
+    yield "the same by where it was written (type and shape of one result on a chip):"
+    rest = total
+    for (kind, axis, shape, origin), (count, size) in sorted(by_origin.items(), key=lambda item: -item[1][1]):
+        if size >= SHOWN * total:
+            rest -= size
+            yield f"  {size / 1e9:9.2f} GB {count:8,.0f} x {kind} over {axis}, {shape}: {origin or 'not known'}"
+    yield f"  {rest / 1e9:9.2f} GB in {sum(size < SHOWN * total for _, size in by_origin.values())} others"
 
 
 def abstract_mesh(recipe: Recipe) -> Any:

@@ -1,7 +1,9 @@
 """Planning a pod: what the TPU compiler says of a step, the search for a plan that fits, and the check without it."""
 
+import dataclasses
 import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
@@ -56,6 +58,13 @@ def test_a_step_compiled_for_a_slice_that_is_not_there_tells_memory_operations_a
     # Seven matrices of three layers, two microbatches, forward and backward, in bfloat16, each device the others' 3/4.
     weights = 256 * 128 * (4 + 2 + 2 + 4) + 3 * 256 * 1024
     assert sum(c["sent_bytes"] for c in gathers) == pytest.approx(2 * 2 * 3 * weights / 2 * 2 * 3 / 4, rel=0.2)
+    # Activations go over tp by gathers and reduce-scatters; what is summed whole is numbers and vectors.
+    summed = [c for c in found["collectives"] if c["kind"] == "all-reduce"]
+    assert max(math.prod(c["shape"]) for c in summed) <= 512 * 4
+    scattered = {c["origin"] for c in found["collectives"] if (c["kind"], c["axis"]) == ("reduce-scatter", "tp")}
+    for pass_, line in (("backward", "llama.py"), ("forward", "embedding.py"), ("forward", "loss.py")):
+        assert any(origin.startswith(f"{pass_}, model/{line}:") for origin in scattered), scattered
+    assert "reduce-scatter over tp, bf16[" in text
     assert "a range, nothing was measured" in text
     low, high = found["estimate"]["mfu_6n_causal"]
     assert 0 < low <= high <= 0.654
@@ -71,6 +80,11 @@ def test_what_slices_send_each_other_is_counted_by_itself() -> None:
     # The gradient of either microbatch, of the eighth part that a device owns, in bfloat16 or float32; a ring of two.
     matrices = 3 * (256 * 128 * (4 + 2 + 2 + 4) + 3 * 256 * 1024) + 2 * 1024 * 256
     assert 2 * 2 * matrices / 8 <= sum(c["sent_bytes"] for c in between) <= 2 * 4 * matrices / 8
+    # Inside a slice gradients are scattered, and the embedding. Of results as small as these the compiler sums two
+    # products a layer whole.
+    within = [c for c in found["collectives"] if c["axis"] != "dcn"]
+    whole = [c["origin"] for c in within if c["kind"] == "all-reduce" and math.prod(c["shape"]) > 512 * 4]
+    assert all(origin.startswith("forward, model/llama.py:") for origin in whole), whole
 
 
 def test_the_table_of_rules_is_printed_with_the_bytes_of_a_device() -> None:
@@ -180,3 +194,21 @@ def test_the_run_of_the_paper_fits_its_pod_with_hardly_any_recomputation() -> No
     assert found["executed_over_model"] <= 1.15
     assert found["compile_s"] <= 600
     assert found["model_flops_per_step"] == pytest.approx(4.30e11 * 1024 * 4096, rel=0.01)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("slices", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", ["llama2-70b", "lemur-70b"])
+def test_slices_of_the_70b_recipes_send_each_other_one_gradient_a_step(name: str, slices: int) -> None:
+    """Two of the layers in full width, on the slices of the recipe: a loop over layers sends the same for each."""
+    libtpu()
+    flags = ("--model.num-layers", "2", "--mesh.dcn", str(slices))
+    found, _ = plan_pod(name, "--topology", "v4:4x8x8", *flags, limit_s=850)
+    assert found["mesh"] == {"dcn": slices, "fsdp": 64, "tp": 4}
+    model = dataclasses.replace(get_recipe(name).model, num_layers=2)
+    gradient = 4 * model.num_params / 256  # in float32, of the part that a chip owns
+    between = [c for c in found["collectives"] if "dcn" in c["axis"]]
+    assert sum(c["sent_bytes"] for c in between) == pytest.approx(2 * gradient * (slices - 1) / slices, rel=0.01)
+    # Within a slice neither activations nor gradients of matrices are summed whole: every device keeps its part.
+    whole = [c for c in found["collectives"] if c["kind"] == "all-reduce" and "dcn" not in c["axis"]]
+    assert max(math.prod(c["shape"]) for c in whole) <= model.dim * 4

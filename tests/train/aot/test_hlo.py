@@ -1,10 +1,15 @@
 """Reading compiled programs: products, collectives and loops, on programs compiled here and on one written by hand."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import pytest
 
+import lemur_ray
+from lemur_ray.model.norm import rms_norm
 from lemur_ray.train.aot.hlo import read
+from lemur_ray.train.aot.origins import Origins
 
 WRITTEN = """HloModule jit_step, is_scheduled=true
 
@@ -130,6 +135,73 @@ def test_products_behind_calls_branches_and_windows_are_counted(lines: list[str]
 def test_groups_and_bytes_of_every_way_to_write_a_collective(line: str, group: tuple[int, ...], sent: float) -> None:
     (found,) = read(entry(f"%y = {line}")).collectives
     assert (found.group, found.sent_bytes) == (group, sent)
+
+
+TABLES = f"""HloModule jit_step
+
+FileNames
+1 "{Path(lemur_ray.__file__).parents[1]}/.venv/flax/module.py"
+2 "{Path(lemur_ray.__file__).parent}/model/matmul.py"
+3 "{Path(lemur_ray.__file__).parent}/model/llama.py"
+
+FunctionNames
+1 "apply"
+2 "matmul"
+3 "Block.<locals>.heads"
+
+FileLocations
+1 {{file_name_id=1 function_name_id=1 line=7 end_line=7 column=1 end_column=2}}
+2 {{file_name_id=2 function_name_id=2 line=8 end_line=8 column=1 end_column=2}}
+3 {{file_name_id=3 function_name_id=3 line=90 end_line=91 column=1 end_column=2}}
+
+StackFrames
+1 {{file_location_id=3 parent_frame_id=1}}
+2 {{file_location_id=2 parent_frame_id=2}}
+3 {{file_location_id=1 parent_frame_id=1}}
+
+"""
+TRACED = 'metadata={op_name="jit(step)/transpose(jvp())/checkpoint/dot_general" stack_frame_id=2}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "origin"),
+    [
+        (  # the line that called the product
+            [f"%y = f32[8] all-reduce(%a), replica_groups={{{{0,1}}}}, {TRACED}"],
+            "backward, model/llama.py:90 Block.heads, dot_general",
+        ),
+        (  # made by the compiler: what it takes was traced
+            [f"%a = f32[8] negate(%p), {TRACED}", "%b = f32[8] bitcast(%a)",
+             "%y = f32[8] all-reduce(%b), replica_groups={{0,1}}"],
+            "backward, model/llama.py:90 Block.heads, dot_general",
+        ),
+        (  # a gather: who needs it comes before what it is made of
+            [f"%a = f32[4] negate(%p), {TRACED.replace('dot_general', 'slice')}",
+             "%y = f32[8] all-gather(%a), replica_groups={{0,1}}", "%z = f32[8] bitcast(%y)",
+             f"%b = f32[8] negate(%z), {TRACED}"],
+            "backward, model/llama.py:90 Block.heads, dot_general",
+        ),
+        (  # not of the project
+            ['%y = f32[8] all-reduce(%a), replica_groups={{0,1}}, metadata={op_name="jit(f)/psum" stack_frame_id=3}'],
+            "psum",
+        ),
+        (
+            ['%y = f32[8] all-reduce(%a), replica_groups={{0,1}}, metadata={op_name="a/rematted_computation/transpose('
+             'jvp())/mul"}'],
+            "recomputed, mul",
+        ),
+        (["%y = f32[8] all-reduce(%a), replica_groups={{0,1}}"], ""),
+    ],
+)  # fmt: skip
+def test_a_collective_is_named_after_the_line_that_asked_for_it(lines: list[str], origin: str) -> None:
+    (found,) = read(TABLES + entry(*lines)).collectives
+    assert (found.origin, found.shape) == (origin, (8,))
+
+
+def test_a_program_compiled_here_knows_the_lines_of_the_project() -> None:
+    text = jax.jit(lambda x: rms_norm(x, x, 1e-5)).lower(jnp.ones(8)).compile().as_text()
+    assert text is not None
+    assert any(line.startswith("model/norm.py:") for line in Origins.of(text).lines.values())
 
 
 def test_what_is_no_program_is_refused() -> None:
