@@ -39,9 +39,9 @@ def open_bytes(path: Path) -> BinaryIO:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """The content as UTF-8 text. Raises OSError, and ValueError naming the file where it is damaged."""
+    """The content as UTF-8 text, without a byte order mark. Raises OSError, and ValueError naming the file where it is damaged."""
     try:
-        with open_bytes(path) as data, io.TextIOWrapper(data, encoding="utf-8") as text:
+        with open_bytes(path) as data, io.TextIOWrapper(data, encoding="utf-8-sig") as text:
             yield text
     except DAMAGED as error:
         raise ValueError(f"{path}: {error}; expected JSON in UTF-8, plain or gzip") from error

@@ -7,8 +7,6 @@ they are the epochs in that order. Only tasks that have replies are played. Know
 
 from __future__ import annotations
 
-import gzip
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -18,6 +16,7 @@ from typing import Any
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.recording import RecordedEpisode, RecordedTurn, Recording
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Task
+from lemur_ray.json_files import read_json_lines
 from lemur_ray.rollout.ledger import read_episodes
 
 KINDS = ("ledger", "replies")
@@ -54,7 +53,8 @@ def answered(spec: PolicySpec, tasks: Sequence[Task], epochs: int) -> list[Task]
     if spec.stored is None:
         return list(tasks)
     counts: dict[str, int] = {}
-    for key in spec.stored(Path(spec.target)).episodes:
+    stored = spec.stored(Path(spec.target)).episodes
+    for key in stored:
         task = key.rpartition("|")[0]
         counts[task] = counts.get(task, 0) + 1
     found = [task for task in tasks if counts.get(task.id, 0) >= epochs]
@@ -70,33 +70,43 @@ def answered(spec: PolicySpec, tasks: Sequence[Task], epochs: int) -> list[Task]
         _say(f"{spec.target}: {len(foreign)} of its tasks are not asked about, for example {min(foreign)!r}")
     if (most := max(counts.values())) > epochs:
         _say(f"{spec.target} holds up to {most} replies to a task: --epochs {most} grades them all")
+    if cut := _cut(stored, {task.id: task for task in found}):
+        _say(
+            f"{spec.target}: {len(cut)} replies go on behind a text at which their task ends a reply, for example "
+            f"{cut[0][1]!r} in one to {cut[0][0]!r}, and are graded up to it; another --form may have no such end"
+        )
+    return found
+
+
+def _cut(stored: Mapping[str, RecordedEpisode], tasks: Mapping[str, Task]) -> list[tuple[str, str]]:
+    """Task and stop of the replies of one turn that a stop of their task cuts short."""
+    found = []
+    for key, episode in stored.items():
+        task = tasks.get(key.rpartition("|")[0])
+        if task is None or len(episode.turns) != 1:
+            continue
+        stops = [stop for stop in task.options.get("stop", ()) if episode.turns[0].reply.partition(stop)[2].strip()]
+        found += [(task.id, stops[0])] if stops else []
     return found
 
 
 def read_replies(path: Path) -> dict[str, list[str]]:
-    """Task -> replies by sample. Raises ValueError that names file and line, FileNotFoundError."""
+    """Task -> replies by sample. Raises ValueError that names file and line, OSError."""
     found: dict[str, dict[int, str]] = {}
-    with path.open("rb") as packed, gzip.open(packed) if path.suffix == ".gz" else packed as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            row = _row(line, f"{path}, line {number}")
-            samples = found.setdefault(row["task"], {})
-            sample = row.get("sample", 0)
-            if sample in samples:
-                raise ValueError(
-                    f"{path}, line {number}: a second reply to {row['task']!r} with sample {sample}; number them "
-                    'with "sample": 0, 1, ...'
-                )
-            samples[sample] = row["reply"]
+    for number, value in read_json_lines(path):
+        row = _row(value, f"{path}, line {number}")
+        samples = found.setdefault(row["task"], {})
+        sample = row.get("sample", 0)
+        if sample in samples:
+            raise ValueError(
+                f"{path}, line {number}: a second reply to {row['task']!r} with sample {sample}; number them "
+                'with "sample": 0, 1, ...'
+            )
+        samples[sample] = row["reply"]
     return {task: [samples[n] for n in sorted(samples)] for task, samples in found.items()}
 
 
-def _row(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: not JSON: {error}") from error
+def _row(row: Any, where: str) -> dict[str, Any]:
     sample = row.get("sample", 0) if isinstance(row, dict) else None
     if sample is None or not all(isinstance(row.get(name), str) for name in ("task", "reply")):
         raise ValueError(f'{where}: expected an object with the texts "task" and "reply"')

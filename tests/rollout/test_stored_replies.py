@@ -15,7 +15,7 @@ from lemur_ray.benchmarks.contract import Asked, Benchmark
 from lemur_ray.benchmarks.question import question
 from lemur_ray.report.samples import pass_at_k, pass_hat_k
 from lemur_ray.rollout.ledger import read_episodes
-from lemur_ray.rollout.stored_replies import read_replies, stored_policy
+from lemur_ray.rollout.stored_replies import answered, read_replies, stored_policy
 from tests.conftest import ROOT
 from tests.envs.questions import Says, play
 from tests.rollout.toy import toy_task
@@ -154,9 +154,27 @@ def test_a_file_may_be_packed_and_holds_any_text(tmp_path: Path) -> None:
     row = {"task": "t", "reply": "\u2028 line\r\n \U0001f600"}
     path.write_bytes(gzip.compress((json.dumps(row, ensure_ascii=False) + "\n\n").encode()))
     assert read_replies(path) == {"t": [row["reply"]]}
+    (tmp_path / "marked.jsonl").write_bytes(b"\xef\xbb\xbf" + json.dumps(row).encode() + b"\r\n")
+    assert read_replies(tmp_path / "marked.jsonl") == {"t": [row["reply"]]}
     path.write_bytes(gzip.compress(b"{"))
-    with pytest.raises(ValueError, match="line 1: not JSON"):
+    with pytest.raises(ValueError, match=r"line 1.*: not JSON"):
         read_replies(path)
+    path.write_bytes(gzip.compress(json.dumps(row).encode() * 9)[:-12])
+    with pytest.raises(ValueError, match=r"r\.jsonl\.gz: .*ended before"):
+        read_replies(path)
+
+
+def test_replies_that_go_on_behind_a_stop_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.jsonl"
+    said = {"whole": "It is 2.\n", "cut": "One and one.\nIt is 2."}
+    path.write_text("".join(json.dumps({"task": task, "reply": reply}) + "\n" for task, reply in said.items()))
+    spec = stored_policy(f"replies:{path}", "", "b")
+    assert spec is not None
+    tasks = [question("b", task, "b", "1 + 1?", "m:grade", 2, stop=("\n",)) for task in said]
+    assert answered(spec, tasks, 1) == tasks
+    told = capsys.readouterr().err
+    assert "1 replies go on behind a text" in told
+    assert r"'\n' in one to 'cut'" in told
 
 
 def test_pass_at_k_is_what_drawing_k_samples_gives() -> None:
