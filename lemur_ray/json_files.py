@@ -39,7 +39,10 @@ def open_bytes(path: Path) -> BinaryIO:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """The content as UTF-8 text, without a byte order mark. Raises OSError, and ValueError naming the file where it is damaged."""
+    """The content as UTF-8 text, without a byte order mark.
+
+    Raises OSError, and ValueError naming the file where it is damaged.
+    """
     try:
         with open_bytes(path) as data, io.TextIOWrapper(data, encoding="utf-8-sig") as text:
             yield text

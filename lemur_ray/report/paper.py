@@ -38,8 +38,8 @@ _SQL_NOTE = (
 
 _UNTOLD = "The paper tells neither prompt, shots nor temperature"
 _BBH_NOTE = (
-    "BBH is asked for the answer alone, as the released script does, where a cell does not say cot; which of both the "
-    "paper's number is is not told."
+    "BBH is asked for the answer alone, as the released script does, where a cell does not say cot; the paper does "
+    "not say which of the two its number is."
 )
 
 

@@ -259,3 +259,26 @@ def test_a_table_of_the_paper_shows_numbers_beside_every_name(
     page.value(f"{table}.scrollLeft = 10000; 0")
     assert page.value(f"{table}.querySelector('tbody td').getBoundingClientRect().left") >= 0
     assert page.value("document.documentElement.scrollWidth") <= width
+
+
+@needs_chromium
+def test_policies_with_long_names_are_compared_up_to_the_last_column_in_sight(tmp_path: Path, browser: Browser) -> None:
+    names = [f"replies:a-file-of-replies-with-a-long-name-{n}.jsonl" for n in range(3)]
+    folders = [
+        write_ledger(
+            tmp_path / str(place),
+            [
+                episode(str(n), Outcome.SOLVED if n > 9 * place else Outcome.FAILED, policy=name, recipe=f"r{place}")
+                for n in range(30)
+            ],
+        )
+        for place, name in enumerate(names)
+    ]
+    render_report(tmp_path / "report", runs=[], episodes=folders, corpus=None)
+    page = browser.page((tmp_path / "report/index.html").as_uri(), width=1300)
+    ends = page.value(
+        "[...[...document.querySelectorAll('th')].find(h => h.textContent === 'on the same tasks').parentNode.cells]"
+        ".map(c => c.getBoundingClientRect().right)"
+    )
+    assert len(ends) == 8
+    assert max(ends) <= page.value("document.querySelector('main').getBoundingClientRect().right")

@@ -13,7 +13,7 @@ from lemur_ray.report.escape import inline, printable
 from lemur_ray.report.pages import figures
 from lemur_ray.report.pages.caveats import missing
 from lemur_ray.report.pages.figures import Mark
-from lemur_ray.report.pages.markup import Safe, percent, rate_text, table
+from lemur_ray.report.pages.markup import MANY, Safe, percent, rate_text, table
 from lemur_ray.report.pages.transcript_pages import LASTING
 from lemur_ray.report.pages.transcripts import squares
 from lemur_ray.report.paper import COLUMNS, FIGURE_5_GPT_4, SQL_BY_TURN
@@ -163,9 +163,9 @@ def _differences(played: Sequence[Played]) -> str:
         return ""
     rows = [
         [
-            Safe(inline(f"{c.first.name} against {c.second.name}") + _settings_differ(c)),
+            Safe(f"{inline(c.first.name)} <i>against</i> {inline(c.second.name)}" + _settings_differ(c)),
             d.n,
-            Safe(f"{d.difference * 100:+.1f} [{d.interval.low * 100:+.1f}, {d.interval.high * 100:+.1f}]"),
+            Safe(f"{d.difference * 100:+.1f} [{d.interval.low * 100:+.1f},&nbsp;{d.interval.high * 100:+.1f}]"),
             d.only_a,
             d.only_b,
             None if d.detectable is None else Safe(f"{d.detectable * 100:.1f}"),
@@ -190,11 +190,11 @@ def _differences(played: Sequence[Played]) -> str:
             "cluster is: the interval is a bootstrap over these, the p-value comes from flipping the signs of their "
             "differences, both from a seed."
         )
-    return table(header, rows) + f'<p class="soft">{said}</p>'
+    return table(header, rows, kind=MANY) + f'<p class="soft">{said}</p>'
 
 
 def _p(value: float | None) -> Safe | None:
-    return None if value is None else Safe(f"{value:.2g}" if value >= 1e-4 else "&lt; 0.0001")
+    return None if value is None else Safe(f"{value:.2g}" if value >= 1e-4 else "&lt;&nbsp;0.0001")
 
 
 def _settings_differ(comparison: PairOfPolicies) -> str:
@@ -296,7 +296,7 @@ def _by_kind(played: Sequence[Played]) -> str:
     kinds = list(dict.fromkeys(g.name for p in played for g in p.report.categories))
     of = {p.name: {g.name: g for g in p.report.categories} for p in played}
     rows = [[_listed(played, kind), *(g.n if (g := of[p.name].get(kind)) else None for p in played)] for kind in kinds]
-    return "<h3>Every episode</h3>" + table(["kind of task", *(p.name for p in played)], rows)
+    return "<h3>Every episode</h3>" + table(["kind of task", *(p.name for p in played)], rows, kind=MANY)
 
 
 def _listed(played: Sequence[Played], kind: str) -> Safe:
