@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -110,12 +111,16 @@ def recalled(out: Path) -> dict[str, dict[str, Any]]:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a whole file or none of it."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(file.name, path)
+    """Write a whole file, readable as every other, or none of it: nothing of what could not be written stays."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def prepare_out(folder: str) -> Path:

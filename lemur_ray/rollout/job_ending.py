@@ -6,6 +6,7 @@ Knows no benchmark and no pool.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import signal
 import sys
@@ -89,10 +90,21 @@ def ending_well(job: str) -> Iterator[End]:
     try:
         yield end
     except (EvaluationError, LedgerError, PoolBroken, PolicyUnreachable, ValueError, OSError) as error:
-        print(f"{job}: {error}", file=sys.stderr, flush=True)
+        print(f"{job}: {_full_disk(error) or error}", file=sys.stderr, flush=True)
         end.code = 1
     except KeyboardInterrupt:
         print(f"{job}: stopped; the same command goes on where it left off", file=sys.stderr, flush=True)
         end.code = 130
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _full_disk(error: Exception) -> str:
+    """What to do about a disk without space; empty where it is something else."""
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return ""
+    where = f"{error.filename}: " if error.filename else ""
+    return (
+        f"{where}{error.strerror}: make room where --out lies (and LEMUR_HOME, TMPDIR), then the same command goes on; "
+        "what was finished is kept"
+    )

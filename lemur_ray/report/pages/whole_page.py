@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from lemur_ray.report.pages.transcript_pages import LASTING
 from lemur_ray.report.paper_rows import PlayedRun
 from lemur_ray.report.policy_results import Played, comparisons, display_name, newest_versions, order, played_run
 from lemur_ray.report.tables import Group, Report, by_run, to_csv
+from lemur_ray.rollout.evaluation_folder import replace_file
 
 
 def render_run(
@@ -163,12 +163,10 @@ def _today() -> str:
 
 def _write(out: Path, html: str, numbers: Mapping[str, Any], tables: Mapping[str, str]) -> None:
     """Numbers first, page last: a page that is there has its numbers beside it."""
-    (out / "report.json").write_text(json.dumps(numbers, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    replace_file(out / "report.json", json.dumps(numbers, indent=1, allow_nan=False) + "\n")
     for name, text in tables.items():
-        (out / name).write_text(text, encoding="utf-8")
-    unfinished = out / f".index.html.{os.getpid()}"
-    unfinished.write_text(html, encoding="utf-8")
-    unfinished.replace(out / "index.html")
+        replace_file(out / name, text)
+    replace_file(out / "index.html", html)
 
 
 def _all_episodes(number: int, so_far: str = "") -> str:
