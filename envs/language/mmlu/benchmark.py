@@ -143,7 +143,7 @@ def _sets(data: Path, lemur: bool) -> tuple[Sets, list[Path]]:
             paths += [path, dev]
         return sets, paths
     tests, devs = _parquet(data)
-    sets = {subject: ([], []) for subject in SUBJECTS}
+    sets = {subject: ([], []) for subject in sorted(SUBJECTS)}
     for path in devs:
         for subject, item in _of_rows(path, lemur):
             sets[subject][0].append(item)
@@ -157,7 +157,7 @@ def _parquet(data: Path) -> tuple[list[Path], list[Path]]:
     """The Hub's files of all subjects, else those of each: (test, dev). Raises FileNotFoundError."""
     test, dev = (_FILE.format(split=split) for split in ("test", "dev"))
     for home in _HOMES:
-        folders = ["all"] if (data / home / "all" / test).is_file() else list(SUBJECTS)
+        folders = ["all"] if (data / home / "all" / test).is_file() else sorted(SUBJECTS)
         tests = [data / home / folder / test for folder in folders if (data / home / folder / test).is_file()]
         if tests:
             return tests, [found(data, [f"{home}/{path.parent.name}/{dev}"], _SOURCE) for path in tests]

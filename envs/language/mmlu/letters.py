@@ -49,7 +49,7 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def means(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Mean over subjects, and of the subjects of each field."""
+    """Mean over subjects, and shares of all questions of each field and subfield."""
     by_subject: dict[str, list[bool]] = {}
     for episode in episodes:
         if episode.outcome.scored:
@@ -57,8 +57,12 @@ def means(episodes: Sequence[Episode]) -> dict[str, Any]:
     if not by_subject:
         return {}
     by_field: dict[str, list[bool]] = {}
+    by_subfield: dict[str, list[bool]] = {}
     for subject, solved in by_subject.items():
-        by_field.setdefault(SUBJECTS.get(subject, "other"), []).extend(solved)
+        field, subfield = SUBJECTS.get(subject, ("other", "other"))
+        by_field.setdefault(field, []).extend(solved)
+        by_subfield.setdefault(subfield, []).extend(solved)
     found: dict[str, Any] = {"subjects": len(by_subject)}
     found["mean_of_subjects"] = math.fsum(sum(of) / len(of) for of in by_subject.values()) / len(by_subject)
-    return found | {f"share, {field}": sum(of) / len(of) for field, of in sorted(by_field.items())}
+    found |= {f"share, {field}": sum(of) / len(of) for field, of in sorted(by_field.items())}
+    return found | {"share_of_subfield": {name: sum(of) / len(of) for name, of in sorted(by_subfield.items())}}

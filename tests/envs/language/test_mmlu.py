@@ -11,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from envs.language.mmlu.letters import letter_in, means
+from envs.language.mmlu.subjects import FIELDS, SUBJECTS
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.rollout.ledger import read_episodes
@@ -119,3 +120,15 @@ def test_subjects_and_fields_have_means_of_their_own(tmp_path: Path) -> None:
     assert found["mean_of_subjects"] == pytest.approx(share / 2)
     assert found["share, STEM"] == pytest.approx(share)
     assert found["share, other"] == 0
+    assert found["share_of_subfield"] == {"physics": pytest.approx(share), "business": 0}
+
+
+def test_fields_are_made_of_the_subfields_that_the_authors_put_there() -> None:
+    assert len(SUBJECTS) == 57
+    assert {field: sorted(of) for field, of in FIELDS.items()} == {
+        "STEM": ["biology", "chemistry", "computer science", "engineering", "math", "physics"],
+        "humanities": ["history", "law", "philosophy"],
+        "other": ["business", "health", "other"],
+        "social sciences": ["culture", "economics", "geography", "politics", "psychology"],
+    }
+    assert SUBJECTS["anatomy"] == ("other", "health"), "by the authors' own table, though some harnesses call it STEM"
