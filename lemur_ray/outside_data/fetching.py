@@ -5,6 +5,7 @@ Nothing lies in the place of a file before all of it was checked. Knows no bench
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -55,9 +56,15 @@ def fetch(sets: Sequence[DataSet], asked: Asked, *, rows: int = 0) -> list[str]:
         try:
             task()
         except (FetchError, OSError) as error:
-            failed.append(f"{path}: {error}")
+            failed.append(f"{path}: {_said(error)}")
             asked.say(failed[-1])
     return failed
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{error.strerror}: make space, or say another folder with --data; what came so far is kept"
+    return str(error)
 
 
 def _refuse(sets: Sequence[DataSet], asked: Asked) -> None:

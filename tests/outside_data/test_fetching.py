@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import io
@@ -272,6 +273,26 @@ def test_no_space_is_said_before_the_first_byte(hub: LocalHub, fetched: Fetch, m
     (failed,) = fetched(source(size=0))
     assert "1.0 kB free" in failed
     assert not hub.gets("a.bin"), "of a file whose size nobody declared, the server was asked how large it is"
+
+
+def test_a_disk_that_fills_up_while_a_file_is_made_is_said_with_what_to_do_and_what_came_is_kept(
+    hub: LocalHub, fetched: Fetch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.put("a.bin", CONTENT)
+    with monkeypatch.context() as disk:
+
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        disk.setattr("lemur_ray.outside_data.fetching.make", full)
+        (failed,) = fetched(source())
+    assert failed.endswith(
+        "No space left on device: make space, or say another folder with --data; what came so far is kept"
+    )
+    came = len(hub.gets("a.bin"))
+    assert fetched(source()) == []
+    assert len(hub.gets("a.bin")) == came
+    assert (tmp_path / "data/set/a.bin").read_bytes() == CONTENT
 
 
 def test_a_file_that_somebody_brought_is_as_good_as_a_fetched_one(
