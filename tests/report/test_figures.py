@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lemur_ray.report.pages.figures import Mark, curves, intervals, shares, thin, ticks
+from lemur_ray.report.pages.figures import WIDTH, Mark, curves, intervals, shares, thin, ticks
+from lemur_ray.report.pages.markup import DASH, cell
 
 names = st.text(max_size=12).filter(lambda s: all(c.isprintable() for c in s))
 points = st.lists(
@@ -57,6 +58,20 @@ def test_an_interval_chart_shows_every_mark_and_leaves_out_dots_without_a_value(
     assert len(list(tree.iter("circle"))) == 2
     texts = [text.text for text in tree.iter("text")]
     assert texts.count("none scored") == 2
+
+
+def test_names_and_numbers_of_an_interval_chart_have_room_beside_its_scale() -> None:
+    name, text = "high school government and politics", "1926/7658 = 25.2 %"
+    tree = parsed(intervals([(name, [Mark("model", 0.25, 0.2, 0.3, text)])], label="success"))
+    scale = [float(line.get("x1", "")) for line in tree.iter("line") if line.get("class") == "grid"]
+    (value,) = (float(one.get("x", "")) for one in tree.iter("text") if one.text == text)
+    assert min(scale) >= 7 * len(name)
+    assert value + 6 * len(text) <= WIDTH
+
+
+def test_several_values_in_a_cell_are_told_and_not_written_as_code() -> None:
+    notes = {"share_of_subfield": {"math": 0.25, "<law>": 0.123456}, "data": ["a1b2"], "none": {}}
+    assert [cell(value) for value in notes.values()] == ["math 0.25, &lt;law&gt; 0.1235", "a1b2", DASH]
 
 
 def test_shares_fill_the_width_in_proportion() -> None:

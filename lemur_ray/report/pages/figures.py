@@ -6,7 +6,7 @@ Pure functions of numbers. Labels are escaped here; nothing is fetched, nothing 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lemur_ray.report.escape import inline
@@ -14,6 +14,8 @@ from lemur_ray.report.escape import inline
 WIDTH = 900
 """Units of every drawing, about pixels on a wide screen."""
 NUM_COLOURS = 8
+_NAME_WIDTH, _VALUE_WIDTH = 7.6, 6.6
+"""Of a character: of a row's name, which is bold, and of a number."""
 """Classes k0 .. k7 exist in the style sheet; further series repeat them dashed."""
 
 
@@ -153,7 +155,9 @@ class Mark:
 
 def intervals(rows: Sequence[tuple[str, Sequence[Mark]]], *, label: str) -> str:
     """Dots with whiskers on a scale of 0 to 100 %, grouped by row; the number stands at the right."""
-    width, left, right, line, gap, top = WIDTH, 130, 130, 18, 13, 26
+    width, line, gap, top = WIDTH, 18, 13, 26
+    left = _room((name for name, _ in rows), _NAME_WIDTH)
+    right = _room((mark.text for _, marks in rows for mark in marks), _VALUE_WIDTH)
     height = top + sum(len(marks) * line + gap for _, marks in rows) + 6
 
     def px(share: float) -> float:
@@ -183,6 +187,11 @@ def intervals(rows: Sequence[tuple[str, Sequence[Mark]]], *, label: str) -> str:
             y += line
         y += gap
     return "".join([*parts, "</svg></div>"])
+
+
+def _room(texts: Iterable[str], each: float) -> int:
+    """For the longest of them, within reason. ``each``: width of a character."""
+    return min(340, max(130, round(each * max(map(len, texts), default=0)) + 20))
 
 
 def shares(rows: Sequence[tuple[str, Mapping[str, float]]], *, label: str) -> str:

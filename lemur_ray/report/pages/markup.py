@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lemur_ray.report.escape import inline
 from lemur_ray.report.pages.scripts import SCRIPT
@@ -49,7 +49,7 @@ def page_end() -> str:
 
 
 def cell(value: object) -> str:
-    """The HTML of a table cell: numbers grouped, None as a dash, strings escaped."""
+    """The HTML of a table cell: numbers grouped, None as a dash, strings escaped; of several values each."""
     if isinstance(value, Safe):
         return value
     if value is None:
@@ -60,6 +60,10 @@ def cell(value: object) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{inline(name)} {cell(one)}" for name, one in value.items()) or DASH
+    if isinstance(value, list | tuple):
+        return ", ".join(map(cell, value)) or DASH
     return inline(value)
 
 

@@ -23,7 +23,7 @@ from lemur_ray.report.ledgers.stored_episodes import stored_episodes
 from lemur_ray.report.pages import agents_section, paper_section, training_section
 from lemur_ray.report.pages.caveats import limits
 from lemur_ray.report.pages.episode_list import write_all
-from lemur_ray.report.pages.markup import cell, page, percent, table, tiles, warning
+from lemur_ray.report.pages.markup import MANY, cell, page, percent, table, tiles, warning
 from lemur_ray.report.pages.retries_section import retries_json, retries_section
 from lemur_ray.report.pages.transcript_pages import LASTING
 from lemur_ray.report.paper_rows import PlayedRun
@@ -71,7 +71,7 @@ def render_run(
         _all_episodes(len(episodes), f"{last.overall.n:,} of {expected:,} episodes so far" if expected else ""),
     ]
     body.append(_run_tiles(last))
-    body.append(table(["", ""], list(notes.items())) if notes else "")
+    body.append(table(["", ""], list(notes.items()), kind=MANY) if notes else "")
     for benchmark, group in groups.items():
         body.append(_section(benchmark, group, earlier))
     body += [retries_section(run) for run in runs]
