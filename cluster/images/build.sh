@@ -19,6 +19,7 @@ name="${2:-lemur-ray-$kind:$version}"
 work="$(mktemp -d "${TMPDIR:-/var/tmp}/lemur-image-XXXXXX")"
 root="$work/root"
 unset TMPDIR # a folder of this machine, not of the new root
+[[ "${PIP_FIND_LINKS:-}" != /* ]] || unset PIP_FIND_LINKS # likewise
 trap 'umount "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
 . /etc/os-release
 mirror="$(apt-get indextargets --format '$(SITE)|$(CODENAME)' 'Created-By: Packages' |
@@ -47,24 +48,30 @@ cp -r "$here" "$root/build/cluster/"
 cp "$repository"/requirements*.lock "$root/build/"
 mkdir -p "$work/certs" && cp "$root/etc/ssl/certs/ca-certificates.crt" "$work/certs/"
 cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
-{ pip config list 2>/dev/null || true; } | sed -n "s/^global\.\([a-z-]*\)='\(.*\)'$/\1 = \2/p" | sed '1i [global]' >"$root/etc/pip.conf"
+# Folders of packages on this machine are not there in the new root.
+{ pip config list 2>/dev/null || true; } | sed -n "s/^global\.\([a-z-]*\)='\(.*\)'$/\1 = \2/p" |
+  sed -e '/^[a-z-]*\(url\|links\) = \(file:\|\/\)/d' -e '1i [global]' >"$root/etc/pip.conf"
 chroot "$root" python3 -m venv /opt/lemur
 chroot "$root" /opt/lemur/bin/pip install --quiet --no-cache-dir --no-compile --disable-pip-version-check \
   -r "/build/cluster/images/$kind/python.txt"
 # Packages apart from the project's own, of versions that it has not.
 [[ ! -f "$here/$kind/requirements.txt" ]] ||
   chroot "$root" /opt/lemur/bin/pip install --quiet --no-cache-dir --no-compile --disable-pip-version-check \
-    --target "/opt/$kind" -r "/build/cluster/images/$kind/requirements.txt"
+    --target "/opt/$kind" -r "/build/cluster/images/$kind/requirements.txt" \
+    -c "/build/cluster/images/$kind/constraints.txt"
 step "Python packages"
 
 # What runs never reads: tests of packages, headers, the installer.
 site="$(echo "$root"/opt/lemur/lib/python3*/site-packages)"
 find "$site" -depth -type d \( -name tests -o -name test \) -exec rm -rf {} +
 rm -rf "$site"/{pyarrow,numpy/_core,ray}/include "$site"/pip "$site"/pip-* "$root"/usr/lib/python3*/ensurepip
+# DS-1000's torch of PyPI is the one for CUDA: on a processor nothing reads its headers, cuDNN's kernels and Triton.
+rm -rf "$root/opt/$kind"/{triton,triton-*,torch/include,tensorflow/include,nvidia/*/include,nvidia/cudnn/lib/libcudnn_*}
 chroot "$root" useradd --create-home --uid 1000 --gid 100 --shell /bin/bash ray
 git -C "$repository" archive HEAD lemur_ray envs jobs cluster/images pyproject.toml | tar -x -C "$root/app"
 # Compiled here: uid 1000 may not write there, and every worker would compile what it imports again.
-chroot "$root" /opt/lemur/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/lemur/lib /app || true
+chroot "$root" /opt/lemur/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash \
+  /opt/lemur/lib /app $([[ ! -d "$root/opt/$kind" ]] || echo "/opt/$kind") || true
 cp "$work/certs/ca-certificates.crt" "$root/etc/ssl/certs/"
 rm -rf "$root/build" "$root/etc/pip.conf" "$root"/etc/apt/{apt.conf,apt.conf.d,sources.list,sources.list.d} "$root/etc/resolv.conf" \
   "$root"/var/cache/apt "$root"/var/lib/apt/lists "$root"/var/log/* "$root"/usr/share/{doc,man,locale} "$root"/tmp/*

@@ -61,6 +61,11 @@ def plain_name(name: str) -> str:
     return _STANDS_FOR.get(plain, plain)
 
 
+def plain_version(version: str) -> str:
+    """Without what says how it was built: torch 2.2.0+cpu is 2.2.0."""
+    return version.partition("+")[0]
+
+
 def lacking(named: str, libraries: Sequence[str]) -> str | None:
     """Why programs of these libraries cannot be run, with the command that mends it; None where they can."""
     there = versions(named)
@@ -92,5 +97,5 @@ def other_versions(named: str) -> Iterator[str]:
     there = versions(named)
     for name, version, _ in pinned():
         found = there.get(plain_name(name))
-        if found is not None and found.partition("+")[0] != version:
+        if found is not None and plain_version(found) != version:
             yield f"{name} {found} instead of {version}"

@@ -40,6 +40,11 @@ _ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "CUDA_VISIBLE_DEVICES": "",
 }
+_BEFORE = {
+    "Tensorflow": "try:\n    import distutils.spawn\nexcept ModuleNotFoundError:\n    import setuptools\n",
+}
+"""What a library's programs begin with. Tensorflow imports a part of the standard library that Debian packs apart;
+setuptools, which Tensorflow needs itself, stands in for it."""
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
@@ -49,7 +54,8 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     if why := environment.lacking(asked["environment"], [asked["library"]]):
         raise ValueError(why)
     solution = solution_of(reply)
-    return _run(program_of(solution, asked["code_context"]), solution, _spec(asked["environment"]), backend)
+    program = _BEFORE.get(asked["library"], "") + program_of(solution, asked["code_context"])
+    return _run(program, solution, _spec(asked["environment"]), backend)
 
 
 def solution_of(reply: str) -> str:

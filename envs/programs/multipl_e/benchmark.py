@@ -7,12 +7,14 @@ compiled and run in a sandbox. The paper publishes no protocol for it, so this i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from envs.programs.multipl_e import typescript
 from envs.programs.multipl_e.program import IMAGE
-from envs.programs.multipl_e.toolchains import DEFAULT, JAVATUPLES, TOOLCHAINS
+from envs.programs.multipl_e.toolchains import DEFAULT, JAVATUPLES, TOOLCHAINS, TSC
+from envs.programs.multipl_e.typescript import COMMAND
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked, Benchmark, content
 from lemur_ray.benchmarks.needs import Need
@@ -41,7 +43,7 @@ class MultiplEOptions(OneProtocol, Sandboxed):
 def _load(language: str, options: MultiplEOptions, asked: Asked) -> Iterator[Task]:
     source = f"MultiPL-E: nuprl/MultiPL-E on the Hub; MIT; python jobs/fetch_data.py multipl_e/{language}"
     path = found(asked.outside("what MultiPL-E asks"), _files(language), source)
-    data_id = identity(path)
+    data_id, shown = identity(path), _shown(language, options)
     for row in rows_of(path):
         goes_on = options.raw or options.prefill
         yield question(
@@ -51,7 +53,7 @@ def _load(language: str, options: MultiplEOptions, asked: Asked) -> Iterator[Tas
             row["prompt"] if options.raw else REQUEST.format(language=language) + row["prompt"],
             "envs.programs.multipl_e.program:grade",
             {"language": language, "prompt": row["prompt"], "tests": row["tests"], "stops": list(row["stop_tokens"])}
-            | ({"javatuples": HostPath(options.javatuples)} if options.javatuples else {}),
+            | shown,
             raw=options.raw,
             prefill=row["prompt"] if options.prefill and not options.raw else "",
             stop=tuple(row["stop_tokens"]) if goes_on else (),
@@ -59,6 +61,12 @@ def _load(language: str, options: MultiplEOptions, asked: Asked) -> Iterator[Tas
             data=data_id,
             cluster=row["name"],
         )
+
+
+def _shown(language: str, options: MultiplEOptions) -> dict[str, HostPath]:
+    """Folders of this host that sandboxes show."""
+    found = {"javatuples": options.javatuples, "typescript": typescript.installed() if language == "ts" else None}
+    return {name: HostPath(folder) for name, folder in found.items() if folder}
 
 
 def _files(language: str) -> list[str]:
@@ -84,7 +92,13 @@ def _without_tools(language: str, options: MultiplEOptions) -> str | None:
 
 
 def _in_folder(name: str, options: MultiplEOptions) -> bool:
-    return name == JAVATUPLES and bool(options.javatuples)
+    return (name == JAVATUPLES and bool(options.javatuples)) or (name == TSC and typescript.installed() is not None)
+
+
+def _departures(language: str, options: MultiplEOptions, asked: Asked, tasks: Sequence[Task]) -> tuple[str, ...]:
+    if language != "ts" or typescript.installed() is not None:
+        return ()
+    return (f"TypeScript as the sandbox has it, 4.8 in Debian 12, instead of {typescript.pinned()} ({COMMAND})",)
 
 
 BENCHMARKS = {
@@ -93,8 +107,9 @@ BENCHMARKS = {
         partial(_load, language),
         {"full": 512, "brief": 512},
         identity=of_one_protocol,
-        version=3,  # no solution of C# turns off what its tests check by
+        version=3,  # no solution of C# turns off what its tests check by; TypeScript is of the pinned version
         needs=partial(_needs, language),
+        departures=partial(_departures, language),
         step_s=PROGRAM_S,
         takes=PROGRAMS,
         sources=(

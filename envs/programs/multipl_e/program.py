@@ -15,6 +15,7 @@ from textwrap import indent
 from typing import Any
 
 from envs.programs.code_in_replies import code_in
+from envs.programs.multipl_e import typescript
 from envs.programs.multipl_e.toolchains import JARS, TOOLCHAINS, Toolchain
 from lemur_ray.benchmarks.question import Graded, cut_at
 from lemur_ray.sandbox.sandbox import Limits, SandboxDestroyed, SandboxSpec
@@ -25,6 +26,8 @@ IMAGE = "multipl_e"
 """The Docker sandbox's image with all tool chains."""
 PATIENCE_S = 60.0
 """With a machine that gives a step less than a third of its time."""
+SHOWN = {"javatuples": JARS, "typescript": typescript.INSIDE}
+"""Of a reference, what names a folder -> its place in the sandbox."""
 _FOLDER = "/work"
 """Where a sandbox's commands begin."""
 
@@ -37,7 +40,8 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     tests = asked["tests"].strip()
     checked = tools.with_own_check(tools.with_word(tests, word))
     whole = (program.rpartition(tests)[0] if tests else program) + checked
-    with _pool(tools, options.get("backend", "bwrap"), asked.get("javatuples", "")).one() as sandbox:
+    shown = {place: Path(asked[name]) for name, place in SHOWN.items() if asked.get(name)}
+    with _pool(tools, options.get("backend", "bwrap"), shown).one() as sandbox:
         try:
             sandbox.write(f"{_FOLDER}/{tools.file}", whole.encode("utf-8", "replace"))
             for place, step in enumerate(tools.steps):
@@ -84,8 +88,7 @@ def _cut(code: str, stops: Sequence[str]) -> str:
     return min(code, cut_at(f"{code}\n", stops), key=len)
 
 
-def _pool(tools: Toolchain, backend: str, javatuples: str) -> WarmPool:
+def _pool(tools: Toolchain, backend: str, shown: Mapping[str, Path]) -> WarmPool:
     limits = Limits(memory_bytes=tools.memory_bytes, disk_bytes=_DISK_BYTES, processes=256)
-    mounts = {JARS: Path(javatuples)} if javatuples else {}
-    spec = SandboxSpec(limits=limits, mounts=mounts, etc=tools.etc, image=IMAGE, run="multipl-e")
+    spec = SandboxSpec(limits=limits, mounts=shown, etc=tools.etc, image=IMAGE, run="multipl-e")
     return shared_pool(spec, backend)

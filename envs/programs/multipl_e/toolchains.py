@@ -9,6 +9,8 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 
+from envs.programs.multipl_e import typescript
+
 
 @dataclass(frozen=True)
 class Toolchain:
@@ -58,6 +60,8 @@ class Toolchain:
         return f"{tests.replace(name, f'{own}.That')}\n{thrower % own}\n"
 
 
+TSC = "tsc"
+"""That of the pinned version where it is shown, else the sandbox's own."""
 JAVATUPLES = "/usr/share/java/javatuples.jar"
 """Where Debian puts it."""
 JARS = "/opt/java"
@@ -111,9 +115,10 @@ TOOLCHAINS: dict[str, Toolchain] = {
     ),
     "ts": Toolchain(
         "program.ts",
-        (("tsc", "--target", "es5", "--lib", "es2015,dom", "program.ts"), ("node", "program.js")),
-        {"tsc": "node-typescript", **_NODE},
+        ((TSC, "--target", "es5", "--lib", "es2015,dom", "program.ts"), ("node", "program.js")),
+        {TSC: "node-typescript", **_NODE},
         _CONSOLE,
+        env={"PATH": f"{typescript.PROGRAMS}:/usr/local/bin:/usr/bin:/bin"},
         memory_bytes=2 * 2**30,
     ),
 }

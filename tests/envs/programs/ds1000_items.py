@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
+
+from envs.programs.ds1000 import environment
+from lemur_ray.sandbox.housing import docker_engine
+from lemur_ray.sandbox.sandbox import SandboxUnavailable
 
 DOUBLES = '''
 import tokenize, io
@@ -63,3 +68,32 @@ def brought(folder: Path, *rows: dict[str, Any]) -> Path:
     (folder / "ds1000").mkdir(exist_ok=True)
     (folder / "ds1000/ds1000.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
+
+
+def the_image() -> str:
+    """The image for workers that has DS-1000's libraries, where this machine's Docker engine has it; else empty."""
+    found = _inspected()
+    return str(found["Id"]) if found else ""
+
+
+def libraries_of_image() -> str:
+    """Where the engine keeps the libraries of that image; empty where they lie in a place that is looked in anyway, or
+    cannot be read from here."""
+    found = None if environment.folder_of("").is_dir() else _inspected()
+    layer = (found or {}).get("GraphDriver", {}).get("Data") or {}
+    folder = Path(f"{layer.get('UpperDir')}{environment.IN_IMAGE}")
+    try:
+        return str(folder) if folder.is_dir() else ""
+    except PermissionError:
+        return ""
+
+
+def _inspected() -> dict[str, Any] | None:
+    if not os.environ.get("LEMUR_DOCKER"):
+        return None
+    try:
+        with docker_engine.client("to find the image of DS-1000", 10.0) as api:
+            images = api.images("lemur-ray-ds1000")
+            return api.inspect_image(images[0]["Id"]) if images else None
+    except SandboxUnavailable:
+        return None

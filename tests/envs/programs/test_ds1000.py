@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,19 @@ from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.needs import lacking
 from lemur_ray.benchmarks.rows import rows_of
-from tests.envs.programs.ds1000_items import METADATA, PROMPT, brought, item, with_numpy
+from tests.attacks.arena import ready as engine_ready
+from tests.envs.programs.ds1000_items import METADATA, PROMPT, brought, item, libraries_of_image, the_image, with_numpy
 from tests.envs.questions import Says, golds, play, tasks_of, verdicts
 
 DATA = Path(os.environ.get("LEMUR_DATA", "../shared/data"))
 ITEMS = DATA / "bench/ds1000_format/items.jsonl.gz"
-ENVIRONMENT = os.environ.get("LEMUR_DS1000", "")
+ENVIRONMENT = os.environ.get("LEMUR_DS1000", "") or libraries_of_image()
 needs_items = pytest.mark.skipif(not ITEMS.is_file(), reason="needs items in DS-1000's form beneath LEMUR_DATA")
 ready = [name for name in environment.LIBRARIES if environment.lacking(ENVIRONMENT, [name]) is None]
 needs_environment = pytest.mark.skipif(
-    not ready, reason=f"needs DS-1000's libraries: {environment.COMMAND}, or LEMUR_DS1000=FOLDER"
+    not ready,
+    reason=f"needs DS-1000's libraries: {environment.COMMAND}, LEMUR_DS1000=FOLDER, or the image of "
+    "cluster/images/build.sh ds1000 in a Docker engine of this machine",
 )
 
 
@@ -41,10 +45,20 @@ def the_task(folder: Path, stand_in: Path, **other: Any) -> Task:
 
 @needs_items
 @needs_environment
-@pytest.mark.parametrize("libraries", [ready[:1], pytest.param(ready, marks=pytest.mark.slow)])
-def test_golds_of_every_library_pass_and_known_wrong_solutions_fail(libraries: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("libraries", "backend"),
+    [
+        (ready[:1], "bwrap"),
+        pytest.param(ready, "bwrap", marks=pytest.mark.slow),
+        pytest.param(ready, "docker", marks=[pytest.mark.slow, pytest.mark.docker]),
+    ],
+)
+def test_golds_of_every_library_pass_and_known_wrong_solutions_fail(
+    libraries: list[str], backend: str, tmp_path: Path
+) -> None:
+    engine_ready(backend)
     rows = {f"ds1000/{row['metadata']['problem_id']}": row for row in rows_of(ITEMS)}
-    tasks = tasks_of("ds1000", DATA, environment=ENVIRONMENT, libraries=",".join(libraries))
+    tasks = tasks_of("ds1000", DATA, environment=ENVIRONMENT, libraries=",".join(libraries), sandbox=backend)
     assert {task.id for task in tasks} == {n for n, row in rows.items() if row["metadata"]["library"] in libraries}
     assert all(golds(tasks, tmp_path).values())
     wrong = [(task, said) for task in tasks for said in rows[task.id]["known_wrong"]]
@@ -53,16 +67,37 @@ def test_golds_of_every_library_pass_and_known_wrong_solutions_fail(libraries: l
 
 @pytest.mark.slow
 @pytest.mark.skipif("Tensorflow" not in ready, reason="needs DS-1000's environment with tensorflow")
-def test_a_gold_that_uses_tensorflow_passes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["bwrap", pytest.param("docker", marks=pytest.mark.docker)])
+def test_a_gold_that_uses_tensorflow_passes(backend: str, tmp_path: Path) -> None:
+    engine_ready(backend)
     metadata = {"problem_id": 1, "library": "Tensorflow"}
     context = (
         "import tensorflow as tf\ndef test_execution(solution):\n    env = {'x': tf.constant([1, 2])}\n"
         "    exec(solution, env)\n    assert env['result'].numpy().tolist() == [2, 4]\n"
     )
     row = item(reference_code="result = x * 2", metadata=metadata, code_context=context)
-    tasks = tasks_of("ds1000", brought(tmp_path, row), environment=ENVIRONMENT)
+    tasks = tasks_of("ds1000", brought(tmp_path, row), environment=ENVIRONMENT, sandbox=backend)
     assert golds(tasks, tmp_path) == {"ds1000/1": True}
     assert program.grade("result = x * 3", tasks[0].options).score == 0
+
+
+def test_tensorflow_is_imported_where_the_system_has_no_distutils(tmp_path: Path) -> None:
+    folder = tmp_path / "environment"
+    for name, text in {
+        "distutils": "",  # as Debian leaves it: a package without its modules
+        "setuptools": "import sys, types; sys.modules['distutils.spawn'] = types.ModuleType('distutils.spawn')",
+        "tensorflow": "import distutils.spawn",
+    }.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text(f"{text}\n")
+    about = folder / "tensorflow_cpu-2.16.1.dist-info/METADATA"
+    about.parent.mkdir()
+    about.write_text("Metadata-Version: 2.1\nName: tensorflow-cpu\nVersion: 2.16.1\n")
+    context = "import tensorflow\ndef test_execution(solution):\n    assert eval(solution) == 2\n"
+    row = item(reference_code="1 + 1", metadata={"problem_id": 1, "library": "Tensorflow"}, code_context=context)
+    (task,) = tasks_of("ds1000", brought(tmp_path, row), environment=str(folder))
+    graded = program.grade("1 + 1", task.options)
+    assert (graded.score, graded.note) == (1.0, "")
 
 
 def test_a_solution_is_judged_by_what_it_does_and_how_it_is_written(tmp_path: Path, stand_in: Path) -> None:
@@ -239,3 +274,19 @@ def test_pip_that_fails_leaves_nothing_and_says_why(
     assert make([str(tmp_path / "made")]) == 1
     assert "pip installs no gensim==4.3.2" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.docker
+@needs_items
+def test_golds_pass_in_the_image_for_workers() -> None:
+    engine_ready("docker")
+    image = the_image()
+    if not image:
+        pytest.skip("the image is not built: sudo cluster/images/build.sh ds1000")
+    # A container in which bubblewrap may make its namespaces; as in a cluster everything runs as the image's user.
+    command = ["docker", "run", "--rm", "--privileged", "--network", "none", "-v", f"{DATA.absolute()}:/data:ro", image]
+    command += ["python", "jobs/agent_eval.py", "--check-gold", "--benchmark", "ds1000", "--data", "/data"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "6 golds, 6 score 1" in done.stdout + done.stderr

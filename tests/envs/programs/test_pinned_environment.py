@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 
 from envs.programs.ds1000 import environment
 from envs.programs.ds1000.environment import LIBRARIES, folder_of, pinned, plain_name, requirements_file
+from envs.programs.ds1000.make_environment import main
 from tests.conftest import ROOT
 
 
@@ -27,6 +28,29 @@ def test_every_line_of_the_list_is_a_pin_or_a_remark() -> None:
     lines = [line for line in requirements_file().read_text().splitlines() if line and not line.startswith("#")]
     assert [str(Requirement(line).specifier)[:2] for line in lines] == ["=="] * len(lines)
     assert {group for *_, group in pinned()} == {"", "tensorflow", "pytorch"}
+
+
+def test_what_they_bring_is_held_to_versions_too_and_none_of_it_is_for_cuda() -> None:
+    lines = requirements_file().with_name("constraints.txt").read_text().splitlines()
+    held = [Requirement(line) for line in lines if not line.startswith("#")]
+    assert all(str(one.specifier).startswith("==") for one in held)
+    names = {plain_name(one.name) for one in held}
+    assert {"keras", "h5py", "protobuf", "python-dateutil", "pillow", "joblib"} <= names
+    assert not names & {plain_name(name) for name, _, _ in pinned()}
+    assert not [name for name in names if name.startswith(("nvidia", "triton"))], "torch +cpu brings none"
+
+
+def test_torch_for_processors_alone_is_the_pinned_one_and_is_not_installed_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, version, group in pinned():
+        about = tmp_path / f"{name}-{version}.dist-info/METADATA"
+        about.parent.mkdir()
+        about.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}{'+cpu' * (group == 'pytorch')}\n")
+    assert list(environment.other_versions(str(tmp_path))) == []
+    assert main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out.split() == [str(tmp_path)]
+    assert any(tmp_path.iterdir())
 
 
 def test_an_image_of_its_own_brings_them_where_nobody_made_a_folder(
