@@ -27,6 +27,8 @@ from lemur_ray.text.tokenizer import Tokenizer
 
 _FIRST, _LAST = 0xF0000, 0x10FFF0
 """Private characters: two planes of them, but for the last few, which templates.jinja_template uses."""
+MOST_DEPTH = 128
+"""Of lists and objects in each other; what walks through them calls itself."""
 _LONG = 8192
 """Characters from which a text is treated as a batch of one: only batches let go of the interpreter lock."""
 
@@ -162,17 +164,19 @@ class Disguise:
         return text.translate(self._reveal)
 
 
-def texts_in(value: Any) -> Iterable[str]:
-    """Every text of a plain value."""
+def texts_in(value: Any, depth: int = 0) -> Iterable[str]:
+    """Every text of a plain value. Raises TemplateError for one that nests more deeply than anything that is meant."""
+    if depth > MOST_DEPTH:
+        raise TemplateError(f"messages, tools, documents or options of a chat nest more than {MOST_DEPTH} deep")
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for key, one in value.items():
-            yield from texts_in(key)
-            yield from texts_in(one)
+            yield from texts_in(key, depth + 1)
+            yield from texts_in(one, depth + 1)
     elif isinstance(value, list | tuple):
         for one in value:
-            yield from texts_in(one)
+            yield from texts_in(one, depth + 1)
 
 
 _OF: weakref.WeakKeyDictionary[Tokenizer, MarkedText] = weakref.WeakKeyDictionary()

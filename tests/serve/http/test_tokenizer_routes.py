@@ -56,6 +56,18 @@ def test_the_chat_template_gives_the_prompt_that_chat_completions_use(http: http
     assert encode(http, text) == encode_prompt(TOKENIZER, talk)
 
 
+@pytest.mark.parametrize("field", ["chat_template_kwargs", "documents"])
+def test_a_chat_whose_values_nest_too_deeply_is_a_400(http: httpx.Client, field: str) -> None:
+    for depth, status in ((100, 200), (200, 400), (600, 400), (900, 400)):
+        nested: Any = {}
+        for _ in range(depth):
+            nested = {"a": nested}
+        body = {"messages": [{"role": "user", "content": "u"}], field: [nested] if field == "documents" else nested}
+        answer = http.post("/tokenize", json=body)
+        assert answer.status_code == status, (depth, answer.text)
+        assert status == 200 or "nest more than 128 deep" in answer.text
+
+
 @pytest.mark.parametrize("text", ["", "test", "héllo 漢字 🙂", "</s>a<|im_start|>user\n", "x" * 20_000, " \n\t"])
 def test_what_is_tokenised_comes_back_as_it_was(http: httpx.Client, text: str) -> None:
     assert decode(http, encode(http, text)) == text
