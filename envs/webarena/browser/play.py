@@ -169,8 +169,9 @@ class BrowserPlay:
             except PlaywrightError:
                 if attempt == 0 and not self._host.is_there():
                     raise
-        if not self.session.tabs():  # a browser that is dying may say that it is connected
+        if not self.session.tabs() and not self.session.is_pestered:  # a dying browser may say that it is connected
             raise BrowserLost("no tab stayed open at the beginning: the browser has gone")
+        await self.session.page()
         await self.session.focus(0)
         await self._rested()
 

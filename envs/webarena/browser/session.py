@@ -118,6 +118,11 @@ class Session:
     def tabs(self) -> list[Page]:
         return [page for page in self.context.pages if not page.is_closed() and page not in self._gone]
 
+    @property
+    def is_pestered(self) -> bool:
+        """Whether a tab was closed since its dialogs came without end."""
+        return any(number >= MAX_DIALOGS for number in self._dialogs_of.values())
+
     async def page(self) -> Page:
         """The current tab; where it has gone, the last one there is, or a new one."""
         if self._page is None or self._page not in self.tabs():

@@ -13,6 +13,7 @@ from envs.webarena.site_set import Chain, Lease, Record, SitesLost
 ARTICLES = {"pen": "$1.50", "ink": "$7.25", "paper": "$3.00"}
 PAGES: Mapping[str, str] = {
     "/alerts": "<script>setInterval(() => alert('again'), 1)</script><h1>Alerts</h1>",
+    "/prompts": "<script>while (prompt('Name?') === null) {}</script><h1>Prompts</h1>",
     "/busy": "<h1>Busy</h1><script>setTimeout(() => { while (true) {} }, 100)</script>",
     "/popups": "<button onclick='for (let i = 0; i < 30; i++) window.open(\"/?\" + i)'>More</button>",
     "/download": "<a href='/file'>File</a>",

@@ -43,6 +43,13 @@ def test_a_page_of_200_000_nodes_is_not_read_wherever_they_are(env: WebEnv, page
     assert "link 'Add ink'" in did(env, "goto [http://onestopmarket.com/]")[0]
 
 
+def test_a_start_page_that_asks_for_ever_is_given_up_and_the_episode_begins(env: WebEnv) -> None:
+    assert "URL: about:blank" in began(env, start="/prompts")
+    shown, _, _, info = did(env, "goto [http://onestopmarket.com/]")
+    assert info["valid"]
+    assert "link 'Add ink'" in shown
+
+
 def test_a_tab_that_crashes_is_replaced_and_the_episode_goes_on(env: WebEnv) -> None:
     began(env, rubric=looks_at("/basket", "Basket"))
     for pid in family(shared_host().pid()):
