@@ -25,6 +25,8 @@ ROOM = {
 """Generation, chips of a host -> CPUs and GiB of GKE's machine of them; what it keeps for itself not taken off."""
 ACCELERATOR, TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"
 SPOT = "cloud.google.com/gke-spot"
+OF_ONE_HOST = ("TPU_NAME", "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES")
+"""Variables that differ between hosts or slices: GKE's webhook sets them where nobody has."""
 TPU, GPU = "google.com/tpu", "nvidia.com/gpu"
 DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 """Seconds that a node of Ray drains when its pod is told to end: Ray Train hears of a preemption by that alone."""
@@ -167,6 +169,10 @@ def _of_slice(group: Group) -> Iterator[Breach]:
         return
     if group.env.get("JAX_PLATFORMS", "").split(",")[0] != "tpu":
         yield Breach("jax-platforms", f"{group.name}: JAX_PLATFORMS {group.env.get('JAX_PLATFORMS')}: set tpu,cpu")
+    if int(group.spec.get("numOfHosts", 1)) > 1 and (named := [name for name in OF_ONE_HOST if name in group.env]):
+        yield Breach(
+            "worker-ids", f"{group.name}: its environment sets {', '.join(named)} alike on every host: take out"
+        )
     if not topology or accelerator not in GENERATIONS:
         yield Breach(
             "topology",

@@ -21,6 +21,7 @@ RULES = {
     "notice": "a pod on spot capacity needs the notice",
     "toleration": "spot nodes refuse pods that do not say that they bear them",
     "topology": "chips, hosts and topology of a slice are one fact told three times",
+    "worker-ids": "hosts of a slice with one number wait for each other for ever",
     "room": "a pod that asks for more than any host has waits for ever",
     "jax-platforms": "without it a worker that finds no TPU trains on its CPU",
     "root": "code that models write runs here",

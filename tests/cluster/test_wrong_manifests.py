@@ -99,6 +99,7 @@ WRONG: list[tuple[str, str, Change, str]] = [
     ("topology", MULTI, put(f"{POD}/nodeSelector/cloud.google.com~gke-tpu-topology", "4x5"), "4x5"),
     ("topology", V4, put(f"{POD}/nodeSelector/cloud.google.com~gke-tpu-accelerator", "tpu-v4"), "expected one of"),
     ("topology", V4, put(f"{POD}/nodeSelector/cloud.google.com~gke-tpu-topology", "-"), "topology None"),
+    ("worker-ids", V4, of_env(f"{BOX}/env", "TPU_WORKER_ID", "0"), "TPU_WORKER_ID alike on every host"),
     ("jax-platforms", V4, of_env(f"{BOX}/env", "JAX_PLATFORMS", "cpu"), "set tpu,cpu"),
     ("root", CPU, put(f"{POD}/securityContext/runAsNonRoot", False), "as root"),
     ("root", CPU, put(f"{BOX}/securityContext", {"privileged": True}), "as root"),
