@@ -35,6 +35,8 @@ class Retries:
     harness: int = 1
     unreachable_delay_s: float = 5.0
     """Before another attempt at an endpoint that did not answer; doubles with each attempt."""
+    infra_delay_s: float = 1.0
+    """Likewise at an episode that its host lost: who fails whatever it is given must not have it back next."""
     silence_s: float = 300.0
     """Of attempts that all found the policy unreachable, more than are in flight: then the run stops."""
 
@@ -46,7 +48,8 @@ class Retries:
 
     def delay_s(self, outcome: Outcome, attempt: int) -> float:
         """Seconds to wait after attempt number ``attempt`` (1-based)."""
-        return self.unreachable_delay_s * 2 ** (attempt - 1) if outcome is Outcome.POLICY_UNREACHABLE else 0.0
+        first_s = {Outcome.POLICY_UNREACHABLE: self.unreachable_delay_s, Outcome.INFRA_LOST: self.infra_delay_s}
+        return first_s.get(outcome, 0.0) * 2 ** (attempt - 1)
 
 
 @dataclass

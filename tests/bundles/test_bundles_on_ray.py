@@ -102,7 +102,7 @@ def test_an_actor_that_cannot_have_a_bundle_rests_before_it_says_so(tasks: list[
     task = replace(tasks[0], options=packed(tasks[0].options, lambda source, dated: gone))
     orders = Orders([task], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     actor = actors_on_ray._Actor(ExpertPolicy)
-    assert actor.rest_s >= 10.0
+    assert actor.rest_s >= 5.0
     actor.rest_s = 0.3
     began = time.monotonic()
     attempt, _ = asyncio.run(actor.play(orders[0], True))

@@ -251,7 +251,14 @@ def test_a_policy_that_answers_nobody_stops_the_run_which_can_be_resumed(path: P
     assert len(run(ThreadPool(ExpertPolicy(), 4), tasks, path)) == 100
 
 
-def test_a_retry_waits_for_its_delay_while_others_are_played(path: Path):
+@pytest.mark.parametrize(
+    ("outcome", "retries"),
+    [
+        (Outcome.POLICY_UNREACHABLE, Retries(unreachable_delay_s=3.0)),
+        (Outcome.INFRA_LOST, Retries(infra_delay_s=3.0)),
+    ],
+)
+def test_a_retry_waits_for_its_delay_while_others_are_played(path: Path, outcome: Outcome, retries: Retries):
     class Ticking:
         """A pool without threads on a clock that each look advances by one second."""
 
@@ -271,7 +278,7 @@ def test_a_retry_waits_for_its_delay_while_others_are_played(path: Path):
             self.now += 1.0
             ended, self.running = self.running, []
             fails = [name for _, name in self.log].count("bad") < 3
-            bad = Attempt(Outcome.POLICY_UNREACHABLE, None)
+            bad = Attempt(outcome, None)
             return [(o, bad if o.task.id == "bad" and fails else Attempt(Outcome.SOLVED, 1.0)) for o in ended]
 
         def pressure(self) -> Pressure:
@@ -287,7 +294,6 @@ def test_a_retry_waits_for_its_delay_while_others_are_played(path: Path):
     )  # fmt: skip
     with Ledger(path) as ledger:
         progress = Progress(io.StringIO(), lambda: pool.now)
-        retries = Retries(unreachable_delay_s=3.0)
         run_orders(orders, pool, ledger, retries=retries, progress=progress, clock=lambda: pool.now)
     assert pool.log == [(0, "bad"), (1, "t0"), (2, "t1"), (3, "t2"), (4, "bad"), (11, "bad")]
 

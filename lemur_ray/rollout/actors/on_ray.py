@@ -193,7 +193,7 @@ class RayActor:
 class _Actor:
     """The inside of one actor. Async only to have many calls open at once: every episode runs in its own threads."""
 
-    rest_s = 10.0
+    rest_s = 5.0
     """Before it is told that a bundle cannot be had here: who fails at once is idle, and would be sent all there is."""
 
     def __init__(self, make_policy: Callable[[], Policy]) -> None:
