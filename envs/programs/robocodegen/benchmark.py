@@ -92,6 +92,7 @@ def _load(options: RoboCodeGenOptions, asked: Asked) -> Iterator[Task]:
     data = _data(path)
     files = [path, *([Path(options.examples_file)] if options.examples_file else [])]
     examples = text_of(files[-1]) if options.examples_file else EXAMPLES
+    objects = data["scene"]["get_obj_outer_pts_np"]
     for problem in _playable(options, data)[0]:
         reference = {name: problem[name] for name in ("name", "check", "tests")}
         task = question(
@@ -104,10 +105,20 @@ def _load(options: RoboCodeGenOptions, asked: Asked) -> Iterator[Task]:
             shots=f"{examples}\n",
             raw=options.raw,
             stop=STOPS if options.raw else (),
+            gold=_gold(problem["name"], objects, options),
             backend=options.sandbox,
             data=identity(*files),
         )
         yield _in_turns(task, options) if options.tries > 1 or options.recursion else task
+
+
+def _gold(name: str, objects: Mapping[str, Any], options: RoboCodeGenOptions) -> str | None:
+    if _without_shapely():
+        return None
+    from envs.programs.robocodegen.golds import gold  # needs shapely
+
+    code = gold(name, objects)
+    return code if options.raw or code is None else f"```python\n{code}\n```"
 
 
 def _data(path: Path) -> dict[str, Any]:

@@ -41,6 +41,14 @@ def test_right_functions_pass_and_with_the_wrong_end_of_the_axis_they_fail(tmp_p
 
 
 @needs_data
+@pytest.mark.parametrize("form", ["chat", "base"])
+def test_every_problem_has_a_gold_that_scores_1(tmp_path: Path, form: str) -> None:
+    tasks = tasks_of("robocodegen", DATA, form=form)
+    golds = {task.id.removeprefix("robocodegen/"): task.options["gold"] for task in tasks}
+    assert told(tasks, golds, tmp_path) == dict.fromkeys(SOLUTIONS, True)
+
+
+@needs_data
 def test_verdicts_are_those_of_the_reference_grader(tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("reference_grader", DATA / "robocodegen/grade.py")
     assert spec is not None
