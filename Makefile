@@ -20,6 +20,8 @@ OVER_VENV = rm -rf $(VENV)-clients && $(BIN)/python -m venv $(VENV)-clients && \
 
 export RAY_AUTH_MODE ?= disabled
 export RAY_USAGE_STATS_ENABLED ?= 0
+# Else each of the many processes that tests start would compile every module again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help venv dev clients sites demo test test-slow test-all check format lock lock-clients clean
 
