@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cluster.checking.machines import OF_CHIPS, OF_GPUS, for_pods
 from cluster.checking.rules import Breach
 from lemur_ray.train.pod.slices import Slice
 
@@ -17,13 +18,8 @@ GENERATIONS = {
     "tpu-v6e-slice": "v6e",
 }
 """What GKE calls a generation -> what `slices` does."""
-ROOM = {
-    ("v4", 4): (240, 379), ("v5p", 4): (208, 417),
-    ("v5e", 1): (24, 44), ("v5e", 4): (112, 178), ("v5e", 8): (224, 357),
-    ("v6e", 1): (44, 163), ("v6e", 4): (180, 670), ("v6e", 8): (180, 1341),
-}  # fmt: skip
-"""Generation, chips of a host -> CPUs and GiB of GKE's machine of them; what it keeps for itself not taken off."""
 ACCELERATOR, TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"
+GPU_KIND = "cloud.google.com/gke-accelerator"
 SPOT = "cloud.google.com/gke-spot"
 OF_ONE_HOST = ("TPU_NAME", "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES")
 """Variables that differ between hosts or slices: GKE's webhook sets them where nobody has."""
@@ -99,6 +95,7 @@ def breaches(group: Group, *, autoscaler_v2: bool, scales: bool) -> Iterator[Bre
     yield from _of_resources(group)
     yield from _of_end(group)
     yield from _of_slice(group)
+    yield from _of_gpus(group)
     yield from _of_rights(group)
     policy = group.pod.get("restartPolicy")
     if autoscaler_v2 and policy != "Never":
@@ -193,13 +190,23 @@ def _of_slice(group: Group) -> Iterator[Breach]:
             f"{one.chips_per_host}",
         )
         return
-    cpus, gib = ROOM[one.generation.name, asked]
-    cpu, memory = group.limits.get("cpu"), group.limits.get("memory")
-    if group.amount("cpu") >= cpus or group.amount("memory") >= gib * 2.0**30:
+    yield from _of_room(group, f"{asked} chips of {one.generation.name}", OF_CHIPS[one.generation.name, asked])
+
+
+def _of_gpus(group: Group) -> Iterator[Breach]:
+    kind, asked = group.selector.get(GPU_KIND, ""), int(group.amount(GPU))
+    if machine := OF_GPUS.get((kind, asked)):
+        yield from _of_room(group, f"{asked} {kind}", machine)
+
+
+def _of_room(group: Group, what: str, machine: tuple[int, int]) -> Iterator[Breach]:
+    """``machine``: cores and GiB of a host of ``what``, on which the pod is alone."""
+    cores, gib = for_pods(*machine)
+    if group.amount("cpu") > cores or group.amount("memory") > gib * 2.0**30:
         yield Breach(
             "room",
-            f"{group.name}: cpu {cpu}, memory {memory}: a host of {asked} chips of {one.generation.name} has {cpus} "
-            f"and {gib}Gi, not all of them for pods",
+            f"{group.name}: cpu {group.limits.get('cpu')}, memory {group.limits.get('memory')}: a host of {what} has "
+            f"{machine[0]} and {machine[1]}Gi, of which {int(cores)} and {int(gib)}Gi are left for it",
         )
 
 

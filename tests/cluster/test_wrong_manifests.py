@@ -18,6 +18,7 @@ from cluster.checking.schemas import Schemas
 HERE = Path(__file__).resolve().parents[2] / "cluster"
 Change = Callable[[dict[str, Any]], Any]
 V4, V5E, CPU, MULTI = "raycluster-tpu-v4", "raycluster-tpu-v5e", "raycluster-cpu", "raycluster-tpu-multislice"
+GPUS = "raycluster-gpu"
 PRETRAIN, EVAL, SERVE = "rayjob-pretrain", "rayjob-agent-eval", "rayservice-serve"
 
 
@@ -80,8 +81,10 @@ WRONG: list[tuple[str, str, Change, str]] = [
     ("head-spot", V4, put(
         f"{HEAD}/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0",
         {"matchExpressions": [{"key": "cloud.google.com/gke-spot", "operator": "Exists"}]}), "require nodeAffinity"),
-    ("room", V5E, lambda d: [put(f"{BOX}/resources/{side}/cpu", "200")(d) for side in SIDES], "has 112 and 178Gi"),
+    ("room", V5E, lambda d: [put(f"{BOX}/resources/{side}/cpu", "200")(d) for side in SIDES], "192Gi, of which 110"),
     ("room", V5E, lambda d: [put(f"{BOX}/resources/{side}/memory", "350Gi")(d) for side in SIDES], "memory 350Gi"),
+    ("room", V4, lambda d: [put(f"{BOX}/resources/{side}/cpu", "239")(d) for side in SIDES], "407Gi, of which 238"),
+    ("room", GPUS, lambda d: [put(f"{BOX}/resources/{side}/cpu", "208")(d) for side in SIDES], "208 and 1872Gi, of"),
     ("replicas", CPU, put(f"{WORKER}/replicas", 17), "replicas 17 is not between minReplicas 0 and maxReplicas 16"),
     ("tpu-scaling", MULTI, lambda d: (put(f"{WORKER}/minReplicas", 0)(d), put("spec/enableInTreeAutoscaling", True)(d)),
      "0 to 2 slices"),
@@ -133,6 +136,7 @@ WRONG: list[tuple[str, str, Change, str]] = [
     ("serve-application", SERVE, replaced("serveConfigV2", "--engine.dtype", "--engine.dtyp"), "--engine.dtyp"),
     ("serve-application", SERVE, replaced("serveConfigV2", "gs://your-bucket/runs/", ""), "name one in a bucket"),
     ("serve-application", SERVE, put("spec/serveConfigV2", "applications: []"), "names no applications"),
+    ("serve-application", SERVE, put("spec/serveConfigV2", "applications: ["), "serveConfigV2 is no YAML"),
     ("serve-environment", SERVE, of_env(f"{SERVED}/template/spec/containers/0/env", "RAY_SERVE_PROXY_USE_GRPC", None),
      "RAY_SERVE_PROXY_USE_GRPC"),
     ("upgrade", SERVE, put("spec/upgradeStrategy", "-"), "NewCluster"),

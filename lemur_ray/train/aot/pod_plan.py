@@ -72,7 +72,8 @@ class PodPlan:
 
     @property
     def range_s(self) -> tuple[float, float]:
-        """Seconds of a step between which it should lie: never faster than the best that was ever measured."""
+        """Seconds of a step: never faster than the best that was ever measured; slower where what ``time`` leaves out
+        weighs."""
         fastest = self._ideal_s / MEASURED_MFU.get(self.where.generation.name, BEST_MFU)
         return max(self.time.at_least_s, fastest), max(self.time.at_most_s, fastest)
 
