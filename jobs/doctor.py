@@ -48,7 +48,7 @@ def of_cluster(bucket: str) -> list[doctor.Check]:
     lock = Path(_path.ROOT) / "requirements.lock"
     found = ask(bucket=bucket)
     locked = lock_of(lock.read_text().splitlines() if lock.is_file() else ())
-    return checks(found.hosts, found.silent, found.free_cpus, locked, bucket, found.bucket)
+    return checks(found.hosts, found.silent, found.free_cpus, locked, bucket, found.bucket, found.most_cpus)
 
 
 if __name__ == "__main__":

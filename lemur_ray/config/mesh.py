@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 
+FEED_CPUS = 0.1
+"""Of a core: what a task of Ray Data takes that reads for a worker. Where there is none a run waits for ever."""
+
 
 @dataclass(frozen=True)
 class MeshConfig:

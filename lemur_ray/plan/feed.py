@@ -17,6 +17,7 @@ import pyarrow as pa
 import ray.data
 import ray.train
 
+from lemur_ray.config.mesh import FEED_CPUS
 from lemur_ray.plan.fetch import Batch, PlanReader, RankRows, iterate
 from lemur_ray.plan.plan import Plan
 from lemur_ray.storage.file_system import is_bucket
@@ -107,7 +108,7 @@ def rank_dataset(reader: PlanReader, rows: RankRows, node: str = "") -> ray.data
     dataset = inputs.map_batches(
         fetch,
         batch_size=None,
-        num_cpus=0.1,
+        num_cpus=FEED_CPUS,
         compute=ray.data.TaskPoolStrategy(size=min(2, len(tasks))),
         label_selector={_NODE: node} if node else None,
         fallback_strategy=[{"label_selector": {_NODE: f"!{node}"}}] if node else None,  # one that is full, or gone

@@ -25,12 +25,12 @@ def tried(url: str, environment: Mapping[str, str] | None = None) -> dict[str, s
 
     ``environment``: variables to have while looking, as the driver has them (``file_system.passed_on``). The clients of
     ``gs://`` are those of files (gcsfs), of Ray Train and Ray Data (pyarrow), of leases (conditional writes) and of
-    checkpoints (tensorstore), those of ``s3://`` all but the last.
+    checkpoints (orbax's epath and tensorstore), those of ``s3://`` all but the last two.
     """
     os.environ.update(environment or {})
     clients: dict[str, Callable[[str, bytes], None]] = {"files": _files, "pyarrow": _arrow, "leases": _leases}
     if url.startswith("gs://"):
-        clients["tensorstore"] = _tensorstore
+        clients |= {"epath": _epath, "tensorstore": _tensorstore}
     found = {}
     for name, ask in clients.items():
         probe = f"{url.rstrip('/')}/.probe-{uuid.uuid4().hex[:12]}"
@@ -67,6 +67,15 @@ def _leases(url: str, data: bytes) -> None:
         write_if(url, data, version)
         found = read_version(url)
         _same(found[0] if found else b"", data)
+
+
+def _epath(url: str, data: bytes) -> None:
+    fs, path = file_system(url)  # which epath then asks, unless TensorFlow is installed
+    from etils import epath
+
+    epath.Path(url).write_bytes(data)
+    with _removed(fs, path):
+        _same(epath.Path(url).read_bytes(), data)
 
 
 def _tensorstore(url: str, data: bytes) -> None:

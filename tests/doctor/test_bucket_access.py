@@ -12,7 +12,7 @@ from lemur_ray.storage.access import tried
 from tests.storage.bucket_server import Service
 from tests.storage.conftest import amazon, google, moto_url  # noqa: F401  # fixtures
 
-ALL = ["files", "pyarrow", "leases", "tensorstore"]
+ALL = ["files", "pyarrow", "leases", "epath", "tensorstore"]
 
 
 def test_every_client_writes_reads_and_removes_an_object(google: Service) -> None:  # noqa: F811
@@ -21,7 +21,7 @@ def test_every_client_writes_reads_and_removes_an_object(google: Service) -> Non
 
 
 def test_the_clients_of_s3_do_the_same_but_that_of_checkpoints(amazon: str) -> None:  # noqa: F811
-    assert tried(f"{amazon}/store") == dict.fromkeys(ALL[:-1], "")
+    assert tried(f"{amazon}/store") == dict.fromkeys(ALL[:-2], "")
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,17 @@ def test_there_is_one_sentence_a_failing_host_and_what_to_do() -> None:
     well = dict.fromkeys(ALL, "")
     check = access("gs://b/store", {"head": well, "a": well})
     assert (check.status, check.required) == ("ok", True)
-    assert check.found == "gs://b/store: written, read and removed by files, pyarrow, leases, tensorstore on 2 hosts"
+    assert (
+        check.found
+        == "gs://b/store: written, read and removed by files, pyarrow, leases, epath, tensorstore on 2 hosts"
+    )
     refused: dict[str, Any] = {**well, "files": "gs://b answered 403", "leases": "gs://b answered 403"}
     refused["tensorstore"] = "no token"
     check = access("gs://b/store", {"head": well, "b": dict.fromkeys(ALL, "no network"), "a": refused})
     assert check.status == "missing"
     assert check.found == (
         "gs://b/store: a: by files, leases: gs://b answered 403, and by tensorstore: no token; "
-        "b: by files, pyarrow, leases, tensorstore: no network"
+        "b: by files, pyarrow, leases, epath, tensorstore: no network"
     )
     assert "gs://b " in check.fix
     assert "PutObject" in access("s3://b/x", {"a": {"files": "403"}}).fix

@@ -153,6 +153,10 @@ def test_a_full_cluster_and_one_that_training_would_fill_are_said() -> None:
     small = [dataclasses.replace(host, cpus=0.0 if host.is_head else 1.0) for host in hosts({}, {})]
     ill(room.cores_for_data(small, 2.0), "2 CPUs on 3 hosts", "leaves none for Ray Data", status="warn")
     assert room.cores_for_data([*small, dataclasses.replace(WELL, name="c", cpus=2.0)], 4.0).status == "ok"
+    alone = [dataclasses.replace(WELL, cpus=0.0, is_head=True)]
+    ill(room.cores_for_data(alone, 0.0), "0 of 0 CPUs", "ray start --address")
+    assert "may grow to 128" in room.cores_for_data(alone, 0.0, 128.0).found, "a pool that is empty until it is asked"
+    assert room.cores_for_data(alone, 0.0, 128.0).status == room.cores_for_data(hosts({}), 0.0, 128.0).status == "ok"
 
 
 def test_a_host_that_does_not_answer_is_named_and_the_others_are_looked_at() -> None:

@@ -16,6 +16,7 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     """A service with a bucket named "bucket", and an environment that leads every client there."""
     pytest.importorskip("gcsfs", reason="make dev installs it")
     import fsspec
+    from etils.epath.backend import fsspec_backend
 
     for name in (*storage.PASSED_ON, "TENSORSTORE_GCS_HTTP_URL"):
         monkeypatch.delenv(name, raising=False)
@@ -25,6 +26,7 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
         for name, value in storage.told_to_others().items():
             monkeypatch.setenv(name, value)
         fsspec.filesystem("gs").clear_instance_cache()
+        fsspec_backend._get_filesystem.cache_clear()  # of the service of a test before
         yield service
         fsspec.filesystem("gs").clear_instance_cache()
 

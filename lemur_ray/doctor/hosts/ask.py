@@ -33,6 +33,8 @@ class Answers:
     hosts: tuple[HostFacts, ...]
     silent: Mapping[str, str]
     free_cpus: float
+    most_cpus: float = 0.0
+    """What the cluster may grow to; 0 where it does not grow."""
     bucket: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By host, why each client could not use the bucket that was named; an empty text where it could."""
 
@@ -41,6 +43,7 @@ def ask(timeout_s: float = 60.0, bucket: str = "") -> Answers:
     """Everything that can be asked within ``timeout_s`` seconds. ``bucket``: a URL that every host is to try."""
     ray.cloudpickle.register_pickle_by_value(facts)
     free = ray.available_resources().get("CPU", 0.0)
+    most = (ray._private.state.state.get_max_resources_from_cluster_config() or {}).get("CPU", 0.0)
     nodes = [node for node in ray.nodes() if node["Alive"]]
     deadline = time.monotonic() + timeout_s
     actors: list[tuple[Mapping[str, Any], Any, Any]] = []
@@ -61,7 +64,7 @@ def ask(timeout_s: float = 60.0, bucket: str = "") -> Answers:
                 silent[name] = f"no answer within {timeout_s:g} s"
             except ray.exceptions.RayError as error:
                 silent[name] = str(error).strip().splitlines()[-1][:300]
-        return Answers(tuple(found), silent, free, _tried(bucket, answering) if bucket else {})
+        return Answers(tuple(found), silent, free, most, _tried(bucket, answering) if bucket else {})
     finally:
         for _, actor, _ in actors:
             ray.kill(actor)

@@ -16,10 +16,12 @@ def checks(
     lock: Mapping[str, str],
     store: str = "",
     tried: Mapping[str, Mapping[str, str]] | None = None,
+    most_cpus: float = 0.0,
 ) -> list[Check]:
     """``silent``: why a host did not answer, by its name. ``lock``: version by name; empty: as most hosts have it.
 
     ``store``: a bucket that they were to try, and ``tried`` what came of it, as in ``bucket.access``.
+    CPUs: as in ``room.cores_for_data``.
     """
     answered = _hosts(hosts, silent)
     if not hosts:
@@ -33,7 +35,7 @@ def checks(
         *slices.slices(hosts),
         room.disks(hosts),
         room.object_stores(hosts),
-        room.cores_for_data(hosts, free_cpus),
+        room.cores_for_data(hosts, free_cpus, most_cpus),
         *([bucket.access(store, tried or {})] if store else []),
     ]
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lemur_ray.config.mesh import FEED_CPUS
 from lemur_ray.doctor.hosts.facts import HostFacts
 from lemur_ray.doctor.machine import Check
 from lemur_ray.doctor.resources import GIB
 
 DISK_WANTED, DISK_NEEDED = 20 * GIB, 2 * GIB
 STORE_WANTED = GIB
-_BUILD_CPUS, _FEED_CPUS = 1.0, 0.1
-"""Of a task of Ray Data: that builds a corpus, that reads for a worker which trains."""
+_BUILD_CPUS = 1.0
+"""Of a task of Ray Data that builds a corpus; one that reads for a worker takes FEED_CPUS."""
+
+_ADD = "ray start --address=HEAD:6379 --num-cpus=2 ...   # add a host that takes work"
 
 
 def disks(hosts: Sequence[HostFacts]) -> Check:
@@ -45,18 +48,27 @@ def object_stores(hosts: Sequence[HostFacts]) -> Check:
     return Check("object stores", "ok", said)
 
 
-def cores_for_data(hosts: Sequence[HostFacts], free_cpus: float) -> Check:
-    """Workers of training hold a core each while Ray Data reads for them with others. ``free_cpus``: now, of all."""
+def cores_for_data(hosts: Sequence[HostFacts], free_cpus: float, most_cpus: float = 0.0) -> Check:
+    """Workers of training hold a core each while Ray Data reads for them with others.
+
+    ``free_cpus``: now, of all. ``most_cpus``: what the cluster may grow to, 0 where it does not grow.
+    """
     all_cpus = sum(host.cpus for host in hosts)
-    if free_cpus < _BUILD_CPUS:
+    if free_cpus < _BUILD_CPUS and most_cpus - all_cpus < _BUILD_CPUS:
         said = f"{free_cpus:g} of {all_cpus:g} CPUs are free: a run would wait for Ray Data for ever, without a word"
-        return Check("cores for data", "missing", said, "ray job list   # end one, or add a host", True)
+        fix = "ray job list   # end one, or add a host" if all_cpus >= _BUILD_CPUS else _ADD
+        return Check("cores for data", "missing", said, fix, True)
+    if all_cpus < _BUILD_CPUS:
+        said = f"none of the hosts has any now, the cluster may grow to {most_cpus:g} CPUs"
+        return Check("cores for data", "ok", said)
     workers = [host for host in hosts if not host.is_head] or list(hosts)
-    if all_cpus - len(workers) < _FEED_CPUS:
+    if all_cpus - len(workers) < FEED_CPUS:
         said = (
             f"{all_cpus:g} CPUs on {len(hosts)} hosts: a worker with one core on each of {len(workers)} leaves none "
-            "for Ray Data, and the run waits for ever, without a word"
+            "for Ray Data, and the run is refused"
         )
         fix = "ray start --num-cpus=2 ...   # on one host at least, or --mesh.cpus-per-worker 0.5"
         return Check("cores for data", "warn", said, fix)
-    return Check("cores for data", "ok", f"{free_cpus:g} of {all_cpus:g} CPUs free, {len(workers)} hosts for workers")
+    grows = f", may grow to {most_cpus:g}" if most_cpus > all_cpus else ""
+    said = f"{free_cpus:g} of {all_cpus:g} CPUs free{grows}, {len(workers)} hosts for workers"
+    return Check("cores for data", "ok", said)

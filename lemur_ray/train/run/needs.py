@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lemur_ray.config import ModelConfig, Recipe, differing_fields
+from lemur_ray.config import MeshConfig, ModelConfig, Recipe, differing_fields
+from lemur_ray.config.mesh import FEED_CPUS
 from lemur_ray.corpus.bucket_rows import open_rows
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.manifest import CorpusError, is_complete, read_manifest
@@ -197,6 +199,24 @@ def of_devices(recipe: Recipe, found: Devices) -> None:
         what = f"CPU cores: {workers} workers with {mesh.cpus_per_worker:g} each"
     if asked > there:
         raise ValueError(f"devices: it takes {asked:g} {what}; {found}: {_instead(recipe, found)}")
+    _of_cores_for_data(mesh, int(there / asked * workers) if asked else workers, found)
+
+
+def _of_cores_for_data(mesh: MeshConfig, fitting: int, found: Devices) -> None:
+    """Whether Ray Data has a part of a core beside the workers. ``fitting``: for how many the devices are there.
+
+    An elastic run takes as many as fit. Raises ValueError.
+    """
+    workers, each = min(mesh.num_workers, fitting), 1.0 if mesh.use_tpu else mesh.cpus_per_worker
+    if (left := round(found.cpus - workers * each, 6)) >= FEED_CPUS:
+        return
+    most = math.floor((found.cpus - FEED_CPUS) / workers * 100) / 100
+    cores = "hosts with two cores each (ray start --num-cpus=2, the limit of cpu in their pods)"
+    raise ValueError(
+        f"cores for data: {workers} workers with {each:g} each leave {max(0.0, left):g} CPU cores, and Ray Data, which "
+        f"reads for them, waits for ever without {FEED_CPUS:g}; {found}: "
+        + (f"give --mesh.cpus-per-worker {most:g}" if most > 0 and not mesh.use_tpu else f"give {cores}")
+    )
 
 
 def of_memory(recipe: Recipe, found: Devices) -> None:
