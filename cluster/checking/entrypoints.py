@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import io
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from cluster.checking import groups
 from cluster.checking.groups import ACCELERATOR, GENERATIONS, GPU, TOPOLOGY, TPU
 from cluster.checking.rules import Breach
 from lemur_ray.config import MeshConfig, Recipe
+from lemur_ray.instruct.needs import packages_of
 from lemur_ray.train.pod.slices import Slice, generation, run_shape, split_batch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +38,8 @@ def breaches(entrypoint: str, cluster: Mapping[str, Any] | None) -> Iterator[Bre
     out = getattr(job, "out", None)
     if out is not None and LASTING not in out and not out.startswith("/mnt/"):
         yield Breach("out", f"--out {out or 'is not given'}: name a bucket, gs://...")
+    if cluster is not None and (sets := getattr(job, "sets", None)):
+        yield from _of_packages(packages_of(sets), groups.groups(cluster))
     recipe = getattr(job, "recipe", None)
     if recipe is None:
         return
@@ -78,6 +82,24 @@ def breaches_of_application(application: Mapping[str, Any], cluster: Mapping[str
         yield Breach(
             "run-and-cluster", f"{job.replicas} replica(s) want {wanted} host(s), the cluster has {have} of them"
         )
+
+
+def _of_packages(wanted: Mapping[str, str], hosts: Sequence[groups.Group]) -> Iterator[Breach]:
+    """Of the images of ours; what others hold nobody here knows."""
+    for group in hosts:
+        kind = re.search(r"lemur-ray-(\w+)[:@]", str(group.container.get("image", "")))
+        lists = ROOT / "cluster/images" / (kind[1] if kind else "") / "python.txt"
+        there = installed(lists) if kind and lists.is_file() else set(wanted)
+        for package in wanted.keys() - there:
+            yield Breach("packages", f"{group.name}: its image has no {package}: {wanted[package]}")
+
+
+def installed(lists: Path) -> set[str]:
+    """Names of the Python packages that a list and those that it names bring."""
+    found = set()
+    for line in filter(None, (line.partition("#")[0].strip() for line in lists.read_text().splitlines())):
+        found |= installed(lists.parent / line[3:]) if line.startswith("-r ") else {line.partition("==")[0].lower()}
+    return found
 
 
 def _is_of(group: groups.Group, mesh: Any) -> bool:

@@ -33,6 +33,7 @@ RULES = {
     "no-end": "a job without bounds of its own runs, or waits, for ever",
     "submitted-again": "a failed job is submitted once more under a name that is taken",
     "entrypoint": "a command that its job refuses is noticed when the slice is there",
+    "packages": "what an image lacks is missed when the slice is there, and again on every new cluster",
     "out": "what is written to a pod is gone with it",
     "run-and-cluster": "a run that wants other hosts than there are waits for ever",
     "cpu-for-data": "with no CPU left on the hosts Ray Data waits without a word",

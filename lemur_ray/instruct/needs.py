@@ -27,20 +27,28 @@ def of_table(
         raise ValueError("\n- ".join(lacking))
 
 
+def packages_of(sets: SetsConfig) -> dict[str, str]:
+    """Packages besides the project's own that the filters want, each with what to do where it is not installed."""
+    wanted = {}
+    near = sets.near_duplicate and any(getattr(sets, name) for name in WITHOUT_NEAR_DUPLICATES)
+    if near and not sets.encoder.startswith("hashing:"):
+        wanted["sentence-transformers"] = (
+            f"packages: near-duplicates are found with sentence-transformers: {_EXTRA}, or give --encoder hashing:1024 "
+            "(same words, not same meaning) or --near-duplicate 0 (no such filter)"
+        )
+    if sets.sharegpt and sets.language:
+        wanted["langdetect"] = (
+            f"packages: the language filter needs langdetect: {_EXTRA}, or give --language '' to keep every language"
+        )
+    return wanted
+
+
 def _of_sets(sets: SetsConfig, conversations: Sequence[str], packages_are_here: bool) -> list[str]:
     lacking = []
     if sets.files and conversations:
         lacking.append("--conversations joins the games and chats: leave it out with --oasst1 and the other sets")
-    near = sets.near_duplicate and any(getattr(sets, name) for name in WITHOUT_NEAR_DUPLICATES)
-    if packages_are_here and near and not sets.encoder.startswith("hashing:") and _lacks("sentence_transformers"):
-        lacking.append(
-            f"packages: near-duplicates are found with sentence-transformers: {_EXTRA}, or give --encoder hashing:1024 "
-            "(same words, not same meaning) or --near-duplicate 0 (no such filter)"
-        )
-    if packages_are_here and sets.sharegpt and sets.language and _lacks("langdetect"):
-        lacking.append(
-            f"packages: the language filter needs langdetect: {_EXTRA}, or give --language '' to keep every language"
-        )
+    if packages_are_here:
+        lacking += [said for package, said in packages_of(sets).items() if _lacks(package.replace("-", "_"))]
     return lacking
 
 

@@ -111,6 +111,27 @@ def test_what_the_readmes_sed_makes_of_a_file_passes(known: schemas.Schemas) -> 
     assert check.check(parsed(made, "made"), known) == ([], [])
 
 
+def entrypoint(name: str) -> Any:
+    [document] = read(HERE / f"rayjob-{name}.yaml")
+    return entrypoints.parsed(document.value["spec"]["entrypoint"])
+
+
+def test_what_one_job_leaves_in_the_bucket_the_next_one_reads() -> None:
+    corpus, pretrain, instruct = entrypoint("corpus"), entrypoint("pretrain"), entrypoint("instruct")
+    assert corpus.out == pretrain.corpus
+    made = [tuple(source.split(":")[:2]) for source in corpus.config.source]
+    assert made == [(source.name, source.kind) for source in pretrain.recipe.data.sources]
+    assert corpus.config.seq_len == pretrain.recipe.data.seq_len
+    assert corpus.config.tokenizer == pretrain.init_from, "the tokenizer of the model that training starts from"
+    assert instruct.init_from == pretrain.out
+    [service] = read(HERE / "rayservice-serve.yaml")
+    assert f"--model {instruct.out} " in service.value["spec"]["serveConfigV2"]
+    report = entrypoint("report")
+    assert [*report.runs, *report.episodes, report.corpus] == [
+        pretrain.out, instruct.out, entrypoint("agent-eval").out, corpus.out
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("name", ["pretrain", "instruct"])
 def test_a_recipes_parameters_divide_over_the_slices_of_its_job(name: str) -> None:
     [document] = read(HERE / f"rayjob-{name}.yaml")

@@ -20,6 +20,7 @@ Change = Callable[[dict[str, Any]], Any]
 V4, V5E, CPU, MULTI = "raycluster-tpu-v4", "raycluster-tpu-v5e", "raycluster-cpu", "raycluster-tpu-multislice"
 GPUS = "raycluster-gpu"
 PRETRAIN, EVAL, SERVE = "rayjob-pretrain", "rayjob-agent-eval", "rayservice-serve"
+INSTRUCT = "rayjob-instruct"
 
 
 def put(path: str, value: Any) -> Change:
@@ -121,6 +122,7 @@ WRONG: list[tuple[str, str, Change, str]] = [
     ("entrypoint", PRETRAIN, replaced("entrypoint", "jobs/pretrain.py", "jobs/train.py"), "there is no jobs/train.py"),
     ("entrypoint", PRETRAIN, put("spec/entrypoint", "bash -c 'pip install x'"), "expected python jobs/NAME.py"),
     ("entrypoint", PRETRAIN, replaced("entrypoint", "--out", "--train.rows-per-step 1000 --out"), "1000 rows does not"),
+    ("packages", INSTRUCT, replaced("entrypoint", "--encoder hashing:1024", ""), "no sentence-transformers"),
     ("out", PRETRAIN, replaced("entrypoint", "gs://your-bucket/runs", "/home/ray/runs"), "name a bucket"),
     ("out", PRETRAIN, replaced("entrypoint", "gs://your-bucket/runs", "s3://your-bucket/runs"), "checkpoints are"),
     ("run-and-cluster", PRETRAIN, lambda d: [
