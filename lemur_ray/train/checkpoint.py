@@ -21,6 +21,7 @@ import orbax.checkpoint as ocp
 
 from lemur_ray.checkpoints import Commit, commits, committed_once, put_aside
 from lemur_ray.storage.answering import while_it_answers
+from lemur_ray.train.run.failures import for_a_person, passes
 from lemur_ray.train.run.fence import Fence
 from lemur_ray.train.run.folder import TrainingStopped
 
@@ -186,11 +187,16 @@ class Checkpoints:
                 self._timed_out = True
                 _log.warning("checkpoint %d was not saved in time (%s): trying again at the next", step, _short(error))
                 return
-            if self._in_a_group and not _of_the_storage(error):
-                # A save that loses another worker or the coordinator sees a broken call: no reason to end the run.
+            away = "://" in self.folder and passes(_short(error))
+            if (self._in_a_group or away) and not _of_the_storage(error):
+                # A save that loses another worker or the coordinator sees a broken call, and one that meets a bucket
+                # which is away an error of its client: no reason to end the run.
                 raise SaveInterrupted(f"checkpoint {step} was interrupted: {_short(error)}") from error
-            good = self.newest()
-            kept = f"checkpoint {good.step} is intact" if good else "there is no earlier checkpoint"
+            try:
+                good = self.newest()
+                kept = f"checkpoint {good.step} is intact" if good else "there is no earlier checkpoint"
+            except OSError:  # of a bucket, for the same reason
+                kept = "what was committed before is intact"
             raise SaveFailed(
                 f"could not save checkpoint {step} to {self.folder}: {_short(error)}{self._space()}; {kept}: make "
                 "room or fix the storage, then run the same command again to resume"
@@ -228,15 +234,9 @@ def _of_the_storage(error: BaseException) -> bool:
         for cause in causes
     ):
         return True
-    told = "".join(map(str, causes))
-    return any(words in told for words in _FOR_A_PERSON)
+    return for_a_person("".join(map(str, causes)))
 
 
-_FOR_A_PERSON = (
-    "No space left", "quota exceeded", "Permission denied", "Read-only file", "PERMISSION_DENIED", "UNAUTHENTICATED",
-    "answered 401", "answered 403", "credentials cannot be used",
-)  # fmt: skip
-"""As disks, tensorstore and our own clients of buckets (``storage.patience``) say it."""
 _DAMAGE = re.compile(
     r"\b(DATA_LOSS|OUT_OF_RANGE|NOT_FOUND|FAILED_PRECONDITION|INVALID_ARGUMENT): Error (reading|opening)"
 )

@@ -112,7 +112,7 @@ def train(
         watchdog = watching.enter_context(StepWatchdog(watches=world_size > 1))
         attempt.spent.switch("first_step")
         while step < steps:
-            with attempt.spent.during("data"):
+            with attempt.spent.during("data"), watchdog.patient():
                 batch = rows.batch(step)
             profiler.before(step + 1)
             state, metrics = step_fn(state, to_devices(batch, mesh), *([] if base is None else [base]))
@@ -120,13 +120,14 @@ def train(
             step += 1
             if recorder.took(step, metrics, partial(rows.ranges, step)):
                 say(f"first step after {recorder.first_step_s:.1f} s; {cache}")
-            with recorder.pausing():
+            with recorder.pausing(), watchdog.patient():
                 profiler.after(step, metrics)
             if evaluate.due(step):  # before the next step takes the parameters' memory
-                recorder.settle(partial(evaluate, state.params))
+                with watchdog.patient():
+                    recorder.settle(partial(evaluate, state.params))
             if due := schedule.due(step):
                 recorder.settle()
-                with recorder.pausing():
+                with recorder.pausing(), watchdog.patient():
                     progress = {"rows": step * recipe.train.rows_per_step, **described, "progress": recorder.progress()}
                     schedule.save(step, state, progress, recorder.loss)
                 recorder.saved = schedule.saved

@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -19,10 +19,10 @@ import ray.data
 import ray.train
 from ray.train.v2.api.callback import UserCallback
 from ray.train.v2.api.config import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
-from ray.train.v2.api.exceptions import TrainingFailedError
+from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError
 from ray.train.v2.jax import JaxConfig, JaxTrainer
 
-from lemur_ray.checkpoints import newest_commit
+from lemur_ray.checkpoints import Commit, newest_commit
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.corpus.manifest import read_manifest
 from lemur_ray.plan.feed import PlanFeed
@@ -34,6 +34,7 @@ from lemur_ray.train.on_ray.seen import unseen, who_does_not_see_run
 from lemur_ray.train.on_ray.worker_environment import settle, worker_env
 from lemur_ray.train.pod.placement import check_recipe
 from lemur_ray.train.pod.slices import RunShape, Slice, split_batch
+from lemur_ray.train.run.failures import Failures, short
 from lemur_ray.train.run.fence import Overhauled
 from lemur_ray.train.run.folder import (
     Run,
@@ -103,12 +104,18 @@ def _fit(run: Run, shapes: dict[int, RunShape], feed: PlanFeed) -> dict[str, Any
             failure_config=FailureConfig(max_failures=_max_failures(recipe), max_preemption_failures=-1),
             worker_runtime_env={"env_vars": worker_env(recipe.mesh)},
             logging_config=LoggingConfig(log_level="WARNING"),
-            callbacks=[_SaysWhy()],
+            callbacks=[Restarts(partial(newest_step, run.checkpoints, passed_on()))],
         ),
     )
     try:
         with _environment(ray_train_settings(recipe.mesh)):
             ended = trainer.fit()
+    except ControllerError as error:
+        if isinstance(error.controller_failure, TrainingStopped):
+            raise error.controller_failure from error
+        raise TrainingStopped(
+            f"what starts the workers failed: {short(error)}; run the same command again to resume"
+        ) from error
     except TrainingFailedError as error:
         if (why := _stopped(run)) is not None:
             raise TrainingStopped(why) from error
@@ -137,24 +144,27 @@ class _Trainer(JaxTrainer):
         return [callback for callback in callbacks if type(callback).__name__ != "PlacementGroupCleanerCallback"]
 
 
-class _SaysWhy(UserCallback):
-    """Tells a person why the workers are started again; Ray Train's own line is a page of traceback."""
+class Restarts(UserCallback):
+    """Tells a person why the workers are started again, and ends the run where that would not help.
+
+    Ray Train's own line is a page of traceback, and it counts failures without looking at them.
+    """
+
+    def __init__(self, newest: Callable[[], int], failures: Failures | None = None) -> None:
+        """newest: the step of the newest commit."""
+        self._newest, self._failures = newest, failures or Failures()
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
         for rank, error in sorted(worker_exceptions.items()):
-            sys.stdout.write(f"worker {rank} failed: {_short(error)}\n")
+            sys.stdout.write(f"worker {rank} failed: {short(error)}\n")
         sys.stdout.flush()
+        if (why := self._failures.last_word(worker_exceptions, self._newest)) is not None:
+            raise ControllerError(TrainingStopped(why))  # the one error that Ray Train does not try again
 
 
 def _cause(error: TrainingFailedError) -> str:
     failures = getattr(error, "worker_failures", {})
-    return "; ".join(f"worker {rank}: {_short(e)}" for rank, e in sorted(failures.items())) or _short(error)
-
-
-def _short(error: BaseException) -> str:
-    """The last line of an error's text: Ray puts the traceback of the worker before it."""
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__
+    return "; ".join(f"worker {rank}: {short(e)}" for rank, e in sorted(failures.items())) or short(error)
 
 
 def next_row(checkpoints: str, environment: dict[str, str] | None = None) -> int:
@@ -162,10 +172,20 @@ def next_row(checkpoints: str, environment: dict[str, str] | None = None) -> int
 
     environment: where the driver finds its buckets; Ray Train's controller, which asks here, has not heard of it.
     """
+    commit = _newest(checkpoints, environment)
+    return int(commit.plan["rows"]) if commit else 0
+
+
+def newest_step(checkpoints: str, environment: dict[str, str] | None = None) -> int:
+    """The step of the newest commit, 0 where there is none. environment: as for ``next_row``."""
+    commit = _newest(checkpoints, environment)
+    return commit.step if commit else 0
+
+
+def _newest(checkpoints: str, environment: dict[str, str] | None) -> Commit | None:
     for name, value in (environment or {}).items():
         os.environ.setdefault(name, value)
-    commit = newest_commit(checkpoints)
-    return int(commit.plan["rows"]) if commit else 0
+    return newest_commit(checkpoints)
 
 
 def _max_failures(recipe: Recipe) -> int:
@@ -299,7 +319,7 @@ def _worker(config: dict[str, Any]) -> None:
             if world_size == 1:
                 ray.train.report({"stopped": f"{error} (and the reason could not be written: {full})"})
         if world_size > 1:
-            raise  # the others may wait in a collective: only a new group ends that, which then finds the reason
+            raise  # the others may wait in a collective: the group is ended, and this is why (``run.failures``)
 
 
 def _stopped(run: Run) -> str | None:

@@ -6,16 +6,24 @@ and of Ray.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
+import statistics
 import sys
 import threading
 import time
+from collections import deque
+from collections.abc import Iterator
 from types import TracebackType
 
 LEAST_S = 1800.0
-"""No step, evaluation, compilation or checkpoint between two signs may take longer, whatever the steps before took."""
+"""No evaluation, compilation, checkpoint or wait for data may take longer, whatever the steps before took."""
 TIMES_THE_SLOWEST = 20.0
+LEAST_OF_A_STEP_S = 600.0
+"""The same for what is a step and nothing else, once it is known how long those take."""
+KNOWN_AFTER = 20
+"""Steps; the limit is then as many times their median as it is of the slowest before."""
 EXIT_CODE = 75
 """Of the process that is ended: try again (EX_TEMPFAIL of sysexits.h)."""
 
@@ -23,11 +31,15 @@ EXIT_CODE = 75
 class StepWatchdog:
     """As a context: ends this process where no ``step_ended`` comes for ``least_s`` and 20 of the slowest steps.
 
-    Time before the first step counts from the start. Does nothing where ``watches`` is False.
+    After ``KNOWN_AFTER`` steps it is ``step_s`` and 20 of their median outside of ``patient``. Time before the first
+    step counts from the start. Does nothing where ``watches`` is False.
     """
 
-    def __init__(self, *, watches: bool = True, least_s: float = LEAST_S) -> None:
-        self._least_s, self._slowest_s, self._at = least_s, 0.0, time.monotonic()
+    def __init__(self, *, watches: bool = True, least_s: float = LEAST_S, step_s: float = LEAST_OF_A_STEP_S) -> None:
+        self._least_s, self._step_s, self._slowest_s = least_s, step_s, 0.0
+        self._at = self._ended_at = time.monotonic()
+        self._steps: deque[float] = deque(maxlen=4 * KNOWN_AFTER)
+        self._patient = False
         self._step = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="step-watchdog", daemon=True) if watches else None
@@ -35,13 +47,25 @@ class StepWatchdog:
     @property
     def limit_s(self) -> float:
         """Seconds without a sign that are too long now."""
-        return max(self._least_s, TIMES_THE_SLOWEST * self._slowest_s)
+        longest_s = max(self._least_s, TIMES_THE_SLOWEST * self._slowest_s)
+        if self._patient or len(self._steps) < KNOWN_AFTER:
+            return longest_s
+        return min(longest_s, max(self._step_s, TIMES_THE_SLOWEST * statistics.median(self._steps)))
 
     def step_ended(self, step: int) -> None:
         """A sign: this step, with whatever came after it, is over."""
         now = time.monotonic()
-        self._slowest_s = max(self._slowest_s, now - self._at) if self._step else 0.0  # the first one is compiled
-        self._step, self._at = step, now
+        if self._step:  # the first one is compiled
+            self._slowest_s = max(self._slowest_s, now - self._ended_at)
+            self._steps.append(now - self._at)
+        self._step, self._at, self._ended_at = step, now, now
+
+    @contextlib.contextmanager
+    def patient(self) -> Iterator[None]:
+        """Something else than a step, of which nobody knows how long it takes; its end is a sign."""
+        self._patient = True
+        yield
+        self._at, self._patient = time.monotonic(), False
 
     def __enter__(self) -> StepWatchdog:
         if self._thread is not None:
@@ -55,9 +79,10 @@ class StepWatchdog:
 
     def _watch(self) -> None:
         while not self._over.wait(min(10.0, self._least_s / 10)):
-            if (silent_s := time.monotonic() - self._at) > self.limit_s:
+            limit_s = self.limit_s
+            if (silent_s := time.monotonic() - self._at) > limit_s:
                 sys.stderr.write(
-                    f"no step has ended for {silent_s:.0f} s after step {self._step} (limit {self.limit_s:.0f} s): "
+                    f"no step has ended for {silent_s:.0f} s after step {self._step} (limit {limit_s:.0f} s): "
                     "another host is probably gone and a collective waits for it. This worker ends, so that all start "
                     "again from the newest checkpoint. Where its threads stand:\n"
                 )

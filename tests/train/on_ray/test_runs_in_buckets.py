@@ -13,7 +13,8 @@ import pytest
 
 from lemur_ray.checkpoints import commits
 from lemur_ray.config import Recipe
-from lemur_ray.train.checkpoint import Checkpoints, SaveFailed
+from lemur_ray.train.checkpoint import Checkpoints, SaveFailed, SaveInterrupted
+from lemur_ray.train.run.failures import passes
 from lemur_ray.train.run.fence import Fence, Overhauled
 from tests.storage.bucket_server import Service
 from tests.storage.conftest import google  # noqa: F401  # a fixture
@@ -56,12 +57,23 @@ def test_passing_troubles_leave_whole_commits(google: Service, trouble: dict[str
     np.testing.assert_array_equal(restored(3), state(3)["w"])
 
 
-@pytest.mark.parametrize("trouble", [{"status": 503}, {"stop": True}, {"status": 401}], ids=["503", "silence", "401"])
-def test_a_bucket_that_is_gone_ends_a_save_with_a_sentence_and_the_commit_before_stands(
+@pytest.mark.parametrize(
+    ("trouble", "ends", "said"),
+    [
+        ({"status": 503}, SaveInterrupted, "did not answer within"),
+        ({"stop": True}, SaveInterrupted, "did not answer within"),
+        ({"status": 401}, SaveFailed, "answered 401 .*log in again.* what was committed before is intact"),
+    ],
+    ids=["503", "silence", "401"],
+)
+def test_a_bucket_that_is_gone_ends_a_save_with_a_sentence_and_once_it_is_back_the_next_start_saves(
     google: Service,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
     trouble: dict[str, int],
+    ends: type[Exception],
+    said: str,
 ) -> None:
+    """A bucket that is away is no reason to end the run, one that refuses is (``run.failures``)."""
     with Checkpoints(FOLDER, keep=3) as checkpoints:
         checkpoints.save(3, state(3), {"rows": 6})
         checkpoints.wait()
@@ -74,12 +86,17 @@ def test_a_bucket_that_is_gone_ends_a_save_with_a_sentence_and_the_commit_before
         checkpoints.save(6, state(6), {"rows": 12})
         checkpoints.wait()
 
-    with pytest.raises((SaveFailed, OSError), match=r"gs://bucket (did not answer within|answered 401)"):
+    with pytest.raises(ends, match=f"gs://bucket {said}") as ended:
         save()
+    assert passes(str(ended.value)) == (ends is SaveInterrupted)
     assert time.monotonic() - began < 90
     google.troubles.clear()
     monkeypatch.delenv("LEMUR_BUCKET_PATIENCE_S")
     assert [commit.step for commit in commits(FOLDER)[0]] == [3]
+    with Checkpoints(FOLDER, keep=3) as checkpoints:
+        checkpoints.save(6, state(6), {"rows": 12})
+    assert [commit.step for commit in commits(FOLDER)[0]] == [6, 3]
+    np.testing.assert_array_equal(restored(6), state(6)["w"])
 
 
 def test_a_group_that_was_cut_off_commits_nothing_after_the_next_one_began(google: Service) -> None:  # noqa: F811

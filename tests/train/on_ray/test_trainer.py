@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import pickle
+import shutil
 import signal
 import sys
 import threading
@@ -79,6 +81,48 @@ def test_a_run_that_cannot_go_on_says_why_and_is_not_tried_again(
     assert "skipped" in json.loads((tmp_path / "run" / "stopped.json").read_text())["error"]
     attempts = [json.loads(line) for line in (tmp_path / "run" / "goodput.jsonl").read_text().splitlines()]
     assert len({record["attempt"] for record in attempts if "attempt" in record}) == 1, "it was tried again"
+
+
+def test_what_would_fail_again_is_raised_as_the_one_error_that_ray_train_does_not_try_again() -> None:
+    from ray.train.v2._internal.execution.failure_handling.default import DefaultFailurePolicy
+    from ray.train.v2._internal.execution.failure_handling.failure_policy import FailureDecision
+    from ray.train.v2.api.config import FailureConfig
+    from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
+
+    from lemur_ray.train.on_ray.trainer import Restarts
+    from lemur_ray.train.run.failures import Failures
+    from lemur_ray.train.run.folder import TrainingStopped
+
+    policy = DefaultFailurePolicy(FailureConfig(max_failures=192))
+    restarts = pickle.loads(pickle.dumps(Restarts(int, Failures(alike=3))))
+    error = KeyError("lr")
+    for _ in range(2):
+        restarts.after_exception(None, {5: error})
+        assert policy.make_decision(WorkerGroupError("failed", {5: error})) is FailureDecision.RETRY
+    with pytest.raises(ControllerError) as given_up:
+        restarts.after_exception(None, {5: error})
+    assert policy.make_decision(given_up.value) is FailureDecision.RAISE
+    told = pickle.loads(pickle.dumps(given_up.value)).controller_failure
+    assert isinstance(told, TrainingStopped)
+    assert "failed 3 times in the same way since the beginning, the last time with: worker 5: 'lr'" in str(told)
+
+
+@pytest.mark.slow
+@pytest.mark.sweep  # minutes of starts; the test before has what Ray Train decides
+def test_a_run_that_fails_in_the_same_way_every_time_is_given_up_long_before_its_restarts_are_used_up(
+    ray_local: str, tmp_path: Path, corpus: Path, small_recipe: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lemur_ray.train.on_ray import trainer
+    from lemur_ray.train.run.failures import Failures
+    from lemur_ray.train.run.folder import TrainingStopped
+
+    shutil.copytree(corpus, tmp_path / "corpus")
+    (tmp_path / "corpus" / "rows" / "python" / "00000.tokens").write_bytes(b"")
+    monkeypatch.setattr(trainer, "Failures", lambda: Failures(alike=2))
+    with pytest.raises(
+        TrainingStopped, match=r"failed 2 times in the same way .* worker 0: .*00000\.tokens has 0 bytes"
+    ):
+        trainer.train(small_recipe(max_failures=50), corpus=str(tmp_path / "corpus"), out=str(tmp_path / "run"))
 
 
 def test_what_is_wrong_is_said_before_any_worker_starts(

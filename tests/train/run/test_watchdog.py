@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -36,10 +37,40 @@ def test_what_ends_in_time_and_what_is_not_watched_go_on() -> None:
         watchdog.step_ended(1)
 
 
-def test_slow_steps_are_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter((0.0, 4000.0, 4300.0, 4500.0))  # an hour of compiling, then minutes a step
-    monkeypatch.setattr("lemur_ray.train.run.watchdog.time.monotonic", lambda: next(times))
+@pytest.fixture
+def wait(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets seconds of the watchdog's clock pass."""
+    now = [0.0]
+    monkeypatch.setattr("lemur_ray.train.run.watchdog.time.monotonic", lambda: now[0])
+
+    def later(seconds: float) -> None:
+        now[0] += seconds
+
+    return later
+
+
+def test_slow_steps_are_waited_for_longer(wait: Callable[[float], None]) -> None:
     watchdog = StepWatchdog(watches=False)
-    for step in (1, 2, 3):
+    for step, took_s in enumerate((4000.0, 300.0, 200.0), 1):  # an hour of compiling, then minutes a step
+        wait(took_s)
         watchdog.step_ended(step)
     assert watchdog.limit_s == 20 * 300.0
+
+
+def test_once_steps_are_known_a_hang_of_one_is_noticed_sooner_and_what_is_none_is_waited_for(
+    wait: Callable[[float], None],
+) -> None:
+    watchdog = StepWatchdog(watches=False)
+    for step in range(1, 22):
+        assert watchdog.limit_s >= 1800.0
+        with watchdog.patient():
+            wait(400.0 if step == 12 else 1.0)  # a checkpoint into a slow bucket is no slow step
+        wait(40.0)
+        watchdog.step_ended(step)
+    assert watchdog.limit_s == 20 * 40.0
+    with watchdog.patient():
+        assert watchdog.limit_s == 20 * 440.0
+    for step in range(22, 120):
+        wait(2.0)
+        watchdog.step_ended(step)
+    assert watchdog.limit_s == 600.0
