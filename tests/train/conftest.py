@@ -92,12 +92,6 @@ def small_recipe() -> Callable[..., Recipe]:
     return make
 
 
-@pytest.fixture(autouse=True)
-def _shared_compile_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests share compiled steps and write nothing outside the temporary folder."""
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "jax-cache"))
-
-
 @pytest.fixture
 def run_here(corpus: Path) -> Callable[..., dict]:
     """Trains in this process, without Ray: run_here(recipe, out, ...) -> result. feed: wraps the stream of batches."""

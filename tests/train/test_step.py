@@ -1,10 +1,12 @@
 """The step: equal however a batch is cut, nothing left behind by a skipped update, memory, learning."""
 
 import dataclasses
+import functools
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,8 +35,17 @@ def batch(seed: int = 0) -> Batch:
     return packed_batch(DOCUMENTS, MODEL.vocab_size, length=32, seed=seed)
 
 
+@functools.cache
+def step_of(recipe: Recipe) -> Any:
+    """Compiled once for all tests: that takes most of their time."""
+    return make_train_step(recipe, num_sources=2)
+
+
+gradient = jax.jit(gradients, static_argnames=("recipe", "how"))
+
+
 def run(recipe: Recipe, steps: int = 3) -> tuple[TrainState, list[float]]:
-    state, step = init_state(recipe), make_train_step(recipe, num_sources=2)
+    state, step = init_state(recipe), step_of(recipe)
     losses = []
     for seed in range(steps):
         state, metrics = step(state, batch(seed))
@@ -52,7 +63,6 @@ def test_one_batch_equals_four_microbatches() -> None:
     cut = dataclasses.replace(RECIPE, train=dataclasses.replace(RECIPE.train, microbatches=4))
     parts, same = run(cut)
     np.testing.assert_allclose(losses, same, rtol=1e-6)
-    gradient = jax.jit(gradients, static_argnames=("recipe", "how"))
     at = init_state(RECIPE).params
     assert_close(gradient(at, batch(), RECIPE, HOW)[1], gradient(at, batch(), cut, HOW)[1], 2e-6)
     assert_close(whole.params, parts.params, 2e-5)  # Adam divides by the root of the second moment
@@ -61,7 +71,7 @@ def test_one_batch_equals_four_microbatches() -> None:
 
 
 def test_a_batch_with_nan_or_without_trained_tokens_changes_no_parameter_by_accident() -> None:
-    step = make_train_step(RECIPE, num_sources=2)
+    step = step_of(RECIPE)
     state, _ = step(init_state(RECIPE), batch())
     before = jax.tree.map(np.array, state)
     poisoned = {**batch(1), "loss_weights": batch(1)["loss_weights"].at[0, 0].set(jnp.nan)}
@@ -80,7 +90,7 @@ def test_a_batch_with_nan_or_without_trained_tokens_changes_no_parameter_by_acci
 
 
 def test_sums_per_source_add_up_to_the_loss() -> None:
-    _, metrics = make_train_step(RECIPE, num_sources=2)(init_state(RECIPE), batch())
+    _, metrics = step_of(RECIPE)(init_state(RECIPE), batch())
     assert metrics["source_loss_sum"].shape == (2,)
     total, weight = float(metrics["source_loss_sum"].sum()), float(metrics["source_weight_sum"].sum())
     assert weight == float(metrics["weight_sum"]) == float(batch()["loss_weights"].sum())
@@ -90,7 +100,7 @@ def test_sums_per_source_add_up_to_the_loss() -> None:
 
 def test_the_gradient_is_clipped_by_its_global_norm() -> None:
     clipped = dataclasses.replace(RECIPE, optimizer=dataclasses.replace(RECIPE.optimizer, clip_norm=1e-9, eps=1.0))
-    state, metrics = make_train_step(clipped, num_sources=2)(init_state(clipped), batch())
+    state, metrics = step_of(clipped)(init_state(clipped), batch())
     assert float(metrics["grad_norm"]) > 1e-3
     norms = state.params["final_norm"]  # not decayed: moves by lr x clipped gradient / eps
     assert float(jnp.abs(norms - 1).max()) < 1e-9
@@ -100,7 +110,6 @@ def test_without_document_masks_a_row_is_one_document() -> None:
     open_rows = dataclasses.replace(RECIPE, data=dataclasses.replace(RECIPE.data, mask_documents=False))
     merged = {**batch(), "segment_ids": jnp.ones((8, 32), jnp.int32)}
     merged["positions"] = jnp.broadcast_to(jnp.arange(32, dtype=jnp.int32), (8, 32))
-    gradient = jax.jit(gradients, static_argnames=("recipe", "how"))
     params = init_state(RECIPE).params
     found, expected = gradient(params, batch(), open_rows, HOW), gradient(params, merged, RECIPE, HOW)
     assert float(found[0]) == float(expected[0])
@@ -110,7 +119,7 @@ def test_without_document_masks_a_row_is_one_document() -> None:
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_a_few_steps_on_one_batch_lower_its_loss(name: str) -> None:
     recipe = dataclasses.replace(RECIPE, optimizer=dataclasses.replace(RECIPE.optimizer, name=name, muon_lr_scale=1.0))
-    state, step = init_state(recipe), make_train_step(recipe, num_sources=2)
+    state, step = init_state(recipe), step_of(recipe)
     losses = []
     for _ in range(15):
         state, metrics = step(state, batch())
@@ -134,7 +143,7 @@ def test_a_compiled_step_has_no_array_of_all_logits() -> None:
     state = jax.eval_shape(lambda: init_state(recipe))
     shapes = {name: jax.ShapeDtypeStruct((2, 512), array.dtype) for name, array in batch().items()}
     shapes["source"] = jax.ShapeDtypeStruct((2,), jnp.int32)
-    text = make_train_step(recipe, num_sources=2).lower(state, shapes).compile().as_text()  # type: ignore[attr-defined]
+    text = step_of(recipe).lower(state, shapes).compile().as_text()
     sizes = {int(np.prod([int(n) for n in dims.split(",")])) for dims in re.findall(r"f32\[([\d,]+)\]", text)}
     assert max(sizes) <= 4 << 20 < 2 * 512 * 32_000
 
