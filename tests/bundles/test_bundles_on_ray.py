@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import ray
 
+from envs.intercode.sql.sample_database import build_sample
 from envs.intercode.sql.sample_tasks import load_sql_tasks
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Outcome, Task
@@ -36,9 +38,15 @@ def another_host(ray_local: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return home
 
 
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_sample(tmp_path_factory.mktemp("sample") / "sample.sqlite")
+
+
 @pytest.fixture
-def tasks(tmp_path: Path) -> list[Task]:
-    return load_sql_tasks(4, database=tmp_path / "data" / "sample.sqlite")
+def tasks(sample: Path, tmp_path: Path) -> list[Task]:
+    (tmp_path / "data").mkdir()
+    return load_sql_tasks(4, database=Path(shutil.copy(sample, tmp_path / "data")))
 
 
 def play(actors: RayPool, tasks: list[Task]) -> list[Attempt]:

@@ -154,14 +154,15 @@ def _num_arguments(arguments: ast.arguments) -> int:
 
 
 def _insert_distributions(connection: sqlite3.Connection) -> None:
-    found: dict[str, metadata.Distribution] = {}
+    found: dict[str, tuple[metadata.Distribution, metadata.PackageMetadata]] = {}
     for distribution in metadata.distributions():
-        if distribution.metadata["Name"]:
-            found.setdefault(distribution.metadata["Name"].lower(), distribution)
+        fields = distribution.metadata  # read from the disk and parsed at each access
+        if fields["Name"]:
+            found.setdefault(fields["Name"].lower(), (distribution, fields))
     for name in sorted(found):
-        fields = found[name].metadata
+        distribution, fields = found[name]
         _insert(connection, "distributions", [(name, fields["Version"], fields["Requires-Python"], fields["Summary"])])
-        links = {_requirement(text) for text in found[name].requires or []}
+        links = {_requirement(text) for text in distribution.requires or []}
         _insert(connection, "requirements", [(name, target, optional) for target, optional in sorted(links)])
 
 
