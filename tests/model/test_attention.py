@@ -1,7 +1,7 @@
 """Every implementation of attention against the plain one, values and gradients."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,8 @@ from lemur_ray.model.attention.splash import splash
 ROWS, HEADS, WIDTH = 2, 4, 8
 HERE = ("chunked", "skipping")
 """Implementations besides the plain one that any machine runs."""
+
+in_small_blocks = jax.jit(partial(skipping, block=32))
 
 
 def inputs(length: int, kv_heads: int, width: int = WIDTH) -> tuple[jax.Array, ...]:
@@ -60,17 +62,29 @@ def test_small_blocks_skip_whole_documents_and_change_nothing() -> None:
 def assert_equal_to_plain(
     implementation: Callable[..., jax.Array], length: int, kv_heads: int, width: int = WIDTH, most: float = 1e-5
 ) -> None:
+    values = values_and_gradients(implementation, length, kv_heads, width)
+    for found, expected in zip(values, of_plain(length, kv_heads, width), strict=True):
+        assert found.shape == expected.shape
+        assert jnp.abs(found - expected).max() < most
+
+
+def values_and_gradients(
+    implementation: Callable[..., jax.Array], length: int, kv_heads: int, width: int
+) -> tuple[jax.Array, ...]:
     q, k, v, g = inputs(length, kv_heads, width)
     ids = segments(length)
 
-    @partial(jax.jit, static_argnums=0)
-    def run(f: Callable[..., jax.Array], q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, ...]:
-        out, pull = jax.vjp(lambda q, k, v: f(q, k, v, ids), q, k, v)
+    @jax.jit
+    def run(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, ...]:
+        out, pull = jax.vjp(lambda q, k, v: implementation(q, k, v, ids), q, k, v)
         return out, *pull(g)
 
-    for found, expected in zip(run(implementation, q, k, v), run(plain, q, k, v), strict=True):
-        assert found.shape == expected.shape
-        assert jnp.abs(found - expected).max() < most
+    return run(q, k, v)
+
+
+@cache
+def of_plain(length: int, kv_heads: int, width: int) -> tuple[jax.Array, ...]:
+    return values_and_gradients(plain, length, kv_heads, width)
 
 
 def test_one_document_reaches_all_blocks_before_and_short_ones_their_own() -> None:
@@ -83,12 +97,12 @@ def test_one_document_reaches_all_blocks_before_and_short_ones_their_own() -> No
 def test_segment_ids_need_not_be_in_order_nor_small() -> None:
     q, k, v, _ = inputs(64, 4)
     ids = jnp.asarray(np.tile([7, 900_000, 7, 3], 16)[None].repeat(ROWS, 0), jnp.int32)
-    assert jnp.abs(skipping(q, k, v, ids, block=32) - plain(q, k, v, ids)).max() < 1e-5
+    assert jnp.abs(in_small_blocks(q, k, v, ids) - plain(q, k, v, ids)).max() < 1e-5
 
 
 def test_large_scores_do_not_overflow() -> None:
     q, k, v, _ = inputs(64, 4)
-    out = skipping(q * 100, k * 100, v, segments(64), block=32)
+    out = in_small_blocks(q * 100, k * 100, v, segments(64))
     assert jnp.isfinite(out).all()
     assert jnp.abs(out - plain(q * 100, k * 100, v, segments(64))).max() < 1e-4
 
@@ -97,8 +111,9 @@ def test_bfloat16_stays_near_float32() -> None:
     q, k, v, _ = inputs(128, 2)
     ids = segments(128)
     exact = plain(q, k, v, ids)
+    run = jax.jit(attention, static_argnums=4)
     for name in ("plain", *HERE):
-        rounded = attention(*(x.astype(jnp.bfloat16) for x in (q, k, v)), ids, name)
+        rounded = run(*(x.astype(jnp.bfloat16) for x in (q, k, v)), ids, name)
         assert rounded.dtype == jnp.bfloat16
         assert jnp.abs(rounded.astype(jnp.float32) - exact).max() < 2e-2
 
