@@ -1,26 +1,54 @@
-"""The same app on Ray Serve: a replica that loads the model itself, reached through Serve's proxy."""
+"""The same app on Ray Serve: replicas that load a model themselves, reached through Serve's proxy and by handle."""
 
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import openai
 import pytest
 
+from lemur_ray.agents.endpoint import EndpointOptions
+from lemur_ray.agents.messages import ChatRequest, ContextOverflow, Message, Sampling
+from lemur_ray.agents.policy_spec import PolicySpec
+from lemur_ray.recipes import get_recipe
+from lemur_ray.rollout.actors.on_ray import RayPool
+from lemur_ray.rollout.agenda import Orders
+from lemur_ray.rollout.attempt import EpisodeLimits
+from lemur_ray.rollout.ledger import Ledger
+from lemur_ray.rollout.progress import Progress
+from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.on_ray.handle import HandleSpec
+from tests.rollout.toy import toy_task
 from tests.serve.tiny import poll
 
 OPTIONS = EngineOptions(max_slots=2, max_queue=2, prefill_tiles=1)
 # As long as a reply can be: its end tokens are never drawn.
 LONG = {"model": "nano", "prompt": [5], "max_tokens": 1000, "logit_bias": {"2": -100, "4": -100}}
+OPENING = (Message("system", "Walk."), Message("user", "Go."))
 
 
 @pytest.fixture(scope="module")
-def url(ray_local: str) -> Iterator[str]:
-    from lemur_ray.serve.on_ray import deployments, serve_cluster
+def ray_serve(ray_local: str) -> Iterator[None]:
+    """Whatever runs on Ray Serve ends with this file."""
+    yield
+    from lemur_ray.serve.on_ray import serve_cluster
 
-    yield deployments.serve_model("random:nano", name="nano", num_cpus=0.5, options=OPTIONS)
     serve_cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def url(ray_serve: None) -> str:
+    from lemur_ray.serve.on_ray import deployments
+
+    return deployments.serve_model("random:nano", name="nano", num_cpus=0.5, options=OPTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +110,81 @@ def test_serve_cannot_listen_on_two_ports(url: str) -> None:
 
     with pytest.raises(serve_cluster.CannotServe, match="listens on port"):
         deployments.serve_model("random:nano", port=1)
+
+
+@pytest.fixture(scope="module")
+def served(ray_serve: None) -> HandleSpec:
+    """Asked from the driver and from environment actors, without HTTP."""
+    from lemur_ray.serve.on_ray import deployments
+
+    options = EngineOptions(max_slots=4, max_queue=8, prefill_tiles=1)
+    app_name = deployments.serve_handle("random:nano", name="nano", num_cpus=0.5, options=options)
+    return HandleSpec(app_name, "handle:nano")
+
+
+def test_the_model_answers_turn_by_turn_and_says_when_a_conversation_is_too_long(served: HandleSpec):
+    policy = served()
+    sampling = Sampling(max_tokens=10, temperature=0.8, seed=7)
+    first = policy.reply(ChatRequest(OPENING, sampling, "e"))
+    assert 0 < len(first.token_ids) <= first.usage.completion_tokens <= 10
+    talk = (*OPENING, Message("assistant", first.text), Message("user", "A wall."))
+    second = policy.reply(ChatRequest(talk, sampling, "e"))
+    assert second.usage.prompt_tokens > first.usage.prompt_tokens + len(first.token_ids)
+    with pytest.raises(ContextOverflow):
+        policy.reply(ChatRequest((Message("user", "x " * 5000),), sampling, "e"))
+
+
+def test_environment_actors_play_with_it_and_never_load_jax(served: HandleSpec, tmp_path: Path):
+    pool = RayPool(served, num_actors=2, episodes_per_actor=6)
+    tasks = [toy_task(f"t{i}", length=3, max_turns=3) for i in range(12)]
+    sampling = Sampling(max_tokens=6, temperature=1.0, seed=1)
+    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=sampling, limits=EpisodeLimits())
+    with Ledger(tmp_path / "episodes.jsonl") as ledger:
+        progress = Progress(io.StringIO(), time.monotonic)
+        episodes = run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
+    pool.close()
+    assert len(episodes) == 12
+    assert all(e.outcome.scored and e.attempts == 1 for e in episodes), [e.detail for e in episodes]
+    assert all(step.completion_tokens > 0 for e in episodes for step in e.trajectory.steps)
+    (version,) = {step.version for e in episodes for step in e.trajectory.steps}
+    assert version.endswith("-random")
+    code = "import sys, lemur_ray.serve.on_ray.handle; print('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_what_runs_says_how_long_its_context_is_and_counts_tokens(served: HandleSpec):
+    from lemur_ray.serve.on_ray.attach import attach
+
+    spec = attach(PolicySpec("handle", served.app_name), lambda: None)
+    assert spec.context == get_recipe("nano").model.max_seq_len
+    assert spec.count is not None
+    assert spec.count("Wälk.") == 6, "its tokens are bytes"
+
+
+@pytest.mark.slow
+def test_what_the_command_line_names_is_served_and_asked_by_handle(served: HandleSpec):
+    from lemur_ray.serve.on_ray import deployments
+
+    make = deployments.serve_policy(
+        PolicySpec("handle", "random:nano", label="handle:again", options=EndpointOptions(patience_s=30.0))
+    )
+    reply = make().reply(ChatRequest(OPENING, Sampling(max_tokens=4), "e"))
+    assert len(reply.token_ids) <= 4
+    assert make().name == "handle:again"
+
+
+@pytest.mark.slow
+def test_a_handle_asks_what_is_served_already_and_serves_nothing_more(served: HandleSpec):
+    from ray import serve
+
+    from lemur_ray.serve.on_ray import deployments
+    from lemur_ray.serve.on_ray.attach import attach
+
+    before = set(serve.status().applications)
+    spec = attach(PolicySpec("handle", served.app_name), lambda: None)
+    assert spec.application == served.app_name
+    assert spec.label.startswith("handle:nano@")
+    policy = deployments.serve_policy(spec)()
+    reply = policy.reply(ChatRequest(OPENING, Sampling(max_tokens=4), "e"))
+    assert spec.label == f"handle:nano@{reply.version}"
+    assert set(serve.status().applications) == before
