@@ -61,6 +61,8 @@ class Order:
     task: Task
     sampling: Sampling = Sampling()
     limits: EpisodeLimits = EpisodeLimits()
+    apart: bool = False
+    """Nothing else is played in its process meanwhile, so that what is lost there was lost by this one."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ class Attempt:
     """As of ``Episode``"""
     note: str = ""
     """As of ``Episode``"""
+    excused: bool = False
+    """Lost with a host, or where others are lost too: says nothing of the episode, however often."""
     ends_run: str = ""
     """Why no other episode could be played either; empty where one could."""
 

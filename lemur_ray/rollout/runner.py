@@ -1,17 +1,21 @@
 """A run: tasks x epochs minus what the ledger holds, played through a pool, retried by blame, each written once.
 
 Killing the process at any moment loses only what was in flight; the same call resumes. An outcome that is not the
-policy's is tried again with the same seeds a bounded number of times, then recorded as missing with its blame; what
-every earlier attempt died of stays in the episode (``retried``), and the next run plays it again. Where nothing but
-silence comes from the policy for ``Retries.silence_s``, the run stops. Knows nothing of Ray, models or environments.
+policy's is tried again with the same seeds a bounded number of times for each blame, then recorded as missing; what
+every earlier attempt died of stays in the episode (``retried``), and the next run plays it again. An attempt that was
+lost with its host, or where others were lost as well, does not count (``Attempt.excused``): losing a host costs time
+and no episode. One to which that happens again and again is played apart, when everything else has ended: what ends
+its process then is itself. Where nothing but silence comes from the policy for ``Retries.silence_s``, the run stops.
+Knows nothing of Ray, models or environments.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from lemur_ray.agents.messages import EndpointRefused, PolicyUnreachable
@@ -24,6 +28,7 @@ from lemur_ray.rollout.threads import Pool
 
 REFERENCE_CHARS = 4000
 """Of a reference, as much as is kept."""
+LONGEST_DELAY_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -34,9 +39,9 @@ class Retries:
     infra: int = 3
     harness: int = 1
     unreachable_delay_s: float = 5.0
-    """Before another attempt at an endpoint that did not answer; doubles with each attempt."""
+    """Before another attempt at an endpoint that did not answer; doubles with each attempt, up to LONGEST_DELAY_S."""
     infra_delay_s: float = 1.0
-    """Likewise at an episode that its host lost: who fails whatever it is given must not have it back next."""
+    """Likewise at an episode that its host lost."""
     silence_s: float = 300.0
     """Of attempts that all found the policy unreachable, more than are in flight: then the run stops."""
 
@@ -49,7 +54,7 @@ class Retries:
     def delay_s(self, outcome: Outcome, attempt: int) -> float:
         """Seconds to wait after attempt number ``attempt`` (1-based)."""
         first_s = {Outcome.POLICY_UNREACHABLE: self.unreachable_delay_s, Outcome.INFRA_LOST: self.infra_delay_s}
-        return first_s.get(outcome, 0.0) * 2 ** (attempt - 1)
+        return min(LONGEST_DELAY_S, first_s.get(outcome, 0.0) * 2 ** min(attempt - 1, 10))
 
 
 @dataclass
@@ -82,6 +87,19 @@ class _Try:
 
     number: int = 1
     reasons: tuple[str, ...] = ()
+    excused: int = 0
+    counted: Counter[Blame] = field(default_factory=Counter)
+    """Attempts that were not excused."""
+
+    def again(self, attempt: Attempt, retries: Retries) -> bool:
+        """Whether another attempt is due after this one."""
+        if attempt.outcome.scored:
+            return False
+        if attempt.excused:
+            self.excused += 1
+            return True
+        self.counted[attempt.outcome.blame] += 1
+        return self.counted[attempt.outcome.blame] <= retries.allowed(attempt.outcome)
 
 
 def run_orders(
@@ -107,29 +125,36 @@ def run_orders(
     progress.begin(total=len(orders), finished=settled)
     tries: dict[EpisodeKey, _Try] = {}
     later: list[tuple[float, int, Order]] = []
+    apart: deque[Order] = deque()
     tie_break = itertools.count()
-    in_flight, detail, refused = 0, "", ""
+    in_flight, of_them_apart, detail, refused = 0, 0, "", ""
     silence = _Silence()
-    while left := len(agenda) + len(later) + in_flight:
+    while left := len(agenda) + len(later) + len(apart) + in_flight:
         pool.expect(left)
         while later and later[0][0] <= clock():
-            agenda.put_back(heapq.heappop(later)[2])
-        while in_flight < pool.capacity and (order := agenda.next(idle=not in_flight and not later)):
+            due_now = heapq.heappop(later)[2]
+            apart.append(due_now) if due_now.apart else agenda.put_back(due_now)
+        while in_flight < pool.capacity and (order := agenda.next(idle=not (in_flight or later or apart))):
             pool.submit(order)
             in_flight += 1
+        if apart and in_flight == of_them_apart and all(one.apart for _, _, one in later):
+            while apart and in_flight < min(pool.num_apart, pool.capacity):
+                pool.submit(apart.popleft())
+                in_flight, of_them_apart = in_flight + 1, of_them_apart + 1
         ended: list[Episode] = []
         for order, attempt in pool.collect(timeout_s=0.5):
-            in_flight -= 1
+            in_flight, of_them_apart = in_flight - 1, of_them_apart - order.apart
             silence.heard(attempt.outcome, clock())
             detail = attempt.detail
             refused = refused or attempt.ends_run
             if attempt.ends_run:
                 continue
             tried = tries.setdefault(order.key, _Try())
-            if not attempt.outcome.scored and tried.number <= retries.allowed(attempt.outcome):
+            if tried.again(attempt, retries):
                 tried.reasons += (f"attempt {tried.number}: {attempt.outcome.value}: {attempt.detail}"[:2000],)
                 due = clock() + retries.delay_s(attempt.outcome, tried.number)
                 tried.number += 1
+                order = replace(order, apart=tried.excused > retries.infra)
                 heapq.heappush(later, (due, next(tie_break), order))
                 progress.retried(attempt.outcome)
                 continue

@@ -34,6 +34,11 @@ class Pool(Protocol):
         """Episodes it can have in flight now; the runner submits no more."""
         ...
 
+    @property
+    def num_apart(self) -> int:
+        """Episodes that can be played each where nothing else is, while nothing else is played at all."""
+        ...
+
     def expect(self, left: int) -> None:
         """No more than so many episodes are still to end: what is not needed for them may go."""
         ...
@@ -107,6 +112,8 @@ class EpisodeThreads:
 class ThreadPool:
     """The pool in this process: for quick tests, and for policies that cost nothing (random, expert)."""
 
+    num_apart = 1
+
     def __init__(self, policy: Policy, capacity: int, make_env: MakeEnv = make_by_id) -> None:
         self.capacity = capacity
         self._threads = EpisodeThreads(policy, make_env)
@@ -143,7 +150,7 @@ class ThreadPool:
 class NoPool:
     """The pool of a run that has nothing left to play."""
 
-    capacity = 0
+    capacity = num_apart = 0
 
     def expect(self, left: int) -> None:
         pass

@@ -23,9 +23,10 @@ class Runs:
 
 @dataclass(frozen=True)
 class Gone:
-    """The process is gone, or its node, or there was never any."""
+    """The process is gone, or its node, or there was never any. ``with_host``: no process ended by itself."""
 
     why: str
+    with_host: bool = False
 
 
 @dataclass(frozen=True)

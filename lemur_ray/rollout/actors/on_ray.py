@@ -40,6 +40,8 @@ Tell = Callable[[News], None]
 
 
 _HEAD_ANSWERS_S = 10.0
+_PROCESS_ENDED = "worker process has died"
+"""What Ray says of an actor whose process is gone and whose node is not (2.60)."""
 
 
 def cluster_grows() -> bool:
@@ -187,7 +189,7 @@ class RayActor:
             self._gone(error)
 
     def _gone(self, error: object) -> None:
-        self._tell(Gone(str(error)))
+        self._tell(Gone(str(error), with_host=went_with_host(error)))
 
 
 class _Actor:
@@ -217,7 +219,7 @@ class _Actor:
                 order = await asyncio.to_thread(_unpacked, order)
             except BundleError as error:
                 await asyncio.sleep(self.rest_s)
-                return Attempt(Outcome.INFRA_LOST, None, detail=str(error)), self._threads.stuck
+                return Attempt(Outcome.INFRA_LOST, None, detail=str(error), excused=True), self._threads.stuck
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Attempt] = loop.create_future()
 
@@ -229,6 +231,11 @@ class _Actor:
         self._threads.start(order, done)
         attempt = await ended
         return attempt, self._threads.stuck
+
+
+def went_with_host(error: object) -> bool:
+    """Whether an actor's host is lost or cut off, as far as Ray does not say that its process alone ended."""
+    return not isinstance(error, ray.exceptions.OutOfMemoryError) and _PROCESS_ENDED not in str(error)
 
 
 def _when_done(ref: Any, well: Callable[[Any], None], badly: Callable[[BaseException], None]) -> None:

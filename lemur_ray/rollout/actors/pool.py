@@ -3,12 +3,17 @@
 | fault | what the pool does |
 |---|---|
 | an actor or its node dies | its episodes end as infra_lost (the runner tries them again), a new actor replaces it |
+| an actor lives and loses one episode after another | it rests, longer each time, and is then tried with one |
+| all of them do, for long | what ended is handed out, then PoolBroken |
+| its process says nothing for ``SILENT_S`` | it is ended, and counts as lost |
 | no node has room for an actor | it gets no episodes until one has; the others play on |
 | calls in an actor never come back | after ``max_stuck`` of them it gets no more episodes, and is replaced once idle |
-| actors die again and again and nothing is ever played | what ended is handed out, then PoolBroken |
+| actors die again and again, for long, and nothing is played | likewise |
 | no actor has a node for long | PoolBroken |
 
-What takes many actors at once, a node for example, is one loss: actors count that were begun after the last one. Where
+What takes many actors at once, a node for example, is one loss: actors count that were begun after the last one. What
+is lost so, or with others, or by an actor that loses everything, is excused (``Attempt.excused``); an episode is not
+that was alone in a process that ended, or that nothing speaks for but its own loss. Where
 fewer episodes are left than there are places, actors that are not needed end, so that an autoscaler takes their hosts.
 
 What an episode costs here does not grow with the number of actors: they tell what happens in a queue, and nobody looks
@@ -24,10 +29,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from lemur_ray.agents.throttle import Pressure
-from lemur_ray.agents.trajectory import Outcome
+from lemur_ray.agents.trajectory import Blame, Outcome
 from lemur_ray.rollout.actors.actor import Crew, Ended, Gone, News, Runs
 from lemur_ray.rollout.actors.roster import Member, Roster
 from lemur_ray.rollout.attempt import Attempt, Order
@@ -40,6 +46,10 @@ SAY_AFTER_S = 60.0
 """So long may actors wait for a node before it is said."""
 IDLE_S = 20.0
 """So long may an actor, or the wish for one, outlive its use."""
+SILENT_S = 600.0
+"""So long may a process that runs leave a question open."""
+LONGEST_REST_S = 60.0
+"""Of an actor that loses whatever it plays."""
 
 
 class ActorPool:
@@ -54,14 +64,16 @@ class ActorPool:
         max_stuck: int = 8,
         max_deaths: int = 5,
         start_timeout_s: float = 600.0,
+        quiet_s: float = 300.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``max_deaths``: losses in a row without one episode coming back. ``clock``: monotonic seconds.
+        """``max_deaths``: losses in a row without one episode coming back, and ``quiet_s`` seconds without one: of more
+        the pool breaks. ``clock``: monotonic seconds.
 
         Begins with the first actor that runs. Raises PoolBroken, BundleError."""
         self._crew, self._clock = crew, clock
         self._num_actors, self._episodes_per_actor = num_actors, episodes_per_actor
-        self._max_deaths, self._start_timeout_s = max_deaths, start_timeout_s
+        self._max_deaths, self._start_timeout_s, self._quiet_s = max_deaths, start_timeout_s, quiet_s
         self._news: queue.SimpleQueue[tuple[Member | int, News]] = queue.SimpleQueue()
         self._tickets = itertools.count()
         self._roster = Roster(episodes_per_actor, max_stuck, clock)
@@ -70,6 +82,9 @@ class ActorPool:
         self._enough_since = math.inf
         """Since when those that run have been enough."""
         self._losses = self._in_a_row = 0
+        self._losing_since = math.inf
+        """The first loss since an episode came back that was not lost."""
+        self._resting: list[Member] = []
         self._broken = ""
         self._waits_since = clock()
         """Since when some actor has had no node."""
@@ -111,6 +126,10 @@ class ActorPool:
         """Processes of the actors that run, each on its own node."""
         return [member.pid for member in self._roster if member.pid]
 
+    @property
+    def num_apart(self) -> int:
+        return self._roster.num_open
+
     def expect(self, left: int) -> None:
         """Have as many actors as so many episodes need; those that are too many end where they are idle."""
         self._wanted = max(1, min(self._num_actors, math.ceil(left / self._episodes_per_actor)))
@@ -130,8 +149,9 @@ class ActorPool:
         if self._broken:
             raise PoolBroken(self._broken)
         self._look_at_waiting()
+        self._wake()
         ended: list[tuple[Order, Attempt]] = []
-        gone: dict[Member, str] = {}
+        gone: dict[Member, Gone] = {}
         for source, news in self._told(timeout_s):
             if isinstance(source, int):
                 if isinstance(news, Pressure):
@@ -144,14 +164,14 @@ class ActorPool:
             elif isinstance(news, Runs):
                 self._runs(source, news)
             elif isinstance(news, Gone):
-                gone.setdefault(source, news.why)
+                gone.setdefault(source, news)
             else:
-                source.is_asked = False
+                source.asked_at = math.inf
                 self._add(news, source.pressure)
                 source.pressure = news
-        for member, why in gone.items():
+        for member, news in gone.items():
             if member in self._roster:
-                self._lose(member, why, ended)
+                self._lose(member, replace(news, with_host=news.with_host or len(gone) > 1), ended)
         self._release()
         self._staff()
         return ended
@@ -164,9 +184,13 @@ class ActorPool:
             self._to_ask = self._to_ask or deque(self._roster)
             for _ in range(min(ASKED_AT_ONCE, len(self._to_ask))):
                 member = self._to_ask.popleft()
-                if member.pid and member in self._roster and not member.is_asked:
-                    member.is_asked = True
+                if not member.pid or member not in self._roster:
+                    continue
+                if member.asked_at == math.inf:
+                    member.asked_at = self._clock()
                     member.actor.ask()
+                elif (silent_s := self._clock() - member.asked_at) >= SILENT_S:
+                    self._tell(member, Gone(f"it answered nothing for {silent_s / 60:.0f} minutes", with_host=True))
         return self._pressure
 
     def close(self) -> None:
@@ -201,23 +225,65 @@ class ActorPool:
         self._waits_since = self._clock()
 
     def _ended(self, member: Member, news: Ended) -> tuple[Order, Attempt]:
-        self._in_a_row = 0
-        order = member.in_flight.pop(news.ticket)
+        order, attempt = member.in_flight.pop(news.ticket), news.attempt
+        if attempt.outcome.blame is not Blame.INFRA:
+            self._in_a_row, self._losing_since = 0, math.inf
+            member.lost, member.num_lost = set(), 0
+        else:
+            attempt = self._lost_there(member, order, attempt)
         member.stuck = max(member.stuck, news.stuck)  # answers arrive in any order, and it never falls
         self._roster.changed(member)
-        if not member.is_open and not member.in_flight:
+        if self._roster.is_worn(member) and not member.in_flight:
             self._remove(member)
-        return order, news.attempt
+        return order, attempt
 
-    def _lose(self, member: Member, why: str, ended: list[tuple[Order, Attempt]]) -> None:
-        """What is in flight in a dead actor is lost with it."""
+    def _lost_there(self, member: Member, order: Order, attempt: Attempt) -> Attempt:
+        """An actor that lost several episodes one after another is what is wrong, and not they."""
+        if order.apart:
+            return replace(attempt, excused=False)
+        member.num_lost += 1
+        if len(member.lost) < 2:
+            member.lost.add(order.key)
+        if len(member.lost) < 2:
+            return attempt
+        if not member.rests:
+            self._resting.append(member)
+        rest_s = min(LONGEST_REST_S, 2.0 ** min(member.num_lost - 2, 10))
+        member.rests, member.rests_until = True, self._clock() + rest_s
+        if attempt.outcome is Outcome.INFRA_LOST and self._is_quiet() and self._all_lose():
+            self._broken = f"for {self._quiet_s / 60:.0f} minutes no host could play anything: {attempt.detail[:1000]}"
+        return replace(attempt, excused=True)
+
+    def _is_quiet(self) -> bool:
+        """There was a loss. Whether for long nothing but losses came."""
+        self._losing_since = min(self._losing_since, self._clock())
+        return self._clock() - self._losing_since >= self._quiet_s
+
+    def _all_lose(self) -> bool:
+        return all(len(member.lost) > 1 for member in self._roster if member.pid)
+
+    def _wake(self) -> None:
+        now, resting = self._clock(), self._resting
+        self._resting = []
+        for member in resting:
+            if member in self._roster and member.rests_until > now:
+                self._resting.append(member)
+            elif member in self._roster:
+                member.rests = False
+                self._roster.changed(member)
+
+    def _lose(self, member: Member, news: Gone, ended: list[tuple[Order, Attempt]]) -> None:
+        """What is in flight in a dead actor is lost with it; one that it played alone, and not with its host, may be
+        what it died of."""
+        why = news.why
         if member.after == self._losses:
             self._losses += 1
             self._in_a_row += 1
-        lost = Attempt(Outcome.INFRA_LOST, None, detail=f"actor lost: {why}"[:1000])
+        excused = news.with_host or len(member.in_flight) > 1
+        lost = Attempt(Outcome.INFRA_LOST, None, detail=f"actor lost: {why}"[:1000], excused=excused)
         ended += [(order, lost) for order in member.in_flight.values()]
         self._remove(member)  # ends one that was only unreachable, so that nothing is played twice
-        if self._in_a_row > self._max_deaths:
+        if self._is_quiet() and self._in_a_row > self._max_deaths:
             self._broken = f"actors died {self._in_a_row} times in a row without one episode coming back: {why[:1000]}"
 
     def _remove(self, member: Member) -> None:

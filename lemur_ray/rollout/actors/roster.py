@@ -9,12 +9,13 @@ import math
 from collections.abc import Callable, Iterator
 
 from lemur_ray.agents.throttle import Pressure
+from lemur_ray.agents.trajectory import EpisodeKey
 from lemur_ray.rollout.actors.actor import Actor
 from lemur_ray.rollout.attempt import Order
 
 
 class Member:
-    """An actor and what is known of it. Whoever changes ``pid``, ``stuck`` or ``in_flight`` tells the roster."""
+    """An actor and what is known of it. Whoever changes anything from ``pid`` to ``in_flight`` tells the roster."""
 
     def __init__(self, after: int) -> None:
         """``after``: losses before it was asked for."""
@@ -24,7 +25,15 @@ class Member:
         """Its process, 0 while it does not run."""
         self.stuck = 0
         """Calls in it that never came back."""
-        self.elsewhere = self.is_asked = False
+        self.lost: set[EpisodeKey] = set()
+        """One or two of the episodes that it lost, one after another, while it lives."""
+        self.num_lost = 0
+        self.rests_until = -math.inf
+        self.rests = False
+        """Whether it loses whatever it is given, and is left alone for a while."""
+        self.elsewhere = False
+        self.asked_at = math.inf
+        """When it was asked something that it has not answered."""
         self.in_flight: dict[int, Order] = {}
         """By ticket."""
         self.pressure = Pressure()
@@ -47,7 +56,7 @@ class Roster:
         self.capacity = 0
         """Episodes for which there are actors that run and take more; and those that the others still play."""
         self.num_open = 0
-        """Actors that run and are not full of stuck calls."""
+        """Actors that run, do not rest and are not full of stuck calls."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -76,17 +85,22 @@ class Roster:
         member.in_flight = {}
         self.changed(member)
 
+    def is_worn(self, member: Member) -> bool:
+        """Whether it is full of stuck calls."""
+        return member.stuck >= self._max_stuck
+
     def changed(self, member: Member) -> None:
-        """Find its place anew."""
+        """Find its place anew. One that lost several episodes and nothing else gets one at a time."""
         there, plays = member in self._members, len(member.in_flight)
-        is_open = there and member.pid > 0 and member.stuck < self._max_stuck
+        is_open = there and member.pid > 0 and not member.rests and not self.is_worn(member)
         if member.pid or not there:
             self._pending.pop(member, None)
-        share = self._episodes_per_actor if is_open else plays
+        places = 1 if len(member.lost) > 1 else self._episodes_per_actor
+        share = max(places, plays) if is_open else plays
         self.capacity += share - member.share
         self.num_open += is_open - member.is_open
         member.share, member.is_open = share, is_open
-        load = plays if is_open and plays < self._episodes_per_actor else None
+        load = plays if is_open and plays < places else None
         if load == member.load:
             return
         if member.load is not None:

@@ -106,7 +106,7 @@ class Simulation:
             if self.losses and told % self.losses == 0:
                 for one in self._hosts[self._random.randrange(len(self._hosts))]:
                     if not one.ended:
-                        one.tell(Gone("its host is lost"))
+                        one.tell(Gone("its host is lost", with_host=True))
             self.cpu_s = time.thread_time()
 
     def _attempt(self, name: str) -> Attempt:
@@ -185,7 +185,7 @@ def main() -> None:
         pool = Watched(simulation, len(orders), asked.actors, asked.per_actor)
         began = time.monotonic()
         progress = Progress(io.StringIO(), time.monotonic)
-        ended = run_orders(orders, pool, ledger, retries=Retries(infra=50), progress=progress, clock=time.monotonic)
+        ended = run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
         took_s = time.monotonic() - began
         pool.close()
         size = (Path(folder) / "episodes.jsonl").stat().st_size

@@ -41,7 +41,7 @@ def test_what_ended_before_the_pool_broke_is_handed_out_first():
     def play(order: Order) -> News:
         return SOLVED if order.task.id.startswith("good") else LOST
 
-    actors = pool_of(ScriptedCrew([1], play), num_actors=2, max_deaths=0)
+    actors = pool_of(ScriptedCrew([1], play), num_actors=2, max_deaths=0, quiet_s=0.0)
     for order in orders("bad0", "good0", "bad1", "good1"):
         actors.submit(order)
     ended = {order.task.id: attempt.outcome for order, attempt in actors.collect(0.0)}
@@ -117,7 +117,7 @@ def test_what_a_lost_actor_says_later_counts_no_more():
 
 def test_a_node_lost_with_many_actors_is_one_loss():
     crew = ScriptedCrew([1])
-    actors = pool_of(crew, num_actors=12, max_deaths=2)
+    actors = pool_of(crew, num_actors=12, max_deaths=2, quiet_s=0.0)
     for _ in range(2):
         gone = list(crew.alive)
         for one in gone[:6]:
@@ -241,6 +241,25 @@ def test_pressure_is_the_sum_of_what_was_told_and_goes_with_its_actor():
     crew.alive[0].lose()
     actors.collect(0.0)
     assert actors.pressure() == Pressure(7, 2, 1)
+
+
+def test_an_actor_that_answers_nothing_for_long_is_ended_and_what_it_plays_is_played_elsewhere():
+    clock = Clock()
+    actors = pool_of(crew := ScriptedCrew([1], lambda order: PENDING), num_actors=2, clock=clock)
+    actors.submit(orders("a")[0])
+    silent, answers = crew.alive
+    for _ in range(400):
+        clock.now += pool.PRESSURE_EVERY_S
+        actors.pressure()
+        answers.tell(Pressure())
+        if ended := actors.collect(0.0):
+            break
+    assert clock.now <= pool.SILENT_S + 3 * pool.PRESSURE_EVERY_S
+    ((order, attempt),) = ended
+    assert (order.task.id, attempt.outcome, attempt.excused) == ("a", Outcome.INFRA_LOST, True)
+    assert "answered nothing for 10 minutes" in attempt.detail
+    assert silent not in crew.alive
+    assert answers in crew.alive
 
 
 def work_per_order(num_actors: int, count: Callable[[], int]) -> float:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.core.generated.common_pb2 import ActorDiedErrorContext  # type: ignore[attr-defined]
+from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.agents.without_model.scripted import ExpertPolicy
-from lemur_ray.rollout.actors.on_ray import RayPool
+from lemur_ray.rollout.actors.on_ray import RayPool, went_with_host
 from lemur_ray.rollout.runner import Retries
 from lemur_ray.rollout.threads import PoolBroken, ThreadPool
 from tests.rollout.test_runner import QUICK, run
@@ -55,7 +57,15 @@ def test_episodes_of_an_actor_that_dies_are_played_elsewhere(ray_pool: Any, path
     killer = next(e for e in episodes if e.key.task == "killer")
     assert killer.attempts == 2
     assert "attempt 1: infra_lost: actor lost" in killer.retried[0]
+    assert not went_with_host(killer.retried[0]), "the process alone, in words that are known"
     assert all(e.attempts <= 2 for e in episodes)
+
+
+def test_whatever_ray_does_not_call_the_end_of_a_process_went_with_its_host():
+    said = ["The actor died because its node has died. Node Id: 1", "dead because its worker process has died. Worker"]
+    errors = [ActorDiedError(ActorDiedErrorContext(actor_id=b"1" * 16, error_message=message)) for message in said]
+    assert [went_with_host(error) for error in errors] == [True, False]
+    assert went_with_host(ActorUnavailableError("reset", b"1" * 16))
 
 
 def test_actors_that_always_die_end_the_run_with_what_was_finished_kept(ray_pool: Any, path: Path):
@@ -63,7 +73,7 @@ def test_actors_that_always_die_end_the_run_with_what_was_finished_kept(ray_pool
         for pid in pool.pids:
             os.kill(pid, signal.SIGKILL)
 
-    pool = ray_pool(SlowExpert, num_actors=1, max_deaths=0)
+    pool = ray_pool(SlowExpert, num_actors=1, max_deaths=0, quiet_s=0.0)
     kill(pool)
     with pytest.raises(PoolBroken, match="actors died 1 times in a row"):
         run(pool, [toy_task("t0")], path)

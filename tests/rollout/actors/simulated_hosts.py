@@ -1,0 +1,156 @@
+"""Hosts with actors on a clock of their own: what is lost, fails or is slow there is said by a test, and nobody waits.
+
+The real pool and the real runner play on them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import io
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.agents.messages import Sampling
+from lemur_ray.agents.throttle import Pressure
+from lemur_ray.agents.trajectory import Episode, Outcome, Task
+from lemur_ray.rollout.actors.actor import Ended, Gone, News, Runs
+from lemur_ray.rollout.actors.pool import ActorPool
+from lemur_ray.rollout.agenda import Orders
+from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
+from lemur_ray.rollout.ledger import Ledger
+from lemur_ray.rollout.progress import Progress
+from lemur_ray.rollout.runner import Retries, run_orders
+
+SOLVED = Attempt(Outcome.SOLVED, 1.0)
+DIES = None
+"""What becomes of an order that ends the process it is played in."""
+
+
+class Hosts:
+    """A crew. ``play``: a host's name and an order -> seconds, and how it ends there. ``starts_s``: of an actor."""
+
+    def __init__(
+        self, names: str, play: Callable[[str, Order], tuple[float, Attempt | None]], starts_s: float = 8.0
+    ) -> None:
+        self.now, self.up, self._play, self.starts_s = 0.0, set(names), play, starts_s
+        self.actors: list[SimulatedActor] = []
+        self.attempts = 0
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers, self._random = itertools.count(1), random.Random(0)
+
+    def after(self, seconds: float, do: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (self.now + seconds, next(self._numbers), do))
+
+    def pass_time(self, seconds: float) -> None:
+        """Until something happens, at most so long."""
+        until = self.now + seconds
+        if self._due and self._due[0][0] <= until:
+            self.now, _, do = heapq.heappop(self._due)
+            do()
+        else:
+            self.now = until
+
+    def lose(self, name: str, back_s: float, noticed_s: float = 15.0) -> None:
+        """A host goes silent, which is noticed later, and is back then or later still."""
+        self.up.discard(name)
+        for actor in [one for one in self.actors if one.host == name]:
+            actor.is_silent = True
+            self.after(noticed_s, lambda gone=actor: gone.tell(Gone("its node has died", with_host=True)))  # type: ignore[misc]
+        self.after(max(back_s, noticed_s), lambda: self.up.add(name))
+
+    def kill_any(self) -> None:
+        """One process that runs, as a host does that is short of memory."""
+        if running := [one for one in self.actors if one.runs and not one.is_silent]:
+            self._random.choice(running).die()
+
+    def begin(self, tell: Callable[[News], None]) -> SimulatedActor:
+        self.actors.append(SimulatedActor(self, tell))
+        self.actors[-1].place()
+        return self.actors[-1]
+
+    def played(self, actor: SimulatedActor, order: Order, ticket: int) -> None:
+        self.attempts += 1
+        seconds, attempt = self._play(actor.host, order)
+
+        def end() -> None:
+            if not actor.is_silent:
+                actor.die() if attempt is DIES else actor.tell(Ended(ticket, attempt))
+
+        self.after(seconds, end)
+
+    def ask(self, tell: Callable[[int, Pressure], None]) -> None:
+        pass
+
+    def lacking(self, number: int) -> str:
+        return f"{number} environment actors wait for a host"
+
+    def close(self) -> None:
+        pass
+
+
+class SimulatedActor:
+    def __init__(self, hosts: Hosts, tell: Callable[[News], None]) -> None:
+        self.tell, self._hosts = tell, hosts
+        self.host, self.runs, self.is_silent = "", False, False
+
+    def place(self) -> None:
+        """On the host with fewest, as soon as there is any."""
+        if self.is_silent:
+            return
+        if not self._hosts.up:
+            self._hosts.after(1.0, self.place)
+            return
+        self.host = min(sorted(self._hosts.up), key=lambda name: sum(one.host == name for one in self._hosts.actors))
+        self._hosts.after(self._hosts.starts_s, self._run)
+
+    def _run(self) -> None:
+        if not self.is_silent:
+            self.runs = True
+            self.tell(Runs(id(self), elsewhere=True))
+
+    def die(self) -> None:
+        if not self.is_silent:
+            self.is_silent = True
+            self.tell(Gone("its worker process has died"))
+
+    def settle(self) -> None:
+        pass
+
+    def play(self, order: Order, ticket: int) -> None:
+        self._hosts.played(self, order, ticket)
+
+    def ask(self) -> None:
+        pass
+
+    def end(self) -> None:
+        self.is_silent = True
+        self._hosts.actors.remove(self)
+
+
+class SimulatedPool(ActorPool):
+    """Whoever waits for news lets time pass."""
+
+    _crew: Hosts
+
+    def _told(self, timeout_s: float) -> Any:
+        until = self._crew.now + timeout_s
+        while self._news.empty() and self._crew.now < until:
+            self._crew.pass_time(until - self._crew.now)
+        return super()._told(0.0)
+
+
+def run_on(hosts: Hosts, tasks: Sequence[Task], path: Path, **pool: Any) -> list[Episode]:
+    """Raises PoolBroken, and AssertionError after a simulated day."""
+    hosts.after(86_400.0, _never_ends)
+    actors = SimulatedPool(hosts, **{"num_actors": 3, "episodes_per_actor": 3, "clock": lambda: hosts.now, **pool})
+    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    progress = Progress(io.StringIO(), lambda: hosts.now)
+    with Ledger(path) as ledger:
+        return list(run_orders(orders, actors, ledger, retries=Retries(), progress=progress, clock=lambda: hosts.now))
+
+
+def _never_ends() -> None:
+    raise AssertionError("a day is over")
