@@ -1,14 +1,20 @@
 """``ray start`` as a host's supervisor runs it: a node that ends is started again, as the container of a pod is.
 
+``ray start --block`` waits for ever where a raylet has ended by itself, with 0: where its agent found the port of the
+one before still taken, for example. Here that is an end too, and the next node is started when the ports are free.
+
 A raylet gives its agents 15 s, hard-coded, to write down their ports, which a busy machine does not hold: they are
 written down beforehand. Stands alone: hosts have Ray, and nothing of the project that no job has brought.
 """
 
+import contextlib
 import inspect
 import itertools
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -38,6 +44,37 @@ def write_ports_down(first: int = 0) -> None:
     services.start_raylet = with_ports_written_down
 
 
+def end_with_the_raylet() -> None:
+    """This process ends soon after a raylet that it starts, however that ended."""
+    from ray._private import services
+
+    start_raylet = services.start_raylet
+
+    def wait_for(raylet: subprocess.Popen[bytes]) -> None:
+        code = raylet.wait()
+        time.sleep(5)  # who blocks looks every second, says what it found, and ends this process itself
+        os._exit(code or 1)
+
+    def watched(*args, **kwargs):
+        started = start_raylet(*args, **kwargs)
+        threading.Thread(target=wait_for, args=(started.process,), daemon=True).start()
+        return started
+
+    services.start_raylet = watched
+
+
+def wait_for_ports(timeout_s: float = 30.0) -> None:
+    """Until no process of the node before listens any more, or it takes too long."""
+    deadline = time.monotonic() + timeout_s
+    for port in PORTS.values():
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError), socket.socket() as ours:
+                ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                ours.bind(("", port))
+                break
+            time.sleep(0.2)
+
+
 def start(argv: list[str]) -> None:
     """Become ``ray ARGV``."""
     write_ports_down()
@@ -49,8 +86,10 @@ def start(argv: list[str]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "once":
+        end_with_the_raylet()
         start(sys.argv[2:])
     while True:
+        wait_for_ports()
         ended = subprocess.run([sys.executable, __file__, "once", *sys.argv[1:]], check=False)
         print(f"[{time.strftime('%H:%M:%S')}] node of {os.uname().nodename} ended with {ended.returncode}", flush=True)
         time.sleep(1)

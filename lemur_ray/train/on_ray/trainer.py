@@ -30,6 +30,7 @@ from lemur_ray.plan.plan import plan_for
 from lemur_ray.recipes import with_vocabulary
 from lemur_ray.storage.file_system import arrow_file_system, passed_on
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.train.on_ray.rows import explained
 from lemur_ray.train.on_ray.seen import unseen, who_does_not_see_run
 from lemur_ray.train.on_ray.worker_environment import settle, worker_env
 from lemur_ray.train.pod.placement import check_recipe
@@ -266,7 +267,9 @@ def _worker(config: dict[str, Any]) -> None:
 
     def feed(row: int) -> Any:
         # Configured on this call, after the checkpoint was chosen, so both stand at the same row.
-        return ray.train.get_dataset_shard("train").iter_batches(batch_size=share, prefetch_batches=2)
+        return explained(
+            lambda: ray.train.get_dataset_shard("train").iter_batches(batch_size=share, prefetch_batches=2), log
+        )
 
     def report(metrics: dict[str, Any], checkpoint: str) -> None:
         files, inner = arrow_file_system(checkpoint)
