@@ -8,6 +8,7 @@ written down beforehand. Stands alone: hosts have Ray, and nothing of the projec
 """
 
 import contextlib
+import functools
 import inspect
 import itertools
 import os
@@ -55,6 +56,7 @@ def end_with_the_raylet() -> None:
         time.sleep(5)  # who blocks looks every second, says what it found, and ends this process itself
         os._exit(code or 1)
 
+    @functools.wraps(start_raylet)
     def watched(*args, **kwargs):
         started = start_raylet(*args, **kwargs)
         threading.Thread(target=wait_for, args=(started.process,), daemon=True).start()
