@@ -149,7 +149,7 @@ def test_the_smallest_disk_and_store_decide() -> None:
 
 
 def test_a_full_cluster_and_one_that_training_would_fill_are_said() -> None:
-    ill(room.cores_for_data(hosts({}, {}), 0.5), "0.5 of 12 CPUs are free", "for ever, without a word", "ray job list")
+    ill(room.cores_for_data(hosts({}, {}), 0.5), "0.5 of 12 CPUs are free", "waits until", "ray job list")
     small = [dataclasses.replace(host, cpus=0.0 if host.is_head else 1.0) for host in hosts({}, {})]
     ill(room.cores_for_data(small, 2.0), "2 CPUs on 3 hosts", "leaves none for Ray Data", status="warn")
     assert room.cores_for_data([*small, dataclasses.replace(WELL, name="c", cpus=2.0)], 4.0).status == "ok"

@@ -173,6 +173,17 @@ class RayHosts:
                     found += [self._names[replica["node_ip"]] for replica in running]
         return sorted(found)
 
+    def training(self) -> list[str]:
+        """The hosts of all workers of Ray Train that live, by their names."""
+        nodes = self._told("v0/nodes?limit=1000")["data"]["result"]["result"]
+        names = {node["node_id"]: self._names[node["node_ip"]] for node in nodes}
+        actors = self._told("v0/actors?limit=1000")["data"]["result"]["result"]
+        return sorted(
+            names[actor["node_id"]]
+            for actor in actors
+            if "TrainWorker" in actor["class_name"] and actor["state"] == "ALIVE"
+        )
+
     @property
     def _names(self) -> dict[str, str]:
         """Of hosts, by their addresses."""

@@ -17,6 +17,7 @@ from lemur_ray.checkpoints import commits
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.storage.file_system import file_system
+from tests.hosts.host import Host
 from tests.hosts.ray_hosts import RayHosts, Submitted
 from tests.storage.bucket_server import Service, google_service
 from tests.train.test_resume import RECIPE as TWO_ROWS
@@ -118,23 +119,29 @@ def train(cluster: RayHosts, bucket: Service, out: str) -> Submitted:
     return job(cluster, bucket, "jobs/pretrain.py", *RECIPE, "--mesh.num-workers", "2", *corpus, "--out", out)
 
 
+def a_worker_s_host(cluster: RayHosts) -> Host:
+    """One that trains, and is not the head: of three hosts with a core each two train."""
+    return cluster.hosts[next(name for name in cluster.training() if name != "head")]
+
+
 def test_a_run_whose_host_is_lost_between_commits_goes_on_and_is_bit_for_bit_the_other(
     cluster: RayHosts, bucket: Service, undisturbed: dict[int, float]
 ) -> None:
     out = "gs://bucket/runs/lost"
     running = train(cluster, bucket, out)
     running.wait_for(lambda: newest(out) >= 20, 300)
-    b = cluster.hosts["b"]
+    host = a_worker_s_host(cluster)
     at = newest(out)
-    cluster.lose(b)
+    cluster.lose(host)
     lost_at = time.monotonic()
-    noticed_s = cluster.wait(60, b="DEAD")
-    cluster.replace(b)
+    noticed_s = cluster.wait(60, **{host.name: "DEAD"})
+    cluster.replace(host)
     running.wait_for(lambda: newest(out) > at + 10, 300)
     print(f"noticed after {noticed_s:.1f} s, a new commit after {time.monotonic() - lost_at:.1f} s")
     running.end(900)
     assert noticed_s < 20
     assert losses(lines_of(f"{out}/metrics.jsonl")) == undisturbed
+    assert commits(f"{out}/checkpoints")[0][0].plan["attempt"] > 1, "it trained on that host"
 
 
 def test_a_host_that_is_cut_off_and_comes_back_commits_nothing_beside_the_next_group(
@@ -143,15 +150,15 @@ def test_a_host_that_is_cut_off_and_comes_back_commits_nothing_beside_the_next_g
     out = "gs://bucket/runs/cut"
     running = train(cluster, bucket, out)
     running.wait_for(lambda: newest(out) >= 20, 300)
-    a = cluster.hosts["a"]
-    cluster.net.cut(a)
+    host = a_worker_s_host(cluster)
+    cluster.net.cut(host)
     cut_at = time.monotonic()
-    cluster.wait(60, a="DEAD")
+    cluster.wait(60, **{host.name: "DEAD"})
     time.sleep(max(0.0, 60.0 - (time.monotonic() - cut_at)))
-    cluster.net.mend(a)
+    cluster.net.mend(host)
     running.end(900)
     assert losses(lines_of(f"{out}/metrics.jsonl")) == undisturbed
     attempts = [commit.plan["attempt"] for commit in commits(f"{out}/checkpoints")[0]]
     assert attempts == sorted(attempts, reverse=True), "one history"
-    assert attempts[0] > 1
+    assert attempts[0] > 1, "it trained on that host"
     cluster.wait(a="ALIVE", b="ALIVE")

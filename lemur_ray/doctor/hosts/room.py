@@ -55,7 +55,7 @@ def cores_for_data(hosts: Sequence[HostFacts], free_cpus: float, most_cpus: floa
     """
     all_cpus = sum(host.cpus for host in hosts)
     if free_cpus < _BUILD_CPUS and most_cpus - all_cpus < _BUILD_CPUS:
-        said = f"{free_cpus:g} of {all_cpus:g} CPUs are free: a run would wait for Ray Data for ever, without a word"
+        said = f"{free_cpus:g} of {all_cpus:g} CPUs are free: a run waits until Ray Data finds one"
         fix = "ray job list   # end one, or add a host" if all_cpus >= _BUILD_CPUS else _ADD
         return Check("cores for data", "missing", said, fix, True)
     if all_cpus < _BUILD_CPUS:

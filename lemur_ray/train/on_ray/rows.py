@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import ray
 
+from lemur_ray.config.mesh import FEED_CPUS
+
 Item = TypeVar("Item")
 
 SAY_AFTER_S, SAY_AGAIN_S = 60.0, 300.0
@@ -66,9 +68,10 @@ def why_no_rows(waits_s: float, cluster: dict[str, Any], free: dict[str, Any]) -
     """One sentence: what was found, what to do. cluster, free: as of ``ray.cluster_resources``."""
     cpus, left = cluster.get("CPU", 0.0), free.get("CPU", 0.0)
     found = f"no rows for {waits_s:.0f} s: {left:g} of {cpus:g} CPUs in the cluster are free"
-    if left < 0.1:
+    if left < FEED_CPUS:
         return (
-            f"{found}, and the tasks that read the corpus need 0.1 of one: the run goes on as soon as there is one; "
-            "add a host, end another job (ray status, ray job list), or start again with less --mesh.cpus-per-worker"
+            f"{found}, and the tasks that read the corpus need {FEED_CPUS:g} of one: the run goes on as soon as "
+            "there is one; add a host, end another job (ray status, ray job list), or start again with less "
+            "--mesh.cpus-per-worker"
         )
     return f"{found}, so the corpus itself is slow to read: look at its disk or bucket, and at `ray list tasks`"
