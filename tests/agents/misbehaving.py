@@ -9,7 +9,13 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from lemur_ray.agents.endpoint import EndpointOptions
+from lemur_ray.agents.messages import ChatRequest, Message, Sampling
+from lemur_ray.agents.openai_policy import OpenAIPolicy
+
 Answer = tuple[int, Mapping[str, str], bytes]
+
+GO = ChatRequest((Message("user", "Go."),), Sampling(max_tokens=9), "e1")
 
 
 def completion(text: Any = "right", finish: str = "stop", **more: Any) -> Answer:
@@ -137,3 +143,12 @@ def serving_in_turn(*answers: Answer | None) -> Iterator[Server]:
     left = list(answers)
     with serving(lambda asked: left.pop(0) if len(left) > 1 else left[0]) as server:
         yield server
+
+
+def ask(server: Server, request: ChatRequest = GO, **options: Any) -> Any:
+    """One reply of a policy with these options."""
+    policy = OpenAIPolicy(server.url, "toy", options=EndpointOptions(**{"patience_s": 20.0, **options}))
+    try:
+        return policy.reply(request)
+    finally:
+        policy.close()

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import pytest
 
@@ -21,79 +16,8 @@ from lemur_ray.benchmarks.listing import lines, listed
 from lemur_ray.benchmarks.needs import Need, lacking, there
 from lemur_ray.benchmarks.sandboxed import Sandboxed, lacking_programs, sandbox_need, without
 from lemur_ray.rollout.evaluation_config import EvalConfig
-from tests.conftest import ROOT
+from tests.benchmarks.conftest import Endpoint, Run
 from tests.envs.webarena.small_site import record
-
-Run = Callable[..., tuple[int, list[str]]]
-
-
-class Endpoint:
-    """Tells of its models and counts tokens; whoever asks it for a reply has paid."""
-
-    def __init__(self, models: list[dict[str, Any]], key: str = "", counts: bool = True, lists: int = 200) -> None:
-        self.paid = 0
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                refused = bool(key) and self.headers.get("Authorization") != f"Bearer {key}"
-                status = 401 if refused else lists
-                self._say(status, {"object": "list", "data": models} if status == 200 else {"error": "no"})
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.path == "/tokenize" and counts:
-                    return self._say(200, {"count": len(json.loads(body)["prompt"].split())})
-                outer.paid += self.path.endswith("/completions")
-                return self._say(404, {})
-
-            def _say(self, status: int, value: Any) -> None:
-                text = json.dumps(value).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        Thread(target=self._server.serve_forever, daemon=True).start()
-        self.policy = f"openai:http://127.0.0.1:{self._server.server_port}/v1"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-@pytest.fixture
-def endpoint() -> Iterator[Callable[..., Endpoint]]:
-    made: list[Endpoint] = []
-
-    def make(*models: dict[str, Any], **options: Any) -> Endpoint:
-        made.append(Endpoint(list(models), **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
-@pytest.fixture
-def run(lemur_home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The job in this process, where neither Ray nor a pool may be started: exit code, and what it says."""
-    monkeypatch.delenv("LEMUR_DATA", raising=False)
-    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
-    job, evaluation = importlib.import_module("agent_eval"), importlib.import_module("_evaluate")
-    for name in ("pool_of", "_pool"):
-        monkeypatch.setattr(evaluation, name, lambda *a: pytest.fail("something was started"))
-
-    def run_job(*argv: str) -> tuple[int, list[str]]:
-        code = job.main(list(argv))
-        captured = capsys.readouterr()
-        return code, (captured.err or captured.out).splitlines()
-
-    return run_job
 
 
 @pytest.fixture
@@ -138,89 +62,6 @@ def test_a_policy_that_cannot_play_stands_among_what_is_missing(run: Run, tmp_pa
     assert code == 1
     assert "mint/math has neither expert nor actions to draw" in said[1]
     assert "math.test_prompts.jsonl.gz: not there" in said[2]
-
-
-def test_a_model_that_is_not_served_and_a_key_that_is_refused_are_said_unpaid(
-    run: Run, endpoint: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served = endpoint({"id": "a"}, {"id": "b"})
-    _, said = run("--policy", served.policy, "--policy-model", "c")
-    assert "model 'c' is not served (served: a, b)" in said[0]
-    _, said = run("--policy", served.policy)
-    assert "--policy-model" in said[0]
-    monkeypatch.setenv("WRONG", "secret-and-wrong")
-    locked = endpoint({"id": "a"}, key="right")
-    _, said = run("--policy", locked.policy, "--policy-key-env", "WRONG")
-    assert "--policy-key-env WRONG" in said[0]
-    assert "secret-and-wrong" not in said[0]
-    assert served.paid == locked.paid == 0
-
-
-@pytest.mark.parametrize("status", [403, 404, 405])
-def test_a_gateway_that_lists_no_models_is_played_with_where_the_model_is_named(
-    run: Run, data_dir: Path, endpoint: Callable[..., Endpoint], status: int
-) -> None:
-    gateway = endpoint(lists=status)
-    argv = ("--benchmark", "mint/math", "--data", str(data_dir), "--policy", gateway.policy)
-    code, said = run(*argv)
-    assert (code, len(said)) == (1, 1)
-    assert "say with --policy-model which model to ask (served: it does not say)" in said[0]
-    with pytest.raises(pytest.fail.Exception, match="something was started"):
-        run(*argv, "--policy-model", "m")
-
-
-def test_an_address_with_a_query_is_one_line_that_does_not_show_it(run: Run) -> None:
-    code, said = run("--policy", "openai:http://127.0.0.1:9/v1?api_key=sk-sesame")
-    assert code == 1
-    assert "must hold neither ? nor #" in said[0]
-    assert "sesame" not in "\n".join(said)
-
-
-def test_of_a_missing_key_alone_nothing_else_follows(run: Run, endpoint: Callable[..., Endpoint]) -> None:
-    locked = endpoint({"id": "a"}, key="right")
-    code, said = run("--policy", locked.policy, "--policy-key-env", "NO_SUCH_KEY")
-    assert (code, len(said)) == (1, 1)
-    assert "--policy-key-env NO_SUCH_KEY: there is no such environment variable" in said[0]
-
-
-def test_a_silent_endpoint_is_given_up_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lemur_ray.preflight.LOOK_S", 0.3)
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # accepts, and never says a word
-        code, said = run("--policy", f"openai:http://127.0.0.1:{listener.getsockname()[1]}/v1")
-    assert code == 1
-    assert "is the server running?" in said[0]
-
-
-@pytest.mark.parametrize("counts", [True, False])
-def test_a_context_that_is_too_short_for_prompt_and_reply_is_refused(
-    run: Run, data_dir: Path, endpoint: Callable[..., Endpoint], counts: bool
-) -> None:
-    short = endpoint({"id": "m", "max_model_len": 1024}, counts=counts)
-    argv = ("--benchmark", "mint/math", "--data", str(data_dir), "--policy", short.policy)
-    code, said = run(*argv)
-    assert code == 1
-    assert "the context of m is 1024 tokens" in said[-1]
-    assert "a reply may have 512" in said[-1]
-    assert short.paid == 0
-
-
-def test_where_no_reply_fits_no_length_of_one_is_advised(
-    run: Run, data_dir: Path, endpoint: Callable[..., Endpoint]
-) -> None:
-    tiny = endpoint({"id": "m", "max_model_len": 64})
-    argv = ("--data", str(data_dir), "--policy", tiny.policy)
-    _, said = run("--benchmark", "mint/math", *argv)
-    assert "so no reply fits, however short: serve the model with a longer context, shorten the prompt" in said[-1]
-    assert "--max-tokens" not in said[-1]
-    assert "--shots" not in said[-1], "it has no such option"
-
-
-def test_a_context_that_is_long_enough_lets_the_evaluation_begin(
-    run: Run, data_dir: Path, endpoint: Callable[..., Endpoint]
-) -> None:
-    long = endpoint({"id": "m", "max_model_len": 4096})
-    with pytest.raises(pytest.fail.Exception, match="something was started"):
-        run("--benchmark", "mint/math", "--data", str(data_dir), "--policy", long.policy)
 
 
 def test_a_step_that_is_shorter_than_a_benchmarks_own_limits_is_refused(

@@ -23,7 +23,9 @@ from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+from tests.golden import evaluations as e
 from tests.golden import present as p
+from tests.golden import training as t
 
 
 def write(name: str, value: p.Json) -> None:
@@ -54,13 +56,13 @@ def make_help(home: Path) -> None:
 
 def make_evaluations(home: Path) -> None:
     data = Path(os.environ["LEMUR_DATA"])
-    write("evaluations.json", {name: p.planned(name, home, data) for name in p.EVALUATIONS})
+    write("evaluations.json", {name: e.planned(name, home, data) for name in e.EVALUATIONS})
 
 
 def small_sample(home: Path) -> bytes:
     """The sample database of this machine with few enough packages and functions to be stored."""
     with p.surroundings(home):
-        p.job("agent_eval", *p.LEDGERS["intercode-sql-expert"].split(), *p.ONE_BY_ONE.split())
+        p.job("agent_eval", *e.LEDGERS["intercode-sql-expert"].split(), *e.ONE_BY_ONE.split())
     path = home / "intercode" / "sample.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as database:
         database.execute("pragma secure_delete = on")
@@ -81,39 +83,39 @@ def make_ledger(home: Path) -> None:
         shutil.rmtree(stored)
     write_gz(stored / "sample.sqlite.gz", small_sample(home / "sample"))
     home = home / "played"
-    headlines = {folder: p.play(folder, home)[0] for folder in p.LEDGERS}
-    for folder in p.LEDGERS:
+    headlines = {folder: e.play(folder, home)[0] for folder in e.LEDGERS}
+    for folder in e.LEDGERS:
         for name in ("episodes.jsonl", "evaluations.json"):
             write_gz(stored / folder / f"{name}.gz", (home / "episodes" / folder / name).read_bytes())
-    pages = {folder: p.pages_in(home / "episodes" / folder, home) for folder in p.LEDGERS}
+    pages = {folder: e.pages_in(home / "episodes" / folder, home) for folder in e.LEDGERS}
     reports = {
-        folder: p.without(home, json.loads((home / "episodes" / folder / "report.json").read_text()))
-        for folder in p.LEDGERS
+        folder: e.without(home, json.loads((home / "episodes" / folder / "report.json").read_text()))
+        for folder in e.LEDGERS
     }
-    write("report.json", {"headlines": headlines, "pages": pages, "reports": reports, "all": p.report_of(home)})
+    write("report.json", {"headlines": headlines, "pages": pages, "reports": reports, "all": e.report_of(home)})
 
 
 def make_training(home: Path) -> None:
-    manifest = p.build_corpus(home)
-    table, about = p.build_talks(home)
+    manifest = t.build_corpus(home)
+    table, about = t.build_talks(home)
     corpus, cut = home / "corpus", home / "runs" / "cut"
-    whole = p.train(p.PRETRAIN, corpus, home / "runs" / "whole")
-    started = p.train(p.PRETRAIN, corpus, cut, stop_after=p.STOP_AFTER)
-    assert len(started) >= p.CHECKPOINT, started
+    whole = t.train(t.PRETRAIN, corpus, home / "runs" / "whole")
+    started = t.train(t.PRETRAIN, corpus, cut, stop_after=t.STOP_AFTER)
+    assert len(started) >= t.CHECKPOINT, started
     assert started == whole[: len(started)], "the run that was cut off is not the beginning of the other"
-    p.keep_only(cut, ("recipe.json", "tokenizer.json", "metrics.jsonl", "checkpoints"))
+    t.keep_only(cut, ("recipe.json", "tokenizer.json", "metrics.jsonl", "checkpoints"))
     recipe = json.loads((cut / "recipe.json").read_text())
     (cut / "recipe.json").write_text(json.dumps({**recipe, "corpus_path": "corpus"}, indent=1))
-    p.pack_into(p.GOLDEN / "training.tar.gz", home, ("texts", "corpus", f"instruct/{table.name}", "runs/cut"))
-    tuned = p.train(p.TUNE, table, home / "runs" / "tuned", init_from=str(cut))
+    t.pack_into(p.GOLDEN / "training.tar.gz", home, ("texts", "corpus", f"instruct/{table.name}", "runs/cut"))
+    tuned = t.train(t.TUNE, table, home / "runs" / "tuned", init_from=str(cut))
     write(
         "training.json",
         {
             "versions": {name: importlib.metadata.version(name) for name in ("jax", "optax", "tokenizers")},
             "recipe": recipe["hash"],
             "identity": recipe["identity"],
-            "corpus": {"fingerprint": recipe["corpus"], "manifest": manifest, "files": p.digests(corpus)},
-            "table": {"name": table.name, "manifest": about, "files": p.digests(table)},
+            "corpus": {"fingerprint": recipe["corpus"], "manifest": manifest, "files": t.digests(corpus)},
+            "table": {"name": table.name, "manifest": about, "files": t.digests(table)},
             "pretrained": whole,
             "tuned": tuned,
         },

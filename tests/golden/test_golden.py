@@ -20,7 +20,9 @@ from pathlib import Path
 import gymnasium
 import pytest
 
+from tests.golden import evaluations as e
 from tests.golden import present as p
+from tests.golden import training as t
 
 LOSS = 1e-5
 """Relative difference of losses: XLA takes other vector instructions on other CPUs, so sums round in another order. On
@@ -57,16 +59,16 @@ def recipes_now() -> p.Json:
     return _RECIPES
 
 
-@pytest.mark.parametrize("name", p.EVALUATIONS)
+@pytest.mark.parametrize("name", e.EVALUATIONS)
 def test_an_evaluation_keeps_its_recipe_hash_its_episode_keys_and_its_tasks(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    data = request.getfixturevalue("data_dir") if p.needs_data(name) else None
-    assert p.planned(name, tmp_path, data) == p.golden("evaluations.json")[name]
+    data = request.getfixturevalue("data_dir") if e.needs_data(name) else None
+    assert e.planned(name, tmp_path, data) == p.golden("evaluations.json")[name]
 
 
 def test_every_benchmark_is_among_the_golden_evaluations() -> None:
-    then = {benchmark for benchmark, _ in p.EVALUATIONS.values()}
+    then = {benchmark for benchmark, _ in e.EVALUATIONS.values()}
     assert len(then) == 13
     assert then <= set(p.the("names")())
 
@@ -78,7 +80,7 @@ def test_every_benchmark_is_among_the_golden_evaluations() -> None:
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with the stored evaluations."""
     home = tmp_path_factory.mktemp("stored")
-    p.unpack_ledger(home)
+    e.unpack_ledger(home)
     return home
 
 
@@ -87,9 +89,9 @@ def test_a_stored_ledger_gives_the_same_report(stored: Path) -> None:
 
     Digests of pages are no longer compared: how a page looks and on which page a transcript stands has changed since
     (see CHANGELOG.md and docs/log.md). report.json may say more than it did, and nothing else."""
-    now, then = p.report_of(stored), p.golden("report.json")["all"]
+    now, then = e.report_of(stored), p.golden("report.json")["all"]
     assert said_before(now["report"], then["report"]) == then["report"]
-    assert_same_tables_and_every_episode(stored / "report", list(p.LEDGERS), stored, now["pages"], then["pages"])
+    assert_same_tables_and_every_episode(stored / "report", list(e.LEDGERS), stored, now["pages"], then["pages"])
 
 
 def said_before(now: p.Json, then: p.Json) -> p.Json:
@@ -120,28 +122,28 @@ def assert_same_tables_and_every_episode(
     assert reached == keys
 
 
-@pytest.mark.parametrize("folder", p.LEDGERS)
+@pytest.mark.parametrize("folder", e.LEDGERS)
 def test_the_same_command_on_a_stored_ledger_plays_nothing_and_says_the_same(folder: str, tmp_path: Path) -> None:
-    p.unpack_ledger(tmp_path)
+    e.unpack_ledger(tmp_path)
     out = tmp_path / "episodes" / folder
     before = (out / "episodes.jsonl").read_bytes()
     evaluations = json.loads((out / "evaluations.json").read_text())
-    headline, told = p.play(folder, tmp_path)
+    headline, told = e.play(folder, tmp_path)
     expected = p.golden("report.json")
     number = len(before.splitlines())
     assert f"{number} of {number} episodes are in the ledger" in told
     assert (out / "episodes.jsonl").read_bytes() == before
     assert json.loads((out / "evaluations.json").read_text()) == evaluations
     assert headline == expected["headlines"][folder]
-    report = p.without(tmp_path, json.loads((out / "report.json").read_text()))
+    report = e.without(tmp_path, json.loads((out / "report.json").read_text()))
     assert said_before(report, expected["reports"][folder]) == expected["reports"][folder]
-    assert_same_tables_and_every_episode(out, [folder], tmp_path, p.pages_in(out, tmp_path), expected["pages"][folder])
+    assert_same_tables_and_every_episode(out, [folder], tmp_path, e.pages_in(out, tmp_path), expected["pages"][folder])
 
 
-@pytest.mark.parametrize("folder", p.LEDGERS)
+@pytest.mark.parametrize("folder", e.LEDGERS)
 def test_played_anew_the_same_command_gives_the_stored_episodes(folder: str, stored: Path, tmp_path: Path) -> None:
-    p.play(folder, tmp_path)
-    old, new = (p.episodes_of(home / "episodes" / folder / "episodes.jsonl") for home in (stored, tmp_path))
+    e.play(folder, tmp_path)
+    old, new = (e.episodes_of(home / "episodes" / folder / "episodes.jsonl") for home in (stored, tmp_path))
     assert new == old
 
 
@@ -152,27 +154,27 @@ def test_played_anew_the_same_command_gives_the_stored_episodes(folder: str, sto
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with the stored texts, corpus, table and cut-off run."""
     home = tmp_path_factory.mktemp("unpacked")
-    p.unpack(home)
+    t.unpack(home)
     return home
 
 
 def test_the_same_texts_give_the_same_corpus_and_the_same_table(tmp_path: Path) -> None:
     golden = p.golden("training.json")
-    assert p.build_corpus(tmp_path) == golden["corpus"]["manifest"]
-    assert p.digests(tmp_path / "corpus") == golden["corpus"]["files"]
-    table, manifest = p.build_talks(tmp_path)
+    assert t.build_corpus(tmp_path) == golden["corpus"]["manifest"]
+    assert t.digests(tmp_path / "corpus") == golden["corpus"]["files"]
+    table, manifest = t.build_talks(tmp_path)
     assert (table.name, manifest) == (golden["table"]["name"], golden["table"]["manifest"])
-    assert p.digests(table) == golden["table"]["files"]
+    assert t.digests(table) == golden["table"]["files"]
 
 
 def test_a_stored_corpus_is_used_as_it_is(unpacked: Path, tmp_path: Path) -> None:
     shutil.copytree(unpacked, tmp_path / "home")
-    before = p.digests(tmp_path / "home" / "corpus")
+    before = t.digests(tmp_path / "home" / "corpus")
     with p.surroundings(tmp_path / "home"):
-        code, said = p.job("build_corpus", *p.CORPUS.split())
+        code, said = p.job("build_corpus", *t.CORPUS.split())
     assert code == 0
     assert "complete and of this configuration: used as it is" in said
-    assert p.digests(tmp_path / "home" / "corpus") == before == p.golden("training.json")["corpus"]["files"]
+    assert t.digests(tmp_path / "home" / "corpus") == before == p.golden("training.json")["corpus"]["files"]
 
 
 def test_a_stored_run_goes_on_with_the_losses_of_the_run_that_nothing_interrupted(
@@ -180,23 +182,23 @@ def test_a_stored_run_goes_on_with_the_losses_of_the_run_that_nothing_interrupte
 ) -> None:
     golden = p.golden("training.json")
     shutil.copytree(unpacked / "runs" / "cut", tmp_path / "run")
-    before = len(p.metrics(tmp_path / "run"))
-    assert p.CHECKPOINT <= before < len(golden["pretrained"])
-    lines = p.train(p.PRETRAIN, unpacked / "corpus", tmp_path / "run")
+    before = len(t.metrics(tmp_path / "run"))
+    assert t.CHECKPOINT <= before < len(golden["pretrained"])
+    lines = t.train(t.PRETRAIN, unpacked / "corpus", tmp_path / "run")
     assert_same_lines(lines, golden["pretrained"])
-    assert lines[: p.CHECKPOINT] == golden["pretrained"][: p.CHECKPOINT], "steps before the checkpoint are as stored"
+    assert lines[: t.CHECKPOINT] == golden["pretrained"][: t.CHECKPOINT], "steps before the checkpoint are as stored"
     recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())
     assert (recipe["hash"], recipe["identity"]) == (golden["recipe"], golden["identity"])
     assert recipe["corpus"] == golden["corpus"]["fingerprint"]
     result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["first_step"] == p.CHECKPOINT
+    assert result["first_step"] == t.CHECKPOINT
     assert result["replays_that_differ"] == []
 
 
 def test_a_stored_run_is_tuned_on_the_stored_table_with_the_same_losses(unpacked: Path, tmp_path: Path) -> None:
     golden = p.golden("training.json")
     table = unpacked / "instruct" / golden["table"]["name"]
-    lines = p.train(p.TUNE, table, tmp_path / "tuned", init_from=str(unpacked / "runs" / "cut"))
+    lines = t.train(t.TUNE, table, tmp_path / "tuned", init_from=str(unpacked / "runs" / "cut"))
     assert_same_lines(lines, golden["tuned"])
 
 
@@ -214,12 +216,12 @@ def test_the_stored_run_goes_on_under_the_command_line_and_ray(unpacked: Path, t
     shutil.copytree(unpacked, tmp_path / "home")
     environment = {**os.environ, "LEMUR_HOME": str(tmp_path / "home")}
     environment.pop("RAY_ADDRESS", None)
-    arguments = [*p.PRETRAIN.split(), "--corpus", "corpus", "--out", "runs/cut"]
+    arguments = [*t.PRETRAIN.split(), "--corpus", "corpus", "--out", "runs/cut"]
     command = [sys.executable, str(p.ROOT / "jobs" / "pretrain.py"), *arguments]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=550)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1])["first_step"] == p.CHECKPOINT
-    assert_same_lines(p.metrics(tmp_path / "home" / "runs" / "cut"), golden["pretrained"])
+    assert json.loads(done.stdout.splitlines()[-1])["first_step"] == t.CHECKPOINT
+    assert_same_lines(t.metrics(tmp_path / "home" / "runs" / "cut"), golden["pretrained"])
 
 
 # Command lines and import paths

@@ -1,12 +1,16 @@
 """A local Hub for every test, clients that wait for nothing, and no token of the machine's."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from lemur_ray.outside_data.fetching import Asked, fetch
+from lemur_ray.outside_data.source import DataSet, Source
 from tests.outside_data.local_hub import LocalHub, serve
+
+Fetch = Callable[..., list[str]]
 
 
 @pytest.fixture
@@ -34,3 +38,18 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     for module in ("huggingface_hub.file_download", "huggingface_hub.utils._http", "lemur_ray.outside_data.transfer"):
         monkeypatch.setattr(f"{module}.time", clock)
     return waited
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def fetched(tmp_path: Path, said: list[str]) -> Fetch:
+    """Fetches sources of one set into ``tmp_path/data``; returns what failed."""
+
+    def run(*sources: Source, accepted: tuple[str, ...] = (), name: str = "set/one") -> list[str]:
+        return fetch([DataSet(name, "", sources)], Asked(tmp_path / "data", accepted, said.append))
+
+    return run

@@ -7,6 +7,7 @@ HEAD): a list says how often a server fails before it serves.
 from __future__ import annotations
 
 import json
+import random
 import re
 import threading
 from collections import defaultdict
@@ -18,7 +19,11 @@ from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
+from lemur_ray.outside_data.source import Source
+
 COMMIT = "c" * 40
+CONTENT = random.Random(0).randbytes(200_000)
+HUB, GIT = f"hub:them/set@{COMMIT}/", f"git:them/set@{COMMIT}/"
 
 
 @dataclass(frozen=True)
@@ -214,3 +219,11 @@ def serve() -> Iterator[LocalHub]:
         hub.ending.set()
         server.shutdown()
         server.server_close()
+
+
+def source(url: str = f"{HUB}a.bin", content: bytes = CONTENT, **given: object) -> Source:
+    fields: dict[str, object] = {
+        "path": "set/a.bin", "url": url, "sha256": sha256(content).hexdigest(), "size": len(content),
+        "licence": "MIT", **given,
+    }  # fmt: skip
+    return Source(**fields)  # type: ignore[arg-type]

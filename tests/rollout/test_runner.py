@@ -12,36 +12,19 @@ import pytest
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest, PolicyUnreachable, Sampling
 from lemur_ray.agents.throttle import Pressure
-from lemur_ray.agents.trajectory import Episode, Outcome, Task
+from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.agents.without_model.scripted import ExpertPolicy
 from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.threads import Pool, ThreadPool
+from lemur_ray.rollout.threads import ThreadPool
 from tests.rollout.scripted_policy import ScriptedPolicy
-from tests.rollout.toy import toy_task
+from tests.rollout.toy import AT_ONCE, run, toy_task
 
 QUICK = EpisodeLimits(step_s=0.3, reset_s=5.0, close_s=0.3)
 """For environments that hang; a healthy one may need longer on a busy machine."""
-PATIENT = EpisodeLimits()
-AT_ONCE = Retries(unreachable_delay_s=0.0)
-
-
-def run(
-    pool: Pool,
-    tasks: list[Task],
-    path: Path,
-    *,
-    epochs: int = 1,
-    limits: EpisodeLimits = PATIENT,
-    retries: Retries = AT_ONCE,
-) -> list[Episode]:
-    orders = Orders(tasks, epochs=epochs, policy="p", recipe="r", sampling=Sampling(), limits=limits)
-    with Ledger(path) as ledger:
-        progress = Progress(io.StringIO(), time.monotonic)
-        return run_orders(orders, pool, ledger, retries=retries, progress=progress, clock=time.monotonic)
 
 
 @pytest.fixture
@@ -118,62 +101,6 @@ def test_an_environment_that_breaks_once_is_tried_again_and_one_that_always_does
     assert "attempt 1: env_error" in once.retried[0]
     assert (always.outcome, always.attempts, always.score) == (Outcome.ENV_ERROR, 3, None)
     assert (well.attempts, well.retried) == (1, ())
-
-
-class Ordered(ThreadPool):
-    """Remembers in which order episodes began and which were open then."""
-
-    def __init__(self, capacity: int) -> None:
-        super().__init__(ExpertPolicy(), capacity)
-        self.began: list[tuple[str, frozenset[str]]] = []
-        self._open: set[str] = set()
-
-    def submit(self, order: Order) -> None:
-        self.began.append((self.called(order), frozenset(self._open)))
-        self._open.add(self.called(order))
-        super().submit(order)
-
-    def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
-        ended = super().collect(timeout_s)
-        self._open -= {self.called(order) for order, _ in ended}
-        return ended
-
-    @staticmethod
-    def called(order: Order) -> str:
-        return order.task.id + str(order.key.epoch or "")
-
-
-def test_a_task_begins_when_those_it_waits_for_have_ended_and_others_do_not_wait(path: Path):
-    after = {"b": ("a",), "c": ("a", "gone"), "d": ("b", "c")}
-    tasks = [replace(toy_task(name), after=after.get(name, ())) for name in "dcbae"]
-    pool = Ordered(capacity=5)
-    episodes = run(pool, tasks, path)
-    assert [episode.outcome for episode in episodes] == [Outcome.SOLVED] * 5
-    names = [name for name, _ in pool.began]
-    assert names[:2] == ["a", "e"], "what waits for nobody begins at once"
-    for name, still_open in pool.began:
-        assert not set(after.get(name, ())) & still_open
-    assert names[-1] == "d"
-
-
-@pytest.mark.parametrize("lanes", [1, 2, 0])
-def test_epochs_of_tasks_that_see_what_others_did_go_one_after_another_in_each_lane(path: Path, lanes: int):
-    tasks = [replace(toy_task("a"), lanes=lanes), replace(toy_task("b"), after=("a",), lanes=lanes), toy_task("c")]
-    pool = Ordered(capacity=9)
-    assert len(run(pool, tasks, path, epochs=3)) == 9
-    names = [name for name, _ in pool.began]
-    for epoch in ("1", "2") if lanes == 1 else ("2",) if lanes == 2 else ():
-        before = str(int(epoch) - lanes or "")
-        still_open = dict(pool.began)[f"a{epoch}"]
-        assert not {f"a{before}", f"b{before}"} & still_open
-        assert names.index(f"b{before}") < names.index(f"a{epoch}")
-    at_once = {"a", "c", "c1", "c2", *("a1",) * (lanes != 1), *("a2",) * (lanes == 0)}
-    assert set(names[: len(at_once)]) == at_once, "what waits for nobody begins at once"
-
-
-def test_tasks_that_wait_for_each_other_are_played_all_the_same(path: Path):
-    tasks = [replace(toy_task(name), after=(other,)) for name, other in ("ab", "ba")]
-    assert len(run(Ordered(capacity=2), tasks, path)) == 2
 
 
 def test_what_is_the_policys_own_fault_is_never_tried_again(path: Path):

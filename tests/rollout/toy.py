@@ -6,21 +6,31 @@ Registered at import, so ``tests.rollout.toy:toy/Line-v0`` works in any process,
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 
-from lemur_ray.agents.messages import ChatReply, ChatRequest
-from lemur_ray.agents.trajectory import Task
+from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
+from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.agents.without_model.scripted import ExpertPolicy
+from lemur_ray.rollout.agenda import Orders
+from lemur_ray.rollout.attempt import EpisodeLimits
+from lemur_ray.rollout.ledger import Ledger
+from lemur_ray.rollout.progress import Progress
+from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.threads import Pool
 from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxFileError
 
 ENV_ID = "tests.rollout.toy:toy/Line-v0"
+PATIENT = EpisodeLimits()
+AT_ONCE = Retries(unreachable_delay_s=0.0)
 closed: list[str] = []
 """Names of the tasks whose environment was closed, in this process."""
 
@@ -88,3 +98,19 @@ class SlowExpert(ExpertPolicy):
     def reply(self, request: ChatRequest) -> ChatReply:
         time.sleep(self.latency_s)
         return super().reply(request)
+
+
+def run(
+    pool: Pool,
+    tasks: list[Task],
+    path: Path,
+    *,
+    epochs: int = 1,
+    limits: EpisodeLimits = PATIENT,
+    retries: Retries = AT_ONCE,
+) -> list[Episode]:
+    """Episodes of toy tasks, played in this process and kept in a ledger at ``path``."""
+    orders = Orders(tasks, epochs=epochs, policy="p", recipe="r", sampling=Sampling(), limits=limits)
+    with Ledger(path) as ledger:
+        progress = Progress(io.StringIO(), time.monotonic)
+        return run_orders(orders, pool, ledger, retries=retries, progress=progress, clock=time.monotonic)
