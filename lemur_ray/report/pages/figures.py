@@ -13,9 +13,9 @@ from lemur_ray.report.escape import inline
 
 WIDTH = 900
 """Units of every drawing, about pixels on a wide screen."""
-NUM_COLOURS = 8
 _NAME_WIDTH, _VALUE_WIDTH = 7.6, 6.6
 """Of a character: of a row's name, which is bold, and of a number."""
+NUM_COLOURS = 8
 """Classes k0 .. k7 exist in the style sheet; further series repeat them dashed."""
 
 
