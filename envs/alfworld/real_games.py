@@ -53,13 +53,11 @@ def _places(root: Path, split: str) -> list[Path]:
     return [root / _DATA / split, root / split, root / f"{split}.tar.gz"]
 
 
-def game_ids(place: Path, split: str) -> list[str]:
-    """``<task>/<trial>`` of every solvable game of a split, sorted. Raises ValueError where there is none."""
-    return list(game_digests(place, split))
-
-
 def game_digests(place: Path, split: str) -> dict[str, str]:
-    """By those ids, in that order, what tells each game from another one. Raises ValueError where there is none."""
+    """What tells each solvable game of a split from another one, by ``<task>/<trial>``, sorted.
+
+    Raises ValueError where there is none.
+    """
     solvable = {name: content for name, content in _contents(place, split) if content.get("solvable", True)}
     if not solvable:
         raise ValueError(f"{place}: no {GAME_FILE} of {split} in it")

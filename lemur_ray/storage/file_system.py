@@ -16,8 +16,6 @@ import fsspec
 if TYPE_CHECKING:
     import pyarrow.fs
 
-BUCKETS = ("gs://", "s3://")
-"""Schemes of what may hold runs, corpora, episodes and reports; checkpoints want ``gs://``."""
 EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
 """By scheme, the extra of this package that brings its client."""
 PASSED_ON = (

@@ -51,11 +51,6 @@ def digest_of_all(digests: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(sorted(digests.items())).encode()).hexdigest()[:16]
 
 
-def read_archive(archive: Path) -> dict[str, Game]:
-    """The games of a tar archive by id (``<task>/<trial>``), in its order. Raises as ``read_with_digests``."""
-    return {name: game for name, (game, _) in read_with_digests(archive).items()}
-
-
 def read_with_digests(archive: Path) -> dict[str, tuple[Game, str]]:
     """The games of a tar archive, and their digests, by id (``<task>/<trial>``), in its order.
 

@@ -14,13 +14,13 @@ from alfworld_walkthrough import walkthrough
 
 from envs.alfworld.games.catalogue import TASK_TYPES
 from envs.alfworld.games.game import Game
-from envs.alfworld.games.game_file import read_archive, read_game
+from envs.alfworld.games.game_file import read_game, read_with_digests
 from envs.alfworld.play import Play
 
 
 @pytest.fixture(scope="module")
 def games(real_archive: Path) -> dict[str, Game]:
-    return read_archive(real_archive)
+    return {name: game for name, (game, _) in read_with_digests(real_archive).items()}
 
 
 def test_all_are_read_and_won_by_commands_that_are_admissible(games: dict[str, Game]) -> None:
@@ -109,4 +109,4 @@ def test_an_archive_with_a_file_that_is_no_game_or_with_none_is_named(tmp_path: 
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
         with pytest.raises(ValueError, match=complaint):
-            read_archive(path)
+            read_with_digests(path)
