@@ -14,8 +14,8 @@ from tests.source_tree import ROOT, files_imported, imports, imports_by_value, n
 # A room is a folder or a lone file of the top, with what it may import besides itself and EVERYWHERE. A longer name is
 # a room within a room whose own rule takes the place of the outer one's; rooms around it see into it.
 EVERYWHERE = {
-    "lemur_ray/bundles", "lemur_ray/config", "lemur_ray/durations", "lemur_ray/file_lock", "lemur_ray/home",
-    "lemur_ray/json_files", "lemur_ray/ports", "lemur_ray/python_source", "lemur_ray/storage",
+    "lemur_ray/bundles", "lemur_ray/config", "lemur_ray/durations", "lemur_ray/file_lock", "lemur_ray/full_disk",
+    "lemur_ray/home", "lemur_ray/json_files", "lemur_ray/ports", "lemur_ray/python_source", "lemur_ray/storage",
 }  # fmt: skip
 ROOMS: dict[str, set[str]] = {
     **{room: set() for room in EVERYWHERE},

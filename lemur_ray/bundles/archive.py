@@ -7,7 +7,6 @@ mean something else, or nothing, on another host is refused here, where the pers
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import stat
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lemur_ray.bundles.bundle import BundleError
+from lemur_ray.full_disk import is_full_disk
 
 _THEN_S = 315_532_800
 """1980-01-01, before which some formats know no time."""
@@ -129,6 +129,6 @@ def unpack(archive: Path, folder: Path, what: str) -> None:
                 os.utime(folder / entry.name, (entry.mtime, entry.mtime))
                 (folder / entry.name).chmod(entry.mode)
     except (tarfile.TarError, EOFError, OSError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        if is_full_disk(error):
             raise
         raise BundleError(f"{what}: cannot be unpacked ({error}); was it made by another program?") from error

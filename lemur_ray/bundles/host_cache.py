@@ -7,7 +7,6 @@ together is more than ``$LEMUR_BUNDLES_GB`` (default 50).
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import threading
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from lemur_ray.bundles.archive import unpack
 from lemur_ray.bundles.bundle import Bundle, BundleError
+from lemur_ray.full_disk import is_full_disk
 from lemur_ray.home import lemur_home
 from lemur_ray.storage.host_shelf import Shelf, removed
 
@@ -71,7 +71,7 @@ def _make(bundle: Bundle, fetch: Fetch, here: Shelf, pause_s: float) -> None:
             except BundleError:
                 raise
             except Exception as error:  # every client raises its own
-                if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                if is_full_disk(error):
                     raise
                 if attempt + 1 == ATTEMPTS:
                     said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import hashlib
 import shutil
 import time
@@ -41,6 +40,7 @@ from lemur_ray.corpus.sources.folders import Source, folder_source
 from lemur_ray.corpus.sources.listing import Listing, read_listing, write_listing
 from lemur_ray.corpus.sources.texts import read_texts
 from lemur_ray.file_lock import hold
+from lemur_ray.full_disk import is_full_disk
 from lemur_ray.home import resolve_out
 from lemur_ray.storage.copies import check_writable, publish, work_folder
 from lemur_ray.storage.file_system import is_bucket
@@ -104,7 +104,7 @@ def build(
         if bucket and (there := bucket.made_meanwhile(description)):
             say(f"{bucket.url} was made by another process meanwhile: used as it is")
             return there
-        if getattr(error, "errno", None) == errno.ENOSPC:
+        if is_full_disk(error):
             raise CorpusError(f"{folder}: the disk is full ({error}): free some, the same command goes on") from error
         where_to = bucket.url if bucket else folder
         raise CorpusError(f"{where_to} cannot be written ({error}): choose another --out") from error

@@ -5,7 +5,6 @@ Nothing lies in the place of a file before all of it was checked. Knows no bench
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import shutil
@@ -15,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from lemur_ray.file_lock import FileHeld, hold
+from lemur_ray.full_disk import is_full_disk
 from lemur_ray.outside_data import provenance
 from lemur_ray.outside_data.checking import check
 from lemur_ray.outside_data.making import content_sum, folder_sum, make, tree_sum
@@ -62,7 +62,7 @@ def fetch(sets: Sequence[DataSet], asked: Asked, *, rows: int = 0) -> list[str]:
 
 
 def _said(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and is_full_disk(error):
         return f"{error.strerror}: make space, or say another folder with --data; what came so far is kept"
     return str(error)
 

@@ -6,7 +6,6 @@ Knows no benchmark and no pool.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import signal
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 from lemur_ray.agents.messages import PolicyUnreachable
 from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.full_disk import is_full_disk
 from lemur_ray.rollout.episode import CUT
 from lemur_ray.rollout.evaluation_folder import EvaluationError
 from lemur_ray.rollout.ledger import LedgerError
@@ -101,7 +101,7 @@ def ending_well(job: str) -> Iterator[End]:
 
 def _full_disk(error: Exception) -> str:
     """What to do about a disk without space; empty where it is something else."""
-    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    if not isinstance(error, OSError) or not is_full_disk(error):
         return ""
     where = f"{error.filename}: " if error.filename else ""
     return (

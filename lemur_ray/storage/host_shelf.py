@@ -12,7 +12,6 @@ what is copied.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lemur_ray.file_lock import take
+from lemur_ray.full_disk import is_full_disk
 
 _GB = 10**9
 _WAIT_S = 3600.0
@@ -79,7 +79,7 @@ class Shelf:
         try:
             yield half
         except OSError as error:
-            if error.errno != errno.ENOSPC:
+            if not is_full_disk(error):
                 raise
             raise self.error(self.no_room(needed, what)) from error
         finally:

@@ -20,6 +20,7 @@ import jax
 import orbax.checkpoint as ocp
 
 from lemur_ray.checkpoints import Commit, commits, committed_once, put_aside
+from lemur_ray.full_disk import is_full_disk
 from lemur_ray.storage.answering import while_it_answers
 from lemur_ray.train.run.failures import for_a_person, passes
 from lemur_ray.train.run.fence import Fence
@@ -229,10 +230,9 @@ def _causes(error: BaseException) -> list[BaseException]:
 def _of_the_storage(error: BaseException) -> bool:
     """Whether a save failed for what only a person can change: no room, no permission, credentials that expired."""
     causes = _causes(error)
-    if any(
-        isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
-        for cause in causes
-    ):
+    if any(map(is_full_disk, causes)):
+        return True
+    if any(isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EROFS) for cause in causes):
         return True
     return for_a_person("".join(map(str, causes)))
 

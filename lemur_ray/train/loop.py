@@ -9,7 +9,6 @@ how workers are started.
 from __future__ import annotations
 
 import contextlib
-import errno
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 from lemur_ray.checkpoints import Commit
 from lemur_ray.config import Recipe
 from lemur_ray.corpus.manifest import read_manifest
+from lemur_ray.full_disk import is_full_disk
 from lemur_ray.model.compile_cache import Found, cache_folder, use_compile_cache
 from lemur_ray.model.llama import num_params
 from lemur_ray.model.sharding import to_devices
@@ -186,7 +186,7 @@ def _a_full_disk_named(out: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_full_disk(error):
             raise
         raise TrainingStopped(
             f"no space left in {out} ({error}): make room, then run the same command again to resume"

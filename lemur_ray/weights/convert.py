@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import json
 import os
 import shutil
@@ -23,6 +22,7 @@ import numpy as np
 from lemur_ray.checkpoints import CHECKPOINTS
 from lemur_ray.config import Recipe, identity
 from lemur_ray.file_lock import take
+from lemur_ray.full_disk import is_full_disk
 from lemur_ray.storage.file_system import file_system
 from lemur_ray.text.tokenizer_folder import save_folder
 from lemur_ray.weights.hf_export import export
@@ -146,7 +146,7 @@ def _explained(out: str, needed: int) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        if getattr(error, "errno", None) == errno.ENOSPC or "No space left on device" in str(error):
+        if is_full_disk(error) or "No space left on device" in str(error):
             raise OSError(
                 f"no space for {out}: {size_text(needed)} are needed, the disk filled up on the way: make room or "
                 "choose another --out"

@@ -130,12 +130,13 @@ def test_too_small_a_disk_is_an_error_that_names_the_bytes(
         publish(tmp_path / "moved", str(tmp_path / "store"))
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_disk_that_fills_up_while_a_bundle_is_unpacked_is_an_error_and_nothing_half_is_left(
-    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch, code: int
 ):
     def full(self: tarfile.TarFile, path: Path, members: list[tarfile.TarInfo], **how: object) -> None:
         Path(path, "half").write_text("of it")
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as filling:
         filling.setattr(tarfile.TarFile, "extractall", full)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import hashlib
 import json
 import os
@@ -18,6 +17,7 @@ from typing import Any
 from lemur_ray.checkpoints import CHECKPOINTS, newest_commit, weights_of
 from lemur_ray.config import Recipe, differing_fields, identity
 from lemur_ray.file_lock import FileHeld, hold
+from lemur_ray.full_disk import is_full_disk
 from lemur_ray.plan.plan import first_row_moved
 from lemur_ray.storage.file_system import file_system, is_bucket
 from lemur_ray.text.backends import TOKENIZER
@@ -175,7 +175,7 @@ def check_writable(out: str) -> None:
             ) from error
         with contextlib.suppress(OSError):
             fs.rm_file(probe)
-        if error.errno == errno.ENOSPC:
+        if is_full_disk(error):
             raise RunFolderError(f"--out {out} has no room left: make some there, or choose another folder") from error
         raise RunFolderError(
             f"--out {out} is not writable ({error}): choose a folder that you may write, or set LEMUR_HOME"

@@ -1,0 +1,10 @@
+"""Whether an error says that a disk is full. What to do about it is said by whoever knows what lies there."""
+
+from __future__ import annotations
+
+import errno
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether a write failed because its disk, or its user's share of that (a quota), has no room left."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
