@@ -166,7 +166,8 @@ def devices(alone: bool = False, **options: Any) -> Any:
     connect(**options)
     import ray
 
-    return of_cluster(ray.cluster_resources(), ray._private.state.state.get_max_resources_from_cluster_config())
+    most = ray._private.state.state.get_max_resources_from_cluster_config()
+    return of_cluster(ray.cluster_resources(), most, ray.nodes())
 
 
 def _end_private_cluster(folder: str) -> None:

@@ -75,7 +75,19 @@ def put_aside(folder: str) -> str:
     number = 0
     while fs.exists(aside := f"{inner}.torn{number or ''}"):
         number += 1
-    fs.mv(inner, aside, recursive=True)
+    if not is_bucket(folder):
+        fs.mv(inner, aside, recursive=True)
+        return f"{folder}.torn{number or ''}"
+    # One by one, by requests that every service knows. What makes it a commit goes first: cut off in the middle of
+    # this, it is not taken for whole.
+    paths = fs.find(inner)
+    ends = [path for path in paths if path.endswith(_IN_PLACE[1])]
+    for part in (ends, [path for path in paths if path not in ends]):
+        if part:
+            fs.copy(part, [f"{aside}{path.removeprefix(inner)}" for path in part])
+            fs.rm(part)
+    if fs.exists(inner):  # where folders are more than the beginning of names
+        fs.rm(inner, recursive=True)
     return f"{folder}.torn{number or ''}"
 
 

@@ -5,13 +5,16 @@ Asks the kernel and the vendor's program; starts neither jax nor Ray. Knows noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from lemur_ray.doctor.machine import Machine
 from lemur_ray.doctor.resources import available_memory, usable_cores
 
 MIB = 2**20
+TOPOLOGY_LABEL = "ray.io/tpu-topology"
 _HERE = "this machine"
 
 
@@ -25,6 +28,8 @@ class Devices:
     memory_bytes: int | None = None
     gpu_bytes: int | None = None
     where: str = _HERE
+    tpu_hosts: Mapping[str, int] = field(default_factory=dict)
+    """Hosts by the topology of the slice that they belong to; empty where nobody knows, or where more may come."""
 
     @property
     def is_here(self) -> bool:
@@ -47,10 +52,18 @@ def devices(machine: Machine) -> Devices:
     )
 
 
-def of_cluster(resources: Mapping[str, float], most: Mapping[str, float] | None) -> Devices:
-    """What a cluster has by the names of Ray's resources. ``most``: what it may grow to, where it grows by itself."""
+def of_cluster(
+    resources: Mapping[str, float], most: Mapping[str, float] | None, nodes: Sequence[Mapping[str, Any]] = ()
+) -> Devices:
+    """What a cluster has by the names of Ray's resources. ``most``: what it may grow to, where it grows by itself.
+
+    ``nodes``: as ``ray.nodes()`` lists them, with their labels.
+    """
     has = {name: max(resources.get(name, 0), (most or {}).get(name, 0)) for name in ("CPU", "GPU", "TPU")}
-    return Devices(has["CPU"], int(has["GPU"]), int(has["TPU"]), where="the cluster")
+    grows = has["TPU"] > resources.get("TPU", 0)
+    topologies = [node.get("Labels", {}).get(TOPOLOGY_LABEL, "") for node in nodes if node.get("Alive")]
+    hosts = Counter() if grows else Counter(filter(None, topologies))
+    return Devices(has["CPU"], int(has["GPU"]), int(has["TPU"]), where="the cluster", tpu_hosts=hosts)
 
 
 def tpu_chips(machine: Machine) -> list[str]:

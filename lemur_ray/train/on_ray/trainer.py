@@ -156,8 +156,12 @@ class Restarts(UserCallback):
         self._newest, self._failures = newest, failures or Failures()
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+        ranks: dict[str, list[int]] = {}
         for rank, error in sorted(worker_exceptions.items()):
-            sys.stdout.write(f"worker {rank} failed: {short(error)}\n")
+            ranks.setdefault(short(error), []).append(rank)
+        for why, (first, *others) in ranks.items():  # a bucket that is away is so for all of them
+            more = f" and {len(others)} more" if others else ""
+            sys.stdout.write(f"worker {first}{more} failed: {why}\n")
         sys.stdout.flush()
         if (why := self._failures.last_word(worker_exceptions, self._newest)) is not None:
             raise ControllerError(TrainingStopped(why))  # the one error that Ray Train does not try again

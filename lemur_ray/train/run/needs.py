@@ -199,6 +199,13 @@ def of_devices(recipe: Recipe, found: Devices) -> None:
         what = f"CPU cores: {workers} workers with {mesh.cpus_per_worker:g} each"
     if asked > there:
         raise ValueError(f"devices: it takes {asked:g} {what}; {found}: {_instead(recipe, found)}")
+    if mesh.use_tpu and found.tpu_hosts and found.tpu_hosts.get(one.topology, 0) < workers:
+        there_are = " and ".join(f"{hosts} of topology {name}" for name, hosts in sorted(found.tpu_hosts.items()))
+        raise ValueError(
+            f"devices: it takes {workers} hosts of {one}; {found.where} has {there_are}, and Ray would wait for "
+            "others for ever: give --mesh.topology and --mesh.num-workers as the slices are, or make a cluster of such "
+            "slices (gke-tpu-topology and numOfHosts)"
+        )
     _of_cores_for_data(mesh, int(there / asked * workers) if asked else workers, found)
 
 

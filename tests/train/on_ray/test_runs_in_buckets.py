@@ -1,6 +1,8 @@
 """A run in a bucket: bit for bit the run on a disk; in trouble whole commits and a sentence; one history."""
 
 import json
+import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lemur_ray.checkpoints import commits
+from lemur_ray.checkpoints import commits, put_aside
 from lemur_ray.config import Recipe
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed, SaveInterrupted
 from lemur_ray.train.run.failures import passes
@@ -99,6 +101,23 @@ def test_a_bucket_that_is_gone_ends_a_save_with_a_sentence_and_once_it_is_back_t
     np.testing.assert_array_equal(restored(6), state(6)["w"])
 
 
+def test_a_torn_checkpoint_is_put_aside_by_requests_that_every_service_knows_and_never_looks_whole_halfway(
+    google: Service,  # noqa: F811
+) -> None:
+    names = ("commit_success.txt", "plan/metadata", "state/d/0a", "state/manifest.ocdbt")
+    for name in names:
+        google.objects.put("bucket", f"run/checkpoints/6/{name}", name.encode(), {})
+    google.trouble(match="POST .*state.*(copyTo|rewriteTo)", status=403, times=10)
+    with pytest.raises(OSError, match="answered 403"):
+        put_aside(f"{FOLDER}/6")
+    assert not commits(FOLDER)[0]
+    google.troubles.clear()
+    assert put_aside(f"{FOLDER}/6") == f"{FOLDER}/6.torn1"
+    left = google.objects.names("bucket")
+    assert {name.rpartition("torn")[2].partition("/")[2] for name in left if "/6.torn" in name} == set(names)
+    assert not [name for name in left if "checkpoints/6/" in name]
+
+
 def test_a_group_that_was_cut_off_commits_nothing_after_the_next_one_began(google: Service) -> None:  # noqa: F811
     with Checkpoints(FOLDER, keep=3, fence=Fence("gs://bucket/run")) as cut_off:
         cut_off.save(3, state(3), {"rows": 6})
@@ -130,3 +149,42 @@ def test_a_run_in_a_bucket_is_that_on_a_disk_and_resumes(
     there = google.objects.get("bucket", "runs/one/metrics.jsonl", {}).data
     assert losses(there) == losses((tmp_path / "whole" / "metrics.jsonl").read_bytes())
     assert not Path("gs:").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.sweep  # some starts of workers; what ends a save, and what a run, have tests of their own
+def test_a_run_whose_bucket_stands_still_for_longer_than_patience_goes_on_afterwards(
+    ray_local: str,
+    tmp_path: Path,
+    corpus: Path,
+    run_here: Callable,
+    small_recipe: Callable[..., Recipe],
+    google: Service,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from lemur_ray.train.on_ray.trainer import train
+
+    monkeypatch.setenv("LEMUR_BUCKET_PATIENCE_S", "8")
+    recipe = small_recipe(steps=400, checkpoint_every_steps=50, checkpoint_every_s=1e9)
+    run_here(recipe, tmp_path / "whole")
+    stopped: list[int] = []
+
+    def stand_still() -> None:
+        deadline = time.monotonic() + 240
+        while time.monotonic() < deadline and not stopped:
+            if any(re.search(r"checkpoints/\d+/commit_success", name) for name in google.objects.names("bucket")):
+                google.trouble(stop=True, times=10**6)
+                stopped.append(1)
+                time.sleep(20)
+                google.troubles.clear()
+            time.sleep(0.005)
+
+    watching = threading.Thread(target=stand_still)
+    watching.start()
+    result = train(recipe, corpus=str(corpus), out="gs://bucket/runs/stands")
+    watching.join()
+    assert stopped
+    assert result["first_step"] > 0, "it went on from a commit"
+    assert result["goodput"]["attempts"] > 1
+    there = google.objects.get("bucket", "runs/stands/metrics.jsonl", {}).data
+    assert losses(there) == losses((tmp_path / "whole" / "metrics.jsonl").read_bytes())

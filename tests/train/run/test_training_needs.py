@@ -130,6 +130,32 @@ def test_a_cluster_that_grows_counts_as_it_may_become() -> None:
     needs.of_devices(get_recipe("lemur-70b"), grown)
 
 
+@pytest.mark.parametrize(
+    ("labels", "most", "fits"),
+    [
+        (["4x4x4"] * 16, None, True),
+        (["4x4x4"] * 12, {"TPU": 64}, True),
+        (["4x4x4"] * 12 + ["2x2x4"] * 4, None, False),
+        (["2x4x4"] * 16, None, False),
+        ([], None, True),
+    ],
+)
+def test_slices_of_another_topology_are_refused_before_ray_waits_for_the_right_ones_for_ever(
+    labels: list[str], most: dict[str, float] | None, fits: bool
+) -> None:
+    nodes = [{"Alive": True, "Labels": {"ray.io/tpu-topology": label}} for label in labels]
+    nodes += [{"Alive": True, "Labels": {}}, {"Alive": False}]
+    found = of_cluster({"CPU": 99.0, "TPU": 4.0 * len(labels) if most else 64.0}, most, nodes)
+    if fits:
+        needs.of_devices(get_recipe("llama2-7b"), found)
+        return
+    there = r"12 of topology 4x4x4" if "4x4x4" in labels else "16 of topology 2x4x4"
+    with pytest.raises(
+        ValueError, match=rf"it takes 16 hosts of topology 4x4x4 .* has .*{there}.*: give --mesh.topology"
+    ):
+        needs.of_devices(get_recipe("llama2-7b"), found)
+
+
 def test_an_elastic_run_begins_with_the_least_that_it_goes_on_with() -> None:
     recipe = get_recipe("lemur-7b-chat")
     elastic = dataclasses.replace(recipe, mesh=dataclasses.replace(recipe.mesh, num_workers=8, dcn=2, min_workers=4))
