@@ -67,6 +67,25 @@ def test_a_lost_answer_is_not_a_lost_race(google: Service, trouble: dict[str, in
     assert read_version("gs://bucket/x") == (b"mine", after)
 
 
+def test_a_lost_answer_of_amazons_is_not_a_lost_race(amazon: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client asks a second time by itself, and finds its own first write in the way."""
+    url = f"{amazon}/lease"
+    version = write_if(url, b"before", None)
+    fs, _ = file_system(url)
+    call = fs._call_s3
+
+    async def asking_twice(method: str, *args: Any, **kwargs: Any) -> Any:
+        if method == "put_object":
+            await call(method, *args, **kwargs)
+        return await call(method, *args, **kwargs)
+
+    monkeypatch.setattr(fs, "_call_s3", asking_twice)
+    after = write_if(url, b"mine", version)
+    assert read_version(url) == (b"mine", after)
+    with pytest.raises(Overtaken):
+        write_if(url, b"of another", version)
+
+
 def test_an_answer_that_breaks_off_is_read_again_and_one_that_always_does_is_a_sentence(
     amazon: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,10 +50,13 @@ def test_a_listing_is_never_remembered(google: Service) -> None:
 
 @pytest.mark.parametrize(
     "trouble",
-    [{"status": 503}, {"status": 429}, {"drop": True}, {"truncate": 100}, {"slow_s": 0.3}],
-    ids=["503", "429", "drop", "truncate", "slow"],
+    [{"status": 503, "times": 5}, {"status": 429}, {"drop": True}, {"truncate": 100}, {"slow_s": 0.3}],
+    ids=["503 five times", "429", "drop", "truncate", "slow"],
 )
-def test_passing_troubles_cost_time_and_no_byte(google: Service, trouble: dict[str, float]) -> None:
+def test_passing_troubles_cost_time_and_no_byte(
+    google: Service, trouble: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gcsfs.retry.min", lambda *_: 0.01, raising=False)  # seconds between two of its tries
     fs, path = file_system("gs://bucket/a")
     fs.pipe_file(path, DATA)
     google.trouble(match="GET .*media|GET /download", **trouble)

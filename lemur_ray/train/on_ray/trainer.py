@@ -159,9 +159,9 @@ class Restarts(UserCallback):
         ranks: dict[str, list[int]] = {}
         for rank, error in sorted(worker_exceptions.items()):
             ranks.setdefault(short(error), []).append(rank)
-        for why, (first, *others) in ranks.items():  # a bucket that is away is so for all of them
+        for said, (first, *others) in ranks.items():  # a bucket that is away is so for all of them
             more = f" and {len(others)} more" if others else ""
-            sys.stdout.write(f"worker {first}{more} failed: {why}\n")
+            sys.stdout.write(f"worker {first}{more} failed: {said}\n")
         sys.stdout.flush()
         if (why := self._failures.last_word(worker_exceptions, self._newest)) is not None:
             raise ControllerError(TrainingStopped(why))  # the one error that Ray Train does not try again
