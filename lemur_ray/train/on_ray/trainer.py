@@ -10,14 +10,13 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import ray
 import ray.data
 import ray.train
-from ray.train.v2.api.callback import UserCallback
 from ray.train.v2.api.config import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError
 from ray.train.v2.jax import JaxConfig, JaxTrainer
@@ -30,12 +29,13 @@ from lemur_ray.plan.plan import plan_for
 from lemur_ray.recipes import with_vocabulary
 from lemur_ray.storage.file_system import arrow_file_system, passed_on
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.train.on_ray.restarts import Restarts, cause
 from lemur_ray.train.on_ray.rows import explained
 from lemur_ray.train.on_ray.seen import unseen, who_does_not_see_run
 from lemur_ray.train.on_ray.worker_environment import settle, worker_env
 from lemur_ray.train.pod.placement import check_recipe
 from lemur_ray.train.pod.slices import RunShape, Slice, split_batch
-from lemur_ray.train.run.failures import Failures, short
+from lemur_ray.train.run.failures import short
 from lemur_ray.train.run.fence import Overhauled
 from lemur_ray.train.run.folder import (
     Run,
@@ -121,7 +121,7 @@ def _fit(run: Run, shapes: dict[int, RunShape], feed: PlanFeed) -> dict[str, Any
         if (why := _stopped(run)) is not None:
             raise TrainingStopped(why) from error
         raise TrainingStopped(
-            f"the workers failed more than {_max_failures(recipe)} times, the last time with: {_cause(error)}; "
+            f"the workers failed more than {_max_failures(recipe)} times, the last time with: {cause(error)}; "
             "run the same command again to resume"
         ) from error
     try:
@@ -143,33 +143,6 @@ class _Trainer(JaxTrainer):
         if ray._private.worker.get_dashboard_url():
             return callbacks
         return [callback for callback in callbacks if type(callback).__name__ != "PlacementGroupCleanerCallback"]
-
-
-class Restarts(UserCallback):
-    """Tells a person why the workers are started again, and ends the run where that would not help.
-
-    Ray Train's own line is a page of traceback, and it counts failures without looking at them.
-    """
-
-    def __init__(self, newest: Callable[[], int], failures: Failures | None = None) -> None:
-        """newest: the step of the newest commit."""
-        self._newest, self._failures = newest, failures or Failures()
-
-    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
-        ranks: dict[str, list[int]] = {}
-        for rank, error in sorted(worker_exceptions.items()):
-            ranks.setdefault(short(error), []).append(rank)
-        for said, (first, *others) in ranks.items():  # a bucket that is away is so for all of them
-            more = f" and {len(others)} more" if others else ""
-            sys.stdout.write(f"worker {first}{more} failed: {said}\n")
-        sys.stdout.flush()
-        if (why := self._failures.last_word(worker_exceptions, self._newest)) is not None:
-            raise ControllerError(TrainingStopped(why))  # the one error that Ray Train does not try again
-
-
-def _cause(error: TrainingFailedError) -> str:
-    failures = getattr(error, "worker_failures", {})
-    return "; ".join(f"worker {rank}: {short(e)}" for rank, e in sorted(failures.items())) or short(error)
 
 
 def next_row(checkpoints: str, environment: dict[str, str] | None = None) -> int:

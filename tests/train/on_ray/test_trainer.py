@@ -89,7 +89,7 @@ def test_what_would_fail_again_is_raised_as_the_one_error_that_ray_train_does_no
     from ray.train.v2.api.config import FailureConfig
     from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
 
-    from lemur_ray.train.on_ray.trainer import Restarts
+    from lemur_ray.train.on_ray.restarts import Restarts
     from lemur_ray.train.run.failures import Failures
     from lemur_ray.train.run.folder import TrainingStopped
 
@@ -112,13 +112,13 @@ def test_what_would_fail_again_is_raised_as_the_one_error_that_ray_train_does_no
 def test_a_run_that_fails_in_the_same_way_every_time_is_given_up_long_before_its_restarts_are_used_up(
     ray_local: str, tmp_path: Path, corpus: Path, small_recipe: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lemur_ray.train.on_ray import trainer
+    from lemur_ray.train.on_ray import restarts, trainer
     from lemur_ray.train.run.failures import Failures
     from lemur_ray.train.run.folder import TrainingStopped
 
     shutil.copytree(corpus, tmp_path / "corpus")
     (tmp_path / "corpus" / "rows" / "python" / "00000.tokens").write_bytes(b"")
-    monkeypatch.setattr(trainer, "Failures", lambda: Failures(alike=2))
+    monkeypatch.setattr(restarts, "Failures", lambda: Failures(alike=2))
     with pytest.raises(
         TrainingStopped, match=r"failed 2 times in the same way .* worker 0: .*00000\.tokens has 0 bytes"
     ):
