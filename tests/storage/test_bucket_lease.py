@@ -13,42 +13,9 @@ from lemur_ray.storage.bucket_lease import BucketLease, HeldByAnother
 from lemur_ray.storage.conditional import read_version
 from lemur_ray.train.run.fence import Fence, Overhauled
 from lemur_ray.train.run.folder import RunFolderError, check_writable
-from lemur_ray.train.run.lease import lease
 from tests.storage.bucket_server import Service
 
 BEAT_S = 0.05
-
-
-def test_of_two_runs_with_one_out_exactly_one_trains_twenty_times(google: Service) -> None:
-    for number in range(20):
-        out = f"gs://bucket/run-{number}"
-        held: list[int] = []
-        refused: list[str] = []
-        both, one_left = threading.Barrier(2), threading.Event()
-
-        def come(
-            out: str = out,
-            held: list[int] = held,
-            refused: list[str] = refused,
-            both: threading.Barrier = both,
-            one_left: threading.Event = one_left,
-        ) -> None:
-            both.wait()
-            try:
-                with lease(out, beat_s=1.0):
-                    held.append(1)
-                    one_left.wait(60)
-            except RunFolderError as error:
-                refused.append(str(error))
-                one_left.set()
-
-        threads = [threading.Thread(target=come) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(held) == len(refused) == 1
-        assert "being written by another run" in refused[0]
 
 
 def test_of_two_that_find_a_dead_holder_one_takes_over(google: Service) -> None:

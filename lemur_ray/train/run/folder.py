@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,7 @@ def check_writable(out: str) -> None:
         fs, inner = file_system(out)
     except (ImportError, ValueError) as error:
         raise RunFolderError(f"--out {out} cannot be written from here: {error}") from error
-    probe = f"{inner}/.probe-{os.getpid()}"
+    probe = f"{inner}/.probe-{secrets.token_hex(8)}"  # pods have the same few process ids
     try:
         if not is_bucket(out):  # a bucket has no folders, and is itself nothing to make in passing
             fs.makedirs(inner, exist_ok=True)

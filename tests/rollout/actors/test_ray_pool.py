@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from ray.core.generated.common_pb2 import ActorDiedErrorContext  # type: ignore[attr-defined]
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.agents.without_model.scripted import ExpertPolicy
+from lemur_ray.benchmarks.takes import COMMANDS, PROCESS
 from lemur_ray.rollout.actors.on_ray import RayPool, went_with_host
 from lemur_ray.rollout.runner import Retries
 from lemur_ray.rollout.threads import PoolBroken, ThreadPool
@@ -37,9 +39,20 @@ def ray_pool(ray_local: str) -> Iterator[Callable[..., RayPool]]:
         pool.close()
 
 
+def held_by(actor: Any) -> dict[str, float]:
+    """What Ray gave to an actor."""
+    ask = actor.__ray_call__.remote(lambda self: ray.get_runtime_context().get_assigned_resources())
+    found: dict[str, float] = ray.get(ask, timeout=60)
+    return found
+
+
 def test_actors_play_what_threads_play(ray_pool: Any, path: Path, tmp_path: Path):
     tasks = [toy_task(f"t{i}") for i in range(30)] + [toy_task("bad", reset="raise")]
-    in_actors = run(ray_pool(), tasks, path)
+    pool = ray_pool(each=COMMANDS, cpus=0.25)
+    assert next(held_by(member.actor._handle) for member in pool._roster if member.pid) == {
+        "CPU": 0.25, "memory": PROCESS.memory_bytes + 10 * COMMANDS.memory_bytes,
+    }  # fmt: skip
+    in_actors = run(pool, tasks, path)
     in_threads = run(ThreadPool(ExpertPolicy(), 4), tasks, tmp_path / "other.jsonl")
 
     def essence(episode: Episode) -> Any:

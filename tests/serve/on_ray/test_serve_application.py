@@ -27,6 +27,15 @@ def test_the_flags_of_the_job_become_the_deployment(monkeypatch: pytest.MonkeyPa
     assert deployment.max_ongoing_requests == 8 + 256 + 64
 
 
+def test_a_cluster_with_gpus_is_asked_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 4.0}, "Labels": {}}
+    monkeypatch.setattr(deployments.ray, "nodes", lambda: [node])
+    for platform, asked in (("", 4), ("cpu", 0)):
+        monkeypatch.setenv("JAX_PLATFORMS", platform)
+        found = application.build({"command": "--model gs://bucket/runs/chat --engine.tensor-parallel 4"})
+        assert found._bound_deployment.ray_actor_options.get("num_gpus", 0) == asked
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [

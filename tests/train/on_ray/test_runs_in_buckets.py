@@ -5,6 +5,8 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from lemur_ray.config import Recipe
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed, SaveInterrupted
 from lemur_ray.train.run.failures import passes
 from lemur_ray.train.run.fence import Fence, Overhauled
+from lemur_ray.train.run.folder import RunFolderError
+from lemur_ray.train.run.lease import lease
 from tests.storage.bucket_server import Service
 from tests.storage.conftest import google  # noqa: F401  # a fixture
 
@@ -128,6 +132,46 @@ def test_a_group_that_was_cut_off_commits_nothing_after_the_next_one_began(googl
             newer.save(6, state(6), {"rows": 12})
     assert [commit.plan["attempt"] for commit in commits(FOLDER)[0]] == [2, 1]
     np.testing.assert_array_equal(restored(6), state(6)["w"])
+
+
+@pytest.mark.slow
+def test_of_two_jobs_with_one_out_exactly_one_trains_twenty_times(
+    corpus: Path,
+    small_recipe: Callable[..., Recipe],
+    google: Service,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both come at once, each as far as its workers; that they are processes of one number is as in two pods."""
+    from lemur_ray.train.on_ray import trainer
+
+    training: list[str] = []
+    other_left = threading.Event()
+
+    def fit(run: Any, *_: Any) -> dict[str, Any]:
+        training.append(run.out)
+        assert other_left.wait(60)
+        return {"steps": 12}
+
+    def come(out: str) -> str:
+        both.wait()
+        try:
+            return f"trained {trainer.train(small_recipe(), corpus=str(corpus), out=out)['steps']} steps"
+        except RunFolderError as error:
+            other_left.set()
+            return str(error)
+
+    monkeypatch.setattr(trainer, "_fit", fit)
+    monkeypatch.setattr(trainer, "lease", partial(lease, beat_s=0.5))
+    monkeypatch.setattr(trainer, "who_does_not_see_run", lambda run: [])
+    for number in range(20):
+        out, both = f"gs://bucket/runs/{number}", threading.Barrier(2)
+        other_left.clear()
+        with ThreadPoolExecutor(2) as pool:
+            said = sorted(pool.map(come, [out, out]))
+        assert training == [out]
+        assert said[1] == "trained 12 steps"
+        assert said[0].startswith(f"{out} is being written by another run (process ")
+        training.clear()
 
 
 @pytest.mark.slow
