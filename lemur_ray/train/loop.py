@@ -40,7 +40,7 @@ from lemur_ray.train.run.fence import Fence
 from lemur_ray.train.run.folder import Run, TrainingStopped, check_same_run, fingerprint, write_json
 from lemur_ray.train.run.profiler import Profiler
 from lemur_ray.train.run.speed import PEAK_FLOPS
-from lemur_ray.train.run.watchdog import StepWatchdog
+from lemur_ray.train.run.watchdog import StepWatchdog, least_s
 from lemur_ray.train.step import execution, make_train_step
 
 HostBatch = dict[str, np.ndarray]
@@ -109,7 +109,7 @@ def train(
         started = _started(recipe, mesh, where, sources, step, rank, world_size, say)
 
         # Steps. Where several workers wait for each other, one that waits in vain ends.
-        watchdog = watching.enter_context(StepWatchdog(watches=world_size > 1))
+        watchdog = watching.enter_context(StepWatchdog(watches=world_size > 1, least_s=least_s()))
         attempt.spent.switch("first_step")
         while step < steps:
             with attempt.spent.during("data"), watchdog.patient():

@@ -16,8 +16,9 @@ from lemur_ray.bundles.host_path import here
 from lemur_ray.config import MeshConfig
 from lemur_ray.storage.file_system import passed_on
 from lemur_ray.train.pod.allocator import allocator_environment
+from lemur_ray.train.run.watchdog import PATIENCE
 
-PASSED_ON = ("XLA_FLAGS", "JAX_CPU_COLLECTIVES_IMPLEMENTATION", "WANDB_BASE_URL", "WANDB_ENTITY")
+PASSED_ON = ("XLA_FLAGS", "JAX_CPU_COLLECTIVES_IMPLEMENTATION", "WANDB_BASE_URL", "WANDB_ENTITY", PATIENCE)
 """Variables of the driver that its workers share."""
 FOLDERS = ("LEMUR_HOME", "LEMUR_DATA", "JAX_COMPILATION_CACHE_DIR")
 """Those of the driver that workers on its own host share."""

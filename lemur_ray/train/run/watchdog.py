@@ -19,6 +19,8 @@ from types import TracebackType
 
 LEAST_S = 1800.0
 """No evaluation, compilation, checkpoint or wait for data may take longer, whatever the steps before took."""
+PATIENCE = "LEMUR_STEP_PATIENCE_S"
+"""Environment variable with another number of seconds, where it is known that nothing takes so long."""
 TIMES_THE_SLOWEST = 20.0
 LEAST_OF_A_STEP_S = 600.0
 """The same for what is a step and nothing else, once it is known how long those take."""
@@ -26,6 +28,18 @@ KNOWN_AFTER = 20
 """Steps; the limit is then as many times their median as it is of the slowest before."""
 EXIT_CODE = 75
 """Of the process that is ended: try again (EX_TEMPFAIL of sysexits.h)."""
+
+
+def least_s() -> float:
+    """LEAST_S, or what the environment says. Raises ValueError."""
+    given = os.environ.get(PATIENCE) or str(LEAST_S)
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"{PATIENCE} is {given!r}: expected seconds above 0")
+    return seconds
 
 
 class StepWatchdog:
@@ -36,7 +50,7 @@ class StepWatchdog:
     """
 
     def __init__(self, *, watches: bool = True, least_s: float = LEAST_S, step_s: float = LEAST_OF_A_STEP_S) -> None:
-        self._least_s, self._step_s, self._slowest_s = least_s, step_s, 0.0
+        self._least_s, self._step_s, self._slowest_s = least_s, min(step_s, least_s), 0.0
         self._at = self._ended_at = time.monotonic()
         self._steps: deque[float] = deque(maxlen=4 * KNOWN_AFTER)
         self._patient = False

@@ -16,9 +16,9 @@ from lemur_ray.config import MeshConfig
 from lemur_ray.recipes import get_recipe
 from lemur_ray.train.aot import planning
 from lemur_ray.train.aot.compiled_step import placed
-from lemur_ray.train.aot.pod_plan import LIMIT, StepDoesNotFit
+from lemur_ray.train.aot.pod_plan import LIMIT, PodPlan, StepDoesNotFit
 from lemur_ray.train.aot.search import candidates, search
-from lemur_ray.train.pod.chips import CHIPS, axis_bytes_per_s, step_time
+from lemur_ray.train.pod.chips import CHIPS, StepTime, axis_bytes_per_s, step_time
 from lemur_ray.train.pod.slices import parse_slice
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -184,6 +184,18 @@ def test_an_estimate_lies_between_all_hidden_and_nothing_hidden() -> None:
     time = step_time(chip, (4, 8, 8), sizes, 2.2e14, {"tp": 9e9, "fsdp": 18e9})
     assert (time.compute_s, time.communication_s) == (pytest.approx(1.0), pytest.approx(0.2))
     assert time.at_least_s < time.middle_s < time.at_most_s
+
+
+@pytest.mark.parametrize(("slice_", "best"), [("v4:4x8x8", 0.654), ("v5p:4x4x8", 0.654), ("v6e:16x16", 0.503)])
+def test_no_estimate_is_faster_than_what_was_ever_measured(slice_: str, best: float) -> None:
+    where, flops = parse_slice(slice_), 1e18
+    ideal_s = flops / (where.num_chips * CHIPS[where.generation.name].peak_flops)
+    made: Any = {field.name: None for field in dataclasses.fields(PodPlan)}
+    made |= {"recipe": get_recipe("nano"), "where": where, "model_flops": flops}
+    hidden = PodPlan(**made | {"time": StepTime(ideal_s / 0.8, 0.0, {})})
+    assert hidden.mfu == pytest.approx((best, best))
+    slow = PodPlan(**made | {"time": StepTime(ideal_s / 0.8, 4 * ideal_s, {})})
+    assert slow.mfu == pytest.approx((1 / 5.25, 1 / 4))
 
 
 @pytest.mark.slow

@@ -162,9 +162,10 @@ def test_what_is_wrong_is_said_before_any_worker_starts(
 
 def test_the_mesh_of_a_recipe_is_what_ray_is_asked_for() -> None:
     from lemur_ray.recipes import get_recipe
-    from lemur_ray.train.on_ray.trainer import jax_config, scaling_config
+    from lemur_ray.train.on_ray.trainer import _max_failures, jax_config, scaling_config
     from lemur_ray.train.on_ray.worker_environment import worker_env
 
+    assert _max_failures(get_recipe("lemur-70b")) == 3 * 64, "12 days of 64 hosts lose some, not three in all"
     pod = get_recipe("lemur-70b").mesh
     scaling = scaling_config(pod)
     assert (scaling.use_tpu, scaling.topology, scaling.accelerator_type) == (True, "4x8x8", "TPU-V4")

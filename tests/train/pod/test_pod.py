@@ -6,6 +6,8 @@ the dozen are in resume_trial.py, a resize in resize_trial.py, both by hand.
 
 import dataclasses
 import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ from lemur_ray.config import MeshConfig
 from lemur_ray.recipes import with_vocabulary
 from lemur_ray.train.job_arguments import TrainingJob, parse_job
 from lemur_ray.train.pod.slices import parse_slice
+from lemur_ray.train.run.watchdog import PATIENCE
 from tests.e2e.processes import wait_while_it_runs
 from tests.train.pod.pods import Pod, driver, pods
 from tests.train.test_loop import Killed, killed_after
@@ -185,6 +188,31 @@ def test_a_preempted_host_is_told_beforehand_and_the_run_saves_and_goes_on(
     at = steps_done(tmp_path)
     wait_while_it_runs(process, lambda: steps_done(tmp_path) > at + 20, 300, log)
     process.kill()
+    assert_steps_agree(tmp_path, flags, whole, read_losses)
+
+
+@pytest.mark.sweep
+def test_a_collective_that_waits_for_a_worker_which_stands_still_is_ended_and_the_run_goes_on(
+    tmp_path: Path, pod: Callable[..., Pod], job: Callable, whole: Callable, read_losses: Losses
+) -> None:
+    fake = pod()
+    for _ in range(2):
+        fake.add_host(cpus=3)
+    fake.wait_for_hosts(2)
+    # Ray's own question whether a worker answers, which would find it, too, comes too late here.
+    patience = {PATIENCE: "60", "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": "1200"}
+    flags = [*ENDLESS, "--train.checkpoint-every-steps", "4"]
+    process, log = job(fake, flags, **patience), tmp_path / "log.txt"
+    wait_while_it_runs(process, lambda: steps_done(tmp_path) >= 5, 300, log)
+    still = int((tmp_path / "run" / ".rank1.lock").read_text())
+    os.kill(still, signal.SIGSTOP)
+    stopped_at = time.monotonic()
+    wait_while_it_runs(process, lambda: world_sizes(tmp_path) == [2, 2], 400, log)
+    print(f"a new group {time.monotonic() - stopped_at:.0f} s after a worker was stopped")
+    at = steps_done(tmp_path)
+    wait_while_it_runs(process, lambda: steps_done(tmp_path) > at + 5, 300, log)
+    process.kill()
+    assert "another host is probably gone" in log.read_text()
     assert_steps_agree(tmp_path, flags, whole, read_losses)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lemur_ray.train.run.watchdog import EXIT_CODE, StepWatchdog
+from lemur_ray.train.run.watchdog import EXIT_CODE, LEAST_S, PATIENCE, StepWatchdog, least_s
 
 HANGS = """
 import threading
@@ -74,3 +74,14 @@ def test_once_steps_are_known_a_hang_of_one_is_noticed_sooner_and_what_is_none_i
         wait(2.0)
         watchdog.step_ended(step)
     assert watchdog.limit_s == 600.0
+
+
+def test_who_knows_his_steps_says_how_long_to_wait_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PATIENCE, raising=False)
+    assert least_s() == LEAST_S
+    monkeypatch.setenv(PATIENCE, "90")
+    assert least_s() == 90.0
+    for wrong in ("1m", "0", "-1", "inf", "nan"):
+        monkeypatch.setenv(PATIENCE, wrong)
+        with pytest.raises(ValueError, match=f"{PATIENCE} is '{wrong}': expected seconds above 0"):
+            least_s()
