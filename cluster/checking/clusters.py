@@ -31,9 +31,7 @@ def breaches(document: Document) -> Iterator[Breach]:
     """Of a RayCluster, RayJob or RayService; nothing of any other kind."""
     if document.kind not in CLUSTER_OF or not document.api.startswith("ray.io/"):
         return
-    spec = document.value.get("spec") or {}
-    field = CLUSTER_OF[document.kind]
-    cluster = spec.get(field) if field else spec
+    spec, cluster = document.value.get("spec") or {}, cluster_of(document)
     yield from _of_name(document, cluster)
     if document.kind == "RayJob":
         yield from _of_job(spec, cluster)
@@ -41,6 +39,14 @@ def breaches(document: Document) -> Iterator[Breach]:
         yield from _of_service(spec, cluster or {})
     if cluster:
         yield from _of_cluster(cluster)
+
+
+def cluster_of(document: Document) -> Any:
+    """The spec of its Ray cluster; None where it has none of its own."""
+    if document.kind not in CLUSTER_OF:
+        return None
+    spec, field = document.value.get("spec") or {}, CLUSTER_OF[document.kind]
+    return spec.get(field) if field else spec
 
 
 def _of_name(document: Document, cluster: Mapping[str, Any] | None) -> Iterator[Breach]:

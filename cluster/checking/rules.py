@@ -41,6 +41,7 @@ RULES = {
     "serve-environment": "Serve's controller reads its settings when it starts",
     "upgrade": "an upgrade by a second cluster needs every chip twice",
     "queue": "a queue nobody knows never admits",
+    "quota": "what is more than the queue will ever have is never admitted",
     "flavor": "a flavor nobody knows has no quota",
     "policy-dns": "a pod that may speak to nobody finds nobody's name either",
     "metric": "a panel of a metric that nobody exports is empty, and an alert of one never rings",

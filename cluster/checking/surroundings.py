@@ -8,7 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from cluster.checking import quotas
+from cluster.checking.clusters import cluster_of
 from cluster.checking.documents import Document
+from cluster.checking.quotas import named
 from cluster.checking.rules import Breach
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -35,21 +38,25 @@ _DNS = 53
 
 
 def breaches(documents: Sequence[Document]) -> Iterator[tuple[Document, Breach]]:
-    queues = {d.name for d in documents if d.kind == "LocalQueue"}
-    cluster_queues = {d.name for d in documents if d.kind == "ClusterQueue"}
-    flavors = {d.name for d in documents if d.kind == "ResourceFlavor"}
+    queues, cluster_queues, flavors = (named(documents, k) for k in ("LocalQueue", "ClusterQueue", "ResourceFlavor"))
     for document in documents:
         spec = document.value.get("spec") or {}
         asked = dict((document.value.get("metadata") or {}).get("labels") or {}).get(QUEUE)
         if queues and asked and asked not in queues:
             yield document, Breach("queue", f"{QUEUE} {asked}: the queues are {', '.join(sorted(queues))}")
+        elif queues and asked and (cluster := cluster_of(document)):
+            behind = cluster_queues.get((queues[asked].value.get("spec") or {}).get("clusterQueue", ""))
+            yield from ((document, breach) for breach in (quotas.breaches(cluster, behind, flavors) if behind else ()))
         if document.kind == "LocalQueue" and spec.get("clusterQueue") not in cluster_queues:
             yield (
                 document,
-                Breach("queue", f"clusterQueue {spec.get('clusterQueue')}: expected {cluster_queues or 'one'}"),
+                Breach(
+                    "queue",
+                    f"clusterQueue {spec.get('clusterQueue')}: expected {', '.join(sorted(cluster_queues)) or 'one'}",
+                ),
             )
         if document.kind == "ClusterQueue":
-            for name in sorted(_flavors_of(spec) - flavors):
+            for name in sorted(_flavors_of(spec) - flavors.keys()):
                 yield (
                     document,
                     Breach("flavor", f"flavor {name}: expected one of {', '.join(sorted(flavors)) or 'none'}"),
