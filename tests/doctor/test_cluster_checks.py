@@ -85,6 +85,7 @@ def test_packages_are_those_of_the_lock_or_else_of_most_hosts() -> None:
     ill(alike.packages(odd, {}), "on 1 of 3 hosts: b: ")
     more = hosts({"packages": {**LOCK, "libtpu": "0.0.42"}})
     assert alike.packages(more, LOCK).status == "ok", "hosts with chips have more than the lock"
+    assert alike.packages([*more, *more[1:]], {}).status == "ok", "and most hosts may be those, where no lock is there"
     assert alike.shared_packages(odd).status == "missing"
     ill(alike.shared_packages(odd), "b has ray 2.59.0", "one image")
     assert alike.shared_packages(hosts({"packages": {"other": "1"}})).status == "ok", "what is absent crosses nowhere"

@@ -35,24 +35,30 @@ def project(hosts: Sequence[HostFacts]) -> Check:
 
 
 def packages(hosts: Sequence[HostFacts], lock: Mapping[str, str]) -> Check:
-    """The packages of ``lock`` (name to version), or of most of the hosts where it is empty."""
-    wanted = lock or _most([host.packages for host in hosts], lambda found: tuple(sorted(found.items())))
+    """The packages of ``lock`` (name to version). Where it is empty, those that several hosts have in one version: what
+    hosts with chips have besides, others need not."""
+    wanted = {name: _version(version) for name, version in (lock or _usual(hosts)).items()}
     differing = {}
     for host in hosts:
+        found = {name: _version(host.packages.get(name)) for name in wanted}
         odd = [
-            f"{name} {_version(host.packages.get(name)) or 'absent'} (expected {version})"
+            f"{name} {found[name] or 'absent'} (expected {version})"
             for name, version in wanted.items()
-            if _version(host.packages.get(name)) != _version(version)
+            if found[name] != version and (found[name] or lock)
         ]
         if odd:
             differing[host.name] = ", ".join(odd[:3]) + (f" and {len(odd) - 3} more" if len(odd) > 3 else "")
     if not differing:
-        digest = hashlib.sha256("".join(f"{n}=={_version(v)}\n" for n, v in sorted(wanted.items())).encode())
+        digest = hashlib.sha256("".join(f"{n}=={v}\n" for n, v in sorted(wanted.items())).encode())
         return Check("packages", "ok", f"{len(wanted)} equal on {len(hosts)} hosts, lock {digest.hexdigest()[:12]}")
     said = "; ".join(f"{name}: {odd}" for name, odd in sorted(differing.items()))
     fix = f"pip install -r requirements.lock   # on {', '.join(sorted(differing))}; or {_ONE_IMAGE}"
     return Check(
-        "packages", "missing", f"not those of the lock on {len(differing)} of {len(hosts)} hosts: {said}", fix, True
+        "packages",
+        "missing",
+        f"not those of {'the lock' if lock else 'most hosts'} on {len(differing)} of {len(hosts)} hosts: {said}",
+        fix,
+        True,
     )
 
 
@@ -82,6 +88,13 @@ def clocks(hosts: Sequence[HostFacts]) -> Check:
     if apart_s > CLOCK_MOST_S:
         return Check("clocks", "missing", f"{said}: leases are misjudged and buckets refuse its requests", fix, True)
     return Check("clocks", "warn", f"{said}: lines of logs lose their order", fix)
+
+
+def _usual(hosts: Sequence[HostFacts]) -> dict[str, str]:
+    """Of every package that any host has, the version of most of those that have it."""
+    names = dict.fromkeys(name for host in hosts for name in host.packages)
+    having = {name: [host.packages[name] for host in hosts if name in host.packages] for name in names}
+    return {name: _most(versions, _version) for name, versions in having.items()}
 
 
 def _ahead(host: HostFacts) -> float:
