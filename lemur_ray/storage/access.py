@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from lemur_ray.storage.conditional import read_version, write_if
 from lemur_ray.storage.file_system import arrow_file_system, file_system
-from lemur_ray.storage.patience import absent, patience_s
+from lemur_ray.storage.patience import absent, patience_s, refused, silent
 
 
 class _Differs(OSError):
@@ -31,17 +34,25 @@ def tried(url: str, environment: Mapping[str, str] | None = None) -> dict[str, s
     clients: dict[str, Callable[[str, bytes], None]] = {"files": _files, "pyarrow": _arrow, "leases": _leases}
     if url.startswith("gs://"):
         clients |= {"epath": _epath, "tensorstore": _tensorstore}
-    found = {}
-    for name, ask in clients.items():
-        probe = f"{url.rstrip('/')}/.probe-{uuid.uuid4().hex[:12]}"
-        try:
-            ask(probe, uuid.uuid4().bytes)
-            found[name] = ""
-        except FileNotFoundError:
-            found[name] = str(absent(url))
-        except Exception as error:  # whatever a client raises, it says why this host cannot use it
-            found[name] = " ".join(str(error).split())[:400] or type(error).__name__
-    return found
+    with ThreadPoolExecutor(len(clients)) as at_once:  # each waits as long as patience where nobody answers
+        return dict(zip(clients, at_once.map(partial(_why_not, url.rstrip("/")), clients.values()), strict=True))
+
+
+def _why_not(url: str, ask: Callable[[str, bytes], None]) -> str:
+    """One sentence on why a client cannot use it; empty where it can. Alike for clients that meet the same."""
+    bucket = "/".join(url.split("/")[:3])
+    try:
+        ask(f"{url}/.probe-{uuid.uuid4().hex[:12]}", uuid.uuid4().bytes)
+    except FileNotFoundError:
+        return str(absent(url))
+    except TimeoutError:
+        return str(silent(bucket, patience_s()))
+    except Exception as error:  # whatever a client raises, it says why this host cannot use it
+        said = re.sub(r"https?://\S+ ?", "", " ".join(str(error).split()))
+        if (status := re.search(r"http_response_code='(\d+)'", said)) is None:  # which is tensorstore's way
+            return said[:400] or type(error).__name__
+        return str(absent(url) if status[1] == "404" else refused(bucket, status[1], said.partition(" [")[0]))
+    return ""
 
 
 def _files(url: str, data: bytes) -> None:

@@ -34,10 +34,15 @@ async def within_patience(answer: Awaitable[_T], where: str, num_bytes: int = 0)
     try:
         return await asyncio.wait_for(answer, limit_s)
     except TimeoutError as error:
-        raise BucketError(
-            f"{where} did not answer within {limit_s:.0f} s: look whether the service and the network are up, then run "
-            "the same command again"
-        ) from error
+        raise silent(where, limit_s) from error
+
+
+def silent(where: str, limit_s: float) -> BucketError:
+    """The sentence for a bucket that says nothing."""
+    return BucketError(
+        f"{where} did not answer within {limit_s:.0f} s: look whether the service and the network are up, then run the "
+        "same command again"
+    )
 
 
 def refused(where: str, code: Any, said: str, name: str = "") -> BucketError:

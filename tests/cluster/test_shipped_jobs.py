@@ -90,14 +90,15 @@ def lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
 
 
+WORDS = ("one", "word", "of", "this", "day", "def", "return", "name", "in", "a", "book")
+
+
 def put_texts() -> None:
     """A file for every source that the corpus' command line names."""
     words = entrypoint("corpus")
     for number, source in enumerate(words[at + 1] for at, word in enumerate(words) if word == "--source"):
         url, draw = source.split(":", 2)[2], random.Random(number)
-        texts = (
-            " ".join(draw.choices(("a", "word", "of", "this", "day", "def", "return", "x"), k=200)) for _ in "x" * 40
-        )
+        texts = ["\n".join(" ".join(draw.choices(WORDS, k=8)) for _ in range(30)) for _ in range(40)]
         put(f"{url}/one.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in texts).encode())
 
 

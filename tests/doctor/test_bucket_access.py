@@ -9,6 +9,7 @@ import pytest
 from lemur_ray.doctor.hosts.bucket import access
 from lemur_ray.doctor.hosts.facts import Asked
 from lemur_ray.storage.access import tried
+from lemur_ray.storage.patience import absent, silent
 from tests.storage.bucket_server import Service
 from tests.storage.conftest import amazon, google, moto_url  # noqa: F401  # fixtures
 
@@ -42,8 +43,9 @@ def test_what_a_client_cannot_do_is_its_sentence(
     google.objects.read_only.update({"bucket"} if read_only else ())
     found = tried(url)
     assert list(found) == ALL
-    assert all(said in found[client] for client in ("files", "leases")), found
-    assert all(found.values()), found
+    assert all(said in found[client] for client in ("files", "pyarrow", "leases", "epath")), found
+    assert {text.partition("(")[0] for text in found.values()} == {found["files"].partition("(")[0]}, "said alike"
+    assert not any("http" in text or "[" in text for text in found.values()), found
 
 
 def test_a_bucket_that_answers_some_clients_only_is_said_for_those(google: Service) -> None:  # noqa: F811
@@ -60,6 +62,16 @@ def test_there_is_one_sentence_a_failing_host_and_what_to_do() -> None:
         check.found
         == "gs://b/store: written, read and removed by files, pyarrow, leases, epath, tensorstore on 2 hosts"
     )
+    assert "add-iam-policy-binding gs://b " in access("gs://b/store", {"a": {"files": "gs://b answered 403"}}).fix
+    many = {f"host-{i}": {"files": "gs://b answered 403 (id 0)"} for i in range(64)}
+    assert access("gs://b/x", many).found == (
+        "gs://b/x: host-0, host-1, host-10, host-11 and 60 more: by files: gs://b answered 403 (id 0)"
+    )
+    told = {"files": "gs://b answered 403 (Forbidden): ask", "epath": "gs://b answered 403 (DENIED): ask"}
+    assert "by files, epath: gs://b answered 403 (Forbidden): ask" in access("gs://b/x", {"a": told}).found
+    gone = str(absent("gs://b/x"))
+    assert "buckets create gs://b " in access("gs://b/x", {"a": {"files": gone}}).fix
+    assert "curl" in access("gs://b/x", {"a": {"files": str(silent("gs://b", 15))}}).fix
     refused: dict[str, Any] = {**well, "files": "gs://b answered 403", "leases": "gs://b answered 403"}
     refused["tensorstore"] = "no token"
     check = access("gs://b/store", {"head": well, "b": dict.fromkeys(ALL, "no network"), "a": refused})

@@ -167,6 +167,17 @@ def test_a_host_that_does_not_answer_is_named_and_the_others_are_looked_at() -> 
     assert len(checks([], {"b": "gone"}, 0.0, LOCK)) == 1
 
 
+def test_every_host_has_a_name_of_its_own_and_what_many_are_told_is_said_once() -> None:
+    from lemur_ray.doctor.hosts.ask import _names
+
+    nodes = [{"NodeManagerHostname": name, "NodeManagerAddress": f"10.0.0.{i // 2}", "NodeManagerPort": i}
+             for i, name in enumerate(("head", "box", "box", "box"))]  # fmt: skip
+    assert _names(nodes) == ["head", "box 10.0.0.0", "box 10.0.0.1 2", "box 10.0.0.1 3"]
+    odd = [dataclasses.replace(WELL, name=f"host-{i}", python="3.11.2") for i in range(9)]
+    well = [dataclasses.replace(WELL, name=f"well-{i}") for i in range(10)]
+    assert "but host-0, host-1, host-2, host-3 and 5 more has 3.11.2:" in alike.python([*well, *odd]).found
+
+
 def test_a_host_knows_what_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "localhost,no-such-host.invalid")
     monkeypatch.setenv("LEMUR_HOME", str(tmp_path / "not/yet"))

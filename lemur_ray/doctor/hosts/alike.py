@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from lemur_ray.doctor.hosts.facts import HostFacts
+from lemur_ray.doctor.hosts.told import by_reason, few
 from lemur_ray.doctor.machine import Check
 
 CLOCK_WARN_S, CLOCK_MOST_S = 2.0, 60.0
@@ -51,8 +52,8 @@ def packages(hosts: Sequence[HostFacts], lock: Mapping[str, str]) -> Check:
     if not differing:
         digest = hashlib.sha256("".join(f"{n}=={v}\n" for n, v in sorted(wanted.items())).encode())
         return Check("packages", "ok", f"{len(wanted)} equal on {len(hosts)} hosts, lock {digest.hexdigest()[:12]}")
-    said = "; ".join(f"{name}: {odd}" for name, odd in sorted(differing.items()))
-    fix = f"pip install -r requirements.lock   # on {', '.join(sorted(differing))}; or {_ONE_IMAGE}"
+    said = by_reason(differing)
+    fix = f"pip install -r requirements.lock   # on {few(sorted(differing))}; or {_ONE_IMAGE}"
     return Check(
         "packages",
         "missing",
@@ -108,11 +109,10 @@ def _version(version: str | None) -> str:
 
 def _same(hosts: Sequence[HostFacts], name: str, of: Callable[[HostFacts], str], what: str, fix: str) -> Check:
     usual = _most(hosts, of)
-    odd = [host for host in hosts if of(host) != of(usual)]
+    odd = {host.name: f"has {of(host)}" for host in hosts if of(host) != of(usual)}
     if not odd:
         return Check(name, "ok", f"{of(usual)} on {len(hosts)} hosts", required=True)
-    said = ", ".join(f"{host.name} has {of(host)}" for host in sorted(odd, key=lambda host: host.name))
-    return Check(name, "missing", f"{of(usual)} on most hosts, but {said}: {what}", fix, True)
+    return Check(name, "missing", f"{of(usual)} on most hosts, but {by_reason(odd, ' ')}: {what}", fix, True)
 
 
 def _most(things: Sequence[T], of: Callable[[T], object]) -> T:

@@ -7,6 +7,7 @@ whatever version of the project they hold.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,19 +47,18 @@ def ask(timeout_s: float = 60.0, bucket: str = "") -> Answers:
     most = (ray._private.state.state.get_max_resources_from_cluster_config() or {}).get("CPU", 0.0)
     nodes = [node for node in ray.nodes() if node["Alive"]]
     deadline = time.monotonic() + timeout_s
-    actors: list[tuple[Mapping[str, Any], Any, Any]] = []
+    actors: list[tuple[str, Mapping[str, Any], Any, Any]] = []
     try:
-        for node in nodes:
+        for name, node in zip(_names(nodes), nodes, strict=True):
             there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             folder = str(node.get("ObjectStoreSocketName", "")).partition("/session_")[0]
             actor: Any = ray.remote(facts.Asked).options(num_cpus=0, scheduling_strategy=there).remote()
-            actors.append((node, actor, actor.here.remote(folder)))
+            actors.append((name, node, actor, actor.here.remote(folder)))
         found, silent, answering = [], {}, []
-        for node, actor, answer in actors:
-            name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+        for name, node, actor, answer in actors:
             try:
                 known = ray.get(answer, timeout=max(0.1, deadline - time.monotonic()))
-                found.append(HostFacts(**{**known, **_of_node(node), **_clock(actor, deadline)}))
+                found.append(HostFacts(**{**known, **_of_node(node), **_clock(actor, deadline), "name": name}))
                 answering.append((name, actor))
             except ray.exceptions.GetTimeoutError:
                 silent[name] = f"no answer within {timeout_s:g} s"
@@ -66,9 +66,18 @@ def ask(timeout_s: float = 60.0, bucket: str = "") -> Answers:
                 silent[name] = str(error).strip().splitlines()[-1][:300]
         return Answers(tuple(found), silent, free, most, _tried(bucket, answering) if bucket else {})
     finally:
-        for _, actor, _ in actors:
+        for _, _, actor, _ in actors:
             ray.kill(actor)
         ray.cloudpickle.unregister_pickle_by_value(facts)
+
+
+def _names(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What to call every node: by its host, and by what else it takes to tell it from the others."""
+    names = [str(node["NodeManagerHostname"]) for node in nodes]
+    for more in ("NodeManagerAddress", "NodeManagerPort"):
+        times = Counter(names)
+        names = [f"{name} {node[more]}" if times[name] > 1 else name for name, node in zip(names, nodes, strict=True)]
+    return names
 
 
 def _of_node(node: Mapping[str, Any]) -> dict[str, Any]:

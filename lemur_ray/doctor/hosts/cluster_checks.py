@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lemur_ray.doctor.hosts import alike, bucket, room, slices
 from lemur_ray.doctor.hosts.facts import HostFacts
+from lemur_ray.doctor.hosts.told import by_reason
 from lemur_ray.doctor.machine import Check
 
 
@@ -45,6 +46,7 @@ def _hosts(hosts: Sequence[HostFacts], silent: Mapping[str, str]) -> Check:
     said = f"{len(hosts)}: {names}" + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")
     if not silent:
         return Check("hosts", "ok", said, required=True)
-    why = "; ".join(f"{name}: {reason}" for name, reason in sorted(silent.items()))
     fix = "ray list nodes   # then read raylet.out in the logs of that host, or take it out of the cluster"
-    return Check("hosts", "missing", f"{len(silent)} of {len(hosts) + len(silent)} do not answer: {why}", fix, True)
+    return Check(
+        "hosts", "missing", f"{len(silent)} of {len(hosts) + len(silent)} do not answer: {by_reason(silent)}", fix, True
+    )
