@@ -127,6 +127,9 @@ def test_names_without_an_address_and_chips_without_a_slice_are_named() -> None:
     nameless = [*whole, dataclasses.replace(WELL, name="stray", chips=4)]
     ill(slices.slices(nameless)[0], "stray have chips, but TPU_NAME is not set")
     ill(slices.slices(tpu_hosts({}, {"TPU_WORKER_HOSTNAMES": "a,b"}))[0], "2 different TPU_WORKER_HOSTNAMES")
+    alone = tpu_hosts({"TPU_WORKER_HOSTNAMES": ""}, {"TPU_WORKER_HOSTNAMES": ""})
+    ill(slices.slices(alone)[0], "none of its 2 hosts has TPU_WORKER_HOSTNAMES", "webhook")
+    assert slices.slices(tpu_hosts({"TPU_WORKER_HOSTNAMES": ""}, topology="2x2x1"))[0].status == "ok", "of one host"
 
 
 def test_chips_that_do_not_make_the_topology_are_counted() -> None:

@@ -42,6 +42,8 @@ def _ills(members: Sequence[HostFacts]) -> Iterator[tuple[str, str]]:
     listed = {host.tpu.get("TPU_WORKER_HOSTNAMES", "") for host in members}
     if len(listed) > 1:
         yield f"its hosts have {len(listed)} different TPU_WORKER_HOSTNAMES", _WEBHOOK
+    if listed == {""} and len(members) > 1:
+        yield f"none of its {len(members)} hosts has TPU_WORKER_HOSTNAMES: jax would not find the others", _WEBHOOK
     expected = max((len(names.split(",")) for names in listed if names), default=len(members))
     for number, times in sorted(ids.items()):
         sharing = ", ".join(host.name for host in members if host.tpu.get("TPU_WORKER_ID", "") == number)
