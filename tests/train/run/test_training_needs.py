@@ -170,10 +170,10 @@ def test_a_run_that_would_leave_no_core_for_ray_data_is_refused_with_what_would_
         needs.of_devices(nano, Devices(cpus=1))
     needs.of_devices(of_mesh("nano", cpus_per_worker=0.9), Devices(cpus=1))
     two_of_one_core = of_mesh("nano", num_workers=2)
-    with pytest.raises(ValueError, match=r"2 workers with 1 each leave 0 CPU .*--mesh\.cpus-per-worker 0\.95$"):
+    with pytest.raises(ValueError, match=r"2 worker\(s\) with 1 each leave 0 CPU .*--mesh\.cpus-per-worker 0\.95$"):
         needs.of_devices(two_of_one_core, Devices(cpus=2, where="the cluster"))
     needs.of_devices(two_of_one_core, Devices(cpus=3, where="the cluster"))
-    with pytest.raises(ValueError, match="2 workers with 1 each"):  # an elastic run takes as many as there are
+    with pytest.raises(ValueError, match=r"2 worker\(s\) with 1 each"):  # an elastic run takes as many as there are
         needs.of_devices(of_mesh("nano", num_workers=4, min_workers=1), Devices(cpus=2, where="the cluster"))
     with pytest.raises(ValueError, match="hosts with two cores each"):
         needs.of_devices(get_recipe("lemur-7b-chat"), Devices(cpus=4, tpus=16, where="the cluster"))
