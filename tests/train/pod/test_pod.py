@@ -200,7 +200,7 @@ def test_a_collective_that_waits_for_a_worker_which_stands_still_is_ended_and_th
         fake.add_host(cpus=3)
     fake.wait_for_hosts(2)
     # Ray's own question whether a worker answers, which would find it, too, comes too late here.
-    patience = {PATIENCE: "60", "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": "1200"}
+    patience = {PATIENCE: "120", "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": "1200"}
     flags = [*ENDLESS, "--train.checkpoint-every-steps", "4"]
     process, log = job(fake, flags, **patience), tmp_path / "log.txt"
     wait_while_it_runs(process, lambda: steps_done(tmp_path) >= 5, 300, log)
