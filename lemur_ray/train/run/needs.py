@@ -220,7 +220,7 @@ def _of_cores_for_data(mesh: MeshConfig, fitting: int, found: Devices) -> None:
     most = math.floor((found.cpus - FEED_CPUS) / workers * 100) / 100
     cores = "hosts with two cores each (ray start --num-cpus=2, the limit of cpu in their pods)"
     raise ValueError(
-        f"cores for data: {workers} worker(s) with {each:g} each leave {max(0.0, left):g} CPU cores, and Ray Data, which "
+        f"cores for data: {workers} worker(s) with {each:g} each leave {max(0.0, left):g} CPU cores; Ray Data, which "
         f"reads for them, waits for ever without {FEED_CPUS:g}; {found}: "
         + (f"give --mesh.cpus-per-worker {most:g}" if most > 0 and not mesh.use_tpu else f"give {cores}")
     )
