@@ -29,23 +29,27 @@ def explained(
         stream = iter(open_stream())
 
     def items() -> Iterator[Item]:
-        while True:
-            with waits:
-                try:
-                    item = next(stream)
-                except StopIteration:
-                    return
-            yield item
+        try:
+            while True:
+                with waits:
+                    try:
+                        item = next(stream)
+                    except StopIteration:
+                        return
+                yield item
+        finally:
+            waits.over.set()
 
     return items()
 
 
 class _Watch:
-    """As a context, any number of times: who is inside waits. A thread says so when it takes long, and again later."""
+    """As a context, any number of times: who is inside waits. A thread says so when it takes long, until ``over``."""
 
     def __init__(self, say: Callable[[str], None], after_s: float) -> None:
         self._say, self._after_s = say, after_s
         self._since: float | None = None
+        self.over = threading.Event()
         threading.Thread(target=self._watch, name="rows-watch", daemon=True).start()
 
     def __enter__(self) -> None:
@@ -56,8 +60,7 @@ class _Watch:
 
     def _watch(self) -> None:
         said_at = -SAY_AGAIN_S
-        while True:
-            time.sleep(self._after_s / 10)
+        while not self.over.wait(self._after_s / 10):
             now, since = time.monotonic(), self._since
             if since is not None and now - since > self._after_s and now - said_at >= SAY_AGAIN_S:
                 said_at = now
