@@ -90,6 +90,7 @@ def connect(alike: bool = True, **options: Any) -> str:
         env_vars = {**options["runtime_env"].get("env_vars", {}), "RAY_ADDRESS": address}
         options["runtime_env"] = {**options["runtime_env"], "env_vars": env_vars}
         ray.init(address=address, **options)
+        _watch_head(address)
         if alike:
             _check_hosts()
         return address
@@ -134,6 +135,27 @@ def _knock(address: str) -> None:
                     "RAY_ADDRESS"
                 ) from error
         time.sleep(0.5)
+
+
+def _watch_head(address: str) -> None:
+    """From here on this process ends with a sentence where the head is lost, or another one is in its place."""
+    import ray
+    from lemur_ray.head_watch import HeadWatch
+
+    worker, here = ray._private.worker.global_worker, ray.NodeID.from_hex(ray.get_runtime_context().get_node_id())
+    gcs = worker.gcs_client
+
+    def knows_us() -> bool:
+        left = getattr(worker, "gcs_client", None) is not gcs  # by ray.shutdown
+        try:
+            return left or gcs.check_alive([here], timeout=5)[0]
+        except Exception as error:
+            if "WrongClusterID" in str(error):
+                return False
+            raise
+
+    watch = HeadWatch(address, knows_us)
+    atexit.register(watch.end)
 
 
 def _check_hosts() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 import time
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,6 +49,28 @@ def test_an_address_where_no_head_answers_is_said_in_a_sentence(
     with pytest.raises(SystemExit, match=said):
         bootstrap.connect()
     assert time.monotonic() - began < 20
+
+
+def another_head(nodes: object, timeout: float) -> list[bool]:
+    raise RuntimeError("Unauthenticated: RPC error: WrongClusterID: Perhaps the client is accessing GCS after it has")
+
+
+@pytest.mark.parametrize("says", [another_head, lambda nodes, timeout: [False]], ids=["another head", "lost this host"])
+def test_a_job_that_has_joined_a_cluster_ends_with_a_sentence_when_that_knows_it_no_more(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, says: Any
+) -> None:
+    joined, why, came = list[str](), list[str](), threading.Event()
+    gcs = SimpleNamespace(check_alive=says)
+    monkeypatch.setattr("ray._private.worker.global_worker.gcs_client", gcs, raising=False)
+    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "ab" * 28))
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", lambda address, **options: joined.append(address))
+    monkeypatch.setattr("lemur_ray.head_watch._leave", lambda said: (why.append(said), came.set()))
+    monkeypatch.setattr(bootstrap, "_knock", lambda address: None)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert bootstrap.connect(alike=False) == "10.0.0.1:6379"
+    assert came.wait(10)
+    assert why[0].startswith("the head at 10.0.0.1:6379 does not know this host any more")
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ ROOMS: dict[str, set[str]] = {
         "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/instruct", "lemur_ray/rollout",
     },
     "lemur_ray/demo": set(),
+    "lemur_ray/head_watch": set(),
     "lemur_ray/doctor": set(),
     "envs": {"lemur_ray/agents", "lemur_ray/grading", "lemur_ray/outside_data", "lemur_ray/sandbox"},
     "envs/alfworld": {"envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/outside_data"},

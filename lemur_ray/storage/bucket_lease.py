@@ -7,6 +7,7 @@ of what is written under it.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from typing import Any
 
@@ -46,6 +47,7 @@ class BucketLease:
         found = read_version(self._url)
         before = value_of(found)
         if before and not before.get("given_back"):
+            print(waiting(self._url, before, patience_s), file=sys.stderr, flush=True)
             found = self._once_silent(found, patience_s)
         number = int(before.get("holder", 0)) + 1
         self._write({**self._mine, "holder": number, "count": 0}, found[1] if found else None)
@@ -86,6 +88,14 @@ class BucketLease:
 def who(holder: dict[str, Any]) -> str:
     """A holder, for a sentence."""
     return f"process {holder.get('pid')} on {holder.get('host')}" if holder.get("pid") else "another process"
+
+
+def waiting(url: str, holder: dict[str, Any], patience_s: float) -> str:
+    """What is said while a lease is watched, which may be that of a run whose host was lost."""
+    return (
+        f"{url}: {who(holder)} has not given it back: it is taken over if that shows no sign of life for "
+        f"{patience_s:g} s"
+    )
 
 
 def value_of(found: tuple[bytes, str] | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tests.storage.bucket_server import Service
 BEAT_S = 0.05
 
 
-def test_of_two_that_find_a_dead_holder_one_takes_over(google: Service) -> None:
+def test_of_two_that_find_a_dead_holder_one_takes_over(google: Service, capsys: pytest.CaptureFixture[str]) -> None:
     dead = BucketLease("gs://bucket/run", {"id": "dead", "host": "gone", "pid": 7})
     dead.take(0)
     won: list[str] = []
@@ -43,6 +43,7 @@ def test_of_two_that_find_a_dead_holder_one_takes_over(google: Service) -> None:
     assert json.loads(found[0])["holder"] == 2
     with pytest.raises(HeldByAnother, match=won[0]):
         dead.count_up()  # it was only cut off, and comes back
+    assert "process 7 on gone has not given it back: it is taken over if that" in capsys.readouterr().err
 
 
 def test_a_lease_that_is_given_back_while_one_waits_for_it_is_taken() -> None:

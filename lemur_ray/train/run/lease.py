@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.storage.beats import while_beating
-from lemur_ray.storage.bucket_lease import BEAT_S, LEASE, PATIENCE, BucketLease, HeldByAnother, who
+from lemur_ray.storage.bucket_lease import BEAT_S, LEASE, PATIENCE, BucketLease, HeldByAnother, waiting, who
 from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.train.run.folder import RunFolderError, read_object, write_json
 from lemur_ray.train.run.goodput import clock
@@ -72,8 +73,10 @@ class _OnDisk:
     def take(self, patience_s: float) -> None:
         found = _read(self._path)
         elsewhere = found is not None and found.get("boot") != self._mine["boot"]
-        if elsewhere and _moves(self._path, found, patience_s):
-            raise HeldByAnother(found or {})
+        if elsewhere:
+            print(waiting(self._path, found or {}, patience_s), file=sys.stderr, flush=True)
+            if _moves(self._path, found, patience_s):
+                raise HeldByAnother(found or {})
         write_json(self._path, {**self._mine, "count": 0})
         if elsewhere:  # two may have come at once: the one whose write stands has it
             time.sleep(self._beat_s / 2)
