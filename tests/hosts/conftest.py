@@ -7,8 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from lemur_ray.storage.file_system import file_system
 from tests.hosts.network import why_not
 from tests.hosts.ray_hosts import RayHosts, ray_hosts
+from tests.hosts.training_jobs import lines_of, losses, train
+from tests.storage.bucket_server import Service, google_service
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +29,24 @@ def cluster(can_make_hosts: None) -> Iterator[RayHosts]:
     """A head and two workers, a and b, of one CPU each. Whoever loses one brings it back."""
     with ray_hosts("a", "b") as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def bucket(cluster: RayHosts) -> Iterator[Service]:
+    """A service that every host reaches, with texts in it; this process is led there too."""
+    pytest.importorskip("gcsfs", reason="make dev installs it")
+    with google_service(host=cluster.net.outside) as service, pytest.MonkeyPatch.context() as patch:
+        for name, value in service.environment.items():
+            patch.setenv(name, value)
+        fs, there = file_system("gs://bucket/texts")
+        for number in range(60):
+            text = f"Note {number}: " + " ".join(f"the word {number * 7 + i} and that of the day" for i in range(80))
+            fs.pipe_file(f"{there}/{number:03d}.txt", text.encode())
+        yield service
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cluster: RayHosts, bucket: Service) -> dict[int, float]:
+    """Losses of the run that nothing happens to."""
+    train(cluster, bucket, "gs://bucket/runs/calm").end(900)
+    return losses(lines_of("gs://bucket/runs/calm/metrics.jsonl"))

@@ -231,6 +231,23 @@ class RayHosts:
             )
         return Submitted(process, log, name)
 
+    def project_on(self, host: Host) -> str:
+        """Where the project lies on a host, as in an image: at the same place on every host."""
+        project = Path(f"{host.root}/srv/project")
+        if not project.exists():
+            shutil.copytree(self.project(), project)
+        return "/srv/project"
+
+    def drive(self, host: Host, *entry: str, env: Mapping[str, str] | None = None) -> Submitted:
+        """Run a Python program of the project on a host, as who is logged in there does: it joins the cluster."""
+        for one in self.hosts.values():
+            self.project_on(one)
+        self._jobs += 1
+        name = f"driver-{self._jobs}"
+        given = {**self.env(host), "RAY_ADDRESS": f"{self.head.address}:{GCS_PORT}", **(env or {})}
+        log = host.start(["sh", "-c", 'cd /srv/project; exec python "$@"', "drive", *entry], given, f"{name}.log")
+        return Submitted(host.started[-1], log, name)
+
     def stop(self, job: Submitted) -> None:
         """End a job that goes on until it is told, and wait for its end."""
         self._told(f"jobs/{job.name}/stop", "POST")

@@ -110,11 +110,9 @@ def test_the_doctor_names_a_host_with_another_version_of_the_project(
 
 def run_directly(cluster: RayHosts, job: str, *args: str) -> dict[str, Any]:
     """A job on the head alone, without Ray: the object that it prints last."""
-    project = Path(f"{cluster.head.root}/srv/project")
-    if not project.exists():
-        shutil.copytree(cluster.project(), project)
     env = {**cluster.env(cluster.head), "PYTHONWARNINGS": "ignore"}
-    said = cluster.head.run(["python", f"/srv/project/jobs/{job}.py", *args], env, timeout=240)
+    project = cluster.project_on(cluster.head)
+    said = cluster.head.run(["python", f"{project}/jobs/{job}.py", *args], env, timeout=240)
     return dict(json.loads(said.splitlines()[-1]))
 
 

@@ -5,48 +5,20 @@ A sweep: minutes. The bucket is a service outside of the cluster's network, as a
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lemur_ray.checkpoints import commits
 from lemur_ray.corpus.build import build
-from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.storage.file_system import file_system
 from tests.hosts.host import Host
-from tests.hosts.ray_hosts import RayHosts, Submitted
-from tests.storage.bucket_server import Service, google_service
-from tests.train.test_resume import RECIPE as TWO_ROWS
+from tests.hosts.ray_hosts import RayHosts
+from tests.hosts.training_jobs import CORPUS, CORPUS_CONFIG, RECIPE, job, lines_of, losses, newest, train
+from tests.storage.bucket_server import Service
 
 pytestmark = [pytest.mark.sweep, pytest.mark.timeout(1800)]
-
-STEPS = 400
-RECIPE = [*TWO_ROWS, "--train.rows-per-step", "8", "--train.eval-rows", "0", "--train.checkpoint-every-steps", "10"]
-RECIPE += ["--train.checkpoint-every-s", "1000000", "--train.steps", str(STEPS), "--train.spike-sigmas", "0"]
-CORPUS = ("--seq-len", "64", "--vocab-size", "320", "--heldout-rows", "4", "--part-mb", "0.02")
-
-
-@pytest.fixture(scope="module")
-def bucket(cluster: RayHosts) -> Iterator[Service]:
-    """A service that every host reaches, with texts in it; this process is led there too."""
-    pytest.importorskip("gcsfs", reason="make dev installs it")
-    with google_service(host=cluster.net.outside) as service, pytest.MonkeyPatch.context() as patch:
-        for name, value in service.environment.items():
-            patch.setenv(name, value)
-        fs, there = file_system("gs://bucket/texts")
-        for number in range(60):
-            text = f"Note {number}: " + " ".join(f"the word {number * 7 + i} and that of the day" for i in range(80))
-            fs.pipe_file(f"{there}/{number:03d}.txt", text.encode())
-        yield service
-
-
-def job(cluster: RayHosts, bucket: Service, *entry: str) -> Submitted:
-    told = [f"{name}={value}" for name, value in bucket.environment.items()]
-    return cluster.submit("env", *told, "python", *entry)
 
 
 def test_hosts_make_a_corpus_together_without_a_mount(cluster: RayHosts, bucket: Service, tmp_path: Path) -> None:
@@ -55,10 +27,7 @@ def test_hosts_make_a_corpus_together_without_a_mount(cluster: RayHosts, bucket:
         "gs://bucket/corpus",
     ).end(600)  # fmt: skip
     assert made["corpus"] == "gs://bucket/corpus"
-    config = CorpusConfig(
-        source=("notes:text:gs://bucket/texts",), seq_len=64, vocab_size=320, heldout_rows=4, part_mb=0.02
-    )
-    here = build(config, tmp_path / "here", workers=0, say=lambda line: None)
+    here = build(CORPUS_CONFIG, tmp_path / "here", workers=0, say=lambda line: None)
     assert sum(source["tokens"] for source in here["sources"]) == sum(made["tokens"].values())
     there = file_system("gs://bucket/corpus")[0]
     for path in (tmp_path / "here").rglob("*"):
@@ -88,35 +57,6 @@ def test_a_run_that_hosts_would_not_see_is_refused_in_a_sentence(cluster: RayHos
     said = running.printed()
     assert "would train and cannot see" in said, said[-4000:]
     assert "into a bucket" in said
-
-
-def lines_of(url: str) -> list[dict[str, Any]]:
-    fs, path = file_system(url)
-    try:
-        return [json.loads(line) for line in fs.cat_file(path).splitlines()]
-    except FileNotFoundError:
-        return []
-
-
-def newest(run: str) -> int:
-    found = commits(f"{run}/checkpoints")[0]
-    return found[0].step if found else 0
-
-
-def losses(lines: list[dict[str, Any]]) -> dict[int, float]:
-    return {line["step"]: line["loss"] for line in lines if "loss" in line}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(cluster: RayHosts, bucket: Service) -> dict[int, float]:
-    """Losses of the run that nothing happens to."""
-    train(cluster, bucket, "gs://bucket/runs/calm").end(900)
-    return losses(lines_of("gs://bucket/runs/calm/metrics.jsonl"))
-
-
-def train(cluster: RayHosts, bucket: Service, out: str) -> Submitted:
-    corpus = ("--corpus", "gs://bucket/corpus")
-    return job(cluster, bucket, "jobs/pretrain.py", *RECIPE, "--mesh.num-workers", "2", *corpus, "--out", out)
 
 
 def a_worker_s_host(cluster: RayHosts) -> Host:
