@@ -47,7 +47,6 @@ class BucketLease:
         found = read_version(self._url)
         before = value_of(found)
         if before and not before.get("given_back"):
-            print(waiting(self._url, before, patience_s), file=sys.stderr, flush=True)
             found = self._once_silent(found, patience_s)
         number = int(before.get("holder", 0)) + 1
         self._write({**self._mine, "holder": number, "count": 0}, found[1] if found else None)
@@ -74,9 +73,8 @@ class BucketLease:
 
     def _once_silent(self, seen: tuple[bytes, str] | None, patience_s: float) -> tuple[bytes, str] | None:
         """The lease once it stood still for so long, or was given back. No clocks of two hosts are compared."""
-        deadline = time.monotonic() + patience_s
-        while time.monotonic() < deadline:
-            time.sleep(min(0.5, patience_s / 20))
+        waiting = Waiting(self._url, value_of(seen), patience_s)
+        while waiting.goes_on():
             now = read_version(self._url)
             if now != seen:
                 if value_of(now).get("given_back"):
@@ -90,12 +88,28 @@ def who(holder: dict[str, Any]) -> str:
     return f"process {holder.get('pid')} on {holder.get('host')}" if holder.get("pid") else "another process"
 
 
-def waiting(url: str, holder: dict[str, Any], patience_s: float) -> str:
-    """What is said while a lease is watched, which may be that of a run whose host was lost."""
-    return (
-        f"{url}: {who(holder)} has not given it back: it is taken over if that shows no sign of life for "
-        f"{patience_s:g} s"
-    )
+class Waiting:
+    """For a lease to show that its holder lives; says so once that has missed a count: its host may be lost."""
+
+    def __init__(self, url: str, holder: dict[str, Any], patience_s: float) -> None:
+        self._url, self._holder, self._patience_s = url, holder, patience_s
+        self._began, self._said = time.monotonic(), False
+
+    def goes_on(self) -> bool:
+        """Whether to look once more, after a moment."""
+        waited_s = time.monotonic() - self._began
+        if waited_s >= self._patience_s:
+            return False
+        if waited_s > 1.5 * self._patience_s / PATIENCE and not self._said:
+            self._said = True
+            print(
+                f"{self._url}: {who(self._holder)} has not given it back: it is taken over if that shows no sign of "
+                f"life for {self._patience_s:g} s",
+                file=sys.stderr,
+                flush=True,
+            )
+        time.sleep(min(0.5, self._patience_s / 20))
+        return True
 
 
 def value_of(found: tuple[bytes, str] | None) -> dict[str, Any]:

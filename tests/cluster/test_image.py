@@ -18,8 +18,9 @@ import pytest
 from lemur_ray.storage.file_system import file_system
 from tests.attacks.arena import ready
 from tests.cluster.containers import Containers, containers, docker
-from tests.hosts.test_training_on_hosts import CORPUS, TWO_ROWS, lines_of, losses, newest
+from tests.hosts.training_jobs import CORPUS, lines_of, losses, newest
 from tests.storage.bucket_server import Service, google_service
+from tests.train.test_resume import RECIPE as TWO_ROWS
 
 pytestmark = [pytest.mark.sweep, pytest.mark.docker, pytest.mark.timeout(3600)]
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.storage.beats import while_beating
-from lemur_ray.storage.bucket_lease import BEAT_S, LEASE, PATIENCE, BucketLease, HeldByAnother, waiting, who
+from lemur_ray.storage.bucket_lease import BEAT_S, LEASE, PATIENCE, BucketLease, HeldByAnother, Waiting, who
 from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.train.run.folder import RunFolderError, read_object, write_json
 from lemur_ray.train.run.goodput import clock
@@ -73,10 +72,8 @@ class _OnDisk:
     def take(self, patience_s: float) -> None:
         found = _read(self._path)
         elsewhere = found is not None and found.get("boot") != self._mine["boot"]
-        if elsewhere:
-            print(waiting(self._path, found or {}, patience_s), file=sys.stderr, flush=True)
-            if _moves(self._path, found, patience_s):
-                raise HeldByAnother(found or {})
+        if elsewhere and _moves(self._path, found, patience_s):
+            raise HeldByAnother(found or {})
         write_json(self._path, {**self._mine, "count": 0})
         if elsewhere:  # two may have come at once: the one whose write stands has it
             time.sleep(self._beat_s / 2)
@@ -104,9 +101,8 @@ def _read(path: str) -> dict[str, Any] | None:
 
 def _moves(path: str, seen: dict[str, Any] | None, patience_s: float) -> bool:
     """Whether the lease changes within so many seconds. One that is given back meanwhile does not."""
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        time.sleep(min(0.5, patience_s / 20))
+    waiting = Waiting(path, seen or {}, patience_s)
+    while waiting.goes_on():
         now = _read(path)
         if now is None:
             return False
