@@ -7,7 +7,7 @@ import importlib.metadata
 import os
 import re
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from tests.source_tree import ROOT, name, python_files, tracked
@@ -138,6 +138,11 @@ def test_files_are_of_a_size_that_one_reads_at_once() -> None:
     long = sorted(file for file, size in lines.items() if size > LINES["largest"])
     assert not long, f"look for the second idea in {long}"
     assert all(found[what] <= LINES[what] for what in LINES), f"lines of a file: {found}, expected at most {LINES}"
+
+
+def test_two_test_files_of_one_name_would_hide_each_other() -> None:
+    names = Counter(path.name for path in tracked() if path.name.startswith("test_") and path.suffix == ".py")
+    assert not [name for name, count in names.items() if count > 1]
 
 
 def test_a_folder_holds_no_more_than_one_sees_at_a_glance() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -133,7 +134,7 @@ def bring_file(fs: Any, path: str, to: Path) -> None:
     if to.exists():
         return
     to.parent.mkdir(parents=True, exist_ok=True)
-    partial_file = to.with_name(f".{to.name}.{os.getpid()}.part")
+    partial_file = to.with_name(f".{to.name}.{uuid.uuid4().hex[:12]}.part")
     try:
         fs.get_file(path, str(partial_file))
     except FileNotFoundError:

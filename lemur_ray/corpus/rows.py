@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import shutil
+import uuid
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -46,7 +47,7 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
 
     Waiting for the disk takes from milliseconds to seconds; what can be told from its size later need not be durable.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.part")
     with open(temporary, "wb") as f:
         f.write(data)
         if durable:

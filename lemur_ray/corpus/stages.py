@@ -15,7 +15,7 @@ the other parts.
 from __future__ import annotations
 
 import json
-import os
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -76,7 +76,7 @@ def clean_part(build: Path, number: int) -> None:
     dropped: Counter[str] = Counter()
     masked: Counter[str] = Counter()
     ids, sizes, rows = bytearray(), [], []
-    temporary = base.with_suffix(f".{os.getpid()}.part")  # a task of a killed driver may live on for a moment
+    temporary = base.with_suffix(f".{uuid.uuid4().hex[:12]}.part")  # a task of a killed driver may live on for a moment
     with pq.ParquetWriter(temporary, _SCHEMA, compression="zstd") as writer:
         for ref in (FileRef(*fields) for fields in part["files"]):
             for found in read_texts(ref):
@@ -123,7 +123,7 @@ def tokenise_part(build: Path, number: int) -> None:
     dtype = token_dtype(tokenizer.vocab_size)
     base = build / "tokens" / f"{number:05d}"
     lengths: list[np.ndarray] = []
-    temporary = base.with_suffix(f".{os.getpid()}.part")
+    temporary = base.with_suffix(f".{uuid.uuid4().hex[:12]}.part")
     begin = 0
     with open(temporary, "wb") as f, pq.ParquetFile(build / "clean" / f"{number:05d}.parquet") as table:
         for batch in table.iter_batches(batch_size=_BATCH, columns=["text"]):

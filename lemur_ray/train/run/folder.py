@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import secrets
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def write_json(path: str, value: Any) -> None:
     if "://" in path:  # object stores replace an object as a whole
         fs.pipe_file(inner, data)
         return
-    temporary = f"{inner}.{os.getpid()}.part"
+    temporary = f"{inner}.{uuid.uuid4().hex[:12]}.part"
     with open(temporary, "wb") as f:
         f.write(data)
         f.flush()
