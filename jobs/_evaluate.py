@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.preflight import Prepared, prepare
+from lemur_ray.evaluation.preflight import Prepared, prepare
 from lemur_ray.report.agreement import agreement
 from lemur_ray.report.ledgers.stored_episodes import without_texts
 from lemur_ray.report.pages.live_page import live_page
@@ -17,7 +17,7 @@ from lemur_ray.report.samples import headline_samples
 from lemur_ray.report.tables import summarise
 from lemur_ray.rollout.evaluation import Beside, pool_of, run_evaluation
 from lemur_ray.rollout.evaluation_config import EvalConfig
-from lemur_ray.rollout.job_ending import say_what_is_odd
+from lemur_ray.rollout.exit_codes import say_what_is_odd
 from lemur_ray.rollout.progress import costs
 from lemur_ray.rollout.threads import Pool
 from lemur_ray.serve.on_ray.attach import attach

@@ -10,7 +10,7 @@ from typing import Any
 
 from envs.alfworld.demonstrations import demonstrations
 from envs.alfworld.games.catalogue import class_names
-from lemur_ray.home import resolve_out
+from lemur_ray.host.home import resolve_out
 from lemur_ray.instruct.readers.code_chats import code_chats, standard_library
 from lemur_ray.instruct.conversation import Conversation, read_conversations
 

@@ -140,7 +140,7 @@ def _knock(address: str) -> None:
 def _watch_head(address: str) -> None:
     """From here on this process ends with a sentence where the head is lost, or another one is in its place."""
     import ray
-    from lemur_ray.head_watch import HeadWatch
+    from lemur_ray.cluster.head_watch import HeadWatch
 
     worker, here = ray._private.worker.global_worker, ray.NodeID.from_hex(ray.get_runtime_context().get_node_id())
     gcs = worker.gcs_client
@@ -167,8 +167,8 @@ def _check_hosts() -> None:
 
     if not runtime_env() or len({node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}) < 2:
         return
-    from lemur_ray.doctor.hosts.alike import project, python, shared_packages
-    from lemur_ray.doctor.hosts.ask import ask
+    from lemur_ray.doctor.hosts.consistency import project, python, shared_packages
+    from lemur_ray.doctor.hosts.survey import ask
 
     for check in (python, project, shared_packages) if (hosts := ask().hosts) else ():
         if (found := check(hosts)).status != "ok":

@@ -10,11 +10,11 @@ from typing import Any
 
 from _evaluate import attached, played
 from lemur_ray.rollout.progress import Prices, prices_of
-from lemur_ray.suites.command_line import Suite
-from lemur_ray.suites.live import live_suite
-from lemur_ray.suites.looked_at import looked_at
-from lemur_ray.suites.page import seconds_before, write_suite
-from lemur_ray.suites.progress import PartSoFar, SuiteProgress
+from lemur_ray.evaluation.suites.command_line import Suite
+from lemur_ray.evaluation.suites.live_suite_page import live_suite
+from lemur_ray.evaluation.suites.suite_preflight import looked_at
+from lemur_ray.evaluation.suites.page import seconds_before, write_suite
+from lemur_ray.evaluation.suites.progress import PartSoFar, SuiteProgress
 
 
 def play_suite(suite: Suite) -> dict[str, Any]:

@@ -18,12 +18,12 @@ from functools import partial
 from _evaluate import evaluate
 from _suite import play_suite
 from lemur_ray.benchmarks.listing import lines, listed
-from lemur_ray.gold_check import FLAG, check_golds
-from lemur_ray.home import outside_data
+from lemur_ray.evaluation.gold_check import FLAG, check_golds
+from lemur_ray.host.home import outside_data
 from lemur_ray.rollout.benchmark_tasks import parse_evaluation
 from lemur_ray.rollout.evaluation_folder import played_at
-from lemur_ray.rollout.job_ending import ending_well
-from lemur_ray.suites.command_line import is_suite, parse_suite
+from lemur_ray.rollout.exit_codes import ending_well
+from lemur_ray.evaluation.suites.command_line import is_suite, parse_suite
 
 DEFAULT = "alfworld/text"
 

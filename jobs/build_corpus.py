@@ -14,7 +14,7 @@ import tyro
 
 from _instruction_data import demo_corpus
 from lemur_ray.config import parse
-from lemur_ray.home import resolve_out
+from lemur_ray.host.home import resolve_out
 from lemur_ray.corpus.config import CorpusConfig
 
 

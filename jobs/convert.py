@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lemur_ray.config import parse
-from lemur_ray.home import find_model, resolve_out
+from lemur_ray.host.home import find_model, resolve_out
 from lemur_ray.weights.convert import Convert, convert
 
 

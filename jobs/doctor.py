@@ -42,7 +42,7 @@ def of_cluster(bucket: str) -> list[doctor.Check]:
         command = "ray job submit --working-dir . -- python jobs/doctor.py --cluster"
         raise SystemExit(f"doctor --cluster: RAY_ADDRESS is not set, so there is no cluster to look at: {command}")
     _path.connect(alike=False, log_to_driver=False)  # what differs is what is asked for
-    from lemur_ray.doctor.hosts.ask import ask, lock_of
+    from lemur_ray.doctor.hosts.survey import ask, lock_of
     from lemur_ray.doctor.hosts.cluster_checks import checks
 
     lock = Path(_path.ROOT) / "requirements.lock"

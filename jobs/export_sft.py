@@ -17,12 +17,12 @@ from typing import Annotated
 
 import tyro
 from lemur_ray.config import parse
-from lemur_ray.solved_export import HowToExport, export
-from lemur_ray.home import lemur_home, resolve_out
+from lemur_ray.evaluation.solved_export import HowToExport, export
+from lemur_ray.host.home import lemur_home, resolve_out
 from lemur_ray.instruct.solved import SolvedFilter
 from lemur_ray.rollout.evaluation_folder import EvaluationError, evaluation_folders, prepare_out
 from lemur_ray.rollout.ledger import LedgerError
-from lemur_ray.storage.copies import made_file
+from lemur_ray.storage.published_folder import made_file
 
 
 @dataclass(frozen=True)

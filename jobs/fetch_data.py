@@ -11,7 +11,7 @@ from typing import Annotated
 import tyro
 from lemur_ray.benchmarks.data_sets import data_sets, named
 from lemur_ray.config import parse
-from lemur_ray.home import lemur_home, outside_data
+from lemur_ray.host.home import lemur_home, outside_data
 from lemur_ray.outside_data.fetching import Asked, fetch
 from lemur_ray.outside_data.listing import check_sets, list_sets
 from lemur_ray.outside_data.source import FetchError

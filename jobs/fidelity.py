@@ -12,14 +12,14 @@ from typing import Any
 from _evaluate import evaluate
 from lemur_ray.agents.replay_goals import RecordedRun
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.benchmarks.published import goals, recorded_runs
+from lemur_ray.benchmarks.recorded_runs import goals, recorded_runs
 from lemur_ray.config import parse
-from lemur_ray.home import resolve_out
+from lemur_ray.host.home import resolve_out
 from lemur_ray.report.fidelity import FidelityConfig, fidelity
 from lemur_ray.report.pages.fidelity_page import summary, write_fidelity
 from lemur_ray.rollout.benchmark_tasks import options_of, parse_evaluation
 from lemur_ray.rollout.evaluation_folder import EvaluationError, played_at, prepare_out
-from lemur_ray.rollout.job_ending import ending_well
+from lemur_ray.rollout.exit_codes import ending_well
 
 
 def main(argv: Sequence[str] | None = None) -> int:

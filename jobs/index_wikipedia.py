@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envs.mint.search.wikipedia_index import build_index
 from lemur_ray.config import parse
-from lemur_ray.home import resolve_out
+from lemur_ray.host.home import resolve_out
 
 
 @dataclass(frozen=True)

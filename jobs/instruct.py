@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from _instruction_data import instruction_table
-from lemur_ray.home import resolve_out
+from lemur_ray.host.home import resolve_out
 from lemur_ray.instruct.config import Sets, SetsConfig, Template
 from lemur_ray.train.job_arguments import TrainingJob, parse_job
 from lemur_ray.instruct.epochs import with_whole_epochs

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from _instruction_data import demo_corpus
-from lemur_ray.home import find_model, resolve_out
+from lemur_ray.host.home import find_model, resolve_out
 from lemur_ray.corpus.manifest import is_complete
 from lemur_ray.train.job_arguments import TrainingJob, parse_job
 from lemur_ray.train.run.needs import RUN_ERRORS, look_first, of_corpus

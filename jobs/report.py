@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lemur_ray.config import parse
-from lemur_ray.home import resolve_out
+from lemur_ray.host.home import resolve_out
 from lemur_ray.report.inputs import ReportError
 from lemur_ray.report.job_arguments import ReportJob
-from lemur_ray.report.ledgers.instead_of_page import exported, searched
+from lemur_ray.report.ledgers.export_and_search import exported, searched
 from lemur_ray.report.pages.whole_page import render_report
 from lemur_ray.rollout.evaluation_folder import EvaluationError, prepare_out
 from lemur_ray.rollout.ledger import LedgerError
-from lemur_ray.storage.copies import made_for
+from lemur_ray.storage.published_folder import made_for
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 
-from lemur_ray.home import lemur_home
+from lemur_ray.host.home import lemur_home
 from lemur_ray.rollout.evaluation_folder import EvaluationError
 from lemur_ray.rollout.endpoints.policy_target import find_run
 from lemur_ray.serve.http.api_key import CURL_KEY, KEY_VARIABLE, guarded

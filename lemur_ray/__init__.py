@@ -4,3 +4,7 @@ Importing this package is light: it brings in neither jax nor ray. Import the su
 """
 
 __version__ = "0.1.0"
+
+from lemur_ray.host import renamed_modules as _renamed_modules
+
+_renamed_modules.install()

@@ -6,7 +6,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.ports import free_port
+from lemur_ray.host.ports import free_port
 
 AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
 """As Ray names them, in the arguments of a raylet and in the files where its agents write them down."""

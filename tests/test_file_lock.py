@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.file_lock import FileHeld, hold, take
+from lemur_ray.host.file_lock import FileHeld, hold, take
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from lemur_ray.file_lock import hold
+from lemur_ray.host.file_lock import hold
 with hold(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

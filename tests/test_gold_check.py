@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray import gold_check
+from lemur_ray.evaluation import gold_check
 from tests.conftest import ROOT
 
 PLUG_IN = '''

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lemur_ray.head_watch import SILENT_S, HeadWatch
+from lemur_ray.cluster.head_watch import SILENT_S, HeadWatch
 
 RAYS_OWN_S = 60.0
 """After so long without a head Ray ends the process, without a word."""

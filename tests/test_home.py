@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.home import find_model, outside_data, resolve_out
+from lemur_ray.host.home import find_model, outside_data, resolve_out
 
 
 def test_a_model_is_a_run_by_name_or_a_folder_and_never_a_bucket(

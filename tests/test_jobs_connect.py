@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.ports import free_port
+from lemur_ray.host.ports import free_port
 from tests.source_tree import ROOT
 
 
@@ -65,7 +65,7 @@ def test_a_job_that_has_joined_a_cluster_ends_with_a_sentence_when_that_knows_it
     monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "ab" * 28))
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setattr("ray.init", lambda address, **options: joined.append(address))
-    monkeypatch.setattr("lemur_ray.head_watch._leave", lambda said: (why.append(said), came.set()))
+    monkeypatch.setattr("lemur_ray.cluster.head_watch._leave", lambda said: (why.append(said), came.set()))
     monkeypatch.setattr(bootstrap, "_knock", lambda address: None)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     assert bootstrap.connect(alike=False) == "10.0.0.1:6379"
@@ -84,12 +84,12 @@ def test_a_job_that_has_joined_a_cluster_ends_with_a_sentence_when_that_knows_it
 def test_hosts_that_hold_other_code_are_refused_when_a_job_connects(
     bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, differs: dict[str, Any], said: str
 ) -> None:
-    from lemur_ray.doctor.hosts import ask
+    from lemur_ray.doctor.hosts import survey
     from tests.doctor.test_cluster_checks import hosts
 
     same = {"packages": {"ray": "2.60.0", "jax": "0.10.2"}}
     found = type("Asked", (), {"hosts": hosts(same, same | differs)[1:]})
-    monkeypatch.setattr(ask, "ask", lambda: found)
+    monkeypatch.setattr(survey, "ask", lambda: found)
     nodes = [{"Alive": True, "NodeManagerAddress": f"10.0.0.{n}"} for n in range(2)]
     monkeypatch.setattr("ray.nodes", lambda: nodes)
     if not said:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.json_files import NotJson, open_text, read_json, read_json_lines
+from lemur_ray.host.json_files import NotJson, open_text, read_json, read_json_lines
 
 
 def write(path: Path, text: str) -> Path:

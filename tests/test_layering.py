@@ -13,27 +13,24 @@ from tests.source_tree import ROOT, files_imported, imports, imports_by_value, n
 
 # A room is a folder or a lone file of the top, with what it may import besides itself and EVERYWHERE. A longer name is
 # a room within a room whose own rule takes the place of the outer one's; rooms around it see into it.
-EVERYWHERE = {
-    "lemur_ray/bundles", "lemur_ray/config", "lemur_ray/durations", "lemur_ray/file_lock", "lemur_ray/full_disk",
-    "lemur_ray/home", "lemur_ray/json_files", "lemur_ray/ports", "lemur_ray/python_source", "lemur_ray/storage",
-}  # fmt: skip
+EVERYWHERE = {"lemur_ray/config", "lemur_ray/host", "lemur_ray/storage"}
 ROOMS: dict[str, set[str]] = {
     **{room: set() for room in EVERYWHERE},
-    "lemur_ray/checkpoints": set(),
+    "lemur_ray/weights/checkpoints": set(),
     "lemur_ray/recipes": set(),
     "lemur_ray/text": {"lemur_ray/agents"},
     "lemur_ray/corpus": {"lemur_ray/text"},
     "lemur_ray/plan": {"lemur_ray/corpus", "lemur_ray/text"},
     "lemur_ray/instruct": {"lemur_ray/agents", "lemur_ray/corpus", "lemur_ray/text"},
     "lemur_ray/model": set(),
-    "lemur_ray/weights": {"lemur_ray/checkpoints", "lemur_ray/model", "lemur_ray/recipes", "lemur_ray/text"},
+    "lemur_ray/weights": {"lemur_ray/weights/checkpoints", "lemur_ray/model", "lemur_ray/recipes", "lemur_ray/text"},
     "lemur_ray/train": {
-        "lemur_ray/checkpoints", "lemur_ray/corpus", "lemur_ray/doctor", "lemur_ray/model", "lemur_ray/plan",
+        "lemur_ray/weights/checkpoints", "lemur_ray/corpus", "lemur_ray/doctor", "lemur_ray/model", "lemur_ray/plan",
         "lemur_ray/recipes", "lemur_ray/text", "lemur_ray/weights",
     },
     "lemur_ray/train/pod": {"lemur_ray/model"},
     "lemur_ray/train/run": {
-        "lemur_ray/checkpoints", "lemur_ray/corpus", "lemur_ray/doctor", "lemur_ray/model", "lemur_ray/plan",
+        "lemur_ray/weights/checkpoints", "lemur_ray/corpus", "lemur_ray/doctor", "lemur_ray/model", "lemur_ray/plan",
         "lemur_ray/recipes", "lemur_ray/text", "lemur_ray/train/evaluate", "lemur_ray/train/pod", "lemur_ray/weights",
     },
     "lemur_ray/train/aot": {"lemur_ray/model", "lemur_ray/recipes", "lemur_ray/train/pod", "lemur_ray/train/step"},
@@ -47,11 +44,11 @@ ROOMS: dict[str, set[str]] = {
     },
     "lemur_ray/serve/http": {
         "lemur_ray/serve/config", "lemur_ray/serve/engine", "lemur_ray/serve/grammar_matching",
-        "lemur_ray/serve/openai", "lemur_ray/serve/replies", "lemur_ray/serve/text_engine", "lemur_ray/text",
+        "lemur_ray/serve/openai", "lemur_ray/serve/reply_types", "lemur_ray/serve/text_engine", "lemur_ray/text",
         "lemur_ray/weights",
     },
     "lemur_ray/serve/openai": {
-        "lemur_ray/agents", "lemur_ray/serve/engine/scores", "lemur_ray/serve/replies",
+        "lemur_ray/agents", "lemur_ray/serve/engine/scores", "lemur_ray/serve/reply_types",
         "lemur_ray/text/tool_results", "lemur_ray/text/tools_in_words",
     },
     "lemur_ray/agents": set(),
@@ -63,28 +60,30 @@ ROOMS: dict[str, set[str]] = {
     "lemur_ray/sandbox/inside": set(),
     "lemur_ray/grading": {"lemur_ray/sandbox"},
     "lemur_ray/rollout": {
-        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/checkpoints", "lemur_ray/sandbox",
+        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/weights/checkpoints", "lemur_ray/sandbox",
     },
-    "lemur_ray/preflight": {
+    "lemur_ray/evaluation": set(),
+    "lemur_ray/evaluation/preflight": {
         "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/rollout", "lemur_ray/serve/policy_model",
     },
-    "lemur_ray/gold_check": {
-        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/preflight", "lemur_ray/rollout",
+    "lemur_ray/evaluation/gold_check": {
+        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/evaluation/preflight", "lemur_ray/rollout",
     },
-    "lemur_ray/suites": {
-        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/preflight", "lemur_ray/report", "lemur_ray/rollout",
+    "lemur_ray/evaluation/suites": {
+        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/evaluation/preflight", "lemur_ray/report",
+        "lemur_ray/rollout",
     },
     "lemur_ray/report": {"lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/rollout"},
-    "lemur_ray/solved_export": {
+    "lemur_ray/evaluation/solved_export": {
         "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/instruct", "lemur_ray/rollout",
     },
     "lemur_ray/demo": set(),
-    "lemur_ray/head_watch": set(),
+    "lemur_ray/cluster": set(),
     "lemur_ray/doctor": set(),
     "envs": {"lemur_ray/agents", "lemur_ray/grading", "lemur_ray/outside_data", "lemur_ray/sandbox"},
     "envs/alfworld": {"envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/outside_data"},
     "envs/foreign": {
-        "envs/intercode/fenced", "envs/spaces", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks",
+        "envs/intercode/fenced_block", "envs/spaces", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks",
         "lemur_ray/sandbox",
     },
     "envs/intercode": {
@@ -110,8 +109,8 @@ ROOMS: dict[str, set[str]] = {
 # Packages of others, and the only rooms (or files, without .py) that may import them.
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "ray": (
-        "jobs", "lemur_ray/bundles/on_ray", "lemur_ray/corpus/on_ray", "lemur_ray/doctor/hosts/ask",
-        "lemur_ray/plan/feed", "lemur_ray/rollout/actors/lease_keeper", "lemur_ray/rollout/actors/on_ray",
+        "jobs", "lemur_ray/storage/bundles/on_ray", "lemur_ray/corpus/on_ray", "lemur_ray/doctor/hosts/survey",
+        "lemur_ray/plan/feed", "lemur_ray/rollout/actors/task_lease_actor", "lemur_ray/rollout/actors/on_ray",
         "lemur_ray/rollout/endpoints/endpoint_gate", "lemur_ray/serve/on_ray", "lemur_ray/train/on_ray",
     ),
     **dict.fromkeys(
@@ -133,7 +132,7 @@ BY_VALUE = (
     "lemur_ray/benchmarks/discovery",
     "lemur_ray/recipes",
     "lemur_ray/sandbox/sandbox",
-    "lemur_ray/sandbox/inside/sent",
+    "lemur_ray/sandbox/inside/payload",
 )
 """Where a module is imported whose name is a value: registries, and what runs in a sandbox."""
 NOT_IN_SERVING = {

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from lemur_ray import ports
-from lemur_ray.ports import free_port
+from lemur_ray.host import ports
+from lemur_ray.host.ports import free_port
 
 
 def test_a_port_is_given_once_and_is_none_that_the_system_gives_to_others() -> None:

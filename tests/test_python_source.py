@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lemur_ray.python_source import parsed
+from lemur_ray.host.python_source import parsed
 
 SOURCE = "\n".join(f"def f{i}(a, b=({i}, [1, 2])):\n    return {{a: b, 'c': [a for a in b if a]}}" for i in range(60))
 

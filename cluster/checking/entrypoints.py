@@ -176,8 +176,8 @@ def _corpus(words: Sequence[str]) -> Any:
 
 
 def _agent_eval(words: Sequence[str]) -> Any:
+    from lemur_ray.evaluation.suites.command_line import is_suite, parse_suite
     from lemur_ray.rollout.benchmark_tasks import parse_evaluation
-    from lemur_ray.suites.command_line import is_suite, parse_suite
 
     return parse_suite(words) if is_suite(words) else parse_evaluation(words, _job("agent_eval").DEFAULT)
 

@@ -16,11 +16,11 @@ from envs.alfworld.package_play import package_missing
 from envs.alfworld.real_games import SPLITS, find_games, game_digests
 from envs.alfworld.tasks import ENV_ID, MAX_TURNS, games
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.about import About, Run, plain
 from lemur_ray.benchmarks.contract import Asked, Benchmark, place
 from lemur_ray.benchmarks.needs import Need, there
-from lemur_ray.bundles.host_path import HostPath
+from lemur_ray.benchmarks.run_notes import About, Run, plain
 from lemur_ray.outside_data.source import Source
+from lemur_ray.storage.bundles.host_path import HostPath
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from envs.foreign.harbor.benchmark import harbor
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked, Benchmark
 from lemur_ray.benchmarks.rows import held_by
-from lemur_ray.bundles.host_path import by_content, shipped_if_there
+from lemur_ray.storage.bundles.host_path import by_content, shipped_if_there
 
 ENV_ID = "envs:lemur/Foreign-v0"
 

@@ -11,15 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from envs.intercode.about import about
 from envs.intercode.needs import DATA, bash_departures, ctf_departures, needs_of, question, sql
 from envs.intercode.recorded_runs import RUNS
 from envs.intercode.recording import read_recording, recorded_tasks, recorded_with
+from envs.intercode.run_notes import about
 from envs.outside_data import SOURCES
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.contract import Asked, Benchmark, content, place
+from lemur_ray.benchmarks.resource_request import COMMANDS, PROGRAMS
 from lemur_ray.benchmarks.sandboxed import COMMAND_S, PROGRAM_S, QUERY_S, Sandboxed, in_sandbox
-from lemur_ray.benchmarks.takes import COMMANDS, PROGRAMS
 from lemur_ray.grading.sql import Reward
 from lemur_ray.sandbox import root_file_system
 

@@ -13,11 +13,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from envs.intercode.fenced import first_fenced
+from envs.intercode.fenced_block import first_fenced
 from envs.intercode.shell.bash_env import shown
 from envs.text_env import Opening, TextEnv, Turn, check_texts
 from lemur_ray.grading.python_tests import TestRun, run_each
-from lemur_ray.python_source import parsed
+from lemur_ray.host.python_source import parsed
 from lemur_ray.sandbox.python_repl import PythonSession
 from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxDestroyed, SandboxSpec
 from lemur_ray.sandbox.warm_pool import shared_pool

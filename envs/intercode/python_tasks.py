@@ -12,8 +12,8 @@ from typing import Any
 
 from envs.outside_data import required
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.json_files import read_json
-from lemur_ray.python_source import parsed
+from lemur_ray.host.json_files import read_json
+from lemur_ray.host.python_source import parsed
 
 BENCHMARK = "intercode/python"
 ENV_ID = "envs:lemur/InterCodePython-v0"

@@ -16,7 +16,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.agents.comparison import Compared, Comparison
 from lemur_ray.agents.recording import (
     RecordedEpisode,
     RecordedTurn,
@@ -26,9 +25,10 @@ from lemur_ray.agents.recording import (
     number_in,
     number_of_task,
 )
+from lemur_ray.agents.replay_comparison import Compared, Comparison
 from lemur_ray.agents.trajectory import Episode, Task
-from lemur_ray.bundles.host_path import HostPath
-from lemur_ray.json_files import read_json, read_json_lines
+from lemur_ray.host.json_files import read_json, read_json_lines
+from lemur_ray.storage.bundles.host_path import HostPath
 
 _NOT_CODE = ("No SQL code was found", "Format your SQL command as", "No code was found")
 """How the answers to a reply without code begin; the logs mark some of these turns as valid."""

@@ -7,17 +7,17 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
 
-from envs.mint.about import about, mint_notes
 from envs.mint.comparison import recorded_as
 from envs.mint.needs import DATA, departures, needs, opening, size
 from envs.mint.recorded_runs import RUNS
 from envs.mint.recording import SUBSETS
+from envs.mint.run_notes import about, mint_notes
 from envs.outside_data import SOURCES
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked, Benchmark
+from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, in_sandbox
-from lemur_ray.benchmarks.takes import PROGRAMS
-from lemur_ray.bundles.host_path import named
+from lemur_ray.storage.bundles.host_path import named
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from envs.mint.recording import MintEpisode, name_of, read_recording, split_observation
-from lemur_ray.agents.comparison import Compared, Comparison
 from lemur_ray.agents.recording import NOT_EXECUTED, RecordingFormat
+from lemur_ray.agents.replay_comparison import Compared, Comparison
 from lemur_ray.agents.trajectory import Episode, Outcome, Step, Task
 
 _DASHES = "-" * 75

@@ -40,8 +40,8 @@ from envs.mint.teacher import Situation, Teacher
 from envs.mint.tools import tools_of
 from envs.mint.wording import Wording, own_wording
 from envs.text_env import Opening, TextEnv, Turn, one_of
+from lemur_ray.agents.external_calls import asking
 from lemur_ray.agents.messages import Message
-from lemur_ray.agents.outside import asking
 from lemur_ray.agents.recording import NOT_EXECUTED
 from lemur_ray.grading.mint import GRADERS, Grader
 from lemur_ray.sandbox.sandbox import BACKENDS

@@ -1,7 +1,7 @@
 """MINT's Python tool: a Python that lives from cell to cell in a sandbox, whose functions this process answers.
 
-The loop over cells is the sandbox's (``sandbox/inside/sent/repl.py``): a cell that calls a function ends a step of its
-session with the call; the answer is the next step's message. So the code runs without network while the search runs
+The loop over cells is the sandbox's (``sandbox/inside/payload/repl.py``): a cell that calls a function ends a step of
+its session with the call; the answer is the next step's message. So the code runs without network while the search runs
 here, and the game is where no code of the model can reach it.
 Limits and texts are MINT's (mint-bench 3f7f12c): 30 s a cell, 2000 characters. Knows no task.
 """
@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from envs.mint.protocol import NO_OUTPUT
 from envs.mint.tools import Tool
-from lemur_ray.sandbox.inside.sent.harness_functions import ENOUGH_CHARS
+from lemur_ray.sandbox.exec_slots import lost_s
+from lemur_ray.sandbox.inside.payload.harness_functions import ENOUGH_CHARS
 from lemur_ray.sandbox.programs import framed, start
 from lemur_ray.sandbox.python_repl import REPL, own_packages
 from lemur_ray.sandbox.sandbox import (
@@ -26,8 +27,7 @@ from lemur_ray.sandbox.sandbox import (
     SandboxSpec,
     Session,
 )
-from lemur_ray.sandbox.turns import lost_s
-from lemur_ray.sandbox.untrusted import Bounds, UntrustedData, has_shape, untrusted_json
+from lemur_ray.sandbox.untrusted_output import Bounds, UntrustedData, has_shape, untrusted_json
 from lemur_ray.sandbox.warm_pool import WarmPool, shared_pool
 
 TIME_S = 30.0

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.recording import RecordedEpisode, RecordedTurn, Recording
-from lemur_ray.json_files import read_json_lines
+from lemur_ray.host.json_files import read_json_lines
 
 SUBSETS = ("gsm8k", "math", "theoremqa", "hotpotqa", "mmlu", "humaneval", "mbpp", "alfworld")
 PREFIX = "Assistant:\n"

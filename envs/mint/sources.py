@@ -17,8 +17,8 @@ from envs.mint.search.wikipedia_index import WikipediaIndex
 from envs.mint.teacher import FeedbackKind, ModelTeacher, RecordedTeacher, Teacher
 from envs.mint.tools import WIKIPEDIA, tools_of
 from lemur_ray.agents.endpoint import Endpoint
+from lemur_ray.agents.external_calls import endpoint_at
 from lemur_ray.agents.openai_policy import OpenAIPolicy
-from lemur_ray.agents.outside import endpoint_at
 
 
 def check_sources(subset: str, options: Mapping[str, Any]) -> None:

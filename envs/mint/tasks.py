@@ -22,9 +22,9 @@ from envs.mint.wording import recorded_wording
 from envs.outside_data import GAME_IDS, GAMES, mint_tasks_file, required
 from lemur_ray.agents.recording import Recording
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.bundles.host_path import HostPath
 from lemur_ray.grading.mint import grade
-from lemur_ray.json_files import read_json_lines
+from lemur_ray.host.json_files import read_json_lines
+from lemur_ray.storage.bundles.host_path import HostPath
 
 ENV_ID = "envs:lemur/MINT-v0"
 MAX_STEPS, MAX_PROPOSE = 5, 2

@@ -20,6 +20,7 @@ from typing import Literal, Protocol
 
 from envs.mint.disclosure import without_solution
 from envs.mint.recording import PREFIX, MintEpisode
+from lemur_ray.agents.external_calls import Count, OutsideFault, WordsRefused, ask_quoting, asking
 from lemur_ray.agents.messages import (
     ChatReply,
     ChatRequest,
@@ -30,7 +31,6 @@ from lemur_ray.agents.messages import (
     PolicyUnreachable,
     Sampling,
 )
-from lemur_ray.agents.outside import Count, OutsideFault, WordsRefused, ask_quoting, asking
 from lemur_ray.agents.recording import Recording
 
 FeedbackKind = Literal["textual", "binary"]

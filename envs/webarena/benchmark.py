@@ -10,19 +10,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from envs.webarena import options as of_browser
-from envs.webarena.about import about, notes
 from envs.webarena.fixed_sites import SitesConfig, answers
 from envs.webarena.options import REPLY_TOKENS, STEP_S, BrowserOptions, playing, task_of
 from envs.webarena.ordering import in_order, read_order, spread
 from envs.webarena.recording import RENDERED, as_named, read_recording
+from envs.webarena.run_notes import about, notes
 from envs.webarena.sites.benchmark_standin import STANDIN
 from envs.webarena.tasks import FILE, read_records, sites_named
 from envs.webarena.views import views
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked, Benchmark, content, place
 from lemur_ray.benchmarks.needs import Need, there
-from lemur_ray.benchmarks.takes import BROWSER
-from lemur_ray.benchmarks.waiting import waits_for
+from lemur_ray.benchmarks.resource_request import BROWSER
+from lemur_ray.benchmarks.task_dependencies import waits_for
 from lemur_ray.outside_data.required import required
 
 NAME = "webarena/webarena"

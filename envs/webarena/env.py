@@ -35,7 +35,7 @@ from envs.webarena.prompts.wording import NONE_YET, Prompt, build, previous_acti
 from envs.webarena.recording import called_now
 from envs.webarena.site_set import Chain, Lease, Record, SiteSet, SitesLost, host_names
 from envs.webarena.tasks import check, filled, sites_named
-from lemur_ray.agents.outside import asking
+from lemur_ray.agents.external_calls import asking
 from lemur_ray.agents.trajectory import Outcome
 
 MAX_STEPS = 30

@@ -29,7 +29,7 @@ from typing import Any
 
 from envs.webarena.site_set import Account, Chain, Lease, Record, SitesLost, host_names, normalised
 from envs.webarena.tasks import LOGGED_IN_AT, SITES
-from lemur_ray.agents.leases import Held, Leases, shared_leases
+from lemur_ray.agents.task_leases import Held, Leases, shared_leases
 
 PLACES = 5
 FOLDER = "webarena/leases"

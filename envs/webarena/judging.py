@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from envs.webarena.evaluators.judge import Ask, AskingJudge, Judge, KeptAnswers, NoJudge, NoVerdict
+from lemur_ray.agents.external_calls import OutsideFault, WordsRefused, ask_quoting, asking, endpoint_at
 from lemur_ray.agents.messages import (
     ChatRequest,
     ContextOverflow,
@@ -15,7 +16,6 @@ from lemur_ray.agents.messages import (
     Sampling,
 )
 from lemur_ray.agents.openai_policy import OpenAIPolicy
-from lemur_ray.agents.outside import OutsideFault, WordsRefused, ask_quoting, asking, endpoint_at
 
 PREFIX = "openai:"
 MAX_TOKENS = 256

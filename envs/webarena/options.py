@@ -16,7 +16,7 @@ from envs.webarena.site_set import Record
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked, Prompt, content, place, whole
 from lemur_ray.benchmarks.needs import Need, there
-from lemur_ray.bundles.host_path import HostOnly, HostPath
+from lemur_ray.storage.bundles.host_path import HostOnly, HostPath
 
 REPLY_TOKENS: Mapping[Prompt, int] = {"full": 384, "brief": 384}
 STEP_S = 60.0

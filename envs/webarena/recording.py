@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Protocol
 
 from envs.webarena.actions.languages import FENCE
-from lemur_ray.agents.comparison import Compared, Comparison
 from lemur_ray.agents.recording import (
     RecordedEpisode,
     RecordedTurn,
@@ -25,6 +24,7 @@ from lemur_ray.agents.recording import (
     RecordingFormat,
     number_of_task,
 )
+from lemur_ray.agents.replay_comparison import Compared, Comparison
 from lemur_ray.agents.trajectory import Episode, Task
 
 NOTHING = "0"

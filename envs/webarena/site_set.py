@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
-from lemur_ray.agents.outside import OutsideFault
+from lemur_ray.agents.external_calls import OutsideFault
 
 Record = Mapping[str, Any]
 """A task in WebArena's own format: ``task_id``, ``sites``, ``start_url``, ``storage_state``, ``intent``, ``eval``."""

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from envs.webarena.about import counts_of
+from envs.webarena.run_notes import counts_of
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.benchmarks.views import Box, View
+from lemur_ray.benchmarks.episode_artifacts import Box, View
 
 TREES = "trees.jsonl"
 MOST_BYTES = 64 << 20

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
-from lemur_ray.agents.keys import Key
+from lemur_ray.agents.api_keys import Key
 from lemur_ray.agents.throttle import Pressure, Silence, Verdict
 
 Api = Literal["chat", "completions"]

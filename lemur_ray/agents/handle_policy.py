@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from lemur_ray.agents.endpoint_retries import Again, Persistence
 from lemur_ray.agents.messages import (
     ChatReply,
     ChatRequest,
@@ -27,7 +28,6 @@ from lemur_ray.agents.messages import (
     with_turns_joined,
 )
 from lemur_ray.agents.openai_wire import split_thoughts
-from lemur_ray.agents.persistence import Again, Persistence
 from lemur_ray.agents.throttle import Pressure
 
 Said = Sequence[tuple[str | None, tuple[int, ...]]]

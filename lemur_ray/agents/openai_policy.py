@@ -27,8 +27,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from lemur_ray.agents.api_keys import Key
+from lemur_ray.agents.choice_scores import weighed, weighing_body
 from lemur_ray.agents.endpoint import EndpointOptions
-from lemur_ray.agents.keys import Key
+from lemur_ray.agents.endpoint_retries import Again, Persistence, asked_pause_s
 from lemur_ray.agents.messages import (
     ChatReply,
     ChatRequest,
@@ -51,9 +53,7 @@ from lemur_ray.agents.openai_wire import (
     stops_of,
     versions_in,
 )
-from lemur_ray.agents.persistence import Again, Persistence, asked_pause_s
 from lemur_ray.agents.throttle import Pressure
-from lemur_ray.agents.weighed_choices import weighed, weighing_body
 
 AGAIN = frozenset({408, 409, 425, 429})
 REFUSALS = frozenset({429, 503})

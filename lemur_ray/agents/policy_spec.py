@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lemur_ray.agents.baselines.human import HumanPolicy
+from lemur_ray.agents.baselines.scripted import ExpertPolicy, RandomPolicy
 from lemur_ray.agents.endpoint import EndpointOptions, Places, checked_url, shown
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.recording import Recording, RecordingFormat
 from lemur_ray.agents.replay import ReplayPolicy
-from lemur_ray.agents.without_model.human import HumanPolicy
-from lemur_ray.agents.without_model.scripted import ExpertPolicy, RandomPolicy
 
 KNOWN = {
     "openai:URL": "an OpenAI-compatible endpoint, for example openai:http://127.0.0.1:8000/v1",

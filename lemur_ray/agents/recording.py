@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from lemur_ray.agents.comparison import Comparison
+from lemur_ray.agents.replay_comparison import Comparison
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task
 
 ReplayMode = Literal["strict", "grading"]

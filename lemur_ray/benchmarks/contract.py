@@ -16,12 +16,12 @@ from typing import Any, Generic, Literal, TypeVar
 from lemur_ray.agents.recording import RecordingFormat, ReplayMode
 from lemur_ray.agents.replay_goals import PublishedRuns
 from lemur_ray.agents.trajectory import Episode, Task
-from lemur_ray.benchmarks.about import About, Run, plain
-from lemur_ray.benchmarks.loaded import loaded
+from lemur_ray.benchmarks.episode_artifacts import View
 from lemur_ray.benchmarks.needs import Need, there
+from lemur_ray.benchmarks.resource_request import TEXT, Resources
 from lemur_ray.benchmarks.rows import held_by
-from lemur_ray.benchmarks.takes import TEXT, Takes
-from lemur_ray.benchmarks.views import View
+from lemur_ray.benchmarks.run_notes import About, Run, plain
+from lemur_ray.benchmarks.task_validation import loaded
 from lemur_ray.outside_data.source import Source
 
 Options = TypeVar("Options")
@@ -164,7 +164,7 @@ class Benchmark(Generic[Options]):
     step_s: float = 5.0
     """Within so many seconds a step has ended whatever a policy does in it, by limits of the benchmark's own: with less
     time for a step (--step-s), what a policy does could pass for a fault of the environment, and is refused."""
-    takes: Takes = TEXT
+    takes: Resources = TEXT
     """What an episode takes of the host it is played on: asked of a cluster before it is played there."""
     leases: bool = False
     """Whether its environments lease what they share with others (``agents.leases``): kept on one host for all."""

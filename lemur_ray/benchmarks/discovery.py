@@ -17,10 +17,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.benchmarks.about import About, Run, plain
 from lemur_ray.benchmarks.contract import Benchmark, check_options
-from lemur_ray.benchmarks.guarded import about_of, views_of
-from lemur_ray.benchmarks.views import View
+from lemur_ray.benchmarks.episode_artifacts import View
+from lemur_ray.benchmarks.plugin_calls import about_of, views_of
+from lemur_ray.benchmarks.run_notes import About, Run, plain
 from lemur_ray.config import did_you_mean
 
 GROUP = "lemur_ray.benchmarks"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.json_files import DAMAGED, open_bytes, parse_json
+from lemur_ray.host.json_files import DAMAGED, open_bytes, parse_json
 
 _FETCH = "python jobs/fetch_data.py "
 _SPOILED = "damaged, or fetched in part: remove it and fetch it again"

@@ -17,8 +17,8 @@ from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.needs import Need, begins
 from lemur_ray.doctor.machine import Machine
 from lemur_ray.doctor.programs import bubblewrap, docker
-from lemur_ray.sandbox.housing import docker_image
-from lemur_ray.sandbox.housing.docker_image import PLAIN
+from lemur_ray.sandbox.backends import docker_image
+from lemur_ray.sandbox.backends.docker_image import PLAIN
 from lemur_ray.sandbox.sandbox import SandboxError, SandboxSpec, open_sandbox
 
 SandboxName = Literal["bwrap", "docker"]

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from lemur_ray.benchmarks.about import About, Run, Settings, plain
 from lemur_ray.benchmarks.protocol_options import Protocol
+from lemur_ray.benchmarks.run_notes import About, Run, Settings, plain
 
 AS_RELEASED = "lemur"
 """The mode that plays as the released scripts do."""

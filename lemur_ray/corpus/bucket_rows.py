@@ -36,9 +36,9 @@ from lemur_ray.corpus.rows import (
     mapped_shard,
     places,
 )
-from lemur_ray.home import lemur_home
+from lemur_ray.host.home import lemur_home
+from lemur_ray.storage.bounded_cache import MARGIN_BYTES, Shelf, size_of
 from lemur_ray.storage.file_system import file_system, is_bucket
-from lemur_ray.storage.host_shelf import MARGIN_BYTES, Shelf, size_of
 
 LIMIT = "LEMUR_CORPUS_GB"
 _PIECE_BYTES = 2**24

@@ -19,9 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from lemur_ray.corpus import assembly, stages
+from lemur_ray.corpus.bucket_build import BucketCorpus, all_in_buckets
 from lemur_ray.corpus.config import AS_BEFORE, CorpusConfig, WordPattern, build_hash, describe
-from lemur_ray.corpus.handover import SharedFolder, forget_builds
-from lemur_ray.corpus.in_bucket import BucketCorpus, all_in_buckets
 from lemur_ray.corpus.manifest import (
     MANIFEST,
     CorpusError,
@@ -39,11 +38,12 @@ from lemur_ray.corpus.sources.embedded import embedded_sources
 from lemur_ray.corpus.sources.folders import Source, folder_source
 from lemur_ray.corpus.sources.listing import Listing, read_listing, write_listing
 from lemur_ray.corpus.sources.texts import read_texts
-from lemur_ray.file_lock import hold
-from lemur_ray.full_disk import is_full_disk
-from lemur_ray.home import resolve_out
-from lemur_ray.storage.copies import check_writable, publish, work_folder
+from lemur_ray.corpus.step_files import SharedFolder, forget_builds
+from lemur_ray.host.file_lock import hold
+from lemur_ray.host.full_disk import is_full_disk
+from lemur_ray.host.home import resolve_out
 from lemur_ray.storage.file_system import is_bucket
+from lemur_ray.storage.published_folder import check_writable, publish, work_folder
 from lemur_ray.text.bpe_training import GENERAL
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.text.tokenizer_folder import load_path

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.json_files import open_bytes
+from lemur_ray.host.json_files import open_bytes
 
 N = 13
 _WORD = re.compile(r"\w+")

@@ -1,6 +1,6 @@
 """``make demo``: the whole way once on a Ray head of our own, shown as one screen or as a few lines."""
 
 from lemur_ray.demo.head import DemoFailed, Head, private_head
-from lemur_ray.demo.whole_way import DemoConfig, run
+from lemur_ray.demo.pipeline import DemoConfig, run
 
 __all__ = ["DemoConfig", "DemoFailed", "Head", "private_head", "run"]

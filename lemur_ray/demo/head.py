@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from lemur_ray.demo.ending import end
-from lemur_ray.ports import free_port
+from lemur_ray.demo.process_cleanup import end
+from lemur_ray.host.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 Hear = Callable[[str], None]

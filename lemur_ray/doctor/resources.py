@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from lemur_ray.doctor.machine import Check, Machine, Status
-from lemur_ray.home import lemur_home
+from lemur_ray.host.home import lemur_home
 
 GIB = 2**30
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from lemur_ray.python_source import parsed
+from lemur_ray.host.python_source import parsed
 
 MAX_CHARS = 2_000
 MAX_DEPTH = 60

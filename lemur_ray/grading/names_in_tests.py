@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lemur_ray.python_source import parsed
+from lemur_ray.host.python_source import parsed
 
 ALIASES = {"np": "numpy", "numpy": "numpy"}
 """Modules beyond the standard library that tests may use, by the names they are used by."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.json_files import NotJson, read_json_lines
-from lemur_ray.storage.copies import on_this_disk
+from lemur_ray.host.json_files import NotJson, read_json_lines
+from lemur_ray.storage.published_folder import on_this_disk
 from lemur_ray.text.tool_results import stray_result
 
 _FIRST = ("system", "developer")

@@ -31,8 +31,8 @@ from lemur_ray.instruct.near_duplicates import BLOCK, any_similar, keep_first
 from lemur_ray.instruct.readers.public_sets import SETS
 from lemur_ray.instruct.statistics import MEASURES, lines, summary
 from lemur_ray.instruct.table import Example, NumRows, place_in, write_table
-from lemur_ray.storage.copies import on_this_disk, version_of
 from lemur_ray.storage.file_system import file_system, is_bucket, passed_on
+from lemur_ray.storage.published_folder import on_this_disk, version_of
 from lemur_ray.text.tokenizer import Tokenizer
 
 Say = Callable[[str], None]

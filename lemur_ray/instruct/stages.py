@@ -26,7 +26,7 @@ from lemur_ray.instruct.encoders import encoder
 from lemur_ray.instruct.readers.public_sets import read_set
 from lemur_ray.instruct.statistics import MEASURES, measures
 from lemur_ray.instruct.table import REFUSED
-from lemur_ray.storage.copies import on_this_disk
+from lemur_ray.storage.published_folder import on_this_disk
 from lemur_ray.text.chat import encode_chat
 from lemur_ray.text.chat_template import TemplateError, TemplateUnusable
 from lemur_ray.text.tokenizer import Tokenizer

@@ -27,8 +27,8 @@ from lemur_ray.corpus.packing import pack
 from lemur_ray.corpus.rows import RowWriter
 from lemur_ray.instruct.config import Packing
 from lemur_ray.instruct.conversation import Conversation, fault
-from lemur_ray.storage.copies import publish, work_folder
 from lemur_ray.storage.file_system import is_bucket
+from lemur_ray.storage.published_folder import publish, work_folder
 from lemur_ray.text.chat import encode_chat
 from lemur_ray.text.chat_template import TemplateError, TemplateUnusable
 from lemur_ray.text.tokenizer import Tokenizer

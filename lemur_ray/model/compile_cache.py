@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import jax
 
-from lemur_ray.home import lemur_home
+from lemur_ray.host.home import lemur_home
 
 _HIT, _MISS = "/jax/compilation_cache/cache_hits", "/jax/compilation_cache/cache_misses"
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from lemur_ray.file_lock import FileHeld, hold
-from lemur_ray.full_disk import is_full_disk
+from lemur_ray.host.file_lock import FileHeld, hold
+from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.outside_data import provenance
 from lemur_ray.outside_data.checking import check
 from lemur_ray.outside_data.making import content_sum, folder_sum, make, tree_sum

@@ -16,7 +16,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from lemur_ray.json_files import DAMAGED, open_bytes
+from lemur_ray.host.json_files import DAMAGED, open_bytes
 from lemur_ray.outside_data.source import FetchError, Source
 
 _CHUNK = 1 << 20

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.json_files import NotJson, read_json
+from lemur_ray.host.json_files import NotJson, read_json
 
 FOLDER = ".provenance"
 """Hidden, so that whoever reads a folder of data does not take it for data."""

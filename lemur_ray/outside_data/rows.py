@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.json_files import NotJson, read_json
+from lemur_ray.host.json_files import NotJson, read_json
 from lemur_ray.outside_data.provenance import place, today, write_whole
 from lemur_ray.outside_data.source import FetchError, Stream
 

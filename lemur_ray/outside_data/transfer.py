@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from lemur_ray.json_files import NotJson, read_json
+from lemur_ray.host.json_files import NotJson, read_json
 from lemur_ray.outside_data.provenance import write_whole
 from lemur_ray.outside_data.source import FetchError, readable
 

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.agents.comparison import LIKENESS, Comparison
 from lemur_ray.agents.recording import Recording, RecordingFormat, reworded
+from lemur_ray.agents.replay_comparison import LIKENESS, Comparison
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 
 SHOWN_CHARS = 300

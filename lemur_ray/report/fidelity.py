@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from lemur_ray.agents.comparison import LIKENESS
+from lemur_ray.agents.replay_comparison import LIKENESS
 from lemur_ray.agents.replay_goals import Goal, RecordedRun, StrictReplays
-from lemur_ray.home import outside_data
+from lemur_ray.host.home import outside_data
 
 
 @dataclass(frozen=True)

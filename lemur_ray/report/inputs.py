@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.json_files import parse_json
+from lemur_ray.host.json_files import parse_json
 from lemur_ray.report.ledgers.stored_episodes import Stored, stored_episodes
 from lemur_ray.rollout.evaluation_folder import DEPARTURES, TOLD, EvaluationError, recalled
-from lemur_ray.storage.current_copies import url_of
+from lemur_ray.storage.folder_mirror import url_of
 
 OF_RUN, OF_CORPUS = ("recipe.json", "result.json", "metrics.jsonl"), ("manifest.json",)
 """Files of a run folder and of a corpus that are read here."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lemur_ray.home import lemur_home, resolve_out
+from lemur_ray.host.home import lemur_home, resolve_out
 from lemur_ray.report.inputs import OF_CORPUS, OF_RUN, discover
 from lemur_ray.rollout.evaluation_folder import evaluation_folders
-from lemur_ray.storage.current_copies import brought
 from lemur_ray.storage.file_system import is_bucket
+from lemur_ray.storage.folder_mirror import brought
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.benchmarks.about import About
+from lemur_ray.benchmarks.run_notes import About
 from lemur_ray.report.protocol import differences, tasks_short
 
 Runs = dict[str, Sequence[Episode]]

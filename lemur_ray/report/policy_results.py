@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.benchmarks.about import About, RecordedName
+from lemur_ray.benchmarks.run_notes import About, RecordedName
 from lemur_ray.report.ledgers.stored_episodes import Stored
 from lemur_ray.report.protocol import differences
 from lemur_ray.report.statistics import PairedDifference, holm
 from lemur_ray.report.tables import Report, compare, summarise
 
 _BASELINES = {"random": "random action", "expert": "expert"}
-"""Policies without a model, by their name in keys (agents/without_model/scripted.py)."""
+"""Policies without a model, by their name in keys (agents/baselines/scripted.py)."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.benchmarks.about import UNKNOWN, About
+from lemur_ray.benchmarks.run_notes import UNKNOWN, About
 from lemur_ray.report.paper import COLUMNS
 
 _OF_THE_MODEL = ("prompt", "max_tokens", "temperature", "seed")

@@ -16,7 +16,6 @@ from typing import Any
 
 from lemur_ray.agents.trajectory import Episode, Outcome, Step
 from lemur_ray.report.escape import printable
-from lemur_ray.report.observations import cluster_of, strata_of, units_of
 from lemur_ray.report.statistics import (
     Interval,
     PairedDifference,
@@ -27,6 +26,7 @@ from lemur_ray.report.statistics import (
     stratified_mean,
     wilson,
 )
+from lemur_ray.report.strata import cluster_of, strata_of, units_of
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from typing import Any
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked, Benchmark, Prompt, check_options, written
 from lemur_ray.benchmarks.discovery import find, is_of_another
-from lemur_ray.benchmarks.loaded import loaded
+from lemur_ray.benchmarks.task_validation import loaded
 from lemur_ray.config import from_dict, parse
-from lemur_ray.home import outside_data
+from lemur_ray.host.home import outside_data
 from lemur_ray.rollout.evaluation_config import EvalConfig, Settings, settings_of
 from lemur_ray.rollout.task_selection import selected
 

@@ -40,6 +40,7 @@ from typing import Any
 
 import gymnasium
 
+from lemur_ray.agents.external_calls import Meter, OutsideFault
 from lemur_ray.agents.messages import (
     ChatReply,
     ChatRequest,
@@ -49,10 +50,9 @@ from lemur_ray.agents.messages import (
     Policy,
     PolicyUnreachable,
 )
-from lemur_ray.agents.outside import Meter, OutsideFault
 from lemur_ray.agents.trajectory import Outcome, Step, Trajectory, newest
 from lemur_ray.rollout.attempt import Attempt, Order, seed_of, turn_sampling
-from lemur_ray.rollout.calls.border import (
+from lemur_ray.rollout.calls.answer_checks import (
     Asking,
     EnvironmentFault,
     MachineFault,

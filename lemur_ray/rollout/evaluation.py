@@ -15,13 +15,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.agents.leases import Leasing
+from lemur_ray.agents.external_calls import Equipped
 from lemur_ray.agents.messages import Policy
-from lemur_ray.agents.outside import Equipped
 from lemur_ray.agents.policy_spec import PolicySpec
+from lemur_ray.agents.task_leases import Leasing
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits, Order
 from lemur_ray.rollout.benchmark_tasks import from_json, to_json
 from lemur_ray.rollout.endpoints.asked_endpoints import outside_endpoints
@@ -30,6 +29,7 @@ from lemur_ray.rollout.evaluation_folder import EvaluationError, remember
 from lemur_ray.rollout.ledger import Episodes, Ledger
 from lemur_ray.rollout.progress import Progress, prices_of
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 from lemur_ray.rollout.threads import NoPool, Pool, ThreadPool
 
 Beside = Callable[[int, float], str]
@@ -113,8 +113,11 @@ def pool_of(config: EvalConfig[Any], policy: Callable[[], Policy], tasks: Sequen
     outside = outside_endpoints(config)
     if not config.num_actors:
         return ThreadPool(Equipped(policy, outside)(), 1 if config.by_hand else config.in_flight)
-    from lemur_ray.rollout.actors.lease_keeper import KeptLeases, open_keeper  # the only roads to Ray, taken only where
     from lemur_ray.rollout.actors.on_ray import RayPool
+    from lemur_ray.rollout.actors.task_lease_actor import (  # the only roads to Ray, taken only where
+        KeptLeases,
+        open_keeper,
+    )
     from lemur_ray.rollout.endpoints.endpoint_gate import SharedPlaces, open_gate  # actors are asked for
 
     gates = []

@@ -15,19 +15,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.home import resolve_out
+from lemur_ray.host.home import resolve_out
 from lemur_ray.rollout.evaluation_config import Settings
 from lemur_ray.rollout.ledger import join
-from lemur_ray.storage.current_copies import brought_growing
 from lemur_ray.storage.file_system import is_bucket
-from lemur_ray.storage.kept_folder import kept
+from lemur_ray.storage.folder_mirror import brought_growing
+from lemur_ray.storage.synced_folder import kept
 
 LEDGER, SETTINGS = "episodes.jsonl", "evaluations.json"
 """Of these everything else in the folder is made."""
 DEPARTURES = "departures"
 """Beside the settings of a recipe hash, which they do not change."""
 TOLD = "told"
-"""Likewise what a benchmark that is none of ours says of the runs (``lemur_ray.benchmarks.told``)."""
+"""Likewise what a benchmark that is none of ours says of the runs (``lemur_ray.benchmarks.plugin_metadata``)."""
 
 
 class EvaluationError(Exception):

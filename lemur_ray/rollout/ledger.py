@@ -26,7 +26,7 @@ from typing import Any, overload
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, join_opening, name_of_opening, split_opening
-from lemur_ray.file_lock import take
+from lemur_ray.host.file_lock import take
 
 
 class LedgerError(Exception):

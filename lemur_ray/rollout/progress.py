@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Episode, Outcome, Step
-from lemur_ray.durations import duration
+from lemur_ray.host.durations import duration
 from lemur_ray.rollout.evaluation_config import EvalConfig
 
 

@@ -20,10 +20,10 @@ from operator import attrgetter
 
 from lemur_ray.agents.messages import EndpointRefused, PolicyUnreachable
 from lemur_ray.agents.trajectory import Blame, Episode, EpisodeKey, Outcome, Task
-from lemur_ray.rollout.agenda import Agenda
 from lemur_ray.rollout.attempt import Attempt, Order
 from lemur_ray.rollout.ledger import Episodes, Ledger
 from lemur_ray.rollout.progress import Progress
+from lemur_ray.rollout.scheduler import EpisodeScheduler
 from lemur_ray.rollout.threads import Pool
 
 REFERENCE_CHARS = 4000
@@ -120,7 +120,7 @@ def run_orders(
     (nobody will be answered) and PolicyUnreachable (a policy that answers nobody for too long) leave a ledger that the
     same call continues.
     """
-    agenda = Agenda(orders, ledger.settled)
+    agenda = EpisodeScheduler(orders, ledger.settled)
     settled = ledger.episodes(order.key for order in orders if ledger.settled(order.key))
     progress.begin(total=len(orders), finished=settled)
     tries: dict[EpisodeKey, _Try] = {}

@@ -16,7 +16,7 @@ from typing import Any
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.recording import RecordedEpisode, RecordedTurn, Recording
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Task
-from lemur_ray.json_files import read_json_lines
+from lemur_ray.host.json_files import read_json_lines
 from lemur_ray.rollout.ledger import read_episodes
 
 KINDS = ("ledger", "replies")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.waiting import waits_for
+from lemur_ray.benchmarks.task_dependencies import waits_for
 from lemur_ray.rollout.evaluation_config import EvalConfig
 
 _RANGE = re.compile(r"(\d*):(\d*)")

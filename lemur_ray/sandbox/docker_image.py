@@ -1,12 +1,12 @@
 """Build an image of the Docker sandbox and say its name: ``python -m lemur_ray.sandbox.docker_image [IMAGE]``.
 
 ``IMAGE``: a folder of ``cluster/images``, the plain one where none is named. Knows nothing of how it is built
-(``housing/docker_image.py``).
+(``backends/docker_image.py``).
 """
 
 import sys
 
-from lemur_ray.sandbox.housing.docker_image import ensure
+from lemur_ray.sandbox.backends.docker_image import ensure
 from lemur_ray.sandbox.sandbox import SandboxUnavailable
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.sandbox import turns
-from lemur_ray.sandbox.inside import sent
+from lemur_ray.sandbox import exec_slots
+from lemur_ray.sandbox.inside import payload
 from lemur_ray.sandbox.sandbox import Blame, ExecResult, Limits, Sandbox, SandboxDestroyed, Session
-from lemur_ray.sandbox.untrusted import Bounds, UntrustedData, untrusted_json
+from lemur_ray.sandbox.untrusted_output import Bounds, UntrustedData, untrusted_json
 
 # The program comes in on descriptor 9, so nothing of it need lie in any file system of the sandbox. What it imports is
 # the system's: folders that the policy writes to are on the path only once all of it is loaded.
@@ -152,7 +152,7 @@ class Program:
         self.wall_s += result.wall_s
         self.waited_s += result.waited_s
         # What it lasted beyond its limit is lost anyway.
-        turns.lose(max(0.0, result.waited_s - max(0.0, result.wall_s - limits.time_s)))
+        exec_slots.lose(max(0.0, result.waited_s - max(0.0, result.wall_s - limits.time_s)))
         if not result.alive or "session ended" in result.note or result.timed_out:
             self.close()
 
@@ -166,19 +166,19 @@ def start(
     cwd: str = "/work",
     env: Mapping[str, str] | None = None,
 ) -> tuple[Session, ExecResult]:
-    """A program made of these files of ``inside/sent``, whose last one serves with the others; how it was loaded."""
+    """A program made of these files of ``inside/payload``, whose last one serves with the others; how it was loaded."""
     session = sandbox.session([python, *OPTIONS, "-c", START.format(names=tuple(names))], cwd=cwd, env=env)
     return session, session.step(_texts(names), limits)
 
 
 def framed(message: Mapping[str, Any]) -> bytes:
-    """A message as ``inside/sent/channel.py`` reads it."""
+    """A message as ``inside/payload/channel.py`` reads it."""
     data = json.dumps(message).encode("utf-8", "replace")
     return len(data).to_bytes(4, "big") + data
 
 
 def _texts(names: Sequence[str]) -> bytes:
     """The texts of a program's modules, each behind its length."""
-    folder = Path(sent.__file__).parent
+    folder = Path(payload.__file__).parent
     texts = [(folder / f"{name}.py").read_bytes() for name in names]
     return b"".join(len(text).to_bytes(4, "big") + text for text in texts)

@@ -1,4 +1,4 @@
-"""A Python that lives from cell to cell and answers as IPython would (``inside/sent/repl.py`` is the part within).
+"""A Python that lives from cell to cell and answers as IPython would (``inside/payload/repl.py`` is the part within).
 
 A cell that runs longer than its time gets a TimeoutError raised inside it, so the session and its variables stay; a
 cell that does not even let that through is killed, and the session starts anew, which the text says.

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from lemur_ray.sandbox.housing.keeper_client import NOT_OF_ROOTFS
+from lemur_ray.sandbox.backends.keeper_client import NOT_OF_ROOTFS
 
 
 def digest(root: str) -> str:

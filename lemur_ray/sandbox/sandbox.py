@@ -241,8 +241,8 @@ class Backend(Protocol):
 
 
 BACKENDS: dict[str, tuple[str, str]] = {
-    "bwrap": ("lemur_ray.sandbox.housing.bwrap", "BwrapBackend"),
-    "docker": ("lemur_ray.sandbox.housing.docker_backend", "DockerBackend"),
+    "bwrap": ("lemur_ray.sandbox.backends.bwrap", "BwrapBackend"),
+    "docker": ("lemur_ray.sandbox.backends.docker_backend", "DockerBackend"),
 }
 
 

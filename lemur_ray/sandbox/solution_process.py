@@ -1,7 +1,7 @@
 """Code of the policy in a process of its own, whose functions a grader calls: arguments go in, plain data comes out.
 
 Expected values, tests and the grader are never in that process; what it sends is JSON that says values by their exact
-type (``inside/sent/plain_values.py``). Exit codes and printed words mean nothing. Compares nothing itself.
+type (``inside/payload/plain_values.py``). Exit codes and printed words mean nothing. Compares nothing itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lemur_ray.sandbox.sandbox import Blame, Sandbox
 
 @dataclass(frozen=True)
 class Answer:
-    """What a call came to: ``value`` (encoded, see ``inside/sent/plain_values.py``), or why there is none."""
+    """What a call came to: ``value`` (encoded, see ``inside/payload/plain_values.py``), or why there is none."""
 
     value: list[Any] | None
     failure: str = ""
@@ -61,7 +61,7 @@ class SolutionProcess:
         return self._program.cpu_s
 
     def ask(self, order: Mapping[str, Any]) -> Answer:
-        """The answer to an order (``inside/sent/solution.py`` lists them)."""
+        """The answer to an order (``inside/payload/solution.py`` lists them)."""
         heard = self._program.exchange(order)
         if heard.said is None:
             return Answer(None, heard.failure, heard.blame)

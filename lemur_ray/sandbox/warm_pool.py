@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-from lemur_ray.sandbox.housing.driven_sandbox import DrivenSandbox
+from lemur_ray.sandbox.backends.driven_sandbox import DrivenSandbox
 from lemur_ray.sandbox.sandbox import Sandbox, SandboxError, SandboxQuarantined, SandboxSpec, open_sandbox
 
 KEPT = 4

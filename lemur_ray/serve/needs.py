@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.doctor.devices import Devices
-from lemur_ray.ports import unusable
+from lemur_ray.host.ports import unusable
 from lemur_ray.recipes import get_recipe
 from lemur_ray.serve.config import EngineOptions, ServeJob
 from lemur_ray.text.backends import TOKENIZER

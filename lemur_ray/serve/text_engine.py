@@ -19,7 +19,7 @@ from lemur_ray.serve.engine.events import Event
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.grammar_matching import Grammars, Matching
 from lemur_ray.serve.openai.sampling_defaults import sampling_defaults
-from lemur_ray.serve.replies import Piece, Reply
+from lemur_ray.serve.reply_types import Piece, Reply
 from lemur_ray.serve.text_stream import TextStream
 from lemur_ray.text.chat import Prompt, as_values, encode_prompt
 from lemur_ray.text.chat_template import Chat, ChatTemplate

@@ -15,7 +15,7 @@ from typing import Any
 from lemur_ray.agents.messages import Message
 from lemur_ray.serve.engine.errors import ContextExceeded, EngineClosed, QueueFull, RequestFailed, RequestRefused
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.replies import Reply
+from lemur_ray.serve.reply_types import Reply
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.chat import encode_dialogue
 

@@ -11,7 +11,7 @@ import aiohttp
 from botocore.exceptions import BotoCoreError
 from s3fs.core import S3FileSystem
 
-from lemur_ray.storage.patience import BY_NAME, BucketError, refused, silence_s, within_patience
+from lemur_ray.storage.retry_policy import BY_NAME, BucketError, refused, silence_s, within_patience
 
 _READS = 3
 

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from lemur_ray.storage.conditional import Overtaken, read_version, write_if
+from lemur_ray.storage.conditional_writes import Overtaken, read_version, write_if
 
 LEASE = ".run.lease"
 BEAT_S = 5.0

@@ -15,7 +15,7 @@ from gcsfs.core import GCSFileSystem
 from gcsfs.retry import HttpError
 from google.auth.exceptions import GoogleAuthError
 
-from lemur_ray.storage.patience import BucketError, not_let_in, refused, silence_s, within_patience
+from lemur_ray.storage.retry_policy import BucketError, not_let_in, refused, silence_s, within_patience
 
 if not os.environ.get("GCSFS_DEBUG"):
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # what it logs with a traceback it raises, too

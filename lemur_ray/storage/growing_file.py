@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.storage.bucket_lease import HeldByAnother, value_of
-from lemur_ray.storage.conditional import Overtaken, read_version, write_if
+from lemur_ray.storage.conditional_writes import Overtaken, read_version, write_if
 from lemur_ray.storage.file_system import file_system
 
 PIECES, INDEX = ".pieces", "index.json"

@@ -19,12 +19,12 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from lemur_ray.checkpoints import Commit, commits, committed_once, put_aside
-from lemur_ray.full_disk import is_full_disk
-from lemur_ray.storage.answering import while_it_answers
+from lemur_ray.host.full_disk import is_full_disk
+from lemur_ray.storage.health_probe import while_it_answers
 from lemur_ray.train.run.failures import for_a_person, passes
 from lemur_ray.train.run.fence import Fence
 from lemur_ray.train.run.folder import TrainingStopped
+from lemur_ray.weights.checkpoints import Commit, commits, committed_once, put_aside
 
 _log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from lemur_ray.model.lora import frozen
 from lemur_ray.model.sharding import param_shardings
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 from lemur_ray.train.run.needs import check_same_model
+from lemur_ray.weights.mesh_loading import place
 from lemur_ray.weights.open_model import MODEL_ERRORS, open_model
-from lemur_ray.weights.placing import place
 
 
 def initial_params(spec: str, recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:

@@ -16,10 +16,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from lemur_ray.checkpoints import Commit
 from lemur_ray.config import Recipe
 from lemur_ray.corpus.manifest import read_manifest
-from lemur_ray.full_disk import is_full_disk
+from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.model.compile_cache import Found, cache_folder, use_compile_cache
 from lemur_ray.model.llama import num_params
 from lemur_ray.model.sharding import to_devices
@@ -29,7 +28,7 @@ from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.train.checkpoint import Checkpoints
 from lemur_ray.train.checkpoint_schedule import CheckpointSchedule, Notice, Report
 from lemur_ray.train.evaluate import Evaluator
-from lemur_ray.train.opening import open_state
+from lemur_ray.train.initial_state import open_state
 from lemur_ray.train.pod.placement import all_standing, mesh_here
 from lemur_ray.train.pod.slices import RunShape, on_devices, split_batch
 from lemur_ray.train.recorder import Recorder
@@ -42,6 +41,7 @@ from lemur_ray.train.run.profiler import Profiler
 from lemur_ray.train.run.speed import PEAK_FLOPS
 from lemur_ray.train.run.watchdog import StepWatchdog, least_s
 from lemur_ray.train.step import execution, make_train_step
+from lemur_ray.weights.checkpoints import Commit
 
 HostBatch = dict[str, np.ndarray]
 Feed = Callable[[int], Iterable[HostBatch]]

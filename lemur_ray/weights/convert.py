@@ -19,12 +19,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lemur_ray.checkpoints import CHECKPOINTS
 from lemur_ray.config import Recipe, identity
-from lemur_ray.file_lock import take
-from lemur_ray.full_disk import is_full_disk
+from lemur_ray.host.file_lock import take
+from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.storage.file_system import file_system
 from lemur_ray.text.tokenizer_folder import save_folder
+from lemur_ray.weights.checkpoints import CHECKPOINTS
 from lemur_ray.weights.hf_export import export
 from lemur_ray.weights.hf_tensors import DTYPES, transposes
 from lemur_ray.weights.open_model import OpenModel, open_model

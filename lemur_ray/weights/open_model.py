@@ -12,7 +12,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.checkpoints import (
+from lemur_ray.config import LoraConfig, ModelConfig, from_dict
+from lemur_ray.model.lora import MergedWeights, adapter_shapes
+from lemur_ray.recipes import get_recipe, with_vocabulary
+from lemur_ray.storage.file_system import file_system
+from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.text.tokenizer_folder import load_folder
+from lemur_ray.weights.checkpoints import (
     CHECKPOINTS,
     MODEL_FOLDER,
     Commit,
@@ -21,19 +27,13 @@ from lemur_ray.checkpoints import (
     newest_commit,
     weights_of,
 )
-from lemur_ray.config import LoraConfig, ModelConfig, from_dict
-from lemur_ray.model.lora import MergedWeights, adapter_shapes
-from lemur_ray.recipes import get_recipe, with_vocabulary
-from lemur_ray.storage.file_system import file_system
-from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.text.tokenizer_folder import load_folder
-from lemur_ray.weights.grown_vocabulary import GrownWeights
 from lemur_ray.weights.hf_config import HuggingFaceError
 from lemur_ray.weights.hf_tensors import HuggingFaceWeights
 from lemur_ray.weights.host_params import random_weights
 from lemur_ray.weights.orbax_params import CheckpointError, CheckpointWeights
 from lemur_ray.weights.param_slices import Source
 from lemur_ray.weights.safetensors_reader import TensorFileError
+from lemur_ray.weights.vocabulary_growth import GrownWeights
 
 RANDOM = "random:"
 

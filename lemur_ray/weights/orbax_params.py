@@ -19,10 +19,10 @@ import tensorstore as ts
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import abstract_params
-from lemur_ray.storage.answering import while_it_answers
 from lemur_ray.storage.file_system import file_system
-from lemur_ray.storage.patience import BucketError
-from lemur_ray.weights.flushing import Flusher
+from lemur_ray.storage.health_probe import while_it_answers
+from lemur_ray.storage.retry_policy import BucketError
+from lemur_ray.weights.background_flush import Flusher
 from lemur_ray.weights.param_slices import Index, Leaf, label, leaves, normalised
 
 CHUNK = 1024

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lemur_ray.storage.file_system import file_system
-from lemur_ray.weights.flushing import Flusher
+from lemur_ray.weights.background_flush import Flusher
 from lemur_ray.weights.safetensors_reader import DTYPES, INDEX, SINGLE
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from lemur_ray.agents.endpoint_retries import Again, Persistence, asked_pause_s
+from lemur_ray.agents.external_calls import Meter, metered, waiting
 from lemur_ray.agents.messages import ChatReply, EndpointRefused, PolicyUnreachable
 from lemur_ray.agents.openai_policy import OpenAIPolicy
-from lemur_ray.agents.outside import Meter, metered, waiting
-from lemur_ray.agents.persistence import Again, Persistence, asked_pause_s
 from lemur_ray.agents.throttle import Pressure, Silence, Verdict
 from lemur_ray.rollout.calls.deadline import CompanionThread, DeadlineExceeded
 from tests.agents.misbehaving import GO, Answer, ask, completion, refusal, serving, serving_in_turn

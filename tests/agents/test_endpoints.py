@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from lemur_ray.agents.api_keys import Key
 from lemur_ray.agents.endpoint import EndpointOptions
-from lemur_ray.agents.keys import Key
 from lemur_ray.agents.messages import ChatRequest, EndpointRefused, Message, PolicyUnreachable
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.throttle import Throttle

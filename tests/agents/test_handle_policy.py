@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from lemur_ray.agents.endpoint_retries import Again
 from lemur_ray.agents.handle_policy import HandlePolicy, turns_of
 from lemur_ray.agents.messages import ChatRequest, ContextOverflow, Message, PolicyUnreachable, Sampling, Usage
-from lemur_ray.agents.persistence import Again
 from lemur_ray.agents.policy_spec import PolicySpec
 
 OPENING = (Message("system", "Walk."), Message("user", "Go."))

@@ -6,9 +6,9 @@ import io
 
 import pytest
 
+from lemur_ray.agents.baselines.human import HumanPolicy
 from lemur_ray.agents.messages import ChatRequest, Message
 from lemur_ray.agents.policy_spec import PolicySpec
-from lemur_ray.agents.without_model.human import HumanPolicy
 
 
 def human(*lines: str) -> tuple[HumanPolicy, io.StringIO]:

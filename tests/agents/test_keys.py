@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from lemur_ray.agents.api_keys import Key
 from lemur_ray.agents.endpoint import EndpointOptions, checked_url
-from lemur_ray.agents.keys import Key
 from lemur_ray.agents.policy_spec import PolicySpec
 from tests.conftest import ROOT
 

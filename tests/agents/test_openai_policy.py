@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from lemur_ray.agents.api_keys import Key
 from lemur_ray.agents.endpoint import EndpointOptions
-from lemur_ray.agents.keys import Key
 from lemur_ray.agents.messages import (
     ChatRequest,
     ContextOverflow,

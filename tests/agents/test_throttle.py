@@ -15,11 +15,11 @@ from lemur_ray.agents.messages import ChatRequest, Message, PolicyUnreachable, S
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.throttle import NobodyAnswered, Pressure, Throttle
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 from lemur_ray.rollout.threads import ThreadPool
 from tests.agents.misbehaving import Answer, completion, refusal, serving
 from tests.rollout.toy import toy_task

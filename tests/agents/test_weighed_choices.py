@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from lemur_ray.agents.choice_scores import weighed
 from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, Message, Sampling
 from lemur_ray.agents.openai_policy import OpenAIPolicy
-from lemur_ray.agents.weighed_choices import weighed
 from tests.agents.misbehaving import Answer, completion, serving
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.sandbox.housing import docker_engine, slots
-from lemur_ray.sandbox.housing.bwrap import BwrapHousing
+from lemur_ray.sandbox.backends import docker_engine, slots
+from lemur_ray.sandbox.backends.bwrap import BwrapHousing
 from lemur_ray.sandbox.sandbox import ExecResult, Limits, Sandbox, SandboxUnavailable
 
 BACKENDS = ("bwrap", pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.slow]))

@@ -29,11 +29,11 @@ from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
 from lemur_ray.agents.replay import Turns
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 from lemur_ray.rollout.threads import Pool, ThreadPool
 from tests.attacks import hostile_questions as questions
 from tests.attacks.acts import ACTS

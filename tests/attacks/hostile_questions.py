@@ -19,7 +19,7 @@ from envs.webarena.browser.chromium import NoChromium, executable
 from envs.webarena.browser.host import close_shared
 from lemur_ray.benchmarks.question import ENV_ID
 from lemur_ray.benchmarks.sandboxed import Sandboxed, lacking_programs
-from lemur_ray.sandbox.housing import docker_image
+from lemur_ray.sandbox.backends import docker_image
 from tests.envs.programs.ds1000_items import DOUBLES
 from tests.envs.programs.translated_solutions import ended
 from tests.envs.webarena.small_site import SmallSite, record

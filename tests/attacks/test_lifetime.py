@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.sandbox.housing import slots
+from lemur_ray.sandbox.backends import slots
 from lemur_ray.sandbox.sandbox import Sandbox
 from tests.attacks.arena import bash, processes, records_of
 

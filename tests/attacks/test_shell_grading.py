@@ -15,7 +15,7 @@ import gymnasium
 import pytest
 
 from envs.intercode.shell.tree_listing import listing
-from lemur_ray.sandbox.housing.driven_sandbox import DrivenSandbox
+from lemur_ray.sandbox.backends.driven_sandbox import DrivenSandbox
 from lemur_ray.sandbox.inside import tree
 from lemur_ray.sandbox.sandbox import SandboxQuarantined
 

@@ -19,10 +19,10 @@ from lemur_ray.benchmarks.data_sets import data_sets, named
 from lemur_ray.benchmarks.discovery import find, names, offers
 from lemur_ray.benchmarks.listing import listed
 from lemur_ray.benchmarks.needs import lacking
-from lemur_ray.benchmarks.published import publications
+from lemur_ray.benchmarks.recorded_runs import publications
+from lemur_ray.evaluation.suites.command_line import parse_suite
+from lemur_ray.evaluation.suites.tables import parts_of
 from lemur_ray.rollout.benchmark_tasks import from_json, options_of, parse_evaluation, tasks_and_settings, to_json
-from lemur_ray.suites.command_line import parse_suite
-from lemur_ray.suites.tables import parts_of
 from tests.conftest import ROOT
 
 PLUG_IN = '''

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.benchmarks.about import Run
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.discovery import find
+from lemur_ray.benchmarks.run_notes import Run
 
 
 def as_file(place: Path, text: str) -> Path:

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks import loaded as module
+from lemur_ray.benchmarks import task_validation as module
 from lemur_ray.benchmarks.contract import Asked, Benchmark
 from lemur_ray.benchmarks.discovery import find, names
-from lemur_ray.benchmarks.loaded import loaded
 from lemur_ray.benchmarks.needs import lacking
-from lemur_ray.bundles.host_path import HostPath
+from lemur_ray.benchmarks.task_validation import loaded
 from lemur_ray.rollout.benchmark_tasks import available_tasks
 from lemur_ray.rollout.evaluation_config import EvalConfig
+from lemur_ray.storage.bundles.host_path import HostPath
 
 RIGHT = Task("own/one", "1", "nowhere", "", {"a": [1, 2.5, None, True, {"b": ()}], "file": HostPath("/data")}, 1)
 

@@ -162,7 +162,7 @@ def test_an_image_of_an_earlier_list_of_packages_is_to_be_built_before_and_not_b
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from lemur_ray.doctor.machine import Check
-    from lemur_ray.sandbox.housing import docker_image
+    from lemur_ray.sandbox.backends import docker_image
 
     there = Check("docker", "ok", "engine 27, sandbox image lemur-sandbox:0123", "")
     monkeypatch.setitem(sandboxed._CHECKS, "docker", lambda machine: there)

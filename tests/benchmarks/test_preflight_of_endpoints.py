@@ -55,7 +55,7 @@ def test_of_a_missing_key_alone_nothing_else_follows(run: Run, endpoint: Callabl
 
 
 def test_a_silent_endpoint_is_given_up_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lemur_ray.preflight.LOOK_S", 0.3)
+    monkeypatch.setattr("lemur_ray.evaluation.preflight.LOOK_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as listener:  # accepts, and never says a word
         code, said = run("--policy", f"openai:http://127.0.0.1:{listener.getsockname()[1]}/v1")
     assert code == 1

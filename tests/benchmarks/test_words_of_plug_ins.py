@@ -11,23 +11,23 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.benchmarks.about import About, RecordedName, Run
 from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.benchmarks.discovery import find, is_ours
-from lemur_ray.benchmarks.told import about_told, told
-from lemur_ray.report.about_runs import Kept
+from lemur_ray.benchmarks.plugin_metadata import about_told, told
+from lemur_ray.benchmarks.run_notes import About, RecordedName, Run
 from lemur_ray.report.inputs import read_settings
 from lemur_ray.report.pages.whole_page import render_report, render_run
+from lemur_ray.report.run_metadata import Kept
 from lemur_ray.rollout.ledger import read_episodes
 from tests.conftest import ROOT
 
 PLUG_IN = """
 from dataclasses import dataclass, replace
 
-from lemur_ray.benchmarks.about import About
+from lemur_ray.benchmarks.run_notes import About
 from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.benchmarks.question import Graded, question
-from lemur_ray.benchmarks.views import View
+from lemur_ray.benchmarks.episode_artifacts import View
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.bundles.archive import pack, unpack
-from lemur_ray.bundles.bundle import BundleError
+from lemur_ray.storage.bundles.archive import pack, unpack
+from lemur_ray.storage.bundles.bundle import BundleError
 
 
 def filled(folder: Path) -> Path:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.bundles import host_cache, store
-from lemur_ray.bundles.bundle import Bundle, BundleError
-from lemur_ray.bundles.host_cache import local, shelf
-from lemur_ray.bundles.store import fetch, publish
+from lemur_ray.storage.bundles import host_cache, store
+from lemur_ray.storage.bundles.bundle import Bundle, BundleError
+from lemur_ray.storage.bundles.host_cache import local, shelf
+from lemur_ray.storage.bundles.store import fetch, publish
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -67,8 +67,8 @@ def test_threads_and_processes_that_ask_at_once_fetch_once(tmp_path: Path, bundl
         assert len(set(threads.map(lambda _: local(bundle, counted, tmp_path / "host"), range(16)))) == 1
     assert len(fetched) == 1
     code = (
-        "import sys, os; from pathlib import Path; from lemur_ray.bundles.bundle import Bundle\n"
-        "from lemur_ray.bundles import host_cache, store\n"
+        "import sys, os; from pathlib import Path; from lemur_ray.storage.bundles.bundle import Bundle\n"
+        "from lemur_ray.storage.bundles import host_cache, store\n"
         "def counted(b, a): print('fetched', flush=True); store.fetch(b, a)\n"
         f"host_cache.local({bundle!r}, counted, Path(sys.argv[1]))"
     )

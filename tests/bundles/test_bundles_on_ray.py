@@ -14,17 +14,17 @@ import ray
 
 from envs.intercode.sql.sample_database import build_sample
 from envs.intercode.sql.sample_tasks import load_sql_tasks
+from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Outcome, Task
-from lemur_ray.agents.without_model.scripted import ExpertPolicy
-from lemur_ray.bundles import host_cache, on_ray
-from lemur_ray.bundles.bundle import Bundle, BundleError
-from lemur_ray.bundles.host_path import packed
-from lemur_ray.bundles.on_ray import Publisher
 from lemur_ray.rollout.actors import on_ray as actors_on_ray
 from lemur_ray.rollout.actors.on_ray import RayPool
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits
+from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.storage.bundles import host_cache, on_ray
+from lemur_ray.storage.bundles.bundle import Bundle, BundleError
+from lemur_ray.storage.bundles.host_path import packed
+from lemur_ray.storage.bundles.on_ray import Publisher
 from tests.bundles.another_host import actor_at
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.agents.outside import Equipped
+from lemur_ray.agents.external_calls import Equipped
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.discovery import find, names
-from lemur_ray.bundles.bundle import Bundle, BundleError
-from lemur_ray.bundles.host_path import HostPath, arrived, named, packed, shipped_if_there
+from lemur_ray.storage.bundles.bundle import Bundle, BundleError
+from lemur_ray.storage.bundles.host_path import HostPath, arrived, named, packed, shipped_if_there
 from tests.source_tree import ROOT
 
 MOST = 120

@@ -14,9 +14,9 @@ from functools import partial
 
 import demo
 
-from lemur_ray.demo.ending import end
 from lemur_ray.demo.head import DemoFailed, Hear, listen
-from lemur_ray.demo.whole_way import run
+from lemur_ray.demo.pipeline import run
+from lemur_ray.demo.process_cleanup import end
 
 mode, folder = sys.argv[1:]
 WAIT = "sleep 600" if mode == "endless" else f"until [ -e {folder}/go ]; do sleep 0.1; done"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from lemur_ray.doctor.hosts.bucket import access
-from lemur_ray.doctor.hosts.facts import Asked
-from lemur_ray.storage.access import tried
-from lemur_ray.storage.patience import absent, silent
+from lemur_ray.doctor.hosts.host_facts import Asked
+from lemur_ray.storage.bucket_access import tried
+from lemur_ray.storage.retry_policy import absent, silent
 from tests.storage.bucket_server import Service
 from tests.storage.conftest import amazon, google, moto_url  # noqa: F401  # fixtures
 
@@ -91,7 +91,7 @@ def test_hosts_of_a_cluster_are_asked_where_their_driver_finds_the_bucket(
 ) -> None:
     import ray
 
-    from lemur_ray.doctor.hosts.ask import ask
+    from lemur_ray.doctor.hosts.survey import ask
 
     if not ray.is_initialized():
         ray.init(address=ray_local, log_to_driver=False)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.doctor.hosts import alike, facts, room, slices
+from lemur_ray.doctor.hosts import consistency, headroom, host_facts, slices
 from lemur_ray.doctor.hosts.cluster_checks import checks
-from lemur_ray.doctor.hosts.facts import HostFacts
+from lemur_ray.doctor.hosts.host_facts import HostFacts
 from lemur_ray.doctor.machine import Check
 from lemur_ray.doctor.resources import GIB
 
@@ -73,36 +73,43 @@ def test_a_cluster_on_which_all_is_well_asks_for_nothing() -> None:
 
 def test_a_host_with_another_project_or_python_is_named_with_what_it_has() -> None:
     other = hosts({}, {"project": "0.0.9, source ffff", "python": "3.11.2"})
-    ill(alike.project(other), "b has 0.0.9, source ffff", "0.1.0, source 0123456789ab on most", "--working-dir .")
-    ill(alike.python(other), "b has 3.11.2", "one image")
-    ill(alike.project(hosts({"project": ""})), "a has none")
-    ill(alike.project(hosts({"project": "else"})), "a has else")  # of two, the head is right
+    ill(consistency.project(other), "b has 0.0.9, source ffff", "0.1.0, source 0123456789ab on most", "--working-dir .")
+    ill(consistency.python(other), "b has 3.11.2", "one image")
+    ill(consistency.project(hosts({"project": ""})), "a has none")
+    ill(consistency.project(hosts({"project": "else"})), "a has else")  # of two, the head is right
 
 
 def test_packages_are_those_of_the_lock_or_else_of_most_hosts() -> None:
     odd = hosts({}, {"packages": {"ray": "2.59.0", "unpinned": "1"}})
-    ill(alike.packages(odd, LOCK), "b: ray 2.59.0 (expected 2.60.0), jax absent (expected 0.10.2)", "# on b")
-    ill(alike.packages(odd, {}), "on 1 of 3 hosts: b: ")
+    ill(consistency.packages(odd, LOCK), "b: ray 2.59.0 (expected 2.60.0), jax absent (expected 0.10.2)", "# on b")
+    ill(consistency.packages(odd, {}), "on 1 of 3 hosts: b: ")
     more = hosts({"packages": {**LOCK, "libtpu": "0.0.42"}})
-    assert alike.packages(more, LOCK).status == "ok", "hosts with chips have more than the lock"
-    assert alike.packages([*more, *more[1:]], {}).status == "ok", "and most hosts may be those, where no lock is there"
-    assert alike.shared_packages(odd).status == "missing"
-    ill(alike.shared_packages(odd), "b has ray 2.59.0", "one image")
-    assert alike.shared_packages(hosts({"packages": {"other": "1"}})).status == "ok", "what is absent crosses nowhere"
-    same = {alike.packages(hosts({}), LOCK).found, alike.packages(hosts({}), dict(reversed(LOCK.items()))).found}
+    assert consistency.packages(more, LOCK).status == "ok", "hosts with chips have more than the lock"
+    assert consistency.packages([*more, *more[1:]], {}).status == "ok", (
+        "and most hosts may be those, where no lock is there"
+    )
+    assert consistency.shared_packages(odd).status == "missing"
+    ill(consistency.shared_packages(odd), "b has ray 2.59.0", "one image")
+    assert consistency.shared_packages(hosts({"packages": {"other": "1"}})).status == "ok", (
+        "what is absent crosses nowhere"
+    )
+    same = {
+        consistency.packages(hosts({}), LOCK).found,
+        consistency.packages(hosts({}), dict(reversed(LOCK.items()))).found,
+    }
     assert len(same) == 1
 
 
 @pytest.mark.parametrize(("ahead_s", "status"), [(0.5, "ok"), (-10.0, "warn"), (10.0, "warn"), (-600.0, "missing")])
 def test_a_clock_that_follows_nobody_is_named(ahead_s: float, status: str) -> None:
-    check = alike.clocks(hosts({}, {"clock_ahead_s": ahead_s}, {}))
+    check = consistency.clocks(hosts({}, {"clock_ahead_s": ahead_s}, {}))
     assert check.status == status
     if status != "ok":
         ill(check, "b is", "ahead" if ahead_s > 0 else "behind", f"{abs(ahead_s):.1f} s", "set-ntp", status=status)
 
 
 def test_a_clock_that_could_not_be_read_well_is_not_blamed() -> None:
-    assert alike.clocks(hosts({"clock_ahead_s": 5.0, "clock_unsure_s": 4.0})).status == "ok"
+    assert consistency.clocks(hosts({"clock_ahead_s": 5.0, "clock_unsure_s": 4.0})).status == "ok"
 
 
 def test_a_slice_that_is_whole_is_well() -> None:
@@ -146,21 +153,27 @@ def test_two_slices_are_two_lines() -> None:
 
 
 def test_the_smallest_disk_and_store_decide() -> None:
-    ill(room.disks(hosts({}, {"disk_free": {"/x": GIB}})), "least on b: 1.0 GiB free at /x", "LEMUR_HOME")
-    ill(room.disks(hosts({"disk_free": {"/x": 5 * GIB}})), "least on a", status="warn")
-    ill(room.object_stores(hosts({"store_bytes": GIB // 8})), "least on a: 0.12 GiB", status="warn")
-    ill(room.object_stores(hosts({"shm_bytes": 64 << 20})), "a: object store of 2.0 GiB", "emptyDir", status="warn")
+    ill(headroom.disks(hosts({}, {"disk_free": {"/x": GIB}})), "least on b: 1.0 GiB free at /x", "LEMUR_HOME")
+    ill(headroom.disks(hosts({"disk_free": {"/x": 5 * GIB}})), "least on a", status="warn")
+    ill(headroom.object_stores(hosts({"store_bytes": GIB // 8})), "least on a: 0.12 GiB", status="warn")
+    ill(headroom.object_stores(hosts({"shm_bytes": 64 << 20})), "a: object store of 2.0 GiB", "emptyDir", status="warn")
 
 
 def test_a_full_cluster_and_one_that_training_would_fill_are_said() -> None:
-    ill(room.cores_for_data(hosts({}, {}), 0.5), "0.5 of 12 CPUs are free", "waits until", "ray job list")
+    ill(headroom.cores_for_data(hosts({}, {}), 0.5), "0.5 of 12 CPUs are free", "waits until", "ray job list")
     small = [dataclasses.replace(host, cpus=0.0 if host.is_head else 1.0) for host in hosts({}, {})]
-    ill(room.cores_for_data(small, 2.0), "2 CPUs on 3 hosts", "leaves none for Ray Data", status="warn")
-    assert room.cores_for_data([*small, dataclasses.replace(WELL, name="c", cpus=2.0)], 4.0).status == "ok"
+    ill(headroom.cores_for_data(small, 2.0), "2 CPUs on 3 hosts", "leaves none for Ray Data", status="warn")
+    assert headroom.cores_for_data([*small, dataclasses.replace(WELL, name="c", cpus=2.0)], 4.0).status == "ok"
     alone = [dataclasses.replace(WELL, cpus=0.0, is_head=True)]
-    ill(room.cores_for_data(alone, 0.0), "0 of 0 CPUs", "ray start --address")
-    assert "may grow to 128" in room.cores_for_data(alone, 0.0, 128.0).found, "a pool that is empty until it is asked"
-    assert room.cores_for_data(alone, 0.0, 128.0).status == room.cores_for_data(hosts({}), 0.0, 128.0).status == "ok"
+    ill(headroom.cores_for_data(alone, 0.0), "0 of 0 CPUs", "ray start --address")
+    assert "may grow to 128" in headroom.cores_for_data(alone, 0.0, 128.0).found, (
+        "a pool that is empty until it is asked"
+    )
+    assert (
+        headroom.cores_for_data(alone, 0.0, 128.0).status
+        == headroom.cores_for_data(hosts({}), 0.0, 128.0).status
+        == "ok"
+    )
 
 
 def test_a_host_that_does_not_answer_is_named_and_the_others_are_looked_at() -> None:
@@ -171,35 +184,35 @@ def test_a_host_that_does_not_answer_is_named_and_the_others_are_looked_at() -> 
 
 
 def test_every_host_has_a_name_of_its_own_and_what_many_are_told_is_said_once() -> None:
-    from lemur_ray.doctor.hosts.ask import _names
+    from lemur_ray.doctor.hosts.survey import _names
 
     nodes = [{"NodeManagerHostname": name, "NodeManagerAddress": f"10.0.0.{i // 2}", "NodeManagerPort": i}
              for i, name in enumerate(("head", "box", "box", "box"))]  # fmt: skip
     assert _names(nodes) == ["head", "box 10.0.0.0", "box 10.0.0.1 2", "box 10.0.0.1 3"]
     odd = [dataclasses.replace(WELL, name=f"host-{i}", python="3.11.2") for i in range(9)]
     well = [dataclasses.replace(WELL, name=f"well-{i}") for i in range(10)]
-    assert "but host-0, host-1, host-2, host-3 and 5 more has 3.11.2:" in alike.python([*well, *odd]).found
+    assert "but host-0, host-1, host-2, host-3 and 5 more has 3.11.2:" in consistency.python([*well, *odd]).found
 
 
 def test_a_host_knows_what_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "localhost,no-such-host.invalid")
     monkeypatch.setenv("LEMUR_HOME", str(tmp_path / "not/yet"))
-    found = HostFacts(**facts.here())
+    found = HostFacts(**host_facts.here())
     assert found.unresolved == ("no-such-host.invalid",)
     assert found.packages["ray"] == "2.60.0"
     assert found.disk_free[str(tmp_path / "not/yet")] > 0
-    assert found.project == facts.project(sys.path)
-    assert pickle.loads(pickle.dumps(facts.here()))["name"] == os.uname().nodename
+    assert found.project == host_facts.project(sys.path)
+    assert pickle.loads(pickle.dumps(host_facts.here()))["name"] == os.uname().nodename
 
 
 def test_the_project_is_what_would_be_imported_and_its_hash_changes_with_it(tmp_path: Path) -> None:
-    assert facts.project([str(tmp_path)]) == ""
-    for name in facts.PACKAGES_OF_OURS:
+    assert host_facts.project([str(tmp_path)]) == ""
+    for name in host_facts.PACKAGES_OF_OURS:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "lemur-ray"\nversion = "7.7"\n')
-    before = facts.project([str(tmp_path), *sys.path])
+    before = host_facts.project([str(tmp_path), *sys.path])
     assert before.startswith("7.7, source ")
-    assert facts.project([*sys.path, str(tmp_path)]) != before
+    assert host_facts.project([*sys.path, str(tmp_path)]) != before
     (tmp_path / "envs/more.py").write_text("x = 1\n")
-    assert facts.project([str(tmp_path), *sys.path]) != before
+    assert host_facts.project([str(tmp_path), *sys.path]) != before

@@ -24,7 +24,7 @@ from envs.intercode.shell.terminal import Terminal
 from envs.text_env import Opening, TextEnv, Turn
 from lemur_ray.agents.trajectory import Outcome, Task
 from lemur_ray.benchmarks.contract import Asked, Benchmark
-from lemur_ray.sandbox.housing import slots
+from lemur_ray.sandbox.backends import slots
 from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxSpec, open_sandbox
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.trajectory import Blame
-from lemur_ray.ports import free_port
+from lemur_ray.host.ports import free_port
 from lemur_ray.rollout.ledger import read_episodes
-from lemur_ray.sandbox.housing import slots
+from lemur_ray.sandbox.backends import slots
 from tests.agents.misbehaving import Answer, completion, refusal, serving
 from tests.e2e import boxes
 from tests.e2e.processes import command_line, descendants, kill_hard, parents, wait_until_gone

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from lemur_ray.agents.baselines.human import HumanPolicy
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.agents.without_model.human import HumanPolicy
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 from lemur_ray.rollout.threads import ThreadPool
 from tests.conftest import ROOT
 from tests.rollout.toy import toy_task

@@ -17,9 +17,9 @@ from envs.intercode.sql.sample_database import build_sample
 from envs.intercode.sql.sample_questions import LEVELS, TEMPLATES
 from envs.intercode.sql.sample_tasks import load_sql_tasks
 from envs.intercode.sql.sqlite_engine import Rows, SqliteDatabase
+from lemur_ray.agents.baselines.scripted import ExpertPolicy, RandomPolicy
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome, Task
-from lemur_ray.agents.without_model.scripted import ExpertPolicy, RandomPolicy
 from lemur_ray.rollout.attempt import Attempt, Order
 from lemur_ray.rollout.episode import run_episode
 from tests.rollout.scripted_policy import ScriptedPolicy

@@ -48,7 +48,7 @@ NAMES = {
     "demonstrations": "envs.alfworld.demonstrations:demonstrations",
     "Tokenizer": "lemur_ray.text.tokenizer:Tokenizer",
     # Where an evaluation has planned all its episodes and is about to play them.
-    "lacking": "lemur_ray.preflight:lacking",
+    "lacking": "lemur_ray.evaluation.preflight:lacking",
     "run_orders": "lemur_ray.rollout.evaluation:run_orders",
     "names": "lemur_ray.benchmarks.discovery:names",
 }

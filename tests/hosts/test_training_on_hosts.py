@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.checkpoints import commits
 from lemur_ray.corpus.build import build
 from lemur_ray.storage.file_system import file_system
+from lemur_ray.weights.checkpoints import commits
 from tests.hosts.host import Host
 from tests.hosts.ray_hosts import RayHosts
 from tests.hosts.training_jobs import CORPUS, CORPUS_CONFIG, RECIPE, job, lines_of, losses, newest, train

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lemur_ray.checkpoints import commits
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.storage.file_system import file_system
+from lemur_ray.weights.checkpoints import commits
 from tests.hosts.ray_hosts import RayHosts, Submitted
 from tests.storage.bucket_server import Service
 from tests.train.test_resume import RECIPE as TWO_ROWS

@@ -237,8 +237,8 @@ def load(hf: Path, _run: Path, _out: Path, config: Any, watch: Watch) -> tuple[f
     from lemur_ray.config import MeshConfig
     from lemur_ray.model.sharding import make_mesh, param_shardings
     from lemur_ray.weights.hf_tensors import HuggingFaceWeights
+    from lemur_ray.weights.mesh_loading import place_leaf
     from lemur_ray.weights.param_slices import leaves
-    from lemur_ray.weights.placing import place_leaf
 
     shardings = {
         jax.tree_util.keystr(path, simple=True, separator="."): leaf

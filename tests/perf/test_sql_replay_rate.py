@@ -14,11 +14,11 @@ from envs.intercode.sql.spider import load_spider_tasks
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.rollout.actors.on_ray import RayPool
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 from lemur_ray.rollout.threads import Pool, ThreadPool
 
 LOG = "intercode/logs/sql/gpt-3.5/ic_sql_multiturn_gpt-3.5_10_turns_handicap.json.gz"

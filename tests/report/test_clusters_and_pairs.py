@@ -13,7 +13,7 @@ from report_samples import episode
 from scipy import stats
 
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.benchmarks.about import About
+from lemur_ray.benchmarks.run_notes import About
 from lemur_ray.report.policy_results import comparisons, played_run
 from lemur_ray.report.statistics import bootstrap_mean, detectable, holm, mcnemar, paired_difference, stratified_mean
 from lemur_ray.report.tables import compare, rate_of, summarise

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from lemur_ray.agents.messages import Sampling
-from lemur_ray.report.about_runs import Kept
 from lemur_ray.report.inputs import read_settings
 from lemur_ray.report.pages.agents_section import section
 from lemur_ray.report.policy_results import played_run
+from lemur_ray.report.run_metadata import Kept
 from lemur_ray.rollout.evaluation_config import Settings
 from lemur_ray.rollout.evaluation_folder import remember
 from tests.report.report_samples import alfworld

@@ -11,7 +11,7 @@ import pytest
 
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.benchmarks.published import goals, recorded_runs
+from lemur_ray.benchmarks.recorded_runs import goals, recorded_runs
 from lemur_ray.report.fidelity import FidelityConfig, counts_of, fidelity
 from lemur_ray.report.pages.fidelity_page import summary, write_fidelity
 from lemur_ray.rollout.evaluation_folder import default_out

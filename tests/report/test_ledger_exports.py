@@ -15,9 +15,9 @@ from report_samples import episode, write_ledger
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Episode, Outcome, Step, Trajectory
+from lemur_ray.report.ledgers.export_and_search import exported, searched
 from lemur_ray.report.ledgers.find_text import find_text
 from lemur_ray.report.ledgers.inspect_log import sample_id
-from lemur_ray.report.ledgers.instead_of_page import exported, searched
 from lemur_ray.report.ledgers.stored_episodes import anchor_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,9 +13,9 @@ from report_samples import episode
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.report.observations import cluster_of, strata_of, units_of
 from lemur_ray.report.samples import sample_rates, variance_parts
 from lemur_ray.report.statistics import mean_of_macros, stratified_mean
+from lemur_ray.report.strata import cluster_of, strata_of, units_of
 from lemur_ray.report.tables import compare, is_solved, rate_of, summarise
 
 

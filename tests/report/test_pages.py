@@ -12,8 +12,8 @@ import pytest
 from report_samples import alfworld, episode, write_corpus, write_ledger, write_run
 
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.benchmarks.about import Run
 from lemur_ray.benchmarks.discovery import about
+from lemur_ray.benchmarks.run_notes import Run
 from lemur_ray.report.escape import block, inline, printable, slug
 from lemur_ray.report.inputs import ReportError, collect_inputs, discover, read_run
 from lemur_ray.report.ledgers.stored_episodes import anchor_of, stored_episodes

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.benchmarks.about import Run
 from lemur_ray.benchmarks.discovery import about
+from lemur_ray.benchmarks.run_notes import Run
 from lemur_ray.report.pages import paper_section
 from lemur_ray.report.pages.markup import DASH
 from lemur_ray.report.paper_rows import PlayedRun

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from envs.mint.recording import SUBSETS
-from lemur_ray.benchmarks.about import Run
 from lemur_ray.benchmarks.discovery import about
+from lemur_ray.benchmarks.run_notes import Run
 from lemur_ray.report.paper import COLUMNS, NOTES, TABLE_4_MICRO, TABLE_6, TABLE_9
 from lemur_ray.report.paper_groups import GROUPS
 from tests.report.recorded_counts import Counts, counts_of_recording, together

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import gymnasium
 
-from lemur_ray.agents.outside import asking
+from lemur_ray.agents.external_calls import asking
 from tests.rollout.toy import LineEnv
 
 

@@ -13,11 +13,11 @@ from lemur_ray.agents.messages import Message, Sampling
 from lemur_ray.agents.trajectory import Episode, Outcome, Step, Trajectory
 from lemur_ray.rollout.actors.actor import Ended
 from lemur_ray.rollout.actors.pool import ActorPool
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 from tests.rollout.actors.scripted_crew import ScriptedCrew
 from tests.rollout.toy import toy_task
 

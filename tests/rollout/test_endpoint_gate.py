@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 
+from lemur_ray.agents.api_keys import Key
 from lemur_ray.agents.endpoint import EndpointOptions
-from lemur_ray.agents.keys import Key
 from lemur_ray.agents.messages import EndpointRefused, Sampling
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.throttle import Verdict
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.endpoints.endpoint_gate import SharedPlaces, _Gate, open_gate
 from lemur_ray.rollout.evaluation import pool_of
@@ -27,6 +26,7 @@ from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 from tests.agents.misbehaving import Answer, completion, refusal, serving
 from tests.rollout.toy import toy_task
 

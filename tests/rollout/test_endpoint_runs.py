@@ -14,20 +14,20 @@ from typing import Any
 
 import pytest
 
+from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.endpoint import EndpointOptions
+from lemur_ray.agents.external_calls import OutsideFault
 from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, Sampling, Usage
 from lemur_ray.agents.openai_policy import OpenAIPolicy
-from lemur_ray.agents.outside import OutsideFault
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
-from lemur_ray.agents.without_model.scripted import ExpertPolicy
 from lemur_ray.report.tables import summarise
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.episode import CUT
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 from lemur_ray.rollout.threads import ThreadPool
 from tests.agents.misbehaving import Answer, Server, completion, refusal, serving
 from tests.conftest import ROOT

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from lemur_ray.agents.baselines.scripted import ExpertPolicy, RandomPolicy
 from lemur_ray.agents.messages import ChatReply, ChatRequest, ContextOverflow, PolicyUnreachable, Sampling, Usage
 from lemur_ray.agents.trajectory import Blame, EpisodeKey, Outcome, Task
-from lemur_ray.agents.without_model.scripted import ExpertPolicy, RandomPolicy
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.calls.deadline import CompanionThread, DeadlineExceeded
 from lemur_ray.rollout.episode import recent_turns, run_episode

@@ -11,7 +11,7 @@ import pytest
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.report.pages.whole_page import render_run
 from lemur_ray.rollout.evaluation_folder import replace_file
-from lemur_ray.rollout.job_ending import ending_well
+from lemur_ray.rollout.exit_codes import ending_well
 from tests.report.report_samples import episode, write_ledger
 
 

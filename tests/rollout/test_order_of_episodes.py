@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.agents.without_model.scripted import ExpertPolicy
 from lemur_ray.rollout.attempt import Attempt, Order
 from lemur_ray.rollout.threads import ThreadPool
 from tests.rollout.toy import run, toy_task

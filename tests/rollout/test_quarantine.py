@@ -13,12 +13,12 @@ import pytest
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Blame, Episode, Outcome, Task
 from lemur_ray.report.pages.whole_page import render_run
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.episode import run_episode
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 from lemur_ray.rollout.threads import ThreadPool
 from lemur_ray.sandbox import warm_pool
 from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxQuarantined, SandboxUnavailable, open_sandbox

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import ChatReply, ChatRequest, PolicyUnreachable, Sampling
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.agents.without_model.scripted import ExpertPolicy
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 from lemur_ray.rollout.threads import ThreadPool
 from tests.rollout.scripted_policy import ScriptedPolicy
 from tests.rollout.toy import AT_ONCE, run, toy_task

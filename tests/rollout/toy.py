@@ -17,14 +17,14 @@ from typing import Any
 
 import gymnasium
 
+from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
 from lemur_ray.agents.trajectory import Episode, Task
-from lemur_ray.agents.without_model.scripted import ExpertPolicy
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 from lemur_ray.rollout.threads import Pool
 from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxFileError
 

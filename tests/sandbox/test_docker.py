@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.sandbox.housing import debian_files, docker_engine, docker_image
+from lemur_ray.sandbox.backends import debian_files, docker_engine, docker_image
 from lemur_ray.sandbox.sandbox import Limits, SandboxDestroyed, SandboxSpec, SandboxUnavailable, open_sandbox
 from tests.attacks.arena import in_its_next_step, keeper_pid, ready, why_no_engine
 
@@ -187,7 +187,7 @@ class TestWithEngine:
         import docker
         import requests
 
-        from lemur_ray.sandbox.housing import docker_containers
+        from lemur_ray.sandbox.backends import docker_containers
 
         def refused(*args: object, **named: object) -> None:
             raise requests.ReadTimeout("no answer")
@@ -203,7 +203,7 @@ class TestWithEngine:
         assert of_run("kept-created") == []
 
     def test_a_container_whose_maker_is_dead_is_reaped_by_the_next_start(self, answers: None) -> None:
-        from lemur_ray.sandbox.housing import docker_containers
+        from lemur_ray.sandbox.backends import docker_containers
 
         namespace, run = docker_containers.namespace(), f"old-{os.getpid()}"
         with docker_engine.client("to start a container") as api:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.sandbox.housing import cgroup, slots
-from lemur_ray.sandbox.housing.bwrap import BwrapBackend
+from lemur_ray.sandbox.backends import cgroup, slots
+from lemur_ray.sandbox.backends.bwrap import BwrapBackend
 from lemur_ray.sandbox.sandbox import (
     Limits,
     SandboxDestroyed,

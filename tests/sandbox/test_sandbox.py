@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lemur_ray.sandbox import selfcheck
-from lemur_ray.sandbox.housing.step_result import starved, step_result
+from lemur_ray.sandbox.backends.step_result import starved, step_result
 from lemur_ray.sandbox.inside import processes, wire
 from lemur_ray.sandbox.output import HeadTail
 from lemur_ray.sandbox.sandbox import (

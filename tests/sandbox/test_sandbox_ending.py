@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.sandbox.housing import slots
-from lemur_ray.sandbox.housing.driven_sandbox import DrivenSandbox
-from lemur_ray.sandbox.housing.keeper_client import whose_end
+from lemur_ray.sandbox.backends import slots
+from lemur_ray.sandbox.backends.driven_sandbox import DrivenSandbox
+from lemur_ray.sandbox.backends.keeper_client import whose_end
 from lemur_ray.sandbox.sandbox import (
     Limits,
     Sandbox,

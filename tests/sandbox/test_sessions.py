@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from lemur_ray.sandbox import python_repl
-from lemur_ray.sandbox.inside.sent.ipython_text import value_text
+from lemur_ray.sandbox.inside.payload.ipython_text import value_text
 from lemur_ray.sandbox.python_repl import LOST, PythonSession
 from lemur_ray.sandbox.sandbox import Sandbox, SandboxDestroyed, SandboxSpec, open_sandbox
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.sandbox import turns
+from lemur_ray.sandbox import exec_slots
 from lemur_ray.sandbox.inside.processes import Process
 from lemur_ray.sandbox.inside.starvation import Had, owed_s, starved
 from lemur_ray.sandbox.programs import Program
@@ -154,7 +154,7 @@ def test_a_program_of_ours_that_does_not_start_is_the_machines_fault() -> None:
 
 
 def test_what_a_programs_steps_wait_counts_against_no_deadline() -> None:
-    before = turns.lost_s(threading.get_ident())
+    before = exec_slots.lost_s(threading.get_ident())
     outcome(STARTS, (41.0, 2.0, 38.0), (0.5, 0.1, 0.2))
-    lost = turns.lost_s(threading.get_ident()) - before
+    lost = exec_slots.lost_s(threading.get_ident()) - before
     assert lost == pytest.approx(38.0 - 11.0 + 0.4, abs=0.01), "beyond its limit of 30 s it was lost anyway"

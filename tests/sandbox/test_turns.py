@@ -8,17 +8,17 @@ import time
 import pytest
 
 from lemur_ray.rollout.calls.deadline import CompanionThread, DeadlineExceeded
-from lemur_ray.sandbox import turns
-from lemur_ray.sandbox.housing.step_result import starved
+from lemur_ray.sandbox import exec_slots
+from lemur_ray.sandbox.backends.step_result import starved
 
 
 @pytest.fixture
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "_free", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(exec_slots, "_free", threading.BoundedSemaphore(1))
 
 
 def busy(begun: threading.Event, done: threading.Event, limit_s: float = 60.0) -> None:
-    with turns.turn(limit_s):
+    with exec_slots.turn(limit_s):
         begun.set()
         done.wait(30)
 
@@ -31,21 +31,21 @@ def test_waiting_for_a_turn_is_lost_time_and_having_one_is_not(one_at_a_time: No
     waiter = threading.Thread(target=lambda: busy(threading.Event(), done))
     waiter.start()
     deadline = time.monotonic() + 30
-    while turns.lost_s(waiter.ident or 0) < 0.2:
+    while exec_slots.lost_s(waiter.ident or 0) < 0.2:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert turns.lost_s(holder.ident or 0) < 0.1
+    assert exec_slots.lost_s(holder.ident or 0) < 0.1
     done.set()
     holder.join(30)
     waiter.join(30)
 
 
 def test_what_a_step_lasts_beyond_its_limit_is_lost_too() -> None:
-    before = turns.lost_s(threading.get_ident())
-    with turns.turn(0.1):
+    before = exec_slots.lost_s(threading.get_ident())
+    with exec_slots.turn(0.1):
         time.sleep(0.3)
-    assert 0.1 < turns.lost_s(threading.get_ident()) - before < 5.0
-    assert turns.lost_s(-1) == 0.0
+    assert 0.1 < exec_slots.lost_s(threading.get_ident()) - before < 5.0
+    assert exec_slots.lost_s(-1) == 0.0
 
 
 def test_a_deadline_waits_for_those_who_wait_and_for_nobody_else(one_at_a_time: None) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lemur_ray.sandbox.untrusted import Bounds, UntrustedData, has_shape, untrusted_json
+from lemur_ray.sandbox.untrusted_output import Bounds, UntrustedData, has_shape, untrusted_json
 
 WIDE = Bounds(2**20, nodes=10_000, depth=50)
 JSON = st.recursive(

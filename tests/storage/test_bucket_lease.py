@@ -10,7 +10,7 @@ import pytest
 
 from lemur_ray.storage import bucket_lease
 from lemur_ray.storage.bucket_lease import BucketLease, HeldByAnother
-from lemur_ray.storage.conditional import read_version
+from lemur_ray.storage.conditional_writes import read_version
 from lemur_ray.train.run.fence import Fence, Overhauled
 from lemur_ray.train.run.folder import RunFolderError, check_writable
 from tests.storage.bucket_server import Service

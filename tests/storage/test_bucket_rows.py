@@ -12,7 +12,7 @@ from lemur_ray.corpus.manifest import row_folder
 from lemur_ray.corpus.rows import RowReader, RowSetError, RowWriter
 from lemur_ray.plan.fetch import PlanReader, RankRows, iterate
 from lemur_ray.plan.plan import Plan, PlanSource
-from lemur_ray.storage.copies import publish
+from lemur_ray.storage.published_folder import publish
 from tests.storage.bucket_server import Service
 
 SEQ_LEN, SHARD_ROWS = 64, 8

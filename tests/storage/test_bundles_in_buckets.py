@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.bundles.bundle import Bundle, BundleError
-from lemur_ray.bundles.host_cache import local
-from lemur_ray.bundles.store import fetch, publish
+from lemur_ray.storage.bundles.bundle import Bundle, BundleError
+from lemur_ray.storage.bundles.host_cache import local
+from lemur_ray.storage.bundles.store import fetch, publish
 from tests.storage.bucket_server import Service
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.storage.conditional import Overtaken, read_version, write_if
+from lemur_ray.storage.conditional_writes import Overtaken, read_version, write_if
 from lemur_ray.storage.file_system import file_system
-from lemur_ray.storage.patience import BucketError
+from lemur_ray.storage.retry_policy import BucketError
 from tests.storage.bucket_server import Service
 
 

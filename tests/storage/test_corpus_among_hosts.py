@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.corpus import in_bucket, on_ray, stages
+from lemur_ray.corpus import bucket_build, on_ray, stages
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.config import CorpusConfig
-from lemur_ray.corpus.handover import BuildGone, ThroughBucket
 from lemur_ray.corpus.manifest import CorpusError, read_manifest
+from lemur_ray.corpus.step_files import BuildGone, ThroughBucket
 from lemur_ray.storage.file_system import file_system
 from tests.storage.bucket_server import Service
 
@@ -213,7 +213,7 @@ def test_a_corpus_that_lost_a_file_is_made_again_and_one_whose_maker_was_killed_
 ) -> None:
     monkeypatch.setattr("lemur_ray.corpus.build.Workers", EveryStepHere)
     with monkeypatch.context() as killed:
-        killed.setattr(in_bucket, "forget_builds", lambda url, but="": None)
+        killed.setattr(bucket_build, "forget_builds", lambda url, but="": None)
         made = build(config(published), "gs://bucket/corpus", say=lambda line: None)
     whole = rows_in(google, "corpus")
     assert any(name.startswith(".build/") for name in whole)

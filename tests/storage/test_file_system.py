@@ -9,7 +9,7 @@ import fsspec
 import pytest
 
 from lemur_ray.storage.file_system import arrow_file_system, file_system, passed_on
-from lemur_ray.storage.patience import BucketError
+from lemur_ray.storage.retry_policy import BucketError
 from tests.storage.bucket_server import Service
 
 DATA = bytes(range(256)) * 40

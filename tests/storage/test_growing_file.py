@@ -9,7 +9,7 @@ import pytest
 
 from lemur_ray.storage import growing_file
 from lemur_ray.storage.bucket_lease import HeldByAnother
-from lemur_ray.storage.conditional import read_version
+from lemur_ray.storage.conditional_writes import read_version
 from lemur_ray.storage.file_system import file_system
 from lemur_ray.storage.growing_file import GrowingFile, begins_with, found_beneath, read_growing
 from tests.storage.bucket_server import Service

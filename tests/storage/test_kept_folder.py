@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.storage import bucket_lease, kept_folder
-from lemur_ray.storage.conditional import read_version
-from lemur_ray.storage.current_copies import brought_growing, url_of
+from lemur_ray.storage import bucket_lease, synced_folder
+from lemur_ray.storage.conditional_writes import read_version
 from lemur_ray.storage.file_system import file_system
+from lemur_ray.storage.folder_mirror import brought_growing, url_of
 from lemur_ray.storage.growing_file import GrowingFile, read_growing
-from lemur_ray.storage.kept_folder import NotKept, kept
+from lemur_ray.storage.synced_folder import NotKept, kept
 from tests.storage.bucket_server import Service
 
 
@@ -158,7 +158,7 @@ def test_a_listing_that_comes_late_costs_no_line(
 
     def work() -> None:
         with monkeypatch.context() as late:
-            late.setattr(kept_folder, "found_beneath", lambda url, growing: ([], []))
+            late.setattr(synced_folder, "found_beneath", lambda url, growing: ([], []))
             run = open_run(url)
             folder = run.__enter__()
         with contextlib.ExitStack() as ends:

@@ -10,9 +10,9 @@ from google.auth.exceptions import RefreshError
 from s3fs.core import S3FileSystem
 from s3fs.errors import translate_boto_error
 
-from lemur_ray.storage.copies import check_writable, made_file
 from lemur_ray.storage.file_system import file_system
-from lemur_ray.storage.patience import BucketError
+from lemur_ray.storage.published_folder import check_writable, made_file
+from lemur_ray.storage.retry_policy import BucketError
 from tests.storage.bucket_server import Service
 
 

@@ -16,16 +16,16 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 
 from lemur_ray.config import ModelConfig
+from lemur_ray.host.ports import free_port
 from lemur_ray.model.layout import MESH_AXES
 from lemur_ray.model.llama import Params, abstract_params
 from lemur_ray.model.sharding import param_shardings
-from lemur_ray.ports import free_port
 from lemur_ray.recipes import get_recipe
 from lemur_ray.storage.file_system import file_system
 from lemur_ray.weights.hf_config import HuggingFaceError
 from lemur_ray.weights.hf_tensors import BLOCK_BYTES, HuggingFaceWeights, transposes
+from lemur_ray.weights.mesh_loading import read_by_rows
 from lemur_ray.weights.param_slices import label, leaves
-from lemur_ray.weights.placing import read_by_rows
 from lemur_ray.weights.safetensors_reader import INDEX, TensorFileError
 from tests.storage.bucket_server import Service
 from tests.weights.whole_models import whole, write_model

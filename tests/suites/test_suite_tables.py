@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from lemur_ray.benchmarks import discovery
-from lemur_ray.benchmarks.about import About
 from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.benchmarks.discovery import find
+from lemur_ray.benchmarks.run_notes import About
 from lemur_ray.benchmarks.table3 import Column
+from lemur_ray.evaluation.suites import tables
+from lemur_ray.evaluation.suites.command_line import is_suite, parse_suite
+from lemur_ray.evaluation.suites.progress import PartSoFar, SuiteProgress
+from lemur_ray.evaluation.suites.tables import left_out, parts_of, suite_names
 from lemur_ray.report.paper import COLUMNS
-from lemur_ray.suites import tables
-from lemur_ray.suites.command_line import is_suite, parse_suite
-from lemur_ray.suites.progress import PartSoFar, SuiteProgress
-from lemur_ray.suites.tables import left_out, parts_of, suite_names
 
 
 def test_a_suite_has_the_columns_of_its_table_each_with_the_benchmark_that_says_so() -> None:

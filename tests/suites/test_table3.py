@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome
-from lemur_ray.benchmarks.about import Run
 from lemur_ray.benchmarks.contract import Asked, whole
 from lemur_ray.benchmarks.discovery import find
+from lemur_ray.benchmarks.run_notes import Run
+from lemur_ray.evaluation.suites.command_line import parse_suite
+from lemur_ray.evaluation.suites.tables import parts_of
 from lemur_ray.report.pages.paper_section import section
 from lemur_ray.report.paper_rows import PlayedRun, rows_of
 from lemur_ray.rollout.benchmark_tasks import from_json, parse_evaluation, to_json
-from lemur_ray.suites.command_line import parse_suite
-from lemur_ray.suites.tables import parts_of
 from tests.agents.misbehaving import completion, serving
 from tests.envs.programs.ds1000_items import with_numpy
 from tests.envs.questions import tasks_of

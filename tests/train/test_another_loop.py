@@ -11,15 +11,15 @@ import jax
 import numpy as np
 import pytest
 
-from lemur_ray.checkpoints import Commit
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.model.sharding import make_mesh, to_devices
 from lemur_ray.train.checkpoint import Checkpoints
 from lemur_ray.train.checkpoint_schedule import CheckpointSchedule
-from lemur_ray.train.opening import open_state
+from lemur_ray.train.initial_state import open_state
 from lemur_ray.train.recorder import Recorder
 from lemur_ray.train.run.attempt import RunAttempt
 from lemur_ray.train.step import make_train_step
+from lemur_ray.weights.checkpoints import Commit
 from tests.train.clock_fields import CLOCK
 
 

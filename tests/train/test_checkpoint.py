@@ -18,11 +18,11 @@ import pytest
 from fsspec import AbstractFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from lemur_ray.checkpoints import commits, newest_commit, put_aside
 from lemur_ray.config import Recipe
-from lemur_ray.storage.patience import refused
+from lemur_ray.storage.retry_policy import refused
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed, SaveInterrupted, UnreadableCheckpoint
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped, lock
+from lemur_ray.weights.checkpoints import commits, newest_commit, put_aside
 
 Losses = Callable[[Path], dict[int, float]]
 
@@ -210,7 +210,7 @@ import resource, sys
 from pathlib import Path
 import jax, jax.numpy as jnp
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed, SaveInterrupted
-from lemur_ray.checkpoints import newest_commit
+from lemur_ray.weights.checkpoints import newest_commit
 
 def state(seed):
     return {"w": jax.random.normal(jax.random.key(seed), (600, 600))}

@@ -14,12 +14,12 @@ import fsspec
 import orbax.checkpoint as ocp
 import pytest
 
-from lemur_ray.checkpoints import commits, newest_commit
 from lemur_ray.config import Recipe, TrainConfig
 from lemur_ray.plan.plan import first_row_moved
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed
 from lemur_ray.train.metrics import MetricsLog
 from lemur_ray.train.run.folder import Run, RunFolderError, TrainingStopped, prepare, tokenizer_of
+from lemur_ray.weights.checkpoints import commits, newest_commit
 from tests.train.test_checkpoint import state
 from tests.train.test_loop import Killed, killed_after, poisoned
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.ports import free_port
+from lemur_ray.host.ports import free_port
 from lemur_ray.recipes import with_vocabulary
 from lemur_ray.train.job_arguments import TrainingJob, parse_job
 from tests.e2e.processes import command_line, descendants, parents, wait_while_it_runs

@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lemur_ray.config import MeshConfig
 from lemur_ray.model.llama import Params
 from lemur_ray.model.sharding import make_mesh, param_shardings
-from lemur_ray.weights.grown_vocabulary import GrownWeights
 from lemur_ray.weights.hf_tensors import HuggingFaceWeights
-from lemur_ray.weights.placing import place
+from lemur_ray.weights.mesh_loading import place
+from lemur_ray.weights.vocabulary_growth import GrownWeights
 from tests.weights.whole_models import whole
 
 port, rank, processes, folder, *copy = sys.argv[1:]

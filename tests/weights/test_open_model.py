@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from lemur_ray.checkpoints import model_fingerprint
 from lemur_ray.rollout.endpoints.policy_target import checkpoint_label, find_run, pinned
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.weights.checkpoints import model_fingerprint
 from lemur_ray.weights.open_model import ModelNotFound, OpenChatModel, load_tokenizer, open_chat_model
 from tests.weights.whole_models import whole
 

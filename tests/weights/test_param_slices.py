@@ -14,15 +14,15 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lemur_ray.config import ModelConfig
+from lemur_ray.host.ports import free_port
 from lemur_ray.model.llama import Params, abstract_params
-from lemur_ray.ports import free_port
-from lemur_ray.weights.grown_vocabulary import GrownWeights
 from lemur_ray.weights.hf_config import HuggingFaceError
 from lemur_ray.weights.hf_tensors import HuggingFaceSink, HuggingFaceWeights, transposes
+from lemur_ray.weights.mesh_loading import place
 from lemur_ray.weights.orbax_params import CheckpointError, CheckpointSink, CheckpointWeights
 from lemur_ray.weights.param_slices import leaves, stream, transposed
-from lemur_ray.weights.placing import place
 from lemur_ray.weights.safetensors_reader import SINGLE
+from lemur_ray.weights.vocabulary_growth import GrownWeights
 from tests.weights.whole_models import whole, write_model
 
 HERE = Path(__file__).parent

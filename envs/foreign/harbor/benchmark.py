@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from envs.foreign.harbor import task_folder
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.about import About, Run, plain
 from lemur_ray.benchmarks.contract import Asked, Benchmark
 from lemur_ray.benchmarks.needs import Need, there
-from lemur_ray.benchmarks.takes import PROGRAMS
-from lemur_ray.bundles.host_path import HostPath
-from lemur_ray.sandbox.housing import docker_engine
-from lemur_ray.sandbox.housing.built_image import content_hash
+from lemur_ray.benchmarks.resource_request import PROGRAMS
+from lemur_ray.benchmarks.run_notes import About, Run, plain
+from lemur_ray.sandbox.backends import docker_engine
+from lemur_ray.sandbox.backends.built_image import content_hash
+from lemur_ray.storage.bundles.host_path import HostPath
 
 ENV_ID = "envs:lemur/Harbor-v0"
 LIMITS = (

@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 
 from envs.foreign.harbor import task_folder
 from envs.foreign.harbor.reward import JSON, TEXT, NoReward, reward_in
-from envs.intercode.fenced import first_fenced
+from envs.intercode.fenced_block import first_fenced
 from envs.text_env import Opening, TextEnv, Turn, check_texts
-from lemur_ray.agents.outside import asking
-from lemur_ray.sandbox.housing import built_image
-from lemur_ray.sandbox.housing.whole_machine import Machine, Ran, WholeMachine
+from lemur_ray.agents.external_calls import asking
+from lemur_ray.sandbox.backends import built_image
+from lemur_ray.sandbox.backends.whole_machine import Machine, Ran, WholeMachine
 
 SUBMIT = "submit"
 SHOWN_CHARS = 10_000

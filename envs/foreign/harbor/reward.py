@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from lemur_ray.json_files import parse_json
+from lemur_ray.host.json_files import parse_json
 
 TEXT, JSON = "/logs/verifier/reward.txt", "/logs/verifier/reward.json"
 MOST_BYTES = 65_536

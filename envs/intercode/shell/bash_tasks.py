@@ -12,9 +12,9 @@ from typing import Any
 from envs.intercode.shell.bash_tree import make_tree
 from envs.outside_data import required
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.bundles.host_path import HostPath
-from lemur_ray.home import lemur_home
-from lemur_ray.json_files import read_json
+from lemur_ray.host.home import lemur_home
+from lemur_ray.host.json_files import read_json
+from lemur_ray.storage.bundles.host_path import HostPath
 
 BENCHMARK = "intercode/bash"
 ENV_ID = "envs:lemur/InterCodeBash-v0"

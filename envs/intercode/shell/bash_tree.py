@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lemur_ray.json_files import read_json
+from lemur_ray.host.json_files import read_json
 
 OLD_S = 2 * 86_400.0
 """Seconds after which nobody plays in a tree any more."""

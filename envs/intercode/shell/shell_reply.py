@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from envs.intercode.fenced import first_fenced
+from envs.intercode.fenced_block import first_fenced
 
 _OPENING = re.compile(r"\s*(?:(?:bash|sh|shell|console)\b)?\s*", re.I)
 

@@ -20,7 +20,7 @@ from envs.intercode.sql.mysql_engine import ServerUrl, driver, message_of
 from envs.intercode.sql.recorded_rows import neutral
 from envs.intercode.sql.spider_dump import CATALOGUE, sqlite_databases
 from envs.outside_data import required
-from lemur_ray.home import lemur_home
+from lemur_ray.host.home import lemur_home
 
 READER = "lemur_reader"
 log = logging.getLogger(__name__)

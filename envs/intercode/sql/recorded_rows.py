@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from envs.intercode.sql.engine import Row
-from lemur_ray.python_source import parsed
+from lemur_ray.host.python_source import parsed
 
 _CONSTRUCTORS: dict[str, Callable[..., Any]] = {
     "Decimal": Decimal,

@@ -23,7 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.python_source import parsed
+from lemur_ray.host.python_source import parsed
 
 SCHEMA = """
 create table maintainers (maintainer_id integer primary key, name text not null, email_domain text);

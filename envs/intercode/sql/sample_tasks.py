@@ -9,9 +9,9 @@ from envs.intercode.sql.sample_database import build_sample, content_hash
 from envs.intercode.sql.sample_questions import ask_all
 from envs.intercode.sql.sqlite_engine import Rows, SqliteDatabase
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.bundles.host_path import HostPath
 from lemur_ray.grading.sql import Reward
-from lemur_ray.home import lemur_home
+from lemur_ray.host.home import lemur_home
+from lemur_ray.storage.bundles.host_path import HostPath
 
 BENCHMARK = "intercode/sql"
 ENV_ID = "envs:lemur/InterCodeSQL-v0"

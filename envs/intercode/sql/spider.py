@@ -17,10 +17,10 @@ from envs.intercode.sql.sample_tasks import BENCHMARK, ENV_ID, MAX_TURNS
 from envs.intercode.sql.spider_dump import CATALOGUE, dump_id, sqlite_databases
 from envs.outside_data import required
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
-from lemur_ray.bundles.host_path import HostPath
 from lemur_ray.grading.sql import Reward
-from lemur_ray.home import lemur_home
-from lemur_ray.json_files import read_json
+from lemur_ray.host.home import lemur_home
+from lemur_ray.host.json_files import read_json
+from lemur_ray.storage.bundles.host_path import HostPath
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.intercode.sql.sqlite_worker import Answer, Query, asked_line
-from lemur_ray.sandbox.untrusted import Bounds, UntrustedData, has_shape, untrusted_json
+from lemur_ray.sandbox.untrusted_output import Bounds, UntrustedData, has_shape, untrusted_json
 
 _MOST_AT_ONCE = 32
 """Processes at work; further queries wait for one of them."""

@@ -14,12 +14,12 @@ from typing import Literal
 from envs.language.mmlu.letters import LETTERS, means
 from envs.language.mmlu.subjects import SUBJECTS
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.about import Settings
 from lemur_ray.benchmarks.contract import Asked, Benchmark
 from lemur_ray.benchmarks.needs import begins
 from lemur_ray.benchmarks.protocol_options import Protocol, changed_as_released
 from lemur_ray.benchmarks.question import question
 from lemur_ray.benchmarks.rows import cells_of, found, identity, rows_of
+from lemur_ray.benchmarks.run_notes import Settings
 from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.outside_data.source import Source
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from envs.mint.recording import MintEpisode, text_of
-from lemur_ray.agents.outside import OutsideFault
-from lemur_ray.agents.persistence import asked_pause_s
+from lemur_ray.agents.endpoint_retries import asked_pause_s
+from lemur_ray.agents.external_calls import OutsideFault
 from lemur_ray.agents.recording import Recording
-from lemur_ray.json_files import read_json_lines
+from lemur_ray.host.json_files import read_json_lines
 
 MAX_QUERY, MAX_TITLES, MAX_ANSWER = 300, 2, 1000
 NO_RESULT = "no result"

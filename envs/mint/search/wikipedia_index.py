@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from envs.mint.search.wikipedia import MAX_TITLES, Page, WikipediaUnavailable
-from lemur_ray.json_files import parse_json
+from lemur_ray.host.json_files import parse_json
 
 LEAD_CHARS = 4_000
 """Kept of a lead section: the tool shows 1000 characters of two pages."""

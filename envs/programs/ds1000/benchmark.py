@@ -18,17 +18,17 @@ from envs.programs.ds1000 import environment
 from envs.programs.ds1000.environment import LIBRARIES
 from envs.programs.ds1000.program import BEGINS, HOLE, STOPS, around_hole
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
-from lemur_ray.benchmarks.about import Settings
 from lemur_ray.benchmarks.contract import Asked, Benchmark, place
 from lemur_ray.benchmarks.needs import Need
 from lemur_ray.benchmarks.protocol_options import OneProtocol, of_one_protocol
 from lemur_ray.benchmarks.question import question
+from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import found, identity, rows_of
+from lemur_ray.benchmarks.run_notes import Settings
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, begins_in_sandbox
 from lemur_ray.benchmarks.table3 import Column
-from lemur_ray.benchmarks.takes import PROGRAMS
-from lemur_ray.bundles.host_path import HostPath
 from lemur_ray.outside_data.source import Source
+from lemur_ray.storage.bundles.host_path import HostPath
 
 _NAMES = ("ds1000.jsonl", "test.jsonl", "items.jsonl")
 FILES = [f"{folder}/{name}" for folder in ("ds1000", "DS-1000", "bench/ds1000_format") for name in _NAMES]

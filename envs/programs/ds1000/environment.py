@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from lemur_ray.home import lemur_home
-from lemur_ray.sandbox.housing.python_inside import VERSION
+from lemur_ray.host.home import lemur_home
+from lemur_ray.sandbox.backends.python_inside import VERSION
 
 COMMAND = "python -m envs.programs.ds1000.make_environment"
 LIBRARIES: Mapping[str, tuple[str, ...]] = {

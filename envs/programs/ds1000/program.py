@@ -14,7 +14,7 @@ from typing import Any
 from envs.programs.code_in_replies import code_in
 from envs.programs.ds1000 import environment
 from lemur_ray.benchmarks.question import Graded, cut_at
-from lemur_ray.sandbox.housing.python_inside import VERSION
+from lemur_ray.sandbox.backends.python_inside import VERSION
 from lemur_ray.sandbox.programs import Program
 from lemur_ray.sandbox.sandbox import Limits, SandboxDestroyed, SandboxSpec
 from lemur_ray.sandbox.warm_pool import shared_pool

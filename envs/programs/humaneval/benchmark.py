@@ -13,10 +13,10 @@ from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked, Benchmark
 from lemur_ray.benchmarks.protocol_options import Protocol, changed_unbegun
 from lemur_ray.benchmarks.question import question
+from lemur_ray.benchmarks.resource_request import COMMANDS
 from lemur_ray.benchmarks.rows import found, identity, rows_of
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, begins_in_sandbox
 from lemur_ray.benchmarks.table3 import Column
-from lemur_ray.benchmarks.takes import COMMANDS
 from lemur_ray.outside_data.source import Source
 
 FILES = [

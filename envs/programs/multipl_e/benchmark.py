@@ -20,12 +20,12 @@ from lemur_ray.benchmarks.contract import Asked, Benchmark, content
 from lemur_ray.benchmarks.needs import Need
 from lemur_ray.benchmarks.protocol_options import OneProtocol, of_one_protocol
 from lemur_ray.benchmarks.question import question
+from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import found, identity, rows_of
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, begins_in_sandbox, lacking_programs, rebuilt
 from lemur_ray.benchmarks.table3 import Column
-from lemur_ray.benchmarks.takes import PROGRAMS
-from lemur_ray.bundles.host_path import HostPath
 from lemur_ray.outside_data.source import Source
+from lemur_ray.storage.bundles.host_path import HostPath
 
 _HUB = "hub:nuprl/MultiPL-E@28441b6024e71d4a1c1c0f6bf171c935cd5a43f2"
 _FILE = "test-00000-of-00001.parquet"

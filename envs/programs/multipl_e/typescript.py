@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lemur_ray.home import lemur_home
-from lemur_ray.json_files import read_json
+from lemur_ray.host.home import lemur_home
+from lemur_ray.host.json_files import read_json
 
 COMMAND = "python -m envs.programs.multipl_e.typescript"
 INSIDE = "/opt/typescript"

@@ -17,14 +17,14 @@ from typing import Any
 from envs.programs.robocodegen.env import MOST_FUNCTIONS
 from envs.programs.robocodegen.worked_examples import EXAMPLES
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.about import About, Run, shared
 from lemur_ray.benchmarks.contract import Asked, Benchmark, content
 from lemur_ray.benchmarks.needs import Need
 from lemur_ray.benchmarks.protocol_options import OneProtocol, of_one_protocol
 from lemur_ray.benchmarks.question import question
+from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import found, identity, text_of, value_of
+from lemur_ray.benchmarks.run_notes import About, Run, shared
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, begins_in_sandbox
-from lemur_ray.benchmarks.takes import PROGRAMS
 from lemur_ray.outside_data.source import Source
 
 NOTEBOOK = "robocodegen/benchmark.ipynb"

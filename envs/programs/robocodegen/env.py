@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from envs.programs.robocodegen.results import source_in, verdict_on
 from envs.question.env import QuestionEnv
 from envs.text_env import Opening, Turn
-from lemur_ray.python_source import parsed
+from lemur_ray.host.python_source import parsed
 
 MOST_FUNCTIONS = 8
 """That an answer may have written for it, one in a turn."""

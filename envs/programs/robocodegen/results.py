@@ -13,11 +13,11 @@ from typing import Any
 
 from envs.programs.code_in_replies import code_in
 from lemur_ray.benchmarks.question import Graded
-from lemur_ray.sandbox.inside.sent.plain_values import NotPlain, decode, encode
+from lemur_ray.sandbox.inside.payload.plain_values import NotPlain, decode, encode
 from lemur_ray.sandbox.python_repl import own_packages
 from lemur_ray.sandbox.sandbox import Limits, SandboxDestroyed, SandboxSpec
 from lemur_ray.sandbox.solution_process import Answer, SolutionProcess
-from lemur_ray.sandbox.untrusted import has_shape
+from lemur_ray.sandbox.untrusted_output import has_shape
 from lemur_ray.sandbox.warm_pool import WarmPool, shared_pool
 
 TIME_S = 10.0

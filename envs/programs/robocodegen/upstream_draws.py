@@ -18,7 +18,7 @@ from shapely.geometry import LinearRing, LineString, Polygon
 from envs.programs.robocodegen.called import argument, result
 from envs.programs.robocodegen.reference import FUNCTIONS, IN_SCENE
 from envs.programs.robocodegen.results import passes
-from lemur_ray.sandbox.inside.sent.plain_values import encode
+from lemur_ray.sandbox.inside.payload.plain_values import encode
 
 NUM_DRAWS = 5
 LAX = "shape_lax"

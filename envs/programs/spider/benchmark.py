@@ -20,8 +20,8 @@ from lemur_ray.benchmarks.question import question
 from lemur_ray.benchmarks.rows import found, identity, number_of, rows_of
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S
 from lemur_ray.benchmarks.table3 import Column
-from lemur_ray.bundles.host_path import HostPath
 from lemur_ray.outside_data.source import Source
+from lemur_ray.storage.bundles.host_path import HostPath
 
 REQUEST = "Answer the question with one SQLite query and nothing else."
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lemur_ray.benchmarks.rows import found, identity, text_of
-from lemur_ray.home import lemur_home
+from lemur_ray.host.home import lemur_home
 
 HOMES = ("spider", "spider/spider", "spider/spider_data", "spider_data", "bench/spider")
 NAMES = ("dev.json", "dev.jsonl", "validation-00000-of-00001.parquet")

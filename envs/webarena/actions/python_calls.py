@@ -16,7 +16,7 @@ from typing import Any
 
 from envs.webarena.actions.action import Action, ActionParsingError, Kind
 from envs.webarena.actions.symbolic import MAX_DIGITS
-from lemur_ray.python_source import parsed
+from lemur_ray.host.python_source import parsed
 
 _REQUIRED = object()
 

@@ -25,7 +25,7 @@ from playwright.async_api import Error as PlaywrightError
 
 from envs.webarena.browser.chromium import executable
 from envs.webarena.browser.flags import FLAGS
-from lemur_ray.agents.outside import OutsideFault
+from lemur_ray.agents.external_calls import OutsideFault
 
 T = TypeVar("T")
 LAUNCH_S = 60.0

@@ -20,8 +20,7 @@ from envs.webarena.actions.action import Action
 from envs.webarena.browser.execution import NoElement, carried_out
 from envs.webarena.browser.host import LAUNCH_S, BrowserHost, BrowserLost, TooSlow
 from envs.webarena.browser.last_page import LastTab
-from envs.webarena.browser.logging_in import state_of
-from envs.webarena.browser.marks import Easel, data_url
+from envs.webarena.browser.login_steps import state_of
 from envs.webarena.browser.public_hosts import hosts_of
 from envs.webarena.browser.session import (
     CAPTURE_S,
@@ -33,6 +32,7 @@ from envs.webarena.browser.session import (
     Session,
     TabClosed,
 )
+from envs.webarena.browser.set_of_marks import Easel, data_url
 from envs.webarena.browser.tree import AxCompat
 from envs.webarena.site_set import Lease
 from envs.webarena.tasks import logged_in, start_urls

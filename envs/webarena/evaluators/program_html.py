@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from envs.webarena.evaluators.string_match import exact_match, must_include
 from envs.webarena.evaluators.url_match import OR
-from lemur_ray.python_source import parsed
+from lemur_ray.host.python_source import parsed
 
 SETTLES_S = 3.0
 """After an evaluator has gone to a page, as upstream waits."""

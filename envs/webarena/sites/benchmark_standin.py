@@ -11,18 +11,18 @@ from functools import partial
 from typing import Any
 
 from envs.webarena import options as of_browser
-from envs.webarena.about import notes
 from envs.webarena.options import REPLY_TOKENS, STEP_S, BrowserOptions, playing, task_of
 from envs.webarena.recording import as_named
+from envs.webarena.run_notes import notes
 from envs.webarena.sites.content import SEED
 from envs.webarena.sites.software import SOFTWARE, missing
 from envs.webarena.sites.suite.records import records, software_of
 from envs.webarena.views import views
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.about import About, Run, plain
 from lemur_ray.benchmarks.contract import Asked, Benchmark
 from lemur_ray.benchmarks.needs import Need
-from lemur_ray.benchmarks.takes import BROWSER
+from lemur_ray.benchmarks.resource_request import BROWSER
+from lemur_ray.benchmarks.run_notes import About, Run, plain
 
 NAME = "webarena/standin"
 ENV_ID = "envs:lemur/WebArenaStandin-v0"

@@ -22,8 +22,8 @@ from envs.webarena.sites.login import LoginFailed, storage_state
 from envs.webarena.sites.restoring import copied
 from envs.webarena.sites.running_site import RunningSite, last_lines, new_folder, started
 from envs.webarena.sites.software import APPS, PASSWORD, Software, accounts, interpreter, missing
-from lemur_ray.file_lock import hold
-from lemur_ray.home import lemur_home
+from lemur_ray.host.file_lock import hold
+from lemur_ray.host.home import lemur_home
 
 BUILD_S = 900.0
 STATES = "states.json"

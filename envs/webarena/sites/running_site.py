@@ -19,7 +19,7 @@ from pathlib import Path
 
 from envs.webarena.site_set import SitesLost
 from envs.webarena.sites.software import Software, interpreter
-from lemur_ray.ports import free_port
+from lemur_ray.host.ports import free_port
 
 START_S, LOOK_S, END_S = 180.0, 60.0, 10.0
 """A look has long: one that is given up goes on within the site, and looks that pile up make a slow machine slower."""

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lemur_ray.json_files import DAMAGED, NotJson, open_bytes, parse_json
+from lemur_ray.host.json_files import DAMAGED, NotJson, open_bytes, parse_json
 
 FORMS = ".jsonl, .json, either with .gz, or .parquet"
 

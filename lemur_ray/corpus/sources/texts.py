@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from lemur_ray.corpus.filters import MAX_BYTES
 from lemur_ray.corpus.sources.records import BadRecord, json_lines, parquet_rows
-from lemur_ray.json_files import open_bytes
-from lemur_ray.python_source import parsed
-from lemur_ray.storage.copies import on_this_disk
+from lemur_ray.host.json_files import open_bytes
+from lemur_ray.host.python_source import parsed
+from lemur_ray.storage.published_folder import on_this_disk
 
 TEXT_FIELDS = ("text", "content", "code", "body")
 """Fields of a record that may hold its text; the first that is there counts."""

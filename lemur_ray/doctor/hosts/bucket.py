@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from lemur_ray.doctor.hosts.told import by_reason
+from lemur_ray.doctor.hosts.grouped_findings import by_reason
 from lemur_ray.doctor.machine import Check
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lemur_ray.doctor.hosts import alike, bucket, room, slices
-from lemur_ray.doctor.hosts.facts import HostFacts
-from lemur_ray.doctor.hosts.told import by_reason
+from lemur_ray.doctor.hosts import bucket, consistency, headroom, slices
+from lemur_ray.doctor.hosts.grouped_findings import by_reason
+from lemur_ray.doctor.hosts.host_facts import HostFacts
 from lemur_ray.doctor.machine import Check
 
 
@@ -22,21 +22,21 @@ def checks(
     """``silent``: why a host did not answer, by its name. ``lock``: version by name; empty: as most hosts have it.
 
     ``store``: a bucket that they were to try, and ``tried`` what came of it, as in ``bucket.access``.
-    CPUs: as in ``room.cores_for_data``.
+    CPUs: as in ``headroom.cores_for_data``.
     """
     answered = _hosts(hosts, silent)
     if not hosts:
         return [answered]
     return [
         answered,
-        alike.python(hosts),
-        alike.project(hosts),
-        alike.packages(hosts, lock),
-        alike.clocks(hosts),
+        consistency.python(hosts),
+        consistency.project(hosts),
+        consistency.packages(hosts, lock),
+        consistency.clocks(hosts),
         *slices.slices(hosts),
-        room.disks(hosts),
-        room.object_stores(hosts),
-        room.cores_for_data(hosts, free_cpus, most_cpus),
+        headroom.disks(hosts),
+        headroom.object_stores(hosts),
+        headroom.cores_for_data(hosts, free_cpus, most_cpus),
         *([bucket.access(store, tried or {})] if store else []),
     ]
 

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from lemur_ray.doctor.hosts.facts import HostFacts
+from lemur_ray.doctor.hosts.host_facts import HostFacts
 from lemur_ray.doctor.machine import Check
 
 _WEBHOOK = "delete the slice's pods so that the Ray TPU webhook (1.2.1 or newer) numbers them again"

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lemur_ray.agents.messages import Message
+from lemur_ray.host.python_source import parsed
 from lemur_ray.instruct.conversation import Conversation
-from lemur_ray.python_source import parsed
 
 DATASET = "code_chats"
 MAX_SUMMARY = 160

@@ -17,8 +17,8 @@ from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.discovery import views
-from lemur_ray.benchmarks.told import played_as
-from lemur_ray.benchmarks.views import View
+from lemur_ray.benchmarks.episode_artifacts import View
+from lemur_ray.benchmarks.plugin_metadata import played_as
 from lemur_ray.rollout.evaluation_folder import SETTINGS, TOLD, EvaluationError, recalled
 
 FOLDER = "pictures"

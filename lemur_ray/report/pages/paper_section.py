@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.report.escape import inline
-from lemur_ray.report.observations import Stratum, solved_or_not, strata_of, units_of
 from lemur_ray.report.pages import figures
 from lemur_ray.report.pages.markup import MANY, Safe, rate_text, table, warning
 from lemur_ray.report.paper import (
@@ -30,6 +29,7 @@ from lemur_ray.report.paper import (
 from lemur_ray.report.paper_groups import CODE, DECISION, GROUPS, REASONING, had_invalid_action, saw_traceback
 from lemur_ray.report.paper_rows import PlayedRun, Row, Runs, paired_runs, rows_of
 from lemur_ray.report.statistics import Interval, mcnemar, mean_of_macros, stratified_mean
+from lemur_ray.report.strata import Stratum, solved_or_not, strata_of, units_of
 from lemur_ray.report.tables import Rate, compare, is_solved, rate_of
 
 _TABLES: Mapping[str, Sequence[str]] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lemur_ray.durations import duration
+from lemur_ray.host.durations import duration
 from lemur_ray.report.escape import inline
 from lemur_ray.report.inputs import TrainingRun
 from lemur_ray.report.pages import figures

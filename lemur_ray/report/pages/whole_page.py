@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.report.about_runs import Kept
 from lemur_ray.report.escape import inline, slug
 from lemur_ray.report.inputs import Inputs, ReportError, TrainingRun, collect_inputs, read_settings
-from lemur_ray.report.joined_runs import join_parts
 from lemur_ray.report.ledgers.stored_episodes import stored_episodes
+from lemur_ray.report.merged_runs import join_parts
 from lemur_ray.report.pages import agents_section, paper_section, training_section
 from lemur_ray.report.pages.caveats import limits
 from lemur_ray.report.pages.episode_list import write_all
@@ -28,6 +27,7 @@ from lemur_ray.report.pages.retries_section import retries_json, retries_section
 from lemur_ray.report.pages.transcript_pages import LASTING
 from lemur_ray.report.paper_rows import PlayedRun
 from lemur_ray.report.policy_results import Played, comparisons, display_name, newest_versions, order, played_run
+from lemur_ray.report.run_metadata import Kept
 from lemur_ray.report.tables import Group, Report, by_run, to_csv
 from lemur_ray.rollout.evaluation_folder import replace_file
 

@@ -1,6 +1,6 @@
 """What an actor is to the pool: a process that is asked for and told nothing twice, and that tells what happens.
 
-No call here waits for anything: what comes of it is told as ``News``, from any thread. Knows nothing of Ray.
+No call here waits for anything: what comes of it is told as ``ActorEvent``, from any thread. Knows nothing of Ray.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Ended:
     stuck: int = 0
 
 
-News = Runs | Gone | Ended | Pressure
+ActorEvent = Runs | Gone | Ended | Pressure
 
 
 class Actor(Protocol):
@@ -57,10 +57,10 @@ class Actor(Protocol):
         """End it, whatever it does."""
 
 
-class Crew(Protocol):
+class ActorBackend(Protocol):
     """Where actors come from."""
 
-    def begin(self, tell: Callable[[News], None]) -> Actor:
+    def begin(self, tell: Callable[[ActorEvent], None]) -> Actor:
         """Ask for another actor. ``tell``: ``Runs`` first, ``Gone`` last, and more than once."""
 
     def ask(self, tell: Callable[[int, Pressure], None]) -> None:

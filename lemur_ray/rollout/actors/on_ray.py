@@ -1,8 +1,8 @@
 """What an actor is in Ray: a process with an episode in each of many threads, its calls, and who asks for it.
 
 Everything a task holds is in its order, so any actor can play it: one on another host is sent bundles in the place of
-paths (``lemur_ray.bundles``), one on this host the paths themselves. Answers come by callbacks of Ray's own thread:
-waiting for a list of them takes longer the longer it is. Knows nothing of who plays what.
+paths (``lemur_ray.storage.bundles``), one on this host the paths themselves. Answers come by callbacks of Ray's own
+thread: waiting for a list of them takes longer the longer it is. Knows nothing of who plays what.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from ray.experimental.internal_kv import _internal_kv_get, internal_kv_get_gcs_c
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Outcome, Task
-from lemur_ray.benchmarks.takes import Takes
-from lemur_ray.bundles.bundle import BundleError
-from lemur_ray.bundles.host_path import arrived, here, packed
-from lemur_ray.bundles.on_ray import Publisher, local
-from lemur_ray.rollout.actors.actor import Ended, Gone, News, Runs
-from lemur_ray.rollout.actors.growth import says_v1, says_v2
+from lemur_ray.benchmarks.resource_request import Resources
+from lemur_ray.rollout.actors.actor import ActorEvent, Ended, Gone, Runs
+from lemur_ray.rollout.actors.actor_resources import LITTLE, room_of
+from lemur_ray.rollout.actors.autoscaling import says_v1, says_v2
 from lemur_ray.rollout.actors.pool import ActorPool
-from lemur_ray.rollout.actors.room import LITTLE, room_of
 from lemur_ray.rollout.attempt import Attempt, Order
 from lemur_ray.rollout.threads import EpisodeThreads
+from lemur_ray.storage.bundles.bundle import BundleError
+from lemur_ray.storage.bundles.host_path import arrived, here, packed
+from lemur_ray.storage.bundles.on_ray import Publisher, local
 
-Tell = Callable[[News], None]
+Tell = Callable[[ActorEvent], None]
 
 
 _HEAD_ANSWERS_S = 10.0
@@ -64,7 +64,7 @@ class RayPool(ActorPool):
         *,
         num_actors: int,
         episodes_per_actor: int,
-        each: Takes | None = None,
+        each: Resources | None = None,
         cpus: float = 0.0,
         gates: Sequence[Any] = (),
         keeper: Any = None,
@@ -91,7 +91,7 @@ class RayCrew:
         self,
         make_policy: Callable[[], Policy],
         episodes_per_actor: int,
-        asks: Takes,
+        asks: Resources,
         gates: Sequence[Any],
         tasks: Sequence[Task],
         keeper: Any = None,

@@ -34,8 +34,8 @@ from functools import partial
 
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Blame, Outcome
-from lemur_ray.rollout.actors.actor import Crew, Ended, Gone, News, Runs
-from lemur_ray.rollout.actors.roster import Member, Roster
+from lemur_ray.rollout.actors.actor import ActorBackend, ActorEvent, Ended, Gone, Runs
+from lemur_ray.rollout.actors.membership import Member, Membership
 from lemur_ray.rollout.attempt import Attempt, Order
 from lemur_ray.rollout.threads import PoolBroken
 
@@ -57,7 +57,7 @@ class ActorPool:
 
     def __init__(
         self,
-        crew: Crew,
+        crew: ActorBackend,
         *,
         num_actors: int,
         episodes_per_actor: int,
@@ -74,9 +74,9 @@ class ActorPool:
         self._crew, self._clock = crew, clock
         self._num_actors, self._episodes_per_actor = num_actors, episodes_per_actor
         self._max_deaths, self._start_timeout_s, self._quiet_s = max_deaths, start_timeout_s, quiet_s
-        self._news: queue.SimpleQueue[tuple[Member | int, News]] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[Member | int, ActorEvent]] = queue.SimpleQueue()
         self._tickets = itertools.count()
-        self._roster = Roster(episodes_per_actor, max_stuck, clock)
+        self._membership = Membership(episodes_per_actor, max_stuck, clock)
         self._wanted = num_actors
         """As many as the episodes that are left need."""
         self._enough_since = math.inf
@@ -107,11 +107,11 @@ class ActorPool:
             if not told:
                 raise PoolBroken(self._crew.lacking(self._num_actors))
             for source, news in told:
-                if not isinstance(source, Member) or source not in self._roster:
+                if not isinstance(source, Member) or source not in self._membership:
                     continue
                 if isinstance(news, Gone):
                     self._remove(source)  # with its host, perhaps, and others have theirs
-                    if not len(self._roster):
+                    if not len(self._membership):
                         raise PoolBroken(f"environment actors do not start: {news.why}")
                 elif isinstance(news, Runs):
                     self._runs(source, news)
@@ -119,16 +119,16 @@ class ActorPool:
     @property
     def capacity(self) -> int:
         """Episodes for which there are actors that run and take more; and those that the others still play."""
-        return self._roster.capacity
+        return self._membership.capacity
 
     @property
     def pids(self) -> list[int]:
         """Processes of the actors that run, each on its own node."""
-        return [member.pid for member in self._roster if member.pid]
+        return [member.pid for member in self._membership if member.pid]
 
     @property
     def num_apart(self) -> int:
-        return self._roster.num_open
+        return self._membership.num_open
 
     def expect(self, left: int) -> None:
         """Have as many actors as so many episodes need; those that are too many end where they are idle."""
@@ -137,12 +137,12 @@ class ActorPool:
 
     def submit(self, order: Order) -> None:
         """To one of those that play least. Raises BundleError, and IndexError beyond the capacity."""
-        member = self._roster.least_busy()
+        member = self._membership.least_busy()
         if member is None:
             raise IndexError(f"{order.key}: every actor plays as many episodes as it takes")
         ticket = next(self._tickets)
         member.in_flight[ticket] = order
-        self._roster.changed(member)
+        self._membership.changed(member)
         member.actor.play(order, ticket)
 
     def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
@@ -157,7 +157,7 @@ class ActorPool:
                 if isinstance(news, Pressure):
                     self._add(news, self._gates.get(source, Pressure()))
                     self._gates[source] = news
-            elif source not in self._roster:
+            elif source not in self._membership:
                 continue  # it is replaced, and what it played is given up
             elif isinstance(news, Ended):
                 ended.append(self._ended(source, news))
@@ -170,7 +170,7 @@ class ActorPool:
                 self._add(news, source.pressure)
                 source.pressure = news
         for member, news in gone.items():
-            if member in self._roster:
+            if member in self._membership:
                 self._lose(member, replace(news, with_host=news.with_host or len(gone) > 1), ended)
         self._release()
         self._staff()
@@ -180,11 +180,11 @@ class ActorPool:
         """The sum over the actors and the gates, each as it last told."""
         if self._clock() >= self._ask_at:
             self._ask_at = self._clock() + PRESSURE_EVERY_S
-            self._crew.ask(lambda gate, pressure: self._news.put((gate, pressure)))
-            self._to_ask = self._to_ask or deque(self._roster)
+            self._crew.ask(lambda gate, pressure: self._events.put((gate, pressure)))
+            self._to_ask = self._to_ask or deque(self._membership)
             for _ in range(min(ASKED_AT_ONCE, len(self._to_ask))):
                 member = self._to_ask.popleft()
-                if not member.pid or member not in self._roster:
+                if not member.pid or member not in self._membership:
                     continue
                 if member.asked_at == math.inf:
                     member.asked_at = self._clock()
@@ -194,34 +194,34 @@ class ActorPool:
         return self._pressure
 
     def close(self) -> None:
-        for member in list(self._roster):
+        for member in list(self._membership):
             self._remove(member)
         self._crew.close()
 
-    def _told(self, timeout_s: float) -> list[tuple[Member | int, News]]:
+    def _told(self, timeout_s: float) -> list[tuple[Member | int, ActorEvent]]:
         """Everything that was told by now; waits at most ``timeout_s`` for the first."""
         try:
-            told = [self._news.get(timeout=timeout_s)]
+            told = [self._events.get(timeout=timeout_s)]
         except queue.Empty:
             return []
-        return told + [self._news.get() for _ in range(self._news.qsize())]  # nobody else takes any
+        return told + [self._events.get() for _ in range(self._events.qsize())]  # nobody else takes any
 
     def _staff(self) -> None:
         """Ask for the actors that lack; wherever there is room for one, it will say so."""
-        roster = self._roster
+        roster = self._membership
         while len(roster) < self._num_actors and roster.num_open + roster.num_pending < self._wanted:
             member = Member(self._losses)
             member.actor = self._crew.begin(partial(self._tell, member))
             roster.add(member)
 
-    def _tell(self, member: Member, news: News) -> None:
-        self._news.put((member, news))
+    def _tell(self, member: Member, news: ActorEvent) -> None:
+        self._events.put((member, news))
 
     def _runs(self, member: Member, news: Runs) -> None:
         """Raises BundleError."""
         member.actor.settle()
         member.pid, member.elsewhere = news.pid, news.elsewhere
-        self._roster.changed(member)
+        self._membership.changed(member)
         self._waits_since = self._clock()
 
     def _ended(self, member: Member, news: Ended) -> tuple[Order, Attempt]:
@@ -232,8 +232,8 @@ class ActorPool:
         else:
             attempt = self._lost_there(member, order, attempt)
         member.stuck = max(member.stuck, news.stuck)  # answers arrive in any order, and it never falls
-        self._roster.changed(member)
-        if self._roster.is_worn(member) and not member.in_flight:
+        self._membership.changed(member)
+        if self._membership.is_worn(member) and not member.in_flight:
             self._remove(member)
         return order, attempt
 
@@ -260,17 +260,17 @@ class ActorPool:
         return self._clock() - self._losing_since >= self._quiet_s
 
     def _all_lose(self) -> bool:
-        return all(len(member.lost) > 1 for member in self._roster if member.pid)
+        return all(len(member.lost) > 1 for member in self._membership if member.pid)
 
     def _wake(self) -> None:
         now, resting = self._clock(), self._resting
         self._resting = []
         for member in resting:
-            if member in self._roster and member.rests_until > now:
+            if member in self._membership and member.rests_until > now:
                 self._resting.append(member)
-            elif member in self._roster:
+            elif member in self._membership:
                 member.rests = False
-                self._roster.changed(member)
+                self._membership.changed(member)
 
     def _lose(self, member: Member, news: Gone, ended: list[tuple[Order, Attempt]]) -> None:
         """What is in flight in a dead actor is lost with it; one that it played alone, and not with its host, may be
@@ -288,7 +288,7 @@ class ActorPool:
 
     def _remove(self, member: Member) -> None:
         member.actor.end()
-        self._roster.remove(member)
+        self._membership.remove(member)
         self._add(Pressure(), member.pressure)
 
     def _add(self, now: Pressure, before: Pressure) -> None:
@@ -297,7 +297,7 @@ class ActorPool:
 
     def _release(self) -> None:
         """End the actors that the episodes which are left do not need: that never ran, that are idle elsewhere."""
-        now, roster = self._clock(), self._roster
+        now, roster = self._clock(), self._membership
         self._enough_since = min(self._enough_since, now) if roster.num_open >= self._wanted else math.inf
         if now - self._enough_since >= IDLE_S:
             for member in roster.pending:
@@ -309,13 +309,13 @@ class ActorPool:
 
     def _look_at_waiting(self) -> None:
         """Say it where actors wait for a node for long; break where nothing else goes on."""
-        number, now = self._roster.num_pending, self._clock()
+        number, now = self._membership.num_pending, self._clock()
         if not number:
             self._waits_since = now
         waited_s = now - self._waits_since
-        if waited_s > self._start_timeout_s and number == len(self._roster):
+        if waited_s > self._start_timeout_s and number == len(self._membership):
             raise PoolBroken(self._crew.lacking(number))
         if waited_s > SAY_AFTER_S and not self._said:
             self._said = True
-            said = self._crew.lacking(len(self._roster))
+            said = self._crew.lacking(len(self._membership))
             print(f"{number} of {said}; the others play on", file=sys.stderr, flush=True)

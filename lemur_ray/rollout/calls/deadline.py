@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from lemur_ray.agents.outside import Meter, metered
-from lemur_ray.sandbox.turns import lost_s
+from lemur_ray.agents.external_calls import Meter, metered
+from lemur_ray.sandbox.exec_slots import lost_s
 
 T = TypeVar("T")
 

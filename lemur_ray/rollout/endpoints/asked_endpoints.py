@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from lemur_ray.agents.api_keys import Key
 from lemur_ray.agents.endpoint import Endpoint, EndpointOptions, checked_url, shown
-from lemur_ray.agents.keys import Key
+from lemur_ray.agents.external_calls import know
 from lemur_ray.agents.openai_policy import OpenAIPolicy
-from lemur_ray.agents.outside import know
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.evaluation_folder import EvaluationError

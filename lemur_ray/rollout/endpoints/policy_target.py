@@ -16,13 +16,13 @@ from lemur_ray.agents.endpoint import EndpointOptions
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.benchmarks.contract import Benchmark
-from lemur_ray.checkpoints import CHECKPOINTS, commit_at, model_fingerprint, newest_commit
-from lemur_ray.home import find_model
+from lemur_ray.host.home import find_model
 from lemur_ray.rollout.endpoints.asked_endpoints import PROBE_S
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.evaluation_folder import EvaluationError
 from lemur_ray.rollout.stored_replies import stored_policy
 from lemur_ray.storage.file_system import file_system
+from lemur_ray.weights.checkpoints import CHECKPOINTS, commit_at, model_fingerprint, newest_commit
 
 
 def meant(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySpec:

@@ -14,8 +14,8 @@ import ray.exceptions
 from ray import serve
 from ray.serve.exceptions import RayServeException
 
+from lemur_ray.agents.endpoint_retries import Again
 from lemur_ray.agents.handle_policy import HandlePolicy
-from lemur_ray.agents.persistence import Again
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from ray.util.tpu import get_tpu_nodes_for_slice, get_tpu_slice_name_from_node, get_tpu_worker_resources
 
+from lemur_ray.host.ports import free_port
 from lemur_ray.model.compile_cache import cache_folder, use_compile_cache
-from lemur_ray.ports import free_port
 from lemur_ray.serve.compute.lockstep import follow
 from lemur_ray.serve.compute.wire import Exchange, Line, connect
 from lemur_ray.serve.config import EngineOptions, Hosts

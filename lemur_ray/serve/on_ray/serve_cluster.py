@@ -21,7 +21,7 @@ from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
 from ray.serve.schema import ApplicationStatus
 
-from lemur_ray.ports import free_port
+from lemur_ray.host.ports import free_port
 from lemur_ray.serve.http.uvicorn_server import DRAIN_S
 from lemur_ray.serve.on_ray.serve_settings import SERVE_ENV
 

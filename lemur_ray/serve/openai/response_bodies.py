@@ -16,7 +16,7 @@ from lemur_ray.serve.engine.scores import Scores, joined
 from lemur_ray.serve.openai.checked_requests import Common
 from lemur_ray.serve.openai.logprobs import CompletionLogprobs, chat_logprobs
 from lemur_ray.serve.openai.tools import Call, CallStream, Toolbox
-from lemur_ray.serve.replies import Piece, Reply
+from lemur_ray.serve.reply_types import Piece, Reply
 
 Prompt = tuple[int, ...]
 

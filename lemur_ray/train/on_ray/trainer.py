@@ -21,7 +21,6 @@ from ray.train.v2.api.config import FailureConfig, LoggingConfig, RunConfig, Sca
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError
 from ray.train.v2.jax import JaxConfig, JaxTrainer
 
-from lemur_ray.checkpoints import Commit, newest_commit
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.corpus.manifest import read_manifest
 from lemur_ray.plan.feed import PlanFeed
@@ -31,7 +30,7 @@ from lemur_ray.storage.file_system import arrow_file_system, passed_on
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.on_ray.restarts import Restarts, cause
 from lemur_ray.train.on_ray.rows import explained
-from lemur_ray.train.on_ray.seen import unseen, who_does_not_see_run
+from lemur_ray.train.on_ray.shared_storage_check import unseen, who_does_not_see_run
 from lemur_ray.train.on_ray.worker_environment import settle, worker_env
 from lemur_ray.train.pod.placement import check_recipe
 from lemur_ray.train.pod.slices import RunShape, Slice, split_batch
@@ -52,6 +51,7 @@ from lemur_ray.train.run.folder import (
 from lemur_ray.train.run.goodput import SignsOfLife
 from lemur_ray.train.run.lease import lease
 from lemur_ray.train.run.sinks import check_sinks
+from lemur_ray.weights.checkpoints import Commit, newest_commit
 
 
 def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict[str, Any]:

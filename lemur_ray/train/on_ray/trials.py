@@ -17,7 +17,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lemur_ray.config import MeshConfig
-from lemur_ray.train.on_ray.seen import takes_work, unseen, who_does_not_see_run
+from lemur_ray.train.on_ray.shared_storage_check import takes_work, unseen, who_does_not_see_run
 from lemur_ray.train.on_ray.worker_environment import settle, worker_env
 from lemur_ray.train.run.folder import Run, RunFolderError
 from lemur_ray.train.study import Trial, run_trial

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import ray
 
-from lemur_ray.bundles.host_path import here
 from lemur_ray.config import MeshConfig
+from lemur_ray.storage.bundles.host_path import here
 from lemur_ray.storage.file_system import passed_on
 from lemur_ray.train.pod.allocator import allocator_environment
 from lemur_ray.train.run.watchdog import PATIENCE

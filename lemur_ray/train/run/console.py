@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lemur_ray.config import Recipe
-from lemur_ray.durations import duration
+from lemur_ray.host.durations import duration
 from lemur_ray.model.flops import CONVENTIONS
 from lemur_ray.model.llama import num_params
 from lemur_ray.train.evaluate import BY_KIND, BY_SOURCE

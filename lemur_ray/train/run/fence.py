@@ -11,7 +11,7 @@ import socket
 import uuid
 
 from lemur_ray.storage.bucket_lease import value_of
-from lemur_ray.storage.conditional import Overtaken, read_version, write_if
+from lemur_ray.storage.conditional_writes import Overtaken, read_version, write_if
 from lemur_ray.train.run.folder import TrainingStopped
 
 ATTEMPT = ".run.attempt"

@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.checkpoints import CHECKPOINTS, newest_commit, weights_of
 from lemur_ray.config import Recipe, differing_fields, identity
-from lemur_ray.file_lock import FileHeld, hold
-from lemur_ray.full_disk import is_full_disk
+from lemur_ray.host.file_lock import FileHeld, hold
+from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.plan.plan import first_row_moved
 from lemur_ray.storage.file_system import file_system, is_bucket
 from lemur_ray.text.backends import TOKENIZER
 from lemur_ray.text.tokenizer_folder import read_files
+from lemur_ray.weights.checkpoints import CHECKPOINTS, newest_commit, weights_of
 
 _COPY = "copy it again from where it came from"
 _MENDING = {

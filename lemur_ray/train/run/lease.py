@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.storage.beats import while_beating
 from lemur_ray.storage.bucket_lease import BEAT_S, LEASE, PATIENCE, BucketLease, HeldByAnother, Waiting, who
 from lemur_ray.storage.file_system import is_bucket
+from lemur_ray.storage.heartbeat import while_beating
 from lemur_ray.train.run.folder import RunFolderError, read_object, write_json
 from lemur_ray.train.run.goodput import clock
 

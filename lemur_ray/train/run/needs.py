@@ -19,11 +19,11 @@ from lemur_ray.corpus.manifest import CorpusError, is_complete, read_manifest
 from lemur_ray.corpus.rows import RowSetError
 from lemur_ray.corpus.sources.embedded import SOURCES
 from lemur_ray.doctor.devices import Devices
-from lemur_ray.home import find_model, resolve_out
+from lemur_ray.host.home import find_model, resolve_out
 from lemur_ray.plan.plan import PlanError, plan_for
 from lemur_ray.recipes import NAMES, get_recipe, with_vocabulary
-from lemur_ray.storage.copies import version_of
 from lemur_ray.storage.file_system import file_system
+from lemur_ray.storage.published_folder import version_of
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.pod.chips import CHIPS
 from lemur_ray.train.pod.memory import bytes_of_device, gib, kept_bytes, least_chips

@@ -9,11 +9,11 @@ from typing import Any
 import gymnasium
 import pytest
 
+from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import ChatRequest, Sampling
-from lemur_ray.agents.without_model.scripted import ExpertPolicy
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.sandbox.housing import docker_engine, docker_image
+from lemur_ray.sandbox.backends import docker_engine, docker_image
 from tests.attacks.arena import ready
 from tests.envs.foreign.test_harbor_folders import TOML, folder
 

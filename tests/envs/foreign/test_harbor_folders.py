@@ -11,7 +11,7 @@ from envs.foreign.harbor.reward import JSON, TEXT, NoReward, reward_in
 from envs.foreign.harbor.task_folder import folders, read
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.sandbox.housing.built_image import content_hash
+from lemur_ray.sandbox.backends.built_image import content_hash
 
 TOML = """\
 schema_version = "1.1"

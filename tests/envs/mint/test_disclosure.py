@@ -10,10 +10,10 @@ import pytest
 from envs.mint.disclosure import WITHHELD, without_solution
 from envs.mint.sources import teacher_of
 from envs.mint.teacher import ModelTeacher, Situation
+from lemur_ray.agents.api_keys import Key
 from lemur_ray.agents.endpoint import Endpoint, EndpointOptions
-from lemur_ray.agents.keys import Key
+from lemur_ray.agents.external_calls import Meter, know, metered
 from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, Message, Usage
-from lemur_ray.agents.outside import Meter, know, metered
 from tests.agents.misbehaving import completion, refusal, serving_in_turn
 
 ASSERTS = 'assert lower_case("aab_cbbbc")==("Found a match!")\nassert lower_case("aab")==("Not matched!")'

@@ -9,7 +9,7 @@ import pytest
 from envs.mint.python_tool import SandboxedPython, ToolRefused
 from envs.mint.tools import WIKIPEDIA
 from lemur_ray.sandbox import warm_pool
-from lemur_ray.sandbox.housing import cgroup
+from lemur_ray.sandbox.backends import cgroup
 
 
 def answer(name: str, arguments: list[str]) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from envs.mint.about import mint_notes
 from envs.mint.benchmark import MintOptions
 from envs.mint.comparison import COMPARISON
 from envs.mint.recording import read_recording
+from envs.mint.run_notes import mint_notes
 from envs.mint.tasks import load_mint_tasks, replay_options
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task

@@ -18,6 +18,7 @@ from envs.mint.teacher import (
     Situation,
     binary,
 )
+from lemur_ray.agents.external_calls import Meter, metered
 from lemur_ray.agents.messages import (
     ChatReply,
     ChatRequest,
@@ -28,7 +29,6 @@ from lemur_ray.agents.messages import (
     RequestRefused,
 )
 from lemur_ray.agents.openai_policy import OpenAIPolicy
-from lemur_ray.agents.outside import Meter, metered
 from tests.envs.mint.picky_teacher import LONGEST, picky_teacher
 
 SITUATION = Situation(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.programs.ds1000 import environment
-from lemur_ray.sandbox.housing import docker_engine
+from lemur_ray.sandbox.backends import docker_engine
 from lemur_ray.sandbox.sandbox import SandboxUnavailable
 
 DOUBLES = '''

@@ -20,7 +20,7 @@ from lemur_ray.benchmarks.needs import lacking
 from lemur_ray.benchmarks.rows import rows_of
 from lemur_ray.benchmarks.sandboxed import Sandboxed, build_command, lacking_programs
 from lemur_ray.doctor.machine import Check
-from lemur_ray.sandbox.housing import docker_image
+from lemur_ray.sandbox.backends import docker_image
 from tests.attacks.arena import ready
 from tests.envs.programs.failing_programs import BODIES as WRONG
 from tests.envs.programs.translated_solutions import BODIES as RIGHT

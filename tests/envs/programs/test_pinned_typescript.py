@@ -12,7 +12,7 @@ from envs.programs.multipl_e import program, typescript
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.bundles.host_path import HostPath
+from lemur_ray.storage.bundles.host_path import HostPath
 from tests.conftest import ROOT
 from tests.envs.programs.test_multipl_e import all_pass, needs_data, with_tools
 from tests.envs.questions import tasks_of

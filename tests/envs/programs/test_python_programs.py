@@ -15,10 +15,10 @@ import pytest
 from envs.programs.code_in_replies import code_in
 from envs.programs.humaneval.completion import grade, program_of, up_to_last_return
 from envs.programs.mbpp.benchmark import PARQUET, SPLITS
-from lemur_ray.benchmarks.about import Run
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.benchmarks.rows import rows_of
+from lemur_ray.benchmarks.run_notes import Run
 from tests.envs.questions import Says, golds, play, tasks_of, verdicts
 
 DATA = Path(os.environ.get("LEMUR_DATA", "../shared/data"))

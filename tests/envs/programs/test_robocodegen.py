@@ -12,7 +12,7 @@ import pytest
 
 from envs.programs.robocodegen.results import passes
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.sandbox.inside.sent.plain_values import encode
+from lemur_ray.sandbox.inside.payload.plain_values import encode
 from tests.envs.programs.robot_solutions import SOLUTIONS, solution
 from tests.envs.questions import Says, play, tasks_of, verdicts
 
@@ -121,7 +121,7 @@ def test_a_function_that_never_ends_fails_in_its_time(tmp_path: Path) -> None:
 
 
 def plain(value: Any) -> Any:
-    from lemur_ray.sandbox.inside.sent.plain_values import encode
+    from lemur_ray.sandbox.inside.payload.plain_values import encode
 
     return encode(value)
 

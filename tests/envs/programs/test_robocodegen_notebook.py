@@ -12,7 +12,7 @@ import pytest
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.outside_data.source import Source
-from lemur_ray.sandbox.inside.sent.plain_values import encode
+from lemur_ray.sandbox.inside.payload.plain_values import encode
 from tests.envs.programs.robot_solutions import SOLUTIONS, solution
 
 pytest.importorskip("shapely")

@@ -14,9 +14,9 @@ import pytest
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.benchmarks.about import Run
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.discovery import find
+from lemur_ray.benchmarks.run_notes import Run
 from tests.envs.programs.robot_solutions import SOLUTIONS, solution
 from tests.envs.questions import Says, play, tasks_of, verdicts
 
@@ -185,7 +185,7 @@ def test_the_published_comparison_takes_the_answers_area_for_a_tolerance(radius:
 
     from envs.programs.robocodegen.results import passes
     from envs.programs.robocodegen.upstream_draws import form_of
-    from lemur_ray.sandbox.inside.sent.plain_values import encode
+    from lemur_ray.sandbox.inside.payload.plain_values import encode
 
     want, got = (form_of(Point(0, 0).buffer(of)) for of in (0.5, radius))
     assert passes("shape_lax", want, encode(["polygon", [got["polygon"], []]])) is right
@@ -197,7 +197,7 @@ def test_one_point_of_a_ring_fails_for_everybody() -> None:
 
     from envs.programs.robocodegen.results import passes
     from envs.programs.robocodegen.upstream_draws import _drawn
-    from lemur_ray.sandbox.inside.sent.plain_values import encode
+    from lemur_ray.sandbox.inside.payload.plain_values import encode
 
     drawn = _drawn("interpolate_pts_along_exterior", [LinearRing([(0, 0), (1, 0), (1, 1)]), 1])
     assert drawn["expected"] is None

@@ -7,9 +7,9 @@ import os
 import pty
 
 from envs.webarena.env import WebEnv
+from lemur_ray.agents.baselines.human import HumanPolicy
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome, Task
-from lemur_ray.agents.without_model.human import HumanPolicy
 from lemur_ray.rollout.attempt import Order
 from lemur_ray.rollout.episode import run_episode
 from tests.envs.webarena.small_site import SmallSites, record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Trajectory
-from lemur_ray.benchmarks.about import About
+from lemur_ray.benchmarks.run_notes import About
 from lemur_ray.report.pages.paper_section import section
 from lemur_ray.report.paper_rows import PlayedRun
 

@@ -15,7 +15,7 @@ from envs.webarena.benchmark import BENCHMARKS, WebOptions
 from envs.webarena.browser.public_hosts import to_public
 from envs.webarena.fixed_sites import FixedSites, SitesConfig
 from envs.webarena.site_set import Chain, SitesLost
-from lemur_ray.agents.leases import FileLeases
+from lemur_ray.agents.task_leases import FileLeases
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.benchmarks.needs import lacking
 from tests.envs.webarena.small_site import SmallSite, record
@@ -24,7 +24,7 @@ HELD = """
 import sys
 from pathlib import Path
 from envs.webarena.fixed_sites import FixedSites, SitesConfig
-from lemur_ray.agents.leases import FileLeases
+from lemur_ray.agents.task_leases import FileLeases
 sites = FixedSites(SitesConfig.read(Path(sys.argv[1])), FileLeases(Path(sys.argv[2])))
 print(sites.lease({}).name, flush=True)
 sys.stdin.readline()

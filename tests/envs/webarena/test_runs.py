@@ -13,20 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from envs.webarena.about import about, notes
 from envs.webarena.benchmark import BENCHMARKS, WebOptions
 from envs.webarena.browser.host import shared_host
+from envs.webarena.run_notes import about, notes
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task, Trajectory
-from lemur_ray.benchmarks.about import Run
 from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.run_notes import Run
 from lemur_ray.instruct.solved import SolvedFilter, conversations_of, select
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.replay_episodes import replay_episodes
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 from lemur_ray.rollout.threads import ThreadPool
 from tests.envs.webarena.small_site import SmallSite, record
 

@@ -1,6 +1,7 @@
 """What an episode's sandbox takes of its host: memory while it waits for a model, CPU of its begin and of a turn.
 
-The numbers behind ``lemur_ray/benchmarks/takes.py``; of a browser see ``webarena_rate.py``. A JSON line for each kind.
+The numbers behind ``lemur_ray/benchmarks/resource_request.py``; of a browser see ``webarena_rate.py``.
+A JSON line for each kind.
 
     python -m tests.perf.rollout.episode_takes [--sandboxes 4]
 """

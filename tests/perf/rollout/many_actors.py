@@ -25,13 +25,13 @@ from pathlib import Path
 from lemur_ray.agents.messages import Message, Sampling
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Outcome, Step, Task, Trajectory
-from lemur_ray.rollout.actors.actor import Ended, Gone, News, Runs
+from lemur_ray.rollout.actors.actor import ActorEvent, Ended, Gone, Runs
 from lemur_ray.rollout.actors.pool import ActorPool
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 
 TEXT = " ".join(random.Random(0).choices(("drawer", "cabinet", "opens", "nothing", "select", "name", "from"), k=80))
 MOST_TOLD = 500
@@ -61,7 +61,7 @@ class Simulation:
         self._over = False
         threading.Thread(target=self._live, daemon=True).start()
 
-    def begin(self, tell: Callable[[News], None]) -> Simulated:
+    def begin(self, tell: Callable[[ActorEvent], None]) -> Simulated:
         if not self._hosts or len(self._hosts[-1]) == PER_HOST:
             self._hosts.append([])
         actor = Simulated(self, tell)
@@ -120,7 +120,7 @@ class Simulation:
 
 
 class Simulated:
-    def __init__(self, simulation: Simulation, tell: Callable[[News], None]) -> None:
+    def __init__(self, simulation: Simulation, tell: Callable[[ActorEvent], None]) -> None:
         self.tell, self.ended = tell, False
         self._simulation = simulation
 
@@ -144,7 +144,7 @@ class Watched(ActorPool):
         self._simulation, self._episodes, self._taken = simulation, episodes, 0
         self._began, self._cpu_before = time.monotonic(), time.process_time()
         super().__init__(simulation, num_actors=actors, episodes_per_actor=per_actor)
-        simulation.backlog = self._news.qsize
+        simulation.backlog = self._events.qsize
         self.say()
 
     def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.openai_policy import OpenAIPolicy
-from lemur_ray.agents.without_model.scripted import ExpertPolicy
 from lemur_ray.benchmarks.question import question
 from tests.agents.misbehaving import completion, serving
 from tests.envs.questions import play, tasks_of, verdicts

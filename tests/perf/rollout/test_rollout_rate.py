@@ -18,11 +18,11 @@ from envs.intercode.sql.sample_tasks import load_sql_tasks
 from lemur_ray.agents.messages import Policy, Sampling
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.rollout.actors.on_ray import RayPool
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 from lemur_ray.rollout.threads import Pool, ThreadPool
 from tests.e2e.processes import descendants
 from tests.perf.slow_policies import Slow, Waiting

@@ -27,15 +27,15 @@ from typing import Any
 from envs.webarena.browser.host import close_shared
 from envs.webarena.sites.benchmark_standin import STANDIN, StandinOptions
 from envs.webarena.sites.suite.records import software_of
+from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Outcome, Task
-from lemur_ray.agents.without_model.scripted import ExpertPolicy
 from lemur_ray.benchmarks.contract import Asked
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 from lemur_ray.rollout.threads import ThreadPool
 from tests.envs.webarena.processes import cpu_by_kind, family
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from envs.webarena.fixed_sites import FixedSites, SitesConfig
 from envs.webarena.site_set import Chain, SitesLost
-from lemur_ray.agents.leases import Leases, Leasing, shared_leases
+from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import ChatReply, ChatRequest
-from lemur_ray.agents.without_model.scripted import ExpertPolicy
+from lemur_ray.agents.task_leases import Leases, Leasing, shared_leases
 from lemur_ray.benchmarks.contract import Benchmark
 from tests.envs.webarena.small_site import record
 

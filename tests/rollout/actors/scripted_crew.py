@@ -8,7 +8,7 @@ from typing import Any
 
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.rollout.actors.actor import Ended, Gone, News, Runs
+from lemur_ray.rollout.actors.actor import ActorEvent, Ended, Gone, Runs
 from lemur_ray.rollout.attempt import Attempt, Order
 
 SOLVED = Ended(0, Attempt(Outcome.SOLVED, 1.0))
@@ -18,7 +18,7 @@ PENDING = None
 
 
 class ScriptedActor:
-    def __init__(self, crew: ScriptedCrew, tell: Callable[[News], None]) -> None:
+    def __init__(self, crew: ScriptedCrew, tell: Callable[[ActorEvent], None]) -> None:
         self.tell = tell
         self.played: list[str] = []
         self.tickets: list[int] = []
@@ -52,13 +52,13 @@ class ScriptedCrew:
     """``starts``: what becomes of each new actor, the last of all further ones: a process, PENDING, LOST, or what
     asking for it raises. ``play``: what becomes of an order."""
 
-    def __init__(self, starts: list[Any], play: Callable[[Order], News | None] = lambda order: SOLVED) -> None:
+    def __init__(self, starts: list[Any], play: Callable[[Order], ActorEvent | None] = lambda order: SOLVED) -> None:
         self.starts, self.play = starts, play
         self.elsewhere = False
         self.alive: list[ScriptedActor] = []
         self.closed = 0
 
-    def begin(self, tell: Callable[[News], None]) -> ScriptedActor:
+    def begin(self, tell: Callable[[ActorEvent], None]) -> ScriptedActor:
         start = self.starts.pop(0) if len(self.starts) > 1 else self.starts[0]
         if isinstance(start, BaseException):
             raise start

@@ -16,13 +16,13 @@ from typing import Any
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
-from lemur_ray.rollout.actors.actor import Ended, Gone, News, Runs
+from lemur_ray.rollout.actors.actor import ActorEvent, Ended, Gone, Runs
 from lemur_ray.rollout.actors.pool import ActorPool
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 
 SOLVED = Attempt(Outcome.SOLVED, 1.0)
 DIES = None
@@ -66,7 +66,7 @@ class Hosts:
         if running := [one for one in self.actors if one.runs and not one.is_silent]:
             self._random.choice(running).die()
 
-    def begin(self, tell: Callable[[News], None]) -> SimulatedActor:
+    def begin(self, tell: Callable[[ActorEvent], None]) -> SimulatedActor:
         self.actors.append(SimulatedActor(self, tell))
         self.actors[-1].place()
         return self.actors[-1]
@@ -92,7 +92,7 @@ class Hosts:
 
 
 class SimulatedActor:
-    def __init__(self, hosts: Hosts, tell: Callable[[News], None]) -> None:
+    def __init__(self, hosts: Hosts, tell: Callable[[ActorEvent], None]) -> None:
         self.tell, self._hosts = tell, hosts
         self.host, self.runs, self.is_silent = "", False, False
 
@@ -137,7 +137,7 @@ class SimulatedPool(ActorPool):
 
     def _told(self, timeout_s: float) -> Any:
         until = self._crew.now + timeout_s
-        while self._news.empty() and self._crew.now < until:
+        while self._events.empty() and self._crew.now < until:
             self._crew.pass_time(until - self._crew.now)
         return super()._told(0.0)
 

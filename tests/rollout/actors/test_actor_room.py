@@ -8,10 +8,10 @@ import pytest
 from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply  # type: ignore[attr-defined]
 
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.benchmarks.takes import BROWSER, COMMANDS, MIB, PROCESS, PROGRAMS, TEXT, Takes
-from lemur_ray.rollout.actors.growth import says_v1, says_v2
+from lemur_ray.benchmarks.resource_request import BROWSER, COMMANDS, MIB, PROCESS, PROGRAMS, TEXT, Resources
+from lemur_ray.rollout.actors.actor_resources import LITTLE, room_of
+from lemur_ray.rollout.actors.autoscaling import says_v1, says_v2
 from lemur_ray.rollout.actors.on_ray import cluster_grows
-from lemur_ray.rollout.actors.room import LITTLE, room_of
 
 GIB = 1024 * MIB
 
@@ -25,7 +25,7 @@ HEAD = host("head", 0)
 
 
 def test_on_a_cluster_an_actor_asks_for_what_its_episodes_take() -> None:
-    expected = Takes(PROCESS.cpus + 8 * COMMANDS.cpus, PROCESS.memory_bytes + 8 * COMMANDS.memory_bytes)
+    expected = Resources(PROCESS.cpus + 8 * COMMANDS.cpus, PROCESS.memory_bytes + 8 * COMMANDS.memory_bytes)
     assert room_of(8, COMMANDS, [HEAD], "head") == expected, "with no host yet, so that one is brought"
     assert room_of(8, COMMANDS, [HEAD, host("a", 16)], "head") == expected
     assert room_of(8, COMMANDS, [host("head", 4), host("a", 16)], "head") == expected
@@ -40,7 +40,7 @@ def test_on_a_single_host_that_is_the_drivers_own_actors_ask_for_little() -> Non
 def test_on_a_head_with_processors_actors_ask_for_what_they_take_where_the_cluster_brings_hosts() -> None:
     asked = room_of(8, COMMANDS, [host("head", 4)], "head", grows=True)
     assert asked == PROCESS + COMMANDS * 8, "so that those which find no room bring a host"
-    assert room_of(64, BROWSER, [host("head", 2)], "head", grows=True) == Takes(2.0, 8 * GIB), "and one always runs"
+    assert room_of(64, BROWSER, [host("head", 2)], "head", grows=True) == Resources(2.0, 8 * GIB), "and one always runs"
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_a_head_of_our_own_does_not_grow(ray_local: str) -> None:
 
 def test_an_actor_asks_for_no_more_than_the_largest_host_has() -> None:
     hosts = [HEAD, host("a", 1, 2 * GIB), host("b", 2, GIB)]
-    assert room_of(64, PROGRAMS, hosts, "head") == Takes(2.0, 2 * GIB)
+    assert room_of(64, PROGRAMS, hosts, "head") == Resources(2.0, 2 * GIB)
 
 
 def test_what_is_asked_for_by_hand_is_asked_for_anywhere() -> None:
     asked = room_of(4, COMMANDS, [host("head", 2)], "head", cpus=0.7)
-    assert asked == Takes(0.7, PROCESS.memory_bytes + 4 * COMMANDS.memory_bytes)
+    assert asked == Resources(0.7, PROCESS.memory_bytes + 4 * COMMANDS.memory_bytes)
 
 
 @pytest.mark.parametrize(
@@ -86,5 +86,5 @@ def test_what_is_asked_for_by_hand_is_asked_for_anywhere() -> None:
         ("mbpp", COMMANDS), ("ds1000", PROGRAMS), ("mint/math", PROGRAMS), ("webarena/standin", BROWSER),
     ],
 )  # fmt: skip
-def test_a_benchmark_says_what_its_episodes_take(name: str, takes: Takes) -> None:
+def test_a_benchmark_says_what_its_episodes_take(name: str, takes: Resources) -> None:
     assert find(name).takes == takes

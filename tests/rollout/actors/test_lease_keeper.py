@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.rollout.actors.lease_keeper import KeptLeases, open_keeper
+from lemur_ray.rollout.actors.task_lease_actor import KeptLeases, open_keeper
 from lemur_ray.rollout.evaluation import pool_of
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from tests.rollout.actors import leasing

@@ -12,10 +12,10 @@ from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.rollout.actors import pool
-from lemur_ray.rollout.actors.actor import Ended, News
+from lemur_ray.rollout.actors.actor import ActorEvent, Ended
 from lemur_ray.rollout.actors.pool import ActorPool
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
+from lemur_ray.rollout.scheduler import Orders
 from lemur_ray.rollout.threads import PoolBroken
 from tests.rollout.actors.scripted_crew import LOST, PENDING, SOLVED, ScriptedCrew
 from tests.rollout.toy import toy_task
@@ -38,7 +38,7 @@ class Clock:
 
 
 def test_what_ended_before_the_pool_broke_is_handed_out_first():
-    def play(order: Order) -> News:
+    def play(order: Order) -> ActorEvent:
         return SOLVED if order.task.id.startswith("good") else LOST
 
     actors = pool_of(ScriptedCrew([1], play), num_actors=2, max_deaths=0, quiet_s=0.0)

@@ -11,9 +11,9 @@ import ray
 from ray.core.generated.common_pb2 import ActorDiedErrorContext  # type: ignore[attr-defined]
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
+from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.agents.without_model.scripted import ExpertPolicy
-from lemur_ray.benchmarks.takes import COMMANDS, PROCESS
+from lemur_ray.benchmarks.resource_request import COMMANDS, PROCESS
 from lemur_ray.rollout.actors.on_ray import RayPool, went_with_host
 from lemur_ray.rollout.runner import Retries
 from lemur_ray.rollout.threads import PoolBroken, ThreadPool

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.ports import free_port
+from lemur_ray.host.ports import free_port
 from lemur_ray.serve.loading import open_engine
 from tests.serve import fake_hosts
 from tests.serve.offline import generate

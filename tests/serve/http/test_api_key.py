@@ -6,11 +6,11 @@ import httpx
 import openai
 import pytest
 
+from lemur_ray.agents.api_keys import Key
 from lemur_ray.agents.endpoint import EndpointOptions
-from lemur_ray.agents.keys import Key
+from lemur_ray.agents.endpoint_retries import PolicyUnreachable
 from lemur_ray.agents.messages import ChatRequest, Message, Sampling
 from lemur_ray.agents.openai_policy import OpenAIPolicy
-from lemur_ray.agents.persistence import PolicyUnreachable
 from lemur_ray.serve.http.api_key import guarded, key_digest
 from lemur_ray.serve.http.uvicorn_server import running
 from lemur_ray.serve.text_engine import TextEngine

@@ -7,7 +7,7 @@ import httpx
 import openai
 import pytest
 
-from lemur_ray.ports import free_port
+from lemur_ray.host.ports import free_port
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.http.api_key import key_digest
 from tests.serve.browser import chromium, found

@@ -19,11 +19,11 @@ from lemur_ray.agents.messages import ChatRequest, ContextOverflow, Message, Sam
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.recipes import get_recipe
 from lemur_ray.rollout.actors.on_ray import RayPool
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.on_ray.handle import HandleSpec
 from tests.rollout.toy import toy_task

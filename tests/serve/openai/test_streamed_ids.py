@@ -8,7 +8,7 @@ import pytest
 
 from lemur_ray.serve.openai.checked_requests import parse_chat, parse_completion
 from lemur_ray.serve.openai.response_bodies import Answer
-from lemur_ray.serve.replies import Piece
+from lemur_ray.serve.reply_types import Piece
 
 
 class Letters:

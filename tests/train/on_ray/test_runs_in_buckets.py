@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lemur_ray.checkpoints import commits, put_aside
 from lemur_ray.config import Recipe
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed, SaveInterrupted
 from lemur_ray.train.run.failures import passes
 from lemur_ray.train.run.fence import Fence, Overhauled
 from lemur_ray.train.run.folder import RunFolderError
 from lemur_ray.train.run.lease import lease
+from lemur_ray.weights.checkpoints import commits, put_aside
 from tests.storage.bucket_server import Service
 from tests.storage.conftest import google  # noqa: F401  # a fixture
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lemur_ray.config import MeshConfig, Recipe
-from lemur_ray.train.on_ray import seen
-from lemur_ray.train.on_ray.seen import takes_work, unseen, who_does_not_see_run
+from lemur_ray.train.on_ray import shared_storage_check
+from lemur_ray.train.on_ray.shared_storage_check import takes_work, unseen, who_does_not_see_run
 from lemur_ray.train.run.folder import Run
 
 
@@ -30,7 +30,7 @@ def test_hosts_are_asked_for_what_lies_on_a_disk_alone(
     small_recipe: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = Asked()
-    monkeypatch.setattr(seen, "who_does_not_see", asked)
+    monkeypatch.setattr(shared_storage_check, "who_does_not_see", asked)
     recipe = small_recipe()
     assert who_does_not_see_run(Run(recipe, "gs://b/corpus", "gs://b/run", "gs://b/model")) == []
     (tmp_path / "config.json").write_text("{}")

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.ports import free_port
+from lemur_ray.host.ports import free_port
 from lemur_ray.train.pod.slices import Slice
 from tests.e2e.processes import command_line, descendants, parents
 

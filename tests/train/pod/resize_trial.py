@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lemur_ray.checkpoints import commits
+from lemur_ray.weights.checkpoints import commits
 from tests.train.conftest import write_corpus
 from tests.train.pod.pods import driver, pods
 from tests.train.resume_trial import RECIPE, losses, steps_done, unbroken

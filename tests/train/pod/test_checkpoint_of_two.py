@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.checkpoints import commits
-from lemur_ray.ports import free_port
+from lemur_ray.host.ports import free_port
+from lemur_ray.weights.checkpoints import commits
 
 pytestmark = pytest.mark.slow
 

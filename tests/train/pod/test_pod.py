@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.checkpoints import commits
 from lemur_ray.config import MeshConfig
 from lemur_ray.recipes import with_vocabulary
 from lemur_ray.train.job_arguments import TrainingJob, parse_job
 from lemur_ray.train.pod.slices import parse_slice
 from lemur_ray.train.run.watchdog import PATIENCE
+from lemur_ray.weights.checkpoints import commits
 from tests.e2e.processes import wait_while_it_runs
 from tests.train.pod.pods import Pod, driver, pods
 from tests.train.test_loop import Killed, killed_after

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lemur_ray.storage.patience import BucketError, refused
+from lemur_ray.storage.retry_policy import BucketError, refused
 from lemur_ray.train.run.failures import ALIKE, CRASHED, REFUSED, Failures
 from lemur_ray.train.run.fence import Overhauled
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from envs.webarena.sites.content import Content, Topic
 from envs.webarena.sites.suite.shopping import slug
 from envs.webarena.sites.suite.steps import click, goto, stop, write
-from envs.webarena.sites.suite.written import Written, ends_at, mentions, page_holds, says_exactly, target
+from envs.webarena.sites.suite.task_definition import Written, ends_at, mentions, page_holds, says_exactly, target
 
 SITE, HOME = "reddit", "__REDDIT__"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from envs.webarena.sites.content import Article, Content
 from envs.webarena.sites.suite.steps import click, goto, stop
-from envs.webarena.sites.suite.written import Written, ends_at, mentions, page_holds, says_exactly, target
+from envs.webarena.sites.suite.task_definition import Written, ends_at, mentions, page_holds, says_exactly, target
 
 SITE, HOME = "cms", "__CMS__"
 BEFORE = 3

@@ -10,7 +10,7 @@ from envs.webarena.sites.content import SEED, content_of
 from envs.webarena.sites.software import SITES
 from envs.webarena.sites.suite import dashboard, forum, herbs, news, shopping, tickets
 from envs.webarena.sites.suite.steps import Step
-from envs.webarena.sites.suite.written import Written
+from envs.webarena.sites.suite.task_definition import Written
 
 PARTS = (shopping, dashboard, tickets, forum, news, herbs)
 

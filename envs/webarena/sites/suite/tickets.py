@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from envs.webarena.sites.content import Content
 from envs.webarena.sites.suite.steps import click, goto, stop, write
-from envs.webarena.sites.suite.written import (
+from envs.webarena.sites.suite.task_definition import (
     Written,
     ends_at,
     ends_at_and_mentions,

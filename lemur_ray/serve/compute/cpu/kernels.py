@@ -22,7 +22,7 @@ from pathlib import Path
 import jax
 import jaxlib.version
 
-from lemur_ray.home import lemur_home
+from lemur_ray.host.home import lemur_home
 from lemur_ray.model.compile_cache import cache_folder
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from envs.webarena.browser.marks import drawing
+from envs.webarena.browser.set_of_marks import drawing
 from envs.webarena.browser.tree import Element
 from envs.webarena.env import WebEnv
 from envs.webarena.options import BrowserOptions, identity, playing

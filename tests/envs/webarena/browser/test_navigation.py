@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from envs.webarena.browser import last_page, play, session
-from envs.webarena.browser.logging_in import LOGIN_S
+from envs.webarena.browser.login_steps import LOGIN_S
 from envs.webarena.env import WebEnv
 from envs.webarena.fixed_sites import FixedSites, SitesConfig, answers
 from envs.webarena.site_set import Account, Chain, Lease, Record, SitesLost
-from lemur_ray.agents.leases import FileLeases
+from lemur_ray.agents.task_leases import FileLeases
 from tests.envs.webarena.small_site import SmallSite, SmallSites, record
 from tests.envs.webarena.test_env import began, did, id_of
 
@@ -135,7 +135,7 @@ class LoggedInAtAHangingShop:
 
 def test_a_login_that_hangs_is_nobodys_fault(browser: None, site: SmallSite, monkeypatch: pytest.MonkeyPatch) -> None:
     assert LOGIN_S > 1
-    monkeypatch.setattr("envs.webarena.browser.logging_in.LOGIN_S", 1.0)
+    monkeypatch.setattr("envs.webarena.browser.login_steps.LOGIN_S", 1.0)
     env = WebEnv(LoggedInAtAHangingShop(site))
     with pytest.raises(SitesLost, match="shopping of hanging"):
         env.reset(options={"record": {**record(), "storage_state": "./.auth/shopping_state.json"}})

@@ -12,17 +12,17 @@ import pytest
 import ray
 
 from envs.webarena.sites.benchmark_standin import STANDIN, StandinOptions
+from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Blame
-from lemur_ray.agents.without_model.scripted import ExpertPolicy
 from lemur_ray.benchmarks.contract import Asked
 from lemur_ray.rollout.actors.on_ray import RayPool
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.sandbox.housing import slots
+from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.sandbox.backends import slots
 from tests.e2e.processes import command_line, descendants, kill_hard
 from tests.e2e.test_chaos_cluster import Cluster, cluster
 from tests.envs.webarena.sites.conftest import installed, shared

@@ -16,16 +16,16 @@ from envs.webarena.sites.benchmark_standin import STANDIN, StandinOptions
 from envs.webarena.sites.software import SOFTWARE
 from envs.webarena.sites.standin_env import StandinEnv
 from envs.webarena.sites.suite.records import records, software_of
+from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.agents.without_model.scripted import ExpertPolicy
 from lemur_ray.benchmarks.contract import Asked
-from lemur_ray.rollout.agenda import Orders
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.replay_episodes import replay_episodes
 from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
 from lemur_ray.rollout.threads import ThreadPool
 from tests.envs.webarena.sites.conftest import installed, shared
 

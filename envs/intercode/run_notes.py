@@ -1,0 +1,98 @@
+"""What a page says of InterCode's runs: departures from the paper's protocol, and what the numbers do not show.
+
+Upstream's file names say of a recorded run what nothing else does:
+``ic_bash_multiturn_gpt-3.5_10_turns_fs_1.json.gz`` is gpt-3.5, 10 turns, file system 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from lemur_ray.benchmarks.run_notes import UNKNOWN, About, RecordedName, Run, asked_otherwise, shared
+
+_NAME = re.compile(
+    r"ic_(?:sql|bash|ctf|python)_multiturn_(?P<model>.+?)[_-](?P<turns>\d+)_turns(?:_handicap)?(?P<part>_fs_\d)?$"
+)
+_REPLAY = "replay:"
+_PAPER_TURNS = 10
+_SPIDER = "spider-"
+_LIMITS = {
+    "sql": (
+        "The environment shows the reward after every query (as the paper's protocol does): the policy may use it.",
+    ),
+    "bash": (
+        "The action `true` alone solves 19 of the 200 tasks (9.5 %): their golds print nothing and change nothing.",
+    ),
+    "ctf": ("The flags are public: a model may have memorised them, and no number here tells that apart from skill.",),
+    "python": (),
+}
+SAMPLE_DATABASE = (
+    "The questions are asked of a small sample database made from this machine's own software, not of Spider's 20 "
+    "databases."
+)
+_COLUMNS = {"sql": "IC-SQL", "bash": "IC-Bash", "ctf": "IC-CTF", "python": ""}
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "turns": ("turns {value}", f"turns {_PAPER_TURNS}"),
+    "handicap": ("handicap", "no handicap"),
+    "compat": ("upstream's quirks", "without upstream's quirks"),
+    "engine_kind": ("engine {value}", "engine {value}"),
+}
+
+
+def about(kind: str) -> Callable[[Run], About]:
+    """Of ``intercode/<kind>``."""
+    return partial(_about, kind)
+
+
+def _about(kind: str, run: Run) -> About:
+    recorded, protocol = recorded_name(run.policy), shared(run)
+    if run.settings and recorded is not None:
+        if "replay" in run.settings:
+            protocol["replay"] = run.settings["replay"]
+        if recorded.turns not in (0, _PAPER_TURNS):
+            protocol["turns"] = recorded.turns
+    found = About(
+        limits=_LIMITS[kind],
+        beside=_LIMITS[kind] if kind in ("bash", "ctf") else (),
+        column=_COLUMNS[kind],
+        departures=_departures(kind, run, recorded),
+        protocol=protocol,
+        words=_WORDS,
+        engine=str(run.settings.get("engine_kind", "")),
+        recorded=recorded,
+    )
+    if kind == "sql" and not all(task.startswith(_SPIDER) for task in run.tasks):
+        return replace(found, column="", limits=(SAMPLE_DATABASE, *found.limits), beside=(SAMPLE_DATABASE,))
+    return found
+
+
+def recorded_name(policy: str) -> RecordedName | None:
+    """What the name of a replay says; None for every other policy."""
+    if not policy.startswith(_REPLAY):
+        return None
+    stem = policy.removeprefix(_REPLAY).split(".json")[0]
+    found = _NAME.match(stem)
+    if found is None:
+        return RecordedName(stem, whole=policy)
+    whole = _REPLAY + stem.removesuffix(found["part"] or "")
+    return RecordedName(found["model"], turns=int(found["turns"]), whole=whole)
+
+
+def _departures(kind: str, run: Run, recorded: RecordedName | None) -> tuple[str, ...]:
+    settings = run.settings
+    if not settings:
+        return (UNKNOWN,)
+    found = asked_otherwise(settings)
+    if recorded is not None and recorded.turns not in (0, _PAPER_TURNS):
+        found.append(f"{recorded.turns} turn{'s' * (recorded.turns > 1)}")
+    if kind == "sql":
+        if settings.get("reward", "iou") != "iou":
+            found.append(f"reward {settings['reward']}")
+        if not settings.get("handicap"):
+            found.append("no handicap")
+    elif recorded is None and not settings.get("compat"):
+        found.append("without upstream's quirks")
+    return tuple(found)

@@ -1,0 +1,130 @@
+"""What a page says of MINT's runs: grader, teacher, departures from the paper's protocol, numbers beside the rate.
+
+A replay is named by its folders: ``replay:gpt-3.5-turbo-0613/F=gpt-4-0613`` had a teacher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from lemur_ray.agents.trajectory import Episode
+from lemur_ray.benchmarks.run_notes import UNKNOWN, About, RecordedName, Run, Settings, asked_otherwise, shared
+
+_REPLAY = "replay:"
+_UPSTREAM = "mint-2023"
+_TEACHING = ("feedback", "teacher", "ground_truth")
+_COLUMNS = {
+    "gsm8k": "M-GSM8K", "math": "M-MATH", "theoremqa": "M-TheoremQA", "hotpotqa": "M-HotpotQA", "mmlu": "M-MMLU",
+    "humaneval": "M-HumanEval", "mbpp": "M-MBPP", "alfworld": "ALFWorld",
+}  # fmt: skip
+_MODEL_OF_LOG: Mapping[str, str] = {
+    "Llama-2-70b-chat-hf": "Llama-2-70B-Chat",
+    "CodeLlama-34b-Instruct-hf": "CodeLlama-34B-INST",
+    "lemur-70b-chat-v1": "Lemur-70B-Chat",
+    "lemur-70b-chat-v1.even": "Lemur-70B-Chat, even lines",
+    "gpt-3.5-turbo-0613": "gpt-3.5-turbo",
+    "gpt-4-0613": "gpt-4",
+}
+"""Name of a model in the recorded runs -> its name in the paper."""
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "feedback": ("feedback of {value}", "no feedback"),
+    "judged_by": ("{value} grader", "{value} grader"),
+}
+
+
+def about(subset: str) -> Callable[[Run], About]:
+    """Of ``mint/<subset>``."""
+    return partial(_about, subset)
+
+
+def _about(subset: str, run: Run) -> About:
+    recorded, teacher, grader = recorded_name(run.policy), teacher_of(run), str(run.settings.get("judged_by", ""))
+    return About(
+        column=_COLUMNS[subset],
+        departures=_departures(subset, run, recorded, grader),
+        protocol=_protocol(run, recorded, teacher),
+        words=_WORDS,
+        teacher=teacher,
+        grader=grader or "unknown",
+        comparable=grader == _UPSTREAM,
+        recorded=recorded,
+    )
+
+
+def recorded_name(policy: str) -> RecordedName | None:
+    """What the name of a replay says; None for every other policy."""
+    if not policy.startswith(_REPLAY):
+        return None
+    name = policy.removeprefix(_REPLAY)
+    model, says_setting, setting = name.partition("/F=")
+    if not says_setting:
+        return RecordedName(name.split(".json")[0], whole=policy)
+    return RecordedName(_MODEL_OF_LOG.get(model, model), "" if setting == "None" else setting, whole=policy)
+
+
+def teacher_of(run: Run) -> str:
+    """Whose feedback the run was played with, in words: by the name of a replay, else by the settings."""
+    named = recorded_name(run.policy)
+    if named is not None and named.teacher:
+        return named.teacher
+    settings = run.settings
+    feedback = str(settings.get("feedback", "none"))
+    if feedback == "none":
+        return ""
+    words = [feedback, *([str(settings["teacher"])] if settings.get("teacher") else [])]
+    return ", ".join([*words, *(["knows the solution"] if settings.get("ground_truth") else [])])
+
+
+def _protocol(run: Run, recorded: RecordedName | None, teacher: str) -> dict[str, Any]:
+    if not run.settings:
+        return {}
+    found = {name: value for name, value in shared(run).items() if name not in _TEACHING}
+    if teacher:
+        found["feedback"] = teacher
+    if recorded is not None:
+        if "replay" in run.settings:
+            found["replay"] = run.settings["replay"]
+        if "wikipedia" in found:
+            found["wikipedia"] = "as recorded"
+    return found
+
+
+def _departures(subset: str, run: Run, recorded: RecordedName | None, grader: str) -> tuple[str, ...]:
+    settings: Settings = run.settings
+    if not settings:
+        return (UNKNOWN,)
+    found = asked_otherwise(settings)
+    if grader != _UPSTREAM:
+        found.append(f"{grader} grader")
+    if settings.get("option_rule", "legacy") != "legacy" and subset == "theoremqa":
+        found.append(f"option rule {settings['option_rule']}")
+    if settings.get("parser", "tags") != "tags":
+        found.append(f"{settings['parser']} parser")
+    if recorded is None and str(settings.get("wikipedia", "none")) == "none":
+        found.append("no search")
+    if recorded is not None and settings.get("replay") == "strict":
+        found.append("code run again")
+    return tuple(found)
+
+
+def mint_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
+    """Solved episodes by each grader, of those that are scored, and the ids on which the graders part.
+
+    Where one grader ends an episode, what the other would have said of later turns is unknown: its number is a lower
+    bound. Where programs were run, also the hash seed that they had.
+    """
+    from lemur_ray.grading.mint import GRADERS
+    from lemur_ray.grading.python_tests import HASH_SEED
+
+    scored = [episode for episode in episodes if episode.outcome.scored]
+    solved = {grader: {e.key.task for e in scored if e.scores.get(grader, 0.0) >= 1.0} for grader in GRADERS}
+    strict, upstream = solved["strict"], solved["mint-2023"]
+    programs = any(episode.key.benchmark in ("mint/humaneval", "mint/mbpp") for episode in episodes)
+    return {
+        **({"hash_seed": HASH_SEED} if programs else {}),
+        "graders": {grader: {"solved": len(solved[grader]), "scored": len(scored)} for grader in GRADERS},
+        "only_mint_2023": sorted(upstream - strict),
+        "only_strict": sorted(strict - upstream),
+    }

@@ -1,0 +1,118 @@
+"""What a page says of WebArena's runs, and the numbers beside their rate. Knows no browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lemur_ray.agents.trajectory import Episode
+from lemur_ray.benchmarks.run_notes import UNKNOWN, About, Run, plain
+
+NOTE = "webarena: "
+DISPUTED = (144, 407, 408, 584, 643, 649)
+"""Tasks whose reference answers are disputed; they are played and scored as they are."""
+_LIMITS = (
+    f"The reference answers of tasks {', '.join(map(str, DISPUTED))} are disputed, and scored as upstream has them.",
+    "WebArena's tasks change what later ones see, and none asks for a reset: rates depend on the order of tasks.",
+    "The tasks were annotated anew in September 2023; which annotation the paper played is unknown.",
+)
+_NO_JUDGE = (
+    "Without a judge the answers to up to 118 tasks are scored by rules alone: the rate is a lower bound, and the "
+    "upper one stands beside it."
+)
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "actions": ("{value} actions", "symbolic actions"),
+    "evaluator": ("{value} evaluators", "upstream evaluators"),
+    "judge": ("judge {value}", "no judge"),
+}
+
+
+def about(run: Run) -> About:
+    """Of ``webarena/webarena``."""
+    settings = run.settings
+    beside = (_NO_JUDGE,) if settings and settings.get("judge", "none") == "none" else ()
+    return replace(
+        plain(run),
+        limits=_LIMITS + beside,
+        beside=beside,
+        column="WebArena",
+        variant="Python calls" if settings.get("actions") == "python" else "symbolic actions",
+        departures=_departures(settings) if settings else (UNKNOWN,),
+        words=_WORDS,
+    )
+
+
+_PROTOCOL: Mapping[str, tuple[Any, str]] = {
+    "evaluator": ("upstream", "{} evaluators"),
+    "repeating": (3, "{} equal actions end an episode"),
+    "temperature": (1.0, "temperature {:g}, the protocol's is 1"),
+    "top_p": (0.9, "top-p {:g}, the protocol's is 0.9"),
+    "max_tokens": (384, "{} tokens a reply, the protocol's are 384"),
+    "prompt": ("full", "{} prompt"),
+    "reasoning": (True, "no reasoning asked for"),
+    "hint": (True, "no hint at what cannot be done"),
+    "examples": (2, "{} worked examples, the protocol's are 2"),
+    "axtree_compat": ("2023", "accessibility trees {}"),
+    "observation_tokens": (1920, "observations of {} tokens, the protocol's have 1920"),
+    "wait_s": (2.0, "{:g} s between actions, the protocol's are 2"),
+    "marks": (False, "screenshots with marks"),
+    "prompt_file": ("", "prompt of a file"),
+    "task_file": ("", "tasks of a file"),
+}
+"""Of each setting what the protocol has, and what is said of another; one that was not kept is as in the protocol."""
+_UNSAID = {"temperature": 0.0, "top_p": 1.0}
+"""What a setting that was not kept was, where that is not the protocol's."""
+
+
+def _departures(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    found = ["Python-call actions"] if settings.get("actions") == "python" else []
+    if settings.get("judge", "none") == "none":
+        found.append("no judge")
+    for name, (published, words) in _PROTOCOL.items():
+        value = settings.get(name, _UNSAID.get(name, published))
+        if value != published:
+            found.append(words.format(value))
+    return tuple(found)
+
+
+_COUNTED = (
+    *("parse_failures", "coercions", "in_vain", "beyond_symbolic"),
+    *("outside", "dialogs", "without_picture"),
+)
+
+
+def notes(episodes: Sequence[Episode]) -> dict[str, Any]:
+    """Counts over episodes, and the bounds of their rate where no judge was asked."""
+    counted = list(_counts(episodes))
+    found: dict[str, Any] = {name: sum(one.get(name, 0) for one in counted) for name in _COUNTED}
+    stops = [one["early_stop"] for one in counted if one.get("early_stop")]
+    found["early_stops"] = {kind: stops.count(kind) for kind in sorted(set(stops))}
+    if any("rules_at_best" in episode.scores for episode in episodes):
+        best = [one.scores.get("rules_at_best", one.score) for one in episodes if one.outcome.scored]
+        found["without_verdict"] = sum(not one.get("verdict", True) for one in counted)
+        found["success_rate_at_best"] = round(100 * sum(score == 1 for score in best) / len(best), 2)
+    missing = sum(not episode.outcome.scored for episode in episodes)
+    if missing:  # upstream's mean has them as failures
+        solved = sum(episode.score == 1 for episode in episodes)
+        found["missing"] = missing
+        found["success_rate_missing_as_failed"] = round(100 * solved / len(episodes), 2)
+    return found
+
+
+def _counts(episodes: Sequence[Episode]) -> Iterator[Mapping[str, Any]]:
+    for episode in episodes:
+        if found := counts_of(episode):
+            yield found
+
+
+def counts_of(episode: Episode) -> Mapping[str, Any]:
+    """What its environment noted; empty where that was not kept. Older ledgers have it in the detail."""
+    said = episode.note or episode.detail
+    place = said.find(NOTE)
+    try:
+        found = json.JSONDecoder().raw_decode(said[place + len(NOTE) :])[0] if place >= 0 else {}
+    except ValueError:  # a text that was cut
+        return {}
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,131 @@
+"""What environments of several processes share, held by one at a time: locks, notes that outlive them, commands.
+
+On one host these are files (``FileLeases``): the kernel's locks, free again however their holder ended. Where episodes
+are played on several hosts, those of one hold for all: the process is told who keeps them (``Leasing``), and asks
+there. Knows nothing of what is held.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from lemur_ray.agents.external_calls import OutsideFault
+from lemur_ray.agents.messages import Policy
+from lemur_ray.host.file_lock import take
+from lemur_ray.host.home import lemur_home
+
+NOT_THERE, TOO_LONG = 127, 124
+"""Status of a command that could not be started, or did not end in time: as shells have them."""
+
+
+class LeasesLost(OutsideFault):
+    """Whoever keeps the leases is gone or does not answer: nobody's fault in an episode."""
+
+
+class Held(Protocol):
+    """A name that is held."""
+
+    @property
+    def name(self) -> str: ...
+
+    def is_held(self) -> bool:
+        """Whether it is still. Raises LeasesLost."""
+        ...
+
+    def give_back(self) -> None:
+        """Safe to call twice. Never raises."""
+        ...
+
+
+class Leases(Protocol):
+    """Safe to share between threads. Names are relative paths."""
+
+    def take(self, names: Sequence[str]) -> Held | None:
+        """The first that nobody holds; None where all are held. Waits for nothing. Raises LeasesLost."""
+        ...
+
+    def note(self, name: str, text: str | None = None) -> str | None:
+        """What is noted under a name, None for nothing. ``text``: is noted from now on. Raises LeasesLost."""
+        ...
+
+    def run(self, command: Sequence[str], limit_s: float) -> tuple[int, str]:
+        """Run a command where the leases are kept: its status and the end of what it said. Raises LeasesLost."""
+        ...
+
+
+class FileLeases:
+    """Files in a folder: ``NAME.lock`` and ``NAME``. They hold for all processes that see it on this host."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def take(self, names: Sequence[str]) -> HeldFile | None:
+        for name in names:
+            descriptor = os.open(self._file(f"{name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            if take(descriptor):
+                return HeldFile(name, descriptor)
+            os.close(descriptor)
+        return None
+
+    def note(self, name: str, text: str | None = None) -> str | None:
+        file = self._file(name)
+        before = file.read_text(encoding="utf-8") if file.exists() else None
+        if text is not None:
+            part = file.with_name(f"{file.name}.part")
+            part.write_text(text, encoding="utf-8")
+            part.replace(file)
+        return before
+
+    def run(self, command: Sequence[str], limit_s: float) -> tuple[int, str]:
+        try:
+            done = subprocess.run(list(command), capture_output=True, text=True, timeout=limit_s, check=False)
+        except OSError as error:
+            return NOT_THERE, str(error)
+        except subprocess.TimeoutExpired:
+            return TOO_LONG, f"it did not end within {limit_s:g} s"
+        return done.returncode, (done.stderr or done.stdout).strip()[-500:]
+
+    def _file(self, name: str) -> Path:
+        file = self._folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return file
+
+
+class HeldFile:
+    """A lock file of ``FileLeases``; ``Held``."""
+
+    def __init__(self, name: str, descriptor: int) -> None:
+        self.name = name
+        self._descriptors = [descriptor]
+
+    def is_held(self) -> bool:
+        return bool(self._descriptors)
+
+    def give_back(self) -> None:
+        try:
+            os.close(self._descriptors.pop())
+        except IndexError:  # given back before, perhaps by another thread
+            return
+
+
+_elsewhere: list[Leases] = []
+
+
+def shared_leases() -> Leases:
+    """Those that hold for all who play what this process plays: of this host where it was told of no others."""
+    return _elsewhere[0] if _elsewhere else FileLeases(lemur_home())
+
+
+class Leasing:
+    """A policy's maker that also tells the process, before it makes one, who keeps its leases."""
+
+    def __init__(self, make_policy: Callable[[], Policy], leases: Leases) -> None:
+        self.make_policy, self.leases = make_policy, leases
+
+    def __call__(self) -> Policy:
+        _elsewhere[:] = [self.leases]
+        return self.make_policy()

@@ -1,0 +1,1 @@
+"""The Ray cluster that a driver process belongs to."""

@@ -1,0 +1,98 @@
+"""What a person sees of the demo: one screen on a terminal, else a few plain lines.
+
+Knows stages, nothing of how they are done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from lemur_ray.demo.stages import Face, Stage
+from lemur_ray.host.durations import duration
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+MARKS = (1 / 3, 2 / 3)
+"""Shares of a stage at which a line is printed where there is no terminal: 11 stages stay below 41 lines."""
+_COLOURS = {"": "dim", "now": "bold cyan", "done": "green", "failed": "bold red", "stopped": "yellow"}
+
+
+@contextlib.contextmanager
+def face(stages: Sequence[Stage], heading: str, stream: TextIO) -> Iterator[Face]:
+    """The face that suits the stream; heading: shown with the stages all the time, or once."""
+    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+        print(heading, file=stream, flush=True)
+        yield Lines(stream)
+        return
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    def picture() -> Group:
+        return Group(Text(heading), table(stages))
+
+    console = Console(file=stream, highlight=False)
+    # The jobs' output goes elsewhere: nothing but the picture is written, so streams need no redirection.
+    with Live(
+        get_renderable=picture, console=console, refresh_per_second=2, redirect_stdout=False, redirect_stderr=False
+    ):
+        yield Still()
+
+
+class Still:
+    """The screen draws itself twice a second."""
+
+    def changed(self, stage: Stage) -> None:
+        pass
+
+
+class Lines:
+    """A line when a stage begins, at each mark and when it ends."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._marks: dict[str, int] = {}
+
+    def changed(self, stage: Stage) -> None:
+        if stage.state != "now":
+            how = "" if stage.state == "done" else f"{stage.state} "
+            number = f": {stage.number}" if stage.number else ""
+            self._say(f"{stage.title} {how or 'done '}after {duration(stage.seconds)}{number}")
+        elif stage.progress is None:
+            self._say(f"{stage.title} ...")
+        else:
+            passed = sum(stage.progress.share >= mark for mark in MARKS)
+            if passed > self._marks.get(stage.title, 0) and stage.progress.share < 1:
+                self._marks[stage.title] = passed
+                self._say(f"{stage.title} {', '.join(filter(None, progress_texts(stage)))}")
+
+    def _say(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+
+def table(stages: Sequence[Stage]) -> Table:
+    """All stages, one a row: state, title, time, share, rate, time left, number."""
+    from rich.table import Table
+
+    rows = Table.grid(padding=(0, 1))
+    for justify in ("left", "left", "right", "right", "right", "right", "left"):
+        rows.add_column(justify=justify, no_wrap=True)
+    for stage in stages:
+        texts = progress_texts(stage) if stage.state == "now" else ("", "", "", stage.number)
+        share, rate, left, number = texts
+        passed = duration(stage.seconds) if stage.state else ""
+        rows.add_row(f"{stage.state:7}", f"{stage.title:18}", f"{passed:>6}", f"{share:>4}", rate, left, number,
+                     style=_COLOURS[stage.state])  # fmt: skip
+    return rows
+
+
+def progress_texts(stage: Stage) -> tuple[str, str, str, str]:
+    """Share, rate, time left and number of a stage that is going on."""
+    progress = stage.progress
+    if progress is None:
+        return "", "", "", ""
+    return f"{progress.share:.0%}", progress.rate, progress.left, progress.number

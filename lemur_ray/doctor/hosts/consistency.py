@@ -1,0 +1,121 @@
+"""What must be the same on all hosts: Python, the project, the locked packages; and what their clocks say.
+
+A host that differs is named with what it has; most of the hosts are taken to be right, and the head where it is a tie.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from lemur_ray.doctor.hosts.grouped_findings import by_reason, few
+from lemur_ray.doctor.hosts.host_facts import HostFacts
+from lemur_ray.doctor.machine import Check
+
+CLOCK_WARN_S, CLOCK_MOST_S = 2.0, 60.0
+"""Apart: lines of logs lose their order; leases are misjudged and buckets refuse what is signed."""
+T = TypeVar("T")
+_SHARED = ("ray", "cloudpickle", "numpy", "pyarrow", "jax", "jaxlib", "flax", "orbax-checkpoint", "tensorstore")
+_ONE_IMAGE = "start every host from one image"
+
+
+def python(hosts: Sequence[HostFacts]) -> Check:
+    what = "another Python cannot read what this one sends"
+    return _same(
+        hosts, "python", lambda host: host.python, what, f"{_ONE_IMAGE}: pickles need equal versions of Python"
+    )
+
+
+def project(hosts: Sequence[HostFacts]) -> Check:
+    """What workers import. A job with a working directory brings its own, which is then the same everywhere."""
+    what = "a task would run other code than its driver"
+    fix = f"{_ONE_IMAGE}, or bring the code with the job: ray job submit --working-dir . ..."
+    return _same(hosts, "project", lambda host: host.project or "none", what, fix)
+
+
+def packages(hosts: Sequence[HostFacts], lock: Mapping[str, str]) -> Check:
+    """The packages of ``lock`` (name to version). Where it is empty, those that several hosts have in one version: what
+    hosts with chips have besides, others need not."""
+    wanted = {name: _version(version) for name, version in (lock or _usual(hosts)).items()}
+    differing = {}
+    for host in hosts:
+        found = {name: _version(host.packages.get(name)) for name in wanted}
+        odd = [
+            f"{name} {found[name] or 'absent'} (expected {version})"
+            for name, version in wanted.items()
+            if found[name] != version and (found[name] or lock)
+        ]
+        if odd:
+            differing[host.name] = ", ".join(odd[:3]) + (f" and {len(odd) - 3} more" if len(odd) > 3 else "")
+    if not differing:
+        digest = hashlib.sha256("".join(f"{n}=={v}\n" for n, v in sorted(wanted.items())).encode())
+        return Check("packages", "ok", f"{len(wanted)} equal on {len(hosts)} hosts, lock {digest.hexdigest()[:12]}")
+    said = by_reason(differing)
+    fix = f"pip install -r requirements.lock   # on {few(sorted(differing))}; or {_ONE_IMAGE}"
+    return Check(
+        "packages",
+        "missing",
+        f"not those of {'the lock' if lock else 'most hosts'} on {len(differing)} of {len(hosts)} hosts: {said}",
+        fix,
+        True,
+    )
+
+
+def shared_packages(hosts: Sequence[HostFacts]) -> Check:
+    """Versions of the packages whose values go from host to host, where they are installed; less than ``packages``."""
+    what = "what one host writes another may not read"
+    fix = f"{_ONE_IMAGE}: pip install -r requirements.lock is the same everywhere"
+    for name in _SHARED:
+        having = [host for host in hosts if name in host.packages]
+        version = {host.name: f"{name} {_version(host.packages[name])}" for host in having}
+        if having and (check := _same(having, name, lambda host: version[host.name], what, fix)).status != "ok":  # noqa: B023
+            return check
+    return Check("packages", "ok", f"the same on {len(hosts)} hosts")
+
+
+def clocks(hosts: Sequence[HostFacts]) -> Check:
+    """How far apart the earliest and the latest are, less what the measurement may be wrong by."""
+    first, last = min(hosts, key=_ahead), max(hosts, key=_ahead)
+    apart_s = max(0.0, _ahead(last) - _ahead(first) - first.clock_unsure_s - last.clock_unsure_s)
+    said = f"{apart_s:.1f} s apart"
+    if apart_s <= CLOCK_WARN_S:
+        return Check("clocks", "ok", said)
+    middle = sorted(hosts, key=_ahead)[len(hosts) // 2]
+    odd = max((first, last), key=lambda host: abs(_ahead(host) - _ahead(middle)))
+    said += f": {odd.name} is {abs(_ahead(odd) - _ahead(middle)):.1f} s {'ahead' if odd is last else 'behind'}"
+    fix = f"timedatectl set-ntp true   # on {odd.name}: its clock follows nobody"
+    if apart_s > CLOCK_MOST_S:
+        return Check("clocks", "missing", f"{said}: leases are misjudged and buckets refuse its requests", fix, True)
+    return Check("clocks", "warn", f"{said}: lines of logs lose their order", fix)
+
+
+def _usual(hosts: Sequence[HostFacts]) -> dict[str, str]:
+    """Of every package that any host has, the version of most of those that have it."""
+    names = dict.fromkeys(name for host in hosts for name in host.packages)
+    having = {name: [host.packages[name] for host in hosts if name in host.packages] for name in names}
+    return {name: _most(versions, _version) for name, versions in having.items()}
+
+
+def _ahead(host: HostFacts) -> float:
+    return host.clock_ahead_s
+
+
+def _version(version: str | None) -> str:
+    """Without the label of a local build."""
+    return (version or "").split("+")[0]
+
+
+def _same(hosts: Sequence[HostFacts], name: str, of: Callable[[HostFacts], str], what: str, fix: str) -> Check:
+    usual = _most(hosts, of)
+    odd = {host.name: f"has {of(host)}" for host in hosts if of(host) != of(usual)}
+    if not odd:
+        return Check(name, "ok", f"{of(usual)} on {len(hosts)} hosts", required=True)
+    return Check(name, "missing", f"{of(usual)} on most hosts, but {by_reason(odd, ' ')}: {what}", fix, True)
+
+
+def _most(things: Sequence[T], of: Callable[[T], object]) -> T:
+    """The first of those that are most alike."""
+    counts = Counter(of(thing) for thing in things)
+    return max(things, key=lambda thing: counts[of(thing)])

@@ -1,0 +1,124 @@
+"""Every host of the cluster that was joined is asked what it has; who does not answer in time is named.
+
+The only file of the doctor that imports Ray. What is sent is the source of ``facts`` itself, so that hosts answer
+whatever version of the project they hold.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+import ray.cloudpickle
+import ray.exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from lemur_ray.doctor.hosts import host_facts
+from lemur_ray.doctor.hosts.host_facts import HostFacts
+from lemur_ray.storage.file_system import passed_on
+
+ROUNDS = 5
+"""Times that a clock is read: the quickest answer says most."""
+CLIENT_S, CLIENTS_S = 15.0, 90.0
+"""How long one client may wait for a bucket, and a host for all of its clients."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """``silent``: why a host did not answer, by its name. ``free_cpus``: of the cluster, before anybody was asked."""
+
+    hosts: tuple[HostFacts, ...]
+    silent: Mapping[str, str]
+    free_cpus: float
+    most_cpus: float = 0.0
+    """What the cluster may grow to; 0 where it does not grow."""
+    bucket: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By host, why each client could not use the bucket that was named; an empty text where it could."""
+
+
+def ask(timeout_s: float = 60.0, bucket: str = "") -> Answers:
+    """Everything that can be asked within ``timeout_s`` seconds. ``bucket``: a URL that every host is to try."""
+    ray.cloudpickle.register_pickle_by_value(host_facts)
+    free = ray.available_resources().get("CPU", 0.0)
+    most = (ray._private.state.state.get_max_resources_from_cluster_config() or {}).get("CPU", 0.0)
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    deadline = time.monotonic() + timeout_s
+    actors: list[tuple[str, Mapping[str, Any], Any, Any]] = []
+    try:
+        for name, node in zip(_names(nodes), nodes, strict=True):
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            folder = str(node.get("ObjectStoreSocketName", "")).partition("/session_")[0]
+            actor: Any = ray.remote(host_facts.Asked).options(num_cpus=0, scheduling_strategy=there).remote()
+            actors.append((name, node, actor, actor.here.remote(folder)))
+        found, silent, answering = [], {}, []
+        for name, node, actor, answer in actors:
+            try:
+                known = ray.get(answer, timeout=max(0.1, deadline - time.monotonic()))
+                found.append(HostFacts(**{**known, **_of_node(node), **_clock(actor, deadline), "name": name}))
+                answering.append((name, actor))
+            except ray.exceptions.GetTimeoutError:
+                silent[name] = f"no answer within {timeout_s:g} s"
+            except ray.exceptions.RayError as error:
+                silent[name] = str(error).strip().splitlines()[-1][:300]
+        return Answers(tuple(found), silent, free, most, _tried(bucket, answering) if bucket else {})
+    finally:
+        for _, _, actor, _ in actors:
+            ray.kill(actor)
+        ray.cloudpickle.unregister_pickle_by_value(host_facts)
+
+
+def _names(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What to call every node: by its host, and by what else it takes to tell it from the others."""
+    names = [str(node["NodeManagerHostname"]) for node in nodes]
+    for more in ("NodeManagerAddress", "NodeManagerPort"):
+        times = Counter(names)
+        names = [f"{name} {node[more]}" if times[name] > 1 else name for name, node in zip(names, nodes, strict=True)]
+    return names
+
+
+def _of_node(node: Mapping[str, Any]) -> dict[str, Any]:
+    resources = node["Resources"]
+    return {
+        "address": node["NodeManagerAddress"],
+        "cpus": resources.get("CPU", 0.0),
+        "tpus": resources.get("TPU", 0.0),
+        "store_bytes": int(resources.get("object_store_memory", 0)),
+        "is_head": "node:__internal_head__" in resources,
+    }
+
+
+def _tried(bucket: str, hosts: Sequence[tuple[str, Any]]) -> dict[str, dict[str, str]]:
+    """What every host found, all at the same time."""
+    environment = passed_on() | {"LEMUR_BUCKET_PATIENCE_S": str(CLIENT_S)}
+    asked = [(name, actor.bucket.remote(bucket, environment)) for name, actor in hosts]
+    deadline = time.monotonic() + CLIENTS_S
+    found = {}
+    for name, answer in asked:
+        try:
+            found[name] = ray.get(answer, timeout=max(0.1, deadline - time.monotonic()))
+        except ray.exceptions.GetTimeoutError:
+            found[name] = {"all clients": f"no answer within {CLIENTS_S:g} s"}
+        except ray.exceptions.RayError as error:
+            found[name] = {"all clients": str(error).strip().splitlines()[-1][:300]}
+    return found
+
+
+def _clock(actor: Any, deadline: float) -> dict[str, float]:
+    """How far a host's clock is ahead of ours, from the answer that took the least time."""
+    rounds = []
+    for _ in range(ROUNDS):
+        asked = time.time()
+        theirs = ray.get(actor.clock.remote(), timeout=max(0.1, deadline - time.monotonic()))
+        rounds.append((time.time() - asked, asked, theirs))
+    took, asked, theirs = min(rounds)
+    return {"clock_ahead_s": theirs - (asked + took / 2), "clock_unsure_s": took / 2}
+
+
+def lock_of(lines: Sequence[str]) -> dict[str, str]:
+    """Version by name, of the lines of a lock file."""
+    pins = (line.strip().split("==") for line in lines if "==" in line)
+    return {name.lower().replace("_", "-"): version for name, version in pins}

@@ -1,0 +1,131 @@
+"""Do a benchmark's own answers score 1? Each is played through its environment and grader; those that do not are named.
+
+What is played is what the expert says: a question's gold, a game's plan. Nothing is kept. Knows no benchmark.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.agents.policy_spec import PolicySpec
+from lemur_ray.agents.trajectory import Episode, Task
+from lemur_ray.benchmarks.contract import Benchmark
+from lemur_ray.benchmarks.discovery import find, names
+from lemur_ray.benchmarks.needs import lacking
+from lemur_ray.benchmarks.task_validation import loaded
+from lemur_ray.evaluation.preflight import Prepared, prepare
+from lemur_ray.rollout.attempt import EpisodeLimits
+from lemur_ray.rollout.benchmark_tasks import asked_of, options_of, parse_evaluation, parsed, words_for
+from lemur_ray.rollout.evaluation import pool_of
+from lemur_ray.rollout.evaluation_config import EvalConfig
+from lemur_ray.rollout.ledger import Ledger
+from lemur_ray.rollout.progress import Progress
+from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.scheduler import Orders
+
+FLAG = "--check-gold"
+NO_GOLD = "declares no gold: neither an expert nor a task with one"
+_SHOWN = 300
+Say = Callable[[str], None]
+
+
+def check_golds(words: Sequence[str], say: Say) -> int:
+    """``--check-gold [--benchmark NAME]`` and flags of an evaluation, of all benchmarks where none is named.
+
+    0, or 1 where an answer does not score 1, or the benchmark that was named cannot be played or has no answers. Of
+    all, those that cannot be played here are said and are no fault.
+    """
+    rest = [word for word in words if word != FLAG]
+    if any(word.partition("=")[0] == "--benchmark" for word in rest):
+        return int(not _is_right(parse_evaluation(rest, ""), say))
+    wrong = 0
+    flags = dict(_flags(list(names()), say))
+    every = {flag for of in flags.values() for flag in of}
+    for name, own in flags.items():
+        try:
+            config, benchmark = parsed(words_for(rest, own, every), name), find(name)
+        except ValueError as error:
+            say(f"{name}: not checked: {error}")
+            continue
+        if said := lacking(benchmark.needed(config.options, asked_of(config, benchmark, "full"))):
+            say(f"{name}: not checked: {'; '.join(said)}")
+        elif has_golds(config, benchmark):
+            wrong += not _is_right(config, say)
+        else:
+            say(f"{name}: not checked: {NO_GOLD}")
+    return int(wrong > 0)
+
+
+def _flags(every: Sequence[str], say: Say) -> Iterator[tuple[str, set[str]]]:
+    """Benchmark -> names of its options; of one whose options can be no flags, why it is not checked is said."""
+    for name in every:
+        try:
+            yield name, {f.name for f in fields(options_of(name, find(name)))}
+        except ValueError as error:
+            say(f"{name}: not checked: {error}")
+
+
+def _is_right(config: EvalConfig[Any], say: Say) -> bool:
+    benchmark = find(config.benchmark)
+    if not has_golds(config, benchmark):
+        raise ValueError(f"{FLAG}: {config.benchmark} {NO_GOLD}")
+    episodes = played(config, benchmark)
+    wrong = list(faults(episodes))
+    for line in wrong:
+        say(line)
+    say(f"{config.benchmark}: {len(episodes)} golds, {len(episodes) - len(wrong)} score 1")
+    return not wrong
+
+
+def has_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> bool:
+    """Whether it has an expert, or any of its tasks says a reply that must score 1."""
+    if benchmark.has_hints:
+        return True
+    asked = asked_of(config, benchmark, "full")
+    tasks = loaded(config.benchmark, lambda: benchmark.load(config.options, asked))
+    return any("gold" in task.options for task in tasks)
+
+
+def played(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> list[Episode]:
+    """The episodes of its answers, in this process. Raises NotBegun where it cannot be played here."""
+    with tempfile.TemporaryDirectory(prefix="lemur-golds-") as folder:
+        config = replace(config, policy="expert", actors=0, out=folder)
+        ready = prepare(config, replace(benchmark, has_hints=True), _nowhere)
+        tasks = [task for task in ready.tasks if benchmark.has_hints or "gold" in task.options]
+        with Ledger(Path(folder) / "episodes.jsonl") as ledger, closing(pool_of(config, ready.policy)) as pool:
+            clock, orders = time.monotonic, _orders(config, ready, tasks)
+            progress = Progress(sys.stderr, clock, label=config.benchmark)
+            return list(run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=clock))
+
+
+def _orders(config: EvalConfig[Any], ready: Prepared, tasks: Sequence[Task]) -> Any:
+    return Orders(
+        tasks,
+        epochs=1,
+        policy=ready.policy.label,
+        recipe=ready.settings.hash,
+        sampling=ready.settings.sampling,
+        limits=EpisodeLimits(step_s=config.step_s),
+    )
+
+
+def faults(episodes: Sequence[Episode]) -> Iterator[str]:
+    """A line for each episode that does not score 1, with why."""
+    for episode in episodes:
+        if episode.score == 1:
+            continue
+        worth = "not graded" if episode.score is None else f"scores {episode.score:g}"
+        steps = episode.trajectory.steps
+        why = episode.detail if episode.score is None or not steps else steps[-1].observation
+        yield f"{episode.key.task}: {worth}: {' '.join(why.split())[:_SHOWN]}"
+
+
+def _nowhere(spec: PolicySpec) -> PolicySpec:
+    return spec

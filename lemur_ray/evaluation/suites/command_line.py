@@ -1,0 +1,94 @@
+"""One command line for many benchmarks: the common flags are everybody's, a benchmark's own are those of who has them.
+
+What nobody says is as the paper has it (``Benchmark.as_in_paper``). Plays nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from lemur_ray.benchmarks.discovery import find
+from lemur_ray.evaluation.suites.tables import Part, left_out, options_of_part, parts_of
+from lemur_ray.host.home import resolve_out
+from lemur_ray.rollout.benchmark_tasks import options_of, parsed, words_for
+from lemur_ray.rollout.evaluation_config import EvalConfig
+
+SUITE, WITHOUT = "--suite", "--without"
+_OF_THE_SUITE = (SUITE, WITHOUT, "--out")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What is to be played. ``out``: the suite's folder. ``missing``: columns that are not."""
+
+    name: str
+    out: str
+    parts: Sequence[tuple[Part, EvalConfig[Any]]]
+    missing: Sequence[Part]
+
+    def within(self, folder: str) -> Suite:
+        """The same, played in that folder."""
+        parts = [(part, replace(config, out=f"{folder}/{part.folder}")) for part, config in self.parts]
+        return replace(self, out=folder, parts=parts)
+
+
+def is_suite(argv: Sequence[str]) -> bool:
+    return any(word == SUITE or word.startswith(f"{SUITE}=") for word in argv)
+
+
+def parse_suite(argv: Sequence[str]) -> Suite:
+    """``--suite table5 [--without NAME,...] [--out DIR]`` and the flags of its benchmarks.
+
+    Ends the process with code 2 where a flag or value is none. Raises ValueError for an unknown suite, and for values
+    that some of its benchmarks refuse, with all of them.
+    """
+    own, rest = _taken(argv)
+    name = own[SUITE]
+    if any(word == "--benchmark" or word.startswith("--benchmark=") for word in rest):
+        raise ValueError(f"--benchmark beside --suite {name}: give one of them")
+    played, missing = left_out(parts_of(name), own.get(WITHOUT, ""))
+    flags = {part.benchmark: _fields(part.benchmark) for part in played}
+    every = set().union(*flags.values())
+    found = []
+    refused: dict[str, list[str]] = {}
+    out = ""
+    for part in played:
+        words = words_for(rest, flags[part.benchmark], every)
+        benchmark = find(part.benchmark)
+        try:
+            start = parsed(words, part.benchmark, options_of_part(part, benchmark))
+        except ValueError as error:
+            refused.setdefault(str(error), []).append(part.benchmark)
+            continue
+        who = re.sub(r"[^A-Za-z0-9.@_-]+", "-", f"{start.policy} {start.policy_model}".strip())
+        out = out or resolve_out(own.get("--out", ""), f"suites/{name}-{who}")
+        here = ["--out", f"{out}/{part.folder}"]
+        found.append((part, parsed([*words, *here], part.benchmark, options_of_part(part, benchmark))))
+    if refused:
+        lines = [f"{', '.join(dict.fromkeys(of))}: {said}" for said, of in refused.items()]
+        hint = f"{WITHOUT} {','.join(dict.fromkeys(one for of in refused.values() for one in of))} leaves them out"
+        raise ValueError("\n- ".join([f"{name}: not everybody takes these flags:", *lines]) + f"\n{hint}")
+    return Suite(name, out, found, missing)
+
+
+def _fields(name: str) -> set[str]:
+    return {f.name for f in fields(options_of(name, find(name)))}
+
+
+def _taken(argv: Sequence[str]) -> tuple[Mapping[str, str], list[str]]:
+    """(the suite's own flags, everything else). Raises ValueError for one without a value."""
+    own: dict[str, str] = {}
+    rest: list[str] = []
+    words = iter(argv)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag not in _OF_THE_SUITE:
+            rest.append(word)
+            continue
+        own[flag] = value if equals else next(words, "")
+        if not own[flag] or (not equals and own[flag].startswith("--")):
+            raise ValueError(f"{flag}: expected a value after it")
+    return own, rest

@@ -1,0 +1,76 @@
+"""Old import paths of renamed modules: each still imports, with a DeprecationWarning, for one release.
+
+A plug-in or a script written against an earlier release goes on working. Knows nothing of what the modules hold.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, cast
+
+RENAMED = {
+    "lemur_ray.benchmarks.about": "lemur_ray.benchmarks.run_notes",
+    "lemur_ray.benchmarks.takes": "lemur_ray.benchmarks.resource_request",
+    "lemur_ray.benchmarks.views": "lemur_ray.benchmarks.episode_artifacts",
+    "lemur_ray.agents.without_model": "lemur_ray.agents.baselines",
+    "lemur_ray.agents.keys": "lemur_ray.agents.api_keys",
+    "lemur_ray.agents.outside": "lemur_ray.agents.external_calls",
+    "lemur_ray.bundles": "lemur_ray.storage.bundles",
+    "lemur_ray.checkpoints": "lemur_ray.weights.checkpoints",
+    "lemur_ray.gold_check": "lemur_ray.evaluation.gold_check",
+    "lemur_ray.home": "lemur_ray.host.home",
+    "lemur_ray.json_files": "lemur_ray.host.json_files",
+    "lemur_ray.ports": "lemur_ray.host.ports",
+    "lemur_ray.preflight": "lemur_ray.evaluation.preflight",
+    "lemur_ray.solved_export": "lemur_ray.evaluation.solved_export",
+    "lemur_ray.suites": "lemur_ray.evaluation.suites",
+}
+"""Old dotted path to new one. A package stands for everything in it."""
+
+
+class RenamedModules:
+    """A finder and loader of ``sys.meta_path`` that imports the new module where an old path is asked for.
+
+    It has no base of ``importlib.abc``, which takes longer to import than everything else in this package.
+    """
+
+    def __init__(self) -> None:
+        self._specs: dict[str, ModuleSpec | None] = {}
+        """Spec of each module that was imported by an old path, by that path: importing by another name replaces it."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """A spec for ``name`` if it is an old path or lies in a renamed package, else None."""
+        return ModuleSpec(name, cast(Any, self)) if _new_path(name) else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module at the new path, which is then known under both."""
+        new = _new_path(spec.name)
+        warnings.warn(f"{spec.name} is now {new}: import that one", DeprecationWarning, stacklevel=2)
+        module = importlib.import_module(new)
+        self._specs[spec.name] = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing to run, importing the new path has run it. Gives the module its own spec back."""
+        own = self._specs.pop(module.__spec__.name, None) if module.__spec__ else None
+        if own:
+            module.__spec__, module.__loader__ = own, own.loader
+
+
+def install() -> None:
+    """Make old paths importable in this process. Safe to call twice."""
+    if not any(isinstance(finder, RenamedModules) for finder in sys.meta_path):
+        # First, because a renamed package's own path would find its modules a second time under the old name.
+        sys.meta_path.insert(0, RenamedModules())
+
+
+def _new_path(name: str) -> str:
+    for old, new in RENAMED.items() if name.startswith("lemur_ray.") else ():
+        if name == old or name.startswith(f"{old}."):
+            return new + name.removeprefix(old)
+    return ""

@@ -1,0 +1,50 @@
+"""Recorded runs that lie in several files (one for each part of a data set) put together. Draws nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lemur_ray.agents.trajectory import Episode
+from lemur_ray.benchmarks.run_notes import About
+
+_OF_A_PART = ("data", "recording")
+
+
+def join_parts(
+    runs: Sequence[list[Episode]],
+    settings: Mapping[str, Mapping[str, Any]],
+    about: Callable[[Sequence[Episode]], About],
+) -> tuple[list[list[Episode]], dict[str, Mapping[str, Any]]]:
+    """Runs with the parts of one recorded run put together, and the settings by recipe.
+
+    Parts are of one run if nothing but data and recording differ. The joined run stands at the place of its first
+    part, under the name without the part and the recipe of the first. Runs that share a task stay apart.
+    """
+    places: dict[tuple[str, str, str], int] = {}
+    out: list[list[Episode]] = []
+    known = dict(settings)
+    for run in runs:
+        key, named = run[0].key, about(run).recorded
+        same = {name: value for name, value in settings.get(key.recipe, {}).items() if name not in _OF_A_PART}
+        identity = (key.benchmark, named.whole if named else key.policy, repr(sorted(same.items())))
+        if named is None or named.whole == key.policy or not same:
+            out.append(run)
+            continue
+        place = places.get(identity)
+        taken = {(e.key.task, e.key.epoch) for e in out[place]} if place is not None else set()
+        if place is None or taken & {(e.key.task, e.key.epoch) for e in run}:
+            places.setdefault(identity, len(out))
+            recipe, before = key.recipe, []
+        else:
+            recipe, before = out[place][0].key.recipe, out[place]
+        renamed = [replace(e, key=replace(e.key, policy=named.whole, recipe=recipe)) for e in run]
+        if before:
+            assert place is not None
+            out[place] = before + renamed
+            data = [*known[recipe].get("data", []), *settings[key.recipe].get("data", [])]
+            known[recipe] = {**known[recipe], "data": sorted(set(data)), "recording": "several"}
+        else:
+            out.append(renamed)
+    return out, known

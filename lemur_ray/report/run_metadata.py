@@ -1,0 +1,35 @@
+"""What benchmarks say of stored runs, or said when they were played. Draws nothing.
+
+Where neither is known little is said: the runs are shown all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lemur_ray.agents.trajectory import Episode
+from lemur_ray.benchmarks.discovery import about
+from lemur_ray.benchmarks.plugin_metadata import about_told
+from lemur_ray.benchmarks.run_notes import About, Run
+from lemur_ray.rollout.evaluation_folder import DEPARTURES, TOLD
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Settings by recipe hash, as ``evaluations.json`` has them."""
+
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def of(self, episodes: Sequence[Episode]) -> About:
+        """Of the episodes of one run."""
+        key = episodes[0].key
+        tasks = sorted({episode.key.task for episode in episodes})
+        settings = dict(self.settings.get(key.recipe, {}))
+        here = settings.pop(DEPARTURES, ())
+        kept = about_told(settings.pop(TOLD, None), key.benchmark, key.policy)
+        said = kept or about(key.benchmark, Run(key.policy, settings, tasks))
+        if not here:
+            return said
+        return replace(said, departures=(*said.departures, *here), here=tuple(here), alone=(*said.alone, *here))

@@ -1,0 +1,70 @@
+"""Images made of a folder with a Dockerfile, each once: found again by the hash of the folder's content.
+
+Knows nothing of what runs in them. What a Dockerfile is made FROM must be on this machine or in a registry that the
+engine reaches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from pathlib import Path
+
+from lemur_ray.host.file_lock import hold
+from lemur_ray.sandbox.backends import docker_engine, slots
+from lemur_ray.sandbox.sandbox import SandboxUnavailable
+
+REPOSITORY = "lemur-task"
+log = logging.getLogger(__name__)
+
+
+def content_hash(folder: Path) -> str:
+    """32 hex digits over names, modes of execution, link targets and contents of everything in a folder."""
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*"), key=lambda one: one.relative_to(folder).as_posix()):
+        if path.is_symlink():
+            kind, content = "l", os.readlink(path).encode()
+        elif path.is_file():
+            kind, content = "x" if os.access(path, os.X_OK) else "f", path.read_bytes()
+        else:
+            continue
+        named = f"{kind} {path.relative_to(folder).as_posix()}\0{len(content)}\0"
+        found.update(named.encode("utf-8", "surrogateescape") + content)
+    return found.hexdigest()[:32]
+
+
+def built(folder: Path, build_s: float) -> str:
+    """The name of the image of the Dockerfile in ``folder``, built now if the engine has none of this content.
+
+    Raises SandboxUnavailable with the last words of a build that fails.
+    """
+    name = f"{REPOSITORY}:{content_hash(folder)}"
+    if is_there(name):
+        return name
+    with hold(slots.folder() / f"{name.replace(':', '-')}.lock", wait_s=None):
+        if is_there(name):  # somebody else built it while we waited
+            return name
+        log.warning("building the image %s from %s (once)", name, folder)
+        with docker_engine.client("to build an image", timeout_s=build_s) as api:
+            said: list[str] = []
+            for line in api.build(path=str(folder), tag=name, rm=True, forcerm=True, decode=True):
+                said = [*said[-20:], str(line.get("error") or line.get("stream") or "").strip()]
+                if "error" in line:
+                    words = " / ".join(filter(None, said[-4:]))
+                    raise SandboxUnavailable(f"{folder}/Dockerfile cannot be built here: {words}")
+    return name
+
+
+def is_there(name: str) -> bool:
+    """Whether the engine has an image of that name."""
+    with docker_engine.client("to list images") as api:
+        return bool(api.images(name=name))
+
+
+def fetched(name: str, build_s: float) -> str:
+    """An image by its name, from its registry if the engine has none. Raises SandboxUnavailable."""
+    if not is_there(name):
+        with docker_engine.client(f"to fetch the image {name}", timeout_s=build_s) as api:
+            api.pull(name)
+    return name

@@ -1,0 +1,275 @@
+"""The bubblewrap backend: namespaces without a daemon, as root (a user of its own for each sandbox) or not as root.
+
+bubblewrap makes the outer namespaces and shows the system read-only; our keeper in there makes one generation after
+another (``inside/keeper.py``). The keeper lives as long as the socket this process holds: whatever ends this process,
+the kernel closes the socket, the keeper exits and everything beneath it dies. (bubblewrap's own --die-with-parent looks
+at the thread that started it and would end a sandbox with the worker thread that opened it.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from lemur_ray.sandbox import inside
+from lemur_ray.sandbox.backends import cgroup, python_inside, slots
+from lemur_ray.sandbox.backends.connection import Connection, ConnectionLost
+from lemur_ray.sandbox.backends.driven_sandbox import PATH, DrivenSandbox
+from lemur_ray.sandbox.backends.keeper_client import (
+    HELD,
+    MERGED,
+    NOT_OF_ROOTFS,
+    OURS_BYTES,
+    WATCHED,
+    KeeperClient,
+    etc_shown,
+    whose_end,
+)
+from lemur_ray.sandbox.inside import syscall_filter, tree
+from lemur_ray.sandbox.sandbox import Blame, Capabilities, SandboxDestroyed, SandboxSpec, SandboxUnavailable
+
+INSTALL = "apt-get install -y bubblewrap"
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+KEEPER = "import sys; sys.path.insert(0, '/inside'); from lemur_ray.sandbox.inside.keeper import main; main({})"
+
+
+class BwrapBackend:
+    """See ``sandbox.Backend``."""
+
+    name = "bwrap"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        root = os.geteuid() == 0
+        known = os.uname().machine in syscall_filter.ARCHITECTURES
+        reasons = {}
+        if not root:
+            reasons["own_uid"] = "not started as root: to the host all sandboxes are this user"
+        if not known:
+            reasons["seccomp"] = f"no system call table for {os.uname().machine}"
+        summed = cgroup.bounds_memory()
+        if not summed:
+            reasons["mem_total"] = f"no memory cgroup can be made here: {WATCHED}"
+        return Capabilities(own_uid=root, seccomp=known, mem_total=summed, reasons=reasons)
+
+    def open(self, spec: SandboxSpec) -> DrivenSandbox:
+        program = shutil.which("bwrap")
+        if program is None:
+            raise SandboxUnavailable(f"bubblewrap is not installed: {INSTALL}")
+        slots.reap_once()
+        return DrivenSandbox(BwrapHousing(program, spec), spec, self.capabilities)
+
+
+class BwrapHousing:
+    """One bubblewrap process with a keeper in it."""
+
+    def __init__(self, program: str, spec: SandboxSpec) -> None:
+        self.spec = spec
+        library = {"PATH": f"{python_inside.INSIDE}/bin:{PATH}", **python_inside.environment()}
+        self.env: Mapping[str, str] = library if python()[0] and spec.rootfs is None else {}
+        limits = spec.limits
+        packed = tree.pack([*([("/work", spec.tree)] if spec.tree else []), *spec.trees.items()])
+        self.slot = slots.take()
+        self.errors: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115
+        self.cgroup: cgroup.Cgroup | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        ours, theirs = socket.socketpair()
+        self.keeper = KeeperClient(ours)
+        self._kills_before = 0
+        try:
+            name = f"{os.geteuid()}-{self.slot.number}"
+            memory = limits.memory_bytes + limits.disk_bytes + OURS_BYTES
+            self.cgroup = cgroup.make(name, memory, limits.processes + 16)
+            self.slot.record(run=spec.run, cgroups=[str(f) for f in self.cgroup.folders] if self.cgroup else [])
+            command = self._command(program, theirs.fileno())
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self.errors,
+                env={},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+            theirs.close()
+            self._record()
+            self._greet(packed)
+        except BaseException:
+            theirs.close()
+            self.destroy()
+            raise
+
+    def _record(self) -> None:
+        assert self.process
+        groups = [str(f) for f in self.cgroup.folders] if self.cgroup else []
+        start = slots.started(self.process.pid)
+        self.slot.record(run=self.spec.run, process=[self.process.pid, start], cgroups=groups)
+
+    def _greet(self, packed: bytes) -> None:
+        try:
+            self.keeper.greet(packed)
+        except ConnectionLost as error:
+            raise SandboxUnavailable(self._why(error)) from error
+
+    def _why(self, error: Exception) -> str:
+        assert self.process
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(1)
+        said = ""
+        with contextlib.suppress(ValueError):  # it was closed meanwhile
+            self.errors.seek(0)
+            said = self.errors.read(4000).decode("utf-8", "replace").strip()
+        hint = "jobs/doctor.py says what this machine lacks"
+        return f"bubblewrap starts no sandbox: {said or error} (exit status {self.process.poll()}); {hint}"
+
+    def _command(self, program: str, channel_fd: int) -> list[str]:
+        spec, root = self.spec, os.geteuid() == 0
+        shown, links = self._shown()
+        script = []
+        if root:
+            hidden = [source for source, _ in shown if not _reachable(source)]
+            moved = {source: f"{slots.folder()}/{number}" for number, source in enumerate(hidden)}
+            script += _bring_near(moved)
+            shown = [(Path(moved.get(source, source)), target) for source, target in shown]
+        script += [f"echo $$ > {shlex.quote(str(join))}" for join in (self.cgroup.joins if self.cgroup else [])]
+        uid = "0" if spec.as_root else "1000"
+        bwrap = [program, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+        bwrap += [] if spec.network else ["--unshare-net"]
+        bwrap += ["--as-pid-1", "--clearenv", *self._libraries(), "--uid", uid, "--gid", uid, "--cap-drop", "ALL"]
+        bwrap += [word for name in HELD for word in ("--cap-add", f"CAP_{name}")]
+        bwrap += ["--proc", "/proc", "--dir", "/generation", "--dir", "/base"]
+        bwrap += [word for name in DEVICES for word in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")]
+        bwrap += [word for target, name in links for word in ("--symlink", target, name)]
+        bwrap += [word for source, target in shown for word in ("--ro-bind", str(source), target)]
+        bwrap += [python()[1], "-I", "-S", "-c", KEEPER.format(channel_fd)]
+        become = []
+        if root:
+            number = str(self.slot.uid)
+            become = ["setpriv", "--reuid", number, "--regid", number, "--clear-groups"]
+        line = " && ".join([*script, 'exec "$@"'])
+        start = ["unshare", "--mount", "--propagation", "private"] if any("mount " in s for s in script) else []
+        return _found([*start, "sh", "-c", line, "sh", "env", "-i", *become, *bwrap])
+
+    def _shown(self) -> tuple[list[tuple[Path, str]], list[tuple[str, str]]]:
+        """What is shown read-only to the keeper (source, target), and symbolic links (target, name)."""
+        spec = self.spec
+        code = Path(inside.__file__).parent
+        shown = [(Path("/usr"), "/usr"), (code, "/inside/lemur_ray/sandbox/inside")]
+        links = []
+        for name in MERGED:
+            path = Path("/") / name
+            if path.is_symlink():
+                links.append((os.readlink(path), f"/{name}"))
+            elif path.exists():
+                shown.append((path, f"/{name}"))
+        if spec.rootfs is None:
+            shown += [(source, f"/base{target}") for source, target in shown if not target.startswith("/inside")]
+            links += [(target, f"/base{name}") for target, name in links]
+            parts = sorted({path for name in etc_shown(spec) for path in Path("/etc").glob(name)})
+            there = [path for path in parts if path.exists()]
+            shown += [(path.resolve(), f"/base/etc-parts/{path.relative_to('/etc')}") for path in there]
+        else:
+            for path in sorted(spec.rootfs.iterdir()):
+                if path.is_symlink():
+                    links.append((os.readlink(path), f"/base/{path.name}"))
+                elif path.name not in NOT_OF_ROOTFS:
+                    shown.append((path.resolve(), f"/base/{path.name}"))
+        prefix, _ = python()
+        if prefix:
+            shown.append((prefix, python_inside.INSIDE))
+        for number, path in enumerate(self._mounts().values()):
+            shown.append((path.resolve(), f"/base/mounts/{number}"))
+        return shown, links
+
+    def _libraries(self) -> list[str]:
+        pairs = python_inside.environment().items() if python()[0] else ()
+        return [word for name, value in pairs for word in ("--setenv", name, value)]
+
+    def _mounts(self) -> dict[str, Path]:
+        prefix, _ = python()
+        own = {python_inside.INSIDE: prefix} if prefix and self.spec.rootfs is None else {}
+        return {**own, **self.spec.mounts}
+
+    def begin(self) -> Connection:
+        self._kills_before = self.memory_kills()
+        try:
+            return self.keeper.begin(self.spec, self._mounts(), self.cgroup is not None)
+        except SandboxDestroyed as error:
+            raise SandboxDestroyed(self._why(error), "infra") from error
+
+    def memory_kills(self) -> int:
+        return self.cgroup.oom_kills() if self.cgroup else 0
+
+    def whose_end(self) -> Blame:
+        return whose_end(self.keeper, self.memory_kills() - self._kills_before)
+
+    def destroy(self) -> None:
+        self.keeper.close()
+        if self.process:
+            try:
+                self.process.wait(10.0)
+            except subprocess.TimeoutExpired:
+                start = slots.started(self.process.pid)
+                if start is not None:
+                    slots.end_process(self.process.pid, start)
+                with contextlib.suppress(subprocess.TimeoutExpired):  # what the kernel holds is left to the next reap
+                    self.process.wait(5.0)
+        self.errors.close()
+        left = self.process is not None and self.process.poll() is None
+        if self.cgroup:
+            left |= not self.cgroup.remove()
+        self.slot.release(left)
+
+    def hang_up(self) -> None:
+        self.keeper.hang_up()
+
+    def abandon(self) -> None:
+        self.keeper.abandon()
+        self.errors.close()
+        self.slot.abandon()
+
+
+def python() -> tuple[Path | None, str]:
+    """A Python as the sandbox sees it: (its folder if that is not beneath /usr, its path inside).
+
+    The system's own where it is of this interpreter's version, so that compiled packages of this interpreter work with
+    it; else this interpreter, shown as /opt/python.
+    """
+    for folder in ("/usr/bin", "/usr/local/bin"):
+        if Path(folder, f"python{python_inside.VERSION}").exists():
+            return None, f"{folder}/python{python_inside.VERSION}"
+    return python_inside.ours()
+
+
+def _reachable(path: Path) -> bool:
+    """Whether any user may get at ``path``."""
+    above = all(parent.stat().st_mode & 0o001 for parent in path.parents)
+    return above and bool(path.stat().st_mode & 0o004)
+
+
+def _bring_near(moved: dict[Path, str]) -> list[str]:
+    """Shell commands that, in a mount namespace of their own, show what only root can reach in a folder for all."""
+    if not moved:
+        return []
+    near = shlex.quote(str(slots.folder()))
+    lines = [f"mount -t tmpfs -o mode=755 sandbox {near}"]
+    for source, target in moved.items():
+        lines.append(f"{'mkdir' if source.is_dir() else 'touch'} {shlex.quote(target)}")
+        lines.append(f"mount --bind {shlex.quote(str(source))} {shlex.quote(target)}")
+    return lines
+
+
+def _found(command: list[str]) -> list[str]:
+    """``command`` with its first word as an absolute path: it runs with an empty environment."""
+    first = shutil.which(command[0])
+    if first is None:
+        raise SandboxUnavailable(f"{command[0]} is not installed: apt-get install -y util-linux")
+    return [first, *command[1:]]

@@ -1,0 +1,136 @@
+"""The harness's end of the channel to the first process of a sandbox."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lemur_ray.sandbox.inside import wire
+from lemur_ray.sandbox.untrusted_output import Bounds, UntrustedData, untrusted_json
+
+ANSWER = Bounds(2**16, nodes=1000, depth=5)
+"""Of a first process or a keeper."""
+
+
+class ConnectionLost(ConnectionError):
+    """The other side is gone, silent for too long, or says what it cannot mean."""
+
+
+class ConnectionSilent(ConnectionLost):
+    """The other side is there and does not answer in time."""
+
+
+class Connection:
+    """One request at a time; every wait has a deadline."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self.channel.setblocking(False)
+        self._frames = wire.Frames()
+
+    def ask(
+        self,
+        message: Mapping[str, Any],
+        data: bytes | None = None,
+        *,
+        timeout_s: float,
+        output: Callable[[int, bytes], None] | None = None,
+    ) -> dict[str, Any]:
+        """Send a request (with ``data`` behind it) and wait for its answer.
+
+        ``output`` takes what comes before the answer: (wire.STDOUT or STDERR, bytes). ConnectionLost where there is no
+        answer within ``timeout_s`` seconds.
+        """
+        deadline = time.monotonic() + timeout_s
+        self._send(wire.json_frame(message) + (b"" if data is None else wire.data_frames(data)), deadline)
+        return self.answer(deadline, output)
+
+    def answer(self, deadline: float, output: Callable[[int, bytes], None] | None = None) -> dict[str, Any]:
+        """The next JSON message."""
+        while True:
+            kind, payload = self._frame(deadline)
+            if kind == wire.JSON:
+                return _object(payload)
+            if output is None or kind == wire.DATA:
+                raise ConnectionLost(f"a frame of kind {kind} where an answer was expected")
+            output(kind, payload)
+
+    def data(self, deadline: float, max_bytes: int) -> bytes:
+        """The data that an answer announced."""
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            kind, payload = self._frame(deadline)
+            if kind != wire.DATA:
+                raise ConnectionLost(f"a frame of kind {kind} where data was expected")
+            if not payload:
+                return b"".join(parts)
+            size += len(payload)
+            if size > max_bytes:
+                raise ConnectionLost(f"more than the {max_bytes} bytes that were asked for")
+            parts.append(payload)
+
+    def hang_up(self) -> None:
+        """End the conversation: a thread that waits for an answer gets its ConnectionLost now.
+
+        The descriptor stays: if another took its number at once, who waits would go on waiting, for that one.
+        """
+        with contextlib.suppress(OSError):
+            self.channel.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Hang up and close; nobody may be waiting in another thread."""
+        self.hang_up()
+        self.channel.close()
+
+    def abandon(self) -> None:
+        """Close this process's descriptor and nothing else: a fork's parent goes on with its own."""
+        self.channel.close()
+
+    def _send(self, data: bytes, deadline: float) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self.channel.send(view[: 2**20]) :]
+            except BlockingIOError:
+                self._wait(select.POLLOUT, deadline)
+            except OSError as error:
+                raise ConnectionLost(f"the sandbox takes nothing: {error}") from error
+
+    def _frame(self, deadline: float) -> tuple[int, bytes]:
+        while True:
+            try:
+                if (found := self._frames.next()) is not None:
+                    return found
+                more = self.channel.recv(2**18)
+            except BlockingIOError:
+                self._wait(select.POLLIN, deadline)
+                continue
+            except (OSError, wire.WireError) as error:
+                raise ConnectionLost(f"the channel to the sandbox broke: {error}") from error
+            if not more:
+                raise ConnectionLost("the first process of the sandbox is gone")
+            self._frames.feed(more)
+
+    def _wait(self, event: int, deadline: float) -> None:
+        poller = select.poll()
+        try:
+            poller.register(self.channel, event)
+        except ValueError as error:
+            raise ConnectionLost("the channel to the sandbox was closed") from error
+        if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise ConnectionSilent("the sandbox does not answer in time")
+
+
+def _object(payload: bytes) -> dict[str, Any]:
+    try:
+        message = untrusted_json(payload, ANSWER)
+    except UntrustedData as error:
+        raise ConnectionLost(f"an answer that cannot be: {error}: {payload[:200]!r}") from error
+    if not isinstance(message, dict):
+        raise ConnectionLost(f"an answer that is no object: {payload[:200]!r}")
+    return message

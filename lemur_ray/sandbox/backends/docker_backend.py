@@ -1,0 +1,275 @@
+"""The Docker backend: the engine's container in the place of bubblewrap, the same keeper and first process inside it.
+
+The container holds a userland of its own (``docker_image.py``), and has no capability, no new privileges, a user of its
+own, a read-only root, no network unless asked, and the engine's control groups. In it the keeper takes a user namespace
+and makes generations, so resets, quotas, results and errors are those of bubblewrap.
+
+The keeper is led over a socket, not through the engine: steps and resets go on where the engine is away, and whatever
+ends this process ends the container. The engine is asked to start one and to remove it, nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.sandbox import inside
+from lemur_ray.sandbox.backends import cgroup, docker_containers, docker_engine, docker_image, python_inside, slots
+from lemur_ray.sandbox.backends.connection import Connection, ConnectionLost
+from lemur_ray.sandbox.backends.driven_sandbox import PATH, START_S, DrivenSandbox
+from lemur_ray.sandbox.backends.keeper_client import (
+    HELD,
+    MERGED,
+    NOT_OF_ROOTFS,
+    OURS_BYTES,
+    WATCHED,
+    KeeperClient,
+    etc_shown,
+    whose_end,
+)
+from lemur_ray.sandbox.inside import container_entry, kernel, syscall_filter, tree
+from lemur_ray.sandbox.sandbox import (
+    Blame,
+    Capabilities,
+    SandboxError,
+    SandboxSpec,
+    SandboxUnavailable,
+)
+
+CODE = "/inside"
+BOOT = f"import sys; sys.path.insert(0, '{CODE}'); from lemur_ray.sandbox.inside.container_entry import main; main()"
+SETUP_CALLS = {"mount", "unshare", "chroot", "sethostname", "ptrace"}
+"""What the keeper needs and the engine's filter must let through; the filter over every program refuses it again."""
+NO_NAMESPACE = (
+    "no user namespace can be made in a container here: sysctl -w kernel.unprivileged_userns_clone=1 "
+    "kernel.apparmor_restrict_unprivileged_userns=0 user.max_user_namespaces=10000"
+)
+
+
+class DockerBackend:
+    """See ``sandbox.Backend``."""
+
+    name = "docker"
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this engine gives; asks it, so SandboxUnavailable where there is none."""
+        if self._known is None:
+            with docker_engine.client("a look at what it can") as api:
+                self._known = api.info()
+        reasons = {}
+        if remapped(self._known):
+            reasons["own_uid"] = "the engine maps users into a range of its own: its sandboxes are one user to the host"
+        if platform.machine() not in syscall_filter.ARCHITECTURES:
+            reasons["seccomp"] = f"no system call table for {platform.machine()}"
+        if not self._known.get("MemoryLimit"):
+            reasons["mem_total"] = f"the engine bounds no memory: {WATCHED}"
+        given = {name: name not in reasons for name in ("own_uid", "seccomp", "mem_total")}
+        return Capabilities(**given, reasons=reasons)
+
+    def open(self, spec: SandboxSpec) -> DrivenSandbox:
+        capabilities = self.capabilities
+        assert self._known is not None
+        return DrivenSandbox(DockerHousing(spec, self._known), spec, capabilities)
+
+
+def remapped(info: Mapping[str, Any]) -> bool:
+    """Whether users in a container are others outside (``userns-remap``, rootless engines)."""
+    options = info.get("SecurityOptions") or ()
+    return any(option.partition(",")[0] in ("name=userns", "name=rootless") for option in options)
+
+
+class DockerHousing:
+    """One container with a keeper in it."""
+
+    def __init__(self, spec: SandboxSpec, info: Mapping[str, Any]) -> None:
+        self.spec = spec
+        self.image = docker_image.ensure(spec.image)
+        if self._mounts_python():
+            self.env: Mapping[str, str] = {"PATH": f"{python_inside.INSIDE}/bin:{PATH}", **python_inside.environment()}
+        else:
+            self.env = {}
+        packed = tree.pack([*([("/work", spec.tree)] if spec.tree else []), *spec.trees.items()])
+        self.summed = bool(info.get("MemoryLimit"))
+        """Whether the engine bounds the sum of memory; else the first process watches it."""
+        self.slot = slots.take()
+        self.uid = 1000 if remapped(info) else self.slot.uid
+        self.container = ""
+        self.cgroup: cgroup.Cgroup | None = None
+        self.keeper: KeeperClient | None = None
+        self._kills_before = 0
+        try:
+            docker_containers.reap()
+            with self._listening() as listener:
+                self._start()
+                self.keeper = KeeperClient(self._accepted(listener))
+            self._greet(packed)
+        except BaseException:
+            self.destroy()
+            raise
+
+    # Starting
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[socket.socket]:
+        path = self._channel_path()
+        path.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            path.chmod(0o666)  # the folder is closed to others; the container's user sees this file alone
+            listener.listen(1)
+            listener.settimeout(0.5)
+            try:
+                yield listener
+            finally:
+                path.unlink(missing_ok=True)
+
+    def _channel_path(self) -> Path:
+        return slots.folder() / f"{self.slot.number}.channel"
+
+    def _start(self) -> None:
+        with docker_containers.lane(self.slot.number), docker_engine.client("to start a container") as api:
+            config = self._config(api)
+            # A name of ours: where the engine's answer is lost, the container can be removed all the same.
+            self.container = f"lemur-{self.uid}-{self.slot.number}-{os.urandom(6).hex()}"
+            self.slot.record(run=self.spec.run, container=self.container)
+            api.create_container_from_config(config, name=self.container)
+            api.start(self.container)
+            pid = int(api.inspect_container(self.container)["State"]["Pid"])
+        self.cgroup = cgroup.of_process(pid) if self.summed else None
+        if os.geteuid() == 0 and (begun := slots.started(pid)) is not None:
+            self.slot.record(run=self.spec.run, container=self.container, process=[pid, begun])
+
+    def _config(self, api: Any) -> dict[str, Any]:
+        from docker import types
+
+        spec, limits = self.spec, self.spec.limits
+        shown = {container_entry.CHANNEL: self._channel_path()}
+        shown[f"{CODE}/lemur_ray/sandbox/inside"] = Path(inside.__file__).parent
+        shown |= {f"{container_entry.MOUNTS}/{number}": path for number, path in enumerate(self._mounts().values())}
+        if spec.rootfs is not None:
+            shown[container_entry.ROOTFS] = spec.rootfs
+        prefix, program = python_inside.ours()
+        if self._needs_python():
+            shown[python_inside.INSIDE] = prefix
+        else:
+            program = f"/usr/bin/python{python_inside.VERSION}"
+        memory = limits.memory_bytes + limits.disk_bytes + OURS_BYTES
+        host = api.create_host_config(
+            network_mode="host" if spec.network else "none",
+            mem_limit=memory if self.summed else None,
+            memswap_limit=memory if self.summed else None,
+            pids_limit=limits.processes + 16,
+            read_only=True,
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges", f"seccomp={call_filter()}", "apparmor=unconfined"],
+            mounts=[types.Mount(at, str(path.resolve()), "bind", read_only=True) for at, path in shown.items()],
+            auto_remove=True,
+            log_config=types.LogConfig(type="none"),
+        )
+        # A generation has a /proc of its own, which the kernel allows only where nothing of this one is covered.
+        host |= {"MaskedPaths": [], "ReadonlyPaths": []}
+        config: dict[str, Any] = api.create_container_config(
+            self.image.name,
+            [program, "-I", "-S", "-c", BOOT],
+            user=f"{self.uid}:{self.uid}",
+            environment=python_inside.environment() if self._needs_python() else {},
+            labels={docker_containers.RUN: spec.run, docker_containers.MAKER: docker_containers.maker_of(os.getpid())},
+            host_config=host,
+        )
+        return config
+
+    def _accepted(self, listener: socket.socket) -> socket.socket:
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(TimeoutError):
+                return listener.accept()[0]
+            with docker_engine.client("to look at a container") as api:
+                if not api.inspect_container(self.container)["State"]["Running"]:
+                    break
+        raise SandboxUnavailable(
+            f"the first process of a container of {self.image.name} does not come up: does the engine run on this "
+            f"machine, and is {slots.folder()} the same folder to it?"
+        )
+
+    def _greet(self, packed: bytes) -> None:
+        spec = self.spec
+        if spec.rootfs is None:
+            names = ["usr", *MERGED]
+        else:
+            names = sorted(path.name for path in spec.rootfs.iterdir() if path.name not in NOT_OF_ROOTFS)
+        order = {
+            "uid": 0 if spec.as_root else 1000,
+            "held": [kernel.CAPABILITIES[name] for name in HELD],
+            "rootfs": spec.rootfs is not None,
+            "names": names,
+            "etc": [] if spec.rootfs is not None else list(etc_shown(spec)),
+        }
+        assert self.keeper
+        try:
+            self.keeper.greet(packed, order)
+        except ConnectionLost as error:
+            hint = f"; {NO_NAMESPACE}" if "unshare" in str(error) else ""
+            raise SandboxUnavailable(f"a container starts, but no sandbox in it: {error}{hint}") from error
+
+    def _needs_python(self) -> bool:
+        return self.image.python != python_inside.VERSION
+
+    def _mounts_python(self) -> bool:
+        return self._needs_python() and self.spec.rootfs is None
+
+    def _mounts(self) -> dict[str, Path]:
+        own = {python_inside.INSIDE: python_inside.ours()[0]} if self._mounts_python() else {}
+        return {**own, **self.spec.mounts}
+
+    # See driven_sandbox.Housing
+
+    def begin(self) -> Connection:
+        assert self.keeper
+        self._kills_before = self.memory_kills()
+        return self.keeper.begin(self.spec, self._mounts(), self.summed)
+
+    def memory_kills(self) -> int:
+        return self.cgroup.oom_kills() if self.cgroup else 0
+
+    def whose_end(self) -> Blame:
+        assert self.keeper
+        return whose_end(self.keeper, self.memory_kills() - self._kills_before)
+
+    def destroy(self) -> None:
+        if self.keeper:
+            self.keeper.close()
+        if self.container:
+            try:
+                docker_containers.remove(self.container)
+            except SandboxError:  # it is gone already, or the engine is: then it goes with its socket if it was started
+                if self.keeper is None:
+                    docker_containers.unsure.add(self.container)
+            self.container = ""
+        self.slot.release()
+
+    def hang_up(self) -> None:
+        if self.keeper:
+            self.keeper.hang_up()
+
+    def abandon(self) -> None:
+        if self.keeper:
+            self.keeper.abandon()
+        self.slot.abandon()
+
+
+def call_filter() -> str:
+    """The engine's system call filter for a container: ours but for what the keeper needs."""
+    names = sorted(set(syscall_filter.REFUSED) - SETUP_CALLS)
+    refused = {"names": names, "action": "SCMP_ACT_ERRNO"}
+    return json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [refused]})

@@ -1,0 +1,252 @@
+"""The image of the Docker sandbox, made on this machine without any registry and found again by the hash of its recipe.
+
+The userland named in ``cluster/images/sandbox/packages.txt`` comes from the machine's own apt sources by debootstrap.
+Where that is not there, or not root's, it is copied from the packages that are installed on this machine. The image
+holds nothing of ours but a few empty folders. ``python -m lemur_ray.sandbox.docker_image`` builds it and says its
+name. Other folders of ``cluster/images`` are lists of other userlands, each an image of its own, asked for by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lemur_ray.host.file_lock import hold
+from lemur_ray.sandbox.backends import debian_files, docker_engine, slots
+from lemur_ray.sandbox.sandbox import SandboxUnavailable
+
+PLAIN = "sandbox"
+"""The list that every sandbox gets which asks for no other."""
+RECIPE = 2
+"""Goes up when this file makes something else of the same packages."""
+PYTHON = "lemur.python"
+"""Label with the version of the image's Python."""
+LACKS = "lemur.lacks"
+"""Label with the packages of the list that are not in the image."""
+FOLDERS = ("base", "generation", "inside", "mounts", "rootfs", "opt/python", "proc", "sys", "dev", "tmp", "etc")
+DROPPED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale", "proc", "sys")
+BUILD_S = 1800.0
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Image:
+    """``name``: repository and tag. ``python``: version of its Python, such as 3.11. ``lacks``: packages of the list
+    that this machine could not give it."""
+
+    name: str
+    python: str
+    lacks: frozenset[str] = frozenset()
+
+
+def packages_file(image: str = PLAIN) -> Path:
+    return Path(__file__).resolve().parents[3] / "cluster/images" / image / "packages.txt"
+
+
+def lists() -> list[str]:
+    """Names of all images that there is a list for."""
+    return sorted(path.parent.name for path in packages_file("*").parents[1].glob("*/packages.txt"))
+
+
+def packages(image: str = PLAIN) -> list[str]:
+    """The packages wanted; SandboxUnavailable where the repository's folder ``cluster`` is not beside the library."""
+    path = packages_file(image)
+    if not path.is_file():
+        raise SandboxUnavailable(
+            f"{path} is not there: run from the repository, with its folder cluster/, and name an image of "
+            f"{', '.join(lists()) or 'its lists'}"
+        )
+    lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
+    return [line for line in lines if line]
+
+
+def found(image: str = PLAIN) -> Image | None:
+    """The image by this recipe, if the engine has it."""
+    return next((there for name in _names(image, packages(image)) if (there := _found(name)) is not None), None)
+
+
+def repository(image: str) -> str:
+    """``lemur-sandbox``, and of other lists than the plain one their name behind it."""
+    return "lemur-sandbox" if image == PLAIN else f"lemur-sandbox-{image}"
+
+
+def _names(image: str, wanted: list[str]) -> list[str]:
+    return [f"{repository(image)}:{digest(method, wanted)}" for method in methods()]
+
+
+def ensure(image: str = PLAIN) -> Image:
+    """The image, built now if the engine has none by this recipe (minutes, with a line in the log that says so)."""
+    if (there := found(image)) is not None:
+        return there
+    wanted = packages(image)
+    names = _names(image, wanted)
+    with hold(slots.folder() / "image.lock", wait_s=None):
+        if (there := found(image)) is not None:  # somebody else has built it while we waited
+            return there
+        return _build(wanted, dict(zip(methods(), names, strict=True)))
+
+
+def methods() -> list[str]:
+    """How the userland can be had here, the best first."""
+    if shutil.which("debootstrap") and os.geteuid() == 0:
+        return ["debootstrap", "installed"]
+    return ["installed"]
+
+
+def digest(method: str, wanted: Iterable[str]) -> str:
+    """Short hash over everything that makes two images differ, but for the versions in the archive."""
+    system = _os_release()
+    parts = [str(RECIPE), method, system.get("ID", ""), system.get("VERSION_CODENAME", ""), platform.machine(), *wanted]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _found(name: str) -> Image | None:
+    with docker_engine.client("to list images") as api:
+        for there in api.images(name.partition(":")[0]):
+            if name in (there["RepoTags"] or ()):
+                labels = there["Labels"] or {}
+                return Image(name, labels.get(PYTHON, ""), frozenset(labels.get(LACKS, "").split()))
+    return None
+
+
+def _build(wanted: list[str], names: dict[str, str]) -> Image:
+    with tempfile.TemporaryDirectory(prefix="lemur-image-", dir=_roomy()) as temp:
+        archive = Path(temp) / "root.tar"
+        for method, name in names.items():
+            started = time.monotonic()
+            log.warning("building the image %s of the Docker sandbox from %s (once; minutes)", name, SOURCES[method])
+            try:
+                python, lacks = MAKERS[method](wanted, Path(temp), archive)
+            except SandboxUnavailable as error:
+                if method == list(names)[-1]:
+                    raise
+                log.warning("%s: the installed packages of this machine are used instead", error)
+                continue
+            with docker_engine.client("to import an image", timeout_s=BUILD_S) as api:
+                into, _, tag = name.partition(":")
+                labels = [f"LABEL {PYTHON}={python}", f'LABEL {LACKS}="{" ".join(lacks)}"']
+                api.import_image_from_file(str(archive), into, tag, changes=labels)
+            size = archive.stat().st_size / 2**20
+            log.warning("built %s: %.0f MiB in %.0f s", name, size, time.monotonic() - started)
+            return Image(name, python, frozenset(lacks))
+    raise AssertionError("no method was left")
+
+
+SOURCES = {"debootstrap": "this machine's apt sources", "installed": "packages installed on this machine"}
+
+
+BOOTSTRAP = """
+suite=$1 root=$2 mirror=$3; shift 3
+debootstrap --variant=minbase "$suite" "$root" "$mirror"
+for file in /etc/apt/apt.conf /etc/apt/apt.conf.d; do [ ! -e $file ] || cp -r $file "$root/etc/apt/"; done
+mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
+export DEBIAN_FRONTEND=noninteractive
+chroot "$root" apt-get -q update
+chroot "$root" apt-get -qy --no-install-recommends install "$@"
+rm -rf "$root/etc/apt/apt.conf" "$root"/etc/apt/apt.conf.d/*
+"""
+"""A system, then the packages by apt: debootstrap itself cannot put all of them into an order. apt is told how this
+machine reaches its sources; the image is not."""
+
+
+def _bootstrapped(wanted: list[str], temp: Path, archive: Path) -> tuple[str, list[str]]:
+    """A root file system from the archive; its tar at ``archive``, the version of its Python and what it lacks."""
+    suite = _os_release().get("VERSION_CODENAME", "")
+    listed = _run(["apt-get", "indextargets", "--format", "$(SITE)|$(CODENAME)", "Created-By: Packages"])
+    mirrors = [site for site, _, codename in (line.partition("|") for line in listed.split("\n")) if codename == suite]
+    if not mirrors or not suite:
+        raise SandboxUnavailable(f"apt has no source for {suite or 'a release without a name'}")
+    root = temp / "root"
+    # Its mounts (/proc beneath the root) must not outlive it, however it ends.
+    alone = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", BOOTSTRAP, "sh"]
+    _run([*alone, suite, str(root), mirrors[0], *wanted])
+    with tarfile.open(archive, "w") as tar:
+        tar.add(root, ".", filter=_kept)
+        _add_folders(tar)
+    versions = sorted(path.name.removeprefix("python") for path in root.glob("usr/bin/python3.*[0-9]"))
+    return versions[0] if versions else "", []
+
+
+def _copied(wanted: list[str], temp: Path, archive: Path) -> tuple[str, list[str]]:
+    """The same from what dpkg says is installed here: no network, nobody's rights."""
+    if not shutil.which("dpkg-query"):
+        raise SandboxUnavailable(
+            "the image of the Docker sandbox needs debootstrap (as root) or a machine with dpkg: "
+            "apt-get install -y debootstrap"
+        )
+    there = debian_files.closure(wanted, _run(["dpkg-query", "-W", "-f", debian_files.FORMAT]))
+    if left_out := sorted(set(wanted) - there):
+        log.warning("not installed here, so not in the image: %s", " ".join(left_out))
+    files = debian_files.files(_run(["dpkg", "-L", *sorted(there)]), DROPPED)
+    with tarfile.open(archive, "w") as tar:
+        for path in files:
+            with contextlib.suppress(PermissionError):  # what only root may read no sandbox needs
+                tar.add(path, f".{path}", recursive=False, filter=_kept)
+        _add_folders(tar)
+    versions = sorted(Path(path).name.removeprefix("python") for path in files if _is_python(path))
+    return versions[0] if versions else "", left_out
+
+
+def _is_python(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    return folder == "/usr/bin" and name.startswith("python3.") and name[8:].isdigit()
+
+
+MAKERS = {"debootstrap": _bootstrapped, "installed": _copied}
+
+
+def _roomy() -> str | None:
+    """Where the tree is made: not in a memory file system, if it can be helped."""
+    return "/var/tmp" if os.access("/var/tmp", os.W_OK) else None
+
+
+def _kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    name = entry.name.removeprefix("./")
+    if entry.isdev() or name.startswith(tuple(f"{folder}/" for folder in DROPPED)):
+        return None
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = "root"
+    entry.mode &= 0o1777  # no set-uid program is needed in a sandbox
+    return entry
+
+
+def _add_folders(tar: tarfile.TarFile) -> None:
+    """The empty folders and the file that mounts need; the engine takes no archive that names a path twice."""
+    there = {os.path.normpath(name) for name in tar.getnames()}
+    for name in (*FOLDERS, "channel"):
+        if name not in there:
+            entry = tarfile.TarInfo(f"./{name}")
+            entry.type, entry.mode = tarfile.REGTYPE if name == "channel" else tarfile.DIRTYPE, 0o755
+            tar.addfile(entry, io.BytesIO())
+
+
+def _os_release() -> dict[str, str]:
+    pairs: Iterator[tuple[str, str, str]]
+    try:
+        pairs = (line.partition("=") for line in Path("/etc/os-release").read_text().splitlines())
+    except OSError:
+        return {}
+    return {name: value.strip('"') for name, _, value in pairs}
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=BUILD_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SandboxUnavailable(f"{command[0]}: {error}") from error
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()[-3:]
+        raise SandboxUnavailable(f"{command[0]} failed with {done.returncode}: {' / '.join(said)}")
+    return done.stdout.strip()

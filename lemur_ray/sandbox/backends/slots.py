@@ -1,0 +1,198 @@
+"""Numbered places for the sandboxes of one machine: a uid for each, and the means to find what dead runs left behind.
+
+A slot is a locked file. The lock lives as long as the process that took it, so a slot that can be locked although it
+holds a record belonged to a run that died: what the record names is destroyed before the slot is used again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import stat
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.host import file_lock
+from lemur_ray.sandbox.backends.cgroup import Cgroup
+
+SLOTS = 4096
+FIRST_UID = 2_100_000
+"""Above the ranges that distributions give to users, services and containers."""
+
+
+_releasing = threading.Lock()
+
+
+@dataclass
+class Slot:
+    """A held slot; ``release`` gives it back."""
+
+    number: int
+    path: Path
+    _file: int
+
+    @property
+    def uid(self) -> int:
+        return FIRST_UID + self.number
+
+    def record(self, **what: Any) -> None:
+        """Note what must be destroyed if this process dies: ``process`` (pid, start), ``cgroups``, ``run``."""
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, json.dumps(what).encode(), 0)
+
+    def abandon(self) -> None:
+        """Close the copy that a fork made: the slot stays its parent's."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+    def release(self, left: bool = False) -> None:
+        """Give the slot back; idempotent, from any thread.
+
+        ``left``: something of it is still there; the record stays for the next reap or taker of the slot.
+        """
+        with _releasing:
+            file, self._file = self._file, -1
+        if file >= 0:
+            if not left:
+                os.ftruncate(file, 0)
+            os.close(file)
+
+
+def folder() -> Path:
+    """Where the slots of this user are; made if it is not there, refused if it is somebody else's."""
+    base = Path("/run") if os.geteuid() == 0 else Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    path = base / f"lemur-sandboxes-{os.geteuid()}"
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    info = path.lstat()
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o077:
+        raise PermissionError(f"{path} is not a private folder of this user: remove it")
+    return path
+
+
+def take() -> Slot:
+    """The first free slot, with what a dead run left in it destroyed."""
+    where = folder()
+    for number in range(SLOTS):
+        slot = _lock(where / str(number), number)
+        if slot:
+            _, left = _destroy(slot)
+            if not left:
+                return slot
+            slot.release(left)
+    raise RuntimeError(f"all {SLOTS} sandbox slots in {where} are taken: close sandboxes, or find who holds them")
+
+
+def reap() -> list[dict[str, Any]]:
+    """Destroy what sandboxes of dead runs left behind; their records."""
+    where = folder()
+    found = []
+    for path in sorted(where.iterdir()):
+        if path.name.isdigit() and path.stat().st_size and (slot := _lock(path, int(path.name))):
+            record, left = _destroy(slot)
+            slot.release(left)
+            if record:
+                found.append(record)
+    return found
+
+
+_reaping = threading.Lock()
+_reaped = False
+
+
+def reap_once() -> None:
+    """``reap``, the first time that this process asks for it."""
+    global _reaped
+    with _reaping:
+        if not _reaped:
+            reap()
+            _reaped = True
+
+
+def _lock(path: Path, number: int) -> Slot | None:
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if not file_lock.take(file):
+        os.close(file)
+        return None
+    return Slot(number, path, file)
+
+
+def _destroy(slot: Slot) -> tuple[dict[str, Any], bool]:
+    """End what the slot's record names: the record, and whether something of it is left."""
+    text = os.pread(slot._file, 2**16, 0)
+    try:
+        record = json.loads(text) if text else {}
+    except ValueError:  # torn by the death of its writer, before anything was started
+        record = {}
+    left = False
+    if process := record.get("process"):
+        end_process(*process)
+        left = runs(*process)
+    if groups := record.get("cgroups"):
+        left |= not Cgroup(tuple(Path(group) for group in groups)).clear()
+    if not left:
+        os.ftruncate(slot._file, 0)
+    return record, left
+
+
+def started(pid: int) -> int | None:
+    """When a process began, in clock ticks since boot; None if there is none."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else None
+
+
+def runs(pid: int, start: int) -> bool:
+    """Whether the process that began at ``start`` is there and no zombie."""
+    fields = _stat(pid)
+    return bool(fields) and int(fields[19]) == start and fields[0] != b"Z"
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Fields of a process from its state on; none where there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def end_process(pid: int, start: int, timeout_s: float = 5.0) -> None:
+    """Kill the process and its children if it is still the one that began at ``start``; wait until it is gone.
+
+    Where it is gone already, a child may be left that it was killed before it had set up: bubblewrap's waits for that
+    for ever. It is known by the session that the process had begun.
+    """
+    there = started(pid)
+    ended = [*(int(word) for word in children(pid)), pid] if there == start else []
+    if there is None:
+        ended = [number for number, name in session(pid) if name == b"bwrap"]
+    for number in ended:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+    deadline = time.monotonic() + timeout_s
+    while runs(pid, start) and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def session(leader: int) -> list[tuple[int, bytes]]:
+    """Numbers and names of the processes in the session that ``leader`` began."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (fields := _stat(int(entry))) and int(fields[3]) == leader:
+            with contextlib.suppress(OSError):
+                found.append((int(entry), Path(f"/proc/{entry}/comm").read_bytes().strip()))
+    return found
+
+
+def children(pid: int) -> list[bytes]:
+    """Numbers of a process's children."""
+    try:
+        return Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()
+    except OSError:
+        return []

@@ -1,0 +1,272 @@
+"""A container that is a policy's whole machine: it is root there, may write everywhere and leave programs running.
+
+For tasks of others that bring an image of their own. The walls are the engine's alone: its default capabilities and
+filter of calls, control groups for memory, processors and processes, no network unless asked; disk is bounded only
+where the engine's storage does it. A sandbox (``sandbox.py``) promises more and is to be preferred wherever it will do.
+
+``verified`` stops everything that the policy left, keeps what it wrote, and runs a judge's program over that in a new
+container, whose folders of the judge are new and empty: nothing that the policy wrote lies there and nothing that it
+started runs. Knows no benchmark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import select
+import tarfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.sandbox.backends import docker_containers, docker_engine
+from lemur_ray.sandbox.output import HeadTail
+from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxError
+
+OUTPUT_BYTES = 65_536
+KILL_AT_BYTES = 10 * 2**20
+GRACE_S = 10.0
+"""How much longer than its limit a command may last before everything in the container is ended."""
+WAIT_S = 15.0
+MOST_READ = 2**20
+SHELLS = frozenset(
+    f"{folder}/{name}" for folder in ("/bin", "/usr/bin") for name in ("bash", "sh", "dash", "busybox")
+) | {"/etc/ld.so.preload"}
+"""What the judge's program begins with: where the policy has changed it, nothing is run at all."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a container may use. ``network``: the engine's own default network, else none."""
+
+    memory_bytes: int = 2 * 2**30
+    cpus: float = 1.0
+    processes: int = 4096
+    network: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+    """Empty: the image's."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended. ``exit_code``: None where it was ended; ``note`` says why."""
+
+    exit_code: int | None
+    output: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """``files``: what the judge's program left of those that were asked for, by path."""
+
+    ran: Ran
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class WholeMachine:
+    """One container. All methods raise SandboxUnavailable where the engine fails; ``close`` raises nothing."""
+
+    def __init__(self, image: str, machine: Machine, run: str = "") -> None:
+        self._machine, self._run, self._image = machine, run, image
+        self._committed = ""
+        docker_containers.reap()
+        with docker_engine.client("to look at an image") as api:
+            config = api.inspect_image(image)["Config"]
+        self.entrypoint: Sequence[str] = config.get("Entrypoint") or ()
+        self._name = self._started(image, ["sleep", "infinity"])
+        if self.entrypoint:  # services of the image: begun once, and not again for the judge
+            self._begin_services()
+
+    def run(self, script: str, limit_s: float) -> Ran:
+        """A script of bash in the image's working folder, with what both streams printed. What it leaves running in the
+        background stays; at the limit it is ended, with everything else where it escapes.
+
+        Raises SandboxDestroyed where the policy has ended the container.
+        """
+        limited = ["timeout", "-s", "KILL", str(max(1, int(limit_s))), "/bin/bash", "-c", script]
+        with docker_engine.client("to run a command", timeout_s=limit_s + GRACE_S) as api:
+            made = self._made(api, limited)
+            kept, why = HeadTail(OUTPUT_BYTES), ""
+            began = time.monotonic()
+            for chunk in _streamed(api, made, began + limit_s + GRACE_S / 2):
+                kept.add(chunk)
+                if kept.produced > KILL_AT_BYTES:
+                    why = f"ended: more than {KILL_AT_BYTES >> 20} MiB of output"
+                    break
+            found = api.exec_inspect(made)
+        output = kept.result()[0].decode("utf-8", "replace")
+        if why or found["Running"]:
+            self._end_everything()
+            return Ran(None, output, (why or _timed_out(limit_s)) + "; every program in the container was ended")
+        if found["ExitCode"] == 137 and time.monotonic() - began >= limit_s - 1:
+            return Ran(None, output, _timed_out(limit_s))
+        return Ran(found["ExitCode"], output)
+
+    def upload(self, folder: Path, at: str) -> None:
+        """Copy a folder of this machine there, owned by root."""
+        with docker_engine.client("to copy files") as api:
+            api.put_archive(self._name, "/", _packed(folder, at))
+
+    def verified(
+        self, tests: Path, at: str, script: str, limit_s: float, wanted: Sequence[str], machine: Machine
+    ) -> Verified:
+        """Run a judge's program over what the policy has left, and read what it wrote.
+
+        ``tests`` is copied to ``at``; ``script`` is a file in it, run by bash; ``wanted``: files that it may write, all
+        of whose folders are new, too. Afterwards nothing runs in this container any more.
+        """
+        with docker_engine.client("to end a policy's programs") as api:
+            if api.inspect_container(self._name)["State"]["Running"]:
+                api.kill(self._name)
+                api.wait(self._name, timeout=WAIT_S)
+            changed = {entry["Path"] for entry in api.diff(self._name) or ()}
+            if forged := sorted(changed & SHELLS):
+                return Verified(Ran(None, "", f"not judged: {', '.join(forged)} is not the image's own any more"))
+            self._committed = api.commit(self._name)["Id"]
+        self._machine = machine
+        fresh = sorted({at, *(os.path.dirname(path) for path in wanted)})
+        judge = self._started(self._committed, ["/bin/bash", f"{at}/{script}"], fresh, _packed(tests, at))
+        try:
+            return self._judged(judge, limit_s, wanted)
+        finally:
+            with contextlib.suppress(SandboxError):
+                docker_containers.remove(judge)
+
+    def close(self) -> None:
+        with contextlib.suppress(SandboxError):
+            docker_containers.remove(self._name)
+        if self._committed:
+            with contextlib.suppress(SandboxError), docker_engine.client("to remove an image") as api:
+                api.remove_image(self._committed, force=True)
+            self._committed = ""
+
+    def _judged(self, judge: str, limit_s: float, wanted: Sequence[str]) -> Verified:
+        import requests
+
+        with docker_engine.client("to wait for tests", timeout_s=limit_s + GRACE_S) as api:
+            code, note = None, ""
+            try:
+                code = int(api.wait(judge, timeout=limit_s)["StatusCode"])
+            except requests.RequestException:  # no answer within the limit: it runs still
+                note = _timed_out(limit_s)
+                with contextlib.suppress(Exception):
+                    api.kill(judge)
+        with docker_engine.client("to read what tests wrote") as api:
+            kept = HeadTail(OUTPUT_BYTES)
+            for chunk in api.logs(judge, stream=True):
+                kept.add(chunk)
+            files = {path: content for path in wanted if (content := _content(api, judge, path)) is not None}
+        return Verified(Ran(code, kept.result()[0].decode("utf-8", "replace"), note), files)
+
+    def _started(self, image: str, command: list[str], fresh: Sequence[str] = (), packed: bytes = b"") -> str:
+        from docker import types
+
+        machine = self._machine
+        name = f"lemur-whole-{os.getpid()}-{os.urandom(6).hex()}"
+        with docker_containers.lane(hash(name)), docker_engine.client("to start a container") as api:
+            host = api.create_host_config(
+                network_mode=None if machine.network else "none",
+                mem_limit=machine.memory_bytes,
+                memswap_limit=machine.memory_bytes,
+                nano_cpus=int(machine.cpus * 1e9),
+                pids_limit=machine.processes,
+                init=True,
+                mounts=[types.Mount(path, None, "volume", no_copy=True) for path in fresh],
+                log_config=types.LogConfig(type="json-file", config={"max-size": "2m"}),
+            )
+            config = api.create_container_config(
+                image,
+                command,
+                entrypoint=[],
+                user=machine.user or None,
+                environment=dict(machine.env),
+                labels={docker_containers.RUN: self._run, docker_containers.MAKER: _maker()},
+                host_config=host,
+            )
+            config["Entrypoint"] = []  # an empty one is left out by the package, and the image's would stand
+            api.create_container_from_config(config, name=name)
+            if packed:
+                api.put_archive(name, "/", packed)
+            api.start(name)
+        return name
+
+    def _begin_services(self) -> None:
+        with docker_engine.client("to begin an image's services") as api:
+            made = api.exec_create(self._name, [*self.entrypoint, "sh", "-c", "sleep infinity"])["Id"]
+            api.exec_start(made, detach=True)
+
+    def _made(self, api: Any, argv: list[str]) -> str:
+        import docker
+
+        try:
+            return str(api.exec_create(self._name, argv, user=self._machine.user)["Id"])
+        except docker.errors.APIError as error:
+            if error.status_code in (404, 409):
+                raise SandboxDestroyed("the container's first process is gone") from error
+            raise
+
+    def _end_everything(self) -> None:
+        with docker_engine.client("to end what a policy runs") as api:
+            api.restart(self._name, timeout=0)
+        if self.entrypoint:
+            self._begin_services()
+
+
+def _streamed(api: Any, made: str, until: float) -> Iterator[bytes]:
+    """What a command prints, until its end or a moment of the monotonic clock."""
+    from docker.utils.socket import frames_iter
+
+    opened = api.exec_start(made, socket=True)
+    try:
+        frames = frames_iter(opened, tty=False)
+        while select.select([opened], [], [], max(0.0, until - time.monotonic()))[0]:
+            if (frame := next(frames, None)) is None:
+                return
+            yield frame[1]
+    finally:
+        opened._response.close()  # its owner: the package gives no other way to close it
+        opened.close()
+
+
+def _timed_out(limit_s: float) -> str:
+    return f"timed out after {limit_s:g} s"
+
+
+def _maker() -> str:
+    return docker_containers.maker_of(os.getpid())
+
+
+def _packed(folder: Path, at: str) -> bytes:
+    """A tar of the folder's content with paths from the root on; everything is root's."""
+
+    def roots(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = "root"
+        return entry
+
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        tar.add(folder, at.lstrip("/"), filter=roots)
+    return archive.getvalue()
+
+
+def _content(api: Any, container: str, path: str) -> bytes | None:
+    """Of a regular file; None where there is none, or it is larger than ``MOST_READ``."""
+    import docker
+
+    try:
+        stream, about = api.get_archive(container, path)
+    except docker.errors.NotFound:
+        return None
+    if about["size"] > MOST_READ or about["mode"] & 0x8F280000:  # the engine's bits of links, devices, folders
+        return None
+    data = io.BytesIO(b"".join(stream))
+    with tarfile.open(fileobj=data) as tar:
+        entry = tar.next()
+        file = tar.extractfile(entry) if entry is not None and entry.isreg() else None
+        return file.read(MOST_READ) if file else None

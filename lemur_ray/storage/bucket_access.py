@@ -1,0 +1,115 @@
+"""Whether this host can write, read and remove in a bucket, asked through every client that a job uses.
+
+Each client has credentials of its own finding, so that one may be let in where another is not. Knows no cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from lemur_ray.storage.conditional_writes import read_version, write_if
+from lemur_ray.storage.file_system import arrow_file_system, file_system
+from lemur_ray.storage.retry_policy import absent, patience_s, refused, silent
+
+
+class _Differs(OSError):
+    """What was read is not what was written."""
+
+
+def tried(url: str, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Client -> one sentence on why it could not write, read and remove a small object there; empty where it could.
+
+    ``environment``: variables to have while looking, as the driver has them (``file_system.passed_on``). The clients of
+    ``gs://`` are those of files (gcsfs), of Ray Train and Ray Data (pyarrow), of leases (conditional writes) and of
+    checkpoints (orbax's epath and tensorstore), those of ``s3://`` all but the last two.
+    """
+    os.environ.update(environment or {})
+    clients: dict[str, Callable[[str, bytes], None]] = {"files": _files, "pyarrow": _arrow, "leases": _leases}
+    if url.startswith("gs://"):
+        clients |= {"epath": _epath, "tensorstore": _tensorstore}
+    with ThreadPoolExecutor(len(clients)) as at_once:  # each waits as long as patience where nobody answers
+        return dict(zip(clients, at_once.map(partial(_why_not, url.rstrip("/")), clients.values()), strict=True))
+
+
+def _why_not(url: str, ask: Callable[[str, bytes], None]) -> str:
+    """One sentence on why a client cannot use it; empty where it can. Alike for clients that meet the same."""
+    bucket = "/".join(url.split("/")[:3])
+    try:
+        ask(f"{url}/.probe-{uuid.uuid4().hex[:12]}", uuid.uuid4().bytes)
+    except FileNotFoundError:
+        return str(absent(url))
+    except TimeoutError:
+        return str(silent(bucket, patience_s()))
+    except Exception as error:  # whatever a client raises, it says why this host cannot use it
+        said = re.sub(r"https?://\S+ ?", "", " ".join(str(error).split()))
+        if (status := re.search(r"http_response_code='(\d+)'", said)) is None:  # which is tensorstore's way
+            return said[:400] or type(error).__name__
+        return str(absent(url) if status[1] == "404" else refused(bucket, status[1], said.partition(" [")[0]))
+    return ""
+
+
+def _files(url: str, data: bytes) -> None:
+    fs, path = file_system(url)
+    fs.pipe_file(path, data)
+    with _removed(fs, path):
+        _same(fs.cat_file(path), data)
+
+
+def _arrow(url: str, data: bytes) -> None:
+    arrow, path = arrow_file_system(url)
+    if arrow is None:
+        raise ValueError(f"{url} is no bucket")
+    with arrow.open_output_stream(path) as out:
+        out.write(data)
+    with _removed(*file_system(url)), arrow.open_input_file(path) as file:
+        _same(file.read(), data)
+
+
+def _leases(url: str, data: bytes) -> None:
+    version = write_if(url, b"before", None)
+    with _removed(*file_system(url)):
+        write_if(url, data, version)
+        found = read_version(url)
+        _same(found[0] if found else b"", data)
+
+
+def _epath(url: str, data: bytes) -> None:
+    fs, path = file_system(url)  # which epath then asks, unless TensorFlow is installed
+    from etils import epath
+
+    epath.Path(url).write_bytes(data)
+    with _removed(fs, path):
+        _same(epath.Path(url).read_bytes(), data)
+
+
+def _tensorstore(url: str, data: bytes) -> None:
+    file_system(url)  # tells it where the service is
+    import tensorstore
+
+    bucket, _, path = url.removeprefix("gs://").partition("/")
+    wait_s = patience_s()
+    store = tensorstore.KvStore.open({"driver": "gcs", "bucket": bucket}).result(timeout=wait_s)
+    store.write(path, data).result(timeout=wait_s)
+    _same(store.read(path).result(timeout=wait_s).value, data)
+    store.write(path, None).result(timeout=wait_s)
+
+
+@contextlib.contextmanager
+def _removed(fs: Any, path: str) -> Iterator[None]:
+    """The object, gone after the block; a probe that cannot be removed is said, too."""
+    try:
+        yield
+    finally:
+        fs.rm_file(path)
+
+
+def _same(read: bytes, written: bytes) -> None:
+    if read != written:
+        raise _Differs(f"{len(written)} bytes were written, and {len(read)} others came back")

@@ -1,0 +1,134 @@
+"""A file or folder as an archive that is a function of its content, and back. Knows no store and no host.
+
+The archive is a tar of names, modes and bytes in the order of the names, without owners; times are left out unless they
+are part of what is shown of the files (``dated``). A file alone is an archive of one member of its name. What could
+mean something else, or nothing, on another host is refused here, where the person is who can mend it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from lemur_ray.host.full_disk import is_full_disk
+from lemur_ray.storage.bundles.bundle import BundleError
+
+_THEN_S = 315_532_800
+"""1980-01-01, before which some formats know no time."""
+
+
+def pack(source: Path, archive: Path, *, dated: bool = False) -> str:
+    """Write the archive of ``source``; its SHA-256 in hex digits. Raises BundleError, OSError where it cannot write."""
+    with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
+        for name, path in members(source):
+            entry = _entry(name, path, dated)
+            if not entry.isreg():
+                tar.addfile(entry)
+                continue
+            try:
+                with path.open("rb") as file:
+                    tar.addfile(entry, file)
+            except PermissionError as error:
+                raise BundleError(f"{path}: cannot be read ({error.strerror}), so it cannot be shipped") from error
+            except OSError as error:
+                if error.errno:
+                    raise
+                raise BundleError(f"{path}: was written to while it was packed; start again once it stands") from error
+    with archive.open("rb") as written:
+        return hashlib.file_digest(written, "sha256").hexdigest()
+
+
+def packed_size(source: Path) -> int:
+    """Bytes that the archive of ``source`` takes at most, about. Raises BundleError as ``pack``."""
+    return 10_240 + sum(2048 + path.lstat().st_size for _, path in members(source))
+
+
+def content_size(source: Path) -> int:
+    """Bytes of the files in ``source``: its archive takes no less. Raises BundleError as ``pack``."""
+    return sum(path.lstat().st_size for _, path in members(source) if path.is_file() and not path.is_symlink())
+
+
+def members(source: Path) -> Iterator[tuple[str, Path]]:
+    """Name in the archive and place of everything in it, each folder before what it holds. Raises BundleError."""
+    if not source.exists():
+        raise BundleError(f"{source}: is not there, so it cannot be shipped to other hosts")
+    if not source.is_dir():
+        if not source.is_file():
+            raise BundleError(f"{source}: is {_kind(source.stat().st_mode)}; only files and folders can be shipped")
+        yield source.name, source.resolve()
+        return
+    found = sorted(_beneath(source, ""), key=lambda one: os.fsencode(one[0]))
+    if not any(path.is_symlink() or not path.is_dir() for _, path in found):
+        raise BundleError(f"{source}: there is no file in it, so there is nothing to ship; is it the right folder?")
+    yield from found
+
+
+def _beneath(folder: Path, above: str) -> Iterator[tuple[str, Path]]:
+    try:
+        with os.scandir(folder) as entries:
+            listed = list(entries)
+    except PermissionError as error:
+        raise BundleError(f"{folder}: cannot be read ({error.strerror}), so it cannot be shipped") from error
+    for entry in listed:
+        name = f"{above}{entry.name}"
+        yield name, Path(entry.path)
+        if entry.is_dir(follow_symlinks=False):
+            yield from _beneath(Path(entry.path), f"{name}/")
+
+
+def _entry(name: str, path: Path, dated: bool) -> tarfile.TarInfo:
+    found = path.lstat()
+    entry = tarfile.TarInfo(name)
+    entry.mode = stat.S_IMODE(found.st_mode) & 0o777
+    entry.mtime = int(found.st_mtime) if dated else _THEN_S
+    if stat.S_ISDIR(found.st_mode):
+        entry.type = tarfile.DIRTYPE
+    elif stat.S_ISLNK(found.st_mode):
+        entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, os.readlink(path), 0o777
+        _check_link(name, path, entry.linkname)
+    elif stat.S_ISREG(found.st_mode):
+        entry.size = found.st_size
+    else:
+        raise BundleError(f"{path}: is {_kind(found.st_mode)}; only files, folders and links can be shipped: remove it")
+    return entry
+
+
+def _check_link(name: str, path: Path, target: str) -> None:
+    """Raises BundleError for a link that leads out of what is shipped, at once or over others."""
+    top = path
+    for _ in name.split("/"):
+        top = top.parent
+    inside = os.path.normpath(os.path.join(os.path.dirname(name), target))
+    real = Path(os.path.realpath(path))
+    out = os.path.isabs(target) or inside.split("/")[0] == ".."
+    if out or not real.is_relative_to(os.path.realpath(top)):
+        raise BundleError(
+            f"{path}: a link to {target}, which is outside of what is shipped: put what it means in its place"
+        )
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_ISSOCK: "a socket", stat.S_ISFIFO: "a pipe", stat.S_ISBLK: "a device", stat.S_ISCHR: "a device"}
+    return next((kind for matches, kind in kinds.items() if matches(mode)), "no file")
+
+
+def unpack(archive: Path, folder: Path, what: str) -> None:
+    """Unpack into a new folder, modes and times as they were. Raises BundleError that names ``what``; OSError where the
+    disk is full."""
+    folder.mkdir()
+    try:
+        with tarfile.open(archive) as tar:
+            entries = tar.getmembers()
+            tar.extractall(folder, entries, filter="data")
+        for entry in reversed(entries):  # the filter makes modes harmless, but in a sandbox's tree they are a task's
+            if not entry.issym():
+                os.utime(folder / entry.name, (entry.mtime, entry.mtime))
+                (folder / entry.name).chmod(entry.mode)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        if is_full_disk(error):
+            raise
+        raise BundleError(f"{what}: cannot be unpacked ({error}); was it made by another program?") from error

@@ -1,0 +1,94 @@
+"""What was unpacked of bundles on this host: once, whole or not at all, and of limited size.
+
+A shelf ``$LEMUR_HOME/cache/bundles`` with one folder a digest. A process that was given a folder uses it to its end:
+environments keep it open between episodes. What nobody uses is removed, the longest unused first, where all of it
+together is more than ``$LEMUR_BUNDLES_GB`` (default 50).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lemur_ray.host.full_disk import is_full_disk
+from lemur_ray.host.home import lemur_home
+from lemur_ray.storage.bounded_cache import Shelf, removed
+from lemur_ray.storage.bundles.archive import unpack
+from lemur_ray.storage.bundles.bundle import Bundle, BundleError
+
+Fetch = Callable[[Bundle, Path], None]
+LIMIT = "LEMUR_BUNDLES_GB"
+ATTEMPTS = 3
+_held: dict[Path, int] = {}
+"""Folder -> descriptor of its lock, of what this process uses."""
+_asked: dict[Path, threading.Lock] = {}
+_mutex = threading.Lock()
+
+
+def cache_folder() -> Path:
+    return lemur_home() / "cache" / "bundles"
+
+
+def shelf(cache: Path | None = None) -> Shelf:
+    """That of this host, or another folder with the same limit."""
+    return Shelf((cache or cache_folder()).absolute(), LIMIT, BundleError)
+
+
+def local(bundle: Bundle, fetch: Fetch, cache: Path | None = None, *, pause_s: float = 1.0) -> Path:
+    """The folder of a bundle on this host, fetched and unpacked by whoever of its processes asks first.
+
+    ``pause_s``: before a second attempt at fetching; doubles. Raises BundleError.
+    """
+    here = shelf(cache)
+    folder = here.folder / bundle.digest
+    with _mutex:
+        mine = _asked.setdefault(folder, threading.Lock())
+    with mine:
+        if folder in _held and not folder.is_dir():  # somebody has cleared the cache by hand
+            os.close(_held.pop(folder))
+        if folder not in _held:
+            try:
+                _held[folder] = here.used(bundle.digest, lambda: _make(bundle, fetch, here, pause_s))
+            except OSError as error:
+                raise BundleError(f"{here.folder}: {bundle.url} cannot be unpacked there: {error}") from error
+    return folder
+
+
+def _make(bundle: Bundle, fetch: Fetch, here: Shelf, pause_s: float) -> None:
+    with here.making(bundle.digest, 2 * bundle.size, bundle.url) as half:
+        for attempt in range(ATTEMPTS):
+            try:
+                fetch(bundle, half / "bundle.tar")
+                _check(bundle, half / "bundle.tar")
+                removed(half / "out")  # of the attempt before
+                unpack(half / "bundle.tar", half / "out", bundle.url)
+                (half / "out").rename(here.folder / bundle.digest)
+                return
+            except BundleError:
+                raise
+            except Exception as error:  # every client raises its own
+                if is_full_disk(error):
+                    raise
+                if attempt + 1 == ATTEMPTS:
+                    said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                    raise BundleError(
+                        f"{bundle.url}: could not be fetched in {ATTEMPTS} attempts ({said}): this host must reach and "
+                        "read it"
+                    ) from error
+                time.sleep(pause_s * 2**attempt)
+
+
+def _check(bundle: Bundle, archive: Path) -> None:
+    size = archive.stat().st_size
+    with archive.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != bundle.digest:
+        what = f"{size} of {bundle.size} bytes" if size != bundle.size else "other bytes"
+        raise BundleError(
+            f"{bundle.url}: {what} came, not what was published: it was cut or replaced; delete it and start the job "
+            "again, which publishes it anew"
+        )

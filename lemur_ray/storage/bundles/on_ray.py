@@ -1,0 +1,107 @@
+"""Bundles for the actors of a job: in ``$LEMUR_STORE`` where there is one, else in Ray's own object store.
+
+Without a store an archive travels in pieces that an actor beside the driver holds: each host takes them once, over
+Ray's own connections, and they are gone with the job. That is for what is small; the rest needs a store.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray.exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from lemur_ray.storage.bundles import host_cache, store
+from lemur_ray.storage.bundles.archive import content_size
+from lemur_ray.storage.bundles.bundle import Bundle, BundleError
+from lemur_ray.storage.file_system import is_bucket, passed_on
+
+PIECE_BYTES = 64 * 2**20
+MOST_BYTES = 500 * 10**6
+SCHEME = "pieces:"
+
+
+class _Holder:
+    """Holds references, so that what they mean stays."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[str, Sequence[Any]] = {}
+
+    def keep(self, digest: str, pieces: Sequence[Any]) -> None:
+        self._pieces[digest] = pieces
+
+    def pieces(self, digest: str) -> Sequence[Any]:
+        return self._pieces[digest]
+
+
+class Publisher:
+    """Publishes each file or folder once; ends with ``close``. Needs a connected Ray where there is no store."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Path, bool], Bundle] = {}
+        self._name = f"lemur-bundles-{secrets.token_hex(4)}"
+        self._holder: Any = None
+
+    def __call__(self, source: Path, dated: bool) -> Bundle:
+        """Raises BundleError."""
+        if (source, dated) not in self._known:
+            kept = store.store_here()
+            found = store.publish(source, kept, dated=dated) if kept else self._in_pieces(source, dated)
+            self._known[source, dated] = found
+        return self._known[source, dated]
+
+    @staticmethod
+    def environment() -> dict[str, str]:
+        """What actors must have in their environment to find the store that the driver means. Raises BundleError."""
+        return passed_on() if is_bucket(store.store_here()) else {}
+
+    def _in_pieces(self, source: Path, dated: bool) -> Bundle:
+        if (size := content_size(source)) > MOST_BYTES:  # before anything is packed
+            raise BundleError(
+                f"{source}: {size} bytes are too many for Ray's object store (at most {MOST_BYTES}): set "
+                f"{store.VARIABLE} to a bucket or a mounted folder that every host reads"
+            )
+        with store.packed(source, dated=dated) as (archive, digest):
+            size = archive.stat().st_size
+            with archive.open("rb") as file:
+                pieces = [ray.put(piece) for piece in iter(lambda: file.read(PIECE_BYTES), b"")]
+        if self._holder is None:
+            beside = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+            remote = ray.remote(_Holder).options(name=self._name, num_cpus=0, scheduling_strategy=beside)
+            self._holder = remote.remote()
+        ray.get(self._holder.keep.remote(digest, pieces))
+        return Bundle(f"{SCHEME}{self._name}", digest, size)
+
+    def close(self) -> None:
+        if self._holder is not None:
+            ray.kill(self._holder)
+        self._holder = None
+
+
+def fetch(bundle: Bundle, archive: Path) -> None:
+    """Copy an archive here, whoever holds it.
+
+    Raises BundleError where nobody does, and what Ray raises where it only cannot be had just now.
+    """
+    if not bundle.url.startswith(SCHEME):
+        store.fetch(bundle, archive)
+        return
+    try:
+        pieces: Sequence[Any] = ray.get(ray.get_actor(bundle.url.removeprefix(SCHEME)).pieces.remote(bundle.digest))
+        with archive.open("wb") as file:
+            for piece in pieces:
+                file.write(ray.get(piece))
+    except (ValueError, KeyError, ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
+        raise BundleError(
+            f"{bundle.url}: the actor that holds the bundle is gone, or its pieces are ({type(error).__name__}): with "
+            f"{store.VARIABLE} set to a bucket they outlive it"
+        ) from error
+
+
+def local(bundle: Bundle) -> Path:
+    """The folder of a bundle on this host, whoever holds its archive. Raises BundleError."""
+    return host_cache.local(bundle, fetch)

@@ -1,0 +1,94 @@
+"""Where bundles are kept for every host: ``$LEMUR_STORE/bundles/``, a bucket or a mounted folder. Knows no Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.storage.bundles.archive import pack, packed_size
+from lemur_ray.storage.bundles.bundle import Bundle, BundleError
+from lemur_ray.storage.bundles.host_cache import shelf
+from lemur_ray.storage.file_system import file_system
+from lemur_ray.storage.retry_policy import BucketError
+
+VARIABLE = "LEMUR_STORE"
+
+
+def store_here() -> str:
+    """What ``$LEMUR_STORE`` says: a URL or an absolute folder; empty where nothing does. Raises BundleError."""
+    named = os.environ.get(VARIABLE, "").rstrip("/")
+    if named and "://" not in named and not Path(named).is_absolute():
+        raise BundleError(f"{VARIABLE}={named}: expected a URL such as gs://bucket/folder, or an absolute folder")
+    return named
+
+
+def publish(source: Path, store: str, *, dated: bool = False) -> Bundle:
+    """Keep the archive of a file or folder in ``store`` unless it is there. Raises BundleError."""
+    with packed(source, dated=dated) as (archive, digest):
+        size = archive.stat().st_size
+        bundle = Bundle(f"{store.rstrip('/')}/bundles/{digest}.tar", digest, size)
+        try:
+            fs, inner = file_system(bundle.url)
+            if not fs.exists(inner) or fs.size(inner) != size:
+                _put(fs, archive, inner)
+        except Exception as error:  # every client raises its own
+            raise BundleError(
+                f"{VARIABLE}={store} cannot take the {size} bytes of {source} ({_said(error)}): it must be there and "
+                "writable from here"
+            ) from error
+        return bundle
+
+
+@contextlib.contextmanager
+def packed(source: Path, *, dated: bool = False) -> Iterator[tuple[Path, str]]:
+    """The archive of a file or folder in a file that is gone afterwards, and its digest. Raises BundleError."""
+    here = shelf()
+    cache = here.folder
+    cache.mkdir(parents=True, exist_ok=True)
+    here.check_room(packed_size(source), str(source))
+    with tempfile.TemporaryDirectory(prefix=".packing-", dir=cache) as folder:
+        archive = Path(folder) / "bundle.tar"
+        try:
+            digest = pack(source, archive, dated=dated)
+        except OSError as error:
+            raise BundleError(f"{cache}: {source} cannot be packed there: {error}") from error
+        yield archive, digest
+
+
+def _put(fs: Any, archive: Path, inner: str) -> None:
+    """A bucket's object is whole or absent; a file of a mounted folder is renamed once it is whole."""
+    if "file" not in fs.protocol:
+        fs.put_file(str(archive), inner)
+        return
+    target = Path(inner)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    half = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        fs.put_file(str(archive), str(half))
+        os.replace(half, target)
+    finally:
+        half.unlink(missing_ok=True)
+
+
+def fetch(bundle: Bundle, archive: Path) -> None:
+    """Copy the archive of a bundle here. Raises BundleError where trying again is of no use, else what the client
+    raises."""
+    try:
+        fs, inner = file_system(bundle.url)
+        fs.get_file(inner, str(archive))
+    except (BucketError, ImportError) as error:
+        raise BundleError(f"{bundle.url} cannot be had on this host: {error}") from error
+    except FileNotFoundError:
+        raise BundleError(
+            f"{bundle.url}: is not there (deleted, or {VARIABLE} is another place on this host): start the job again, "
+            "which publishes it anew"
+        ) from None
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, BucketError | ImportError) else f"{type(error).__name__}: {str(error)[:300]}"

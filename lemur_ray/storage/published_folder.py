@@ -1,0 +1,125 @@
+"""A folder that is made on this host and then published in a bucket.
+
+It counts as there once one object of it, the one written last, is. Knows nothing of what is in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lemur_ray.host.home import lemur_home
+from lemur_ray.storage.file_system import file_system, is_bucket
+from lemur_ray.storage.retry_policy import absent
+
+_VERSIONS = ("generation", "ETag", "mtime", "created")
+"""How file systems call what changes when an object is written."""
+_SCRATCH = "scratch-"
+_SCRATCH_LASTS_S = 86_400.0
+
+
+def work_folder(url: str) -> Path:
+    """Where this host makes what is then published under ``url``; the same for the same URL."""
+    folder = lemur_home() / "copies" / f"making-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def publish(folder: Path, url: str, *, last: str) -> None:
+    """Copy all files but hidden ones, ``last`` after all others; what was published before stops to count first."""
+    fs, there = file_system(url)
+    if fs.exists(f"{there}/{last}"):
+        fs.rm_file(f"{there}/{last}")
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    for name in [*(name for name in names if name != last), last]:
+        if not any(part.startswith(".") for part in name.split("/")):
+            fs.put_file(str(folder / name), f"{there}/{name}")
+
+
+@contextlib.contextmanager
+def on_this_disk(path: str) -> Iterator[str]:
+    """A path of a file as it is; of an object in a bucket a copy that lasts as long as the context. Raises OSError."""
+    if not is_bucket(path):
+        yield path
+        return
+    fs, there = file_system(path)
+    with scratch_folder() as folder:
+        copy = folder / there.rsplit("/", 1)[-1]
+        fs.get_file(there, str(copy))
+        yield str(copy)
+
+
+def version_of(path: str) -> tuple[int, str] | None:
+    """(bytes, what changes when it is written) of a file or an object; None where there is none. Raises OSError."""
+    fs, there = file_system(path)
+    try:
+        about = fs.info(there)
+    except FileNotFoundError:
+        return None
+    if about["type"] != "file":
+        return None
+    return int(about["size"]), next((str(about[key]) for key in _VERSIONS if about.get(key)), "")
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """An empty folder beside the copies, gone at the end; those of processes that were killed go after a day."""
+    shelf = lemur_home() / "copies"
+    shelf.mkdir(parents=True, exist_ok=True)
+    for old in shelf.glob(f"{_SCRATCH}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - old.stat().st_mtime > _SCRATCH_LASTS_S:
+                shutil.rmtree(old, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=shelf, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def made_for(place: str, *, last: str) -> Iterator[Path]:
+    """The folder to make in what is to stand in a folder or a bucket, where it is after the block.
+
+    Raises OSError before the block where a bucket cannot be written to.
+    """
+    if not is_bucket(place):
+        yield Path(place)
+        return
+    check_writable(place)
+    yield work_folder(place)
+    publish(work_folder(place), place, last=last)
+
+
+@contextlib.contextmanager
+def made_file(place: str, *, beside: Sequence[str] = ()) -> Iterator[Path]:
+    """The path of a file that is to stand in a folder or a bucket, where it is after the block.
+
+    beside: what names of files that are made with it have after its own. Raises OSError before the block where a bucket
+    cannot be written to.
+    """
+    if not is_bucket(place):
+        yield Path(place)
+        return
+    folder, _, name = place.rpartition("/")
+    check_writable(folder)
+    with scratch_folder() as scratch:
+        yield scratch / name
+        fs, there = file_system(folder)
+        for one in (*(f"{name}{more}" for more in beside), name):
+            fs.put_file(str(scratch / one), f"{there}/{one}")
+
+
+def check_writable(url: str) -> None:
+    """Write a small object there and remove it. Raises OSError: one sentence on why that cannot be done."""
+    fs, there = file_system(url)
+    probe = f"{there}/.probe-{uuid.uuid4().hex[:12]}"
+    try:
+        fs.pipe_file(probe, b"x")
+        fs.rm_file(probe)
+    except FileNotFoundError as error:
+        raise absent(url) from error

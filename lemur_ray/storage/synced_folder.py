@@ -1,0 +1,229 @@
+"""A folder of this host that is kept in a bucket while it is worked in: brought from there first, stored as it grows.
+
+One process has it at a time (``bucket_lease``). What must not be lost is in files that grow (``growing_file``), which
+are stored every few seconds; everything else is made of them and stored every minute, and at the end. Local files are
+never behind the bucket, so that nothing is lost where it stops to answer. Knows nothing of what is in the files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.storage import bucket_lease
+from lemur_ray.storage.bucket_lease import BucketLease, HeldByAnother, who
+from lemur_ray.storage.file_system import file_system
+from lemur_ray.storage.folder_mirror import bring_file
+from lemur_ray.storage.growing_file import GrowingFile, begins_with, bring, found_beneath
+from lemur_ray.storage.heartbeat import while_beating
+from lemur_ray.storage.published_folder import work_folder
+from lemur_ray.storage.retry_policy import absent, patience_s
+
+REST_S = 60.0
+"""Seconds between two looks at what is made of the files that grow."""
+
+
+class NotKept(OSError):
+    """The folder cannot be had, or not be kept, in the bucket; one sentence that says why, and where things are."""
+
+
+class _Lacks(Exception):
+    """The bucket has what the local folder has not; the message says what."""
+
+
+@contextlib.contextmanager
+def kept(url: str, growing: str, small: Sequence[str], join: Callable[[Path, Path], None]) -> Iterator[Path]:
+    """The local folder; what is in it when the block has ended, well or not, is in the bucket.
+
+    ``growing``: name of the files of lines that only grow, anywhere beneath. ``small``: names of files that go with
+    them. ``join``: add to the second file what only the first has, where a host comes back after others went on.
+
+    Raises NotKept: another process has it, or took it over, or the bucket does not answer for longer than patience. The
+    block is then interrupted as by Ctrl-C.
+    """
+    mine = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid()}
+    folder, every_s = work_folder(url), bucket_lease.BEAT_S
+    lease = BucketLease(url, mine)
+    try:
+        lease.take(bucket_lease.PATIENCE * every_s)
+    except HeldByAnother as other:
+        raise NotKept(
+            f"{url} is being written by another run ({who(other.holder)}): wait for it, end it, or choose another --out"
+        ) from None
+    except FileNotFoundError as error:
+        raise NotKept(str(absent(url))) from error
+    except (ImportError, OSError, ValueError) as error:
+        raise NotKept(f"{url} cannot be written from here: {' '.join(str(error).split())}") from error
+    here = _Kept(url, folder, growing, small, lease, mine)
+    try:
+        with while_beating(here.beat, every_s):
+            here.restore(join)
+            with here.whatever_happens():
+                yield folder
+            here.store_all()
+    finally:
+        here.give_back()
+
+
+class _Kept:
+    def __init__(
+        self, url: str, folder: Path, growing: str, small: Sequence[str], lease: BucketLease, mine: dict[str, Any]
+    ) -> None:
+        self._url, self._folder, self._growing, self._small = url, folder, growing, tuple(small)
+        self._lease, self._mine = lease, mine
+        self._fs, self._there = file_system(url)
+        self._lock = threading.Lock()
+        self._files: dict[str, GrowingFile] = {}
+        self._stored: dict[str, tuple[int, int]] = {}
+        self._restored = self._broken = False
+        self._heard = self._counted = time.monotonic()
+        self._looked = -math.inf
+
+    def restore(self, join: Callable[[Path, Path], None]) -> None:
+        """Make the local folder what is in the bucket, and more where this host had more."""
+        with self._said():  # beside the beats, which only renew the lease until this is done
+            growing, whole = found_beneath(self._url, self._growing)
+            for name in growing:
+                file = self._files[name] = self._file(name)
+                if not begins_with(file.path, file.pieces):
+                    with _renewed(file.path, join) as new:
+                        bring(file.url, file.pieces, new)
+            for name in whole:
+                path, url = self._folder / name, f"{self._url}/{name}"
+                if path.name == self._growing and name not in growing:  # put there by hand
+                    with _renewed(path, join) as new:
+                        bring_file(url, new)
+                elif path.name in self._small:
+                    bring_file(url, path)
+            for path in sorted(self._folder.rglob(self._growing)):
+                if path.relative_to(self._folder).as_posix() not in {*growing, *whole}:
+                    say = f"{path} is not in {self._url} yet and is stored there: remove it to begin anew"
+                    print(say, file=sys.stderr, flush=True)
+            self._restored = True
+
+    def beat(self) -> None:
+        """Store what is new and renew the lease. What fails is tried again for half as long as buckets are waited for.
+
+        Raises NotKept.
+        """
+        with self._lock:
+            if self._broken:
+                return
+            try:
+                self._count_up()
+                if self._restored:
+                    self._store(everything=time.monotonic() - self._looked > REST_S)
+                self._heard = time.monotonic()
+            except (HeldByAnother, _Lacks) as other:
+                raise self._ended(other) from None
+            except OSError as error:
+                if time.monotonic() - self._heard > patience_s() / 2:
+                    raise self._ended(error) from error
+
+    @contextlib.contextmanager
+    def whatever_happens(self) -> Iterator[None]:
+        """Where the block does not end well, what has ended before that is stored all the same, if it can be."""
+        try:
+            yield
+        except BaseException:
+            try:
+                with self._lock, self._said():
+                    if self._restored and not self._broken:
+                        self._store(everything=False)
+            except NotKept as error:
+                print(error, file=sys.stderr, flush=True)
+            raise
+
+    def store_all(self) -> None:
+        """Everything, and the files that grow as one object each, for other programs. Raises NotKept."""
+        with self._lock, self._said():
+            self._store(everything=True)
+            self._count_up()
+            for name, file in self._files.items():
+                if file.path.is_file():
+                    self._fs.put_file(str(file.path), f"{self._there}/{name}")
+                    self._count_up_in_time()
+
+    def give_back(self) -> None:
+        if not self._broken:
+            with contextlib.suppress(OSError, HeldByAnother):
+                self._lease.give_back()
+
+    @contextlib.contextmanager
+    def _said(self) -> Iterator[None]:
+        """What goes wrong with the bucket is a sentence."""
+        try:
+            yield
+        except (OSError, HeldByAnother, _Lacks) as error:
+            raise self._ended(error) from error
+
+    def _ended(self, error: OSError | HeldByAnother | _Lacks) -> NotKept:
+        self._broken = True
+        if isinstance(error, HeldByAnother):
+            return NotKept(
+                f"{self._url} could not be reached for a while and was taken over by another run "
+                f"({who(error.holder)}): this one stops; what it has ended is in {self._folder}"
+            )
+        said = " ".join(str(error).split())
+        return NotKept(f"{said}; what has ended is kept in {self._folder}, and the same command stores it")
+
+    def _file(self, name: str) -> GrowingFile:
+        return GrowingFile(f"{self._url}/{name}", self._folder / name, self._lease.number, self._mine)
+
+    def _store(self, *, everything: bool) -> None:
+        for path in sorted(self._folder.rglob("*")):
+            name = path.relative_to(self._folder).as_posix()
+            hidden = any(part.startswith(".") for part in name.split("/"))
+            if not hidden and path.name != self._growing and (everything or path.name in self._small):
+                self._put(path, name)
+        self._looked = time.monotonic() if everything else self._looked
+        for path in sorted(self._folder.rglob(self._growing)):
+            name = path.relative_to(self._folder).as_posix()
+            if name not in self._files:
+                file = self._file(name)
+                if not begins_with(path, file.pieces):  # a listing that came late did not name it
+                    raise _Lacks(f"{self._url}/{name} has lines that this host was not shown when it began")
+                self._files[name] = file
+            while self._files[name].ship():
+                self._count_up_in_time()
+
+    def _put(self, path: Path, name: str) -> None:
+        """One file, where it is not as it was stored last."""
+        try:
+            stamp = (path.stat().st_mtime_ns, path.stat().st_size)
+            if path.is_file() and self._stored.get(name) != stamp:
+                self._fs.put_file(str(path), f"{self._there}/{name}")
+                self._stored[name] = stamp
+                self._count_up_in_time()
+        except FileNotFoundError:
+            if path.exists():  # so it is the bucket that is gone
+                raise
+
+    def _count_up_in_time(self) -> None:
+        if time.monotonic() - self._counted > bucket_lease.BEAT_S:
+            self._count_up()
+
+    def _count_up(self) -> None:
+        self._lease.count_up()
+        self._counted = time.monotonic()
+
+
+@contextlib.contextmanager
+def _renewed(path: Path, join: Callable[[Path, Path], None]) -> Iterator[Path]:
+    """What the block writes takes the place of a file, with what only that had."""
+    new = path.with_name(f".{path.name}.new")
+    new.parent.mkdir(parents=True, exist_ok=True)
+    new.unlink(missing_ok=True)
+    yield new
+    if path.is_file():
+        join(path, new)
+    new.replace(path)
