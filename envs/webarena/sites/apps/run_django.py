@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from ending import end_with_input
+from parent_watch import end_with_input
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from ending import end_with_input
+from parent_watch import end_with_input
 
 warnings.filterwarnings("ignore", module="trac")
 PROJECT = "Tollbooth"

@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from ending import end_with_input
+from parent_watch import end_with_input
 
 PROGRAM = Path(os.environ.get("DOKUWIKI", "/usr/share/dokuwiki"))
 OF_THE_PACKAGE = Path("/etc/dokuwiki")

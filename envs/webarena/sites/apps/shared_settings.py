@@ -37,7 +37,7 @@ DJANGO = [
     "django.contrib.staticfiles",
 ]
 BEFORE = [
-    "without_public_hosts.WithoutPublicHosts",
+    "strip_public_hosts.WithoutPublicHosts",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

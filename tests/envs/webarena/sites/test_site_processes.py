@@ -24,7 +24,7 @@ from envs.webarena.sites.software import APPS, SITES, SOFTWARE, Software, missin
 SITE = f"""
 import http.server, sys
 sys.path.insert(0, {str(APPS)!r})
-from ending import end_with_input
+from parent_watch import end_with_input
 what, folder, port = sys.argv[1:]
 if not (__import__("pathlib").Path(folder) / "page").exists():
     sys.exit("no page in the folder")
