@@ -130,6 +130,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 BY_VALUE = (
     "envs/question/env",
     "lemur_ray/benchmarks/discovery",
+    "lemur_ray/host/renamed_modules",
     "lemur_ray/recipes",
     "lemur_ray/sandbox/sandbox",
     "lemur_ray/sandbox/inside/payload",
