@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lemur_ray.grading.names_in_tests import names_in, only_asked
-from lemur_ray.sandbox.programs import Program
+from lemur_ray.sandbox.programs import Failure, Program
 from lemur_ray.sandbox.sandbox import Sandbox, SandboxDestroyed
 from lemur_ray.sandbox.solution_process import Answer, SolutionProcess
 
@@ -141,31 +141,28 @@ def _conversation(
     while True:
         if clock.over:
             return TestRun(False, True, "the tests: timed out")
-        heard = tester.exchange(message)
-        if heard.said is None:
-            if heard.blame == "infra":
-                raise SandboxDestroyed(f"the machine gave the tests no time: {heard.failure}", "infra")
-            return TestRun(False, heard.failure == "timed out", f"the tests: {heard.failure}")
-        if "ask" not in heard.said:
-            return TestRun(heard.said.get("passed") is True, note=str(heard.said.get("raised", "")))
-        answer = process.ask(heard.said["ask"])
-        if answer.failure in _LOST or process.cpu_s > time_s:
+        reply = tester.exchange(message)
+        if reply.message is None:
+            if reply.blame == "infra":
+                raise SandboxDestroyed(f"the machine gave the tests no time: {reply.failure}", "infra")
+            return TestRun(False, reply.failure is Failure.TIMED_OUT, f"the tests: {reply.failure}")
+        if "ask" not in reply.message:
+            return TestRun(reply.message.get("passed") is True, note=str(reply.message.get("raised", "")))
+        answer = process.ask(reply.message["ask"])
+        if answer.failure or process.cpu_s > time_s:
             return _lost(process, answer, time_s)
-        message = {"raised": answer.failure} if answer.failure else {"value": answer.value}
-
-
-_LOST = ("timed out", "ended", "no answer")
+        message = {"raised": answer.raised} if answer.raised else {"value": answer.value}
 
 
 def _fault(process: SolutionProcess, answer: Answer, time_s: float) -> TestRun | None:
     """The verdict where a solution does not even load; None where it does."""
-    if answer.failure in _LOST or process.cpu_s > time_s:
+    if answer.failure or process.cpu_s > time_s:
         return _lost(process, answer, time_s)
-    return TestRun(False, note=answer.failure) if answer.failure else None
+    return TestRun(False, note=answer.raised) if answer.raised else None
 
 
 def _lost(process: SolutionProcess, answer: Answer, time_s: float) -> TestRun:
     if answer.blame == "infra":
         raise SandboxDestroyed(f"the machine gave a solution no time: {answer.failure}", "infra")
-    timed_out = answer.failure == "timed out" or process.cpu_s > time_s
-    return TestRun(False, timed_out, f"timed out after {time_s:g} s" if timed_out else answer.failure)
+    timed_out = answer.failure is Failure.TIMED_OUT or process.cpu_s > time_s
+    return TestRun(False, timed_out, f"timed out after {time_s:g} s" if timed_out else answer.fault)

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,21 @@ SAID = Bounds(2**20, nodes=100_000, depth=250)
 _BEYOND_BYTES = 2**16
 
 
-@dataclass(frozen=True)
-class Heard:
-    """What came back: an object, or why there is none (``timed out``, ``ended``, ``no answer``)."""
+class Failure(StrEnum):
+    """Why a program gave no answer. The value is its text in notes and reports."""
 
-    said: Mapping[str, Any] | None
-    failure: str = ""
+    TIMED_OUT = "timed out"
+    ENDED = "ended"
+    NO_ANSWER = "no answer"
+    """Its output is not one JSON object within the bounds."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The JSON object that a program answered with, or why there is none and whose fault that is."""
+
+    message: Mapping[str, Any] | None
+    failure: Failure | None = None
     blame: Blame | None = None
 
 
@@ -100,25 +110,25 @@ class Program:
             said = loaded.note or loaded.err[-200:] or "it ended"
             raise SandboxDestroyed(f"the program {name} did not start: {said}", "infra")
 
-    def exchange(self, message: Mapping[str, Any]) -> Heard:
+    def exchange(self, order: Mapping[str, Any]) -> Reply:
         """Say something and wait for the answer. A program that ended or was late takes no more messages."""
         if self._session is None:
-            return Heard(None, "ended")
+            return Reply(None, Failure.ENDED)
         if self._own_s >= self._total_s or self.wall_s >= self._total_s + self._patience_s:
             self.close()
-            return Heard(None, "timed out", self._late())
+            return Reply(None, Failure.TIMED_OUT, self._late())
         limits = self._left()
-        result = self._session.step(framed(message), limits)
+        result = self._session.step(framed(order), limits)
         self._account(result, limits)
         if result.timed_out:
-            return Heard(None, "timed out", self._late(result))
+            return Reply(None, Failure.TIMED_OUT, self._late(result))
         if self._session is None:
-            return Heard(None, "ended", result.blame)
+            return Reply(None, Failure.ENDED, result.blame)
         try:
-            said = untrusted_json(result.stdout.rstrip(b"\n").rpartition(b"\n")[2], SAID)
+            message = untrusted_json(result.stdout.rstrip(b"\n").rpartition(b"\n")[2], SAID)
         except UntrustedData as error:
-            return Heard(None, "no answer", error.blame)
-        return Heard(said) if isinstance(said, dict) else Heard(None, "no answer", "policy")
+            return Reply(None, Failure.NO_ANSWER, error.blame)
+        return Reply(message) if isinstance(message, dict) else Reply(None, Failure.NO_ANSWER, "policy")
 
     def close(self) -> None:
         """End it; idempotent."""
@@ -153,7 +163,7 @@ class Program:
         self.waited_s += result.waited_s
         # What it lasted beyond its limit is lost anyway.
         exec_slots.lose(max(0.0, result.waited_s - max(0.0, result.wall_s - limits.time_s)))
-        if not result.alive or "session ended" in result.note or result.timed_out:
+        if not result.alive or result.session_ended or result.timed_out:
             self.close()
 
 

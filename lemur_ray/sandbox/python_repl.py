@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lemur_ray.sandbox.inside.payload.repl import LATE
 from lemur_ray.sandbox.programs import framed, start
 from lemur_ray.sandbox.sandbox import ExecResult, Sandbox, SandboxDestroyed, Session
 
@@ -63,17 +64,16 @@ class PythonSession:
         session = self._started()
         self._cells += 1
         result = session.step(message, limits)
-        restarted = "session ended" in result.note
+        restarted = result.session_ended
         if restarted or not result.alive:
             self._session = None
         text = result.out + result.err
-        notes = [part for part in result.note.split("; ") if part and part != "session ended"]
-        notes += [LOST] if restarted else []
+        notes = [*result.notes, *([LOST] if restarted else [])]
         if notes:
             text += ("\n" if text and not text.endswith("\n") else "") + "\n".join(notes) + "\n"
         raised = result.exit_code != 0
-        late = result.timed_out or (raised and "TimeoutError: Timed out after" in text)
-        return CellResult(text, raised, late, restarted, result)
+        timed_out = result.timed_out or result.exit_code == LATE
+        return CellResult(text, raised, timed_out, restarted, result)
 
     def reset(self) -> None:
         """Begin anew with the next cell."""

@@ -135,10 +135,17 @@ class ExecResult:
     """Whether the sandbox still takes commands."""
     blame: Blame | None
     """None: it ended by itself. ``policy``: a limit, or its own destruction. ``infra``: the machine starved it."""
-    note: str = ""
-    """What the sandbox did, in words for an observation: "timed out after 10 s", "memory limit", ..."""
+    notes: tuple[str, ...] = ()
+    """What the sandbox did, a sentence each: "timed out after 10 s", "memory limit of ...". For people alone."""
+    session_ended: bool = False
+    """Whether the session that took the step takes no more."""
     waited_s: float = 0.0
-    """Of ``wall_s``, in which it could have run and had no processor."""
+    """Part of ``wall_s`` in which the step was ready to run but had no processor."""
+
+    @property
+    def note(self) -> str:
+        """``notes`` and the end of the session as the text of an observation."""
+        return "; ".join([*self.notes, *(["session ended"] if self.session_ended else [])])
 
     @property
     def out(self) -> str:

@@ -22,24 +22,28 @@ class Finding:
 
     name: str
     held: bool
-    said: str = ""
+    error: str = ""
     excused: str = ""
 
+    @property
+    def broken(self) -> bool:
+        return not self.held and not self.excused
 
-def _sh(box: Sandbox, script: str, time_s: float = 5.0) -> tuple[str, str]:
-    result = box.exec(["bash", "-c", script], limits=Limits(time_s=time_s))
-    return result.out.strip(), result.note
+
+def _sh(box: Sandbox, script: str) -> str:
+    """What a script prints."""
+    return box.exec(["bash", "-c", script], limits=Limits(time_s=5.0)).out.strip()
 
 
 CHECKS: list[tuple[str, str, Callable[[Sandbox], bool]]] = [
-    ("a command runs", "", lambda box: _sh(box, "echo $((6 * 7))")[0] == "42"),
+    ("a command runs", "", lambda box: _sh(box, "echo $((6 * 7))") == "42"),
     ("python runs", "", lambda box: box.exec(["python3", "-c", "print('x' * 3)"]).out == "xxx\n"),
     (
         "processes are limited",
         "pids_limit",
         lambda box: "unavailable" in box.exec(["bash", "-c", "for i in $(seq 99); do sleep 9 & done"]).err,
     ),
-    ("nothing is left of a step", "", lambda box: _sh(box, "ls -d /proc/[0-9]* | wc -l")[0] in ("3", "4")),
+    ("nothing is left of a step", "", lambda box: _sh(box, "ls -d /proc/[0-9]* | wc -l") in ("3", "4")),
     (
         "one process cannot take all memory",
         "",
@@ -50,7 +54,7 @@ CHECKS: list[tuple[str, str, Callable[[Sandbox], bool]]] = [
         "disk_quota",
         lambda box: (
             "No space left" in box.exec(["bash", "-c", "cat /dev/zero > a; cat /dev/zero > b"]).err
-            or int(_sh(box, "du -sm /work | cut -f1")[0]) <= 9
+            or int(_sh(box, "du -sm /work | cut -f1")) <= 9
         ),
     ),
     (
@@ -58,21 +62,21 @@ CHECKS: list[tuple[str, str, Callable[[Sandbox], bool]]] = [
         "inode_quota",
         lambda box: "No space left" in box.exec(["bash", "-c", "for i in $(seq 2000); do : > f$i; done"]).err,
     ),
-    ("time is limited", "", lambda box: _sh(box, "sleep 60", 1.0)[1].startswith("timed out")),
+    ("time is limited", "", lambda box: box.exec(["sleep", "60"], limits=Limits(time_s=1.0)).timed_out),
     ("output is limited", "", lambda box: box.exec(["yes"]).truncated),
     (
         "no network",
         "network_none",
-        lambda box: _sh(box, "timeout 2 bash -c 'echo > /dev/tcp/8.8.8.8/53' 2>/dev/null && echo open")[0] == "",
+        lambda box: _sh(box, "timeout 2 bash -c 'echo > /dev/tcp/8.8.8.8/53' 2>/dev/null && echo open") == "",
     ),
-    ("the first process cannot be looked into", "", lambda box: _sh(box, "cat /proc/1/environ 2>/dev/null")[0] == ""),
+    ("the first process cannot be looked into", "", lambda box: _sh(box, "cat /proc/1/environ 2>/dev/null") == ""),
     (
         "no tracing",
         "seccomp",
-        lambda box: _sh(box, "python3 -c 'import ctypes; print(ctypes.CDLL(None).ptrace(0, 0, 0, 0))'")[0] == "-1",
+        lambda box: _sh(box, "python3 -c 'import ctypes; print(ctypes.CDLL(None).ptrace(0, 0, 0, 0))'") == "-1",
     ),
-    ("no way to more rights", "", lambda box: _sh(box, "unshare -Ur id -u 2>/dev/null")[0] == ""),
-    ("the system is read-only", "", lambda box: _sh(box, "touch /usr/x 2>/dev/null && echo wrote")[0] == ""),
+    ("no way to more rights", "", lambda box: _sh(box, "unshare -Ur id -u 2>/dev/null") == ""),
+    ("the system is read-only", "", lambda box: _sh(box, "touch /usr/x 2>/dev/null && echo wrote") == ""),
 ]
 
 
@@ -85,11 +89,11 @@ def check(backend: str = "bwrap") -> Iterator[Finding]:
         for name, guarantee, holds in CHECKS:
             box.reset()
             try:
-                held, said = holds(box), ""
-            except (SandboxError, ValueError) as error:
-                held, said = False, str(error)
+                held, error = holds(box), ""
+            except (SandboxError, ValueError) as raised:
+                held, error = False, str(raised)
             given = not guarantee or getattr(made.capabilities, guarantee)
-            yield Finding(name, held, said, "" if given else made.capabilities.reasons[guarantee])
+            yield Finding(name, held, error, "" if given else made.capabilities.reasons[guarantee])
         box.write("left", b"behind")
         box.reset()
         yield Finding("a reset brings back the tree", box.snapshot() == clean)
@@ -103,8 +107,8 @@ def main(argv: list[str] | None = None) -> int:
     started, failed = time.monotonic(), 0
     for finding in check(words[0] if words else "bwrap"):
         state = "held" if finding.held else f"not given: {finding.excused}" if finding.excused else "BROKEN"
-        failed += state == "BROKEN"
-        print(f"{state:8} {finding.name}{'  ' + finding.said if finding.said else ''}")
+        failed += finding.broken
+        print(f"{state:8} {finding.name}{'  ' + finding.error if finding.error else ''}")
     print(f"{failed} broken, {time.monotonic() - started:.1f} s")
     return 1 if failed else 0
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lemur_ray.sandbox.programs import Program
+from lemur_ray.sandbox.programs import Failure, Program
 from lemur_ray.sandbox.sandbox import Blame, Sandbox
 
 
@@ -20,10 +20,17 @@ class Answer:
     """What a call came to: ``value`` (encoded, see ``inside/payload/plain_values.py``), or why there is none."""
 
     value: list[Any] | None
-    failure: str = ""
-    """Empty, the name of the exception, "timed out", "ended" or "no answer"."""
+    failure: Failure | None = None
+    """Why the process gave no answer at all."""
     blame: Blame | None = None
-    """Whose doing a lost answer was, where the sandbox knows."""
+    """Whose fault ``failure`` is, where the sandbox knows."""
+    raised: str = ""
+    """The name of the exception that the call raised; the policy's code may choose it."""
+
+    @property
+    def fault(self) -> str:
+        """Why there is no value, as text: ``failure`` or ``raised``; empty where there is one."""
+        return self.failure or self.raised
 
 
 class SolutionProcess:
@@ -62,12 +69,12 @@ class SolutionProcess:
 
     def ask(self, order: Mapping[str, Any]) -> Answer:
         """The answer to an order (``inside/payload/solution.py`` lists them)."""
-        heard = self._program.exchange(order)
-        if heard.said is None:
-            return Answer(None, heard.failure, heard.blame)
-        if "raised" in heard.said:
-            return Answer(None, str(heard.said["raised"])[:200])
-        return Answer(heard.said.get("value"))
+        reply = self._program.exchange(order)
+        if reply.message is None:
+            return Answer(None, reply.failure, reply.blame)
+        if "raised" in reply.message:
+            return Answer(None, raised=str(reply.message["raised"])[:200])
+        return Answer(reply.message.get("value"))
 
     def close(self) -> None:
         self._program.close()

@@ -119,10 +119,10 @@ class Scripted:
 def outcome(*steps: tuple[float, float, float]) -> tuple[str, str | None]:
     """How a program that may take 30 s, 35 in all, and 10 of a processor ends, whose steps took (wall, CPU, waited)."""
     program = Program(Scripted(*steps), "solution", time_s=30, total_s=35, patience_s=60, allowed_cpu_s=10)  # type: ignore[arg-type]
-    heard = program.exchange({})
+    reply = program.exchange({})
     for _ in steps[2:]:
-        heard = program.exchange({})
-    return heard.failure, heard.blame
+        reply = program.exchange({})
+    return reply.failure or "", reply.blame
 
 
 STARTS = (0.3, 0.1, 0.2)

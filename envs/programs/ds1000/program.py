@@ -15,7 +15,7 @@ from envs.programs.code_in_replies import code_in
 from envs.programs.ds1000 import environment
 from lemur_ray.benchmarks.question import Graded, cut_at
 from lemur_ray.sandbox.backends.python_inside import VERSION
-from lemur_ray.sandbox.programs import Program
+from lemur_ray.sandbox.programs import Failure, Program
 from lemur_ray.sandbox.sandbox import Limits, SandboxDestroyed, SandboxSpec
 from lemur_ray.sandbox.warm_pool import shared_pool
 
@@ -102,7 +102,7 @@ def _run(program: str, solution: str, spec: SandboxSpec, backend: str) -> Graded
                 env={**_ENVIRONMENT, "PYTHONPATH": _INSIDE},
                 python=f"python{VERSION}",
             )
-            heard = tester.exchange({"tests": program, "setup": "", "defined": {}, "modules": {}})
+            reply = tester.exchange({"tests": program, "setup": "", "defined": {}, "modules": {}})
         except SandboxDestroyed as error:
             if error.blame != "policy":
                 raise
@@ -110,12 +110,12 @@ def _run(program: str, solution: str, spec: SandboxSpec, backend: str) -> Graded
         finally:
             if tester is not None:
                 tester.close()
-    if heard.blame == "infra":
-        raise SandboxDestroyed(f"the machine gave a solution no time: {heard.failure}", "infra")
-    if heard.said is None:
-        late = f"timed out after {TIME_S:g} s" if heard.failure == "timed out" else heard.failure
-        return Graded(0.0, solution, late)
-    return Graded(float(heard.said.get("passed") is True), solution, str(heard.said.get("raised", "")))
+    if reply.blame == "infra":
+        raise SandboxDestroyed(f"the machine gave a solution no time: {reply.failure}", "infra")
+    if reply.message is None:
+        late = reply.failure is Failure.TIMED_OUT
+        return Graded(0.0, solution, f"timed out after {TIME_S:g} s" if late else str(reply.failure))
+    return Graded(float(reply.message.get("passed") is True), solution, str(reply.message.get("raised", "")))
 
 
 def _spec(named: str) -> SandboxSpec:

@@ -14,6 +14,7 @@ from typing import Any
 from envs.programs.code_in_replies import code_in
 from lemur_ray.benchmarks.question import Graded
 from lemur_ray.sandbox.inside.payload.plain_values import NotPlain, decode, encode
+from lemur_ray.sandbox.programs import Failure
 from lemur_ray.sandbox.python_repl import own_packages
 from lemur_ray.sandbox.sandbox import Limits, SandboxDestroyed, SandboxSpec
 from lemur_ray.sandbox.solution_process import Answer, SolutionProcess
@@ -71,10 +72,10 @@ def verdict_on(source: str, options: Mapping[str, Any]) -> Verdict:
                 patience_s=PATIENCE_S,
                 allowed_cpu_s=CPU_S,
             )
-            if process.loaded.failure == "timed out":  # nothing of an answer has run yet
+            if process.loaded.failure is Failure.TIMED_OUT:  # nothing of an answer has run yet
                 raise SandboxDestroyed("the machine gave numpy and shapely no time", "infra")
-            if process.loaded.failure:
-                raise RuntimeError(f"numpy and shapely cannot be imported in the sandbox: {process.loaded.failure}")
+            if fault := process.loaded.fault:
+                raise RuntimeError(f"numpy and shapely cannot be imported in the sandbox: {fault}")
             return _verdict(process, source, asked)
         except SandboxDestroyed as error:
             if error.blame != "policy":
@@ -100,8 +101,8 @@ def _verdict(process: SolutionProcess, source: str, asked: Mapping[str, Any]) ->
 
 
 def _failure(answer: Answer, where: str) -> Verdict | None:
-    if answer.failure:
-        return Verdict(0.0, f"{where}{answer.failure}")
+    if answer.fault:
+        return Verdict(0.0, f"{where}{answer.fault}")
     try:
         found = decode(answer.value)
     except (NotPlain, TypeError, ValueError, OverflowError, RecursionError):

@@ -286,9 +286,9 @@ class DrivenSession:
             raise SandboxError("this session has ended: start another one")
         limits = limits or self._sandbox.spec.limits
         order = {"op": "step", "session": self._number, **clock(limits)}
-        answered = self._sandbox._run(order, message, limits)
-        self._ended = not answered.alive or "session ended" in answered.note
-        return answered
+        result = self._sandbox._run(order, message, limits)
+        self._ended = not result.alive or result.session_ended
+        return result
 
     def close(self) -> None:
         """End the process; nothing where it or its sandbox has ended already."""

@@ -42,8 +42,6 @@ def step_result(
         notes.append(f"memory limit of {limits.memory_bytes} bytes: {answer['memory_kills']} process(es) killed")
     if answer.get("killed_behind"):
         notes.append(f"{answer['killed_behind']} process(es) left running were killed")
-    if answer.get("session") is False:
-        notes.append("session ended")
     signal = -status if status is not None and status < 0 else None
     return ExecResult(
         exit_code=status if status is not None and status >= 0 else None,
@@ -57,6 +55,7 @@ def step_result(
         cpu_s=max(float(answer.get("cpu_s", 0.0)), float(answer.get("crowd_cpu_s", 0.0))),
         alive=not lost,
         blame=blame,
-        note="; ".join(notes),
+        notes=tuple(notes),
+        session_ended=answer.get("session") is False,
         waited_s=float(answer.get("waited_s", 0.0)),
     )

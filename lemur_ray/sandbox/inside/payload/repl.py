@@ -6,7 +6,7 @@ prints is the policy's; nothing of it is trusted.
 
 | order | what comes of it |
 |---|---|
-| ``code``, ``time_s`` | the cell is run: its output on standard output as it comes, status 1 if it raised |
+| ``code``, ``time_s`` | the cell is run: its output on standard output as it comes, status as of ``run`` |
 | ``functions`` | from here on cells may call these, and output is said: ``{"out": text}`` |
 """
 
@@ -21,6 +21,8 @@ import types
 from typing import Any
 
 QUIT = (SystemExit,)
+RAISED, LATE = 1, 2
+"""Statuses of a cell that raised, and of one that raised after its time was over."""
 
 
 class Interpreter:
@@ -34,7 +36,7 @@ class Interpreter:
         sys.modules["__main__"] = self.main
 
     def run(self, code: str, time_s: float) -> int:
-        """Run a cell; 0 if it came through, 1 if it raised. What it shows goes to standard output."""
+        """Run a cell and print what it shows. Returns 0, or RAISED or LATE where it raised."""
         self.count += 1
         name = f"<cell {self.count}>"
         scope = self.main.__dict__
@@ -42,7 +44,8 @@ class Interpreter:
         scope[f"_i{self.count}"] = code
         code = self.ipython_text.translated(code)
         linecache.cache[name] = (len(code), None, code.splitlines(True), name)
-        signal.signal(signal.SIGALRM, _too_late(time_s))
+        alarm = _Alarm(time_s)
+        signal.signal(signal.SIGALRM, alarm)
         signal.setitimer(signal.ITIMER_REAL, time_s)
         try:
             self._execute(code, name)
@@ -50,11 +53,11 @@ class Interpreter:
         except QUIT as error:
             text = f"An exception has occurred, use %tb to see the full traceback.\n\n{type(error).__name__}: {error}"
             print(text.rstrip(": "))
-            return 1
+            return LATE if alarm.rang else RAISED
         except BaseException as error:  # whatever a cell raises is shown, as IPython does
             signal.setitimer(signal.ITIMER_REAL, 0)
             print(self.ipython_text.error_text(error, name))
-            return 1
+            return LATE if alarm.rang else RAISED
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             sys.stdout.flush()
@@ -81,11 +84,16 @@ class Interpreter:
         print(f"Out[{self.count}]: " + ("\n" if "\n" in text else "") + text)
 
 
-def _too_late(time_s: float) -> Any:
-    def strike(number: int, frame: object) -> None:
-        raise TimeoutError(f"Timed out after {time_s:g} seconds.")
+class _Alarm:
+    """The handler of SIGALRM: raises TimeoutError in the cell and records that it did."""
 
-    return strike
+    def __init__(self, time_s: float) -> None:
+        self._time_s = time_s
+        self.rang = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        self.rang = True
+        raise TimeoutError(f"Timed out after {self._time_s:g} seconds.")
 
 
 def serve(ipython_text: Any, channel: Any, harness_functions: Any) -> None:
