@@ -34,8 +34,8 @@ HEADS = {
 }
 
 
-APART = {"requirements-webarena-sites.lock": "webarena-sites"}
-"""Without the project's own dependencies, and without a say in their versions."""
+APART = {"requirements-webarena-sites.lock": "envs/webarena/sites/apps/pyproject.toml"}
+"""Distributions with a lock file of their own, resolved without the project's dependencies."""
 
 
 def resolve(requirements: list[str], constraints: list[str]) -> dict[str, str]:
@@ -69,8 +69,8 @@ def main() -> int:
         new = {name: version for name, version in found.items() if name not in base}
         base.update(new)
         write(file, new)
-    for file, extra in APART.items():
-        write(file, resolve(project["optional-dependencies"][extra], []))
+    for file, distribution in APART.items():
+        write(file, resolve(tomllib.loads((ROOT / distribution).read_text())["project"]["dependencies"], []))
     return 0
 
 

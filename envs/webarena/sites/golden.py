@@ -1,7 +1,7 @@
-"""Golden copies: an application with all its content and everybody logged in, built once and copied from then on.
+"""Golden copies: an application seeded with its content and logged in to, built once and copied for each running site.
 
-Kept under ``$LEMUR_HOME/webarena-sites``, one folder for each application, content and version of what builds it. The
-sessions of whoever is logged in are in the database, so they are valid again after each restoring. Knows no task.
+Stored under ``$LEMUR_HOME/webarena-sites``, one folder per application, content and version of its programs. Login
+sessions are rows of the database, so they are valid again after each restore. Knows no task.
 """
 
 from __future__ import annotations
@@ -19,28 +19,33 @@ from typing import Any
 from envs.webarena.site_set import SitesLost
 from envs.webarena.sites.content import content_of
 from envs.webarena.sites.login import LoginFailed, storage_state
-from envs.webarena.sites.restoring import copied
+from envs.webarena.sites.restoring import copy
 from envs.webarena.sites.running_site import RunningSite, last_lines, new_folder, started
-from envs.webarena.sites.software import APPS, PASSWORD, Software, accounts, interpreter, missing
+from envs.webarena.sites.software import PASSWORD, Software, accounts, interpreter, missing, programs
 from lemur_ray.host.file_lock import hold
 from lemur_ray.host.home import lemur_home
 
 BUILD_S = 900.0
+"""Seconds a build may take, and another process may wait for it."""
 STATES = "states.json"
+"""File in a golden copy with the storage states of its logged-in users."""
 
 
 @dataclass(frozen=True)
 class Golden:
-    """``states``: site, as a record calls it -> storage state of who is logged in there."""
+    """A built application. ``states`` maps a record's site name to the storage state of the user logged in there."""
 
     folder: Path
     states: Mapping[str, Mapping[str, Any]]
 
 
 def golden_of(software: Software, seed: int) -> Golden:
-    """Built where it is not there yet; of several processes one builds. Raises SitesLost, with what is missing."""
-    if said := missing(software):
-        raise SitesLost(said)
+    """The golden copy of an application, built by one process if it does not exist yet.
+
+    Raises SitesLost if something is not installed or the build fails.
+    """
+    if reason := missing(software):
+        raise SitesLost(reason)
     root = lemur_home() / "webarena-sites"
     root.mkdir(parents=True, exist_ok=True)
     folder = root / f"{software.name}-{_digest(software, seed)}"
@@ -56,50 +61,53 @@ def _content(seed: int) -> str:
 
 
 def _digest(software: Software, seed: int) -> str:
-    """Of everything that decides what is built."""
+    """Hash of everything that a build depends on: content, login, programs and installed packages."""
     parts = [_content(seed), repr(software.form), software.login]
-    own = [path for path in sorted(APPS.rglob("*.py")) if _decides(path.relative_to(APPS).parts[0], software)]
+    folder = programs()
+    assert folder is not None  # ``missing`` has been asked
+    own = [path for path in sorted(folder.rglob("*.py")) if _is_input(path.relative_to(folder).parts[0], software)]
     parts += [path.read_text(encoding="utf-8") for path in own]
     installed = interpreter().parent.parent.glob("lib/python3*/site-packages/*.dist-info") if software.module else ()
     parts += sorted(path.name for path in installed)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def _decides(name: str, software: Software) -> bool:
-    """Whether a file or folder of the programs has a part in what is built."""
-    shared = ("shared_settings.py", Path(software.program[0]).name)
+def _is_input(name: str, software: Software) -> bool:
+    """Whether a build of ``software`` reads this file or folder of the site programs."""
+    shared = ("shared_settings.py", software.program[0])
     return name in shared or name.startswith(f"{software.name}_")
 
 
 def _build(software: Software, seed: int, folder: Path) -> None:
-    made = new_folder()
+    """Seed the application in a temporary folder, log its users in, then publish the folder by a rename."""
+    work = new_folder()
     try:
-        (made / "key").write_text(secrets.token_urlsafe(48))
-        (made / "content.json").write_text(_content(seed), encoding="utf-8")
-        program = started(software, made, "build", str(made))
+        (work / "key").write_text(secrets.token_urlsafe(48))
+        (work / "content.json").write_text(_content(seed), encoding="utf-8")
+        program = started(software, work, "build", str(work))
         try:
             if program.wait(BUILD_S):
-                raise SitesLost(f"{software.title} could not be built: {last_lines(made)}")
+                raise SitesLost(f"{software.title} could not be built: {last_lines(work)}")
         finally:
             program.kill()
             program.communicate()
-        site = RunningSite(software, made)
+        site = RunningSite(software, work)
         try:
             states = {
                 role.site: storage_state(site.base, software.login, software.form, role.user, PASSWORD)
                 for role in software.roles
             }
         except (LoginFailed, OSError) as error:
-            raise SitesLost(f"{software.title}: nobody could log in: {error}; {last_lines(made)}") from error
-        (made / STATES).write_text(json.dumps(states), encoding="utf-8")
+            raise SitesLost(f"{software.title}: nobody could log in: {error}; {last_lines(work)}") from error
+        (work / STATES).write_text(json.dumps(states), encoding="utf-8")
         part = folder.with_name(f"{folder.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         site.stop()
-        copied(made, part)
+        copy(work, part)
         for name in ("log", "content.json"):
             (part / name).unlink(missing_ok=True)
         part.rename(folder)
     except subprocess.TimeoutExpired as error:
-        raise SitesLost(f"{software.title} was not built within {BUILD_S:g} s: {last_lines(made)}") from error
+        raise SitesLost(f"{software.title} was not built within {BUILD_S:g} s: {last_lines(work)}") from error
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)

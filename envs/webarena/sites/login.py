@@ -1,4 +1,4 @@
-"""Logging in once over plain HTTP, and the cookies that come of it as Playwright's storage state. Knows no browser."""
+"""Logs in to a site over plain HTTP and returns its cookies as a Playwright storage state. Knows no browser."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ _ATTRIBUTE = re.compile(r"\b(name|value)=[\"']([^\"']*)[\"']", re.I)
 
 
 class LoginFailed(Exception):
-    """A site did not let an account in."""
+    """A site rejected an account's login."""
 
 
 def storage_state(base: str, path: str, form: Mapping[str, str] | None, user: str, password: str) -> dict[str, Any]:
-    """``form``: names of the fields ``user`` and ``password``, other fields as they are sent; None: HTTP's basic login.
+    """Log in to ``base + path`` and return the session's cookies.
 
-    Raises LoginFailed, OSError.
+    ``form`` has the field names of ``user`` and ``password``, and other fields with their values; None is HTTP basic
+    authentication. Raises LoginFailed, OSError.
     """
     jar = http.cookiejar.CookieJar()
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(jar))
     opener.addheaders = [("User-Agent", AGENT)]
     if form is None:
-        said = base64.b64encode(f"{user}:{password}".encode()).decode()
-        opener.open(urllib.request.Request(base + path, headers={"Authorization": f"Basic {said}"}), timeout=TIMEOUT_S)
+        header = {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+        opener.open(urllib.request.Request(base + path, headers=header), timeout=TIMEOUT_S)
         return {"cookies": [_playwright(cookie) for cookie in jar], "origins": []}
     page = opener.open(base + path, timeout=TIMEOUT_S).read().decode("utf-8", "replace")
     before = {cookie.value for cookie in jar}
@@ -45,9 +46,9 @@ def storage_state(base: str, path: str, form: Mapping[str, str] | None, user: st
 
 
 def _hidden(page: str) -> dict[str, str]:
-    """What forms of the page send without being asked, signs against forgery among it."""
-    found = [dict(_ATTRIBUTE.findall(tag)) for tag in _HIDDEN.findall(page)]
-    return {one["name"]: one.get("value", "") for one in found if "name" in one}
+    """Hidden fields of a page's forms with their values, CSRF tokens among them."""
+    fields = [dict(_ATTRIBUTE.findall(tag)) for tag in _HIDDEN.findall(page)]
+    return {one["name"]: one.get("value", "") for one in fields if "name" in one}
 
 
 def _playwright(cookie: http.cookiejar.Cookie) -> dict[str, Any]:

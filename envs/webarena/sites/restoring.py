@@ -1,7 +1,7 @@
-"""A site's folder put back as its golden copy is, while the site goes on serving.
+"""Restores a site's folder to the state of its golden copy while the site goes on serving.
 
-Databases by SQLite's backup into the same file, so that open connections see the restored rows; all other files by
-what differs in size or time. Knows no application.
+Databases are restored by SQLite's backup into the same file, so that open connections see the restored rows. Other
+files are replaced if they differ in size or modification time. Knows no application.
 """
 
 from __future__ import annotations
@@ -12,47 +12,48 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-OF_A_DATABASE = ("", "-wal", "-shm", "-journal")
+DATABASE_SUFFIXES = ("", "-wal", "-shm", "-journal")
+"""Suffixes of the files that SQLite writes for one database."""
 OWN = frozenset({"log", "before.php", "routes.php", "conf/local.php"})
-"""Files in a live folder that are not the golden copy's: what it printed, and where its copy lies."""
+"""Files of a live folder that are never restored: the program's output, and settings that hold the folder's path."""
 
 
-def copied(golden: Path, live: Path) -> None:
-    """A new folder as the golden one. Times are kept: ``restore`` goes by them."""
+def copy(golden: Path, live: Path) -> None:
+    """Copy a golden folder with its modification times, which ``restore`` compares."""
     shutil.copytree(golden, live, dirs_exist_ok=True)
 
 
 def restore(golden: Path, live: Path, database: str) -> None:
-    """Raises OSError, sqlite3.Error: the site is to be started anew then."""
+    """Make ``live`` equal to ``golden``. Raises OSError, sqlite3.Error: then the site must be started anew."""
     if database:
         with closing(sqlite3.connect(golden / database)) as source, closing(sqlite3.connect(live / database)) as target:
             source.backup(target)
-    beside = {f"{database}{end}" for end in OF_A_DATABASE} if database else set()
-    wanted, found = _files(golden), _files(live)
-    for name in found.keys() - wanted.keys() - OWN - beside:
+    skipped = OWN | ({f"{database}{suffix}" for suffix in DATABASE_SUFFIXES} if database else set())
+    wanted, current = _files(golden), _files(live)
+    for name in current.keys() - wanted.keys() - skipped:
         (live / name).unlink(missing_ok=True)
-    for name in wanted.keys() - OWN - beside:
-        if found.get(name) != wanted[name]:
+    for name in wanted.keys() - skipped:
+        if current.get(name) != wanted[name]:
             (live / name).parent.mkdir(parents=True, exist_ok=True)
-            _replaced(golden / name, live / name)
+            _replace(golden / name, live / name)
 
 
-def _replaced(source: Path, target: Path) -> None:
-    """At once: a request in between sees the old file or the new one."""
+def _replace(source: Path, target: Path) -> None:
+    """Replace a file atomically: a concurrent request sees the old file or the new one."""
     part = target.with_name(f"{target.name}.part")
     shutil.copy2(source, part)
     os.replace(part, target)
 
 
 def _files(folder: Path, below: str = "") -> dict[str, tuple[int, int]]:
-    """Size and time of each file by its path."""
-    found: dict[str, tuple[int, int]] = {}
+    """Size in bytes and modification time in ns of each file, by its path relative to the top folder."""
+    files: dict[str, tuple[int, int]] = {}
     with os.scandir(folder) as entries:
         for entry in entries:
             name = f"{below}{entry.name}"
             if entry.is_dir(follow_symlinks=False):
-                found |= _files(Path(entry.path), f"{name}/")
+                files |= _files(Path(entry.path), f"{name}/")
             else:
-                said = entry.stat(follow_symlinks=False)
-                found[name] = said.st_size, said.st_mtime_ns
-    return found
+                status = entry.stat(follow_symlinks=False)
+                files[name] = status.st_size, status.st_mtime_ns
+    return files

@@ -1,7 +1,7 @@
-"""One running site: a process on a free port of this machine with a folder of its own, and how it ends.
+"""One running site: an application's process on a free local port, with a folder of its own.
 
-It ends with this process, however that ends: it reads from a pipe whose other end is held here alone, and takes its
-folder along. Knows no task and no golden copy.
+A site never outlives this process, however this one ends: it reads from a pipe whose other end is open only here, and
+at its end removes its folder and exits. Knows no task and no golden copy.
 """
 
 from __future__ import annotations
@@ -18,22 +18,26 @@ import urllib.request
 from pathlib import Path
 
 from envs.webarena.site_set import SitesLost
-from envs.webarena.sites.software import Software, interpreter
+from envs.webarena.sites.software import APPS, Software, interpreter, programs
 from lemur_ray.host.ports import free_port
 
-START_S, LOOK_S, END_S = 180.0, 60.0, 10.0
-"""A look has long: one that is given up goes on within the site, and looks that pile up make a slow machine slower."""
+START_S, PROBE_S, END_S = 180.0, 60.0, 10.0
+"""Seconds to start, to answer a probe, and to exit. A probe has long, because an abandoned request goes on within the
+site, and requests that pile up make a slow machine slower."""
 PREFIX = "lemur-site-"
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class RunningSite:
-    """Started by its constructor, which waits until it answers. Raises SitesLost with the last it printed."""
+    """A served application. The constructor starts it and waits until it answers.
+
+    Raises SitesLost, with the last lines the program printed, if it does not answer in time.
+    """
 
     def __init__(self, software: Software, folder: Path) -> None:
         self.software = software
         self.folder = folder
-        for _ in range(3):  # somebody may have taken the port meanwhile
+        for _ in range(3):  # another process may have taken the port meanwhile
             self.port = free_port()
             self._process = started(software, folder, "serve", str(folder), str(self.port))
             if self._answers_in_time():
@@ -43,7 +47,7 @@ class RunningSite:
 
     @property
     def base(self) -> str:
-        """Without a slash at its end."""
+        """URL of the site, without a trailing slash."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
@@ -51,16 +55,16 @@ class RunningSite:
         return self._process.pid
 
     def is_alive(self) -> bool:
-        """Whether it answers what it must."""
-        return self._process.poll() is None and self._looks_well(LOOK_S)
+        """Whether the process runs and its probe path answers."""
+        return self._process.poll() is None and self._probe_succeeds()
 
     def close(self) -> None:
-        """End it and remove its folder. Safe to call twice."""
+        """Kill the process and remove its folder. Safe to call twice."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def stop(self) -> None:
-        """End it; its folder stays."""
+        """Kill the process. Its folder stays."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -71,37 +75,38 @@ class RunningSite:
     def _answers_in_time(self) -> bool:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and self._process.poll() is None:
-            if self._looks_well(LOOK_S):
+            if self._probe_succeeds():
                 return self._process.poll() is None
             time.sleep(0.05)
         return False
 
-    def _looks_well(self, timeout_s: float) -> bool:
+    def _probe_succeeds(self) -> bool:
         try:
-            with _DIRECT.open(self.base + self.software.look, timeout=timeout_s) as answer:
+            with _DIRECT.open(self.base + self.software.probe, timeout=PROBE_S) as answer:
                 return bool(answer.status == 200 and answer.read(1))
         except (OSError, urllib.error.URLError):
             return False
 
 
 def new_folder() -> Path:
-    """Empty, of this user alone. Takes away those of processes that are gone: of sites that were killed with them."""
+    """Create an empty folder that only this user can read, and remove old ones whose process no longer exists."""
     for old in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         starter = old.name.removeprefix(PREFIX).partition("-")[0]
         with contextlib.suppress(OSError):
-            # A day: another machine's processes, with a temporary folder in common, have numbers of their own.
+            # Only after a day: the process may run on another machine that shares the temporary folder.
             if not Path(f"/proc/{starter}").exists() and time.time() - old.stat().st_mtime > 86_400:
                 shutil.rmtree(old, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
 
 
 def started(software: Software, folder: Path, *words: str) -> subprocess.Popen[bytes]:
-    """The program of an application; what it prints goes to ``folder/log``."""
+    """Start the program of an application with the arguments ``words``. Its output goes to ``folder/log``."""
     python = str(interpreter()) if software.module else "python3"
     known = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DJANGO"))}
+    program = (programs() or APPS) / software.program[0]
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
-            [python, "-B", software.program[0], words[0], *software.program[1:], *words[1:]],
+            [python, "-B", str(program), words[0], *software.program[1:], *words[1:]],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -111,6 +116,6 @@ def started(software: Software, folder: Path, *words: str) -> subprocess.Popen[b
 
 
 def last_lines(folder: Path) -> str:
-    """What its program printed last, in one line."""
+    """The last four lines that the program of a site printed, joined to one line for error messages."""
     text = (folder / "log").read_text(errors="replace") if (folder / "log").is_file() else ""
     return " | ".join(text.strip().splitlines()[-4:]) or "it printed nothing"

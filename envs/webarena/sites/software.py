@@ -1,6 +1,6 @@
-"""The applications of the stand-in suite: how each is built, served and logged in to, and what it needs installed.
+"""Declarations of the stand-in suite's web applications: programs, roles, login forms and required installations.
 
-Declarations alone; starts nothing. Knows no task and no browser.
+Starts nothing. Knows no task and no browser.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pathlib import Path
 from envs.webarena.sites.content import CUSTOMER, MEMBER, STAFF, content_of
 
 APPS = Path(__file__).parent / "apps"
-EXTRA = "the extra webarena-sites, in an environment of its own: make sites"
+"""Site programs of a checkout. The wheel of lemur-ray does not hold them: they are a distribution of their own."""
+DISTRIBUTION, INSTALLED_AS = "lemur-ray-webarena-sites", "lemur_webarena_sites"
+"""Name of that distribution, and of its package in the sites' environment."""
 PACKAGE = "apt-get install -y --no-install-recommends php-cli php-xml php-mbstring dokuwiki"
 DOKUWIKI = Path(os.environ.get("DOKUWIKI", "/usr/share/dokuwiki"))
 PASSWORD = "harbour-lamp-17"
@@ -24,38 +26,40 @@ PASSWORD = "harbour-lamp-17"
 
 @dataclass(frozen=True)
 class Role:
-    """What a task calls a part of an application. ``site``: as in a record; ``placeholder``: as in its URLs."""
+    """A part of an application as tasks name it: ``site`` in a record's ``sites``, ``placeholder`` in its URLs."""
 
     site: str
     placeholder: str
     path: str
-    """Of its base URL."""
+    """Path below the application's base URL."""
     user: str
+    """Account that tasks on this site are logged in as."""
 
 
 @dataclass(frozen=True)
 class Software:
-    """One application. ``program``: words after the interpreter; ``build FOLDER`` or ``serve FOLDER PORT`` follow."""
+    """One web application. Its program takes ``build [NAME] FOLDER`` and ``serve [NAME] FOLDER PORT``."""
 
     name: str
     title: str
     program: tuple[str, ...]
+    """File in the folder of site programs, and the NAME it takes, if any."""
     roles: tuple[Role, ...]
-    look: str
-    """A path that answers 200 once it serves."""
+    probe: str
+    """Path that answers 200 once the application serves."""
     login: str
+    """Path of the login page."""
     database: str = ""
-    """SQLite file in its folder, restored in place; empty: files alone."""
+    """SQLite file in the site's folder, restored in place. Empty if the application stores plain files only."""
     form: Mapping[str, str] | None = None
-    """Names of the form's fields for user and password, and what else it is sent with; None: HTTP's basic login."""
+    """Login form: field names for ``user`` and ``password``, and other fields with their values. None: HTTP basic."""
     module: str = ""
-    """Of the interpreter of the sites; empty: DokuWiki's package of the system."""
+    """Python module that must be installed in the sites' environment. Empty for the system package DokuWiki."""
 
 
-def _django(name: str, title: str, module: str, *roles: Role, look: str, login: str, **fields: str) -> Software:
-    program = (str(APPS / "run_django.py"), name)
+def _django(name: str, title: str, module: str, *roles: Role, probe: str, login: str, **fields: str) -> Software:
     form = {"user": "username", "password": "password", **fields}
-    return Software(name, title, program, roles, look, login, "db.sqlite3", form, module)
+    return Software(name, title, ("run_django.py", name), roles, probe, login, "db.sqlite3", form, module)
 
 
 _EMAIL = {name: f"{name.split()[0].lower()}@example.test" for name in (CUSTOMER, STAFF)}
@@ -66,62 +70,80 @@ SOFTWARE: Mapping[str, Software] = {
             "shop", "django-oscar", "oscar",
             Role("shopping", "SHOPPING", "", _EMAIL[CUSTOMER]),
             Role("shopping_admin", "SHOPPING_ADMIN", "/dashboard", _EMAIL[STAFF]),
-            look="/accounts/login/", login="/accounts/login/", user="login-username", password="login-password",
+            probe="/accounts/login/", login="/accounts/login/", user="login-username", password="login-password",
             login_submit="Log In",
         ),
         Software(
-            "trac", "Trac", (str(APPS / "run_trac.py"),), (Role("gitlab", "GITLAB", "", MEMBER),), "/about", "/login",
+            "trac", "Trac", ("run_trac.py",), (Role("gitlab", "GITLAB", "", MEMBER),), "/about", "/login",
             "env/db/trac.db", None, "trac",
         ),
         _django(
-            "forum", "django-machina", "machina", Role("reddit", "REDDIT", "", MEMBER), look="/login/", login="/login/"
+            "forum", "django-machina", "machina", Role("reddit", "REDDIT", "", MEMBER), probe="/login/", login="/login/"
         ),
-        _django("cms", "Wagtail", "wagtail", Role("cms", "CMS", "", "odo"), look="/", login="/admin/login/"),
+        _django("cms", "Wagtail", "wagtail", Role("cms", "CMS", "", "odo"), probe="/", login="/admin/login/"),
         Software(
-            "wiki", "DokuWiki", (str(APPS / "run_wiki.py"),), (Role("wikipedia", "WIKIPEDIA", "/doku.php", MEMBER),),
+            "wiki", "DokuWiki", ("run_wiki.py",), (Role("wikipedia", "WIKIPEDIA", "/doku.php", MEMBER),),
             "/doku.php", "/doku.php?id=start&do=login", "", {"user": "u", "password": "p", "r": "1"},
         ),
     )
 }  # fmt: skip
 SITES: Mapping[str, Software] = {role.site: one for one in SOFTWARE.values() for role in one.roles}
-"""By what a record calls a site."""
+"""Application of each site name in records."""
 
 
 def accounts(seed: int) -> dict[str, list[dict[str, object]]]:
-    """Of each application: everybody who wrote something, and who logs in."""
+    """User accounts of each application, by its name: the authors of its content, and who logs in."""
     people = content_of(seed).people
     shop = [
         {"name": name, "user": _EMAIL.get(name, f"{name.split()[0].lower()}@example.test"), "staff": name == STAFF}
         for name in (CUSTOMER, STAFF, *people)
     ]
     members = [MEMBER, *(name.split()[0].lower() for name in people)]
-    found: dict[str, list[dict[str, object]]] = {
+    users: dict[str, list[dict[str, object]]] = {
         "shop": shop,
         "trac": [{"name": MEMBER, "user": MEMBER}],
         "forum": [{"name": name, "user": name} for name in members],
         "cms": [{"name": STAFF, "user": "odo"}],
         "wiki": [{"name": MEMBER, "user": MEMBER}],
     }
-    return {name: [{**one, "password": PASSWORD} for one in rows] for name, rows in found.items()}
+    return {name: [{**one, "password": PASSWORD} for one in rows] for name, rows in users.items()}
 
 
 def interpreter() -> Path:
-    """That of the sites: beside the environment that runs, as ``make sites`` makes it."""
+    """Python of the sites' environment, ``PREFIX-sites`` for the environment PREFIX that runs this process."""
     return Path(f"{sys.prefix}-sites") / "bin" / "python"
 
 
+def programs() -> Path | None:
+    """Folder of the site programs: a checkout's own, else that of the installed distribution. None without either."""
+    folders = [APPS, *(folder / INSTALLED_AS for folder in _site_packages())]
+    return next((folder for folder in folders if (folder / "run_django.py").is_file()), None)
+
+
 def missing(one: Software) -> str:
-    """What is to be installed before it can be started, with the command; empty where nothing is."""
-    if not one.module:
-        return "" if shutil.which("php") and (DOKUWIKI / "doku.php").is_file() else f"DokuWiki and PHP: {PACKAGE}"
-    return "" if one.module in _modules() else f"{one.title}: {EXTRA}"
+    """What must be installed before ``one`` can start, with the command. Empty if nothing is missing."""
+    if not one.module and not (shutil.which("php") and (DOKUWIKI / "doku.php").is_file()):
+        return f"DokuWiki and PHP: {PACKAGE}"
+    if programs() is None or (one.module and one.module not in _modules()):
+        return f"{one.title}: the distribution {DISTRIBUTION}, in an environment of its own: {_install_command()}"
+    return ""
+
+
+def _install_command() -> str:
+    if APPS.is_dir():
+        return "make sites"
+    environment = interpreter().parent.parent
+    return f"python3 -m venv {environment} && {environment}/bin/pip install {DISTRIBUTION}"
 
 
 @cache
+def _site_packages() -> tuple[Path, ...]:
+    """Package folders of the sites' environment; none without that environment."""
+    folders = interpreter().parent.parent.glob("lib/python3*/site-packages")
+    return tuple(folders) if interpreter().is_file() else ()
+
+
 def _modules() -> frozenset[str]:
-    """Those of the applications that the interpreter of the sites has."""
-    folders = (
-        [] if not interpreter().is_file() else list(interpreter().parent.parent.glob("lib/python3*/site-packages"))
-    )
+    """Modules of the applications that are installed in the sites' environment."""
     wanted = {one.module for one in SOFTWARE.values()} - {""}
-    return frozenset(name for name in wanted for folder in folders if (folder / name).is_dir())
+    return frozenset(name for name in wanted for folder in _site_packages() if (folder / name).is_dir())

@@ -1,6 +1,6 @@
 """WebArenaStandin-v0: WebArena's environment on stand-in sites that this process starts, with an expert for each task.
 
-One set of sites for all environments of a process; each episode has copies of its own. Knows no application.
+All environments of a process share one site set, and each episode leases copies from it. Knows no application.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class StandinEnv(WebEnv):
         return opening
 
     def hints(self) -> dict[str, Any]:
-        found = super().hints()
+        hints = super().hints()
         if self._play is None or self._expert is None:
-            return found
+            return hints
         action = self._expert.next(self.told_of)
-        return {**found, "expert": f"{FENCE}{render(action, self.playing.language)}{FENCE}"}
+        return {**hints, "expert": f"{FENCE}{render(action, self.playing.language)}{FENCE}"}
 
 
 @cache
 def standin_sites(copies: int, seed: int) -> StandinSites:
-    """That of this process; it ends with it at the latest."""
+    """The site set of this process, closed when the process exits."""
     sites = StandinSites(copies, seed)
     atexit.register(sites.close)
     return sites

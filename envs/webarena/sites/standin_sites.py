@@ -1,7 +1,7 @@
-"""The stand-in sites as a site set: copies of each application, leased to one episode at a time and restored after it.
+"""The stand-in sites as a site set: copies of each application, each leased to one episode and restored after it.
 
-A task gets a copy of each application that it names and of no other, started when it is first needed; so many
-episodes as there are copies play side by side. A copy that died is started anew. Knows no browser and no evaluator.
+A task leases one copy of each application that it names. A copy is started when it is first needed, and again if it
+died; the number of copies limits how many episodes run at once. Knows no browser and no evaluator.
 """
 
 from __future__ import annotations
@@ -17,29 +17,31 @@ from typing import Any
 from envs.webarena.site_set import Chain, Lease, Record, SitesLost
 from envs.webarena.sites.content import SEED
 from envs.webarena.sites.golden import Golden, golden_of
-from envs.webarena.sites.restoring import copied, restore
+from envs.webarena.sites.restoring import copy, restore
 from envs.webarena.sites.running_site import RunningSite, new_folder
 from envs.webarena.sites.software import SITES, SOFTWARE, Software
 
 WAIT_S = 600.0
-"""For a copy that others have."""
+"""Seconds to wait for a copy that other episodes have leased."""
 _NUMBERS = count()
 
 
 @dataclass
 class _Copy:
-    """``site``: None where it has to be started. ``number``: of this process."""
+    """One copy of an application."""
 
     software: Software
     number: int
+    """From 1, per application of this process."""
     site: RunningSite | None = None
+    """None if it has to be started."""
 
 
 class StandinSites:
-    """Copies in this process. Every method may be called from many threads at once."""
+    """The application copies of this process. Thread-safe."""
 
     def __init__(self, copies: int = 2, seed: int = SEED) -> None:
-        """``copies``: of each application at most. Starts nothing yet."""
+        """``copies`` is the maximum number of copies per application. Starts nothing yet."""
         self._most, self._seed = copies, seed
         self._changed = threading.Condition()
         self._free: dict[str, list[_Copy]] = defaultdict(list)
@@ -50,16 +52,16 @@ class StandinSites:
 
     @property
     def urls(self) -> Mapping[str, str]:
-        """Of the copies that run and are free, by placeholder."""
+        """URLs of copies that run and are not leased, by placeholder."""
         with self._changed:
             running = [one.site for free in self._free.values() for one in free[:1] if one.site is not None]
         return {name: url for site in running for name, url in _urls(site).items()}
 
     def lease(self, record: Record, chain: Chain | None = None) -> Lease:
-        """Of all applications that the record names, in one order, so that no two leases wait for each other. Each is
-        in its first state: there are no chains.
+        """Lease a restored copy of each application that the record names. ``chain`` is ignored: every task starts
+        from the golden state. Copies are taken in alphabetic order, so that two leases cannot deadlock.
 
-        Raises SitesLost where one cannot be started or none is given back in time, ValueError for an unknown site.
+        Raises SitesLost if a copy cannot be started or none is free in time, ValueError for an unknown site.
         """
         unknown = [site for site in record["sites"] if site not in SITES]
         if unknown:
@@ -80,7 +82,7 @@ class StandinSites:
         return Lease(urls, _state(record, states), {}, name, number)
 
     def release(self, lease: Lease) -> None:
-        """Restore each copy, or end it where that does not work: the next lease starts it."""
+        """Restore each copy. One that cannot be restored is stopped, and the next lease starts it."""
         taken = self._leased.pop(lease.token, [])
         for one in taken:
             if one.site is None:
@@ -96,18 +98,18 @@ class StandinSites:
         self._give_back(taken)
 
     def is_alive(self, lease: Lease) -> bool:
-        """Whether all of its sites answer."""
+        """Whether all sites of the lease answer."""
         taken = self._leased.get(lease.token, [])
         return bool(taken) and all(one.site is not None and one.site.is_alive() for one in taken)
 
     def processes(self) -> Sequence[RunningSite]:
-        """All that run."""
+        """All running sites, leased ones included."""
         with self._changed:
             known = [*self._free.values(), *self._leased.values()]
         return [one.site for copies in known for one in copies if one.site is not None]
 
     def close(self) -> None:
-        """End all of them, leased ones too. Safe to call twice."""
+        """Stop all sites, leased ones included. Safe to call twice."""
         with self._changed:
             self._closed = True
             known = [*self._free.values(), *self._leased.values()]
@@ -119,7 +121,7 @@ class StandinSites:
                 one.site.close()
 
     def _golden(self, software: Software) -> Golden:
-        """The same one for as long as this is open: who is logged in there is not logged in at a newer one."""
+        """The golden copy of an application, fixed while this is open: logins of one are not valid in a newer one."""
         if software.name not in self._goldens:
             self._goldens[software.name] = golden_of(software, self._seed)
         return self._goldens[software.name]
@@ -131,8 +133,8 @@ class StandinSites:
                 lambda: self._closed or free or self._made[software.name] < self._most, WAIT_S
             )
             if self._closed or not ready:
-                said = "the sites were closed" if self._closed else f"no copy was given back within {WAIT_S:g} s"
-                raise SitesLost(f"{software.title}: {said}")
+                reason = "the sites were closed" if self._closed else f"no copy was given back within {WAIT_S:g} s"
+                raise SitesLost(f"{software.title}: {reason}")
             if free:
                 return free.pop()
             self._made[software.name] += 1
@@ -144,7 +146,7 @@ class StandinSites:
             one.site = None
         if one.site is None:
             folder = new_folder()
-            copied(self._golden(one.software).folder, folder)
+            copy(self._golden(one.software).folder, folder)
             one.site = RunningSite(one.software, folder)
         return one.site
 
@@ -163,7 +165,7 @@ def _urls(site: RunningSite) -> dict[str, str]:
 
 
 def _state(record: Record, states: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, Any] | None:
-    """Of who is logged in at the sites that the record's file is named after: ``./.auth/A.B_state.json``."""
+    """Storage state with the logins of sites A and B for a record's ``./.auth/A.B_state.json``."""
     if not record.get("storage_state"):
         return None
     named = str(record["storage_state"]).rpartition("/")[2].removesuffix("_state.json").split(".")

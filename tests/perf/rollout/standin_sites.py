@@ -14,7 +14,7 @@ from pathlib import Path
 
 from envs.webarena.sites.content import SEED
 from envs.webarena.sites.golden import golden_of
-from envs.webarena.sites.restoring import copied, restore
+from envs.webarena.sites.restoring import copy, restore
 from envs.webarena.sites.running_site import RunningSite, new_folder
 from envs.webarena.sites.software import SOFTWARE, Software
 
@@ -31,7 +31,7 @@ def measured(software: Software) -> dict[str, object]:
     golden = golden_of(software, SEED)
     built, began = time.monotonic() - began, time.monotonic()
     folder = new_folder()
-    copied(golden.folder, folder)
+    copy(golden.folder, folder)
     site = RunningSite(software, folder)
     started, seconds = time.monotonic() - began, []
     try:

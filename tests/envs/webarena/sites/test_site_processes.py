@@ -17,7 +17,7 @@ import pytest
 from envs.webarena.site_set import SitesLost
 from envs.webarena.sites import software as declared
 from envs.webarena.sites.content import content_of
-from envs.webarena.sites.restoring import copied, restore
+from envs.webarena.sites.restoring import copy, restore
 from envs.webarena.sites.running_site import RunningSite, new_folder
 from envs.webarena.sites.software import APPS, SITES, SOFTWARE, Software, missing
 
@@ -131,7 +131,7 @@ def test_restoring_puts_rows_back_under_an_open_connection_and_files_as_they_wer
     with sqlite3.connect(golden / "db") as made:
         made.execute("create table basket (what text)")
     made.close()
-    copied(golden, live)
+    copy(golden, live)
     opened = sqlite3.connect(live / "db")
     with opened:
         opened.execute("insert into basket values ('lamp')")
@@ -173,14 +173,16 @@ def test_every_site_of_a_record_belongs_to_one_application() -> None:
 def test_what_is_not_installed_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(declared, "interpreter", lambda: tmp_path / "bin" / "python")
     monkeypatch.setattr(declared, "DOKUWIKI", tmp_path)
-    declared._modules.cache_clear()
+    declared._site_packages.cache_clear()
     try:
         assert {name: missing(one).partition(": ")[2] for name, one in SOFTWARE.items()} == {
-            **dict.fromkeys(SOFTWARE, "the extra webarena-sites, in an environment of its own: make sites"),
+            **dict.fromkeys(
+                SOFTWARE, "the distribution lemur-ray-webarena-sites, in an environment of its own: make sites"
+            ),
             "wiki": "apt-get install -y --no-install-recommends php-cli php-xml php-mbstring dokuwiki",
         }
     finally:
-        declared._modules.cache_clear()
+        declared._site_packages.cache_clear()
 
 
 def test_folders_of_processes_that_are_long_gone_are_taken_away(
