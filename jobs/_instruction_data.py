@@ -22,8 +22,8 @@ def conversations(games: int, chats: int, files: Sequence[str] = ()) -> Iterator
     yield from itertools.chain.from_iterable(read_conversations(resolve_out(file, "")) for file in files)
 
 
-def instruction_table(job: Any, shelf: str, init_from: str) -> str:
-    """The table of a job, in ``shelf``: of its sets, else of games, questions, files, as its model writes them."""
+def instruction_table(job: Any, out: str, init_from: str) -> str:
+    """Build the table of a job from its sets, else from games, questions and files; its folder, in ``out`` if a URL."""
     from lemur_ray.instruct.chat_tokens import for_chats
     from lemur_ray.instruct.config import SET_NAMES
     from lemur_ray.instruct.pipeline import build_sets
@@ -32,6 +32,7 @@ def instruction_table(job: Any, shelf: str, init_from: str) -> str:
     from lemur_ray.train.pod.placement import batch_parts
     from lemur_ray.weights.open_model import load_tokenizer
 
+    shelf = resolve_out(f"{out}/table" if "://" in out else f"instruct/{job.recipe.name}", "")
     recipe, tokenizer = job.recipe, for_chats(load_tokenizer(init_from), job.chat_template)
     shape = {"seq_len": recipe.data.seq_len, "num_rows": whole_epochs(recipe, batch_parts(recipe.mesh))}
     if job.sets.files:

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from _evaluate import evaluate
-from _suite import play_suite
+from lemur_ray.evaluation.evaluate import evaluate
+from lemur_ray.evaluation.suites.play import play_suite
 from lemur_ray.benchmarks.listing import lines, listed
 from lemur_ray.evaluation.gold_check import FLAG, check_golds
 from lemur_ray.host.home import outside_data

@@ -13,6 +13,7 @@ from typing import Annotated
 import tyro
 
 from _instruction_data import demo_corpus
+from lemur_ray.cluster import connection
 from lemur_ray.config import parse
 from lemur_ray.host.home import resolve_out
 from lemur_ray.corpus.config import CorpusConfig
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(Arguments, argv, prog="build_corpus")
     out = resolve_out(arguments.out, "corpus/embedded")
     if arguments.workers != 0:
-        _path.connect()
+        connection.connect()
     from lemur_ray.corpus.build import build
     from lemur_ray.corpus.manifest import CorpusError
     from lemur_ray.corpus.rows import RowSetError
@@ -44,8 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         asked = {"config": arguments.config} if arguments.config.source else demo_corpus(arguments.config)
         manifest = build(**asked, folder=out, overwrite=arguments.overwrite, workers=arguments.workers)
     except (CorpusError, RowSetError) as error:
-        print(f"build_corpus: {error}", file=sys.stderr)
-        return 1
+        return _path.fail(f"build_corpus: {error}")
     for entry in (*manifest["sources"], *manifest["heldout"]):
         print(f"{entry['name']:>14} {entry['kind']:>5} {entry['rows']:>8,} rows {entry['tokens']:>12,} tokens")
     result = {key: manifest[key] for key in ("vocab_size", "seq_len", "fill", "asked", "built", "counts", "missing")}

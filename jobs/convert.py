@@ -4,9 +4,8 @@ Hugging Face format out of a run (``transformers`` loads it), or a run folder ou
 may be gs:// or s3:// URIs. Prints the absolute path of what it wrote.
 """
 
-import _path  # noqa: F401
+import _path
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -26,8 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         job = replace(job, model=find_model(job.model, buckets=True))
         print(f"wrote {convert(job, resolve_out(job.out, ''))}")
     except (*MODEL_ERRORS, OSError, ImportError) as error:
-        print(f"convert: {error}", file=sys.stderr, flush=True)
-        return 1
+        return _path.fail(f"convert: {error}")
     return 0
 
 

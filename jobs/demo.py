@@ -1,6 +1,6 @@
 """Everything once, on a Ray head of our own: what ``make demo`` runs. Prints the path of the report last."""
 
-import _path  # noqa: F401
+import _path
 
 import signal
 import sys
@@ -17,8 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(config)
     except DemoFailed as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
+        return _path.fail(f"demo: {error}")
     except KeyboardInterrupt:
         print("demo: stopped; the same command goes on where it left off", file=sys.stderr)
         return 130

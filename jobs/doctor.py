@@ -5,7 +5,7 @@ There every host also writes, reads and removes an object in ``--bucket gs://...
 Exit code 0 unless something that everything needs is missing. Runs where nothing is installed yet.
 """
 
-import _path
+import _path  # noqa: F401
 
 import argparse
 import json
@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from lemur_ray.cluster import connection
+from lemur_ray.cluster.ray_environment import PROJECT_ROOT, USER_ENVIRONMENT
 from lemur_ray import doctor
 
 
@@ -24,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cluster", action="store_true", help="the hosts of the cluster of RAY_ADDRESS")
     parser.add_argument("--bucket", default="", help="with --cluster: a URL that every host is to try; $LEMUR_STORE")
     asked = parser.parse_args(argv)
-    here = doctor.Machine(Path(_path.ROOT), env=_path.GIVEN)
+    here = doctor.Machine(Path(PROJECT_ROOT), env=USER_ENVIRONMENT)
     checks = of_cluster(asked.bucket) if asked.cluster else doctor.examine(here)
     healthy = doctor.healthy(checks)
     if asked.json:
@@ -41,11 +43,11 @@ def of_cluster(bucket: str) -> list[doctor.Check]:
     if not os.environ.get("RAY_ADDRESS"):
         command = "ray job submit --working-dir . -- python jobs/doctor.py --cluster"
         raise SystemExit(f"doctor --cluster: RAY_ADDRESS is not set, so there is no cluster to look at: {command}")
-    _path.connect(alike=False, log_to_driver=False)  # what differs is what is asked for
+    connection.connect(require_same_code=False, log_to_driver=False)  # what differs is what is asked for
     from lemur_ray.doctor.hosts.survey import ask, lock_of
     from lemur_ray.doctor.hosts.cluster_checks import checks
 
-    lock = Path(_path.ROOT) / "requirements.lock"
+    lock = Path(PROJECT_ROOT) / "requirements.lock"
     found = ask(bucket=bucket)
     locked = lock_of(lock.read_text().splitlines() if lock.is_file() else ())
     return checks(found.hosts, found.silent, found.free_cpus, locked, bucket, found.bucket, found.most_cpus)

@@ -7,7 +7,7 @@
 Writes {dataset, id, messages} line by line and, beside it, ``<out>.json`` with what was kept and what was left out.
 """
 
-import _path  # noqa: F401
+import _path
 
 import json
 import sys
@@ -47,8 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             prepare_out(str(file.parent))
             counts = export(folders, file, job.rules, job.how)
     except (EvaluationError, LedgerError, ImportError, ValueError, OSError) as error:
-        print(f"export_sft: {error}", file=sys.stderr)
-        return 1
+        return _path.fail(f"export_sft: {error}")
     for line in counts["said"]:
         print(f"export_sft: {line}", file=sys.stderr)
     print(json.dumps({"out": out, **counts}))

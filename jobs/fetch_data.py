@@ -1,6 +1,6 @@
 """Data of others, fetched by name, checked, with its licence beside it: docs/guides/data.md."""
 
-import _path  # noqa: F401
+import _path
 
 import os
 import sys
@@ -50,8 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             return int(bool(fetch(chosen, Asked(data, job.accept), rows=job.rows)))
     except (FetchError, ValueError, OSError) as error:
-        print(f"fetch_data: {error}", file=sys.stderr)
-        return 1
+        return _path.fail(f"fetch_data: {error}")
     return 0
 
 

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from _evaluate import evaluate
+from lemur_ray.evaluation.evaluate import evaluate
 from lemur_ray.agents.replay_goals import RecordedRun
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.benchmarks.recorded_runs import goals, recorded_runs

@@ -1,6 +1,6 @@
 """Build the local full-text index that MINT's search tool can ask, from a Wikipedia dump."""
 
-import _path  # noqa: F401
+import _path
 
 import sys
 from collections.abc import Sequence
@@ -29,8 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         count = build_index(Path(config.dump), out)
     except (OSError, ValueError) as error:
-        print(f"index_wikipedia: {error}", file=sys.stderr, flush=True)
-        return 1
+        return _path.fail(f"index_wikipedia: {error}")
     print(f"{out}: {count:,} articles; ask it with --wikipedia index:{out}", flush=True)
     return 0
 

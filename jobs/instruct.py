@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from _instruction_data import instruction_table
+from lemur_ray.cluster import connection
 from lemur_ray.host.home import resolve_out
 from lemur_ray.instruct.config import Sets, SetsConfig, Template
 from lemur_ray.train.job_arguments import TrainingJob, parse_job
@@ -40,18 +41,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lemur_ray.train.run.needs import RUN_ERRORS, look_before_tuning
     from lemur_ray.train.on_ray.trainer import train
 
+    look = partial(of_table, job.sets, job.conversations, job.chat_template)
     try:
-        given = (*job.conversations, *job.sets.paths)
-        look = partial(of_table, job.sets, job.conversations, job.chat_template)
-        init_from = look_before_tuning(recipe, _path.devices(), out, job.init_from or "nano", job.corpus, given, look)
-        _path.connect()
-        shelf = resolve_out(f"{out}/table" if "://" in out else f"instruct/{recipe.name}", "")
-        table = resolve_out(job.corpus, "") if job.corpus else instruction_table(job, shelf, init_from)
+        devices, files = connection.available_devices(), (*job.conversations, *job.sets.paths)
+        init_from = look_before_tuning(recipe, devices, out, job.init_from or "nano", job.corpus, files, look)
+        connection.connect()
+        table = resolve_out(job.corpus, "") if job.corpus else instruction_table(job, out, init_from)
         recipe, steps = with_whole_epochs(recipe, read_manifest(table), batch_parts(recipe.mesh))
         print(f"instruction table: {table}\n{steps}", flush=True)
         result = train(recipe, corpus=table, out=out, init_from=init_from)
     except RUN_ERRORS as error:
-        return _path.failed(f"instruct: {error}")
+        return _path.fail(f"instruct: {error}")
     print(f"finished: {out}\n{json.dumps(result)}", flush=True)
     return 0
 

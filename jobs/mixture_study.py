@@ -7,12 +7,12 @@ Trials are Ray tasks; running the same command again repeats only what is not fi
 import _path
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from _instruction_data import demo_corpus
+from lemur_ray.cluster import connection
 from lemur_ray.corpus.manifest import CorpusError, is_complete
 from lemur_ray.host.home import find_model, resolve_out
 from lemur_ray.train.job_arguments import TrainingJob, parse_job
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     corpus, out = resolve_out(job.corpus, "corpus/embedded"), resolve_out(job.out, f"studies/{job.recipe.name}")
     try:
         check_place(out)
-        _path.connect()
+        connection.connect()
         from lemur_ray.corpus.build import build
         from lemur_ray.corpus.config import CorpusConfig
         from lemur_ray.train.on_ray.trials import run_trials
@@ -50,8 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         failed = run_trials(trials)
         numbers = render_study(Path(out))
     except (CorpusError, ReportError, RunFolderError, ValueError, OSError) as error:
-        print(f"mixture_study: {error}", file=sys.stderr, flush=True)
-        return 1
+        return _path.fail(f"mixture_study: {error}")
     print(f"page: {out}/index.html\n{json.dumps({'out': out, 'failed': failed, 'results': numbers['results']})}")
     return 1 if failed else 0
 

@@ -5,10 +5,9 @@ last line is one JSON object. --search N compiles N candidates of mesh, microbat
 Needs libtpu (extra [tpu]), no TPU; without it only shardings are checked.
 """
 
-import _path  # noqa: F401
+import _path
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -37,8 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = parse_slice(job.topology) if job.topology else planning.slice_of(job.recipe)
         result = planning.run(job.recipe, where, search=job.search, describe=job.describe, say=print)
     except ValueError as error:
-        print(f"plan_pod: {error}", file=sys.stderr)
-        return 1
+        return _path.fail(f"plan_pod: {error}")
     print(json.dumps(result), flush=True)
     return 0 if result.get("fits") is not False else 1
 

@@ -4,11 +4,10 @@ Prints what a decode step and a prefill step need of one chip's memory and wheth
 last line is one JSON object. Needs libtpu (extra [tpu]), no TPU. Says nothing about speed.
 """
 
-import _path  # noqa: F401
+import _path
 
 import json
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -44,8 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             job.recipe.model, job.engine, absent_slice.devices(where, 1)[0], every_shape=job.every_shape
         )
     except (ValueError, absent_slice.NoLibtpu) as error:
-        print(f"plan_serving: {error}", file=sys.stderr)
-        return 1
+        return _path.fail(f"plan_serving: {error}")
     for step in steps:
         print(step)
     most, limit = max(step.total for step in steps), LIMIT * CHIPS[job.chip].hbm_bytes

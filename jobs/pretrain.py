@@ -8,11 +8,11 @@ committed checkpoint. The last line printed is one JSON object.
 import _path
 
 import json
-import sys
 from collections.abc import Sequence
 from functools import partial
 
 from _instruction_data import demo_corpus
+from lemur_ray.cluster import connection
 from lemur_ray.host.home import find_model, resolve_out
 from lemur_ray.corpus.manifest import is_complete
 from lemur_ray.train.job_arguments import TrainingJob, parse_job
@@ -26,8 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         init_from = partial(find_model, job.init_from, buckets=True) if job.init_from else str
         corpus_has_rows = partial(of_corpus, job.recipe, corpus, bool(job.corpus))
-        look_first(job.recipe, _path.devices(), out, (init_from, corpus_has_rows))
-        _path.connect()
+        look_first(job.recipe, connection.available_devices(), out, (init_from, corpus_has_rows))
+        connection.connect()
         from lemur_ray.corpus.build import build
         from lemur_ray.corpus.config import CorpusConfig
         from lemur_ray.train.on_ray.trainer import train
@@ -37,8 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             build(**demo_corpus(CorpusConfig()), folder=corpus)
         result = train(job.recipe, corpus=corpus, out=out, init_from=init_from())
     except RUN_ERRORS as error:
-        print(f"pretrain: {error}", file=sys.stderr, flush=True)
-        return 1
+        return _path.fail(f"pretrain: {error}")
     print(f"{'already finished' if result.get('already_finished') else 'finished'}: {out}", flush=True)
     print(json.dumps(result), flush=True)
     return 0

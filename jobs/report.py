@@ -4,7 +4,7 @@ With nothing given, all that is under LEMUR_HOME; each DIR may be gs:// or s3://
 last line JSON. --find TEXT searches the episodes instead, --eval FILE.eval|DIR writes logs that `inspect view` opens.
 """
 
-import _path  # noqa: F401
+import _path
 
 import json
 import sys
@@ -36,8 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             prepare_out(str(folder))
             numbers = render_report(folder, runs=runs, episodes=episodes, corpus=corpus)
     except (ReportError, LedgerError, EvaluationError, ImportError, OSError, ValueError) as error:
-        print(f"report: {error}", file=sys.stderr)
-        return 1
+        return _path.fail(f"report: {error}")
     for line in numbers["missing"]:
         print(f"missing: {line}")
     print(f"{out}/index.html")

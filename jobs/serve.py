@@ -4,13 +4,13 @@ With nothing given: the newest run on Ray Serve. Prints URL and a curl line; SIG
 """
 
 import _path
-
 import contextlib
 import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
 
+from lemur_ray.cluster import connection
 from lemur_ray.host.home import lemur_home
 from lemur_ray.rollout.evaluation_folder import EvaluationError
 from lemur_ray.rollout.endpoints.policy_target import find_run
@@ -29,14 +29,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"serving at {url}\n  curl {CURL_KEY if digest else ''}{url}/models\n  chat {url[:-2]}", flush=True)
             stop.wait()
     except (EvaluationError, ValueError, OSError, RuntimeError) as error:
-        return _path.failed(f"serve: {error}")
+        return _path.fail(f"serve: {error}")
     return 0
 
 
 @contextlib.contextmanager
 def _served(job: ServeJob, digest: bytes, stop: threading.Event, model: str) -> Iterator[str]:
     """The base URL, as long as it answers."""
-    look_first(model, job, _path.devices(alone=job.no_ray, log_to_driver=False))
+    look_first(model, job, connection.available_devices(this_machine=job.no_ray, log_to_driver=False))
     with contextlib.ExitStack() as stack:
         if job.no_ray:
             from lemur_ray.serve.loading import load_text_engine
@@ -49,7 +49,7 @@ def _served(job: ServeJob, digest: bytes, stop: threading.Event, model: str) -> 
             if served.engine.failure is not None:
                 raise RuntimeError("the engine died: the log above says why; start the server again")
             return
-        _path.connect(log_to_driver=False)
+        connection.connect(log_to_driver=False)
         from lemur_ray.serve.on_ray import deployments, serve_cluster
 
         stack.callback(serve_cluster.shutdown)

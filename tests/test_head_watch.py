@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from lemur_ray.cluster.head_watch import SILENT_S, HeadWatch
+from lemur_ray.cluster.head_watch import SILENCE_LIMIT_S, HeadWatch
 
 RAYS_OWN_S = 60.0
 """After so long without a head Ray ends the process, without a word."""
 
 
-def said_by(knows_us: Callable[[], bool], silent_s: float) -> str:
+def said_by(knows_us: Callable[[], bool], silence_limit_s: float) -> str:
     """What a watch says before it ends the process."""
     said, came = list[str](), threading.Event()
 
@@ -22,9 +22,9 @@ def said_by(knows_us: Callable[[], bool], silent_s: float) -> str:
         said.append(why)
         came.set()
 
-    watch = HeadWatch("10.0.0.1:6379", knows_us, silent_s=silent_s, every_s=0.001, leave=leave)
+    watch = HeadWatch("10.0.0.1:6379", knows_us, silence_limit_s=silence_limit_s, interval_s=0.001, on_loss=leave)
     assert came.wait(10)
-    watch.end()
+    watch.stop()
     assert len(said) == 1
     return said[0]
 
@@ -42,8 +42,8 @@ def answers(*known: bool | None) -> Callable[[], bool]:
 
 
 def test_a_driver_whose_head_is_silent_says_what_to_do() -> None:
-    assert SILENT_S < RAYS_OWN_S
-    said = said_by(answers(True, None), silent_s=0.02)
+    assert SILENCE_LIMIT_S < RAYS_OWN_S
+    said = said_by(answers(True, None), silence_limit_s=0.02)
     assert said.startswith(
         "the head at 10.0.0.1:6379 has not answered for 0 s. This job ends; run the same command again"
     )
@@ -51,7 +51,7 @@ def test_a_driver_whose_head_is_silent_says_what_to_do() -> None:
 
 
 def test_a_driver_whose_head_was_started_anew_says_so_at_once() -> None:
-    said = said_by(answers(True, False), silent_s=60)
+    said = said_by(answers(True, False), silence_limit_s=60)
     assert "10.0.0.1:6379 does not know this host any more: it was started anew, or had lost it. This job ends" in said
 
 
@@ -65,8 +65,8 @@ def test_a_head_that_is_silent_for_a_moment_ends_nothing(last: bool | None) -> N
         asked.release()
         return ask()
 
-    watch = HeadWatch("head:1", counted, silent_s=60, every_s=0.001, leave=said.append)
+    watch = HeadWatch("head:1", counted, silence_limit_s=60, interval_s=0.001, on_loss=said.append)
     for _ in range(8):
         assert asked.acquire(timeout=10)
-    watch.end()
+    watch.stop()
     assert said == []

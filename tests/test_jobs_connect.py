@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 import time
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from lemur_ray.cluster import connection
 from lemur_ray.host.ports import free_port
-from tests.source_tree import ROOT
 
 
-@pytest.fixture
-def bootstrap(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """``jobs/_path.py``."""
-    spec = importlib.util.spec_from_file_location("bootstrap_of_jobs", ROOT / "jobs" / "_path.py")
-    assert spec is not None
-    assert spec.loader is not None
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RAY_ADDRESS", "RAY_JOB_CONFIG_JSON_ENV_VAR"):
         monkeypatch.delenv(name, raising=False)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -39,15 +31,15 @@ def bootstrap(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     ],
 )
 def test_an_address_where_no_head_answers_is_said_in_a_sentence(
-    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, address: str, said: str
+    monkeypatch: pytest.MonkeyPatch, address: str, said: str
 ) -> None:
-    assert bootstrap.HEAD_S <= 60
-    monkeypatch.setattr(bootstrap, "HEAD_S", 0.6)
+    assert connection.HEAD_TIMEOUT_S <= 60
+    monkeypatch.setattr(connection, "HEAD_TIMEOUT_S", 0.6)
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setenv("RAY_ADDRESS", address.format(port=free_port()))
     began = time.monotonic()
     with pytest.raises(SystemExit, match=said):
-        bootstrap.connect()
+        connection.connect()
     assert time.monotonic() - began < 20
 
 
@@ -57,7 +49,7 @@ def another_head(nodes: object, timeout: float) -> list[bool]:
 
 @pytest.mark.parametrize("says", [another_head, lambda nodes, timeout: [False]], ids=["another head", "lost this host"])
 def test_a_job_that_has_joined_a_cluster_ends_with_a_sentence_when_that_knows_it_no_more(
-    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, says: Any
+    monkeypatch: pytest.MonkeyPatch, says: Any
 ) -> None:
     joined, why, came = list[str](), list[str](), threading.Event()
     gcs = SimpleNamespace(check_alive=says)
@@ -65,10 +57,10 @@ def test_a_job_that_has_joined_a_cluster_ends_with_a_sentence_when_that_knows_it
     monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "ab" * 28))
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setattr("ray.init", lambda address, **options: joined.append(address))
-    monkeypatch.setattr("lemur_ray.cluster.head_watch._leave", lambda said: (why.append(said), came.set()))
-    monkeypatch.setattr(bootstrap, "_knock", lambda address: None)
+    monkeypatch.setattr("lemur_ray.cluster.head_watch._exit", lambda said: (why.append(said), came.set()))
+    monkeypatch.setattr(connection, "_wait_for_head", lambda address: None)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    assert bootstrap.connect(alike=False) == "10.0.0.1:6379"
+    assert connection.connect(require_same_code=False) == "10.0.0.1:6379"
     assert came.wait(10)
     assert why[0].startswith("the head at 10.0.0.1:6379 does not know this host any more")
 
@@ -82,7 +74,7 @@ def test_a_job_that_has_joined_a_cluster_ends_with_a_sentence_when_that_knows_it
     ],
 )
 def test_hosts_that_hold_other_code_are_refused_when_a_job_connects(
-    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, differs: dict[str, Any], said: str
+    monkeypatch: pytest.MonkeyPatch, differs: dict[str, Any], said: str
 ) -> None:
     from lemur_ray.doctor.hosts import survey
     from tests.doctor.test_cluster_checks import hosts
@@ -93,7 +85,7 @@ def test_hosts_that_hold_other_code_are_refused_when_a_job_connects(
     nodes = [{"Alive": True, "NodeManagerAddress": f"10.0.0.{n}"} for n in range(2)]
     monkeypatch.setattr("ray.nodes", lambda: nodes)
     if not said:
-        bootstrap._check_hosts()
+        connection._refuse_other_code()
         return
     with pytest.raises(SystemExit, match=said):
-        bootstrap._check_hosts()
+        connection._refuse_other_code()

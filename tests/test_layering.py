@@ -62,23 +62,13 @@ ROOMS: dict[str, set[str]] = {
     "lemur_ray/rollout": {
         "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/weights/checkpoints", "lemur_ray/sandbox",
     },
-    "lemur_ray/evaluation": set(),
-    "lemur_ray/evaluation/preflight": {
-        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/rollout", "lemur_ray/serve/policy_model",
-    },
-    "lemur_ray/evaluation/gold_check": {
-        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/evaluation/preflight", "lemur_ray/rollout",
-    },
-    "lemur_ray/evaluation/suites": {
-        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/evaluation/preflight", "lemur_ray/report",
-        "lemur_ray/rollout",
+    "lemur_ray/evaluation": {
+        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/cluster", "lemur_ray/instruct", "lemur_ray/report",
+        "lemur_ray/rollout", "lemur_ray/serve/on_ray", "lemur_ray/serve/policy_model",
     },
     "lemur_ray/report": {"lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/rollout"},
-    "lemur_ray/evaluation/solved_export": {
-        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/instruct", "lemur_ray/rollout",
-    },
     "lemur_ray/demo": set(),
-    "lemur_ray/cluster": set(),
+    "lemur_ray/cluster": {"lemur_ray/doctor"},
     "lemur_ray/doctor": set(),
     "envs": {"lemur_ray/agents", "lemur_ray/grading", "lemur_ray/outside_data", "lemur_ray/sandbox"},
     "envs/alfworld": {"envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/outside_data"},
@@ -109,9 +99,10 @@ ROOMS: dict[str, set[str]] = {
 # Packages of others, and the only rooms (or files, without .py) that may import them.
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "ray": (
-        "jobs", "lemur_ray/storage/bundles/on_ray", "lemur_ray/corpus/on_ray", "lemur_ray/doctor/hosts/survey",
-        "lemur_ray/plan/feed", "lemur_ray/rollout/actors/task_lease_actor", "lemur_ray/rollout/actors/on_ray",
-        "lemur_ray/rollout/endpoints/endpoint_gate", "lemur_ray/serve/on_ray", "lemur_ray/train/on_ray",
+        "lemur_ray/cluster/connection", "lemur_ray/storage/bundles/on_ray", "lemur_ray/corpus/on_ray",
+        "lemur_ray/doctor/hosts/survey", "lemur_ray/plan/feed", "lemur_ray/rollout/actors/task_lease_actor",
+        "lemur_ray/rollout/actors/on_ray", "lemur_ray/rollout/endpoints/endpoint_gate", "lemur_ray/serve/on_ray",
+        "lemur_ray/train/on_ray",
     ),
     **dict.fromkeys(
         ("jax", "jaxlib", "flax", "optax", "orbax", "chex", "torch", "transformers"),

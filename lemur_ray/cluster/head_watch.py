@@ -1,8 +1,7 @@
-"""A driver whose head is gone says so and ends, instead of waiting for minutes or dying without a word.
+"""A watch over the head of the cluster: a driver whose head is gone prints why and ends.
 
-Ray's own patience with a head is a minute, after which it ends the process as it stands; where the head's host was lost
-it begins to count when a connection breaks, which may be minutes later. Knows nothing of Ray: whoever connects says how
-to ask.
+Ray itself waits for a minute before it ends the process without a message; where the head's host was lost, that minute
+begins only when a connection breaks, which may be minutes later. Knows nothing of Ray: the caller supplies the query.
 """
 
 from __future__ import annotations
@@ -14,62 +13,59 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-SILENT_S = 45.0
-"""How long a head may be silent: less than Ray's minute, more than a busy one is."""
-EVERY_S = 1.0
-"""Seconds between two questions. A host that its head has forgotten lives for some seconds more."""
+SILENCE_LIMIT_S = 45.0
+"""Seconds a head may stay silent: less than Ray's minute, more than a busy head does."""
+INTERVAL_S = 1.0
+"""Seconds between two queries. A host that its head has forgotten lives for some seconds more."""
 
 
 class HeadWatch:
-    """Asks in a thread of its own until ``end``."""
+    """A thread that queries the head until ``stop``."""
 
     def __init__(
         self,
         address: str,
-        knows_us: Callable[[], bool],
+        is_member: Callable[[], bool],
         *,
-        silent_s: float = SILENT_S,
-        every_s: float = EVERY_S,
-        leave: Callable[[str], object] | None = None,
+        silence_limit_s: float = SILENCE_LIMIT_S,
+        interval_s: float = INTERVAL_S,
+        on_loss: Callable[[str], object] | None = None,
     ) -> None:
-        """``knows_us``: whether the head counts this host among its own; raises where it does not answer, in seconds.
-        ``leave``: told why, once; by default it ends the process."""
-        self._address, self._knows_us = address, knows_us
-        self._silent_s, self._every_s, self._leave = silent_s, every_s, leave or _leave
-        self._ended = threading.Event()
+        """``is_member``: whether the head lists this host as its own; raises, within seconds, if it does not answer.
+        ``on_loss``: called once with the reason; by default it prints the reason and ends the process."""
+        self._address, self._is_member = address, is_member
+        self._silence_limit_s, self._interval_s, self._on_loss = silence_limit_s, interval_s, on_loss or _exit
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="head-watch", daemon=True)
         self._thread.start()
 
-    def end(self) -> None:
-        """Before the process ends by itself: waits for an answer that is due."""
-        self._ended.set()
+    def stop(self) -> None:
+        """End the thread. Waits up to 10 s for a query in flight."""
+        self._stopped.set()
         self._thread.join(10.0)
 
     def _run(self) -> None:
-        heard = time.monotonic()
-        while not self._ended.is_set():
-            found = ""
+        last_answer = time.monotonic()
+        while not self._stopped.is_set():
+            reason = ""
             try:
-                if self._knows_us():
-                    heard = time.monotonic()
+                if self._is_member():
+                    last_answer = time.monotonic()
                 else:
-                    found = "does not know this host any more: it was started anew, or had lost it"
-            except Exception:  # whatever it is that Ray makes of it
-                if (silent_s := time.monotonic() - heard) > self._silent_s:
-                    found = f"has not answered for {silent_s:.0f} s"
-            if found and not self._ended.is_set():
-                self._leave(self._sentence(found))
+                    reason = "does not know this host any more: it was started anew, or had lost it"
+            except Exception:  # Ray raises many types here, and each means that the head did not answer
+                if (silence_s := time.monotonic() - last_answer) > self._silence_limit_s:
+                    reason = f"has not answered for {silence_s:.0f} s"
+            if reason and not self._stopped.is_set():
+                self._on_loss(
+                    f"the head at {self._address} {reason}. This job ends; run the same command again once a head is "
+                    "there: it goes on from what is stored (a training run from its newest checkpoint)"
+                )
                 return
-            self._ended.wait(self._every_s)
-
-    def _sentence(self, found: str) -> str:
-        return (
-            f"the head at {self._address} {found}. This job ends; run the same command again once a head is there: it "
-            "goes on from what is stored (a training run from its newest checkpoint)"
-        )
+            self._stopped.wait(self._interval_s)
 
 
-def _leave(why: str) -> NoReturn:
-    """At once: whatever the process would give back on its way out asks the head first, and waits for it."""
-    print(why, file=sys.stderr, flush=True)
+def _exit(reason: str) -> NoReturn:
+    """End at once: exit handlers would ask the head to release resources, and wait for it."""
+    print(reason, file=sys.stderr, flush=True)
     os._exit(1)

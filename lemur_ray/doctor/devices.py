@@ -40,8 +40,8 @@ class Devices:
         return f"{self.where} has {self.cpus:g} CPU cores, {self.gpus} GPUs and {self.tpus} TPU chips"
 
 
-def devices(machine: Machine) -> Devices:
-    """What is here."""
+def machine_devices(machine: Machine) -> Devices:
+    """Devices of this machine."""
     gpus = _gpu_bytes(machine)
     return Devices(
         cpus=usable_cores(machine),
@@ -52,7 +52,7 @@ def devices(machine: Machine) -> Devices:
     )
 
 
-def of_cluster(
+def cluster_devices(
     resources: Mapping[str, float], most: Mapping[str, float] | None, nodes: Sequence[Mapping[str, Any]] = ()
 ) -> Devices:
     """What a cluster has by the names of Ray's resources. ``most``: what it may grow to, where it grows by itself.

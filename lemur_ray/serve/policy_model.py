@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from lemur_ray.doctor.devices import Devices, devices
+from lemur_ray.doctor.devices import Devices, machine_devices
 from lemur_ray.doctor.machine import Machine
 from lemur_ray.serve.config import ServeJob
 from lemur_ray.serve.needs import NotServed, look_first
@@ -85,4 +85,4 @@ def _devices() -> Devices:
     """Of this machine, where no other cluster is named; what others have is known only where Ray runs."""
     if os.environ.get("RAY_ADDRESS"):
         return Devices(float("inf"), 2**20, 2**20, where="the cluster")
-    return devices(Machine(Path(__file__).resolve().parents[2]))
+    return machine_devices(Machine(Path(__file__).resolve().parents[2]))

@@ -46,13 +46,13 @@ def run(lemur_home: Path, data_dir: Path, capsys: pytest.CaptureFixture[str], mo
     """The job in this process, where nothing may be started: exit code, and what it says."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.syspath_prepend(str(ROOT / "jobs"))
-    job, evaluation = importlib.import_module("agent_eval"), importlib.import_module("_evaluate")
+    job, evaluation = importlib.import_module("agent_eval"), importlib.import_module("lemur_ray.evaluation.evaluate")
     policy_model.look_at_model.cache_clear()
 
     def begun(*a: Any) -> None:
         raise _Begun
 
-    monkeypatch.setattr(evaluation, "_pool", begun)
+    monkeypatch.setattr(evaluation, "open_pool", begun)
 
     def run_job(*argv: str) -> tuple[int, list[str]]:
         code = job.main(["--benchmark", "intercode/sql", "--data", str(data_dir), *argv])
@@ -114,8 +114,8 @@ def test_a_model_that_runs_elsewhere_is_looked_at_by_what_it_says(
     monkeypatch.setattr(attach, "served", lambda: [attach.Running("app", "mine", "/gone", "1", context)])
     monkeypatch.setattr(attach, "num_tokens", lambda application, text: count(text) if count else None)
     monkeypatch.setenv("RAY_ADDRESS", "ray://nobody")
-    evaluation = importlib.import_module("_evaluate")
-    monkeypatch.setattr(evaluation, "attached", lambda spec: attach.attach(spec, lambda: None))
+    evaluation = importlib.import_module("lemur_ray.evaluation.evaluate")
+    monkeypatch.setattr(evaluation, "attach_policy", lambda spec: attach.attach(spec, lambda: None))
     with pytest.raises(_Begun):
         run("--policy", "handle:mine", "--max-tokens", "30")
     assert "app does not say how long its context is: whether prompts fit" in capsys.readouterr().err

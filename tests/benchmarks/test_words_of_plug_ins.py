@@ -75,7 +75,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         return code, captured.out.splitlines(), captured.err
 
     yield run
-    for name in ("agent_eval", "_evaluate", "_suite", "_path", "sums_with_words"):
+    for name in ("agent_eval", "_path", "sums_with_words"):
         sys.modules.pop(name, None)
 
 

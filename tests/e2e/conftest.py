@@ -36,5 +36,5 @@ def run(
         return code, captured.out.splitlines(), captured.err
 
     yield run_job
-    for name in ("agent_eval", "_evaluate", "_path"):
+    for name in ("agent_eval", "_path"):
         sys.modules.pop(name, None)

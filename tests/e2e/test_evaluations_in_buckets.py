@@ -110,7 +110,7 @@ def test_replays_of_recorded_runs_are_kept_in_a_bucket_and_go_on_there(
             assert fs.cat_file(f"{there}/index.html")
             shutil.rmtree(lemur_home / "copies")
     finally:
-        for name in ("fidelity", "_evaluate", "_path"):
+        for name in ("fidelity", "_path"):
             sys.modules.pop(name, None)
 
 

@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.sweep, pytest.mark.timeout(1800)]
 
 WAITS = """
 import _path
-_path.connect(alike=False)
+from lemur_ray.cluster.connection import connect
+connect(require_same_code=False)
 import ray, time
 
 @ray.remote(num_cpus=0)

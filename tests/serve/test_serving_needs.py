@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from lemur_ray.cluster import connection
 from lemur_ray.doctor.devices import Devices
 from lemur_ray.serve.config import EngineOptions, Hosts, ServeJob
 from lemur_ray.serve.needs import GIB, NotServed, look_first
@@ -71,9 +72,8 @@ def test_the_job_says_it_before_anything_is_started(
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.syspath_prepend(str(ROOT / "jobs"))
-    path = importlib.import_module("_path")
-    monkeypatch.setattr(path, "connect", lambda **options: pytest.fail("Ray was started"))
-    monkeypatch.setattr(path, "devices", lambda **options: LAPTOP)
+    monkeypatch.setattr(connection, "connect", lambda **options: pytest.fail("Ray was started"))
+    monkeypatch.setattr(connection, "available_devices", lambda **options: LAPTOP)
     assert importlib.import_module("serve").main(["--model", "random:llama2-70b"]) == 1
     assert "random:llama2-70b is not served:\n- memory: 69.0 billion parameters" in capsys.readouterr().err
 

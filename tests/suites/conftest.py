@@ -26,5 +26,5 @@ def run(lemur_home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
         return code, captured.out.splitlines(), captured.err
 
     yield run_job
-    for name in ("agent_eval", "_evaluate", "_suite", "_path"):
+    for name in ("agent_eval", "_path"):
         sys.modules.pop(name, None)

@@ -40,7 +40,7 @@ def replay(
         return dict(json.loads(capsys.readouterr().out.splitlines()[-1]))
 
     yield run
-    for name in ("agent_eval", "_evaluate", "_path"):
+    for name in ("agent_eval", "_path"):
         sys.modules.pop(name, None)
 
 

@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lemur_ray.cluster import connection
 from lemur_ray.config import Recipe, SourceConfig
 from lemur_ray.corpus.manifest import VERSION, row_folder, write_manifest
 from lemur_ray.corpus.rows import RowWriter
-from lemur_ray.doctor.devices import Devices, of_cluster
+from lemur_ray.doctor.devices import Devices, cluster_devices
 from lemur_ray.recipes import NAMES, get_recipe
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.pod.chips import GIB
@@ -124,8 +125,8 @@ def test_adapters_need_the_frozen_base_alone() -> None:
 
 
 def test_a_cluster_that_grows_counts_as_it_may_become() -> None:
-    assert of_cluster({"CPU": 8.0}, None).tpus == 0
-    grown = of_cluster({"CPU": 8.0}, {"CPU": 512, "TPU": 256})
+    assert cluster_devices({"CPU": 8.0}, None).tpus == 0
+    grown = cluster_devices({"CPU": 8.0}, {"CPU": 512, "TPU": 256})
     assert (grown.cpus, grown.tpus) == (512, 256)
     needs.of_devices(get_recipe("lemur-70b"), grown)
 
@@ -145,7 +146,7 @@ def test_slices_of_another_topology_are_refused_before_ray_waits_for_the_right_o
 ) -> None:
     nodes = [{"Alive": True, "Labels": {"ray.io/tpu-topology": label}} for label in labels]
     nodes += [{"Alive": True, "Labels": {}}, {"Alive": False}]
-    found = of_cluster({"CPU": 99.0, "TPU": 4.0 * len(labels) if most else 64.0}, most, nodes)
+    found = cluster_devices({"CPU": 99.0, "TPU": 4.0 * len(labels) if most else 64.0}, most, nodes)
     if fits:
         needs.of_devices(get_recipe("llama2-7b"), found)
         return
@@ -197,13 +198,13 @@ def tune(lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     """What jobs/instruct.py says where it refuses; on a laptop, where Ray is not started."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.syspath_prepend(str(ROOT / "jobs"))
-    path, job = importlib.import_module("_path"), importlib.import_module("instruct")
+    job = importlib.import_module("instruct")
 
     def begun(**options: object) -> None:
         raise ValueError("begun")
 
-    monkeypatch.setattr(path, "connect", begun)
-    monkeypatch.setattr(path, "devices", lambda: LAPTOP)
+    monkeypatch.setattr(connection, "connect", begun)
+    monkeypatch.setattr(connection, "available_devices", lambda: LAPTOP)
 
     def said(*argv: str) -> str:
         assert job.main([*argv]) == 1
@@ -270,8 +271,7 @@ def test_packages_of_filters_are_asked_for_where_the_table_is_made_here(
     assert "near-duplicates are found with sentence-transformers: pip install 'lemur-ray[instruct]'" in said
     assert "the language filter needs langdetect" in said
     assert tune(*start, "--encoder", "hashing:64", "--language=") == "instruct: begun\n"
-    path = importlib.import_module("_path")
-    monkeypatch.setattr(path, "devices", lambda: dataclasses.replace(LAPTOP, where="the cluster"))
+    monkeypatch.setattr(connection, "available_devices", lambda: dataclasses.replace(LAPTOP, where="the cluster"))
     assert tune(*start) == "instruct: begun\n"
 
 
@@ -295,8 +295,7 @@ def test_the_job_says_it_without_ray_and_leaves_nothing(
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.syspath_prepend(str(ROOT / "jobs"))
-    path = importlib.import_module("_path")
-    monkeypatch.setattr(path, "connect", lambda **options: pytest.fail("Ray was started"))
+    monkeypatch.setattr(connection, "connect", lambda **options: pytest.fail("Ray was started"))
     assert importlib.import_module("pretrain").main(["lemur-70b"]) == 1
     said = capsys.readouterr().err
     assert "lemur-70b is not begun" in said
@@ -316,8 +315,7 @@ def test_every_job_that_trains_refuses_s3_at_once_and_makes_no_folder_of_that_na
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.syspath_prepend(str(ROOT / "jobs"))
     monkeypatch.chdir(tmp_path)
-    path = importlib.import_module("_path")
-    monkeypatch.setattr(path, "connect", lambda **options: pytest.fail("Ray was started"))
+    monkeypatch.setattr(connection, "connect", lambda **options: pytest.fail("Ray was started"))
     assert importlib.import_module(job).main(["--out", "s3://bucket/run"]) == 1
     said = capsys.readouterr().err
     assert "--out s3://bucket/run: " in said

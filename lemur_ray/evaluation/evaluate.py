@@ -1,0 +1,69 @@
+"""One evaluation from its configuration to its pages: preflight, episodes that have no score yet, report.
+
+Starts a pool, and where needed Ray and a server, only if there is something to play. Knows no benchmark by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from lemur_ray.agents.policy_spec import PolicySpec
+from lemur_ray.benchmarks.discovery import find
+from lemur_ray.cluster.connection import connect
+from lemur_ray.evaluation.preflight import Prepared, prepare
+from lemur_ray.report.agreement import agreement
+from lemur_ray.report.ledgers.stored_episodes import without_texts
+from lemur_ray.report.pages.live_page import live_page
+from lemur_ray.report.pages.whole_page import render_run
+from lemur_ray.report.samples import headline_samples
+from lemur_ray.report.tables import summarise
+from lemur_ray.rollout.evaluation import Beside, pool_of, run_evaluation
+from lemur_ray.rollout.evaluation_config import EvalConfig
+from lemur_ray.rollout.exit_codes import say_what_is_odd
+from lemur_ray.rollout.progress import costs
+from lemur_ray.rollout.threads import Pool
+from lemur_ray.serve.on_ray.attach import attach
+
+
+def evaluate(config: EvalConfig[Any]) -> dict[str, Any]:
+    """Run the preflight, play what has no score yet and write the pages; the headline numbers as JSON values."""
+    return play_prepared(config, prepare(config, find(config.benchmark), attach_policy))
+
+
+def play_prepared(config: EvalConfig[Any], prepared: Prepared, beside: Beside | None = None) -> dict[str, Any]:
+    """Play and report an evaluation that has passed the preflight. ``beside``: as in ``run_evaluation``."""
+    benchmark, spec, tasks, out = find(config.benchmark), prepared.policy, prepared.tasks, prepared.out
+    settings, told, kept = prepared.settings, prepared.told(), prepared.kept(config.benchmark, benchmark)
+    with live_page(out, tasks, spec.label, settings.hash, config.epochs) as made:
+        start = partial(open_pool, config, prepared)
+        episodes = run_evaluation(config, tasks, spec.label, settings, out, start, beside=beside, **kept)
+    say_what_is_odd(counted := without_texts(episodes))
+    notes = prepared.notes(benchmark, counted) | agreement(spec.recording, benchmark.recordings, episodes, tasks)
+    notes |= {**costs(counted, config), **headline_samples(counted), **told}
+    headline = summarise(counted).headline()
+    del counted  # the page reads the ledger anew
+    render_run(out, {**settings.values, **notes}, made)
+    return {**headline, **notes, "out": str(out)}
+
+
+def attach_policy(spec: PolicySpec) -> PolicySpec:
+    """A ``handle:`` policy with the application that already serves its model, if the cluster has one."""
+    return attach(spec, connect=partial(connect, log_to_driver=False))
+
+
+@contextlib.contextmanager
+def open_pool(config: EvalConfig[Any], prepared: Prepared) -> Iterator[Pool]:
+    """The pool that plays the episodes, with a server for the policy where one is needed; both end with the block."""
+    with contextlib.ExitStack() as stack:
+        policy = prepared.policy
+        if config.num_actors or policy.served_here:
+            connect(log_to_driver=False)
+        if policy.served_here:
+            from lemur_ray.serve.on_ray import deployments, serve_cluster
+
+            stack.callback(serve_cluster.shutdown)
+            policy = deployments.serve_policy(policy)
+        yield stack.enter_context(contextlib.closing(pool_of(config, policy, prepared.tasks)))
