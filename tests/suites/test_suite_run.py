@@ -57,7 +57,7 @@ def test_a_table_is_played_resumed_and_reported_as_one(run: Run, lemur_home: Pat
 def test_the_suites_page_tells_of_episodes_while_their_benchmark_is_played(
     run: Run, lemur_home: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("_suite.live_suite", partial(live_suite, every_s=0.05))
+    monkeypatch.setattr("lemur_ray.evaluation.suites.play.live_suite", partial(live_suite, every_s=0.05))
     requests, told = itertools.count(), []
 
     def answer(body: object) -> object:
