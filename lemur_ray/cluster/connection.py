@@ -86,7 +86,7 @@ def _start_private_cluster(options: dict[str, Any]) -> str:
     os.environ.setdefault("TPU_LOG_DIR", folder)
     options = {"address": "local", "include_dashboard": False, "_temp_dir": folder, **options}
     try:
-        context = ray.init(**options)
+        context: Any = ray.init(**options)
     except Exception as error:
         # A busy machine may need longer than the 30 s that Ray gives its own daemon, a limit without a setting.
         if "timed out during startup" not in str(error):
@@ -135,7 +135,8 @@ def _watch_head(address: str) -> None:
     """End this process with a sentence as soon as the head is lost or replaced by another one."""
     import ray
 
-    worker, this_node = ray._private.worker.global_worker, ray.NodeID.from_hex(ray.get_runtime_context().get_node_id())
+    worker: Any = ray._private.worker.global_worker
+    this_node = ray.NodeID.from_hex(ray.get_runtime_context().get_node_id())
     gcs = worker.gcs_client
 
     def is_member() -> bool:

@@ -6,10 +6,11 @@ Starts a pool, and where needed Ray and a server, only if there is something to 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.cluster.connection import connect
@@ -58,12 +59,12 @@ def attach_policy(spec: PolicySpec) -> PolicySpec:
 def open_pool(config: EvalConfig[Any], prepared: Prepared) -> Iterator[Pool]:
     """The pool that plays the episodes, with a server for the policy where one is needed; both end with the block."""
     with contextlib.ExitStack() as stack:
-        policy = prepared.policy
-        if config.num_actors or policy.served_here:
+        policy: Callable[[], Policy] = prepared.policy
+        if config.num_actors or prepared.policy.served_here:
             connect(log_to_driver=False)
-        if policy.served_here:
+        if prepared.policy.served_here:
             from lemur_ray.serve.on_ray import deployments, serve_cluster
 
             stack.callback(serve_cluster.shutdown)
-            policy = deployments.serve_policy(policy)
+            policy = deployments.serve_policy(prepared.policy)
         yield stack.enter_context(contextlib.closing(pool_of(config, policy, prepared.tasks)))
