@@ -17,7 +17,7 @@ from functools import partial
 
 from lemur_ray.evaluation.evaluate import evaluate
 from lemur_ray.evaluation.suites.play import play_suite
-from lemur_ray.benchmarks.listing import lines, listed
+from lemur_ray.benchmarks.listing import status_lines, benchmark_statuses
 from lemur_ray.evaluation.gold_check import FLAG, check_golds
 from lemur_ray.host.home import outside_data
 from lemur_ray.rollout.benchmark_tasks import parse_evaluation
@@ -50,7 +50,9 @@ def show(words: Sequence[str]) -> int:
     rest = [word for word in words if word != "--list"]
     if rest and (len(rest) != 2 or rest[0] != "--data"):
         raise ValueError(f"--list {' '.join(rest)}: expected nothing beside it but --data DIR")
-    print("\n".join(lines(listed(outside_data(rest[1] if rest else os.environ.get("LEMUR_DATA", ""))))))
+    print(
+        "\n".join(status_lines(benchmark_statuses(outside_data(rest[1] if rest else os.environ.get("LEMUR_DATA", "")))))
+    )
     return 0
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import tyro
-from lemur_ray.benchmarks.data_sets import data_sets, named
+from lemur_ray.benchmarks.data_sets import data_sets, select_data_sets
 from lemur_ray.config import parse
 from lemur_ray.host.home import lemur_home, outside_data
 from lemur_ray.outside_data.fetching import Asked, fetch
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not (job.names or job.list or job.check):
             raise ValueError("name what to fetch; --list shows what there is")
         known = data_sets(lambda line: print(f"fetch_data: {line}", file=sys.stderr))
-        chosen = named(job.names, known) if job.names else known
+        chosen = select_data_sets(job.names, known) if job.names else known
         if job.list:
             list_sets(chosen, data, print)
         elif job.check:

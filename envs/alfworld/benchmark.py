@@ -16,9 +16,9 @@ from envs.alfworld.package_play import package_missing
 from envs.alfworld.real_games import SPLITS, find_games, game_digests
 from envs.alfworld.tasks import ENV_ID, MAX_TURNS, games
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark, place
-from lemur_ray.benchmarks.needs import Need, there
-from lemur_ray.benchmarks.run_notes import About, Run, plain
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, location_option
+from lemur_ray.benchmarks.needs import Requirement, requirement_of
+from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
 from lemur_ray.outside_data.source import Source
 from lemur_ray.storage.bundles.host_path import HostPath
 
@@ -43,15 +43,15 @@ _LIMITS = (
 """What rates on generated games do not show."""
 
 
-def _load(options: TextOptions, asked: Asked) -> Iterator[Task]:
-    return games(options.split, prompt=asked.prompt)
+def _load(options: TextOptions, request: EvaluationRequest) -> Iterator[Task]:
+    return games(options.split, prompt=request.prompt)
 
 
 @dataclass(frozen=True)
 class RealOptions:
     """Where the games are, and what plays them."""
 
-    games: str = place()
+    games: str = location_option()
     """Folder or archive of ALFWorld's games. Empty: alfworld beneath --data, else $ALFWORLD_DATA."""
     engine: Literal["own", "alfworld"] = "own"
     """own, or alfworld: the package of that name plays, in a process of its own for each game (extra alfworld)."""
@@ -67,13 +67,13 @@ GAMES = Source(
 )
 
 
-def _load_real(split: str, options: RealOptions, asked: Asked) -> list[Task]:
-    where = find_games(split, options.games, asked.data)
+def _load_real(split: str, options: RealOptions, request: EvaluationRequest) -> list[Task]:
+    where = find_games(split, options.games, request.data)
     games = game_digests(where, split)
     if len(games) != SPLITS[split]:
         said = f"{len(games)} solvable games of {split}, ALFWorld's has {SPLITS[split]}: rates are of these alone"
         print(f"{where}: {said}", file=sys.stderr, flush=True)
-    shared = {"file": HostPath(where), "real_split": split, "engine": options.engine, "prompt": asked.prompt}
+    shared = {"file": HostPath(where), "real_split": split, "engine": options.engine, "prompt": request.prompt}
     shared["database_id"] = digest_of_all(games)
     return [
         Task(
@@ -89,14 +89,14 @@ def _load_real(split: str, options: RealOptions, asked: Asked) -> list[Task]:
     ]
 
 
-def _needs_real(split: str, options: RealOptions, asked: Asked) -> list[Need]:
-    found = [there("data", partial(find_games, split, options.games, asked.data))]
-    return [*found, Need("alfworld package", package_missing)] if options.engine == "alfworld" else found
+def _needs_real(split: str, options: RealOptions, request: EvaluationRequest) -> list[Requirement]:
+    found = [requirement_of("data", partial(find_games, split, options.games, request.data))]
+    return [*found, Requirement("alfworld package", package_missing)] if options.engine == "alfworld" else found
 
 
-def _about_real(run: Run) -> About:
+def _about_real(run: EvaluationRun) -> RunDescription:
     return replace(
-        plain(run),
+        default_description(run),
         limits=(
             "ALFWorld's own games with text actions, one a turn: not the protocol of the paper's column, which calls "
             "tools from Python in five turns.",
@@ -125,12 +125,15 @@ BENCHMARKS = {
         _load,
         {"full": 256, "brief": 32},
         # The ids of its tasks name the split, and a stored ledger has no more in its hash.
-        identity=lambda options, asked: {},
+        identity=lambda options, request: {},
         default_limit=120,
         size="as many as are asked for, 120 by default",
         has_hints=True,
         about=lambda run: replace(
-            plain(run), limits=_LIMITS, column="ALFWorld", other_protocol="actions from Python tool calls, few turns"
+            default_description(run),
+            limits=_LIMITS,
+            column="ALFWorld",
+            other_protocol="actions from Python tool calls, few turns",
         ),
     ),
 }

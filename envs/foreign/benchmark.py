@@ -11,8 +11,8 @@ from typing import Any
 from envs.foreign.gym_env import made
 from envs.foreign.harbor.benchmark import harbor
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark
-from lemur_ray.benchmarks.rows import held_by
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.rows import content_digest
 from lemur_ray.storage.bundles.host_path import by_content, shipped_if_there
 
 ENV_ID = "envs:lemur/Foreign-v0"
@@ -52,7 +52,7 @@ class GymOptions:
         return found
 
 
-def _gym_tasks(env_id: str, options: GymOptions, asked: Asked) -> Iterator[Task]:
+def _gym_tasks(env_id: str, options: GymOptions, request: EvaluationRequest) -> Iterator[Task]:
     env = made(env_id, options.parsed())
     turns = options.turns or (env.spec.max_episode_steps if env.spec else None) or 50
     env.close()
@@ -63,8 +63,8 @@ def _gym_tasks(env_id: str, options: GymOptions, asked: Asked) -> Iterator[Task]
 
 
 def _gym(env_id: str) -> Benchmark[GymOptions]:
-    def identity(options: GymOptions, asked: Asked) -> dict[str, Any]:
-        arguments = by_content(dict(options.parsed()), held_by)
+    def identity(options: GymOptions, request: EvaluationRequest) -> dict[str, Any]:
+        arguments = by_content(dict(options.parsed()), content_digest)
         return {"arguments": arguments, "turns": options.turns, "solved_at": options.solved_at}
 
     return Benchmark(GymOptions, partial(_gym_tasks, env_id), {"full": 512, "brief": 512}, identity=identity)

@@ -17,7 +17,7 @@ from envs.intercode.recording import read_recording, recorded_tasks, recorded_wi
 from envs.intercode.run_notes import about
 from envs.outside_data import SOURCES
 from lemur_ray.agents.trajectory import Episode, Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark, content, place
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, file_option, location_option
 from lemur_ray.benchmarks.resource_request import COMMANDS, PROGRAMS
 from lemur_ray.benchmarks.sandboxed import COMMAND_S, PROGRAM_S, QUERY_S, Sandboxed, in_sandbox
 from lemur_ray.grading.sql import Reward
@@ -36,7 +36,7 @@ class CodeOptions(Sandboxed):
 class BashOptions(CodeOptions):
     """Bash."""
 
-    rootfs: str = content(root_file_system.digest)
+    rootfs: str = file_option(root_file_system.digest)
     """A root file system for the sandbox. Empty: /usr of this machine."""
 
     def __post_init__(self) -> None:
@@ -62,18 +62,18 @@ class SqlOptions:
     """Overlap of rows, or overlap times agreement of order."""
     handicap: bool = False
     """Tell the model all tables and columns."""
-    engine: str = place("sqlite", written_as=_kind, to_say_again=_server_of)
+    engine: str = location_option("sqlite", stored_as=_kind, full_form=_server_of)
     """sqlite, or mysql:URL of a MySQL or MariaDB, for example mysql://user:password@127.0.0.1:3306."""
     compat: bool = False
     """Repeat upstream's quirks, to compare with published numbers."""
 
 
-def _sql(options: SqlOptions, asked: Asked) -> list[Task]:
-    shared: dict[str, Any] = {"reward": options.reward, "handicap": options.handicap, "prompt": asked.prompt}
-    if asked.data is None:
+def _sql(options: SqlOptions, request: EvaluationRequest) -> list[Task]:
+    shared: dict[str, Any] = {"reward": options.reward, "handicap": options.handicap, "prompt": request.prompt}
+    if request.data is None:
         from envs.intercode.sql.sample_tasks import load_sql_tasks
 
-        if options.engine != "sqlite" or asked.recording is not None:
+        if options.engine != "sqlite" or request.recording is not None:
             raise ValueError("a recording, or an engine besides sqlite, needs InterCode's data: say where, --data DIR")
         return load_sql_tasks(**shared)
     from envs.intercode.sql.spider import load_spider_tasks
@@ -82,48 +82,50 @@ def _sql(options: SqlOptions, asked: Asked) -> list[Task]:
     if options.engine != "sqlite":
         from envs.intercode.sql.mysql_server import reader_url
 
-        server = reader_url(options.engine, asked.data)
-    compat = options.compat or asked.recording is not None
-    return _as_recorded(load_spider_tasks(asked.data, server=server, compat=compat, **shared), asked)
+        server = reader_url(options.engine, request.data)
+    compat = options.compat or request.recording is not None
+    return _as_recorded(load_spider_tasks(request.data, server=server, compat=compat, **shared), request)
 
 
-def _bash(options: BashOptions, asked: Asked) -> Iterable[Task]:
+def _bash(options: BashOptions, request: EvaluationRequest) -> Iterable[Task]:
     from envs.intercode.shell.bash_tasks import load_bash_tasks
 
-    return load_bash_tasks(asked.outside(DATA), compat=options.compat, rootfs=options.rootfs)
+    return load_bash_tasks(request.data_folder(DATA), compat=options.compat, rootfs=options.rootfs)
 
 
-def _ctf(options: CodeOptions, asked: Asked) -> Iterable[Task]:
+def _ctf(options: CodeOptions, request: EvaluationRequest) -> Iterable[Task]:
     from envs.intercode.shell.ctf_tasks import load_ctf_tasks
 
     # What was recorded was graded with the golds as published; and nothing need be run to grade submissions.
-    recorded = asked.recording is not None
-    files = not (recorded and asked.mode == "grading")
-    return load_ctf_tasks(asked.outside(DATA), compat=options.compat or recorded, files=files)
+    recorded = request.recording is not None
+    files = not (recorded and request.mode == "grading")
+    return load_ctf_tasks(request.data_folder(DATA), compat=options.compat or recorded, files=files)
 
 
-def _python(options: CodeOptions, asked: Asked) -> Iterable[Task]:
+def _python(options: CodeOptions, request: EvaluationRequest) -> Iterable[Task]:
     from envs.intercode.python_tasks import load_python_tasks
 
     # What was recorded was graded with upstream's faults.
-    return load_python_tasks(asked.outside(DATA), compat=options.compat or asked.recording is not None)
+    return load_python_tasks(request.data_folder(DATA), compat=options.compat or request.recording is not None)
 
 
 Options = TypeVar("Options", bound=CodeOptions)
 
 
-def _sandboxed(load: Callable[[Options, Asked], Iterable[Task]], options: Options, asked: Asked) -> Iterator[Task]:
-    return in_sandbox(_as_recorded(load(options, asked), asked), options)
+def _sandboxed(
+    load: Callable[[Options, EvaluationRequest], Iterable[Task]], options: Options, request: EvaluationRequest
+) -> Iterator[Task]:
+    return in_sandbox(_as_recorded(load(options, request), request), options)
 
 
-def _as_recorded(tasks: Iterable[Task], asked: Asked) -> list[Task]:
+def _as_recorded(tasks: Iterable[Task], request: EvaluationRequest) -> list[Task]:
     """The tasks of the recording, if there is one."""
-    if asked.recording is None:
+    if request.recording is None:
         return list(tasks)
-    return recorded_tasks(tasks, read_recording(asked.recording), asked.recording, asked.mode)
+    return recorded_tasks(tasks, read_recording(request.recording), request.recording, request.mode)
 
 
-def _sql_identity(options: SqlOptions, asked: Asked) -> dict[str, Any]:
+def _sql_identity(options: SqlOptions, request: EvaluationRequest) -> dict[str, Any]:
     asked_for = {"reward": options.reward, "handicap": options.handicap}
     return {**asked_for, "engine_kind": _kind(options.engine), "compat": options.compat}
 

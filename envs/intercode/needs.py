@@ -12,9 +12,9 @@ from typing import Any
 
 from envs.outside_data import SOURCES, required
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked
-from lemur_ray.benchmarks.needs import LOOK_S, Need, there
-from lemur_ray.benchmarks.sandboxed import Sandboxed, sandbox_need, without
+from lemur_ray.benchmarks.contract import EvaluationRequest
+from lemur_ray.benchmarks.needs import LOOK_S, Requirement, requirement_of
+from lemur_ray.benchmarks.sandboxed import Sandboxed, missing_programs_departure, sandbox_requirement
 from lemur_ray.doctor import sandbox_tools
 
 DATA = "what InterCode asks"
@@ -22,27 +22,30 @@ CRYPTO = "Crypto"
 """The module of pycryptodome, which upstream's image has and which the sandbox is shown of this interpreter."""
 
 
-def files(kind: str, asked: Asked) -> list[Need]:
+def files(kind: str, request: EvaluationRequest) -> list[Requirement]:
     """The data files of a benchmark, each one need with the command that fetches it."""
-    if asked.data is None:
-        return [there("data", partial(asked.outside, DATA))]
-    grading = asked.recording is not None and asked.mode == "grading"
+    if request.data is None:
+        return [requirement_of("data", partial(request.data_folder, DATA))]
+    grading = request.recording is not None and request.mode == "grading"
     names = [source.path for source in SOURCES[f"intercode/{kind}"] if not (grading and source.stored == "tar")]
-    return [there(name, partial(required, asked.data, name)) for name in names]
+    return [requirement_of(name, partial(required, request.data, name)) for name in names]
 
 
-def sandboxed(kind: str, options: Sandboxed, asked: Asked) -> list[Need]:
+def sandboxed(kind: str, options: Sandboxed, request: EvaluationRequest) -> list[Requirement]:
     """Data and a sandbox; nothing is run where recorded submissions are graded."""
-    nothing_runs = kind == "ctf" and asked.recording is not None and asked.mode == "grading"
-    return [*files(kind, asked), *([] if nothing_runs else [sandbox_need(options)])]
+    nothing_runs = kind == "ctf" and request.recording is not None and request.mode == "grading"
+    return [*files(kind, request), *([] if nothing_runs else [sandbox_requirement(options)])]
 
 
-def sql(options: Any, asked: Asked) -> list[Need]:
+def sql(options: Any, request: EvaluationRequest) -> list[Requirement]:
     """Databases: of files, or on a server that answers. The sample database needs neither."""
     server = options.engine != "sqlite"
-    if asked.data is None and not server and asked.recording is None:
+    if request.data is None and not server and request.recording is None:
         return []
-    return [*files("sql", asked), *([there("engine", partial(_connected, options.engine))] if server else [])]
+    return [
+        *files("sql", request),
+        *([requirement_of("engine", partial(_connected, options.engine))] if server else []),
+    ]
 
 
 def _connected(engine: str) -> None:
@@ -52,17 +55,17 @@ def _connected(engine: str) -> None:
     ServerUrl.parse(engine).connect(connect_s=LOOK_S).close()
 
 
-def bash_departures(options: Any, asked: Asked, tasks: Sequence[Task]) -> tuple[str, ...]:
+def bash_departures(options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
     """Programs that its golds and models may call."""
-    return without(options, sandbox_tools.BASH, options.rootfs)
+    return missing_programs_departure(options, sandbox_tools.BASH, options.rootfs)
 
 
-def ctf_departures(options: Sandboxed, asked: Asked, tasks: Sequence[Task]) -> tuple[str, ...]:
+def ctf_departures(options: Sandboxed, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
     """Programs and the Python package that challenges are solved with; none where nothing is run."""
-    if asked.recording is not None and asked.mode == "grading":
+    if request.recording is not None and request.mode == "grading":
         return ()
     module = () if importlib.util.find_spec(CRYPTO) else ("sandbox without pycryptodome (the extra ctf)",)
-    return (*without(options, sandbox_tools.CTF), *module)
+    return (*missing_programs_departure(options, sandbox_tools.CTF), *module)
 
 
 def question(task: Task) -> str:
@@ -70,5 +73,5 @@ def question(task: Task) -> str:
     return str(task.options.get("question", ""))
 
 
-def needs_of(kind: str) -> Callable[[Any, Asked], list[Need]]:
+def needs_of(kind: str) -> Callable[[Any, EvaluationRequest], list[Requirement]]:
     return partial(sandboxed, kind)

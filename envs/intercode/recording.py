@@ -22,10 +22,10 @@ from lemur_ray.agents.recording import (
     Recording,
     RecordingFormat,
     ReplayMode,
-    number_in,
-    number_of_task,
+    task_number,
+    trailing_number,
 )
-from lemur_ray.agents.replay_comparison import Compared, Comparison
+from lemur_ray.agents.replay_comparison import Comparison, EpisodeComparison
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.host.json_files import read_json, read_json_lines
 from lemur_ray.storage.bundles.host_path import HostPath
@@ -60,7 +60,7 @@ def read_recording(path: Path) -> Recording[InterCodeEpisode]:
         episodes[episode.task] = episode
     if not episodes:
         raise ValueError(f"{path}: no episode in it")
-    return Recording(path.name.split(".json")[0], episodes, number_of_task)
+    return Recording(path.name.split(".json")[0], episodes, task_number)
 
 
 def _entries(path: Path) -> Iterator[tuple[str, str | None, Any]]:
@@ -139,7 +139,7 @@ def recorded_tasks(
     """
     known: dict[str, list[Task]] = {}
     for task in tasks:
-        known.setdefault(number_in(task.id), []).append(task)
+        known.setdefault(trailing_number(task.id), []).append(task)
     alike = {
         episode.task: _asking(known.get(episode.task, ()), episode.question) for episode in recording.episodes.values()
     }
@@ -188,7 +188,7 @@ def recorded_with(reward_tolerance: float = 0.0051) -> RecordingFormat:
     return RecordingFormat(read_recording, comparison, question=question_of)
 
 
-def _rewards(tolerance: float, episode: Episode, recorded: InterCodeEpisode) -> Compared:
+def _rewards(tolerance: float, episode: Episode, recorded: InterCodeEpisode) -> EpisodeComparison:
     pairs = list(zip(episode.trajectory.steps, recorded.turns, strict=False))
     same = sum(abs(step.reward - (turn.reward or 0.0)) <= tolerance for step, turn in pairs)
-    return Compared({"turns": len(pairs), "same_reward": same})
+    return EpisodeComparison({"turns": len(pairs), "same_reward": same})

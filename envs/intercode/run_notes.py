@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from lemur_ray.benchmarks.run_notes import UNKNOWN, About, RecordedName, Run, asked_otherwise, shared
+from lemur_ray.benchmarks.run_notes import (
+    UNKNOWN,
+    EvaluationRun,
+    RecordedName,
+    RunDescription,
+    common_departures,
+    protocol_settings,
+)
 
 _NAME = re.compile(
     r"ic_(?:sql|bash|ctf|python)_multiturn_(?P<model>.+?)[_-](?P<turns>\d+)_turns(?:_handicap)?(?P<part>_fs_\d)?$"
@@ -42,19 +49,19 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def about(kind: str) -> Callable[[Run], About]:
+def about(kind: str) -> Callable[[EvaluationRun], RunDescription]:
     """Of ``intercode/<kind>``."""
     return partial(_about, kind)
 
 
-def _about(kind: str, run: Run) -> About:
-    recorded, protocol = recorded_name(run.policy), shared(run)
+def _about(kind: str, run: EvaluationRun) -> RunDescription:
+    recorded, protocol = recorded_name(run.policy), protocol_settings(run)
     if run.settings and recorded is not None:
         if "replay" in run.settings:
             protocol["replay"] = run.settings["replay"]
         if recorded.turns not in (0, _PAPER_TURNS):
             protocol["turns"] = recorded.turns
-    found = About(
+    found = RunDescription(
         limits=_LIMITS[kind],
         beside=_LIMITS[kind] if kind in ("bash", "ctf") else (),
         column=_COLUMNS[kind],
@@ -81,11 +88,11 @@ def recorded_name(policy: str) -> RecordedName | None:
     return RecordedName(found["model"], turns=int(found["turns"]), whole=whole)
 
 
-def _departures(kind: str, run: Run, recorded: RecordedName | None) -> tuple[str, ...]:
+def _departures(kind: str, run: EvaluationRun, recorded: RecordedName | None) -> tuple[str, ...]:
     settings = run.settings
     if not settings:
         return (UNKNOWN,)
-    found = asked_otherwise(settings)
+    found = common_departures(settings)
     if recorded is not None and recorded.turns not in (0, _PAPER_TURNS):
         found.append(f"{recorded.turns} turn{'s' * (recorded.turns > 1)}")
     if kind == "sql":

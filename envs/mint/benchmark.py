@@ -14,7 +14,7 @@ from envs.mint.recording import SUBSETS
 from envs.mint.run_notes import about, mint_notes
 from envs.outside_data import SOURCES
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, in_sandbox
 from lemur_ray.storage.bundles.host_path import named
@@ -39,32 +39,32 @@ class MintOptions(Sandboxed):
     parser: Literal["tags", "lenient"] = "tags"
     """lenient also takes fenced code and CodeLlama's tag for code to run."""
 
-    def judged_by(self, asked: Asked) -> str:
+    def judged_by(self, request: EvaluationRequest) -> str:
         """The grader, with ``auto`` decided."""
-        return ("strict" if asked.recording is None else "mint-2023") if self.grader == "auto" else self.grader
+        return ("strict" if request.recording is None else "mint-2023") if self.grader == "auto" else self.grader
 
 
-def _load(subset: str, options: MintOptions, asked: Asked) -> Iterable[Task]:
+def _load(subset: str, options: MintOptions, request: EvaluationRequest) -> Iterable[Task]:
     from envs.mint.sources import check_sources
     from envs.mint.tasks import load_mint_tasks, recorded_tasks, replay_options
 
-    data = asked.outside(DATA)
-    of_env = _of_the_environment(options, asked)
+    data = request.data_folder(DATA)
+    of_env = _of_the_environment(options, request)
     recording = None
-    if asked.recording is not None:
-        recording = recorded_as(subset).read(asked.recording)
-        of_env |= replay_options(asked.recording, recording, strict=asked.mode == "strict")
+    if request.recording is not None:
+        recording = recorded_as(subset).read(request.recording)
+        of_env |= replay_options(request.recording, recording, strict=request.mode == "strict")
     check_sources(subset, of_env)
     tasks = load_mint_tasks(subset, data, options=of_env)
     if recording is not None:
-        tasks = recorded_tasks(tasks, recording, asked.recording)
+        tasks = recorded_tasks(tasks, recording, request.recording)
     return in_sandbox(tasks, options)
 
 
-def _of_the_environment(options: MintOptions, asked: Asked) -> dict[str, Any]:
+def _of_the_environment(options: MintOptions, request: EvaluationRequest) -> dict[str, Any]:
     told = {name: value for name, value in asdict(options).items() if name != "sandbox"}
     files = {"teacher": named(options.teacher, "log"), "wikipedia": named(options.wikipedia, "index", "answers", "log")}
-    return {**told, **files, "grader": options.judged_by(asked)}
+    return {**told, **files, "grader": options.judged_by(request)}
 
 
 def _asks(options: MintOptions) -> tuple[str, ...]:
@@ -76,8 +76,8 @@ def _same_goal(task: Task) -> str:
     return task.id.partition("/")[0] if task.benchmark == "mint/alfworld" else ""
 
 
-def _identity(options: MintOptions, asked: Asked) -> dict[str, Any]:
-    found = {**asdict(options), "judged_by": options.judged_by(asked)}
+def _identity(options: MintOptions, request: EvaluationRequest) -> dict[str, Any]:
+    found = {**asdict(options), "judged_by": options.judged_by(request)}
     del found["grader"]
     return found
 

@@ -19,7 +19,7 @@ from functools import partial
 
 from envs.mint.recording import MintEpisode, name_of, read_recording, split_observation
 from lemur_ray.agents.recording import NOT_EXECUTED, RecordingFormat
-from lemur_ray.agents.replay_comparison import Compared, Comparison
+from lemur_ray.agents.replay_comparison import Comparison, EpisodeComparison
 from lemur_ray.agents.trajectory import Episode, Outcome, Step, Task
 
 _DASHES = "-" * 75
@@ -27,7 +27,7 @@ _ERROR_LINE = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*
 _MAX_PROPOSE = 2
 
 
-def compare(episode: Episode, recorded: MintEpisode) -> Compared:
+def compare(episode: Episode, recorded: MintEpisode) -> EpisodeComparison:
     """A scored episode beside its recording."""
     steps = episode.trajectory.steps
     counts = Counter(
@@ -52,7 +52,7 @@ def compare(episode: Episode, recorded: MintEpisode) -> Compared:
         cells[f"search_{kind}" if "wikipedia_search" in step.action else kind] += 1
         if kind == "different":
             different.append((number, theirs.text, ours.text))
-    return Compared(counts, cells, answers, tuple(different))
+    return EpisodeComparison(counts, cells, answers, tuple(different))
 
 
 COMPARISON = Comparison(

@@ -40,7 +40,7 @@ from envs.mint.teacher import Situation, Teacher
 from envs.mint.tools import tools_of
 from envs.mint.wording import Wording, own_wording
 from envs.text_env import Opening, TextEnv, Turn, one_of
-from lemur_ray.agents.external_calls import asking
+from lemur_ray.agents.external_calls import external_call
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.recording import NOT_EXECUTED
 from lemur_ray.grading.mint import GRADERS, Grader
@@ -195,7 +195,7 @@ class MintEnv(TextEnv):
         began = time.monotonic()
         try:
             compat = self._grader == "mint-2023"
-            with asking(name):
+            with external_call(name):
                 return wikipedia_search(arguments[0], self._wikipedia, task=self._id, compat=compat)
         except WikipediaUnavailable as error:
             if self._is_replay:  # what is compared then is the rest of the episode

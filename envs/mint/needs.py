@@ -15,9 +15,9 @@ from envs.mint.tasks import example_files
 from envs.mint.wording import Wording, own_wording
 from envs.outside_data import GAME_IDS, GAMES, mint_tasks_file, required
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked
-from lemur_ray.benchmarks.needs import LOOK_S, Need, readable, there
-from lemur_ray.benchmarks.sandboxed import sandbox_need
+from lemur_ray.benchmarks.contract import EvaluationRequest
+from lemur_ray.benchmarks.needs import LOOK_S, Requirement, readable_file, requirement_of
+from lemur_ray.benchmarks.sandboxed import sandbox_requirement
 
 DATA = "what MINT asks"
 OUR_WORDS = "told in our words, not MINT's (they are read from recorded runs, DATA/mint/outputs)"
@@ -27,31 +27,31 @@ _TASKS = {
 }  # fmt: skip
 
 
-def needs(subset: str, options: Any, asked: Asked) -> list[Need]:
+def needs(subset: str, options: Any, request: EvaluationRequest) -> list[Requirement]:
     """All of a subset's."""
-    found = _files(subset, options, asked)
-    only_graded = asked.recording is not None and asked.mode == "grading" and subset not in (*_PROGRAMS, "alfworld")
+    found = _files(subset, options, request)
+    only_graded = request.recording is not None and request.mode == "grading" and subset not in (*_PROGRAMS, "alfworld")
     if not only_graded:
-        found.append(sandbox_need(options))
-    if asked.recording is None:
+        found.append(sandbox_requirement(options))
+    if request.recording is None:
         found += _search(options.wikipedia)
         if options.feedback != "none":
-            found.append(there("teacher", partial(_teacher, options)))
+            found.append(requirement_of("teacher", partial(_teacher, options)))
     return found
 
 
-def _files(subset: str, options: Any, asked: Asked) -> list[Need]:
-    if asked.data is None:
-        return [there("data", partial(asked.outside, DATA))]
+def _files(subset: str, options: Any, request: EvaluationRequest) -> list[Requirement]:
+    if request.data is None:
+        return [requirement_of("data", partial(request.data_folder, DATA))]
     names = [GAMES, GAME_IDS] if subset == "alfworld" else [mint_tasks_file(subset)]
     names += example_files(subset, with_feedback=options.feedback != "none")
-    return [there(name, partial(required, asked.data, name)) for name in names]
+    return [requirement_of(name, partial(required, request.data, name)) for name in names]
 
 
-def _search(source: str) -> list[Need]:
+def _search(source: str) -> list[Requirement]:
     if source == "live":
-        return [there("search", _wikipedia_answers)]
-    return [] if source == "none" else [there("search", partial(_opened, source))]
+        return [requirement_of("search", _wikipedia_answers)]
+    return [] if source == "none" else [requirement_of("search", partial(_opened, source))]
 
 
 def _opened(source: str) -> None:
@@ -82,12 +82,12 @@ def _teacher(options: Any) -> None:
     from envs.mint.sources import teacher_of
 
     source, _, file = options.teacher.partition(":")
-    if source == "log" and (said := readable("--teacher log", Path(file).expanduser()).missing()):
+    if source == "log" and (said := readable_file("--teacher log", Path(file).expanduser()).missing()):
         raise FileNotFoundError(said)
     teacher_of(options.teacher, options.feedback, options.ground_truth)
 
 
-def departures(subset: str, options: Any, asked: Asked, tasks: Sequence[Task]) -> tuple[str, ...]:
+def departures(subset: str, options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
     """Whether models are told in the words of recorded runs."""
     ours = asdict(own_wording(subset))
     return (OUR_WORDS,) if tasks and tasks[0].options.get("wording") == ours else ()

@@ -10,7 +10,15 @@ from functools import partial
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.benchmarks.run_notes import UNKNOWN, About, RecordedName, Run, Settings, asked_otherwise, shared
+from lemur_ray.benchmarks.run_notes import (
+    UNKNOWN,
+    EvaluationRun,
+    RecordedName,
+    RunDescription,
+    Settings,
+    common_departures,
+    protocol_settings,
+)
 
 _REPLAY = "replay:"
 _UPSTREAM = "mint-2023"
@@ -34,14 +42,14 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def about(subset: str) -> Callable[[Run], About]:
+def about(subset: str) -> Callable[[EvaluationRun], RunDescription]:
     """Of ``mint/<subset>``."""
     return partial(_about, subset)
 
 
-def _about(subset: str, run: Run) -> About:
+def _about(subset: str, run: EvaluationRun) -> RunDescription:
     recorded, teacher, grader = recorded_name(run.policy), teacher_of(run), str(run.settings.get("judged_by", ""))
-    return About(
+    return RunDescription(
         column=_COLUMNS[subset],
         departures=_departures(subset, run, recorded, grader),
         protocol=_protocol(run, recorded, teacher),
@@ -64,7 +72,7 @@ def recorded_name(policy: str) -> RecordedName | None:
     return RecordedName(_MODEL_OF_LOG.get(model, model), "" if setting == "None" else setting, whole=policy)
 
 
-def teacher_of(run: Run) -> str:
+def teacher_of(run: EvaluationRun) -> str:
     """Whose feedback the run was played with, in words: by the name of a replay, else by the settings."""
     named = recorded_name(run.policy)
     if named is not None and named.teacher:
@@ -77,10 +85,10 @@ def teacher_of(run: Run) -> str:
     return ", ".join([*words, *(["knows the solution"] if settings.get("ground_truth") else [])])
 
 
-def _protocol(run: Run, recorded: RecordedName | None, teacher: str) -> dict[str, Any]:
+def _protocol(run: EvaluationRun, recorded: RecordedName | None, teacher: str) -> dict[str, Any]:
     if not run.settings:
         return {}
-    found = {name: value for name, value in shared(run).items() if name not in _TEACHING}
+    found = {name: value for name, value in protocol_settings(run).items() if name not in _TEACHING}
     if teacher:
         found["feedback"] = teacher
     if recorded is not None:
@@ -91,11 +99,11 @@ def _protocol(run: Run, recorded: RecordedName | None, teacher: str) -> dict[str
     return found
 
 
-def _departures(subset: str, run: Run, recorded: RecordedName | None, grader: str) -> tuple[str, ...]:
+def _departures(subset: str, run: EvaluationRun, recorded: RecordedName | None, grader: str) -> tuple[str, ...]:
     settings: Settings = run.settings
     if not settings:
         return (UNKNOWN,)
-    found = asked_otherwise(settings)
+    found = common_departures(settings)
     if grader != _UPSTREAM:
         found.append(f"{grader} grader")
     if settings.get("option_rule", "legacy") != "legacy" and subset == "theoremqa":

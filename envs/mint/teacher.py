@@ -20,7 +20,7 @@ from typing import Literal, Protocol
 
 from envs.mint.disclosure import without_solution
 from envs.mint.recording import PREFIX, MintEpisode
-from lemur_ray.agents.external_calls import Count, OutsideFault, WordsRefused, ask_quoting, asking
+from lemur_ray.agents.external_calls import ContentRefused, Count, ExternalCallError, ask_quoting, external_call
 from lemur_ray.agents.messages import (
     ChatReply,
     ChatRequest,
@@ -52,7 +52,7 @@ _REQUEST = "Give your feedback on the assistant's last turn, as in the example, 
 _BINARY_REQUEST = "Say in one sentence whether the assistant's last turn is GOOD or BAD, and nothing else."
 
 
-class FeedbackMissing(OutsideFault):
+class FeedbackMissing(ExternalCallError):
     """The teacher gave no usable answer: the episode has to be played again."""
 
 
@@ -92,7 +92,7 @@ class ModelTeacher:
     def feedback(self, situation: Situation) -> str:
         """Empty where the teacher is there and has none. Raises FeedbackMissing, and EndpointRefused where asking again
         would be of no use."""
-        with asking("teacher") as count:
+        with external_call("teacher") as count:
             return self._feedback(situation, count)
 
     def _feedback(self, situation: Situation, count: Count) -> str:
@@ -102,7 +102,7 @@ class ModelTeacher:
                 reply = self._reply(situation, attempt, count)
             except EndpointRefused:
                 raise
-            except WordsRefused:
+            except ContentRefused:
                 lost = ""
                 break
             except PolicyUnreachable as error:

@@ -19,10 +19,10 @@ from envs.webarena.sites.benchmark_standin import STANDIN
 from envs.webarena.tasks import FILE, read_records, sites_named
 from envs.webarena.views import views
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark, content, place
-from lemur_ray.benchmarks.needs import Need, there
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, file_option, location_option
+from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.benchmarks.resource_request import BROWSER
-from lemur_ray.benchmarks.task_dependencies import waits_for
+from lemur_ray.benchmarks.task_dependencies import played_dependencies
 from lemur_ray.outside_data.required import required
 
 NAME = "webarena/webarena"
@@ -34,38 +34,38 @@ ANY_ORDER = "any"
 class WebOptions(BrowserOptions):
     """WebArena."""
 
-    sites_file: str = place()
+    sites_file: str = location_option()
     """JSON file with the addresses of the sites (docs/guides/webarena.md)."""
-    task_file: str = content()
+    task_file: str = file_option()
     """Tasks in WebArena's format instead of its 812."""
-    order: str = place()
+    order: str = location_option()
     """JSON file: task id -> ids of tasks that must have ended before it. Empty: each task after the one before, as the
     published sites need it. any: in any order, for sites that are reset after each."""
 
 
-def load(options: WebOptions, asked: Asked) -> Iterator[Task]:
+def load(options: WebOptions, request: EvaluationRequest) -> Iterator[Task]:
     """The tasks in an order in which each comes after those it waits for."""
-    records = {record["task_id"]: record for record in read_records(_file(options, asked))}
-    recorded = read_recording(asked.recording).episodes if asked.recording else {}
-    if asked.recording:
+    records = {record["task_id"]: record for record in read_records(_file(options, request))}
+    recorded = read_recording(request.recording).episodes if request.recording else {}
+    if request.recording:
         records = {task: record for task, record in records.items() if str(task) in recorded}
     sites = _sites(options)
     waiting = _after(options, list(records), sites)
-    after = {} if waiting is None else {task: waits_for(task, waiting, records) for task in records}
+    after = {} if waiting is None else {task: played_dependencies(task, waiting, records) for task in records}
     apart = None if waiting is None else spread(list(records), after, len(sites.kept))
-    more = {**playing(options, asked), "sites": sites.to_json()}
+    more = {**playing(options, request), "sites": sites.to_json()}
     for task in in_order(list(records), after):
-        own: dict[str, Any] = {"named": recorded[str(task)].named()} if asked.recording else {}
+        own: dict[str, Any] = {"named": recorded[str(task)].named()} if request.recording else {}
         if apart is not None:
             own |= {"chain": {"copy": apart.copy_of[task], "lanes": apart.lanes}, "epoch": 0}
         made = task_of(records[task], NAME, ENV_ID, {**more, **own}, tuple(map(str, after.get(task, ()))))
         yield replace(made, lanes=apart.lanes if apart else 0)
 
 
-def _file(options: WebOptions, asked: Asked) -> Path:
+def _file(options: WebOptions, request: EvaluationRequest) -> Path:
     if options.task_file:
         return Path(options.task_file).expanduser()
-    return required(asked.outside("what WebArena asks"), FILE.path, {NAME: (FILE,)})
+    return required(request.data_folder("what WebArena asks"), FILE.path, {NAME: (FILE,)})
 
 
 def _sites(options: WebOptions) -> SitesConfig:
@@ -86,12 +86,12 @@ def _after(options: WebOptions, ids: Sequence[int], sites: SitesConfig) -> dict[
     return {task: (before,) for before, task in itertools.pairwise(ids)}
 
 
-def needs(options: WebOptions, asked: Asked) -> list[Need]:
+def needs(options: WebOptions, request: EvaluationRequest) -> list[Requirement]:
     """A browser, the tasks, and sites that answer."""
     return [
         *of_browser.needs(options),
-        there("tasks", lambda: read_records(_file(options, asked))),
-        there("sites", lambda: _answer(_sites(options))),
+        requirement_of("tasks", lambda: read_records(_file(options, request))),
+        requirement_of("sites", lambda: _answer(_sites(options))),
     ]
 
 
@@ -101,7 +101,7 @@ def _answer(config: SitesConfig) -> None:
         raise ConnectionError(f"sites that do not answer: {', '.join(silent)}: start them, or mend --sites-file")
 
 
-def unplayable(options: WebOptions, asked: Asked, tasks: Sequence[Task]) -> list[str]:
+def unplayable(options: WebOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> list[str]:
     """Tasks that have to do with a site that a set does not have, which no episode could reach; epochs that would see
     what the one before did."""
     found = []
@@ -116,18 +116,18 @@ def unplayable(options: WebOptions, asked: Asked, tasks: Sequence[Task]) -> list
             found.append(f"{who}, and site set {copy.name!r} has no address for it: {what}")
     lanes = min((task.lanes for task in tasks if task.lanes), default=0)
     without = [copy.name for copy in _sites(options).kept if not copy.reset]
-    if lanes and without and asked.epochs > lanes:
+    if lanes and without and request.epochs > lanes:
         found.append(
-            f"--epochs {asked.epochs}: tasks see what earlier ones did, and site set {without[0]!r} cannot be reset "
+            f"--epochs {request.epochs}: tasks see what earlier ones did, and site set {without[0]!r} cannot be reset "
             "between epochs: give each set a reset command in --sites-file, or give --order any"
         )
     return found
 
 
-def departures(options: WebOptions, asked: Asked, tasks: Sequence[Task]) -> list[str]:
+def departures(options: WebOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> list[str]:
     """By this machine and its sites."""
     found = of_browser.departures(options)
-    if asked.recording:
+    if request.recording:
         found.append("recorded actions are on elements of the same words, since ids are another browser's")
     if options.order == ANY_ORDER and not all(one.reset_each for one in _sites(options).copies):
         found.append("in any order, on sites that keep what was done to them")

@@ -35,7 +35,7 @@ from envs.webarena.prompts.wording import NONE_YET, Prompt, build, previous_acti
 from envs.webarena.recording import called_now
 from envs.webarena.site_set import Chain, Lease, Record, SiteSet, SitesLost, host_names
 from envs.webarena.tasks import check, filled, sites_named
-from lemur_ray.agents.external_calls import asking
+from lemur_ray.agents.external_calls import external_call
 from lemur_ray.agents.trajectory import Outcome
 
 MAX_STEPS = 30
@@ -136,13 +136,13 @@ class WebEnv(TextEnv):
         record: Record = options.get("record") or {}
         check(record)
         self._sites = self._given or self.open_sites(options)
-        with asking("sites"):  # waiting for a place, a login: no time of the environment's own
+        with external_call("sites"):  # waiting for a place, a login: no time of the environment's own
             chain = options.get("chain")
             self._lease = self._sites.lease(record, Chain(**chain, epoch=options.get("epoch", 0)) if chain else None)
         self.record, self._named_sites = filled(record, self._lease.urls), sites_named(record)
         self.counts = Counts(artefacts=self._artefacts())
         rules = Rules(self.playing.axtree_compat, self.playing.strict, self.playing.wait_s)  # type: ignore[arg-type]
-        with asking("sites"):
+        with external_call("sites"):
             known = self._lease.host_names | host_names(self._lease.urls)
             host = shared_host(self.playing.chromium_executable, known)
             folder = Path(self.counts.artefacts) if self.counts.artefacts else None
@@ -265,7 +265,7 @@ class WebEnv(TextEnv):
     def _ended(self, answer: str, action: Action, reason: str) -> Turn:
         """Score the episode once, where it ended."""
         play = self._running()
-        with asking("evaluation"):  # pages are loaded and looked at again: no time of a step
+        with external_call("evaluation"):  # pages are loaded and looked at again: no time of a step
             scored = self._evaluator.score(self.record, answer, play.last_page(self.playing.settles_s))
             self._blame_sites(always=True)  # whatever the score, or failures alone would be played again
         self.counts.early_stop, self.counts.verdict = kind_of(reason), scored.verdict

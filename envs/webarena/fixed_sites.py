@@ -29,7 +29,7 @@ from typing import Any
 
 from envs.webarena.site_set import Account, Chain, Lease, Record, SitesLost, host_names, normalised
 from envs.webarena.tasks import LOGGED_IN_AT, SITES
-from lemur_ray.agents.task_leases import Held, Leases, shared_leases
+from lemur_ray.agents.task_leases import HeldLease, Leases, shared_leases
 
 PLACES = 5
 FOLDER = "webarena/leases"
@@ -141,7 +141,7 @@ class FixedSites:
         self._leases = leases or shared_leases()
         self._wait_s = wait_s
         self._host_names = frozenset[str]().union(*(host_names(one.urls) for one in config.copies))
-        self._held: list[Held] = []
+        self._held: list[HeldLease] = []
         self._mutex = threading.Lock()
 
     @property
@@ -184,7 +184,7 @@ class FixedSites:
         for one in held:
             one.give_back()
 
-    def _taken(self, names: Sequence[str], wait_s: float, lacking: str) -> Held:
+    def _taken(self, names: Sequence[str], wait_s: float, lacking: str) -> HeldLease:
         """The first of these that is free. Raises SitesLost."""
         deadline = time.monotonic() + wait_s
         while (held := self._leases.take(names)) is None:

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from envs.webarena.evaluators.judge import Ask, AskingJudge, Judge, KeptAnswers, NoJudge, NoVerdict
-from lemur_ray.agents.external_calls import OutsideFault, WordsRefused, ask_quoting, asking, endpoint_at
+from lemur_ray.agents.external_calls import ContentRefused, ExternalCallError, ask_quoting, endpoint_at, external_call
 from lemur_ray.agents.messages import (
     ChatRequest,
     ContextOverflow,
@@ -21,7 +21,7 @@ PREFIX = "openai:"
 MAX_TOKENS = 256
 
 
-class JudgeMissing(OutsideFault):
+class JudgeMissing(ExternalCallError):
     """The judge gives no answer."""
 
 
@@ -51,12 +51,12 @@ def _asked_at(spec: str) -> Ask:
     policy = OpenAIPolicy(endpoint.url, endpoint.model, options=endpoint.options)
 
     def ask(question: str) -> str:
-        with asking("judge") as count:
+        with external_call("judge") as count:
             try:
                 reply = ask_quoting(policy, ChatRequest((Message("user", question),), Sampling(MAX_TOKENS), "judge"))
             except EndpointRefused:
                 raise
-            except (ContextOverflow, WordsRefused) as error:  # the answer in the question is too long or not taken
+            except (ContextOverflow, ContentRefused) as error:  # the answer in the question is too long or not taken
                 count(unsaid=1)
                 raise NoVerdict(f"judge {model} does not answer about this: {error}") from error
             except PolicyUnreachable as error:

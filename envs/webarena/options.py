@@ -14,8 +14,8 @@ from envs.webarena.judging import PREFIX
 from envs.webarena.prompts.wording import read_prompt
 from envs.webarena.site_set import Record
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Prompt, content, place, whole
-from lemur_ray.benchmarks.needs import Need, there
+from lemur_ray.benchmarks.contract import EvaluationRequest, Prompt, all_options, file_option, location_option
+from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.storage.bundles.host_path import HostOnly, HostPath
 
 REPLY_TOKENS: Mapping[Prompt, int] = {"full": 384, "brief": 384}
@@ -25,7 +25,7 @@ MAX_STEPS = 30
 
 
 def _switched(default: bool) -> Any:
-    return field(default=default, metadata={"place": True, "written_as": bool})
+    return field(default=default, metadata={"location": True, "stored_as": bool})
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class BrowserOptions:
     """Say that what cannot be done is answered N/A."""
     examples: int = 2
     """Worked examples, at most 3."""
-    prompt_file: str = content()
+    prompt_file: str = file_option()
     """One of WebArena's own prompt files (JSON with intro, examples, template) instead of the project's prompt."""
     repeating: int = 3
     """So many equal actions end an episode."""
@@ -52,15 +52,15 @@ class BrowserOptions:
     """Seconds after the beginning and after every action."""
     observation_tokens: int = MAX_TOKENS
     """An observation is cut to so many."""
-    tokenizer: str = content()
+    tokenizer: str = file_option()
     """tokenizer.json of the served model, by which they are counted. Empty: three characters a token."""
     judge: str = "none"
     """Of the tasks whose answers need one: none, openai:URL#MODEL, or replay (of judge_file alone)."""
-    judge_file: str = place()
+    judge_file: str = location_option()
     """Where a judge's answers are kept and replayed."""
-    chromium_executable: str = place()
+    chromium_executable: str = location_option()
     """Empty: the system's Chromium."""
-    artefacts: str = place()
+    artefacts: str = location_option()
     """A folder in which each episode keeps its network log (HAR) and its accessibility trees. Empty: none."""
     screenshots: bool = _switched(False)
     """Keep a screenshot of every observation there, too."""
@@ -84,13 +84,13 @@ class BrowserOptions:
             raise ValueError("--screenshots: expected --artefacts, the folder to keep them in")
 
 
-def playing(options: BrowserOptions, asked: Asked) -> dict[str, Any]:
+def playing(options: BrowserOptions, request: EvaluationRequest) -> dict[str, Any]:
     """The options of ``reset`` beside the record and its sites."""
     told = {name: getattr(options, name) for name in _NAMES - {"actions"}}
     read = ("prompt_file", "tokenizer", *(["judge_file"] if options.judge == "replay" else []))
     told |= {name: HostPath(told[name]) for name in read if told[name]}
     told |= {name: HostOnly(told[name], why) for name, why in _OF_ONE_HOST.items() if told[name] and name not in read}
-    return {**told, "language": options.actions, "prompt": asked.prompt}
+    return {**told, "language": options.actions, "prompt": request.prompt}
 
 
 _ALONE = "play on the driver's host alone (--actors 0)"
@@ -121,9 +121,9 @@ def task_of(record: Record, benchmark: str, env_id: str, more: Mapping[str, Any]
     )
 
 
-def identity(options: BrowserOptions, asked: Asked) -> dict[str, Any]:
+def identity(options: BrowserOptions, request: EvaluationRequest) -> dict[str, Any]:
     """What decides a score: every option that is no place; of files their content."""
-    found = whole(options, asked)
+    found = all_options(options, request)
     if not options.marks:  # there were none once
         del found["marks"]
     return found
@@ -134,13 +134,16 @@ def asks(options: BrowserOptions) -> tuple[str, ...]:
     return (options.judge,) if options.judge.startswith(PREFIX) else ()
 
 
-def needs(options: BrowserOptions) -> list[Need]:
+def needs(options: BrowserOptions) -> list[Requirement]:
     """A browser, what drives it, and the files that are named."""
-    found = [there("playwright", _playwright), there("chromium", lambda: executable(options.chromium_executable))]
+    found = [
+        requirement_of("playwright", _playwright),
+        requirement_of("chromium", lambda: executable(options.chromium_executable)),
+    ]
     if options.prompt_file:
-        found.append(there("prompt", lambda: read_prompt(Path(options.prompt_file))))
+        found.append(requirement_of("prompt", lambda: read_prompt(Path(options.prompt_file))))
     if options.tokenizer:
-        found.append(there("tokenizer", lambda: cut_of(options.tokenizer)("")))
+        found.append(requirement_of("tokenizer", lambda: cut_of(options.tokenizer)("")))
     return found
 
 

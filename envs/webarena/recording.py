@@ -22,9 +22,9 @@ from lemur_ray.agents.recording import (
     RecordedTurn,
     Recording,
     RecordingFormat,
-    number_of_task,
+    task_number,
 )
-from lemur_ray.agents.replay_comparison import Compared, Comparison
+from lemur_ray.agents.replay_comparison import Comparison, EpisodeComparison
 from lemur_ray.agents.trajectory import Episode, Task
 
 NOTHING = "0"
@@ -132,7 +132,7 @@ def read_recording(path: Path) -> Recording[WebEpisode]:
         raise FileNotFoundError(f"{path}: no such recording")
     try:
         with zipfile.ZipFile(path) as packed:
-            return Recording(path.stem, dict(_episodes(packed, path)), number_of_task)
+            return Recording(path.stem, dict(_episodes(packed, path)), task_number)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise ValueError(
             f"{path}: no zip file: {error}; expected render_*.html and their log in one, as published"
@@ -177,9 +177,11 @@ def read_render(text: str, task: str, solved: bool) -> WebEpisode:
     return WebEpisode(task, asked[1], tuple(turns), solved, seen=tuple(seen))
 
 
-def _compared(episode: Episode, recorded: WebEpisode) -> Compared:
+def _compared(episode: Episode, recorded: WebEpisode) -> EpisodeComparison:
     steps = episode.trajectory.steps
-    return Compared({"turns": len(steps), "carried_out": sum(s.valid for s in steps), "recorded": len(recorded.turns)})
+    return EpisodeComparison(
+        {"turns": len(steps), "carried_out": sum(s.valid for s in steps), "recorded": len(recorded.turns)}
+    )
 
 
 def _asked(task: Task) -> str:

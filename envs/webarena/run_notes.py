@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.benchmarks.run_notes import UNKNOWN, About, Run, plain
+from lemur_ray.benchmarks.run_notes import UNKNOWN, EvaluationRun, RunDescription, default_description
 
 NOTE = "webarena: "
 DISPUTED = (144, 407, 408, 584, 643, 649)
@@ -29,12 +29,12 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def about(run: Run) -> About:
+def about(run: EvaluationRun) -> RunDescription:
     """Of ``webarena/webarena``."""
     settings = run.settings
     beside = (_NO_JUDGE,) if settings and settings.get("judge", "none") == "none" else ()
     return replace(
-        plain(run),
+        default_description(run),
         limits=_LIMITS + beside,
         beside=beside,
         column="WebArena",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
-from lemur_ray.agents.external_calls import OutsideFault
+from lemur_ray.agents.external_calls import ExternalCallError
 
 Record = Mapping[str, Any]
 """A task in WebArena's own format: ``task_id``, ``sites``, ``start_url``, ``storage_state``, ``intent``, ``eval``."""
@@ -46,7 +46,7 @@ def host_names(urls: Mapping[str, str]) -> frozenset[str]:
     return frozenset(place_of(url).rpartition(":")[0] for url in urls.values())
 
 
-class SitesLost(OutsideFault):
+class SitesLost(ExternalCallError):
     """A site does not answer, or could not be put back: the episode says nothing of its policy and is tried again."""
 
 

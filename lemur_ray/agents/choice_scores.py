@@ -17,14 +17,14 @@ GENERATED = 1
 """Tokens that are asked for besides the echo."""
 
 
-def weighing_body(model: str, request: ChatRequest) -> dict[str, Any]:
+def choice_scores_body(model: str, request: ChatRequest) -> dict[str, Any]:
     """The JSON that asks for every choice at once."""
     body: dict[str, Any] = {"model": model, "prompt": [request.text + choice for choice in request.choices]}
     body |= {"max_tokens": GENERATED, "temperature": 0.0, "seed": request.sampling.seed, "echo": True, "logprobs": 1}
     return body | ({"user": request.episode} if request.episode else {})
 
 
-def weighed(answer: Any, choices: Sequence[str]) -> ChatReply:
+def parse_choice_scores(answer: Any, choices: Sequence[str]) -> ChatReply:
     """The likeliest choice as a reply, with the log-likelihood of each. Raises ValueError for any other answer."""
     try:
         given = sorted(answer["choices"], key=lambda one: one["index"])

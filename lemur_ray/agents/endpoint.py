@@ -19,7 +19,7 @@ TokenField = Literal["auto", "max_tokens", "max_completion_tokens"]
 _FOR_EXAMPLE = "expected a JSON object, for example '{\"top_k\": 20}'"
 
 
-class Places(Protocol):
+class RequestSlots(Protocol):
     """The places of requests at an endpoint: of one process (``throttle.Throttle``) or of a whole cluster."""
 
     def enter(self, patience_s: float, *, again: bool) -> float:
@@ -57,13 +57,13 @@ class EndpointOptions:
     """Send a model what it thought in earlier turns, in the form in which it came."""
     needs_usage: bool = False
     """Whether a reply without token counts is of no use: an episode has a limit of tokens or cost."""
-    places: Places | None = None
+    places: RequestSlots | None = None
     """Shared by all processes that ask this endpoint; None: each has its own."""
 
     @property
     def more(self) -> dict[str, Any]:
         """``body`` as a value."""
-        return fields_of(self.body, "body") if self.body else {}
+        return parse_json_object(self.body, "body") if self.body else {}
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class Endpoint:
     model: str
     options: EndpointOptions = EndpointOptions()
 
-    def within(self, places: Places) -> Endpoint:
+    def within(self, places: RequestSlots) -> Endpoint:
         """The same endpoint with places that others share."""
         return replace(self, options=replace(self.options, places=places))
 
 
-def fields_of(text: str, flag: str) -> dict[str, Any]:
+def parse_json_object(text: str, flag: str) -> dict[str, Any]:
     """A JSON object on the command line. Raises ValueError."""
     try:
         value = json.loads(text)
@@ -111,7 +111,7 @@ def checked_url(url: str, flag: str) -> str:
     raise ValueError(f"{flag}: an address is kept with the results, so it must hold no password; give the key by name")
 
 
-def shown(text: str) -> str:
+def redact_url(text: str) -> str:
     """What was given as an address, without what may hold a key: a query, and all that stands before an @."""
     if "@" not in text:
         return text.partition("?")[0]

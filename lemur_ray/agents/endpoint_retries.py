@@ -26,12 +26,12 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lemur_ray.agents.external_calls import waiting
+from lemur_ray.agents.external_calls import excluded_wait
 from lemur_ray.agents.messages import ChatReply, ContextOverflow, EndpointRefused, PolicyUnreachable
-from lemur_ray.agents.throttle import NobodyAnswered, Pressure, Throttle, Verdict
+from lemur_ray.agents.throttle import EndpointSilent, Pressure, Throttle, Verdict
 
 if TYPE_CHECKING:
-    from lemur_ray.agents.endpoint import Places
+    from lemur_ray.agents.endpoint import RequestSlots
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 15.0
@@ -42,7 +42,7 @@ BETWEEN_CLOCKS_S = 0.1
 LATER = "what was finished is kept: run the same command again once it answers"
 
 
-class Again(Exception):
+class RetryableError(Exception):
     """This request failed, another one may not."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Again(Exception):
         self.after_s, self.refused, self.gone = after_s, refused, gone
 
 
-class Persistence:
+class RetryPolicy:
     """One for all requests of a process to one endpoint, which is called ``where`` in errors. Safe between threads."""
 
     def __init__(
@@ -64,13 +64,13 @@ class Persistence:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         *,
-        places: Places | None = None,
+        places: RequestSlots | None = None,
         is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
         """``places``: shared with other processes, or None. ``is_alive``: asked only before the run is ended."""
         self._where, self._patience_s = where, patience_s
         self._clock, self._sleep = clock, sleep
-        self._places: Places = places or Throttle(clock)
+        self._places: RequestSlots = places or Throttle(clock)
         self._is_alive = is_alive
 
     def ask(self, send: Callable[[float], ChatReply], seed: int) -> ChatReply:
@@ -85,9 +85,9 @@ class Persistence:
         while True:
             tried += 1
             try:
-                with waiting():
+                with excluded_wait():
                     give_up_at += self._places.enter(self._patience_s, again=tried > 1)
-            except NobodyAnswered as error:
+            except EndpointSilent as error:
                 raise self._given_up(f"{error} ({tried - 1} requests of this turn)", began) from error
             sent_at = self._clock()
             verdict: Verdict = "failed"
@@ -98,7 +98,7 @@ class Persistence:
             except ContextOverflow:
                 verdict = "answered"
                 raise
-            except Again as again:
+            except RetryableError as again:
                 failed = again
                 verdict = "refused" if again.refused else "failed"
             finally:
@@ -116,7 +116,7 @@ class Persistence:
             if self._clock() + pause_s >= give_up_at:
                 spent = f"{tried} requests in {self._patience_s:g} s of patience"
                 raise self._given_up(f"{failed} ({spent}, next pause {pause_s:.1f} s)", began)
-            with waiting() if failed.after_s is not None else nullcontext():
+            with excluded_wait() if failed.after_s is not None else nullcontext():
                 self._sleep(pause_s)
 
     def _outwait(self, pause_s: float, said: str) -> float:
@@ -125,7 +125,7 @@ class Persistence:
         Raises EndpointRefused once nobody is.
         """
         began = self._clock()
-        with waiting():
+        with excluded_wait():
             while (left_s := pause_s - (self._clock() - began)) > 0:
                 silence = self._places.silence()
                 nobody = not silence.ever and not silence.under_way
@@ -154,7 +154,7 @@ class Persistence:
         return PolicyUnreachable(f"{self._where}: {why}")
 
 
-def asked_pause_s(headers: Mapping[str, str], now: float) -> float | None:
+def requested_pause_s(headers: Mapping[str, str], now: float) -> float | None:
     """Seconds that an answer's headers ask to wait: a number, milliseconds, or an HTTP date. ``now``: wall clock.
 
     None where they ask for none, in a form that nobody knows, or for nothing (0, a date that is past by a clock that

@@ -15,23 +15,25 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from lemur_ray.agents.endpoint import Endpoint, EndpointOptions
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Message, Policy, PolicyError, RequestRefused, Sampling
+from lemur_ray.host.renamed_names import renamed_names
 
 Count = Callable[..., None]
 """Called with names and numbers that are added to what was counted."""
 
 
-class OutsideFault(Exception):
+class ExternalCallError(Exception):
     """Somebody outside an episode gave no usable answer: says nothing of the policy, and nothing of the environment."""
 
 
-class WordsRefused(PolicyError):
+class ContentRefused(PolicyError):
     """The endpoint is well, and does not answer about these words."""
 
 
-class Meter:
+class CallMeter:
     """What one call of an environment asked. Any thread may look at it while the call goes on."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -88,7 +90,7 @@ _threads = threading.local()
 
 
 @contextmanager
-def metered(meter: Meter) -> Iterator[None]:
+def use_meter(meter: CallMeter) -> Iterator[None]:
     """Count with ``meter`` what this thread asks."""
     before = getattr(_threads, "meter", None)
     _threads.meter = meter
@@ -99,17 +101,17 @@ def metered(meter: Meter) -> Iterator[None]:
 
 
 @contextmanager
-def asking(name: str) -> Iterator[Count]:
+def external_call(name: str) -> Iterator[Count]:
     """Around a question to somebody called ``name``. Yields what adds to its counts."""
-    meter = getattr(_threads, "meter", None) or Meter()
+    meter = getattr(_threads, "meter", None) or CallMeter()
     with meter.asking(name) as count:
         yield count
 
 
 @contextmanager
-def waiting() -> Iterator[None]:
+def excluded_wait() -> Iterator[None]:
     """Around a wait for one's turn: what ends calls that take too long does not count it."""
-    with (getattr(_threads, "meter", None) or Meter()).waiting():
+    with (getattr(_threads, "meter", None) or CallMeter()).waiting():
         yield
 
 
@@ -126,7 +128,7 @@ def ask_quoting(policy: Policy, request: ChatRequest) -> ChatReply:
         return policy.reply(replace(request, quotes=True))
     except RequestRefused as error:
         policy.reply(_WELL)
-        raise WordsRefused(str(error)) from error
+        raise ContentRefused(str(error)) from error
 
 
 _known: dict[tuple[str, str], EndpointOptions] = {}
@@ -139,18 +141,25 @@ def endpoint_at(url: str, model: str) -> Endpoint:
     return Endpoint(url, model, _known.get((url, model), EndpointOptions()))
 
 
-class Equipped:
+class WithEndpoints:
     """A policy's maker that also tells the process, before it makes one, how environments ask their endpoints."""
 
     def __init__(self, make_policy: Callable[[], Policy], endpoints: tuple[Endpoint, ...]) -> None:
         self.make_policy, self.endpoints = make_policy, endpoints
 
     def __call__(self) -> Policy:
-        know(*self.endpoints)
+        register_endpoints(*self.endpoints)
         return self.make_policy()
 
 
-def know(*endpoints: Endpoint) -> None:
+def register_endpoints(*endpoints: Endpoint) -> None:
     """Ask these endpoints so from now on, in this process."""
     for endpoint in endpoints:
         _known[endpoint.url.rstrip("/"), endpoint.model] = endpoint.options
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed_names(
+        __name__, Meter="CallMeter", OutsideFault="ExternalCallError", metered="use_meter", asking="external_call",
+        waiting="excluded_wait", WordsRefused="ContentRefused",
+    )  # fmt: skip

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from lemur_ray.agents.endpoint_retries import Again, Persistence
+from lemur_ray.agents.endpoint_retries import RetryableError, RetryPolicy
 from lemur_ray.agents.messages import (
     ChatReply,
     ChatRequest,
@@ -25,7 +25,7 @@ from lemur_ray.agents.messages import (
     Message,
     PolicyUnreachable,
     Usage,
-    with_turns_joined,
+    merge_adjacent_turns,
 )
 from lemur_ray.agents.openai_wire import split_thoughts
 from lemur_ray.agents.throttle import Pressure
@@ -57,7 +57,7 @@ class HandlePolicy:
         default what is left of that."""
         self.name = name
         self._ask, self._timeout_s = ask, timeout_s or patience_s
-        self._persistence = Persistence(name, patience_s, clock, sleep)
+        self._persistence = RetryPolicy(name, patience_s, clock, sleep)
         self._said: OrderedDict[str, list[tuple[str | None, tuple[int, ...]]]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -71,7 +71,7 @@ class HandlePolicy:
         try:
             reply = self._reply(request, request.messages, said)
         except _Refused as error:
-            if (joined := with_turns_joined(request.messages)) is None:
+            if (joined := merge_adjacent_turns(request.messages)) is None:
                 raise PolicyUnreachable(str(error)) from error
             try:
                 reply = self._reply(request, joined, said)
@@ -111,9 +111,9 @@ class HandlePolicy:
             case "context":
                 raise ContextOverflow(answer["message"])
             case "busy":
-                raise Again(answer["message"], answer["retry_after_s"], refused=True)
+                raise RetryableError(answer["message"], answer["retry_after_s"], refused=True)
             case "closed":
-                raise Again(answer["message"])
+                raise RetryableError(answer["message"])
             case _:
                 raise _Refused(f"{self.name}: {answer['message']}")
 

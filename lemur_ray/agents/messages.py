@@ -196,7 +196,7 @@ class ChatReply:
     """Log-likelihood of each choice of the request, where its policy weighs them."""
 
 
-def with_turns_joined(messages: Sequence[Message]) -> tuple[Message, ...] | None:
+def merge_adjacent_turns(messages: Sequence[Message]) -> tuple[Message, ...] | None:
     """The conversation with neighbouring messages of one role made into one, None where there are none.
 
     Many chat templates refuse two messages of the user in a row, and a protocol may say nothing for an empty reply

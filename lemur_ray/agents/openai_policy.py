@@ -28,9 +28,9 @@ from dataclasses import replace
 from typing import Any
 
 from lemur_ray.agents.api_keys import Key
-from lemur_ray.agents.choice_scores import weighed, weighing_body
+from lemur_ray.agents.choice_scores import choice_scores_body, parse_choice_scores
 from lemur_ray.agents.endpoint import EndpointOptions
-from lemur_ray.agents.endpoint_retries import Again, Persistence, asked_pause_s
+from lemur_ray.agents.endpoint_retries import RetryableError, RetryPolicy, requested_pause_s
 from lemur_ray.agents.messages import (
     ChatReply,
     ChatRequest,
@@ -39,19 +39,19 @@ from lemur_ray.agents.messages import (
     EndpointRefused,
     PolicyUnreachable,
     RequestRefused,
-    with_turns_joined,
+    merge_adjacent_turns,
 )
 from lemur_ray.agents.openai_wire import (
     NotAReply,
     Refusal,
     ThoughtsForm,
-    body_of,
-    contexts_in,
-    json_in,
-    refusal_of,
-    reply_of,
+    context_lengths,
+    model_versions,
+    parse_json_body,
+    parse_refusal,
+    parse_reply,
+    request_body,
     stops_of,
-    versions_in,
 )
 from lemur_ray.agents.throttle import Pressure
 
@@ -96,8 +96,7 @@ class OpenAIPolicy:
 
         options = options or EndpointOptions()
         self.options = options if patience_s is None else replace(options, patience_s=patience_s)
-        self.name = name or f"openai:{model}"
-        self.model = model
+        self.name, self.model = name or f"openai:{model}", model
         self.base_url = base_url.rstrip("/")
         self._key: Key = self.options.key
         self._token_field = "max_tokens" if self.options.token_field == "auto" else self.options.token_field
@@ -109,7 +108,7 @@ class OpenAIPolicy:
         self._lock = threading.Lock()
         self._timeout_s = timeout_s or self.options.patience_s
         self._clock, self._wall_clock, self._sleep = clock, wall_clock, sleep
-        self._persistence = Persistence(
+        self._persistence = RetryPolicy(
             self.base_url,
             self.options.patience_s,
             clock,
@@ -141,9 +140,9 @@ class OpenAIPolicy:
         while True:
             try:
                 listed = self._models(max(0.1, give_up_at - self._clock()))
-                self.contexts = contexts_in(listed)
-                return versions_in(listed)
-            except Again as error:
+                self.contexts = context_lengths(listed)
+                return model_versions(listed)
+            except RetryableError as error:
                 if error.gone or self._clock() + 1.0 >= give_up_at:
                     kind = EndpointAbsent if error.gone else PolicyUnreachable
                     raise kind(f"nothing answers at {self.base_url}: {error}; is the server running?") from error
@@ -158,12 +157,12 @@ class OpenAIPolicy:
         timeout_s = self.options.patience_s
         try:
             with self._sent("POST", "/tokenize", timeout_s, body, root=True) as (status, _, chunks):
-                said = (
-                    json_in(_whole(chunks, self._clock() + timeout_s, self._clock, MOST_BYTES)) if status == 200 else {}
-                )
-        except (Again, NotAReply):
+                if status != 200:
+                    return None
+                answer = parse_json_body(_whole(chunks, self._clock() + timeout_s, self._clock, MOST_BYTES))
+        except (RetryableError, NotAReply):
             return None
-        count = said.get("count") if isinstance(said, dict) else None
+        count = answer.get("count") if isinstance(answer, dict) else None
         return count if type(count) is int and count >= 0 else None
 
     def close(self) -> None:
@@ -178,7 +177,7 @@ class OpenAIPolicy:
         """What ``GET /models`` says. Raises EndpointRefused, Again, or NotAReply where it does not say."""
         with self._sent("GET", "/models", timeout_s) as (status, headers, chunks):
             if status == 200:
-                return json_in(_whole(chunks, self._clock() + timeout_s, self._clock, MOST_BYTES))
+                return parse_json_body(_whole(chunks, self._clock() + timeout_s, self._clock, MOST_BYTES))
             refusal = self._refusal(status, chunks, timeout_s)
         if status == 401 or 300 <= status < 400:
             raise self._final(refusal, headers)
@@ -189,7 +188,7 @@ class OpenAIPolicy:
         try:
             with self._sent("GET", "/models", LIFE_S) as (status, _, _):
                 return status < 500
-        except Again:
+        except RetryableError:
             return False
 
     def _ask(self, request: ChatRequest, left_s: float) -> ChatReply:
@@ -200,9 +199,9 @@ class OpenAIPolicy:
         if request.choices:
             if not request.raw:
                 raise EndpointRefused("a chat model weighs no choices: ask for a base model's form, or for replies")
-            body = {**weighing_body(self.model, request), **self.options.more}
+            body = {**choice_scores_body(self.model, request), **self.options.more}
         else:
-            body = body_of(self.model, request, self.options, token_field, form)
+            body = request_body(self.model, request, self.options, token_field, form)
         path = "/completions" if request.raw or self.options.api == "completions" else "/chat/completions"
         with self._sent("POST", path, timeout_s, body, request.session) as (status, headers, chunks):
             until = self._clock() + timeout_s
@@ -224,8 +223,8 @@ class OpenAIPolicy:
             raise self._final(refusal, headers)
         said = f"status {status}: {refusal.message[:300]}"
         if status in AGAIN or status >= 500:
-            raise Again(said, asked_pause_s(headers, self._wall_clock()), refused=status in REFUSALS)
-        if status in (400, 422) and (joined := with_turns_joined(request.messages)) is not None:
+            raise RetryableError(said, requested_pause_s(headers, self._wall_clock()), refused=status in REFUSALS)
+        if status in (400, 422) and (joined := merge_adjacent_turns(request.messages)) is not None:
             return self._ask(replace(request, messages=joined, thoughts={}), left_s)
         self._senseless += not request.quotes
         if self._senseless >= SENSELESS and not self._has_answered():
@@ -257,9 +256,9 @@ class OpenAIPolicy:
             with self._client.stream(method, url, content=content, headers=headers, timeout=limits) as answer:
                 yield answer.status_code, answer.headers, answer.iter_bytes()
         except httpx2.ConnectError as error:
-            raise Again(self._told(error), gone=True) from error
+            raise RetryableError(self._told(error), gone=True) from error
         except (httpx2.HTTPError, httpx2.StreamError, ssl.SSLError, OSError) as error:
-            raise Again(self._told(error)) from error
+            raise RetryableError(self._told(error)) from error
         except (httpx2.InvalidURL, UnicodeError) as error:
             raise EndpointRefused(f"{self.base_url} is no address to ask: {error}") from error
         finally:
@@ -275,7 +274,7 @@ class OpenAIPolicy:
     def _replied(self, answer: bytes, request: ChatRequest) -> ChatReply:
         try:
             value = json.loads(self._key.hidden_in(answer.decode("utf-8")))
-            reply, form = self._weighed(value, request) or reply_of(value, stops_of(request, self.options))
+            reply, form = self._weighed(value, request) or parse_reply(value, stops_of(request, self.options))
         except (NotAReply, ValueError, RecursionError) as error:
             self._unreadable += 1
             if self._unreadable >= UNREADABLE and not self._has_answered():
@@ -284,7 +283,7 @@ class OpenAIPolicy:
                     f"{self.base_url}: the first {self._unreadable} answers were no completions ({begins!r}): is this "
                     "an OpenAI-compatible endpoint? Its address mostly ends in /v1"
                 ) from error
-            raise Again(f"not a chat completion: {type(error).__name__}: {str(error)[:300]}") from error
+            raise RetryableError(f"not a chat completion: {type(error).__name__}: {str(error)[:300]}") from error
         if self.options.api == "completions" and not request.raw:
             reply = replace(reply, text=reply.text.rstrip().removeprefix(" "))
         if self.options.needs_usage and not (reply.usage.prompt_tokens or reply.usage.completion_tokens):
@@ -301,7 +300,7 @@ class OpenAIPolicy:
     def _weighed(self, value: Any, request: ChatRequest) -> tuple[ChatReply, None] | None:
         """The answer to a question about choices, None where there were none. Raises EndpointRefused."""
         try:
-            return (weighed(value, request.choices), None) if request.choices else None
+            return (parse_choice_scores(value, request.choices), None) if request.choices else None
         except ValueError as error:  # the same would come back for ever
             raise EndpointRefused(f"{self.base_url}: {error}") from error
 
@@ -312,9 +311,9 @@ class OpenAIPolicy:
     def _refusal(self, status: int, chunks: Iterator[bytes], timeout_s: float) -> Refusal:
         try:
             body = _whole(chunks, self._clock() + min(timeout_s, CONNECT_S), self._clock, MOST_OF_REFUSAL)
-        except Again as error:
+        except RetryableError as error:
             body = str(error).encode()
-        refusal = refusal_of(status, body)
+        refusal = parse_refusal(status, body)
         return replace(refusal, message=self._key.hidden_in(refusal.message))
 
     def _final(self, refusal: Refusal, headers: Mapping[str, str]) -> EndpointRefused:
@@ -345,5 +344,5 @@ def _whole(chunks: Iterator[bytes], until: float, clock: Callable[[], float], mo
         body += chunk
         if len(body) > most_bytes or clock() > until:
             why = f"{len(body)} bytes" if len(body) > most_bytes else "its time was over"
-            raise Again(f"an answer without an end: given up after {why}")
+            raise RetryableError(f"an answer without an end: given up after {why}")
     return bytes(body)

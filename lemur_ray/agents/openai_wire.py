@@ -98,7 +98,7 @@ class Refusal:
         return self.status == 402 or self.code in ("insufficient_quota", "billing_hard_limit_reached")
 
 
-def body_of(
+def request_body(
     model: str, request: ChatRequest, options: EndpointOptions, token_field: str, form: ThoughtsForm | None
 ) -> dict[str, Any]:
     """The JSON of one request. ``form``: how thoughts of earlier turns are sent back, None for not at all.
@@ -161,7 +161,7 @@ def _message(request: ChatRequest, place: int, form: ThoughtsForm | None) -> dic
     return written
 
 
-def reply_of(answer: Any, stops: Sequence[str] = ()) -> tuple[ChatReply, ThoughtsForm | None]:
+def parse_reply(answer: Any, stops: Sequence[str] = ()) -> tuple[ChatReply, ThoughtsForm | None]:
     """The reply in a completion, and in which form its thoughts came.
 
     A server may send anything, so each part is looked at. Raises NotAReply.
@@ -227,7 +227,7 @@ def cut(text: str, stops: Sequence[str]) -> str:
     return text[: min(places)] if places else text
 
 
-def refusal_of(status: int, body: bytes) -> Refusal:
+def parse_refusal(status: int, body: bytes) -> Refusal:
     """What a server says in a body that may hold anything."""
     text = " ".join(body.decode("utf-8", "replace").split())
     try:
@@ -261,7 +261,7 @@ def _count(holder: Any, name: str) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_TOKENS else 0
 
 
-def versions_in(listed: Any) -> dict[str, str]:
+def model_versions(listed: Any) -> dict[str, str]:
     """Model -> version of a list of models; empty where it says none."""
     try:
         return {str(model["id"]): str(model.get("version") or "") for model in listed["data"]}
@@ -269,7 +269,7 @@ def versions_in(listed: Any) -> dict[str, str]:
         return {}
 
 
-def contexts_in(listed: Any) -> dict[str, int]:
+def context_lengths(listed: Any) -> dict[str, int]:
     """Model -> tokens of its context, of those that say it."""
     try:
         told = {str(model["id"]): model.get("max_model_len") for model in listed["data"]}
@@ -278,7 +278,7 @@ def contexts_in(listed: Any) -> dict[str, int]:
     return {name: length for name, length in told.items() if type(length) is int and length > 0}
 
 
-def json_in(body: bytes) -> Any:
+def parse_json_body(body: bytes) -> Any:
     """Raises NotAReply."""
     try:
         return json.loads(body)

@@ -14,7 +14,7 @@ from typing import Any
 
 from lemur_ray.agents.baselines.human import HumanPolicy
 from lemur_ray.agents.baselines.scripted import ExpertPolicy, RandomPolicy
-from lemur_ray.agents.endpoint import EndpointOptions, Places, checked_url, shown
+from lemur_ray.agents.endpoint import EndpointOptions, RequestSlots, checked_url, redact_url
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.recording import Recording, RecordingFormat
@@ -86,7 +86,7 @@ class PolicySpec:
         if text in _WITHOUT_TARGET:
             return cls(kind, label=kind)
         known = "; ".join(f"{name} ({what})" for name, what in KNOWN.items())
-        raise ValueError(f"--policy {shown(text)!r}: expected one of {known}")
+        raise ValueError(f"--policy {redact_url(text)!r}: expected one of {known}")
 
     @property
     def served_here(self) -> bool:
@@ -113,7 +113,7 @@ class PolicySpec:
         """Whether it is asked over HTTP."""
         return self.kind == "openai"
 
-    def within(self, places: Places) -> PolicySpec:
+    def within(self, places: RequestSlots) -> PolicySpec:
         """The same policy with places at its endpoint that others share."""
         return replace(self, options=replace(self.options, places=places))
 

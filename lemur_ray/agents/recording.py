@@ -52,17 +52,17 @@ class RecordedEpisode:
 E = TypeVar("E", bound=RecordedEpisode)
 
 
-def task_of(episode: str) -> str:
+def task_name(episode: str) -> str:
     """The task in the id of an episode (``str(EpisodeKey)``)."""
     return EpisodeKey.from_text(episode).task
 
 
-def number_of_task(episode: str) -> str:
+def task_number(episode: str) -> str:
     """The number that the task of an episode ends in (see ``number_in``)."""
-    return number_in(task_of(episode))
+    return trailing_number(task_name(episode))
 
 
-def number_in(task: str) -> str:
+def trailing_number(task: str) -> str:
     """The number that the id of a task ends in: its index in its data set. Raises ValueError where it ends in none."""
     number = task.rpartition("-")[2]
     if not number.isdigit():
@@ -76,7 +76,7 @@ class Recording(Generic[E]):
 
     name: str
     episodes: Mapping[str, E]
-    key_of: Callable[[str], str] = task_of
+    key_of: Callable[[str], str] = task_name
 
     def of(self, episode: str) -> E:
         """What was recorded of an episode, by its id. Raises KeyError where it holds none."""
@@ -87,7 +87,7 @@ class Recording(Generic[E]):
 
 
 @dataclass(frozen=True)
-class Reworded:
+class RewordedTask:
     """A task that asks in other words than it did when it was recorded; it is still the task of that number."""
 
     task: str
@@ -95,18 +95,20 @@ class Reworded:
     now: str
 
 
-def reworded(tasks: Iterable[Task], recording: Recording[Any], question: Callable[[Task], str]) -> list[Reworded]:
+def reworded_tasks(
+    tasks: Iterable[Task], recording: Recording[Any], question: Callable[[Task], str]
+) -> list[RewordedTask]:
     """The tasks whose words differ from the recorded ones by more than blanks. Raises KeyError for one that is not
     recorded. ``question``: what a task asks today."""
     found = []
     for task in tasks:
         then, now = recording.of(str(EpisodeKey(task.benchmark, task.id, "", ""))).question, question(task)
         if "".join(then.split()) != "".join(now.split()):
-            found.append(Reworded(task.id, then, now))
+            found.append(RewordedTask(task.id, then, now))
     return found
 
 
-def recording_of(episodes: Iterable[Episode], name: str) -> Recording[RecordedEpisode]:
+def record_episodes(episodes: Iterable[Episode], name: str) -> Recording[RecordedEpisode]:
     """Our own episodes as a recording, by their ids. One that goes on longer than before is another one: it hears
     empty replies."""
     recorded = {}

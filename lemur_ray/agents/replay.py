@@ -12,7 +12,7 @@ from lemur_ray.agents.messages import ChatReply, ChatRequest, ContextOverflow
 from lemur_ray.agents.recording import Recording
 
 
-class Turns:
+class TurnCounter:
     """Counts the turns of each episode by its id, because what a policy is shown of the past may be cut.
 
     Every turn ends with the environment's message: a request with no more of them than an episode's first one begins
@@ -42,7 +42,7 @@ class ReplayPolicy:
 
     def __init__(self, recording: Recording[Any], name: str = "replay") -> None:
         self.name, self.recording = name, recording
-        self._turns = Turns()
+        self._turns = TurnCounter()
 
     def reply(self, request: ChatRequest) -> ChatReply:
         """Raises KeyError for an episode that is not recorded, ContextOverflow where its model could not answer."""

@@ -16,7 +16,7 @@ LIKENESS = ("exact", "normalised", "same_error", "different")
 
 
 @dataclass(frozen=True)
-class Compared:
+class EpisodeComparison:
     """One episode beside its recording."""
 
     counts: Mapping[str, int]
@@ -32,7 +32,7 @@ class Compared:
 class Comparison:
     """``of``: compares an episode that has a score with its recorded one."""
 
-    of: Callable[[Episode, Any], Compared]
+    of: Callable[[Episode, Any], EpisodeComparison]
     counts: tuple[str, ...]
     """Names of all its counts, in the order in which they are reported."""
     shares: Mapping[str, tuple[str, str]] = field(default_factory=dict)

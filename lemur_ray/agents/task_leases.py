@@ -11,22 +11,23 @@ import os
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from lemur_ray.agents.external_calls import OutsideFault
+from lemur_ray.agents.external_calls import ExternalCallError
 from lemur_ray.agents.messages import Policy
 from lemur_ray.host.file_lock import take
 from lemur_ray.host.home import lemur_home
+from lemur_ray.host.renamed_names import renamed_names
 
-NOT_THERE, TOO_LONG = 127, 124
+COMMAND_NOT_FOUND, COMMAND_TIMED_OUT = 127, 124
 """Status of a command that could not be started, or did not end in time: as shells have them."""
 
 
-class LeasesLost(OutsideFault):
+class LeasesLost(ExternalCallError):
     """Whoever keeps the leases is gone or does not answer: nobody's fault in an episode."""
 
 
-class Held(Protocol):
+class HeldLease(Protocol):
     """A name that is held."""
 
     @property
@@ -44,7 +45,7 @@ class Held(Protocol):
 class Leases(Protocol):
     """Safe to share between threads. Names are relative paths."""
 
-    def take(self, names: Sequence[str]) -> Held | None:
+    def take(self, names: Sequence[str]) -> HeldLease | None:
         """The first that nobody holds; None where all are held. Waits for nothing. Raises LeasesLost."""
         ...
 
@@ -63,11 +64,11 @@ class FileLeases:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def take(self, names: Sequence[str]) -> HeldFile | None:
+    def take(self, names: Sequence[str]) -> FileLease | None:
         for name in names:
             descriptor = os.open(self._file(f"{name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             if take(descriptor):
-                return HeldFile(name, descriptor)
+                return FileLease(name, descriptor)
             os.close(descriptor)
         return None
 
@@ -84,9 +85,9 @@ class FileLeases:
         try:
             done = subprocess.run(list(command), capture_output=True, text=True, timeout=limit_s, check=False)
         except OSError as error:
-            return NOT_THERE, str(error)
+            return COMMAND_NOT_FOUND, str(error)
         except subprocess.TimeoutExpired:
-            return TOO_LONG, f"it did not end within {limit_s:g} s"
+            return COMMAND_TIMED_OUT, f"it did not end within {limit_s:g} s"
         return done.returncode, (done.stderr or done.stdout).strip()[-500:]
 
     def _file(self, name: str) -> Path:
@@ -95,7 +96,7 @@ class FileLeases:
         return file
 
 
-class HeldFile:
+class FileLease:
     """A lock file of ``FileLeases``; ``Held``."""
 
     def __init__(self, name: str, descriptor: int) -> None:
@@ -120,7 +121,7 @@ def shared_leases() -> Leases:
     return _elsewhere[0] if _elsewhere else FileLeases(lemur_home())
 
 
-class Leasing:
+class WithLeases:
     """A policy's maker that also tells the process, before it makes one, who keeps its leases."""
 
     def __init__(self, make_policy: Callable[[], Policy], leases: Leases) -> None:
@@ -129,3 +130,7 @@ class Leasing:
     def __call__(self) -> Policy:
         _elsewhere[:] = [self.leases]
         return self.make_policy()
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed_names(__name__, Held="HeldLease", Leasing="WithLeases")

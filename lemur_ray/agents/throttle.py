@@ -50,11 +50,11 @@ class Silence:
     under_way: int = 0
 
 
-class NobodyAnswered(Exception):
+class EndpointSilent(Exception):
     """The endpoint answered no request at all for as long as one request may wait."""
 
 
-class Place(Protocol):
+class SlotEvent(Protocol):
     """What a request waits on: an event of threads or of asyncio."""
 
     def set(self) -> None: ...
@@ -68,7 +68,7 @@ class Throttle:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._waiting: deque[Place] = deque()
+        self._waiting: deque[SlotEvent] = deque()
         self._there = 0
         self._limit = self._ceiling = math.inf
         self._cut_at = self._answered_at = self._first_at = -math.inf
@@ -86,7 +86,7 @@ class Throttle:
             self.look(place, began, patience_s)
         return self._clock() - began
 
-    def queue(self, place: Place, *, again: bool) -> None:
+    def queue(self, place: SlotEvent, *, again: bool) -> None:
         """Set ``place`` as soon as there is one."""
         with self._lock:
             if self._first_at == -math.inf:
@@ -94,15 +94,15 @@ class Throttle:
             self._waiting.appendleft(place) if again else self._waiting.append(place)
             self._let_in()
 
-    def look(self, place: Place, began: float, patience_s: float) -> None:
+    def look(self, place: SlotEvent, began: float, patience_s: float) -> None:
         """Raises NobodyAnswered, and forgets the place, where waiting for it no longer makes sense."""
         with self._lock:
             silent = self._clock() - max(began, self._answered_at)
             if silent >= patience_s and not place.is_set():
                 self._waiting.remove(place)
-                raise NobodyAnswered(f"no request was answered for {silent:.0f} s")
+                raise EndpointSilent(f"no request was answered for {silent:.0f} s")
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: SlotEvent) -> None:
         """Whoever waited for the place is gone."""
         with self._lock:
             if not place.is_set() and place in self._waiting:

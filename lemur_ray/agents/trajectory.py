@@ -129,7 +129,7 @@ class Trajectory:
 
     def shown(self, turn: int) -> tuple[Message, ...]:
         """What the policy was asked at a turn, from 0: all it was shown then."""
-        past = newest(self.steps[:turn], self.dialogue_limit)
+        past = newest_steps(self.steps[:turn], self.dialogue_limit)
         if self.dialogue_limit == 0 and past:
             return (*self.opening[:-1], Message("user", past[-1].observation))
         return (*self.opening, *Trajectory(steps=tuple(past)).messages())
@@ -141,7 +141,7 @@ class Trajectory:
         return record if self.dialogue_limit is None else {**record, "dialogue_limit": self.dialogue_limit}
 
 
-def newest(steps: Sequence[Step], dialogue_limit: int | None) -> Sequence[Step]:
+def newest_steps(steps: Sequence[Step], dialogue_limit: int | None) -> Sequence[Step]:
     """The past turns that are shown: every one, or the newest whole ones that fit ``dialogue_limit`` messages.
 
     At least one, so that roles go on alternating. The record of an episode keeps everything.
@@ -322,7 +322,7 @@ def join_opening(head: tuple[Message, ...], trajectory: Trajectory) -> Trajector
     return replace(trajectory, opening=opening, shared=sum(len(message.content) for message in head))
 
 
-def name_of_opening(head: tuple[Message, ...]) -> str:
+def opening_digest(head: tuple[Message, ...]) -> str:
     """16 hex digits that stand for a shared part."""
     text = json.dumps([message.to_json() for message in head])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

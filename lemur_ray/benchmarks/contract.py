@@ -6,22 +6,24 @@ it by name. Knows no benchmark, no policy and no pool.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from lemur_ray.agents.recording import RecordingFormat, ReplayMode
 from lemur_ray.agents.replay_goals import PublishedRuns
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.episode_artifacts import View
-from lemur_ray.benchmarks.needs import Need, there
+from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.benchmarks.resource_request import TEXT, Resources
-from lemur_ray.benchmarks.rows import held_by
-from lemur_ray.benchmarks.run_notes import About, Run, plain
-from lemur_ray.benchmarks.task_validation import loaded
+from lemur_ray.benchmarks.rows import content_digest
+from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
+from lemur_ray.benchmarks.task_validation import validated_tasks
+from lemur_ray.host.renamed_names import renamed_names
 from lemur_ray.outside_data.source import Source
 
 Options = TypeVar("Options")
@@ -29,41 +31,38 @@ Prompt = Literal["full", "brief"]
 NO_DATA = "outside data: fetch it (python jobs/fetch_data.py NAME) or say where it lies, --data DIR or LEMUR_DATA"
 
 
-def place(
-    default: str = "", written_as: Callable[[str], str] = str, to_say_again: Callable[[str], str] | None = None
+def location_option(
+    default: str = "", stored_as: Callable[[str], str] = str, full_form: Callable[[str], str] | None = None
 ) -> Any:
-    """An option that says where something lies and not what is measured.
+    """A dataclass field for a folder or an address. It is no part of the recipe hash.
 
-    ``written_as``: what of it may be written down; an address with a password is not. ``to_say_again``: of what was
-    written down the form of what has to be said with it another time, empty where nothing has to be.
+    ``stored_as``: the part of the value that files may hold, for example without a password. ``full_form``: from a
+    stored value to the form in which a user must give it again, empty if the stored value suffices.
     """
-    return field(default=default, metadata={"place": True, "written_as": written_as, "to_say_again": to_say_again})
+    return field(default=default, metadata={"location": True, "stored_as": stored_as, "full_form": full_form})
 
 
-def content(held: Callable[[str], str] = held_by) -> Any:
-    """An option that names a file, or a folder, of which what it holds is measured, wherever it lies. Empty: none.
-
-    ``held``: the option -> a digest of that.
-    """
-    return field(default="", metadata={"content": held})
+def file_option(digest: Callable[[str], str] = content_digest) -> Any:
+    """A dataclass field for the path of a file or folder, empty by default. The recipe hash holds ``digest(path)``."""
+    return field(default="", metadata={"digest": digest})
 
 
-def written(options: Any) -> dict[str, Any]:
+def storable_options(options: Any) -> dict[str, Any]:
     """Options as they may be kept in a file."""
-    rules = {f.name: f.metadata.get("written_as") for f in fields(options)}
+    rules = {f.name: f.metadata.get("stored_as") for f in fields(options)}
     return {name: rule(value) if (rule := rules[name]) else value for name, value in asdict(options).items()}
 
 
-def to_say_again(options: Any) -> dict[str, str]:
+def options_to_repeat(options: Any) -> dict[str, str]:
     """Of options that were read from a file: the names of those that do not suffice as they were written down, each
     with the form of what has to be said."""
-    rules = {f.name: f.metadata.get("to_say_again") for f in fields(options)}
+    rules = {f.name: f.metadata.get("full_form") for f in fields(options)}
     forms = {name: rule(getattr(options, name)) for name, rule in rules.items() if rule}
     return {name: form for name, form in forms.items() if form}
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvaluationRequest:
     """What every benchmark is told besides its own options."""
 
     data: Path | None = None
@@ -76,11 +75,16 @@ class Asked:
     epochs: int = 1
     """Episodes of each task."""
 
-    def outside(self, whose: str) -> Path:
-        """The folder of outside data. Raises ValueError where none is given; ``whose``: data of what."""
+    def data_folder(self, content: str) -> Path:
+        """The folder of outside data. Raises ValueError without one, which names ``content``: what would be in it."""
         if self.data is None:
-            raise ValueError(f"{whose} is {NO_DATA}")
+            raise ValueError(f"{content} is {NO_DATA}")
         return self.data
+
+    def outside(self, whose: str) -> Path:
+        """Old name of ``data_folder``, for one release."""
+        warnings.warn("outside() is now data_folder(): use that name", DeprecationWarning, stacklevel=2)
+        return self.data_folder(whose)
 
 
 def check_options(name: str, options: type[Any]) -> None:
@@ -92,14 +96,14 @@ def check_options(name: str, options: type[Any]) -> None:
             raise ValueError(f"{name}: its option {f.name} has no default; every option needs one")
 
 
-def whole(options: Any, asked: Asked) -> dict[str, Any]:
+def all_options(options: Any, request: EvaluationRequest) -> dict[str, Any]:
     """Every option that is no place; of a file or folder what it holds."""
-    found = {f.name: getattr(options, f.name) for f in fields(options) if not f.metadata.get("place")}
-    held = {f.name: f.metadata["content"] for f in fields(options) if f.metadata.get("content")}
+    found = {f.name: getattr(options, f.name) for f in fields(options) if not f.metadata.get("location")}
+    held = {f.name: f.metadata["digest"] for f in fields(options) if f.metadata.get("digest")}
     return {name: held[name](value) if name in held else value for name, value in found.items()}
 
 
-def _nothing(options: Any, asked: Asked) -> tuple[Need, ...]:
+def _nothing(options: Any, request: EvaluationRequest) -> tuple[Requirement, ...]:
     return ()
 
 
@@ -107,11 +111,11 @@ def _unknown(task: Task) -> str:
     return ""
 
 
-def _as_upstream(options: Any, asked: Asked, tasks: Sequence[Task]) -> tuple[str, ...]:
+def _as_upstream(options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
     return ()
 
 
-def _all_can(options: Any, asked: Asked, tasks: Sequence[Task]) -> tuple[str, ...]:
+def _all_can(options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
     return ()
 
 
@@ -137,7 +141,7 @@ class Benchmark(Generic[Options]):
 
     options: type[Options]
     """A frozen dataclass of JSON values with defaults; its ``__post_init__`` raises ValueError. Each is a flag."""
-    load: Callable[[Options, Asked], Iterable[Task]]
+    load: Callable[[Options, EvaluationRequest], Iterable[Task]]
     """The tasks, in their own order, each with JSON values alone; made one at a time, as the first shows what lacks.
 
     All of them are made where a sample is drawn, so what has no end, or makes more than anybody plays, says its
@@ -145,7 +149,7 @@ class Benchmark(Generic[Options]):
     OSError that says how a missing file is fetched."""
     max_tokens: Mapping[Prompt, int]
     """Of one reply, by prompt."""
-    identity: Callable[[Options, Asked], Mapping[str, Any]] = whole
+    identity: Callable[[Options, EvaluationRequest], Mapping[str, Any]] = all_options
     """What of the options decides a score: part of the recipe hash."""
     version: int | Callable[[Options], int] = 1
     """Raised when the same reply would score otherwise; part of the recipe hash from 2 on. A function of the options
@@ -172,11 +176,11 @@ class Benchmark(Generic[Options]):
     """Whether the expert and random policies can play it."""
     notes: Callable[[Sequence[Episode]], Mapping[str, Any]] = _no_notes
     """Numbers that belong beside the success rate. The episodes come without their texts."""
-    needs: Callable[[Options, Asked], Sequence[Need]] = _nothing
+    needs: Callable[[Options, EvaluationRequest], Sequence[Requirement]] = _nothing
     """What must be there before the first episode, looked at before its tasks are loaded."""
-    unplayable: Callable[[Options, Asked, Sequence[Task]], Sequence[str]] = _all_can
+    unplayable: Callable[[Options, EvaluationRequest, Sequence[Task]], Sequence[str]] = _all_can
     """Why some of the chosen tasks cannot be played here, and what to do about it, in a line each."""
-    departures: Callable[[Options, Asked, Sequence[Task]], Sequence[str]] = _as_upstream
+    departures: Callable[[Options, EvaluationRequest, Sequence[Task]], Sequence[str]] = _as_upstream
     """What of this machine and its data makes the tasks other ones than upstream's, in words that stand in every table
     beside the run. No part of the recipe hash."""
     opening: Callable[[Task], str] = _unknown
@@ -199,24 +203,45 @@ class Benchmark(Generic[Options]):
     """Options that add a teacher's feedback, where there can be one."""
     views: Callable[[Episode], Sequence[View]] = _no_views
     """What was seen in an episode, where it was kept in files: a page shows it beside the turns."""
-    about: Callable[[Run], About] = plain
+    about: Callable[[EvaluationRun], RunDescription] = default_description
     """What a page says of a run."""
     said_again: Callable[[Task, Episode], Task] = _the_same
     """The task for a stored episode whose replies are said again: what they name may be called otherwise by now."""
 
-    def needed(self, options: Options, asked: Asked) -> Sequence[Need]:
+    def needed(self, options: Options, request: EvaluationRequest) -> Sequence[Requirement]:
         """Its needs; of a benchmark that declares none, that its first task can be had."""
         if self.needs is not _nothing:
-            return self.needs(options, asked)
-        made = partial(loaded, "the benchmark", lambda: self.load(options, asked), 1)
-        return [there("data" if self.sources else "", lambda: list(made()))]
+            return self.needs(options, request)
+        made = partial(validated_tasks, "the benchmark", lambda: self.load(options, request), 1)
+        return [requirement_of("data" if self.sources else "", lambda: list(made()))]
 
-    def identity_of(self, options: Options, asked: Asked, replay: str) -> dict[str, Any]:
+    def identity_of(self, options: Options, request: EvaluationRequest, replay: str) -> dict[str, Any]:
         """What of an evaluation belongs to the benchmark. ``replay``: as it was asked for, ``auto`` too."""
-        found = dict(self.identity(options, asked))
+        found = dict(self.identity(options, request))
         if self.recordings is not None:
             found["replay"] = replay
         version = self.version(options) if callable(self.version) else self.version
         if version > 1:
             found["version"] = version
         return found
+
+
+def place(
+    default: str = "", written_as: Callable[[str], str] = str, to_say_again: Callable[[str], str] | None = None
+) -> Any:
+    """Old name of ``location_option``, for one release."""
+    warnings.warn("place() is now location_option(): use that name", DeprecationWarning, stacklevel=2)
+    return location_option(default, written_as, to_say_again)
+
+
+def content(held: Callable[[str], str] = content_digest) -> Any:
+    """Old name of ``file_option``, for one release."""
+    warnings.warn("content() is now file_option(): use that name", DeprecationWarning, stacklevel=2)
+    return file_option(held)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed_names(
+        __name__, Asked="EvaluationRequest", written="storable_options", to_say_again="options_to_repeat",
+        whole="all_options",
+    )  # fmt: skip

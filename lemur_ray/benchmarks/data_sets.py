@@ -30,7 +30,7 @@ def data_sets(complain: Callable[[str], None]) -> list[DataSet]:
     return list(_of_one_meaning(found, complain))
 
 
-def named(names: Sequence[str], sets: Sequence[DataSet]) -> list[DataSet]:
+def select_data_sets(names: Sequence[str], sets: Sequence[DataSet]) -> list[DataSet]:
     """Those of them that are named. Raises ValueError."""
     chosen: list[DataSet] = []
     for name in names:

@@ -19,8 +19,8 @@ from typing import Any
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.contract import Benchmark, check_options
 from lemur_ray.benchmarks.episode_artifacts import View
-from lemur_ray.benchmarks.plugin_calls import about_of, views_of
-from lemur_ray.benchmarks.run_notes import About, Run, plain
+from lemur_ray.benchmarks.plugin_calls import call_about, call_views
+from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
 from lemur_ray.config import did_you_mean
 
 GROUP = "lemur_ray.benchmarks"
@@ -54,7 +54,7 @@ def is_ours(name: str) -> bool:
     return bool(modules) and modules[0].startswith(HOMES[0] + ".")
 
 
-def is_of_another(said: str, name: str, benchmark: Benchmark[Any]) -> bool:
+def belongs_to_another(said: str, name: str, benchmark: Benchmark[Any]) -> bool:
     """Whether tasks of the benchmark that was found by ``name`` and that say they are of ``said`` take the name of
     another one, whose words would stand beside their numbers."""
     if said == name or ":" in said or not _modules(said.partition("/")[0]):
@@ -65,16 +65,16 @@ def is_of_another(said: str, name: str, benchmark: Benchmark[Any]) -> bool:
         return False
 
 
-def about(name: str, run: Run) -> About:
+def describe_run(name: str, run: EvaluationRun) -> RunDescription:
     """What a benchmark says of a run; the little that holds for all where it cannot be found any more."""
     try:
         benchmark = find(name)
     except ValueError:
-        return plain(run)
-    return about_of(name, benchmark, run)
+        return default_description(run)
+    return call_about(name, benchmark, run)
 
 
-def views(episode: Episode, played: str = "") -> Sequence[View]:
+def episode_views(episode: Episode, played: str = "") -> Sequence[View]:
     """What was seen in an episode, where its benchmark is found and kept it. ``played``: the name by which it was
     played, where that is known and may be another one than its tasks say (``module:object``)."""
     name = played or episode.key.benchmark
@@ -82,7 +82,7 @@ def views(episode: Episode, played: str = "") -> Sequence[View]:
         benchmark = find(name)
     except ValueError:
         return ()
-    return views_of(name, benchmark, episode)
+    return call_views(name, benchmark, episode)
 
 
 @dataclass(frozen=True)

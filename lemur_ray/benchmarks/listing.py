@@ -10,15 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from lemur_ray.benchmarks.contract import NO_DATA, Asked
+from lemur_ray.benchmarks.contract import NO_DATA, EvaluationRequest
 from lemur_ray.benchmarks.discovery import Offer, offers
-from lemur_ray.benchmarks.needs import lacking
+from lemur_ray.benchmarks.needs import missing_requirements
 
 READY = "ready"
 
 
 @dataclass(frozen=True)
-class Listed:
+class BenchmarkStatus:
     """One line. ``lacks``: what its options' defaults need and is not here."""
 
     name: str
@@ -31,26 +31,26 @@ class Listed:
         return not self.lacks
 
 
-def listed(data: Path | None) -> list[Listed]:
+def benchmark_statuses(data: Path | None) -> list[BenchmarkStatus]:
     """All of them, looked at side by side. ``data``: the folder of outside data, where there is one."""
     with ThreadPoolExecutor(8) as pool:
         return list(pool.map(lambda offer: _of(offer, data), offers()))
 
 
-def _of(offer: Offer, data: Path | None) -> Listed:
+def _of(offer: Offer, data: Path | None) -> BenchmarkStatus:
     if offer.benchmark is None or offer.why:
-        return Listed(offer.name, "", (), (offer.why,))
+        return BenchmarkStatus(offer.name, "", (), (offer.why,))
     size = offer.benchmark.size or "not said"
     try:
-        needs = offer.benchmark.needed(offer.benchmark.options(), Asked(data))
+        needs = offer.benchmark.needed(offer.benchmark.options(), EvaluationRequest(data))
     except (Exception, SystemExit) as error:  # whatever the package of somebody else raises
         said = f"{offer.name}: what it needs cannot be had: {type(error).__name__}: {error}"
-        return Listed(offer.name, size, (), (said,))
+        return BenchmarkStatus(offer.name, size, (), (said,))
     kinds = dict.fromkeys("data" if "/" in need.what else need.what for need in needs if need.what)
-    return Listed(offer.name, size, tuple(kinds), tuple(lacking(needs)))
+    return BenchmarkStatus(offer.name, size, tuple(kinds), tuple(missing_requirements(needs)))
 
 
-def lines(everything: Sequence[Listed]) -> Iterator[str]:
+def status_lines(everything: Sequence[BenchmarkStatus]) -> Iterator[str]:
     """For a person: a table by name, then everything that lacks, once, with what brings it."""
     ordered = sorted(everything, key=lambda one: one.name)
     yield from _table([_HEAD, *map(_row, ordered)])
@@ -66,7 +66,7 @@ def lines(everything: Sequence[Listed]) -> Iterator[str]:
 _HEAD = ("BENCHMARK", "HERE", "NEEDS", "TASKS")
 
 
-def _row(one: Listed) -> tuple[str, ...]:
+def _row(one: BenchmarkStatus) -> tuple[str, ...]:
     state = READY if one.is_ready else f"{len(one.lacks)} missing"
     return one.name, state, ", ".join(one.needs) or ("nothing" if one.size else ""), one.size
 

@@ -16,27 +16,27 @@ from typing import Any, TypeVar
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.benchmarks.episode_artifacts import View
-from lemur_ray.benchmarks.run_notes import About, Run, plain
+from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
 
 NOTES_FAILED = "notes_failed"
 """Among the notes of a run, where they could not be made: why."""
 Found = TypeVar("Found")
 
 
-def about_of(name: str, benchmark: Benchmark[Any], run: Run) -> About:
+def call_about(name: str, benchmark: Benchmark[Any], run: EvaluationRun) -> RunDescription:
     """What it says of a run; where it cannot, what holds for all and that it could not."""
 
-    def look() -> About:
+    def look() -> RunDescription:
         found = benchmark.about(run)
-        if not isinstance(found, About):
+        if not isinstance(found, RunDescription):
             raise TypeError(f"{type(found).__name__}, expected About")
         return found
 
     found, why = _tried(f"{name}: what it says of its runs cannot be had", look)
-    return found or replace(plain(run), limits=(why,))
+    return found or replace(default_description(run), limits=(why,))
 
 
-def notes_of(benchmark: Benchmark[Any], episodes: Sequence[Episode]) -> dict[str, Any]:
+def call_notes(benchmark: Benchmark[Any], episodes: Sequence[Episode]) -> dict[str, Any]:
     """Numbers beside the success rate, as JSON values; where they cannot be made, why (``NOTES_FAILED``)."""
 
     def look() -> dict[str, Any]:
@@ -48,7 +48,7 @@ def notes_of(benchmark: Benchmark[Any], episodes: Sequence[Episode]) -> dict[str
     return {NOTES_FAILED: why} if found is None else found
 
 
-def views_of(name: str, benchmark: Benchmark[Any], episode: Episode) -> Sequence[View]:
+def call_views(name: str, benchmark: Benchmark[Any], episode: Episode) -> Sequence[View]:
     """What was seen in an episode; nothing where that cannot be said."""
 
     def look() -> list[View]:

@@ -12,18 +12,18 @@ from typing import Any
 
 from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.benchmarks.discovery import is_ours
-from lemur_ray.benchmarks.plugin_calls import about_of
-from lemur_ray.benchmarks.run_notes import About, RecordedName, Run
+from lemur_ray.benchmarks.plugin_calls import call_about
+from lemur_ray.benchmarks.run_notes import EvaluationRun, RecordedName, RunDescription
 
-Told = dict[str, dict[str, dict[str, Any]]]
+PluginMetadata = dict[str, dict[str, dict[str, Any]]]
 """What tasks say that they are of -> policy -> by which name it was played, version, licences, ``About``."""
 
 
-def told(name: str, benchmark: Benchmark[Any], said: str, run: Run) -> Told:
+def plugin_metadata(name: str, benchmark: Benchmark[Any], said: str, run: EvaluationRun) -> PluginMetadata:
     """As JSON values; empty for one of ours. ``said``: of what its tasks say that they are."""
     if is_ours(name):
         return {}
-    about = asdict(about_of(name, benchmark, run))
+    about = asdict(call_about(name, benchmark, run))
     try:
         json.dumps(about, allow_nan=False)
     except (TypeError, ValueError):  # protocol is anything that the package likes
@@ -32,7 +32,7 @@ def told(name: str, benchmark: Benchmark[Any], said: str, run: Run) -> Told:
     return {said: {run.policy: {"benchmark": name, "version": benchmark.version, "licences": licences, "about": about}}}
 
 
-def played_as(kept: Any, said: str, policy: str) -> str:
+def stored_benchmark_name(kept: Any, said: str, policy: str) -> str:
     """By which name a run of somebody else's benchmark was played; empty where that was not kept."""
     try:
         return str(kept[said][policy]["benchmark"])
@@ -40,15 +40,15 @@ def played_as(kept: Any, said: str, policy: str) -> str:
         return ""
 
 
-def about_told(kept: Any, said: str, policy: str) -> About | None:
+def stored_description(kept: Any, said: str, policy: str) -> RunDescription | None:
     """Inverse of ``told``; None where nothing was kept, or what is no ``About``."""
     try:
         found = kept[said][policy]["about"]
-        values = {f.name: _value(found[f.name], f.default) for f in fields(About) if f.name in found}
+        values = {f.name: _value(found[f.name], f.default) for f in fields(RunDescription) if f.name in found}
         values["words"] = {name: (text, off) for name, (text, off) in dict(values.get("words", {})).items()}
         if values.get("recorded") is not None:
             values["recorded"] = RecordedName(**values["recorded"])
-        return About(**values)
+        return RunDescription(**values)
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
 

@@ -6,13 +6,14 @@ Knows no benchmark.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lemur_ray.benchmarks.contract import Asked, whole
+from lemur_ray.benchmarks.contract import EvaluationRequest, all_options
+from lemur_ray.host.renamed_names import renamed_names
 
 
 @dataclass(frozen=True)
-class Form:
+class PromptForm:
     """Whether a model converses."""
 
     form: Literal["chat", "base"] = "chat"
@@ -28,7 +29,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Protocol(Form):
+class Protocol(PromptForm):
     """How a question is put."""
 
     mode: Literal["standard", "lemur"] = "standard"
@@ -36,23 +37,30 @@ class Protocol(Form):
 
 
 @dataclass(frozen=True)
-class OneProtocol(Form):
+class OneProtocol(PromptForm):
     """Of a benchmark of which no script was released, so that there is one way to play it."""
 
     GONE: ClassVar[frozenset[str]] = frozenset({"mode"})
     """Options of earlier versions, which decided nothing: they are read over in what was stored."""
 
 
-def of_one_protocol(options: OneProtocol, asked: Asked) -> dict[str, Any]:
+def single_protocol_identity(options: OneProtocol, request: EvaluationRequest) -> dict[str, Any]:
     """The identity of a benchmark that is played in one way: as it was while it had a mode that changed nothing."""
-    return {**whole(options, asked), "mode": "standard"}
+    return {**all_options(options, request), "mode": "standard"}
 
 
-def changed_as_released(options: Protocol) -> int:
+def version_by_mode(options: Protocol) -> int:
     """The version of a benchmark whose scores changed once in the mode lemur alone."""
     return 2 if options.mode == "lemur" else 1
 
 
-def changed_unbegun(options: Protocol) -> int:
+def version_by_prefill(options: Protocol) -> int:
     """The same where they changed for chat models alone whose replies nobody begins."""
-    return 1 if options.raw or options.prefill else changed_as_released(options)
+    return 1 if options.raw or options.prefill else version_by_mode(options)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed_names(
+        __name__, Form="PromptForm", of_one_protocol="single_protocol_identity", changed_as_released="version_by_mode",
+        changed_unbegun="version_by_prefill",
+    )  # fmt: skip

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Task
+from lemur_ray.host.renamed_names import renamed_names
 
 ENV_ID = "envs:lemur/Question-v0"
 
@@ -72,7 +73,7 @@ def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:
     return [message.to_json() for message in messages]
 
 
-def goes_on(options: Mapping[str, Any]) -> bool:
+def continues_prompt(options: Mapping[str, Any]) -> bool:
     """Whether a reply goes on with what was begun for it; else it says everything itself. ``options``: of the task."""
     return bool(options.get("raw") or options.get("prefill"))
 
@@ -81,3 +82,7 @@ def cut_at(reply: str, stops: Sequence[str]) -> str:
     """``reply`` up to the first of ``stops`` in it."""
     places = [place for stop in stops if stop and (place := reply.find(stop)) >= 0]
     return reply[: min(places)] if places else reply
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed_names(__name__, goes_on="continues_prompt")

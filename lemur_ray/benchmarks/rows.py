@@ -10,15 +10,16 @@ import hashlib
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lemur_ray.host.json_files import DAMAGED, open_bytes, parse_json
+from lemur_ray.host.renamed_names import renamed_names
 
 _FETCH = "python jobs/fetch_data.py "
 _SPOILED = "damaged, or fetched in part: remove it and fetch it again"
 
 
-def found(data: Path, names: Sequence[str], source: str) -> Path:
+def find_file(data: Path, names: Sequence[str], source: str) -> Path:
     """The first of these files beneath ``data``, each with .gz or without. ``source``: where one gets it; where it ends
     with the command that fetches it, the command is said for this folder.
 
@@ -35,7 +36,7 @@ def found(data: Path, names: Sequence[str], source: str) -> Path:
     )
 
 
-def text_of(path: Path) -> str:
+def read_text(path: Path) -> str:
     """The text of a file, unpacked, without a byte order mark; line ends stay as they are.
 
     Raises ValueError that names the file where it is cut short or no UTF-8, OSError.
@@ -47,7 +48,7 @@ def text_of(path: Path) -> str:
         raise ValueError(f"{path}: {_SPOILED} ({error})") from error
 
 
-def identity(*paths: Path) -> str:
+def files_digest(*paths: Path) -> str:
     """16 hex digits of the contents."""
     together = hashlib.sha256()
     for path in paths:
@@ -55,7 +56,7 @@ def identity(*paths: Path) -> str:
     return together.hexdigest()[:16]
 
 
-def held_by(path: str) -> str:
+def content_digest(path: str) -> str:
     """16 hex digits of what a file holds, of a folder over the names and contents of its files; the path itself where
     there is neither."""
     place = Path(path).expanduser()
@@ -65,11 +66,11 @@ def held_by(path: str) -> str:
         return path
     together = hashlib.sha256()
     for file in sorted(file for file in place.rglob("*") if file.is_file()):
-        together.update(f"{file.relative_to(place).as_posix()}\0{held_by(str(file))}\0".encode())
+        together.update(f"{file.relative_to(place).as_posix()}\0{content_digest(str(file))}\0".encode())
     return together.hexdigest()[:16]
 
 
-def rows_of(path: Path, needed: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+def read_rows(path: Path, needed: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Every row as a dict. Of a JSON object with a list of ``examples``, these. ``needed``: fields that each has.
 
     Raises ValueError naming the place, OSError.
@@ -80,34 +81,34 @@ def rows_of(path: Path, needed: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
             yield _object(row, f"{path}, row {number}", needed)
         return
     if name.endswith(".json"):
-        value = value_of(path)
+        value = read_value(path)
         listed = value.get("examples") if isinstance(value, dict) else value
         if not isinstance(listed, list):
             raise ValueError(f"{path}: expected a list of rows, or an object with a list of examples")
         yield from (_object(row, f"{path}, row {number}", needed) for number, row in enumerate(listed))
         return
-    for number, line in enumerate(text_of(path).split("\n"), 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             yield _object(parse_json(line, path, number), f"{path}, line {number}", needed)
 
 
-def value_of(path: Path) -> Any:
+def read_value(path: Path) -> Any:
     """The one JSON value of a file. Raises ValueError that names it, OSError."""
-    return parse_json(text_of(path), path)
+    return parse_json(read_text(path), path)
 
 
-def cells_of(path: Path) -> Iterator[list[str]]:
+def read_cells(path: Path) -> Iterator[list[str]]:
     """The rows of a CSV file without a header that are not blank, every cell the text that it is ("None" too).
 
     Raises ValueError that names the file, OSError.
     """
     try:
-        yield from filter(None, csv.reader(io.StringIO(text_of(path), newline="")))
+        yield from filter(None, csv.reader(io.StringIO(read_text(path), newline="")))
     except csv.Error as error:
         raise ValueError(f"{path}: not CSV: {error}") from error
 
 
-def number_of(row: dict[str, Any], place: int) -> int:
+def row_number(row: dict[str, Any], place: int) -> int:
     """A row's number in the whole data set: what it says itself (``i``, ``index``), else its place in the file."""
     return next((int(row[name]) for name in ("i", "index") if isinstance(row.get(name), int)), place)
 
@@ -130,3 +131,10 @@ def _object(row: Any, where: str, needed: Sequence[str]) -> dict[str, Any]:
             f"{where}: no {', '.join(missing)}, but {', '.join(row) or 'nothing'}: it is of another data set"
         )
     return row
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed_names(
+        __name__, found="find_file", text_of="read_text", identity="files_digest", held_by="content_digest",
+        rows_of="read_rows", value_of="read_value", cells_of="read_cells", number_of="row_number",
+    )  # fmt: skip

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from lemur_ray.host.renamed_names import renamed_names
 
 Settings = Mapping[str, Any]
 UNKNOWN = "settings not recorded"
@@ -39,7 +41,7 @@ class RecordedName:
 
 
 @dataclass(frozen=True)
-class Run:
+class EvaluationRun:
     """What is known of a run. ``settings``: empty where they were not kept. ``tasks``: ids of what was played."""
 
     policy: str
@@ -48,7 +50,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class About:
+class RunDescription:
     """``protocol``: settings by which runs are told apart, and ``words`` for them."""
 
     limits: tuple[str, ...] = ()
@@ -94,17 +96,24 @@ class About:
         return UNKNOWN not in self.departures
 
 
-def plain(run: Run) -> About:
+def default_description(run: EvaluationRun) -> RunDescription:
     """Of a benchmark that says nothing of itself."""
-    return About(departures=() if run.settings else (UNKNOWN,), protocol=shared(run))
+    return RunDescription(departures=() if run.settings else (UNKNOWN,), protocol=protocol_settings(run))
 
 
-def shared(run: Run) -> dict[str, Any]:
+def protocol_settings(run: EvaluationRun) -> dict[str, Any]:
     """The settings that make a protocol, where a benchmark adds nothing to them: a recording is who plays."""
     return {name: value for name, value in run.settings.items() if name not in ("recording", "replay")}
 
 
-def asked_otherwise(settings: Settings) -> list[str]:
+def common_departures(settings: Settings) -> list[str]:
     """Departures of any benchmark: a shorter prompt, drawn replies."""
     found = ["brief prompt"] if settings.get("prompt") == "brief" else []
     return [*found, f"temperature {settings['temperature']:g}"] if settings.get("temperature") else found
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed_names(
+        __name__, About="RunDescription", Run="EvaluationRun", plain="default_description", shared="protocol_settings",
+        asked_otherwise="common_departures",
+    )  # fmt: skip

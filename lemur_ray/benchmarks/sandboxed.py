@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.needs import Need, begins
+from lemur_ray.benchmarks.needs import Requirement, first_task_loads
 from lemur_ray.doctor.machine import Machine
 from lemur_ray.doctor.programs import bubblewrap, docker
+from lemur_ray.host.renamed_names import renamed_names
 from lemur_ray.sandbox.backends import docker_image
 from lemur_ray.sandbox.backends.docker_image import PLAIN
 from lemur_ray.sandbox.sandbox import SandboxError, SandboxSpec, open_sandbox
@@ -47,18 +48,18 @@ def in_sandbox(tasks: Iterable[Task], options: Sandboxed) -> Iterator[Task]:
         yield replace(task, options={**task.options, "backend": options.sandbox})
 
 
-def sandbox_need(options: Sandboxed, image: str = PLAIN) -> Need:
+def sandbox_requirement(options: Sandboxed, image: str = PLAIN) -> Requirement:
     """A sandbox that runs a program here. ``image``: which of Docker's; it must be built."""
     environment = tuple(os.environ.get(name, "") for name in ("PATH", "DOCKER_HOST"))
-    return Need(f"sandbox {options.sandbox}", lambda: _unusable(options.sandbox, image, environment))
+    return Requirement(f"sandbox {options.sandbox}", lambda: _unusable(options.sandbox, image, environment))
 
 
-def begins_in_sandbox(
+def first_task_loads_in_sandbox(
     load: Callable[[Any, Any], Iterable[Task]], image: str = PLAIN
-) -> Callable[[Any, Any], Sequence[Need]]:
+) -> Callable[[Any, Any], Sequence[Requirement]]:
     """The ``needs`` of a benchmark that reads files and runs a model's code."""
-    reads = begins(load)
-    return lambda options, asked: (*reads(options, asked), sandbox_need(options, image))
+    reads = first_task_loads(load)
+    return lambda options, asked: (*reads(options, asked), sandbox_requirement(options, image))
 
 
 @cache
@@ -83,7 +84,7 @@ def _unusable(backend: SandboxName, image: str, environment: tuple[str, ...]) ->
         sandbox.close()
 
 
-def rebuilt(options: Sandboxed, image: str = PLAIN) -> str:
+def rebuild_hint(options: Sandboxed, image: str = PLAIN) -> str:
     """What more there is to do under Docker, once a package is there."""
     return f", then {build_command(image)}" if options.sandbox == "docker" else ""
 
@@ -100,7 +101,7 @@ def _image(name: str) -> docker_image.Image | None:
         return None
 
 
-def lacking_programs(
+def missing_programs(
     options: Sandboxed, programs: Mapping[str, str], rootfs: str = "", image: str = PLAIN
 ) -> dict[str, str]:
     """Which programs are not in the sandbox, each with its Debian package; empty where nobody can tell.
@@ -121,10 +122,17 @@ def lacking_programs(
     return {program: package for program, package in programs.items() if absent(program)}
 
 
-def without(options: Sandboxed, programs: Mapping[str, str], rootfs: str = "") -> tuple[str, ...]:
+def missing_programs_departure(options: Sandboxed, programs: Mapping[str, str], rootfs: str = "") -> tuple[str, ...]:
     """The departure of a sandbox that lacks programs which upstream's image had, in words with what brings them."""
-    absent = lacking_programs(options, programs, rootfs)
+    absent = missing_programs(options, programs, rootfs)
     if not absent:
         return ()
     packages = " ".join(sorted(set(absent.values())))
-    return (f"sandbox without {', '.join(sorted(absent))} (apt-get install -y {packages}{rebuilt(options)})",)
+    return (f"sandbox without {', '.join(sorted(absent))} (apt-get install -y {packages}{rebuild_hint(options)})",)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed_names(
+        __name__, begins_in_sandbox="first_task_loads_in_sandbox", lacking_programs="missing_programs",
+        without="missing_programs_departure", rebuilt="rebuild_hint", sandbox_need="sandbox_requirement",
+    )  # fmt: skip

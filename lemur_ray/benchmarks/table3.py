@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from lemur_ray.benchmarks.protocol_options import Protocol
-from lemur_ray.benchmarks.run_notes import About, Run, Settings, plain
+from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, Settings, default_description
 
 AS_RELEASED = "lemur"
 """The mode that plays as the released scripts do."""
@@ -60,8 +60,8 @@ class Column:
     in_more: tuple[str, ...] = ()
     """The options that are left to ``more``."""
 
-    def __call__(self, run: Run) -> About:
-        found = replace(plain(run), column=self.column, part=self.part, way=self.way)
+    def __call__(self, run: EvaluationRun) -> RunDescription:
+        found = replace(default_description(run), column=self.column, part=self.part, way=self.way)
         found = replace(found, mode="" if self.released else None)
         if not run.settings:
             return found
@@ -81,7 +81,7 @@ class Column:
         if not settings.get("temperature"):
             del expected["top_p"]  # of greedy replies it is nothing
         kept = {name: settings.get(name, _ANYWHERE.get(name, value)) for name, value in expected.items()}
-        of_files = {f.name for f in fields(self.options or Protocol) if f.metadata.get("content")}
+        of_files = {f.name for f in fields(self.options or Protocol) if f.metadata.get("digest")}
         found = [_said(name, kept[name], value, name in of_files) for name, value in expected.items()]
         unbegun = settings.get("form", "base") == "chat" and not settings.get("prefill")
         if self.released and self.begun and mode == AS_RELEASED and unbegun:
@@ -91,7 +91,7 @@ class Column:
 
 def _defaults(options: type[Any] | None) -> dict[str, Any]:
     own = fields(options) if options is not None else ()
-    return {f.name: f.default for f in own if f.name not in _OF_NO_SCORE and not f.metadata.get("place")}
+    return {f.name: f.default for f in own if f.name not in _OF_NO_SCORE and not f.metadata.get("location")}
 
 
 def _said(name: str, value: Any, expected: Any, of_file: bool) -> str:

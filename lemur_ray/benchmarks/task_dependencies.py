@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from lemur_ray.host.renamed_names import renamed_names
 
 Id = TypeVar("Id", int, str)
 
 
-def waits_for(task: Id, after: Mapping[Id, Sequence[Id]], there: Collection[Id]) -> tuple[Id, ...]:
+def played_dependencies(task: Id, after: Mapping[Id, Sequence[Id]], there: Collection[Id]) -> tuple[Id, ...]:
     """The nearest before it among those that are there, each once. ``after``: of every task, the ones left out too."""
     found: dict[Id, None] = {}
     seen, stack = {task}, _last_first(after.get(task, ()))
@@ -24,3 +26,7 @@ def waits_for(task: Id, after: Mapping[Id, Sequence[Id]], there: Collection[Id])
 
 def _last_first(ids: Iterable[Id]) -> list[Id]:
     return list(ids)[::-1]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed_names(__name__, waits_for="played_dependencies")

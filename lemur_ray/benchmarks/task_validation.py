@@ -20,7 +20,7 @@ _TEXTS = {"benchmark": True, "id": True, "env_id": True, "category": False, "clu
 """Fields of a task -> whether they must not be empty."""
 
 
-def loaded(name: str, load: Callable[[], Iterable[Task]], most: int | None = None) -> Iterator[Task]:
+def validated_tasks(name: str, load: Callable[[], Iterable[Task]], most: int | None = None) -> Iterator[Task]:
     """What ``load`` makes, at most ``most`` of it, one at a time.
 
     Raises ValueError that names the benchmark (``name``) and the task, and what ``load`` raises where that is a
@@ -30,7 +30,7 @@ def loaded(name: str, load: Callable[[], Iterable[Task]], most: int | None = Non
     for place, task in enumerate(tasks if most is None else islice(tasks, most)):
         if place == MOST:
             raise ValueError(f"{name}: it has made {MOST:,} tasks; what makes tasks without end has a default_limit")
-        yield checked(name, place, task)
+        yield validate_task(name, place, task)
 
 
 def _made(name: str, load: Callable[[], Iterable[Task]]) -> Iterator[Task]:
@@ -50,7 +50,7 @@ def _made(name: str, load: Callable[[], Iterable[Task]]) -> Iterator[Task]:
         raise ValueError(f"{name}: its tasks cannot be loaded: {said}") from error
 
 
-def checked(name: str, place: int, task: Any) -> Task:
+def validate_task(name: str, place: int, task: Any) -> Task:
     """The task. ``place``: which of them, from 0. Raises ValueError that says why it cannot be played or kept."""
     if not isinstance(task, Task):
         raise ValueError(f"{name}: its task {place} is a {type(task).__name__}, expected a lemur_ray Task")

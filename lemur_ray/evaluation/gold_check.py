@@ -18,8 +18,8 @@ from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.benchmarks.discovery import find, names
-from lemur_ray.benchmarks.needs import lacking
-from lemur_ray.benchmarks.task_validation import loaded
+from lemur_ray.benchmarks.needs import missing_requirements
+from lemur_ray.benchmarks.task_validation import validated_tasks
 from lemur_ray.evaluation.preflight import Prepared, prepare
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.benchmark_tasks import asked_of, options_of, parse_evaluation, parsed, words_for
@@ -54,7 +54,7 @@ def check_golds(words: Sequence[str], say: Say) -> int:
         except ValueError as error:
             say(f"{name}: not checked: {error}")
             continue
-        if said := lacking(benchmark.needed(config.options, asked_of(config, benchmark, "full"))):
+        if said := missing_requirements(benchmark.needed(config.options, asked_of(config, benchmark, "full"))):
             say(f"{name}: not checked: {'; '.join(said)}")
         elif has_golds(config, benchmark):
             wrong += not _is_right(config, say)
@@ -89,7 +89,7 @@ def has_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> bool:
     if benchmark.has_hints:
         return True
     asked = asked_of(config, benchmark, "full")
-    tasks = loaded(config.benchmark, lambda: benchmark.load(config.options, asked))
+    tasks = validated_tasks(config.benchmark, lambda: benchmark.load(config.options, asked))
     return any("gold" in task.options for task in tasks)
 
 

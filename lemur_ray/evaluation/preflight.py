@@ -22,10 +22,10 @@ from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.contract import Benchmark
-from lemur_ray.benchmarks.needs import LOOK_S, Need, lacking, readable, there
-from lemur_ray.benchmarks.plugin_calls import notes_of
-from lemur_ray.benchmarks.plugin_metadata import told
-from lemur_ray.benchmarks.run_notes import Run
+from lemur_ray.benchmarks.needs import LOOK_S, Requirement, missing_requirements, readable_file, requirement_of
+from lemur_ray.benchmarks.plugin_calls import call_notes
+from lemur_ray.benchmarks.plugin_metadata import plugin_metadata
+from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.host.home import lemur_home, resolve_out
 from lemur_ray.rollout.benchmark_tasks import asked_of, tasks_and_settings
 from lemur_ray.rollout.endpoints.asked_endpoints import look_at, outside_endpoints, policy_options, ready
@@ -71,12 +71,12 @@ class Prepared:
 
     def notes(self, benchmark: Benchmark[Any], episodes: Sequence[Episode]) -> dict[str, Any]:
         """Numbers of the benchmark's own beside the rate."""
-        return notes_of(benchmark, episodes)
+        return call_notes(benchmark, episodes)
 
     def kept(self, name: str, benchmark: Benchmark[Any]) -> dict[str, Any]:
         """What of it is kept with the episodes: arguments of ``run_evaluation``. ``name``: of the benchmark."""
-        run = Run(self.policy.label, self.settings.values, [task.id for task in self.tasks])
-        said = told(name, benchmark, self.tasks[0].benchmark, run)
+        run = EvaluationRun(self.policy.label, self.settings.values, [task.id for task in self.tasks])
+        said = plugin_metadata(name, benchmark, self.tasks[0].benchmark, run)
         return {"departures": self.departures, "cluster": benchmark.cluster, "told": said}
 
 
@@ -87,8 +87,8 @@ def prepare(config: EvalConfig[Any], benchmark: Benchmark[Any], attach: Callable
     """
     spec, of_policy = _meant(config, benchmark)
     asked = asked_of(config, benchmark, "full", spec.recording if spec else "")
-    of_policy += lacking(policy_needs(config, spec))
-    said = [*of_policy, *lacking([step_need(config, benchmark), *benchmark.needed(config.options, asked)])]
+    of_policy += missing_requirements(policy_needs(config, spec))
+    said = [*of_policy, *missing_requirements([step_need(config, benchmark), *benchmark.needed(config.options, asked)])]
     if of_policy or spec is None:
         raise NotBegun(config.benchmark, said)
     try:
@@ -119,30 +119,33 @@ def _meant(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> tuple[PolicySp
         return None, [str(error)]
 
 
-def policy_needs(config: EvalConfig[Any], spec: PolicySpec | None) -> list[Need]:
+def policy_needs(config: EvalConfig[Any], spec: PolicySpec | None) -> list[Requirement]:
     """What an evaluation needs whatever it plays. ``spec``: None where there is no such policy."""
     teacher_answers = partial(_asked, outside_endpoints, _ask_teacher, config)
-    found = [there("folder", partial(_writable, config.out))]
-    found += [there("teacher's key", partial(outside_endpoints, config)), there("teacher", teacher_answers)]
+    found = [requirement_of("folder", partial(_writable, config.out))]
+    found += [
+        requirement_of("teacher's key", partial(outside_endpoints, config)),
+        requirement_of("teacher", teacher_answers),
+    ]
     if spec is None:
         return found
     may_be_served = spec.kind == "handle" and spec.target and os.environ.get("RAY_ADDRESS")
     if spec.served_here and not may_be_served:
-        found.append(there("checkpoint", partial(_model_here, spec, config)))
+        found.append(requirement_of("checkpoint", partial(_model_here, spec, config)))
     if spec.recording:
-        found.append(readable(f"--policy {config.policy}", Path(spec.recording)))
+        found.append(readable_file(f"--policy {config.policy}", Path(spec.recording)))
     policy_answers = partial(_asked, policy_options, partial(_ask_policy, spec), config)
-    return [there("key", partial(policy_options, config)), there("endpoint", policy_answers), *found]
+    return [requirement_of("key", partial(policy_options, config)), requirement_of("endpoint", policy_answers), *found]
 
 
-def step_need(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> Need:
+def step_need(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> Requirement:
     """Time enough for a step that nothing which a policy does in it is taken for the environment's fault."""
     least = benchmark.step_s
     short = (
         f"--step-s {config.step_s:g}: a policy may keep a step of {config.benchmark} busy for up to {least:g} s: give "
         f"--step-s {least:g} or more"
     )
-    return Need("step", lambda: short if config.step_s < least else None)
+    return Requirement("step", lambda: short if config.step_s < least else None)
 
 
 def _writable(out: str) -> None:

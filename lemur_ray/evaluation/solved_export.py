@@ -14,7 +14,7 @@ from typing import Any
 
 from lemur_ray.agents.recording import NOT_EXECUTED
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
-from lemur_ray.benchmarks.contract import to_say_again
+from lemur_ray.benchmarks.contract import options_to_repeat
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.instruct.conversation import conversation_lines
 from lemur_ray.instruct.solved import SolvedFilter, conversations_of, select
@@ -73,7 +73,7 @@ def export(folders: Sequence[Path], out: Path, rules: SolvedFilter, how: HowToEx
                 if config["policy"].startswith("replay:"):
                     continue
                 asked = from_json(config)
-                unsaid = to_say_again(asked.options)
+                unsaid = options_to_repeat(asked.options)
                 given = {name: value for name in unsaid if (value := getattr(how, name, ""))}
                 if len(given) < len(unsaid):
                     without_server.add(recipe)

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.agents.recording import Recording, RecordingFormat, reworded
+from lemur_ray.agents.recording import Recording, RecordingFormat, reworded_tasks
 from lemur_ray.agents.replay_comparison import LIKENESS, Comparison
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 
@@ -83,7 +83,7 @@ def agreement(
         return {}
     recorded = recordings.read(Path(recording))
     said = agreement_of(episodes, recorded, recordings.comparison).to_json()
-    if recordings.question is not None and (found := reworded(tasks, recorded, recordings.question)):
+    if recordings.question is not None and (found := reworded_tasks(tasks, recorded, recordings.question)):
         said["reworded"] = [_cut(asdict(one)) for one in found]
     return said
 

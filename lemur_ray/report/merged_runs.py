@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.benchmarks.run_notes import About
+from lemur_ray.benchmarks.run_notes import RunDescription
 
 _OF_A_PART = ("data", "recording")
 
@@ -15,7 +15,7 @@ _OF_A_PART = ("data", "recording")
 def join_parts(
     runs: Sequence[list[Episode]],
     settings: Mapping[str, Mapping[str, Any]],
-    about: Callable[[Sequence[Episode]], About],
+    about: Callable[[Sequence[Episode]], RunDescription],
 ) -> tuple[list[list[Episode]], dict[str, Mapping[str, Any]]]:
     """Runs with the parts of one recorded run put together, and the settings by recipe.
 

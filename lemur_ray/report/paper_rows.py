@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.benchmarks.run_notes import About
+from lemur_ray.benchmarks.run_notes import RunDescription
 from lemur_ray.report.protocol import differences, tasks_short
 
 Runs = dict[str, Sequence[Episode]]
@@ -26,7 +26,7 @@ class PlayedRun:
 
     policy: str
     episodes: Sequence[Episode]
-    about: About
+    about: RunDescription
     shown: str = ""
 
 
@@ -174,7 +174,7 @@ def _protocols(runs: Sequence[PlayedRun]) -> list[str]:
     return words
 
 
-def _departures(about: About, without: Sequence[str] = ()) -> str:
+def _departures(about: RunDescription, without: Sequence[str] = ()) -> str:
     return ", ".join(said for said in about.departures if said != about.mode and said not in without)
 
 

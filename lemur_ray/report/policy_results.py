@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.benchmarks.run_notes import About, RecordedName
+from lemur_ray.benchmarks.run_notes import RecordedName, RunDescription
 from lemur_ray.report.ledgers.stored_episodes import Stored
 from lemur_ray.report.protocol import differences
 from lemur_ray.report.statistics import PairedDifference, holm
@@ -29,7 +29,7 @@ class Played:
     episodes: Sequence[Episode]
     links: Sequence[str] = ()
     name: str = ""
-    about: About = field(default_factory=About)
+    about: RunDescription = field(default_factory=RunDescription)
     """What its benchmark says of the run."""
 
     @property
@@ -123,6 +123,6 @@ def comparisons(played: Sequence[Played]) -> list[PairOfPolicies]:
     return sorted(out, key=lambda found: bool(found.apart))
 
 
-def played_run(episodes: Sequence[Episode], about: About, links: Sequence[str] = ()) -> Played:
+def played_run(episodes: Sequence[Episode], about: RunDescription, links: Sequence[str] = ()) -> Played:
     """The episodes of one run (see ``tables.by_run``) with their sums."""
     return Played(summarise(episodes), episodes, links, about=about)

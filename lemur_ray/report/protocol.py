@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.benchmarks.run_notes import UNKNOWN, About
+from lemur_ray.benchmarks.run_notes import UNKNOWN, RunDescription
 from lemur_ray.report.paper import COLUMNS
 
 _OF_THE_MODEL = ("prompt", "max_tokens", "temperature", "seed")
@@ -25,7 +25,7 @@ def tasks_short(column: str, episodes: Sequence[Episode]) -> str:
     return f"{column}: {played:,} of {whole:,} tasks" if whole and played != whole else ""
 
 
-def differences(many: Sequence[About], without_model: bool = False) -> list[list[str]]:
+def differences(many: Sequence[RunDescription], without_model: bool = False) -> list[list[str]]:
     """For each of several runs, those of its settings that are not the same in all, in words.
 
     ``without_model``: leave out what only a model takes notice of. Unknown settings say that they are unknown.

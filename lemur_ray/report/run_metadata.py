@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.benchmarks.discovery import about
-from lemur_ray.benchmarks.plugin_metadata import about_told
-from lemur_ray.benchmarks.run_notes import About, Run
+from lemur_ray.benchmarks.discovery import describe_run
+from lemur_ray.benchmarks.plugin_metadata import stored_description
+from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription
 from lemur_ray.rollout.evaluation_folder import DEPARTURES, TOLD
 
 
@@ -22,14 +22,14 @@ class Kept:
 
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def of(self, episodes: Sequence[Episode]) -> About:
+    def of(self, episodes: Sequence[Episode]) -> RunDescription:
         """Of the episodes of one run."""
         key = episodes[0].key
         tasks = sorted({episode.key.task for episode in episodes})
         settings = dict(self.settings.get(key.recipe, {}))
         here = settings.pop(DEPARTURES, ())
-        kept = about_told(settings.pop(TOLD, None), key.benchmark, key.policy)
-        said = kept or about(key.benchmark, Run(key.policy, settings, tasks))
+        kept = stored_description(settings.pop(TOLD, None), key.benchmark, key.policy)
+        said = kept or describe_run(key.benchmark, EvaluationRun(key.policy, settings, tasks))
         if not here:
             return said
         return replace(said, departures=(*said.departures, *here), here=tuple(here), alone=(*said.alone, *here))

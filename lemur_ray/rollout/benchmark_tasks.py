@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark, Prompt, check_options, written
-from lemur_ray.benchmarks.discovery import find, is_of_another
-from lemur_ray.benchmarks.task_validation import loaded
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, Prompt, check_options, storable_options
+from lemur_ray.benchmarks.discovery import belongs_to_another, find
+from lemur_ray.benchmarks.task_validation import validated_tasks
 from lemur_ray.config import from_dict, parse
 from lemur_ray.host.home import outside_data
 from lemur_ray.rollout.evaluation_config import EvalConfig, Settings, settings_of
@@ -94,10 +94,12 @@ def options_of(name: str, benchmark: Benchmark[Any]) -> type[Any]:
     return benchmark.options
 
 
-def asked_of(config: Config, benchmark: Benchmark[Any], prompt: Prompt, recording: str = "") -> Asked:
+def asked_of(config: Config, benchmark: Benchmark[Any], prompt: Prompt, recording: str = "") -> EvaluationRequest:
     """What the benchmark is told besides its options."""
     mode = config.replay if config.replay != "auto" else benchmark.replays
-    return Asked(outside_data(config.data), prompt, Path(recording) if recording else None, mode, config.epochs)
+    return EvaluationRequest(
+        outside_data(config.data), prompt, Path(recording) if recording else None, mode, config.epochs
+    )
 
 
 def tasks_and_settings(
@@ -116,7 +118,7 @@ def tasks_and_settings(
     return tasks, settings_of(config, prompt, tokens, data, identity, stop, recording, replies)
 
 
-def available_tasks(config: Config, benchmark: Benchmark[Any], asked: Asked) -> list[Task]:
+def available_tasks(config: Config, benchmark: Benchmark[Any], request: EvaluationRequest) -> list[Task]:
     """All tasks, of which those that are played are chosen; of a benchmark that makes them, and where the first ones
     are asked for, no more than are asked for.
 
@@ -125,9 +127,9 @@ def available_tasks(config: Config, benchmark: Benchmark[Any], asked: Asked) -> 
     most = config.limit or benchmark.default_limit if benchmark.default_limit else None
     if config.sample == "first" and config.limit and not config.tasks:
         most = config.limit
-    found = list(loaded(config.benchmark, lambda: benchmark.load(config.options, asked), most))
+    found = list(validated_tasks(config.benchmark, lambda: benchmark.load(config.options, request), most))
     for said in dict.fromkeys(task.benchmark for task in found):
-        if is_of_another(said, config.benchmark, benchmark):
+        if belongs_to_another(said, config.benchmark, benchmark):
             raise ValueError(
                 f"{config.benchmark}: its tasks say that they are of {said}, which is another benchmark: give them a "
                 "name of their own"
@@ -135,9 +137,9 @@ def available_tasks(config: Config, benchmark: Benchmark[Any], asked: Asked) -> 
     return found
 
 
-def load_tasks(config: Config, benchmark: Benchmark[Any], asked: Asked) -> list[Task]:
+def load_tasks(config: Config, benchmark: Benchmark[Any], request: EvaluationRequest) -> list[Task]:
     """The tasks that are to be played. Raises as ``available_tasks``, and OSError for a file of ids."""
-    return selected(available_tasks(config, benchmark, asked), config)[0]
+    return selected(available_tasks(config, benchmark, request), config)[0]
 
 
 def tasks_of(config: Config, prompt: Prompt) -> list[Task]:
@@ -148,7 +150,7 @@ def tasks_of(config: Config, prompt: Prompt) -> list[Task]:
 
 def to_json(config: Config) -> dict[str, Any]:
     """A configuration as it may be written down."""
-    return {**asdict(replace(config, options=None)), "options": written(config.options)}
+    return {**asdict(replace(config, options=None)), "options": storable_options(config.options)}
 
 
 def from_json(stored: Mapping[str, Any]) -> Config:

@@ -40,7 +40,7 @@ from typing import Any
 
 import gymnasium
 
-from lemur_ray.agents.external_calls import Meter, OutsideFault
+from lemur_ray.agents.external_calls import CallMeter, ExternalCallError
 from lemur_ray.agents.messages import (
     ChatReply,
     ChatRequest,
@@ -50,7 +50,7 @@ from lemur_ray.agents.messages import (
     Policy,
     PolicyUnreachable,
 )
-from lemur_ray.agents.trajectory import Outcome, Step, Trajectory, newest
+from lemur_ray.agents.trajectory import Outcome, Step, Trajectory, newest_steps
 from lemur_ray.rollout.attempt import Attempt, Order, seed_of, turn_sampling
 from lemur_ray.rollout.calls.answer_checks import (
     Asking,
@@ -138,14 +138,14 @@ def _play(
     """The turns of an episode. What it fills as it goes (``opening`` to ``scores``) outlives an exception."""
     task, limits, ask = order.task, order.limits, Asking()
 
-    def of_env(what: str, function: Callable[[], Any], timeout_s: float, meter: Meter | None = None) -> Any:
+    def of_env(what: str, function: Callable[[], Any], timeout_s: float, meter: CallMeter | None = None) -> Any:
         try:
             return call(function, timeout_s, f"{task.env_id}: {what}", meter)
         except DeadlineExceeded as error:
             raise EnvironmentFault(str(error)) from error
         except EndpointRefused:
             raise
-        except (OutsideFault, PolicyUnreachable) as error:
+        except (ExternalCallError, PolicyUnreachable) as error:
             raise MachineFault(f"{task.env_id}: {what}: {type(error).__name__}: {error}") from error
         except SandboxQuarantined as error:
             # An environment lives for one attempt, so the sandbox goes with it; the pool it is from has dropped it.
@@ -205,7 +205,7 @@ def _play(
             if ask.dialogue_limit is None and steps and 0 < reply.usage.prompt_tokens < steps[-1].prompt_tokens:
                 notes.append(f"turn {turn + 1}: {CUT} ({reply.usage.prompt_tokens} after {steps[-1].prompt_tokens})")
             text = bounded(reply.text, limits.reply_chars, f"reply of turn {turn + 1}", notes)
-            acted, meter = clock(), Meter()
+            acted, meter = clock(), CallMeter()
             destroyed = ""
             try:
                 answer = of_env("step", lambda text=text: env.step(text), limits.step_s, meter)  # type: ignore[misc]
@@ -268,15 +268,17 @@ def judge(
 
 def recent_turns(steps: Sequence[Step], dialogue_limit: int | None, prefix: str = "") -> list[Message]:
     """What a policy is shown of the past, its own replies framed by ``prefix``."""
-    return [m for s in newest(steps, dialogue_limit) for m in (*_own(s.reply, prefix), Message("user", s.observation))]
+    return [
+        m for s in newest_steps(steps, dialogue_limit) for m in (*_own(s.reply, prefix), Message("user", s.observation))
+    ]
 
 
 def thoughts_of(steps: Sequence[Step], messages: Sequence[Message], prefix: str = "") -> dict[int, str]:
     """What was thought before those of the messages that are replies, by their places."""
     said = [step for step in steps if _own(step.reply, prefix)]
     places = [place for place, message in enumerate(messages) if message.role == "assistant"]
-    newest = zip(reversed(places), reversed(said), strict=False)
-    return {place: step.reasoning for place, step in newest if step.reasoning}
+    pairs = zip(reversed(places), reversed(said), strict=False)
+    return {place: step.reasoning for place, step in pairs if step.reasoning}
 
 
 def _own(reply: str, prefix: str) -> list[Message]:

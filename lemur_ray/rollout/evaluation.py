@@ -15,10 +15,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.agents.external_calls import Equipped
+from lemur_ray.agents.external_calls import WithEndpoints
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.policy_spec import PolicySpec
-from lemur_ray.agents.task_leases import Leasing
+from lemur_ray.agents.task_leases import WithLeases
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.rollout.attempt import EpisodeLimits, Order
@@ -112,7 +112,7 @@ def pool_of(config: EvalConfig[Any], policy: Callable[[], Policy], tasks: Sequen
     """
     outside = outside_endpoints(config)
     if not config.num_actors:
-        return ThreadPool(Equipped(policy, outside)(), 1 if config.by_hand else config.in_flight)
+        return ThreadPool(WithEndpoints(policy, outside)(), 1 if config.by_hand else config.in_flight)
     from lemur_ray.rollout.actors.on_ray import RayPool
     from lemur_ray.rollout.actors.task_lease_actor import (  # the only roads to Ray, taken only where
         KeptLeases,
@@ -131,11 +131,11 @@ def pool_of(config: EvalConfig[Any], policy: Callable[[], Policy], tasks: Sequen
         gates.append(open_gate())
         shared.append(endpoint.within(SharedPlaces(gates[-1])))
     per_actor = math.ceil(config.in_flight / config.actors)
-    equipped: Callable[[], Policy] = Equipped(policy, tuple(shared))
+    equipped: Callable[[], Policy] = WithEndpoints(policy, tuple(shared))
     benchmark, keeper = find(config.benchmark), None
     if benchmark.leases:
         keeper = open_keeper()
-        equipped = Leasing(equipped, KeptLeases(keeper))
+        equipped = WithLeases(equipped, KeptLeases(keeper))
     return RayPool(
         equipped,
         num_actors=config.actors,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from lemur_ray.agents.endpoint import fields_of
+from lemur_ray.agents.endpoint import parse_json_object
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Task
 
@@ -131,7 +131,7 @@ class EvalConfig(Generic[Options]):
             raise ValueError(f"--episode-cost {self.episode_cost:g}: expected --price-in and --price-out with it")
         for name in ("policy_body", "teacher_body"):
             if body := getattr(self, name):
-                fields_of(body, f"--{name.replace('_', '-')}")
+                parse_json_object(body, f"--{name.replace('_', '-')}")
         for name in ("patience_s", "step_s"):
             if not 0 < (seconds := getattr(self, name)) < math.inf:
                 raise ValueError(f"--{name.replace('_', '-')} {seconds:g}: expected a finite number of seconds above 0")

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, overload
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.agents.trajectory import Episode, EpisodeKey, join_opening, name_of_opening, split_opening
+from lemur_ray.agents.trajectory import Episode, EpisodeKey, join_opening, opening_digest, split_opening
 from lemur_ray.host.file_lock import take
 
 
@@ -274,7 +274,7 @@ def _line(episode: Episode, known: MutableMapping[str, tuple[Message, ...]]) -> 
 def _dumped(record: dict[str, Any], episode: Episode, known: MutableMapping[str, tuple[Message, ...]]) -> bytes:
     if episode.trajectory.shared:
         head, rest = split_opening(episode.trajectory)
-        name = name_of_opening(head)
+        name = opening_digest(head)
         if name in known:
             record["trajectory"] |= {"opening": [message.to_json() for message in rest], "shared": name}
         known[name] = head
@@ -290,7 +290,7 @@ def _record(line: bytes, known: MutableMapping[str, tuple[Message, ...]] | None 
             episode = Episode.from_json(record)
             if episode.trajectory.shared and known is not None:
                 head, _ = split_opening(episode.trajectory)
-                known[name_of_opening(head)] = head
+                known[opening_digest(head)] = head
             return episode
         record["trajectory"]["shared"] = 0
         episode = Episode.from_json(record)

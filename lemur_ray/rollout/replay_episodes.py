@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lemur_ray.agents.recording import recording_of
+from lemur_ray.agents.recording import record_episodes
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task
 from lemur_ray.rollout.attempt import Order
@@ -24,7 +24,7 @@ from lemur_ray.rollout.threads import ThreadPool
 
 def replay_episodes(played: Sequence[tuple[Episode, Task]], in_flight: int) -> dict[EpisodeKey, Outcome]:
     """How each episode ends when its policy says the same again, ``in_flight`` of them at the same time."""
-    recording = recording_of((episode for episode, _ in played), "ledger")
+    recording = record_episodes((episode for episode, _ in played), "ledger")
     orders = [Order(episode.key, task) for episode, task in played]
     pool = ThreadPool(ReplayPolicy(recording), in_flight)
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "replay.jsonl") as ledger:

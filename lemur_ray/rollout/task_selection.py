@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.task_dependencies import waits_for
+from lemur_ray.benchmarks.task_dependencies import played_dependencies
 from lemur_ray.rollout.evaluation_config import EvalConfig
 
 _RANGE = re.compile(r"(\d*):(\d*)")
@@ -39,7 +39,7 @@ def in_their_order(chosen: Sequence[Task], tasks: Sequence[Task]) -> list[Task]:
         return list(chosen)
     there = {task.id for task in chosen}
     after = {task.id: task.after for task in tasks}
-    return [replace(task, after=waits_for(task.id, after, there)) for task in chosen]
+    return [replace(task, after=played_dependencies(task.id, after, there)) for task in chosen]
 
 
 def _chosen(tasks: Sequence[Task], config: EvalConfig[Any]) -> list[Task]:

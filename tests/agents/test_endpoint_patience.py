@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.agents.endpoint_retries import Again, Persistence, asked_pause_s
-from lemur_ray.agents.external_calls import Meter, metered, waiting
+from lemur_ray.agents.endpoint_retries import RetryableError, RetryPolicy, requested_pause_s
+from lemur_ray.agents.external_calls import CallMeter, excluded_wait, use_meter
 from lemur_ray.agents.messages import ChatReply, EndpointRefused, PolicyUnreachable
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.throttle import Pressure, Silence, Verdict
@@ -64,7 +64,7 @@ PAST, LATER = (email.utils.formatdate(NOW + seconds, usegmt=True) for seconds in
     ],
 )
 def test_a_pause_is_what_the_headers_say_unless_that_is_none(asked: dict[str, str], pause_s: float | None) -> None:
-    assert asked_pause_s(asked, NOW) == pause_s
+    assert requested_pause_s(asked, NOW) == pause_s
 
 
 def test_an_endpoint_that_asks_for_no_pause_at_all_is_not_flooded() -> None:
@@ -105,20 +105,20 @@ class Others:
         self.slept.append(seconds)
         self.now += seconds
 
-    def asking(self, *answers: ChatReply | Again) -> ChatReply:
+    def asking(self, *answers: ChatReply | RetryableError) -> ChatReply:
         said = iter(answers)
 
         def send(left_s: float) -> ChatReply:
             assert left_s > 0
             answer = next(said)
-            if isinstance(answer, Again):
+            if isinstance(answer, RetryableError):
                 raise answer
             return answer
 
-        return Persistence("here", 60.0, lambda: self.now, self.sleep, places=self).ask(send, 0)
+        return RetryPolicy("here", 60.0, lambda: self.now, self.sleep, places=self).ask(send, 0)
 
 
-BUSY = Again("too many", 600.0, refused=True)
+BUSY = RetryableError("too many", 600.0, refused=True)
 
 
 def test_a_pause_that_is_longer_than_the_patience_is_waited_for_while_others_are_served() -> None:
@@ -145,11 +145,11 @@ def test_such_a_pause_ends_the_run_once_nobody_is_served_for_as_long_as_the_pati
 def test_no_wait_for_a_turn_counts_against_the_deadline_of_a_call() -> None:
     others = Others(until_s=math.inf)
     others.waits = [9000.0, 9000.0, 9000.0]
-    meter = Meter(lambda: others.now)
-    with metered(meter):
-        others.asking(BUSY, Again("too many", 30.0, refused=True), ChatReply("at last"))
+    meter = CallMeter(lambda: others.now)
+    with use_meter(meter):
+        others.asking(BUSY, RetryableError("too many", 30.0, refused=True), ChatReply("at last"))
         assert meter.seconds == others.now == 3 * 9000 + 600 + 30
-        others.asking(Again("broken"), ChatReply("at last"))
+        others.asking(RetryableError("broken"), ChatReply("at last"))
     assert meter.counts == {}, "nobody was asked"
     assert 0 < others.now - meter.seconds < 1, "a pause of our own does"
     call = CompanionThread("toy")
@@ -159,7 +159,7 @@ def test_no_wait_for_a_turn_counts_against_the_deadline_of_a_call() -> None:
 
 
 def waited(seconds: float) -> str:
-    with waiting():
+    with excluded_wait():
         time.sleep(seconds)
     return "at last"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.agents.endpoint_retries import Again
+from lemur_ray.agents.endpoint_retries import RetryableError
 from lemur_ray.agents.handle_policy import HandlePolicy, turns_of
 from lemur_ray.agents.messages import ChatRequest, ContextOverflow, Message, PolicyUnreachable, Sampling, Usage
 from lemur_ray.agents.policy_spec import PolicySpec
@@ -84,13 +84,15 @@ def test_refusals_are_what_they_are_over_http():
     with pytest.raises(PolicyUnreachable, match="no such temperature"):
         model.policy().reply(ChatRequest(OPENING))
     busy = {"refused": "busy", "message": "full", "retry_after_s": 7.0}
-    model = Model(busy, {"refused": "closed", "message": "restarting"}, Again("actor died"), answer("north", 5))
+    model = Model(
+        busy, {"refused": "closed", "message": "restarting"}, RetryableError("actor died"), answer("north", 5)
+    )
     policy = model.policy()
     assert policy.reply(ChatRequest(OPENING)).text == "north"
     assert model.slept[0] == 7.0
     assert len(model.slept) == 3
     assert policy.pressure().refused == 1
-    model = Model(Again("actor died"))
+    model = Model(RetryableError("actor died"))
     with pytest.raises(PolicyUnreachable, match=r"actor died .*requests in 60 s of patience"):
         model.policy().reply(ChatRequest(OPENING))
 

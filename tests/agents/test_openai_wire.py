@@ -9,9 +9,9 @@ from typing import Any
 import openai
 import pytest
 
-from lemur_ray.agents.endpoint import EndpointOptions, fields_of
+from lemur_ray.agents.endpoint import EndpointOptions, parse_json_object
 from lemur_ray.agents.messages import ChatRequest, Message, Sampling
-from lemur_ray.agents.openai_wire import Refusal, as_one_text, body_of, refusal_of, reply_of, split_thoughts
+from lemur_ray.agents.openai_wire import Refusal, as_one_text, parse_refusal, parse_reply, request_body, split_thoughts
 from tests.agents.misbehaving import completion, serving_in_turn
 
 TALK = (Message("system", "Walk."), Message("user", "Go."), Message("assistant", "north"), Message("user", "A wall."))
@@ -19,7 +19,7 @@ REQUEST = ChatRequest(TALK, Sampling(9, 0.5, 0.9, 0, 4, ("\n", "Task:")), "e1", 
 
 
 def body(options: EndpointOptions | None = None, form: Any = None, request: ChatRequest = REQUEST) -> dict[str, Any]:
-    return body_of("toy", request, options or EndpointOptions(), "max_tokens", form)
+    return request_body("toy", request, options or EndpointOptions(), "max_tokens", form)
 
 
 def test_the_official_client_sends_the_same_body() -> None:
@@ -40,7 +40,7 @@ def test_further_fields_join_and_null_takes_one_out() -> None:
     assert "seed" not in found
     for wrong in ("[1]", "{", "7", "[" * 100_000):
         with pytest.raises(ValueError, match="expected a JSON object"):
-            fields_of(wrong, "--policy-body")
+            parse_json_object(wrong, "--policy-body")
 
 
 def test_thoughts_are_sent_back_only_in_the_form_that_is_asked_for() -> None:
@@ -79,7 +79,7 @@ def test_a_base_model_is_shown_one_text_and_stops_before_the_other_side() -> Non
     ],
 )  # fmt: skip
 def test_thoughts_come_apart_from_the_text_in_whatever_form(message: Any, thoughts: str, text: str) -> None:
-    reply, _ = reply_of({"choices": [{"message": message}]})
+    reply, _ = parse_reply({"choices": [{"message": message}]})
     assert (reply.reasoning, reply.text) == (thoughts, text)
 
 
@@ -92,7 +92,7 @@ def test_thoughts_are_split_in_linear_time(piece: str) -> None:
 
 
 def test_a_stop_string_ends_the_text_where_the_endpoint_went_on() -> None:
-    reply, _ = reply_of(
+    reply, _ = parse_reply(
         {"choices": [{"message": {"content": "one\nObservation: two\nTask: three"}}]}, ("\nTask:", "\nObs")
     )
     assert reply.text == "one"
@@ -112,14 +112,14 @@ def test_a_stop_string_ends_the_text_where_the_endpoint_went_on() -> None:
     ],
 )
 def test_servers_say_in_many_ways_that_a_conversation_is_too_long(status: int, error: Any) -> None:
-    assert refusal_of(status, json.dumps({"error": error}).encode()).is_overflow
+    assert parse_refusal(status, json.dumps({"error": error}).encode()).is_overflow
 
 
 @pytest.mark.parametrize(
     "said", [b"", b"\xff\xfe", b"[]", b"[" * 60_000, b"7", b'{"error": 7}', b'{"error": {"code": 7}}']
 )
 def test_a_refusal_may_say_anything(said: bytes) -> None:
-    found = refusal_of(400, said)
+    found = parse_refusal(400, said)
     assert isinstance(found, Refusal)
     assert not any((found.is_overflow, found.is_spent, found.unknown_field, found.wants_completion_tokens))
     assert len(found.message) <= 2000

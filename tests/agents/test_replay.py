@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lemur_ray.agents.messages import ChatRequest, Message
-from lemur_ray.agents.recording import number_in, recording_of
+from lemur_ray.agents.recording import record_episodes, trailing_number
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Step, Trajectory
 
@@ -22,7 +22,7 @@ def say(policy: ReplayPolicy, of: Episode, *shown: Message) -> str:
 
 def test_an_empty_reply_that_left_no_message_counts_as_a_turn() -> None:
     played = episode("", "second", "third")
-    policy = ReplayPolicy(recording_of([played], "ledger"))
+    policy = ReplayPolicy(record_episodes([played], "ledger"))
     past = [Message("user", "seen"), Message("assistant", "second"), Message("user", "seen")]
     assert [say(policy, played, *past[:n]) for n in (0, 1, 3)] == ["", "second", "third"]
     assert say(policy, played, *past, *past[1:]) == "", "longer than before: another episode"
@@ -31,13 +31,13 @@ def test_an_empty_reply_that_left_no_message_counts_as_a_turn() -> None:
 
 def test_epochs_of_a_task_are_episodes_of_their_own() -> None:
     first, second = episode("a"), episode("b", epoch=1)
-    policy = ReplayPolicy(recording_of([first, second], "ledger"))
+    policy = ReplayPolicy(record_episodes([first, second], "ledger"))
     assert [say(policy, second), say(policy, first)] == ["b", "a"]
     with pytest.raises(KeyError, match="no episode of task"):
         say(policy, episode("c", epoch=2))
 
 
 def test_a_task_without_a_number_is_in_no_numbered_recording() -> None:
-    assert number_in("spider-db-007") == "7"
+    assert trailing_number("spider-db-007") == "7"
     with pytest.raises(ValueError, match="does not end in the number"):
-        number_in("spider-db")
+        trailing_number("spider-db")

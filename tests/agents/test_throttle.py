@@ -13,7 +13,7 @@ import pytest
 
 from lemur_ray.agents.messages import ChatRequest, Message, PolicyUnreachable, Sampling
 from lemur_ray.agents.openai_policy import OpenAIPolicy
-from lemur_ray.agents.throttle import NobodyAnswered, Pressure, Throttle
+from lemur_ray.agents.throttle import EndpointSilent, Pressure, Throttle
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
@@ -107,7 +107,7 @@ def test_waiting_ends_where_the_endpoint_answers_nobody():
     def wait() -> None:
         try:
             throttle.enter(10.0, again=False)
-        except NobodyAnswered as error:
+        except EndpointSilent as error:
             ended.append(error)
 
     thread = threading.Thread(target=wait, daemon=True)

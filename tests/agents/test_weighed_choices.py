@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.agents.choice_scores import weighed
+from lemur_ray.agents.choice_scores import parse_choice_scores
 from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, Message, Sampling
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from tests.agents.misbehaving import Answer, completion, serving
@@ -92,7 +92,7 @@ def test_a_conversation_weighs_nothing() -> None:
 )
 def test_an_answer_without_these_numbers_is_no_answer(answer: Any) -> None:
     with pytest.raises(ValueError, match=r"log-probabilities|completions|echo ends|log-probability"):
-        weighed(answer, (" A",))
+        parse_choice_scores(answer, (" A",))
 
 
 def test_an_endpoint_that_gives_no_numbers_ends_the_run() -> None:

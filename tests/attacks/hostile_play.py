@@ -26,7 +26,7 @@ from envs.intercode.sql.sample_database import build_sample
 from envs.mint.tasks import household_games
 from envs.mint.tools import HOUSEHOLD
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
-from lemur_ray.agents.replay import Turns
+from lemur_ray.agents.replay import TurnCounter
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.rollout.attempt import EpisodeLimits
@@ -115,7 +115,7 @@ class Says:
 
     def __init__(self, replies: dict[str, tuple[str, ...]]) -> None:
         self._replies = replies
-        self._turns = Turns()
+        self._turns = TurnCounter()
 
     def reply(self, request: ChatRequest) -> ChatReply:
         said = self._replies[request.episode.split("|")[1]]

@@ -18,7 +18,7 @@ from envs.programs.multipl_e.toolchains import TOOLCHAINS
 from envs.webarena.browser.chromium import NoChromium, executable
 from envs.webarena.browser.host import close_shared
 from lemur_ray.benchmarks.question import ENV_ID
-from lemur_ray.benchmarks.sandboxed import Sandboxed, lacking_programs
+from lemur_ray.benchmarks.sandboxed import Sandboxed, missing_programs
 from lemur_ray.sandbox.backends import docker_image
 from tests.envs.programs.ds1000_items import DOUBLES
 from tests.envs.programs.translated_solutions import ended
@@ -146,7 +146,7 @@ def lacks(kind: str, backend: str) -> str:
     programs = {name: of for name, of in TOOLCHAINS[kind].programs.items() if not name.startswith("/")}
     if backend == "docker":
         return "" if docker_image.found(IMAGE) else f"no image {IMAGE}"
-    absent = lacking_programs(Sandboxed(), programs)
+    absent = missing_programs(Sandboxed(), programs)
     return f"apt-get install -y {' '.join(sorted(set(absent.values())))}" if absent else ""
 
 

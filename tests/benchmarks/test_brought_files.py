@@ -13,9 +13,9 @@ import pyarrow.parquet
 import pytest
 
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.benchmarks.rows import cells_of, rows_of
+from lemur_ray.benchmarks.rows import read_cells, read_rows
 
 MARK = b"\xef\xbb\xbf"
 PROMPTS = (
@@ -60,7 +60,7 @@ def put(folder: Path, files: dict[str, bytes]) -> None:
 
 def first_of(name: str, data: Path) -> Task:
     benchmark = find(name)
-    return next(iter(benchmark.load(benchmark.options(), Asked(data=data))))
+    return next(iter(benchmark.load(benchmark.options(), EvaluationRequest(data=data))))
 
 
 def bbh(home: str, prompts: str, ending: str, form: Callable[[Sequence[Any]], bytes]) -> dict[str, bytes]:
@@ -134,13 +134,13 @@ def test_a_byte_order_mark_and_other_line_ends_change_no_task(name: str, tmp_pat
 def test_a_spoiled_file_is_named_with_what_to_do(name: str, content: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=rf"{tmp_path / name}.*{said}"):
-        list(rows_of(tmp_path / name, ("question", "answer")))
+        list(read_rows(tmp_path / name, ("question", "answer")))
 
 
 def test_what_is_no_csv_or_no_question_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f'"{"long" * 40_000}",1\n')
     with pytest.raises(ValueError, match=r"a.csv: not CSV"):
-        list(cells_of(tmp_path / "a.csv"))
+        list(read_cells(tmp_path / "a.csv"))
     put(tmp_path, two("mmlu/test/astronomy_test.csv", "mmlu/dev/astronomy_dev.csv", lambda rows: b"Q,1,2,3,4,\n", MMLU))
     with pytest.raises(ValueError, match="four options and a letter"):
         first_of("mmlu", tmp_path)

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark, place, whole, written
-from lemur_ray.benchmarks.data_sets import data_sets, named
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, all_options, location_option, storable_options
+from lemur_ray.benchmarks.data_sets import data_sets, select_data_sets
 from lemur_ray.benchmarks.discovery import find, names, offers
-from lemur_ray.benchmarks.listing import listed
-from lemur_ray.benchmarks.needs import lacking
+from lemur_ray.benchmarks.listing import benchmark_statuses
+from lemur_ray.benchmarks.needs import missing_requirements
 from lemur_ray.benchmarks.recorded_runs import publications
 from lemur_ray.evaluation.suites.command_line import parse_suite
 from lemur_ray.evaluation.suites.tables import parts_of
@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Options:
     """Which games."""
 
 
-def load(options: Options, asked: Asked) -> Iterator[Task]:
+def load(options: Options, request: EvaluationRequest) -> Iterator[Task]:
     for index in range(3):
-        game = {"split": options.split, "seed": 7, "index": index, "prompt": asked.prompt, "max_steps": 50}
+        game = {"split": options.split, "seed": 7, "index": index, "prompt": request.prompt, "max_steps": 50}
         yield Task("household/few", f"{index}", "envs:lemur/ALFWorldText-v0", "few", {**game, "hints": False}, 50)
 
 
@@ -129,20 +129,23 @@ def test_a_package_that_ends_the_process_on_import_is_named_and_hides_no_other(s
     with pytest.raises(ValueError, match="leaving_plug_in cannot be imported: SystemExit: 0"):
         find("leaving/few")
     assert "alfworld/text" in set(names())
-    assert any(one.name == "leaving" and "SystemExit" in one.lacks[0] for one in listed(None))
+    assert any(one.name == "leaving" and "SystemExit" in one.lacks[0] for one in benchmark_statuses(None))
 
 
 def test_tasks_that_end_the_process_are_something_missing_and_a_sentence() -> None:
-    def leaves(options: Any, asked: Asked) -> Iterator[Task]:
-        yield load(options, asked)[0]
+    def leaves(options: Any, request: EvaluationRequest) -> Iterator[Task]:
+        yield load(options, request)[0]
         sys.exit(0)
 
     leaving = Benchmark(Placed, leaves, {"full": 8, "brief": 8})
     config = parse_evaluation(["--benchmark", f"{__name__}:PLACED"], "")
     with pytest.raises(ValueError, match=r"PLACED: its tasks cannot be loaded: it asked the process to end \(0\)"):
         tasks_and_settings(config, leaving)
-    at_once = Benchmark(Placed, lambda options, asked: sys.exit("no licence"), {"full": 8, "brief": 8})
-    assert "asked the process to end (no licence)" in lacking(at_once.needed(Placed(), Asked()))[0]
+    at_once = Benchmark(Placed, lambda options, request: sys.exit("no licence"), {"full": 8, "brief": 8})
+    assert (
+        "asked the process to end (no licence)"
+        in missing_requirements(at_once.needed(Placed(), EvaluationRequest()))[0]
+    )
 
 
 SPOILT = """
@@ -185,7 +188,7 @@ def test_what_one_package_spoils_is_its_own_offer_alone(site: Path, capsys: pyte
     assert "found a str, expected a lemur_ray Benchmark" in every["my-bench/none"].why
     assert "its option folder has no default" in every["my-bench/required"].why
     assert {"alfworld/text", "my-bench", "my-bench/says"} <= set(names())
-    lines = {one.name: one for one in listed(None)}
+    lines = {one.name: one for one in benchmark_statuses(None)}
     assert lines["my-bench"].is_ready
     assert lines["my-bench/needs"].lacks == ("my-bench/needs: what it needs cannot be had: KeyError: 'y'",)
     assert lines["my-bench/required"].lacks == (every["my-bench/required"].why,)
@@ -195,7 +198,7 @@ def test_what_one_package_spoils_is_its_own_offer_alone(site: Path, capsys: pyte
     assert "my-bench/says: what it says of its runs cannot be had: KeyError: 'x'" in capsys.readouterr().err
     assert publications()
     complaints: list[str] = []
-    assert [one.name for one in named(["gsm8k"], data_sets(complaints.append))]
+    assert [one.name for one in select_data_sets(["gsm8k"], data_sets(complaints.append))]
     assert complaints == [every[name].why for name in ("my-bench/none", "my-bench/required")]
 
 
@@ -205,13 +208,15 @@ def test_a_second_package_of_our_name_is_said_wherever_the_name_is_meant(site: P
     with pytest.raises(ValueError, match=both):
         find("gsm8k")
     assert "gsm8k" not in set(names())
-    assert all("second_plug_in; remove one" in one.lacks[0] for one in listed(None) if one.name.startswith("gsm8k"))
+    assert all(
+        "second_plug_in; remove one" in one.lacks[0] for one in benchmark_statuses(None) if one.name.startswith("gsm8k")
+    )
     complaints: list[str] = []
     known = data_sets(complaints.append)
     assert len(complaints) == 1
     with pytest.raises(ValueError, match=both):
-        named(["gsm8k"], known)
-    assert named(["mmlu"], known)
+        select_data_sets(["gsm8k"], known)
+    assert select_data_sets(["mmlu"], known)
     assert "gsm8k" in {part.benchmark for part in parts_of("table3")}
     with pytest.raises(ValueError, match=both):
         parse_suite(["--suite", "table3"])
@@ -221,7 +226,7 @@ def test_a_second_package_of_our_name_is_said_wherever_the_name_is_meant(site: P
 
 def test_a_name_that_no_command_line_can_mean_is_said(site: Path) -> None:
     install(site, "colon_plug_in", "my/bench")
-    assert any(one.name == "my/bench/few" and "'/' in it" in one.lacks[0] for one in listed(None))
+    assert any(one.name == "my/bench/few" and "'/' in it" in one.lacks[0] for one in benchmark_statuses(None))
 
 
 @dataclass(frozen=True)
@@ -237,10 +242,10 @@ class Required:
 @dataclass(frozen=True)
 class Placed:
     rule: str = "plain"
-    server: str = place("here", written_as=lambda url: url.partition(":")[0])
+    server: str = location_option("here", stored_as=lambda url: url.partition(":")[0])
 
 
-def load(options: Any, asked: Asked) -> list[Task]:
+def load(options: Any, request: EvaluationRequest) -> list[Task]:
     return [Task("own/one", "1", "nowhere", "", {}, 1)]
 
 
@@ -255,8 +260,8 @@ def test_options_that_cannot_be_flags_are_refused(options: Any, message: str) ->
 
 def test_a_place_is_no_part_of_what_is_measured_and_its_secret_is_not_written() -> None:
     options = Placed(server="mysql://user:password@host")
-    assert whole(options, Asked()) == {"rule": "plain"}
-    assert written(options) == {"rule": "plain", "server": "mysql"}
+    assert all_options(options, EvaluationRequest()) == {"rule": "plain"}
+    assert storable_options(options) == {"rule": "plain", "server": "mysql"}
     argv = ["--benchmark", f"{__name__}:PLACED", "--rule", "strict", "--server", "mysql://u:secret@h", "--limit", "5"]
     config = parse_evaluation(argv, "alfworld/text")
     assert (config.limit, config.options) == (5, Placed("strict", "mysql://u:secret@h"))

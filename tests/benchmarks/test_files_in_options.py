@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.benchmarks.run_notes import Run
+from lemur_ray.benchmarks.run_notes import EvaluationRun
 
 
 def as_file(place: Path, text: str) -> Path:
@@ -41,7 +41,7 @@ def test_the_same_content_elsewhere_is_the_same_recipe_and_another_content_is_an
     benchmark = find(name)
 
     def identity(**options: str) -> dict[str, Any]:
-        return benchmark.identity_of(benchmark.options(**options), Asked(), "auto")
+        return benchmark.identity_of(benchmark.options(**options), EvaluationRequest(), "auto")
 
     here, there = (identity(**{option: str(made(tmp_path / place / "it", "one"))}) for place in ("here", "there"))
     assert here == there != identity()
@@ -52,7 +52,7 @@ def test_the_same_content_elsewhere_is_the_same_recipe_and_another_content_is_an
 
 def test_a_page_says_that_the_examples_were_others_and_not_their_digest() -> None:
     kept = {"mode": "lemur", "form": "base", "shots_file": "0123456789abcdef"}
-    assert "another shots file" in find("gsm8k").about(Run("p", kept)).departures
+    assert "another shots file" in find("gsm8k").about(EvaluationRun("p", kept)).departures
 
 
 def as_root(place: Path, text: str) -> Path:
@@ -67,7 +67,7 @@ def test_a_root_file_system_counts_for_what_a_sandbox_shows_of_it(tmp_path: Path
     benchmark = find("intercode/bash")
 
     def identity(root: Path) -> Any:
-        return benchmark.identity_of(benchmark.options(rootfs=str(root)), Asked(), "auto")["rootfs"]
+        return benchmark.identity_of(benchmark.options(rootfs=str(root)), EvaluationRequest(), "auto")["rootfs"]
 
     here, there = as_root(tmp_path / "here", "one"), as_root(tmp_path / "there", "one")
     found = identity(here)
@@ -86,7 +86,7 @@ def test_arguments_of_a_foreign_environment_count_for_what_their_paths_hold(tmp_
 
     def identity(**arguments: Any) -> Any:
         options = benchmark.options(arguments=json.dumps(arguments))
-        return benchmark.identity_of(options, Asked(), "auto")["arguments"]
+        return benchmark.identity_of(options, EvaluationRequest(), "auto")["arguments"]
 
     here, there = (as_file(tmp_path / place / "words", "one") for place in ("here", "there"))
     found = identity(most=5, lists=[str(here)])

@@ -12,10 +12,10 @@ import pytest
 
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks import task_validation as module
-from lemur_ray.benchmarks.contract import Asked, Benchmark
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
 from lemur_ray.benchmarks.discovery import find, names
-from lemur_ray.benchmarks.needs import lacking
-from lemur_ray.benchmarks.task_validation import loaded
+from lemur_ray.benchmarks.needs import missing_requirements
+from lemur_ray.benchmarks.task_validation import validated_tasks
 from lemur_ray.rollout.benchmark_tasks import available_tasks
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.storage.bundles.host_path import HostPath
@@ -44,19 +44,19 @@ RIGHT = Task("own/one", "1", "nowhere", "", {"a": [1, 2.5, None, True, {"b": ()}
 )
 def test_a_task_that_cannot_be_kept_is_named_with_its_field(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        list(loaded("own", lambda: [replace(RIGHT, **wrong)]))
+        list(validated_tasks("own", lambda: [replace(RIGHT, **wrong)]))
 
 
 def test_options_that_have_no_bottom_are_refused() -> None:
     bottomless: dict[str, Any] = {}
     bottomless["a"] = bottomless
     with pytest.raises(ValueError, match="nested too deeply"):
-        list(loaded("own", lambda: [replace(RIGHT, options=bottomless)]))
+        list(validated_tasks("own", lambda: [replace(RIGHT, options=bottomless)]))
 
 
 def test_a_right_task_stays_as_it_is() -> None:
-    assert list(loaded("own", lambda: [RIGHT])) == [RIGHT]
-    assert next(loaded("own", lambda: [replace(RIGHT, after=["0"])])).after == ("0",)  # type: ignore[arg-type]
+    assert list(validated_tasks("own", lambda: [RIGHT])) == [RIGHT]
+    assert next(validated_tasks("own", lambda: [replace(RIGHT, after=["0"])])).after == ("0",)  # type: ignore[arg-type]
 
 
 def raises(error: BaseException) -> Iterator[Any]:
@@ -74,27 +74,27 @@ def raises(error: BaseException) -> Iterator[Any]:
 )
 def test_whatever_load_raises_is_a_sentence(error: BaseException, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        list(loaded("own", lambda: raises(error)))
+        list(validated_tasks("own", lambda: raises(error)))
 
 
 @pytest.mark.parametrize(("answer", "said"), [(None, "answered NoneType"), ([{"id": "1"}], "its task 0 is a dict")])
 def test_what_is_no_tasks_is_said(answer: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        list(loaded("own", lambda: answer))
+        list(validated_tasks("own", lambda: answer))
 
 
 def test_a_missing_file_is_said_in_the_words_of_load() -> None:
     with pytest.raises(FileNotFoundError, match="fetch it with"):
-        list(loaded("own", lambda: raises(FileNotFoundError("not there: fetch it with ..."))))
+        list(validated_tasks("own", lambda: raises(FileNotFoundError("not there: fetch it with ..."))))
 
 
-def endless(options: Any, asked: Asked) -> Iterable[Task]:
+def endless(options: Any, request: EvaluationRequest) -> Iterable[Task]:
     return (replace(RIGHT, id=str(number)) for number in itertools.count())
 
 
 def test_tasks_without_end_are_made_as_far_as_they_are_asked_for_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def made(benchmark: Benchmark[Any], **asked: Any) -> int:
-        return len(available_tasks(EvalConfig(options=None, benchmark="own", **asked), benchmark, Asked()))
+        return len(available_tasks(EvalConfig(options=None, benchmark="own", **asked), benchmark, EvaluationRequest()))
 
     limited = Benchmark(object, endless, {"full": 8, "brief": 8}, default_limit=20)
     assert (made(limited), made(limited, limit=5)) == (20, 5)
@@ -106,8 +106,8 @@ def test_tasks_without_end_are_made_as_far_as_they_are_asked_for_or_refused(monk
 
 
 def test_what_a_benchmark_that_declares_no_needs_lacks_is_seen_in_its_first_task() -> None:
-    wrong = Benchmark(object, lambda options, asked: [replace(RIGHT, category=3)], {"full": 8, "brief": 8})
-    assert "category is '3'" in lacking(wrong.needed(None, Asked()))[0]
+    wrong = Benchmark(object, lambda options, request: [replace(RIGHT, category=3)], {"full": 8, "brief": 8})
+    assert "category is '3'" in missing_requirements(wrong.needed(None, EvaluationRequest()))[0]
 
 
 @pytest.mark.slow
@@ -116,9 +116,9 @@ def test_ours_make_tasks_that_can_be_kept(data_dir: Path) -> None:
     for name in names():
         benchmark = find(name)
         try:
-            first = list(itertools.islice(benchmark.load(benchmark.options(), Asked(data_dir)), 2))
+            first = list(itertools.islice(benchmark.load(benchmark.options(), EvaluationRequest(data_dir)), 2))
         except (ValueError, OSError):
             continue  # its data lies nowhere here
-        assert list(loaded(name, lambda first=first: first)) == first  # type: ignore[misc]
+        assert list(validated_tasks(name, lambda first=first: first)) == first  # type: ignore[misc]
         seen.add(name.partition("/")[0])
     assert {"alfworld", "bbh", "gsm8k", "humaneval", "intercode", "mbpp", "mint", "mmlu", "spider"} <= seen

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from lemur_ray.benchmarks import sandboxed
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find, names
-from lemur_ray.benchmarks.listing import lines, listed
-from lemur_ray.benchmarks.needs import Need, lacking, there
-from lemur_ray.benchmarks.sandboxed import Sandboxed, lacking_programs, sandbox_need, without
+from lemur_ray.benchmarks.listing import benchmark_statuses, status_lines
+from lemur_ray.benchmarks.needs import Requirement, missing_requirements, requirement_of
+from lemur_ray.benchmarks.sandboxed import Sandboxed, missing_programs, missing_programs_departure, sandbox_requirement
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from tests.benchmarks.conftest import Endpoint, Run
 from tests.envs.webarena.small_site import record
@@ -124,27 +124,34 @@ def test_data_that_is_not_said_where_is_said_once(run: Run) -> None:
 def test_a_database_server_that_is_not_there_is_missing(data_dir: Path) -> None:
     sql = find("intercode/sql")
     options = sql.options(engine="mysql://root@127.0.0.1:9")
-    (said,) = lacking(sql.needs(options, Asked(data_dir)))
+    (said,) = missing_requirements(sql.needs(options, EvaluationRequest(data_dir)))
     assert "127.0.0.1:9" in said or "pymysql" in said.lower()
 
 
 def test_recorded_submissions_are_graded_without_a_sandbox(data_dir: Path, no_programs: None, tmp_path: Path) -> None:
-    graded = Asked(data_dir, recording=tmp_path / "log.json", mode="grading")
+    graded = EvaluationRequest(data_dir, recording=tmp_path / "log.json", mode="grading")
     for name in ("intercode/ctf", "mint/math"):
         benchmark = find(name)
-        assert lacking(benchmark.needs(benchmark.options(), graded)) == []
-        assert any("bubblewrap" in said for said in lacking(benchmark.needs(benchmark.options(), Asked(data_dir))))
+        assert missing_requirements(benchmark.needs(benchmark.options(), graded)) == []
+        assert any(
+            "bubblewrap" in said
+            for said in missing_requirements(benchmark.needs(benchmark.options(), EvaluationRequest(data_dir)))
+        )
 
 
 def test_a_look_that_fails_in_any_way_is_something_missing() -> None:
     def broken() -> None:
         raise KeyError("x")
 
-    assert lacking([there("a", broken), Need("b", lambda: None), Need("c", lambda: "c is gone")]) == [
+    assert missing_requirements(
+        [requirement_of("a", broken), Requirement("b", lambda: None), Requirement("c", lambda: "c is gone")]
+    ) == [
         "'x'",
         "c is gone",
     ]
-    assert lacking([there("d", partial(int, "z"))]) == ["invalid literal for int() with base 10: 'z'"]
+    assert missing_requirements([requirement_of("d", partial(int, "z"))]) == [
+        "invalid literal for int() with base 10: 'z'"
+    ]
 
 
 def test_programs_that_the_sandbox_lacks_are_told_with_their_packages(tmp_path: Path) -> None:
@@ -152,10 +159,10 @@ def test_programs_that_the_sandbox_lacks_are_told_with_their_packages(tmp_path: 
     (root / "usr/bin").mkdir(parents=True)
     (root / "usr/bin/gdb").touch(mode=0o755)
     tools = {"gdb": "gdb", "nc": "netcat-openbsd", "mmls": "sleuthkit"}
-    assert lacking_programs(Sandboxed(), tools, str(root)) == {"nc": "netcat-openbsd", "mmls": "sleuthkit"}
-    (said,) = without(Sandboxed(), tools, str(root))
+    assert missing_programs(Sandboxed(), tools, str(root)) == {"nc": "netcat-openbsd", "mmls": "sleuthkit"}
+    (said,) = missing_programs_departure(Sandboxed(), tools, str(root))
     assert said == "sandbox without mmls, nc (apt-get install -y netcat-openbsd sleuthkit)"
-    assert without(Sandboxed(), {"gdb": "gdb"}, str(root)) == ()
+    assert missing_programs_departure(Sandboxed(), {"gdb": "gdb"}, str(root)) == ()
 
 
 def test_an_image_of_an_earlier_list_of_packages_is_to_be_built_before_and_not_by_the_first_episode(
@@ -164,18 +171,18 @@ def test_an_image_of_an_earlier_list_of_packages_is_to_be_built_before_and_not_b
     from lemur_ray.doctor.machine import Check
     from lemur_ray.sandbox.backends import docker_image
 
-    there = Check("docker", "ok", "engine 27, sandbox image lemur-sandbox:0123", "")
-    monkeypatch.setitem(sandboxed._CHECKS, "docker", lambda machine: there)
+    check = Check("docker", "ok", "engine 27, sandbox image lemur-sandbox:0123", "")
+    monkeypatch.setitem(sandboxed._CHECKS, "docker", lambda machine: check)
     monkeypatch.setattr(docker_image, "found", lambda image: None)
     monkeypatch.setattr(sandboxed, "open_sandbox", lambda *a: pytest.fail("a sandbox was opened"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")  # nobody has looked at that one
-    said = sandbox_need(Sandboxed("docker")).missing()
+    said = sandbox_requirement(Sandboxed("docker")).missing()
     assert said is not None
     assert said.endswith("which is of an earlier list of packages: python -m lemur_ray.sandbox.docker_image")
 
 
 def test_a_sandbox_is_really_opened() -> None:
-    assert sandbox_need(Sandboxed()).missing() is None
+    assert sandbox_requirement(Sandboxed()).missing() is None
 
 
 def test_the_words_of_mint_are_ours_where_no_run_is_at_hand(data_dir: Path, tmp_path: Path) -> None:
@@ -185,8 +192,8 @@ def test_the_words_of_mint_are_ours_where_no_run_is_at_hand(data_dir: Path, tmp_
     mint = find("mint/gsm8k")
     options = mint.options()
     for data, said in ((tmp_path, 1), (data_dir, 0)):
-        tasks = list(mint.load(options, Asked(data)))
-        assert len(mint.departures(options, Asked(data), tasks)) == said
+        tasks = list(mint.load(options, EvaluationRequest(data)))
+        assert len(mint.departures(options, EvaluationRequest(data), tasks)) == said
         assert tasks[0].options["prompt"] in mint.opening(tasks[0])
 
 
@@ -207,6 +214,6 @@ def test_the_list_has_every_benchmark_and_what_is_missing_once(
 
 def test_a_package_that_cannot_be_imported_is_in_the_list_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lemur_ray.benchmarks.discovery._offered", lambda path: (("broken", "no_such_module"),))
-    (line,) = [one for one in listed(None) if one.name == "broken"]
+    (line,) = [one for one in benchmark_statuses(None) if one.name == "broken"]
     assert "no_such_module cannot be imported: ModuleNotFoundError" in line.lacks[0]
-    assert any("no_such_module" in shown for shown in lines([line]))
+    assert any("no_such_module" in shown for shown in status_lines([line]))

@@ -13,8 +13,8 @@ import pytest
 
 from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.benchmarks.discovery import find, is_ours
-from lemur_ray.benchmarks.plugin_metadata import about_told, told
-from lemur_ray.benchmarks.run_notes import About, RecordedName, Run
+from lemur_ray.benchmarks.plugin_metadata import plugin_metadata, stored_description
+from lemur_ray.benchmarks.run_notes import EvaluationRun, RecordedName, RunDescription
 from lemur_ray.report.inputs import read_settings
 from lemur_ray.report.pages.whole_page import render_report, render_run
 from lemur_ray.report.run_metadata import Kept
@@ -24,7 +24,7 @@ from tests.conftest import ROOT
 PLUG_IN = """
 from dataclasses import dataclass, replace
 
-from lemur_ray.benchmarks.run_notes import About
+from lemur_ray.benchmarks.run_notes import RunDescription
 from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.benchmarks.question import Graded, question
 from lemur_ray.benchmarks.episode_artifacts import View
@@ -49,7 +49,7 @@ def breaks(found):
 
 
 def about(run):
-    return About(limits=("Sums below ten.",), column="GSM8K", departures=("no carrying",), protocol={"a": [1]})
+    return RunDescription(limits=("Sums below ten.",), column="GSM8K", departures=("no carrying",), protocol={"a": [1]})
 
 
 SUMS = Benchmark(Options, load, {"full": 8, "brief": 8}, has_hints=True, about=about)
@@ -128,7 +128,7 @@ def test_words_that_cannot_be_had_cost_themselves_and_stand_where_they_would_hav
     assert "RuntimeError: fell over" in page
 
 
-WORDS = About(
+WORDS = RunDescription(
     limits=("a",), departures=("b", "c"), here=("c",), words={"x": ("{value} x", "no x")}, comparable=False,
     recorded=RecordedName("gpt-4", turns=3),
 )  # fmt: skip
@@ -136,18 +136,18 @@ WORDS = About(
 
 def test_words_come_back_from_a_file_as_they_were() -> None:
     theirs: Benchmark[Any] = Benchmark(object, lambda o, a: [], {}, about=lambda run: WORDS, version=3)
-    kept = json.loads(json.dumps(told("theirs:X", theirs, "x", Run("p"))))
+    kept = json.loads(json.dumps(plugin_metadata("theirs:X", theirs, "x", EvaluationRun("p"))))
     assert kept["x"]["p"]["version"] == 3
-    assert about_told(kept, "x", "p") == WORDS
-    assert about_told(kept, "x", "q") is None
-    assert told("gsm8k", find("gsm8k"), "gsm8k", Run("p")) == {}, "ours are asked anew"
+    assert stored_description(kept, "x", "p") == WORDS
+    assert stored_description(kept, "x", "q") is None
+    assert plugin_metadata("gsm8k", find("gsm8k"), "gsm8k", EvaluationRun("p")) == {}, "ours are asked anew"
 
 
 @pytest.mark.parametrize(
     "wrong", [None, 3, {"x": 3}, {"x": {"p": {"about": {"limits": 3}}}}, {"x": {"p": {"about": {"column": []}}}}]
 )
 def test_what_is_no_words_is_none(wrong: Any) -> None:
-    assert about_told(wrong, "x", "p") is None
+    assert stored_description(wrong, "x", "p") is None
 
 
 def test_ours_are_those_that_are_asked_for_by_our_names() -> None:

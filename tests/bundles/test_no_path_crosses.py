@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.agents.external_calls import Equipped
+from lemur_ray.agents.external_calls import WithEndpoints
 from lemur_ray.agents.policy_spec import PolicySpec
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find, names
 from lemur_ray.storage.bundles.bundle import Bundle, BundleError
 from lemur_ray.storage.bundles.host_path import HostPath, arrived, named, packed, shipped_if_there
@@ -70,7 +70,7 @@ def assert_tasks_cross(tasks: Any, home: Path, data: Path | None) -> Published:
 def test_no_task_of_a_benchmark_takes_a_path_of_this_host_along(name: str, lemur_home: Path, data_dir: Path):
     benchmark = find(name)
     try:
-        tasks = list(itertools.islice(benchmark.load(benchmark.options(), Asked(data_dir)), MOST))
+        tasks = list(itertools.islice(benchmark.load(benchmark.options(), EvaluationRequest(data_dir)), MOST))
     except (ValueError, FileNotFoundError) as error:
         if "sites" not in str(error) and "no games" not in str(error):
             raise
@@ -81,10 +81,10 @@ def test_no_task_of_a_benchmark_takes_a_path_of_this_host_along(name: str, lemur
 @pytest.mark.parametrize("name", LOGS)
 def test_a_recording_goes_along_with_its_tasks_and_within_its_policy(name: str, lemur_home: Path, data_dir: Path):
     file, benchmark = data_dir / LOGS[name], find(name)
-    tasks = benchmark.load(benchmark.options(), Asked(data_dir, recording=file))
+    tasks = benchmark.load(benchmark.options(), EvaluationRequest(data_dir, recording=file))
     assert file in assert_tasks_cross(tasks, lemur_home, data_dir).sources.values()
     spec = PolicySpec.parse(f"replay:{file}", recordings=benchmark.recordings)
-    sent = pickle.dumps(Equipped(spec.without_files(), ()))
+    sent = pickle.dumps(WithEndpoints(spec.without_files(), ()))
     assert_no_path(sent, data_dir, lemur_home)
     policy: Any = pickle.loads(sent)()
     assert policy.name == spec.label
@@ -94,7 +94,7 @@ def test_a_recording_goes_along_with_its_tasks_and_within_its_policy(name: str, 
 def test_mints_log_its_teacher_and_an_index_are_named_by_kind(lemur_home: Path, data_dir: Path, tmp_path: Path):
     file = next((data_dir / "mint" / "outputs").glob("*/F=gpt-4-0613/math.results.jsonl.gz"))
     benchmark = find("mint/math")
-    tasks = benchmark.load(benchmark.options(), Asked(data_dir, recording=file))
+    tasks = benchmark.load(benchmark.options(), EvaluationRequest(data_dir, recording=file))
     assert set(assert_tasks_cross(tasks, lemur_home, data_dir).sources.values()) == {file}
     (tmp_path / "index.sqlite").write_text("")
     index = named(f"index:{tmp_path / 'index.sqlite'}", "index", "log")
@@ -110,7 +110,7 @@ def test_files_that_a_browsers_benchmark_reads_go_along(lemur_home: Path, tmp_pa
     (tmp_path / "prompt.json").write_text("{}")
     benchmark = find("webarena/standin")
     options = benchmark.options(prompt_file=str(tmp_path / "prompt.json"))
-    assert_tasks_cross(benchmark.load(options, Asked()), lemur_home, None)
+    assert_tasks_cross(benchmark.load(options, EvaluationRequest()), lemur_home, None)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_what_only_this_host_can_use_stays_here_and_is_refused_in_a_sentence_els
     options: dict[str, str], said: str, lemur_home: Path
 ):
     benchmark = find("webarena/standin")
-    task = next(iter(benchmark.load(benchmark.options(**options), Asked())))
+    task = next(iter(benchmark.load(benchmark.options(**options), EvaluationRequest())))
     again = pickle.loads(pickle.dumps(task.options))
     for copy in (task.options, again):
         assert {name: copy[name] for name in options} == options
@@ -140,7 +140,7 @@ def test_a_judge_that_is_replayed_takes_its_answers_along(lemur_home: Path, tmp_
     (tmp_path / "answers.jsonl").write_text("")
     benchmark = find("webarena/standin")
     options = benchmark.options(judge="replay", judge_file=str(tmp_path / "answers.jsonl"))
-    assert_tasks_cross(itertools.islice(benchmark.load(options, Asked()), 3), lemur_home, None)
+    assert_tasks_cross(itertools.islice(benchmark.load(options, EvaluationRequest()), 3), lemur_home, None)
 
 
 def test_files_among_the_arguments_of_somebody_elses_environment_go_along(lemur_home: Path, tmp_path: Path):
@@ -156,7 +156,7 @@ def test_files_among_the_arguments_of_somebody_elses_environment_go_along(lemur_
     name = "gym:tests.envs.foreign.guessing:test/Guess-v0"
     benchmark = find(name)
     options = benchmark.options(seeds=2, arguments=json.dumps({"says": str(tmp_path / "levels" / "1.txt")}))
-    assert_tasks_cross(benchmark.load(options, Asked()), lemur_home, None)
+    assert_tasks_cross(benchmark.load(options, EvaluationRequest()), lemur_home, None)
 
 
 def test_a_task_folder_of_the_harbor_kind_goes_along_whole(lemur_home: Path, tmp_path: Path):
@@ -171,7 +171,7 @@ def test_a_task_folder_of_the_harbor_kind_goes_along_whole(lemur_home: Path, tmp
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text)
     benchmark = find(f"harbor:{tmp_path / 'tasks'}")
-    published = assert_tasks_cross(benchmark.load(benchmark.options(), Asked()), lemur_home, None)
+    published = assert_tasks_cross(benchmark.load(benchmark.options(), EvaluationRequest()), lemur_home, None)
     assert set(published.sources.values()) == {tmp_path / "tasks" / "one", tmp_path / "tasks" / "two"}
 
 

@@ -23,7 +23,7 @@ import gymnasium
 from envs.intercode.shell.terminal import Terminal
 from envs.text_env import Opening, TextEnv, Turn
 from lemur_ray.agents.trajectory import Outcome, Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
 from lemur_ray.sandbox.backends import slots
 from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxSpec, open_sandbox
 
@@ -114,7 +114,7 @@ class NoOptions:
     """None."""
 
 
-def _boxes(options: NoOptions, asked: Asked) -> Iterator[Task]:
+def _boxes(options: NoOptions, request: EvaluationRequest) -> Iterator[Task]:
     return (box_task(f"b{i}", os.environ["BOXES_RUN"]) for i in itertools.count())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from envs.intercode.benchmark import SqlOptions
-from lemur_ray.benchmarks.contract import Asked, Benchmark, whole
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, all_options
 from lemur_ray.rollout import evaluation_config
 from lemur_ray.rollout.endpoints.policy_target import checkpoint_label, newest_run, pinned
 from lemur_ray.rollout.evaluation_folder import EvaluationError
@@ -100,7 +100,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_begun(run: R
 
 
 def test_no_tasks_are_an_error_and_never_a_success(run: Run, monkeypatch: pytest.MonkeyPatch):
-    empty = Benchmark(SqlOptions, lambda options, asked: [], {"full": 1, "brief": 1}, has_hints=True)
+    empty = Benchmark(SqlOptions, lambda options, request: [], {"full": 1, "brief": 1}, has_hints=True)
     monkeypatch.setattr("envs.intercode.benchmark.EMPTY", empty, raising=False)
     code, out, err = run("--benchmark", "envs.intercode.benchmark:EMPTY", "--policy", "random")
     assert (code, out) == (1, [])
@@ -243,7 +243,7 @@ def test_the_recipe_of_an_evaluation_is_what_changes_its_numbers():
     def recipe(**changes: Any) -> str:
         own = {name: changes.pop(name) for name in ("reward", "handicap", "engine") if name in changes}
         config = evaluation_config.EvalConfig(options=SqlOptions(**own), benchmark="intercode/sql", **changes)
-        identity = whole(config.options, Asked())
+        identity = all_options(config.options, EvaluationRequest())
         return evaluation_config.settings_of(config, "full", 64, [], identity).hash
 
     assert recipe() == recipe(limit=3, epochs=2, in_flight=5, out="x", policy="random", actors=7, engine="mysql:x")

@@ -12,7 +12,7 @@ from typing import Any
 from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Policy, Sampling
 from lemur_ray.agents.trajectory import Episode, Task
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
@@ -41,7 +41,7 @@ class Says:
 def tasks_of(benchmark: str, data: Path | None, **options: Any) -> list[Task]:
     """All tasks of a benchmark by its name."""
     found = find(benchmark)
-    return list(found.load(replace(found.options(), **options), Asked(data=data)))
+    return list(found.load(replace(found.options(), **options), EvaluationRequest(data=data)))
 
 
 def play(

@@ -11,7 +11,7 @@ import pytest
 from report_samples import episode
 
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.report.samples import sample_rates, variance_parts
 from lemur_ray.report.statistics import mean_of_macros, stratified_mean
@@ -138,7 +138,7 @@ def test_the_variance_of_a_rate_is_parted_into_that_of_tasks_and_that_of_samples
 def test_benchmarks_say_which_tasks_have_something_in_common(name: str, clusters: int, data_dir: Path) -> None:
     benchmark = find(name)
     data = data_dir / "bench" if name != "alfworld/valid_unseen" else data_dir
-    tasks = list(benchmark.load(benchmark.options(), Asked(data)))
+    tasks = list(benchmark.load(benchmark.options(), EvaluationRequest(data)))
     assert len({benchmark.cluster(task) for task in tasks}) == clusters
     assert all(benchmark.cluster(task) for task in tasks)
 
@@ -146,8 +146,8 @@ def test_benchmarks_say_which_tasks_have_something_in_common(name: str, clusters
 def test_stored_kinds_of_tasks_have_clusters_beside_their_tasks(data_dir: Path) -> None:
     """What their tasks are is frozen by recipe hashes and golden tests; their episodes name a cluster all the same."""
     sql, house = find("intercode/sql"), find("mint/alfworld")
-    tasks = list(sql.load(sql.options(), Asked(data_dir)))
+    tasks = list(sql.load(sql.options(), EvaluationRequest(data_dir)))
     assert {task.cluster for task in tasks} == {""}
     assert len({sql.cluster(task) for task in tasks}) == 20
-    games = list(house.load(house.options(), Asked(data_dir)))
+    games = list(house.load(house.options(), EvaluationRequest(data_dir)))
     assert len({house.cluster(task) for task in games}) == 47

@@ -12,8 +12,8 @@ import pytest
 from report_samples import alfworld, episode, write_corpus, write_ledger, write_run
 
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.benchmarks.discovery import about
-from lemur_ray.benchmarks.run_notes import Run
+from lemur_ray.benchmarks.discovery import describe_run
+from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.report.escape import block, inline, printable, slug
 from lemur_ray.report.inputs import ReportError, collect_inputs, discover, read_run
 from lemur_ray.report.ledgers.stored_episodes import anchor_of, stored_episodes
@@ -321,10 +321,14 @@ def test_the_gain_of_table_6_is_the_difference_of_its_columns() -> None:
 
 
 def test_a_benchmark_of_another_protocol_says_so() -> None:
-    assert about("alfworld/text", Run("expert")).other_protocol
-    assert not about("mint/alfworld", Run("expert")).other_protocol
-    assert about("alfworld/text", Run("expert")).column == about("mint/alfworld", Run("expert")).column == "ALFWorld"
-    assert about("unknown", Run("expert")).column == ""
+    assert describe_run("alfworld/text", EvaluationRun("expert")).other_protocol
+    assert not describe_run("mint/alfworld", EvaluationRun("expert")).other_protocol
+    assert (
+        describe_run("alfworld/text", EvaluationRun("expert")).column
+        == describe_run("mint/alfworld", EvaluationRun("expert")).column
+        == "ALFWorld"
+    )
+    assert describe_run("unknown", EvaluationRun("expert")).column == ""
 
 
 def test_figure_5_has_the_published_counts_by_category(tmp_path: Path) -> None:

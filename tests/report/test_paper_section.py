@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.benchmarks.discovery import about
-from lemur_ray.benchmarks.run_notes import Run
+from lemur_ray.benchmarks.discovery import describe_run
+from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.report.pages import paper_section
 from lemur_ray.report.pages.markup import DASH
 from lemur_ray.report.paper_rows import PlayedRun
@@ -29,7 +29,7 @@ SQL: dict[str, Any] = {"prompt": "full", "reward": "iou", "handicap": True, "eng
 def played(episodes: list[Episode], settings: dict[str, Any] | None = None, policy: str = "mine") -> PlayedRun:
     """A run under the paper's settings of MINT unless others are given."""
     settings, tasks = MINT if settings is None else settings, [e.key.task for e in episodes]
-    return PlayedRun(policy, episodes, about(episodes[0].key.benchmark, Run(policy, settings, tasks)))
+    return PlayedRun(policy, episodes, describe_run(episodes[0].key.benchmark, EvaluationRun(policy, settings, tasks)))
 
 
 def run(benchmark: str, solved: int, n: int, *, category: str = "", observation: str = "seen", **more) -> list[Episode]:
@@ -240,7 +240,7 @@ def test_a_curve_is_of_the_subsets_it_names_and_never_beside_one_of_others() -> 
     ],
 )
 def test_a_replay_is_named_as_the_paper_names_its_model(benchmark: str, policy: str, model: str | None) -> None:
-    recorded = about(benchmark, Run(policy)).recorded
+    recorded = describe_run(benchmark, EvaluationRun(policy)).recorded
     assert (recorded.model if recorded else None) == model
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from envs.mint.recording import SUBSETS
-from lemur_ray.benchmarks.discovery import about
-from lemur_ray.benchmarks.run_notes import Run
+from lemur_ray.benchmarks.discovery import describe_run
+from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.report.paper import COLUMNS, NOTES, TABLE_4_MICRO, TABLE_6, TABLE_9
 from lemur_ray.report.paper_groups import GROUPS
 from tests.report.recorded_counts import Counts, counts_of_recording, together
@@ -53,11 +53,11 @@ def average(counts: Counted, group: str) -> tuple[int, int]:
 
 
 def column_of(subset: str) -> str:
-    return about(f"mint/{subset}", Run("mine")).column
+    return describe_run(f"mint/{subset}", EvaluationRun("mine")).column
 
 
 def model_of(log: str) -> str:
-    recorded = about("mint/math", Run(f"replay:{log}/F=None")).recorded
+    recorded = describe_run("mint/math", EvaluationRun(f"replay:{log}/F=None")).recorded
     assert recorded is not None
     return recorded.model
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import gymnasium
 
-from lemur_ray.agents.external_calls import asking
+from lemur_ray.agents.external_calls import external_call
 from tests.rollout.toy import LineEnv
 
 
@@ -15,7 +15,7 @@ class AskingEnv(LineEnv):
     ask: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
 
     def step(self, reply: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        with asking("teacher") as count:
+        with external_call("teacher") as count:
             AskingEnv.ask()
             count(prompt_tokens=50, completion_tokens=5)
         return super().step(reply)

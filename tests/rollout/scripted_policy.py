@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest
-from lemur_ray.agents.replay import Turns
+from lemur_ray.agents.replay import TurnCounter
 
 
 class ScriptedPolicy:
@@ -18,7 +18,7 @@ class ScriptedPolicy:
             raise ValueError("a scripted policy needs at least one reply")
         self.name = name
         self._replies = tuple(replies)
-        self._turns = Turns()
+        self._turns = TurnCounter()
 
     def reply(self, request: ChatRequest) -> ChatReply:
         return ChatReply(self._replies[min(self._turns.of(request), len(self._replies) - 1)])

@@ -16,7 +16,7 @@ import pytest
 
 from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.endpoint import EndpointOptions
-from lemur_ray.agents.external_calls import OutsideFault
+from lemur_ray.agents.external_calls import ExternalCallError
 from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, Sampling, Usage
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
@@ -309,7 +309,7 @@ def test_an_environment_that_hangs_is_ended_though_it_asked_somebody_before(
 def test_a_simulated_user_that_fails_is_nobodys_fault_and_tried_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    failures = [OutsideFault("no feedback")] * 2
+    failures = [ExternalCallError("no feedback")] * 2
 
     def ask() -> None:
         if failures:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
 from lemur_ray.benchmarks.question import question
 from lemur_ray.report.samples import pass_at_k, pass_hat_k
 from lemur_ray.rollout.ledger import read_episodes
@@ -33,7 +33,7 @@ def _options() -> type[Any]:
     return Nothing
 
 
-def _sums(options: Any, asked: Asked) -> list[Task]:
+def _sums(options: Any, request: EvaluationRequest) -> list[Task]:
     grade = "tests.envs.question.test_question:same"
     return [question("sums", f"sums/{n}", "sums", f"{n} + 1?", grade, str(n + 1), gold=str(n + 1)) for n in range(6)]
 
@@ -135,7 +135,7 @@ def test_a_place_where_nothing_is_is_named(kind: str, tmp_path: Path) -> None:
 
 
 def test_several_policies_in_a_ledger_are_named(job: Job, tmp_path: Path) -> None:
-    tasks = list(_sums(None, Asked()))
+    tasks = list(_sums(None, EvaluationRequest()))
     for name in ("a", "b"):
         policy = Says({task.id: name for task in tasks})
         policy.name = name

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.rows import found, rows_of
+from lemur_ray.benchmarks.rows import find_file, read_rows
 from tests.envs.programs.ds1000_items import brought, item
 from tests.envs.programs.translated_solutions import completion
 
@@ -39,16 +39,16 @@ def few_of_each(data: Path, folder: Path) -> Path:
     """A folder of data with a few questions of each of Table 3's benchmarks, MultiPL-E's in bash."""
     bench = data / "bench"
     for name, places in _ROWS.items():
-        rows = list(rows_of(found(bench, [name], "there")))
+        rows = list(read_rows(find_file(bench, [name], "there")))
         _write(folder / "bench" / name, [rows[place] for place in places or range(FEW)])
     for name in _WHOLE:
-        whole = found(bench, [name], "there")
+        whole = find_file(bench, [name], "there")
         (folder / "bench" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(whole, folder / "bench" / whole.relative_to(bench))
     asked = gzip.decompress((bench / "mmlu/test/astronomy_test.csv.gz").read_bytes()).decode().splitlines()[:FEW]
     (folder / "bench/mmlu/test").mkdir()
     (folder / "bench/mmlu/test/astronomy_test.csv").write_text("\n".join(asked) + "\n")
-    shell = [row for row in rows_of(bench / "multipl_e/humaneval-sh.jsonl.gz") if row["name"] == _SHELL]
+    shell = [row for row in read_rows(bench / "multipl_e/humaneval-sh.jsonl.gz") if row["name"] == _SHELL]
     _write(folder / "bench/multipl_e/humaneval-sh.jsonl", shell)
     return brought(folder, item())
 

@@ -7,7 +7,7 @@ import pytest
 from lemur_ray.benchmarks import discovery
 from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.benchmarks.run_notes import About
+from lemur_ray.benchmarks.run_notes import RunDescription
 from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.evaluation.suites import tables
 from lemur_ray.evaluation.suites.command_line import is_suite, parse_suite
@@ -45,7 +45,10 @@ def test_a_benchmark_of_somebody_else_is_in_a_table_by_the_column_that_it_names(
 ) -> None:
     theirs = Benchmark(find("mmlu").options, find("mmlu").load, {"full": 1, "brief": 1}, about=Column("DS-1000"))
     scaled = Benchmark(
-        theirs.options, theirs.load, {"full": 1, "brief": 1}, about=lambda run: About(column="MMLU", other_protocol="x")
+        theirs.options,
+        theirs.load,
+        {"full": 1, "brief": 1},
+        about=lambda run: RunDescription(column="MMLU", other_protocol="x"),
     )
     ours = list(discovery.offers())
     offered = [discovery.Offer("theirs/scaled", scaled), *ours, discovery.Offer("theirs/x", theirs)]

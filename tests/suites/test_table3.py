@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome
-from lemur_ray.benchmarks.contract import Asked, whole
+from lemur_ray.benchmarks.contract import EvaluationRequest, all_options
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.benchmarks.run_notes import Run
+from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.evaluation.suites.command_line import parse_suite
 from lemur_ray.evaluation.suites.tables import parts_of
 from lemur_ray.report.pages.paper_section import section
@@ -59,22 +59,22 @@ def test_every_right_answer_is_scored_and_one_row_has_the_average(
     found = json.loads(out[-1])
     assert {one["benchmark"]: one["solved"] - one["n"] for one in found["benchmarks"]} == dict.fromkeys(PLAYED, 0)
     assert found["solved"] == len(tasks)
-    (whole,) = rows_of_table((lemur_home / "s/index.html").read_text(), "Table 3")
-    assert all(cell.startswith("100.00") for cell in whole[1:10])
-    assert "mean of 8" in whole[9]
-    assert whole[0].startswith("toy (standard protocol)|" if mode else "toy|")
-    assert "Spider, MultiPL-E, DS-1000: the project's protocol" in whole[0]
-    assert "DS-1000: numpy 1.21.6 instead of" in whole[0]
-    assert ("replies not begun" in whole[0]) == (not mode)
-    assert re.search(r"\|cot: 100\.00", whole[2]), "a further way to play BBH stands in its cell"
+    (row,) = rows_of_table((lemur_home / "s/index.html").read_text(), "Table 3")
+    assert all(cell.startswith("100.00") for cell in row[1:10])
+    assert "mean of 8" in row[9]
+    assert row[0].startswith("toy (standard protocol)|" if mode else "toy|")
+    assert "Spider, MultiPL-E, DS-1000: the project's protocol" in row[0]
+    assert "DS-1000: numpy 1.21.6 instead of" in row[0]
+    assert ("replies not begun" in row[0]) == (not mode)
+    assert re.search(r"\|cot: 100\.00", row[2]), "a further way to play BBH stands in its cell"
 
 
 def departures(name: str, **settings: Any) -> tuple[str, ...]:
     """Of a run in the mode lemur, as the released scripts play it but for what is said."""
     benchmark = find(name)
     of_the_run = {"prompt": "full", "temperature": 0.0, "max_tokens": benchmark.max_tokens["full"], "form": "base"}
-    options = whole(benchmark.options(), Asked())
-    return benchmark.about(Run("p", {**options, **of_the_run, "mode": "lemur", **settings})).departures
+    options = all_options(benchmark.options(), EvaluationRequest())
+    return benchmark.about(EvaluationRun("p", {**options, **of_the_run, "mode": "lemur", **settings})).departures
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_what_has_one_protocol_has_no_mode_and_the_recipe_that_it_had_with_one(
     with pytest.raises(SystemExit):
         parse_evaluation(["--benchmark", name, "--mode", "lemur"], name)
     assert "--mode" in capsys.readouterr().err
-    assert benchmark.identity_of(benchmark.options(), Asked(), "auto")["mode"] == "standard"
+    assert benchmark.identity_of(benchmark.options(), EvaluationRequest(), "auto")["mode"] == "standard"
     stored = to_json(parse_evaluation(["--benchmark", name], name))
     of_before = {**stored, "options": {**stored["options"], "mode": "lemur"}}
     assert to_json(from_json(of_before)) == stored, "what was stored with one is read, and goes on"
@@ -134,7 +134,7 @@ def test_a_mode_of_a_suite_is_for_those_that_have_one() -> None:
 def played(name: str, **settings: Any) -> PlayedRun:
     key = EpisodeKey(name, "t", "m", str(settings), 0)
     sampled = episode("t", Outcome.SOLVED, benchmark=name)
-    about = find(name).about(Run("m", {"temperature": 0.0, **settings}))
+    about = find(name).about(EvaluationRun("m", {"temperature": 0.0, **settings}))
     return PlayedRun("m", [replace(sampled, key=key)], about)
 
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from envs.foreign.harbor import task_folder
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark
-from lemur_ray.benchmarks.needs import Need, there
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.benchmarks.resource_request import PROGRAMS
-from lemur_ray.benchmarks.run_notes import About, Run, plain
+from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
 from lemur_ray.sandbox.backends import docker_engine
 from lemur_ray.sandbox.backends.built_image import content_hash
 from lemur_ray.storage.bundles.host_path import HostPath
@@ -61,7 +61,7 @@ def harbor(path: str) -> Benchmark[HarborOptions]:
     )
 
 
-def _load(folder: Path, options: HarborOptions, asked: Asked) -> Iterator[Task]:
+def _load(folder: Path, options: HarborOptions, request: EvaluationRequest) -> Iterator[Task]:
     name = f"harbor:{folder.name}"
     for task_id, path in task_folder.folders(folder):
         task = task_folder.read(path)
@@ -70,13 +70,13 @@ def _load(folder: Path, options: HarborOptions, asked: Asked) -> Iterator[Task]:
         yield Task(name, task_id, ENV_ID, task.category, told, options.turns)
 
 
-def _needs(options: HarborOptions, asked: Asked) -> tuple[Need, ...]:
+def _needs(options: HarborOptions, request: EvaluationRequest) -> tuple[Requirement, ...]:
     def look() -> None:
         with docker_engine.client("a greeting", 10.0) as api:
             api.ping()
 
-    return (there("sandbox docker", look),)
+    return (requirement_of("sandbox docker", look),)
 
 
-def _about(run: Run) -> About:
-    return replace(plain(run), limits=LIMITS)
+def _about(run: EvaluationRun) -> RunDescription:
+    return replace(default_description(run), limits=LIMITS)

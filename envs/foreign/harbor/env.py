@@ -20,7 +20,7 @@ from envs.foreign.harbor import task_folder
 from envs.foreign.harbor.reward import JSON, TEXT, NoReward, reward_in
 from envs.intercode.fenced_block import first_fenced
 from envs.text_env import Opening, TextEnv, Turn, check_texts
-from lemur_ray.agents.external_calls import asking
+from lemur_ray.agents.external_calls import external_call
 from lemur_ray.sandbox.backends import built_image
 from lemur_ray.sandbox.backends.whole_machine import Machine, Ran, WholeMachine
 
@@ -66,7 +66,7 @@ class HarborEnv(TextEnv):
         task = self._task = task_folder.read(path)
         self._command_s, self._left_s = float(options.get("command_s", 120.0)), task.agent_s
         self._network, self._shown = str(options.get("network", "tests")), 0
-        with asking("container"):
+        with external_call("container"):
             if task.image:
                 image = built_image.fetched(task.image, task.build_s)
             else:
@@ -98,7 +98,7 @@ class HarborEnv(TextEnv):
         assert self._machine is not None
         limit_s = min(self._left_s, self._task.agent_s if self.with_hints else self._command_s)
         began = time.monotonic()
-        with asking("container"):
+        with external_call("container"):
             ran = self._machine.run(action, limit_s)
         self._left_s -= min(limit_s, time.monotonic() - began)
         return _shown(ran)
@@ -107,7 +107,7 @@ class HarborEnv(TextEnv):
         """The end: ``finished`` by the policy itself or its time, not by the number of turns."""
         assert self._machine is not None
         task = self._task
-        with asking("tests"):
+        with external_call("tests"):
             found = self._machine.verified(
                 task.path / task_folder.TESTS,
                 "/tests",

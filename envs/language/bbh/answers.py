@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.benchmarks.question import Graded, goes_on
+from lemur_ray.benchmarks.question import Graded, continues_prompt
 
 MERGED = ("logical_deduction", "tracking_shuffled_objects")
 """Tasks of three files each, which are one task where 23 are counted."""
@@ -44,7 +44,7 @@ def grade_direct(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def grade_lemur(reply: str, options: Mapping[str, Any]) -> Graded:
-    said = lemur_answer(reply if goes_on(options) else _without_cue(reply))
+    said = lemur_answer(reply if continues_prompt(options) else _without_cue(reply))
     return Graded(float(_bare(said) == _bare(options["reference"])), said or None)
 
 

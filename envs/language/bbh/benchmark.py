@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from envs.language.bbh.answers import FILES, macro_averages
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark
-from lemur_ray.benchmarks.needs import begins
-from lemur_ray.benchmarks.protocol_options import Protocol, changed_unbegun
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.needs import first_task_loads
+from lemur_ray.benchmarks.protocol_options import Protocol, version_by_prefill
 from lemur_ray.benchmarks.question import question
-from lemur_ray.benchmarks.rows import found, identity, number_of, rows_of, text_of
+from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows, read_text, row_number
 from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.outside_data.source import Source
 
@@ -50,23 +50,23 @@ SOURCES = tuple(
 _CONCLUSION = re.compile(r".*\bso the answer is\s*", re.IGNORECASE | re.DOTALL)
 
 
-def _load(kind: Kind, options: Protocol, asked: Asked) -> Iterator[Task]:
-    data = asked.outside("what BIG-Bench Hard asks")
+def _load(kind: Kind, options: Protocol, request: EvaluationRequest) -> Iterator[Task]:
+    data = request.data_folder("what BIG-Bench Hard asks")
     there = [file for file in FILES if _file(data, _HOMES, file, _ENDINGS)]
     if not there:
-        found(data, [f"{home}/{FILES[0]}.json" for home in _HOMES], _SOURCE)
+        find_file(data, [f"{home}/{FILES[0]}.json" for home in _HOMES], _SOURCE)
     paths = {file: _file(data, _HOMES, file, _ENDINGS) for file in there}
-    prompts = {file: found(data, [f"{home}/{file}.txt" for home in _PROMPTS], _SOURCE) for file in there}
-    data_id = identity(*(path for path in paths.values() if path), *prompts.values())
+    prompts = {file: find_file(data, [f"{home}/{file}.txt" for home in _PROMPTS], _SOURCE) for file in there}
+    data_id = files_digest(*(path for path in paths.values() if path), *prompts.values())
     for file, path in paths.items():
         assert path is not None
         shots = _examples(kind, options, prompts[file])
-        for place, row in enumerate(rows_of(path, ("input", "target"))):
-            yield _task(kind, options, file, number_of(row, place), row, shots, data_id)
+        for place, row in enumerate(read_rows(path, ("input", "target"))):
+            yield _task(kind, options, file, row_number(row, place), row, shots, data_id)
 
 
 def _task(kind: Kind, options: Protocol, file: str, number: int, row: dict[str, Any], shots: str, data_id: str) -> Task:
-    begins = f"A: {CUE}\n" if kind == "cot" else "A:" if options.form == "chat" else "A: "
+    cue = f"A: {CUE}\n" if kind == "cot" else "A:" if options.form == "chat" else "A: "
     if kind == "cot":
         stop: Sequence[str] = ("\n\n", "Q:") if options.raw or options.prefill else ()
     else:
@@ -76,12 +76,12 @@ def _task(kind: Kind, options: Protocol, file: str, number: int, row: dict[str, 
         f"bbh/{kind}",
         f"bbh/{file}/{number}",
         file,
-        f"Q: {row['input']}" + (f"\n{begins}" if options.raw else ""),
+        f"Q: {row['input']}" + (f"\n{cue}" if options.raw else ""),
         f"envs.language.bbh.answers:grade_{kind if options.mode == 'standard' else 'lemur'}",
         row["target"],
         shots=shots,
         raw=options.raw,
-        prefill=begins if options.prefill and not options.raw else "",
+        prefill=cue if options.prefill and not options.raw else "",
         stop=stop,
         gold=gold,
         data=data_id,
@@ -91,7 +91,7 @@ def _task(kind: Kind, options: Protocol, file: str, number: int, row: dict[str, 
 
 def _examples(kind: Kind, options: Protocol, file: Path) -> str:
     """Description and worked examples of a file of prompts, with a blank line after them. Raises ValueError."""
-    text = text_of(file).replace("\r\n", "\n")
+    text = read_text(file).replace("\r\n", "\n")
     above, ruled, below = text.partition("-----\n")
     description, *examples = (below if ruled else above).strip().split("\n\nQ: ")
     if not examples:
@@ -109,7 +109,7 @@ def _without_steps(example: str, keeps_period: bool) -> str:
 
 def _file(data: Path, homes: Sequence[str], file: str, endings: Sequence[str]) -> Path | None:
     try:
-        return found(data, [f"{home}/{file}{ending}" for home in homes for ending in endings], _SOURCE)
+        return find_file(data, [f"{home}/{file}{ending}" for home in homes for ending in endings], _SOURCE)
     except FileNotFoundError:
         return None
 
@@ -119,8 +119,8 @@ BENCHMARKS = {
         Protocol,
         partial(_load, kind),
         {"full": 512, "brief": 512},
-        version=changed_unbegun,  # an answer that says "A:" itself is one
-        needs=begins(partial(_load, kind)),
+        version=version_by_prefill,  # an answer that says "A:" itself is one
+        needs=first_task_loads(partial(_load, kind)),
         sources=SOURCES,
         layouts=(
             *(f"{home}/*{ending}" for home in _HOMES for ending in _ENDINGS),

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from envs.language.gsm8k.numbers import CALCULATOR, final_answer
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark, content
-from lemur_ray.benchmarks.needs import Need, there
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, file_option
+from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.benchmarks.protocol_options import Protocol
 from lemur_ray.benchmarks.question import question
-from lemur_ray.benchmarks.rows import found, identity, number_of, rows_of, text_of
+from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows, read_text, row_number
 from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.outside_data.source import Source
 
@@ -65,7 +65,7 @@ class Gsm8kOptions(Protocol):
 
     shots: int = 8
     """Worked examples before the question."""
-    shots_file: str = content()
+    shots_file: str = file_option()
     """A file with worked examples, used as it is in their place: pairs of Question: and Answer:. Empty: train's first
     rows."""
 
@@ -76,16 +76,16 @@ class Gsm8kOptions(Protocol):
             raise ValueError(f"--shots-file {self.shots_file}: no such file")
 
 
-def _load(options: Gsm8kOptions, asked: Asked) -> Iterator[Task]:
-    data = asked.outside("what GSM8K asks")
-    path = found(data, TEST, _SOURCE)
+def _load(options: Gsm8kOptions, request: EvaluationRequest) -> Iterator[Task]:
+    data = request.data_folder("what GSM8K asks")
+    path = find_file(data, TEST, _SOURCE)
     examples, used = _examples(options, data)
-    data_id = identity(path, *used)
+    data_id = files_digest(path, *used)
     shots = f"{INSTRUCTION}\n\n{examples}"
-    for place, row in enumerate(rows_of(path, _FIELDS)):
+    for place, row in enumerate(read_rows(path, _FIELDS)):
         yield question(
             "gsm8k",
-            f"gsm8k/test/{number_of(row, place)}",
+            f"gsm8k/test/{row_number(row, place)}",
             "gsm8k",
             f"Question: {row['question']}" + ("\nAnswer:" if options.raw else ""),
             "envs.language.gsm8k.numbers:grade",
@@ -103,11 +103,11 @@ def _examples(options: Gsm8kOptions, data: Path) -> tuple[str, list[Path]]:
     """The worked examples, with a blank line after each, and the files that they are from."""
     if options.shots_file:
         path = Path(options.shots_file)
-        return text_of(path).strip() + "\n\n", [path]
+        return read_text(path).strip() + "\n\n", [path]
     if not options.shots:
         return "", []
-    path = found(data, TRAIN, _SOURCE)
-    rows = [row for row, _ in zip(rows_of(path, _FIELDS), range(options.shots), strict=False)]
+    path = find_file(data, TRAIN, _SOURCE)
+    rows = [row for row, _ in zip(read_rows(path, _FIELDS), range(options.shots), strict=False)]
     return "".join(f"Question: {row['question']}\nAnswer: {_one_line(row['answer'])}\n\n" for row in rows), [path]
 
 
@@ -117,11 +117,11 @@ def _one_line(answer: str) -> str:
     return f"{steps} So the answer is {final_answer(answer)}."
 
 
-def _needs(options: Gsm8kOptions, asked: Asked) -> list[Need]:
-    if asked.data is None:
-        return [there("data", partial(asked.outside, "what GSM8K asks"))]
+def _needs(options: Gsm8kOptions, request: EvaluationRequest) -> list[Requirement]:
+    if request.data is None:
+        return [requirement_of("data", partial(request.data_folder, "what GSM8K asks"))]
     needed = [TEST, TRAIN] if options.shots and not options.shots_file else [TEST]
-    return [there("data", partial(found, asked.data, places, _SOURCE)) for places in needed]
+    return [requirement_of("data", partial(find_file, request.data, places, _SOURCE)) for places in needed]
 
 
 BENCHMARKS = {

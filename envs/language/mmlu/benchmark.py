@@ -14,11 +14,11 @@ from typing import Literal
 from envs.language.mmlu.letters import LETTERS, means
 from envs.language.mmlu.subjects import SUBJECTS
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark
-from lemur_ray.benchmarks.needs import begins
-from lemur_ray.benchmarks.protocol_options import Protocol, changed_as_released
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.needs import first_task_loads
+from lemur_ray.benchmarks.protocol_options import Protocol, version_by_mode
 from lemur_ray.benchmarks.question import question
-from lemur_ray.benchmarks.rows import cells_of, found, identity, rows_of
+from lemur_ray.benchmarks.rows import files_digest, find_file, read_cells, read_rows
 from lemur_ray.benchmarks.run_notes import Settings
 from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.outside_data.source import Source
@@ -88,11 +88,11 @@ class MmluOptions(Protocol):
         return self.raw and self.ask != "generate"
 
 
-def _load(options: MmluOptions, asked: Asked) -> Iterator[Task]:
-    data = asked.outside("what MMLU asks")
+def _load(options: MmluOptions, request: EvaluationRequest) -> Iterator[Task]:
+    data = request.data_folder("what MMLU asks")
     lemur = options.mode == "lemur"
     sets, paths = _sets(data, lemur)
-    data_id = identity(*paths)
+    data_id = files_digest(*paths)
     for subject, (examples, items) in sets.items():
         named = subject.replace("_", " ")
         header = (options.header or HEADER).replace("{subject}", f" {named}" if lemur else named)
@@ -137,9 +137,9 @@ def _sets(data: Path, lemur: bool) -> tuple[Sets, list[Path]]:
         paths: list[Path] = []
         for path in tests:
             subject = path.name.split("_test.csv")[0]
-            dev = found(data, [f"{home.relative_to(data)}/dev/{subject}_dev.csv"], _SOURCE)
-            items = [_of_cells(cells, path, lemur) for cells in cells_of(path)]
-            sets[subject] = ([_of_cells(cells, dev, lemur) for cells in cells_of(dev)], list(enumerate(items)))
+            dev = find_file(data, [f"{home.relative_to(data)}/dev/{subject}_dev.csv"], _SOURCE)
+            items = [_of_cells(cells, path, lemur) for cells in read_cells(path)]
+            sets[subject] = ([_of_cells(cells, dev, lemur) for cells in read_cells(dev)], list(enumerate(items)))
             paths += [path, dev]
         return sets, paths
     tests, devs = _parquet(data)
@@ -160,14 +160,14 @@ def _parquet(data: Path) -> tuple[list[Path], list[Path]]:
         folders = ["all"] if (data / home / "all" / test).is_file() else sorted(SUBJECTS)
         tests = [data / home / folder / test for folder in folders if (data / home / folder / test).is_file()]
         if tests:
-            return tests, [found(data, [f"{home}/{path.parent.name}/{dev}"], _SOURCE) for path in tests]
+            return tests, [find_file(data, [f"{home}/{path.parent.name}/{dev}"], _SOURCE) for path in tests]
     looked_for = [f"{_HOMES[0]}/test/<subject>_test.csv", *(f"{home}/all/{test}" for home in _HOMES)]
-    return [found(data, looked_for, _SOURCE)], []
+    return [find_file(data, looked_for, _SOURCE)], []
 
 
 def _of_rows(path: Path, lemur: bool) -> Iterator[tuple[str, Item]]:
     """Subject and question of every row. Raises ValueError that names the row."""
-    for number, row in enumerate(rows_of(path, ("question", "subject", "choices", "answer"))):
+    for number, row in enumerate(read_rows(path, ("question", "subject", "choices", "answer"))):
         options, answer = row["choices"], row["answer"]
         if row["subject"] not in SUBJECTS or len(options) != len(LETTERS) or answer not in range(len(LETTERS)):
             expected = "a subject of MMLU, four choices and the place of the right one"
@@ -194,7 +194,7 @@ def _not_weighed(settings: Settings) -> Sequence[str]:
 def _version(options: MmluOptions) -> int:
     """As released, an option "None" of the parquet files reads nan, too. Of letters that are written, the one that a
     reply calls its answer goes before one that it only begins with."""
-    return changed_as_released(options) + (not options.weighs)
+    return version_by_mode(options) + (not options.weighs)
 
 
 BENCHMARKS = {
@@ -203,7 +203,7 @@ BENCHMARKS = {
         _load,
         {"full": 16, "brief": 16},
         version=_version,
-        needs=begins(_load),
+        needs=first_task_loads(_load),
         sources=SOURCES,
         layouts=tuple(f"{home}/{files}" for home in _HOMES for files in _LAYOUTS),
         size="14042",

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from envs.mint.recording import MintEpisode, text_of
-from lemur_ray.agents.endpoint_retries import asked_pause_s
-from lemur_ray.agents.external_calls import OutsideFault
+from lemur_ray.agents.endpoint_retries import requested_pause_s
+from lemur_ray.agents.external_calls import ExternalCallError
 from lemur_ray.agents.recording import Recording
 from lemur_ray.host.json_files import read_json_lines
 
@@ -41,7 +41,7 @@ _OF_MACHINES = re.compile(r"maxlag|ratelimited|readonly|internal_|too-busy|backe
 _ANY_WORD = "water"
 
 
-class WikipediaUnavailable(OutsideFault):
+class WikipediaUnavailable(ExternalCallError):
     """The source cannot answer: an error of the machines, never of the policy."""
 
 
@@ -141,7 +141,7 @@ class LiveWikipedia:
                     value = json.load(answer)
                 break
             except urllib.error.HTTPError as error:
-                pause_s = asked_pause_s({name.lower(): text for name, text in error.headers.items()}, time.time())
+                pause_s = requested_pause_s({name.lower(): text for name, text in error.headers.items()}, time.time())
                 pause_s = _PAUSE_S if pause_s is None else pause_s
                 error.close()
                 if error.code not in _BUSY or waited_s + pause_s > self.patience_s:

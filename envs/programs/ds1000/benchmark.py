@@ -18,14 +18,14 @@ from envs.programs.ds1000 import environment
 from envs.programs.ds1000.environment import LIBRARIES
 from envs.programs.ds1000.program import BEGINS, HOLE, STOPS, around_hole
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark, place
-from lemur_ray.benchmarks.needs import Need
-from lemur_ray.benchmarks.protocol_options import OneProtocol, of_one_protocol
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, location_option
+from lemur_ray.benchmarks.needs import Requirement
+from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_identity
 from lemur_ray.benchmarks.question import question
 from lemur_ray.benchmarks.resource_request import PROGRAMS
-from lemur_ray.benchmarks.rows import found, identity, rows_of
+from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.run_notes import Settings
-from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, begins_in_sandbox
+from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
 from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.outside_data.source import Source
 from lemur_ray.storage.bundles.host_path import HostPath
@@ -62,7 +62,7 @@ class Ds1000Options(OneProtocol, Sandboxed):
     libraries: str = ""
     """Tasks of these alone, parted by commas: Pandas, Numpy, Matplotlib, Tensorflow, Scipy, Sklearn, Pytorch. Empty:
     all."""
-    environment: str = place()
+    environment: str = location_option()
     """The folder of packages, or virtual environment, that programs import. Empty:
     LEMUR_HOME/environments/ds1000, which python -m envs.programs.ds1000.make_environment makes."""
 
@@ -76,10 +76,10 @@ class Ds1000Options(OneProtocol, Sandboxed):
         return [one.strip() for one in self.libraries.split(",") if one.strip()] or list(LIBRARIES)
 
 
-def _load(options: Ds1000Options, asked: Asked) -> Iterator[Task]:
-    path = found(asked.outside("what DS-1000 asks"), FILES, SOURCE)
-    data_id = identity(path)
-    for number, row in enumerate(rows_of(path), 1):
+def _load(options: Ds1000Options, request: EvaluationRequest) -> Iterator[Task]:
+    path = find_file(request.data_folder("what DS-1000 asks"), FILES, SOURCE)
+    data_id = files_digest(path)
+    for number, row in enumerate(read_rows(path), 1):
         if absent := [name for name in _FIELDS if name not in row]:
             raise ValueError(f"{path}, row {number}: no {', '.join(absent)}; expected DS-1000's {', '.join(_FIELDS)}")
         metadata = row["metadata"]
@@ -132,12 +132,12 @@ def _is_marked(prompt: str) -> bool:
     return any(mark in prompt for mark in BEGINS)
 
 
-def _needs(options: Ds1000Options, asked: Asked) -> list[Need]:
+def _needs(options: Ds1000Options, request: EvaluationRequest) -> list[Requirement]:
     look = partial(environment.lacking, options.environment, options.chosen)
-    return [*begins_in_sandbox(_load)(options, asked), Need("environment", look)]
+    return [*first_task_loads_in_sandbox(_load)(options, request), Requirement("environment", look)]
 
 
-def _departures(options: Ds1000Options, asked: Asked, tasks: Sequence[Task]) -> tuple[str, ...]:
+def _departures(options: Ds1000Options, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
     holes = sum("behind" in task.options["reference"] for task in tasks)
     how = "asked up to it, without what stands behind it" if options.raw else "shown whole"
     said = [f"{holes} prompts of the older form, with {HOLE} in the solution's place, {how}"] if holes else []
@@ -146,11 +146,15 @@ def _departures(options: Ds1000Options, asked: Asked, tasks: Sequence[Task]) -> 
 
 def by_library(episodes: Sequence[Episode]) -> dict[str, Any]:
     """Means over the samples of every library; that over all is the success rate."""
-    found: dict[str, list[float]] = {}
+    by_category: dict[str, list[float]] = {}
     for episode in episodes:
         if episode.outcome.scored:
-            found.setdefault(episode.category, []).append(float(episode.outcome is Outcome.SOLVED))
-    return {"mean_of_library": {name: math.fsum(of) / len(of) for name, of in sorted(found.items())}} if found else {}
+            by_category.setdefault(episode.category, []).append(float(episode.outcome is Outcome.SOLVED))
+    return (
+        {"mean_of_library": {name: math.fsum(of) / len(of) for name, of in sorted(by_category.items())}}
+        if by_category
+        else {}
+    )
 
 
 def _some_libraries(settings: Settings) -> Sequence[str]:
@@ -162,7 +166,7 @@ BENCHMARKS = {
         Ds1000Options,
         _load,
         {"full": 1024, "brief": 1024},
-        identity=of_one_protocol,
+        identity=single_protocol_identity,
         # 2: a reply ends at "### END SOLUTION" too; 3: Tensorflow is imported where the system has no distutils.
         version=3,
         needs=_needs,

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark
-from lemur_ray.benchmarks.protocol_options import Protocol, changed_unbegun
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.protocol_options import Protocol, version_by_prefill
 from lemur_ray.benchmarks.question import question
 from lemur_ray.benchmarks.resource_request import COMMANDS
-from lemur_ray.benchmarks.rows import found, identity, rows_of
-from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, begins_in_sandbox
+from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
+from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
 from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.outside_data.source import Source
 
@@ -49,10 +49,10 @@ class HumanEvalOptions(Protocol, Sandboxed):
     """HumanEval's own."""
 
 
-def _load(options: HumanEvalOptions, asked: Asked) -> Iterator[Task]:
-    path = found(asked.outside("what HumanEval asks"), FILES, SOURCE)
-    data_id = identity(path)
-    for row in rows_of(path, FIELDS):
+def _load(options: HumanEvalOptions, request: EvaluationRequest) -> Iterator[Task]:
+    path = find_file(request.data_folder("what HumanEval asks"), FILES, SOURCE)
+    data_id = files_digest(path)
+    for row in read_rows(path, FIELDS):
         goes_on = options.raw or options.prefill
         yield question(
             "humaneval",
@@ -75,8 +75,8 @@ BENCHMARKS = {
         HumanEvalOptions,
         _load,
         {"full": 512, "brief": 512},
-        version=changed_unbegun,  # a whole function, fenced or not, is one
-        needs=begins_in_sandbox(_load),
+        version=version_by_prefill,  # a whole function, fenced or not, is one
+        needs=first_task_loads_in_sandbox(_load),
         step_s=PROGRAM_S,
         takes=COMMANDS,
         sources=SOURCES,

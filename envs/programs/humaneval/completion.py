@@ -8,7 +8,7 @@ from typing import Any
 
 from envs.programs.code_in_replies import code_in
 from envs.programs.sandboxed_tests import graded, run_of
-from lemur_ray.benchmarks.question import Graded, goes_on
+from lemur_ray.benchmarks.question import Graded, continues_prompt
 from lemur_ray.grading.names_in_tests import given_by
 
 TIME_S = 3.0
@@ -17,7 +17,7 @@ TIME_S = 3.0
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     asked = options["reference"]
     kept = up_to_last_return if asked["rule"] == "lemur" else str
-    if asked["rule"] == "lemur" and goes_on(options):
+    if asked["rule"] == "lemur" and continues_prompt(options):
         program = asked["prompt"] + kept(reply)
     else:  # the released script begins every reply, so how one that says the whole function is read is the project's
         program = program_of(reply, asked["prompt"], asked["entry_point"], kept)

@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark
-from lemur_ray.benchmarks.protocol_options import Protocol, changed_as_released
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.protocol_options import Protocol, version_by_mode
 from lemur_ray.benchmarks.question import question
 from lemur_ray.benchmarks.resource_request import COMMANDS
-from lemur_ray.benchmarks.rows import found, identity, rows_of
+from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.run_notes import Settings
-from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, begins_in_sandbox
+from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
 from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.outside_data.source import Source
 
@@ -55,11 +55,11 @@ class MbppOptions(Protocol, Sandboxed):
             raise ValueError(f"--shots {self.shots}: expected 0 to {len(EXAMPLES)}")
 
 
-def _load(options: MbppOptions, asked: Asked) -> Iterator[Task]:
-    data = asked.outside("what MBPP asks")
+def _load(options: MbppOptions, request: EvaluationRequest) -> Iterator[Task]:
+    data = request.data_folder("what MBPP asks")
     paths = _paths(data, options)
-    rows = {int(row["task_id"]): row for path in paths for row in rows_of(path, FIELDS)}
-    data_id = identity(*paths)
+    rows = {int(row["task_id"]): row for path in paths for row in read_rows(path, FIELDS)}
+    data_id = files_digest(*paths)
     if missing := [number for number in EXAMPLES[: options.shots] if number not in rows]:
         raise ValueError(f"{paths[0]}: the examples are its tasks {EXAMPLES}, of which {missing} are not there")
     examples = [rows[number] for number in EXAMPLES[: options.shots]]
@@ -72,7 +72,7 @@ def _paths(data: Path, options: MbppOptions) -> list[Path]:
     """The one file of the authors, or those of the Hub that hold the split and the examples, all of them."""
     there = {split: data / name for split, name in PARQUET.items() if (data / name).is_file()}
     try:
-        return [found(data, FILES, SOURCE)]
+        return [find_file(data, FILES, SOURCE)]
     except FileNotFoundError:
         if not there:
             raise
@@ -133,8 +133,8 @@ BENCHMARKS = {
         MbppOptions,
         _load,
         {"full": 650, "brief": 650},
-        version=changed_as_released,  # tasks' own setup is not run
-        needs=begins_in_sandbox(_load),
+        version=version_by_mode,  # tasks' own setup is not run
+        needs=first_task_loads_in_sandbox(_load),
         step_s=PROGRAM_S,
         takes=COMMANDS,
         sources=SOURCES,

@@ -16,13 +16,19 @@ from envs.programs.multipl_e.program import IMAGE
 from envs.programs.multipl_e.toolchains import DEFAULT, JAVATUPLES, TOOLCHAINS, TSC
 from envs.programs.multipl_e.typescript import COMMAND
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark, content
-from lemur_ray.benchmarks.needs import Need
-from lemur_ray.benchmarks.protocol_options import OneProtocol, of_one_protocol
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, file_option
+from lemur_ray.benchmarks.needs import Requirement
+from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_identity
 from lemur_ray.benchmarks.question import question
 from lemur_ray.benchmarks.resource_request import PROGRAMS
-from lemur_ray.benchmarks.rows import found, identity, rows_of
-from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, begins_in_sandbox, lacking_programs, rebuilt
+from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
+from lemur_ray.benchmarks.sandboxed import (
+    PROGRAM_S,
+    Sandboxed,
+    first_task_loads_in_sandbox,
+    missing_programs,
+    rebuild_hint,
+)
 from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.outside_data.source import Source
 from lemur_ray.storage.bundles.host_path import HostPath
@@ -36,15 +42,15 @@ REQUEST = "Complete this program in {language}. Reply with its code up to the en
 class MultiplEOptions(OneProtocol, Sandboxed):
     """MultiPL-E's own."""
 
-    javatuples: str = content()
+    javatuples: str = file_option()
     """Of Java: a folder with javatuples-1.2.jar, which its programs import. None: that of Debian's package."""
 
 
-def _load(language: str, options: MultiplEOptions, asked: Asked) -> Iterator[Task]:
+def _load(language: str, options: MultiplEOptions, request: EvaluationRequest) -> Iterator[Task]:
     source = f"MultiPL-E: nuprl/MultiPL-E on the Hub; MIT; python jobs/fetch_data.py multipl_e/{language}"
-    path = found(asked.outside("what MultiPL-E asks"), _files(language), source)
-    data_id, shown = identity(path), _shown(language, options)
-    for row in rows_of(path):
+    path = find_file(request.data_folder("what MultiPL-E asks"), _files(language), source)
+    data_id, shown = files_digest(path), _shown(language, options)
+    for row in read_rows(path):
         goes_on = options.raw or options.prefill
         yield question(
             f"multipl_e/{language}",
@@ -65,8 +71,8 @@ def _load(language: str, options: MultiplEOptions, asked: Asked) -> Iterator[Tas
 
 def _shown(language: str, options: MultiplEOptions) -> dict[str, HostPath]:
     """Folders of this host that sandboxes show."""
-    found = {"javatuples": options.javatuples, "typescript": typescript.installed() if language == "ts" else None}
-    return {name: HostPath(folder) for name, folder in found.items() if folder}
+    folders = {"javatuples": options.javatuples, "typescript": typescript.installed() if language == "ts" else None}
+    return {name: HostPath(folder) for name, folder in folders.items() if folder}
 
 
 def _files(language: str) -> list[str]:
@@ -75,27 +81,29 @@ def _files(language: str) -> list[str]:
     return [f"{folder}/{file}" for folder in folders for file in (f"{name}.jsonl", f"{name}/{_FILE}")]
 
 
-def _needs(language: str, options: MultiplEOptions, asked: Asked) -> list[Need]:
+def _needs(language: str, options: MultiplEOptions, request: EvaluationRequest) -> list[Requirement]:
     return [
-        *begins_in_sandbox(partial(_load, language), IMAGE)(options, asked),
-        Need("tool chain", partial(_without_tools, language, options)),
+        *first_task_loads_in_sandbox(partial(_load, language), IMAGE)(options, request),
+        Requirement("tool chain", partial(_without_tools, language, options)),
     ]
 
 
 def _without_tools(language: str, options: MultiplEOptions) -> str | None:
     wanted = {name: of for name, of in TOOLCHAINS[language].programs.items() if not _in_folder(name, options)}
-    absent = lacking_programs(options, wanted, image=IMAGE)
+    absent = missing_programs(options, wanted, image=IMAGE)
     if not absent:
         return None
     install = f"apt-get install -y {' '.join(sorted(set(absent.values())))}"
-    return f"the sandbox has no {', '.join(absent)}: {install}{rebuilt(options, IMAGE)}"
+    return f"the sandbox has no {', '.join(absent)}: {install}{rebuild_hint(options, IMAGE)}"
 
 
 def _in_folder(name: str, options: MultiplEOptions) -> bool:
     return (name == JAVATUPLES and bool(options.javatuples)) or (name == TSC and typescript.installed() is not None)
 
 
-def _departures(language: str, options: MultiplEOptions, asked: Asked, tasks: Sequence[Task]) -> tuple[str, ...]:
+def _departures(
+    language: str, options: MultiplEOptions, request: EvaluationRequest, tasks: Sequence[Task]
+) -> tuple[str, ...]:
     if language != "ts" or typescript.installed() is not None:
         return ()
     return (f"TypeScript as the sandbox has it, 4.8 in Debian 12, instead of {typescript.pinned()} ({COMMAND})",)
@@ -106,7 +114,7 @@ BENCHMARKS = {
         MultiplEOptions,
         partial(_load, language),
         {"full": 512, "brief": 512},
-        identity=of_one_protocol,
+        identity=single_protocol_identity,
         version=3,  # no solution of C# turns off what its tests check by; TypeScript is of the pinned version
         needs=partial(_needs, language),
         departures=partial(_departures, language),

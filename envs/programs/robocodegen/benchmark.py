@@ -17,14 +17,14 @@ from typing import Any
 from envs.programs.robocodegen.env import MOST_FUNCTIONS
 from envs.programs.robocodegen.worked_examples import EXAMPLES
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark, content
-from lemur_ray.benchmarks.needs import Need
-from lemur_ray.benchmarks.protocol_options import OneProtocol, of_one_protocol
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, file_option
+from lemur_ray.benchmarks.needs import Requirement
+from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_identity
 from lemur_ray.benchmarks.question import question
 from lemur_ray.benchmarks.resource_request import PROGRAMS
-from lemur_ray.benchmarks.rows import found, identity, text_of, value_of
-from lemur_ray.benchmarks.run_notes import About, Run, shared
-from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, begins_in_sandbox
+from lemur_ray.benchmarks.rows import files_digest, find_file, read_text, read_value
+from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, protocol_settings
+from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
 from lemur_ray.outside_data.source import Source
 
 NOTEBOOK = "robocodegen/benchmark.ipynb"
@@ -63,7 +63,7 @@ REQUEST = (
 class RoboCodeGenOptions(OneProtocol, Sandboxed):
     """RoboCodeGen's own."""
 
-    examples_file: str = content()
+    examples_file: str = file_option()
     """A file with worked examples, used as it is in place of the project's own; its functions are there when answers
     run."""
     tries: int = 1
@@ -87,11 +87,11 @@ class RoboCodeGenOptions(OneProtocol, Sandboxed):
             raise ValueError(f"--examples-file {self.examples_file}: no such file")
 
 
-def _load(options: RoboCodeGenOptions, asked: Asked) -> Iterator[Task]:
-    path = found(asked.outside("what RoboCodeGen asks"), FILES, SOURCE)
+def _load(options: RoboCodeGenOptions, request: EvaluationRequest) -> Iterator[Task]:
+    path = find_file(request.data_folder("what RoboCodeGen asks"), FILES, SOURCE)
     data = _data(path)
     files = [path, *([Path(options.examples_file)] if options.examples_file else [])]
-    examples = text_of(files[-1]) if options.examples_file else EXAMPLES
+    examples = read_text(files[-1]) if options.examples_file else EXAMPLES
     objects = data["scene"]["get_obj_outer_pts_np"]
     for problem in _playable(options, data)[0]:
         reference = {name: problem[name] for name in ("name", "check", "tests")}
@@ -107,7 +107,7 @@ def _load(options: RoboCodeGenOptions, asked: Asked) -> Iterator[Task]:
             stop=STOPS if options.raw else (),
             gold=_gold(problem["name"], objects, options),
             backend=options.sandbox,
-            data=identity(*files),
+            data=files_digest(*files),
         )
         yield _in_turns(task, options) if options.tries > 1 or options.recursion else task
 
@@ -126,7 +126,7 @@ def _data(path: Path) -> dict[str, Any]:
         from envs.programs.robocodegen.notebook import read_notebook  # needs shapely
 
         return read_notebook(path)
-    data = value_of(path)
+    data = read_value(path)
     problems = data.get("problems") if isinstance(data, dict) else None
     if not isinstance(problems, list) or "get_obj_outer_pts_np" not in (data.get("scene") or {}):
         raise ValueError(f"{path}: not RoboCodeGen's problems: expected an object with problems and a scene")
@@ -154,18 +154,18 @@ def _in_turns(task: Task, options: RoboCodeGenOptions) -> Task:
     return replace(task, env_id=ENV_ID, options={**task.options, **more}, max_turns=turns)
 
 
-def _identity(options: RoboCodeGenOptions, asked: Asked) -> dict[str, Any]:
+def _identity(options: RoboCodeGenOptions, request: EvaluationRequest) -> dict[str, Any]:
     """What runs of before had; of later options those that are not as they were then."""
-    found, as_before = (
-        of_one_protocol(options, asked),
+    identity, as_before = (
+        single_protocol_identity(options, request),
         {"tries": 1, "recursion": False, "compat": False, "draw_seed": 0},
     )
-    return {name: value for name, value in found.items() if name not in as_before or value != as_before[name]}
+    return {name: value for name, value in identity.items() if name not in as_before or value != as_before[name]}
 
 
-def _departures(options: RoboCodeGenOptions, asked: Asked, tasks: Sequence[Task]) -> tuple[str, ...]:
+def _departures(options: RoboCodeGenOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
     """Problems that nothing here can grade."""
-    path = found(asked.outside("what RoboCodeGen asks"), FILES, SOURCE)
+    path = find_file(request.data_folder("what RoboCodeGen asks"), FILES, SOURCE)
     data = _data(path)
     problems = data["problems"]
     untested = sum(not problem["tests"] for problem in problems)
@@ -177,21 +177,21 @@ def _departures(options: RoboCodeGenOptions, asked: Asked, tasks: Sequence[Task]
     return tuple(said)
 
 
-def _needs(options: RoboCodeGenOptions, asked: Asked) -> list[Need]:
-    return [*begins_in_sandbox(_load)(options, asked), Need("shapely", _without_shapely)]
+def _needs(options: RoboCodeGenOptions, request: EvaluationRequest) -> list[Requirement]:
+    return [*first_task_loads_in_sandbox(_load)(options, request), Requirement("shapely", _without_shapely)]
 
 
 def _without_shapely() -> str | None:
     return None if find_spec("shapely") else "shapely is not installed: pip install 'lemur-ray[robocodegen]'"
 
 
-def _about(run: Run) -> About:
+def _about(run: EvaluationRun) -> RunDescription:
     unpublished = "The paper publishes neither its prompt nor the number of turns: compare with care."
     settings = run.settings
     given = [(settings.get(name), *words) for name, words in WORDS.items()]
     variant = ", ".join((there if value else absent).format(value=value) for value, there, absent in given)
     said = (f"{unpublished} Played: {variant}.",) if settings else (unpublished,)
-    return About(protocol=shared(run), words=WORDS, limits=said, beside=said, column="RoboCodeGen")
+    return RunDescription(protocol=protocol_settings(run), words=WORDS, limits=said, beside=said, column="RoboCodeGen")
 
 
 BENCHMARKS = {

@@ -18,7 +18,7 @@ import numpy as np
 
 from envs.programs.robocodegen.reference import FUNCTIONS, IN_SCENE
 from envs.programs.robocodegen.upstream_draws import DRAWS, NUM_DRAWS, form_of
-from lemur_ray.benchmarks.rows import value_of
+from lemur_ray.benchmarks.rows import read_value
 
 _SEED = 0
 _CHECKS = {"allclose": "allclose", "eq": "equal", "shape_eq": "shape_area"}
@@ -49,7 +49,7 @@ def read_notebook(path: Path) -> dict[str, Any]:
 
 def _assigned(path: Path) -> dict[str, ast.expr]:
     """What the cell with the problems gives names to; of ``np.array(...)`` what stands within."""
-    sources = ["".join(cell["source"]) for cell in value_of(path)["cells"] if cell["cell_type"] == "code"]
+    sources = ["".join(cell["source"]) for cell in read_value(path)["cells"] if cell["cell_type"] == "code"]
     (cell,) = (source for source in sources if all(f"{name} = [" in source for name in _LISTS))
     found = {}
     for one in ast.parse(cell).body:

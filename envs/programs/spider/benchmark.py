@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from envs.programs.spider.databases import DEV, NAMES, SOURCE, described, files_of, home_of
 from envs.programs.spider.hardness import hardness
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark
-from lemur_ray.benchmarks.needs import begins
-from lemur_ray.benchmarks.protocol_options import OneProtocol, of_one_protocol
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.needs import first_task_loads
+from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_identity
 from lemur_ray.benchmarks.question import question
-from lemur_ray.benchmarks.rows import found, identity, number_of, rows_of
+from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows, row_number
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S
 from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.outside_data.source import Source
@@ -50,33 +50,33 @@ class SpiderOptions(OneProtocol):
             raise ValueError(f"--shots {self.shots}: expected 0 or more")
 
 
-def _load(options: SpiderOptions, asked: Asked) -> Iterator[Task]:
-    home = home_of(asked.outside("what Spider asks"))
-    path = found(home, NAMES, SOURCE)
-    rows = list(rows_of(path, ("db_id", "question", "query")))
+def _load(options: SpiderOptions, request: EvaluationRequest) -> Iterator[Task]:
+    home = home_of(request.data_folder("what Spider asks"))
+    path = find_file(home, NAMES, SOURCE)
+    rows = list(read_rows(path, ("db_id", "question", "query")))
     files = {name: files_of(home, name) for name in {row["db_id"] for row in rows}}
     tables = {name: described(of[0]) for name, of in files.items()}
-    data_id = identity(path, *(file for name in sorted(files) for file in files[name]))
+    data_id = files_digest(path, *(file for name in sorted(files) for file in files[name]))
     for place, row in enumerate(rows):
         name = row["db_id"]
         others = [other for other in rows if other["db_id"] == name and other["question"] != row["question"]]
         examples = "".join(
             f"-- Question: {other['question']}\n{other['query']};\n\n" for other in others[: options.shots]
         )
-        begins = "SELECT" if options.raw or options.prefill else ""
+        prefix = "SELECT" if options.raw or options.prefill else ""
         yield question(
             "spider",
-            f"spider/{number_of(row, place)}",
+            f"spider/{row_number(row, place)}",
             hardness(row["query"]),
             f"{examples}-- Question: {row['question']}"
             + (f"\n-- {REQUEST}\nSELECT" if options.raw else f"\n\n{REQUEST}"),
             "envs.programs.spider.execution:grade",
-            {"databases": [HostPath(file) for file in files[name]], "query": row["query"], "begins": begins},
+            {"databases": [HostPath(file) for file in files[name]], "query": row["query"], "begins": prefix},
             shots=f"{tables[name]}\n\n",
             raw=options.raw,
-            prefill="SELECT" if begins and not options.raw else "",
-            stop=(";", "\n\n") if begins else (),
-            gold=row["query"][len(begins) :],
+            prefill="SELECT" if prefix and not options.raw else "",
+            stop=(";", "\n\n") if prefix else (),
+            gold=row["query"][len(prefix) :],
             data=data_id,
             cluster=name,
         )
@@ -87,8 +87,8 @@ BENCHMARKS = {
         SpiderOptions,
         _load,
         {"full": 256, "brief": 256},
-        identity=of_one_protocol,
-        needs=begins(_load),
+        identity=single_protocol_identity,
+        needs=first_task_loads(_load),
         step_s=PROGRAM_S,
         sources=SOURCES,
         layouts=tuple(DEV),

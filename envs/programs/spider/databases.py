@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from lemur_ray.benchmarks.rows import found, identity, text_of
+from lemur_ray.benchmarks.rows import files_digest, find_file, read_text
 from lemur_ray.host.home import lemur_home
 
 HOMES = ("spider", "spider/spider", "spider/spider_data", "spider_data", "bench/spider")
@@ -22,7 +22,7 @@ SHOWN_ROWS = 3
 
 def home_of(data: Path) -> Path:
     """The folder with dev.json and the databases. Raises FileNotFoundError."""
-    return found(data, DEV, SOURCE).parent
+    return find_file(data, DEV, SOURCE).parent
 
 
 def files_of(home: Path, name: str) -> list[Path]:
@@ -37,17 +37,17 @@ def files_of(home: Path, name: str) -> list[Path]:
     own = [file for file in files if file.stem == name]
     if files:
         return [*own[:1], *(file for file in files if file not in own[:1])]
-    return [_built(found(folders[0], ["schema.sql"], _SET), name)]
+    return [_built(find_file(folders[0], ["schema.sql"], _SET), name)]
 
 
 def _built(script: Path, name: str) -> Path:
-    target = lemur_home() / "cache" / "spider" / f"{name}-{identity(script)}.sqlite"
+    target = lemur_home() / "cache" / "spider" / f"{name}-{files_digest(script)}.sqlite"
     if not target.is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             made = Path(folder) / "made.sqlite"
             with contextlib.closing(sqlite3.connect(made)) as connection:
-                connection.executescript(text_of(script))
+                connection.executescript(read_text(script))
             os.replace(made, target)
     return target
 

@@ -25,7 +25,7 @@ from playwright.async_api import Error as PlaywrightError
 
 from envs.webarena.browser.chromium import executable
 from envs.webarena.browser.flags import FLAGS
-from lemur_ray.agents.external_calls import OutsideFault
+from lemur_ray.agents.external_calls import ExternalCallError
 
 T = TypeVar("T")
 LAUNCH_S = 60.0
@@ -36,7 +36,7 @@ _ALWAYS = ("127.0.0.1", "[::1]", "localhost")
 """Of no name server."""
 
 
-class BrowserLost(OutsideFault):
+class BrowserLost(ExternalCallError):
     """The browser is gone or was ended: says nothing of the policy."""
 
 

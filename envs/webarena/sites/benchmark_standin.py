@@ -19,10 +19,10 @@ from envs.webarena.sites.software import SOFTWARE, missing
 from envs.webarena.sites.suite.records import records, software_of
 from envs.webarena.views import views
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked, Benchmark
-from lemur_ray.benchmarks.needs import Need
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.needs import Requirement
 from lemur_ray.benchmarks.resource_request import BROWSER
-from lemur_ray.benchmarks.run_notes import About, Run, plain
+from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
 
 NAME = "webarena/standin"
 ENV_ID = "envs:lemur/WebArenaStandin-v0"
@@ -34,7 +34,7 @@ _LIMITS = (
 
 def _copies() -> Any:
     """Where episodes wait, and no part of what is measured."""
-    return field(default=2, metadata={"place": True, "written_as": int})
+    return field(default=2, metadata={"location": True, "stored_as": int})
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class StandinOptions(BrowserOptions):
         return tuple(name for name in self.without.split(",") if name)
 
 
-def load(options: StandinOptions, asked: Asked) -> Iterator[Task]:
+def load(options: StandinOptions, request: EvaluationRequest) -> Iterator[Task]:
     """All tasks but those on applications that are left out."""
-    told = {name: value for name, value in playing(options, asked).items() if name not in _OWN}
+    told = {name: value for name, value in playing(options, request).items() if name not in _OWN}
     more = {**told, "seed": options.seed_of_sites, "copies": options.site_copies, "settles_s": options.wait_s}
     for record in records(options.seed_of_sites):
         if not set(software_of(record)) & set(options.left_out):
@@ -74,10 +74,10 @@ def load(options: StandinOptions, asked: Asked) -> Iterator[Task]:
 _OWN = ("seed_of_sites", "site_copies", "without")
 
 
-def needs(options: StandinOptions, asked: Asked) -> list[Need]:
+def needs(options: StandinOptions, request: EvaluationRequest) -> list[Requirement]:
     """A browser, and each application that is played."""
     played = [one for one in SOFTWARE.values() if one.name not in options.left_out]
-    return [*of_browser.needs(options), *(Need(one.title, partial(_lacks, one.name)) for one in played)]
+    return [*of_browser.needs(options), *(Requirement(one.title, partial(_lacks, one.name)) for one in played)]
 
 
 def _lacks(name: str) -> str | None:
@@ -85,13 +85,13 @@ def _lacks(name: str) -> str | None:
     return f"{said} (or --without {name})" if said else None
 
 
-def departures(options: StandinOptions, asked: Asked, tasks: Sequence[Task]) -> list[str]:
+def departures(options: StandinOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> list[str]:
     """By this machine, and what is left out."""
     return [*of_browser.departures(options), *(f"without {SOFTWARE[name].title}" for name in options.left_out)]
 
 
-def about(run: Run) -> About:
-    return replace(plain(run), limits=_LIMITS, beside=_LIMITS[:1])
+def about(run: EvaluationRun) -> RunDescription:
+    return replace(default_description(run), limits=_LIMITS, beside=_LIMITS[:1])
 
 
 STANDIN: Benchmark[StandinOptions] = Benchmark(

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Message
-from lemur_ray.agents.recording import task_of
+from lemur_ray.agents.recording import task_name
 
 FENCE = "```"
 
@@ -43,7 +43,7 @@ class HumanPolicy:
             if request.turn == 0:  # what is past then are worked examples
                 past = []
             if not past:
-                self._say(f"\n=== {task_of(request.episode) if '|' in request.episode else request.episode}\n")
+                self._say(f"\n=== {task_name(request.episode) if '|' in request.episode else request.episode}\n")
             for message in request.messages[past[-1] + 1 if past else 0 :]:
                 self._say(_shown(message))
             self._say("> ")

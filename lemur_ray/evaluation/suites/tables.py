@@ -12,8 +12,8 @@ from typing import Any
 
 from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.benchmarks.discovery import offers
-from lemur_ray.benchmarks.plugin_calls import about_of
-from lemur_ray.benchmarks.run_notes import About, Run
+from lemur_ray.benchmarks.plugin_calls import call_about
+from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription
 from lemur_ray.config import did_you_mean
 from lemur_ray.report.paper import COLUMNS
 from lemur_ray.report.paper_groups import CODE, REASONING
@@ -69,7 +69,7 @@ def by_column() -> dict[str, list[str]]:
     """
     found: dict[str, list[str]] = {column: [] for column in COLUMNS}
     for offer in offers():
-        about = about_of(offer.name, offer.benchmark, Run("")) if offer.benchmark else About()
+        about = call_about(offer.name, offer.benchmark, EvaluationRun("")) if offer.benchmark else RunDescription()
         if about.column in found and not about.other_protocol and offer.name not in found[about.column]:
             found[about.column].append(offer.name)
     return found

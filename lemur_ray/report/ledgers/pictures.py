@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.benchmarks.discovery import views
+from lemur_ray.benchmarks.discovery import episode_views
 from lemur_ray.benchmarks.episode_artifacts import View
-from lemur_ray.benchmarks.plugin_metadata import played_as
+from lemur_ray.benchmarks.plugin_metadata import stored_benchmark_name
 from lemur_ray.rollout.evaluation_folder import SETTINGS, TOLD, EvaluationError, recalled
 
 FOLDER = "pictures"
@@ -44,7 +44,7 @@ def pictured(episode: Episode, anchor: str, out: Path, up: str, ledger: Path | N
     found = {}
     key = episode.key
     told = _settings(ledger.parent).get(key.recipe, {}).get(TOLD) if ledger else None
-    for view in views(episode, played_as(told, key.benchmark, key.policy)):
+    for view in episode_views(episode, stored_benchmark_name(told, key.benchmark, key.policy)):
         size = _size(view.picture)
         name = f"{FOLDER}/{anchor}-{view.turn:02d}.png"
         if size is None or view.picture is None or not _put(view.picture, out / name):

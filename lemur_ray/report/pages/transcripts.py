@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.agents.trajectory import Episode, Outcome, Step, Trajectory, name_of_opening, split_opening
+from lemur_ray.agents.trajectory import Episode, Outcome, Step, Trajectory, opening_digest, split_opening
 from lemur_ray.report.escape import block, inline
 from lemur_ray.report.ledgers.pictures import Pictured
 from lemur_ray.report.pages.turn_strip import figures, strip
@@ -116,7 +116,7 @@ def _opening(trajectory: Trajectory, shared: Shared | None) -> str:
     before = ""
     if shared is not None and trajectory.shared:
         head, messages = split_opening(trajectory)
-        name = name_of_opening(head)
+        name = opening_digest(head)
         shared[name] = head
         before = (
             f'<p class="m"><a href="#s{name}">{trajectory.shared:,} characters that many episodes begin with</a>, '

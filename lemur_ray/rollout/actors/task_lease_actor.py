@@ -18,7 +18,7 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from lemur_ray.agents.task_leases import FileLeases, HeldFile, LeasesLost
+from lemur_ray.agents.task_leases import FileLease, FileLeases, LeasesLost
 from lemur_ray.host.home import lemur_home
 from lemur_ray.rollout.endpoints.endpoint_gate import holder
 
@@ -36,7 +36,7 @@ class _Keeper:
     def __init__(self, folder: str) -> None:
         """``folder``: empty for the home of the host that it is on."""
         self._files = FileLeases(Path(folder) if folder else lemur_home())
-        self._held: dict[str, dict[str, HeldFile]] = {}
+        self._held: dict[str, dict[str, FileLease]] = {}
         self._gone: set[str] = set()
         self._commands = ThreadPoolExecutor(COMMANDS)
 

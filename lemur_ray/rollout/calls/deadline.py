@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from lemur_ray.agents.external_calls import Meter, metered
+from lemur_ray.agents.external_calls import CallMeter, use_meter
 from lemur_ray.sandbox.exec_slots import lost_s
 
 T = TypeVar("T")
 
 
-_Asked = tuple[Callable[[], Any], Meter, "queue.SimpleQueue[Any]"]
+_Asked = tuple[Callable[[], Any], CallMeter, "queue.SimpleQueue[Any]"]
 LOOK_S = 0.5
 """How often it is looked whether time is spent outside."""
 OUTSIDE_S = 86_400.0
@@ -33,15 +33,15 @@ class DeadlineExceeded(Exception):
 class Call(Protocol):
     """How an episode makes a call that may hang."""
 
-    def __call__(self, function: Callable[[], T], timeout_s: float, what: str, meter: Meter | None = None) -> T:
+    def __call__(self, function: Callable[[], T], timeout_s: float, what: str, meter: CallMeter | None = None) -> T:
         """Result of ``function``, or its exception. Raises DeadlineExceeded after ``timeout_s`` seconds, not counting
         those that ``meter`` counts as spent outside."""
         ...
 
 
-def call_directly(function: Callable[[], T], timeout_s: float, what: str, meter: Meter | None = None) -> T:
+def call_directly(function: Callable[[], T], timeout_s: float, what: str, meter: CallMeter | None = None) -> T:
     """The call without a deadline, in the caller's own thread: for tests and for environments that are trusted."""
-    with metered(meter or Meter()):
+    with use_meter(meter or CallMeter()):
         return function()
 
 
@@ -54,8 +54,8 @@ class CompanionThread:
         self._inbox: queue.SimpleQueue[_Asked | None] | None = None
         self._thread: threading.Thread | None = None
 
-    def __call__(self, function: Callable[[], T], timeout_s: float, what: str, meter: Meter | None = None) -> T:
-        meter = meter or Meter()
+    def __call__(self, function: Callable[[], T], timeout_s: float, what: str, meter: CallMeter | None = None) -> T:
+        meter = meter or CallMeter()
         if self._inbox is None:
             self._inbox = queue.SimpleQueue()
             self._thread = threading.Thread(target=_serve, args=(self._inbox,), name=f"{self._name}-calls", daemon=True)
@@ -80,7 +80,7 @@ class CompanionThread:
             self._inbox = None
 
 
-def _waited_for(answer: queue.SimpleQueue[Any], timeout_s: float, meter: Meter, thread: int) -> Any:
+def _waited_for(answer: queue.SimpleQueue[Any], timeout_s: float, meter: CallMeter, thread: int) -> Any:
     """Raises queue.Empty after ``timeout_s`` seconds that ``thread`` has neither spent outside nor lost to others."""
     began, lost_before = time.monotonic(), lost_s(thread)
     while True:
@@ -98,7 +98,7 @@ def _serve(inbox: queue.SimpleQueue[_Asked | None]) -> None:
     while (item := inbox.get()) is not None:
         function, meter, answer = item
         try:
-            with metered(meter):
+            with use_meter(meter):
                 value = function()
             answer.put((value, None))
             del value

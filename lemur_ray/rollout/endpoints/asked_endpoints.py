@@ -9,8 +9,8 @@ import contextlib
 from typing import Any
 
 from lemur_ray.agents.api_keys import Key
-from lemur_ray.agents.endpoint import Endpoint, EndpointOptions, checked_url, shown
-from lemur_ray.agents.external_calls import know
+from lemur_ray.agents.endpoint import Endpoint, EndpointOptions, checked_url, redact_url
+from lemur_ray.agents.external_calls import register_endpoints
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.rollout.evaluation_config import EvalConfig
@@ -27,7 +27,7 @@ def ready(config: EvalConfig[Any]) -> EndpointOptions:
     Raises ValueError, EvaluationError, EndpointRefused, PolicyUnreachable.
     """
     options, outside = policy_options(config), outside_endpoints(config)
-    know(*outside)
+    register_endpoints(*outside)
     look_at(*outside)
     return options
 
@@ -38,7 +38,7 @@ def policy_options(config: EvalConfig[Any]) -> EndpointOptions:
     at_endpoint = url != config.policy
     if not at_endpoint and (config.policy_key_env or config.policy_body or config.policy_api != "chat"):
         told = "--policy-key-env, --policy-body, --policy-api are of openai:URL"
-        raise ValueError(f"--policy {shown(config.policy)}: {told}")
+        raise ValueError(f"--policy {redact_url(config.policy)}: {told}")
     return EndpointOptions(
         key=Key.of(config.policy_key_env, "--policy-key-env", url) if at_endpoint else Key(),
         patience_s=config.patience_s,
@@ -61,7 +61,7 @@ def outside_endpoints(config: EvalConfig[Any]) -> tuple[Endpoint, ...]:
 def _endpoint(text: str, config: EvalConfig[Any]) -> Endpoint:
     url, _, model = text.removeprefix(_PREFIX).partition("#")
     if not url.startswith(("http://", "https://")) or not model:
-        raise ValueError(f"an environment asks {shown(text)!r}: expected openai:URL#MODEL")
+        raise ValueError(f"an environment asks {redact_url(text)!r}: expected openai:URL#MODEL")
     url = checked_url(url, "--teacher")
     key = Key.of(config.teacher_key_env, "--teacher-key-env", url)
     return Endpoint(url, model, EndpointOptions(key, config.patience_s, body=config.teacher_body))

@@ -17,7 +17,7 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from lemur_ray.agents.throttle import LOOK_S, NobodyAnswered, Pressure, Silence, Throttle, Verdict
+from lemur_ray.agents.throttle import LOOK_S, EndpointSilent, Pressure, Silence, Throttle, Verdict
 
 MANY = 100_000
 """Requests that may wait at once."""
@@ -44,7 +44,7 @@ class _Gate:
             except TimeoutError:
                 try:
                     self._throttle.look(place, began, patience_s)
-                except NobodyAnswered as error:
+                except EndpointSilent as error:
                     return 0.0, str(error)
             if holder in self._gone and not place.is_set():
                 self._throttle.forget(place)
@@ -93,7 +93,7 @@ class SharedPlaces:
         except ray.exceptions.RayError:  # it is gone and comes back: nobody is held up meanwhile
             return 0.0
         if why:
-            raise NobodyAnswered(why)
+            raise EndpointSilent(why)
         return float(waited_s)
 
     def leave(self, verdict: Verdict, entered_at: float) -> None:

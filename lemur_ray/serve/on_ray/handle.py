@@ -14,7 +14,7 @@ import ray.exceptions
 from ray import serve
 from ray.serve.exceptions import RayServeException
 
-from lemur_ray.agents.endpoint_retries import Again
+from lemur_ray.agents.endpoint_retries import RetryableError
 from lemur_ray.agents.handle_policy import HandlePolicy
 
 
@@ -51,5 +51,5 @@ class _Asking:
                 answer.cancel()
                 raise
         except (ray.exceptions.RayError, RayServeException, TimeoutError) as error:
-            raise Again(f"{type(error).__name__}: {str(error)[:500]}") from error
+            raise RetryableError(f"{type(error).__name__}: {str(error)[:500]}") from error
         return found

@@ -17,8 +17,8 @@ from envs.alfworld.benchmark import BENCHMARKS, RealOptions
 from envs.alfworld.package_play import PACKAGES, PackageGone, PackagePlay
 from envs.alfworld.real_games import find_games, game_content, game_digests
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked
-from lemur_ray.benchmarks.needs import lacking
+from lemur_ray.benchmarks.contract import EvaluationRequest
+from lemur_ray.benchmarks.needs import missing_requirements
 from lemur_ray.rollout.benchmark_tasks import parse_evaluation, tasks_and_settings
 
 UNSEEN = "valid_unseen"
@@ -31,7 +31,7 @@ def archive(data_dir: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def tasks(data_dir: Path) -> list[Task]:
-    return list(BENCHMARKS[UNSEEN].load(RealOptions(), Asked(data_dir)))
+    return list(BENCHMARKS[UNSEEN].load(RealOptions(), EvaluationRequest(data_dir)))
 
 
 def play(task: Task, choose: Any, **options: Any) -> tuple[list[str], dict[str, Any]]:
@@ -57,7 +57,7 @@ def test_the_packages_engine_needs_the_package_before_anything_is_played(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lacks(engine: Literal["own", "alfworld"]) -> list[str]:
-        return lacking(BENCHMARKS[UNSEEN].needed(RealOptions(engine=engine), Asked(data_dir)))
+        return missing_requirements(BENCHMARKS[UNSEEN].needed(RealOptions(engine=engine), EvaluationRequest(data_dir)))
 
     monkeypatch.setattr(sys, "path", [path for path in sys.path if "site-packages" not in path])
     for name in PACKAGES:
@@ -85,7 +85,7 @@ def test_a_folder_an_archive_and_the_variable_name_the_same_games(
     with pytest.raises(ValueError, match=r"jobs/fetch_data\.py alfworld/valid_"):
         find_games(UNSEEN, "", None)
     with pytest.raises(ValueError, match="no games at "):
-        list(BENCHMARKS["valid_seen"].load(RealOptions(), Asked()))
+        list(BENCHMARKS["valid_seen"].load(RealOptions(), EvaluationRequest()))
 
 
 def test_games_beneath_the_data_folder_come_before_those_that_the_package_left(

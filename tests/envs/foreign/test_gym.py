@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 import pytest
 
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
 from tests.agents.misbehaving import completion, serving
 from tests.conftest import ROOT
@@ -22,7 +22,7 @@ GUESS = "gym:tests.envs.foreign.guessing:test/Guess-v0"
 
 def tasks(name: str = GUESS, **options: Any) -> list[Any]:
     benchmark = find(name)
-    return list(benchmark.load(benchmark.options(**options), Asked()))
+    return list(benchmark.load(benchmark.options(**options), EvaluationRequest()))
 
 
 def played(task: Any, replies: list[str]) -> list[tuple[str, float, bool, dict[str, Any]]]:
@@ -87,7 +87,7 @@ def test_a_reply_that_is_no_action_costs_a_turn_and_does_not_reach_it() -> None:
 def test_what_is_no_environment_of_texts_is_refused(name: str, message: str) -> None:
     benchmark = find(name)
     with pytest.raises(ValueError, match=message):
-        list(benchmark.load(benchmark.options(), Asked()))
+        list(benchmark.load(benchmark.options(), EvaluationRequest()))
 
 
 @pytest.mark.parametrize("options", [{"arguments": "[1]"}, {"arguments": "{"}, {"seeds": 0}, {"solved_at": 0.0}])

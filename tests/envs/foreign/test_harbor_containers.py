@@ -11,7 +11,7 @@ import pytest
 
 from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import ChatRequest, Sampling
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.sandbox.backends import docker_engine, docker_image
 from tests.attacks.arena import ready
@@ -61,7 +61,7 @@ def _left() -> tuple[set[str], set[str], set[str]]:
 def played(path: Path, *replies: str, **options: Any) -> tuple[list[str], dict[str, Any]]:
     """What was shown turn by turn, and the last turn's info."""
     benchmark = find(f"harbor:{path}")
-    (task,) = benchmark.load(benchmark.options(**options), Asked())
+    (task,) = benchmark.load(benchmark.options(**options), EvaluationRequest())
     env = gymnasium.make(task.env_id, disable_env_checker=True)
     said, info = env.reset(options={**task.options, "max_steps": task.max_turns})
     shown = [said]
@@ -91,7 +91,7 @@ def test_commands_are_carried_out_in_the_tasks_image_and_its_tests_decide(task: 
 
 def test_the_oracle_solves_and_who_does_nothing_fails(task: Path) -> None:
     benchmark = find(f"harbor:{task}")
-    (only,) = benchmark.load(benchmark.options(), Asked())
+    (only,) = benchmark.load(benchmark.options(), EvaluationRequest())
     env = gymnasium.make(only.env_id, disable_env_checker=True)
     _, info = env.reset(options={**only.options, "hints": True})
     over, expert = False, ExpertPolicy()
@@ -154,7 +154,7 @@ def test_there_is_no_network_and_memory_has_an_end(task: Path) -> None:
 
 def test_a_folder_that_has_changed_is_not_played(task: Path) -> None:
     benchmark = find(f"harbor:{task}")
-    (only,) = benchmark.load(benchmark.options(), Asked())
+    (only,) = benchmark.load(benchmark.options(), EvaluationRequest())
     (task / "tests/expected.txt").write_text("another\n")
     with pytest.raises(ValueError, match="another one"):
         gymnasium.make(only.env_id, disable_env_checker=True).reset(options=dict(only.options))

@@ -9,7 +9,7 @@ import pytest
 from envs.foreign.harbor.env import HarborEnv
 from envs.foreign.harbor.reward import JSON, TEXT, NoReward, reward_in
 from envs.foreign.harbor.task_folder import folders, read
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.sandbox.backends.built_image import content_hash
 
@@ -88,7 +88,7 @@ def test_every_folder_with_a_task_is_one_and_stands_for_its_content(tmp_path: Pa
         folder(tmp_path / name)
     assert [name for name, _ in folders(tmp_path)] == ["a", "b", "deep/c"]
     benchmark = find(f"harbor:{tmp_path}")
-    tasks = list(benchmark.load(benchmark.options(turns=3), Asked()))
+    tasks = list(benchmark.load(benchmark.options(turns=3), EvaluationRequest()))
     assert [(task.id, task.max_turns, task.category) for task in tasks] == [
         ("a", 3, "files"),
         ("b", 3, "files"),
@@ -97,7 +97,7 @@ def test_every_folder_with_a_task_is_one_and_stands_for_its_content(tmp_path: Pa
     before = tasks[0].options["database_id"]
     assert before == content_hash(tmp_path / "a") == tasks[1].options["database_id"]
     (tmp_path / "a/tests/test.sh").write_text("echo 1 > /logs/verifier/reward.txt\n")
-    assert next(iter(benchmark.load(benchmark.options(), Asked()))).options["database_id"] != before
+    assert next(iter(benchmark.load(benchmark.options(), EvaluationRequest()))).options["database_id"] != before
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def test_what_cannot_be_played_is_refused_in_words(tmp_path: Path, toml: str, sa
 def test_a_folder_that_is_no_task_says_what_is_missing(tmp_path: Path) -> None:
     benchmark = find(f"harbor:{tmp_path}")
     with pytest.raises(ValueError, match=r"no task\.toml there or beneath"):
-        list(benchmark.load(benchmark.options(), Asked()))
+        list(benchmark.load(benchmark.options(), EvaluationRequest()))
     (folder(tmp_path) / "tests/test.sh").unlink()
     with pytest.raises(ValueError, match=r"tests/test\.sh is not there"):
-        list(benchmark.load(benchmark.options(), Asked()))
+        list(benchmark.load(benchmark.options(), EvaluationRequest()))
     folder(tmp_path)
     (tmp_path / "environment/docker-compose.yaml").write_text("services: {}\n")
     with pytest.raises(ValueError, match="several containers"):
-        list(benchmark.load(benchmark.options(), Asked()))
+        list(benchmark.load(benchmark.options(), EvaluationRequest()))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from envs.intercode.shell.bash_tree import make_tree
 from envs.intercode.shell.shell_reply import parse_bash, parse_ctf
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.report.agreement import agreement_of
 from lemur_ray.rollout.attempt import EpisodeLimits, Order
 from lemur_ray.rollout.episode import run_episode
@@ -202,7 +202,7 @@ def test_gpt_35s_runs_are_solved_alike(data_dir: Path):
     same = total = 0
     for number in (1, 3, 4):
         file = data_dir / f"intercode/logs/bash/gpt-3.5/ic_bash_multiturn_gpt-3.5_10_turns_fs_{number}.json.gz"
-        tasks = BENCHMARKS["bash"].load(BashOptions(compat=True), Asked(data_dir, recording=file))
+        tasks = BENCHMARKS["bash"].load(BashOptions(compat=True), EvaluationRequest(data_dir, recording=file))
         policy, episodes = ReplayPolicy(read_recording(file), "replay"), []
         for task in tasks:
             order = Order(EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=EpisodeLimits(step_s=180.0))

@@ -14,7 +14,7 @@ from envs.intercode.shell.ctf_tasks import CORRECTED_GOLDS, NOT_OFFLINE, load_ct
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.report.agreement import agreement_of
 from lemur_ray.rollout.attempt import Order
 from lemur_ray.rollout.episode import run_episode
@@ -109,7 +109,7 @@ def test_recorded_submissions_are_graded_as_they_were(data_dir: Path, tmp_path: 
         log[str(number)] = {"query": task["query"], "turn_history": history, "summary": {"max_reward": max(rewards)}}
     path = tmp_path / "log.json"
     path.write_text(json.dumps(log))
-    found = BENCHMARKS["ctf"].load(CodeOptions(), Asked(data_dir, recording=path, mode="grading"))
+    found = BENCHMARKS["ctf"].load(CodeOptions(), EvaluationRequest(data_dir, recording=path, mode="grading"))
     policy = ReplayPolicy(read_recording(path), "replay:log.json")
     episodes = []
     for task in found:

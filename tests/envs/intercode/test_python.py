@@ -15,7 +15,7 @@ from envs.intercode.python_tasks import load_python_tasks, name_under_test
 from envs.intercode.recording import read_recording, recorded_with
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.report.agreement import agreement_of
 from lemur_ray.rollout.attempt import EpisodeLimits, Order
 from lemur_ray.rollout.episode import run_episode
@@ -64,7 +64,7 @@ def test_every_question_names_the_function_that_its_tests_call(data_dir: Path) -
 
 def replayed(data: Path, limit: int) -> tuple[list[Episode], Any]:
     file = data / LOG
-    tasks = list(BENCHMARKS["python"].load(CodeOptions(), Asked(data, recording=file)))[: limit or None]
+    tasks = list(BENCHMARKS["python"].load(CodeOptions(), EvaluationRequest(data, recording=file)))[: limit or None]
     policy, episodes = ReplayPolicy(read_recording(file), "replay"), []
     for task in tasks:
         order = Order(EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=EpisodeLimits(step_s=120.0))

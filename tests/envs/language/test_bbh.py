@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from envs.language.bbh.answers import grade_cot, grade_direct, grade_lemur, lemur_answer, macro_averages
-from lemur_ray.benchmarks.rows import number_of, rows_of
+from lemur_ray.benchmarks.rows import read_rows, row_number
 from tests.envs.questions import Says, golds, play, tasks_of
 
 DATA = Path(os.environ.get("LEMUR_DATA", "../shared/data"))
@@ -27,7 +27,7 @@ def recorded(kind: str) -> dict[str, str]:
     said = {}
     for file in (DATA / "bench/bbh_outputs" / kind).glob("*.jsonl.gz"):
         name = file.name.split(".")[0]
-        said |= {f"bbh/{name}/{number_of(row, n)}": row["prediction"] for n, row in enumerate(rows_of(file))}
+        said |= {f"bbh/{name}/{row_number(row, n)}": row["prediction"] for n, row in enumerate(read_rows(file))}
     return said
 
 

@@ -18,7 +18,7 @@ import pytest
 from envs.programs.humaneval.completion import program_of
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.trajectory import Episode, Task
-from lemur_ray.benchmarks.rows import rows_of
+from lemur_ray.benchmarks.rows import read_rows
 from tests.agents.misbehaving import Answer, serving
 from tests.envs.language.conftest import Found
 from tests.envs.questions import play, tasks_of
@@ -73,12 +73,12 @@ def by_policy(url: str, model: str, tasks: list[Task], folder: Path) -> dict[str
 def test_gsm8k_has_the_verdicts_of_both_its_tasks_and_rules_in_no_more_time(
     lm_eval: Callable[..., Found], data_dir: Path, tmp_path: Path
 ) -> None:
-    rows = list(rows_of(data_dir / "bench/gsm8k/test.jsonl.gz"))[:200]
-    labelled = {row["question"]: row for row in rows_of(data_dir / "bench/gsm8k/labelled_model_solutions.jsonl.gz")}
+    rows = list(read_rows(data_dir / "bench/gsm8k/test.jsonl.gz"))[:200]
+    labelled = {row["question"]: row for row in read_rows(data_dir / "bench/gsm8k/labelled_model_solutions.jsonl.gz")}
     models = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
     solutions = {row["question"]: labelled[row["question"]][models[i % 4]]["solution"] for i, row in enumerate(rows)}
     files = {"test": write(tmp_path / "data/gsm8k/test.jsonl", rows)}
-    train = list(rows_of(data_dir / "bench/gsm8k/train_first100.jsonl.gz"))
+    train = list(read_rows(data_dir / "bench/gsm8k/train_first100.jsonl.gz"))
     files["train"] = write(tmp_path / "data/gsm8k/train.jsonl", train)
 
     def says(prompt: str) -> str:
@@ -117,13 +117,15 @@ def test_bbh_has_its_verdicts_but_for_a_stop_at_every_q_and_a_blank_before_the_a
     said: dict[str, dict[str, str]] = {"cot": {}, "direct": {}}
     tasks, rows = {}, {}
     for file, (first, last) in BBH.items():
-        rows[file] = list(rows_of(data_dir / f"bench/bbh/{file}.jsonl.gz"))[first:last]
+        rows[file] = list(read_rows(data_dir / f"bench/bbh/{file}.jsonl.gz"))[first:last]
         test = {"test": write(tmp_path / f"data/bbh/{file}.jsonl", rows[file])}
         prompts = tmp_path / f"data/cot-prompts/{file}.txt.gz"
         prompts.parent.mkdir(exist_ok=True)
         prompts.symlink_to(data_dir / f"bench/bbh_cot_prompts/{file}.txt.gz")
         for kind, folder in (("cot", "cot_fewshot"), ("direct", "fewshot")):
-            outputs = {r["i"]: r["prediction"] for r in rows_of(data_dir / f"bench/bbh_outputs/{kind}/{file}.jsonl.gz")}
+            outputs = {
+                r["i"]: r["prediction"] for r in read_rows(data_dir / f"bench/bbh_outputs/{kind}/{file}.jsonl.gz")
+            }
             said[kind] |= {row["input"]: outputs[row["i"]] for row in rows[file]}
             tasks[f"{kind}.{file}"] = {"include": f"bbh/{folder}/{file}.yaml", "files": test}
     after_blank = {row["input"] for file in WITH_BLANK for row in rows[file]}
@@ -168,7 +170,7 @@ def test_bbh_has_its_verdicts_but_for_a_stop_at_every_q_and_a_blank_before_the_a
 def test_humaneval_is_asked_alike_and_gives_the_same_programs(
     lm_eval: Callable[..., Found], data_dir: Path, tmp_path: Path
 ) -> None:
-    rows = list(rows_of(data_dir / "bench/humaneval/HumanEval.jsonl.gz"))
+    rows = list(read_rows(data_dir / "bench/humaneval/HumanEval.jsonl.gz"))
     files = {"test": write(tmp_path / "data/humaneval/HumanEval.jsonl", rows)}
     after = (
         "\n\nprint(1)\n",

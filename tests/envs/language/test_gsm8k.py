@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from envs.language.gsm8k.numbers import equal, grade, lemur_answer, standard_answer
-from lemur_ray.benchmarks.rows import rows_of
+from lemur_ray.benchmarks.rows import read_rows
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from tests.envs.questions import golds, tasks_of
 
@@ -50,7 +50,7 @@ def test_numbers_are_compared_as_numbers() -> None:
 
 @needs_data
 def test_verdicts_are_those_of_the_authors_labels() -> None:
-    rows = list(rows_of(DATA / "bench/gsm8k/labelled_model_solutions.jsonl.gz"))
+    rows = list(read_rows(DATA / "bench/gsm8k/labelled_model_solutions.jsonl.gz"))
     agreed: Counter[str] = Counter()
     wrong = {"standard": [0, 0], "lemur": [0, 0]}
     for row in rows:

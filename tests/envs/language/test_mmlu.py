@@ -12,7 +12,7 @@ import pytest
 
 from envs.language.mmlu.letters import letter_in, means
 from envs.language.mmlu.subjects import FIELDS, SUBJECTS
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.rollout.ledger import read_episodes
 from tests.envs.questions import Says, golds, play, tasks_of
@@ -105,7 +105,7 @@ def test_written_letters_are_other_recipes_than_before_and_weighed_ones_are_not(
     benchmark = find("mmlu")
 
     def version(**options: str) -> int | None:
-        return benchmark.identity_of(benchmark.options(**options), Asked(), "auto").get("version")
+        return benchmark.identity_of(benchmark.options(**options), EvaluationRequest(), "auto").get("version")
 
     assert (version(form="base"), version(form="base", mode="lemur")) == (None, 2)
     assert (version(), version(mode="lemur"), version(form="base", ask="generate")) == (2, 3, 2)

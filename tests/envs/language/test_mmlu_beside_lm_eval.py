@@ -15,7 +15,7 @@ import pytest
 
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.rows import cells_of
+from lemur_ray.benchmarks.rows import read_cells
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.http.uvicorn_server import running
 from lemur_ray.serve.loading import open_engine
@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clients")]
 
 def rows(file: Path) -> list[dict[str, Any]]:
     """Of a file of the authors, in the form of the Hub."""
-    return [{"question": c[0], "choices": c[1:5], "answer": "ABCD".index(c[5])} for c in cells_of(file)]
+    return [{"question": c[0], "choices": c[1:5], "answer": "ABCD".index(c[5])} for c in read_cells(file)]
 
 
 def files_of(subject: str, data: Path, folder: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from envs.mint.sources import teacher_of
 from envs.mint.teacher import ModelTeacher, Situation
 from lemur_ray.agents.api_keys import Key
 from lemur_ray.agents.endpoint import Endpoint, EndpointOptions
-from lemur_ray.agents.external_calls import Meter, know, metered
+from lemur_ray.agents.external_calls import CallMeter, register_endpoints, use_meter
 from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, Message, Usage
 from tests.agents.misbehaving import completion, refusal, serving_in_turn
 
@@ -62,8 +62,8 @@ class Telling:
 
 
 def asked(policy: Telling, **more: Any) -> tuple[str, Any]:
-    meter = Meter()
-    with metered(meter):
+    meter = CallMeter()
+    with use_meter(meter):
         said = ModelTeacher(policy, **more).feedback(SITUATION)
     return said, meter.counts["teacher"]
 
@@ -94,13 +94,13 @@ def test_the_situation_of_a_program_is_searched_line_by_line() -> None:
 def test_the_teachers_endpoint_gets_its_own_key_and_fields_and_nobody_elses() -> None:
     with serving_in_turn(completion("This is GOOD.")) as server:
         options = EndpointOptions(Key("teachers-key-01", flag="--teacher-key-env"), body='{"temperature": null}')
-        know(Endpoint(server.url, "expert", options))
+        register_endpoints(Endpoint(server.url, "expert", options))
         teacher_of(f"openai:{server.url}#expert", "textual", False).feedback(SITUATION)
         teacher_of(f"openai:{server.url}#other", "textual", False).feedback(SITUATION)
     assert [headers.get("authorization") for headers in server.headers] == ["Bearer teachers-key-01", None]
     assert ["temperature" in asked for asked in server.asked] == [False, True]
     with serving_in_turn(refusal(401)) as server:
-        know(Endpoint(server.url, "expert", EndpointOptions(Key(flag="--teacher-key-env"))))
+        register_endpoints(Endpoint(server.url, "expert", EndpointOptions(Key(flag="--teacher-key-env"))))
         teacher = teacher_of(f"openai:{server.url}#expert", "textual", False)
         with pytest.raises(EndpointRefused, match="--teacher-key-env"):
             teacher.feedback(SITUATION)

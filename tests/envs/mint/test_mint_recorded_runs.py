@@ -15,7 +15,7 @@ from envs.mint.run_notes import mint_notes
 from envs.mint.tasks import load_mint_tasks, replay_options
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.report.agreement import Agreement, agreement, agreement_of
 from lemur_ray.report.paper_groups import had_invalid_action, saw_traceback
@@ -129,7 +129,7 @@ def test_tasks_that_were_worded_otherwise_are_replayed_and_named(data_dir: Path)
     for subset, names in (("theoremqa", ["50", "51", "52"]), ("gsm8k", [])):
         file = data_dir / f"mint/outputs/Llama-2-70b-chat-hf/F=None/{subset}.results.jsonl.gz"
         benchmark = find(f"mint/{subset}")
-        tasks = list(benchmark.load(MintOptions(), Asked(data=data_dir, recording=file, mode="grading")))
+        tasks = list(benchmark.load(MintOptions(), EvaluationRequest(data=data_dir, recording=file, mode="grading")))
         said = agreement(str(file), benchmark.recordings, [], tasks)
         assert [one["task"] for one in said.get("reworded", [])] == names
 
@@ -137,4 +137,6 @@ def test_tasks_that_were_worded_otherwise_are_replayed_and_named(data_dir: Path)
 def test_a_recording_of_another_subset_is_an_error(data_dir: Path) -> None:
     file = data_dir / "mint/outputs/Llama-2-70b-chat-hf/F=None/mbpp.results.jsonl.gz"
     with pytest.raises(ValueError, match=r"is not one of mint/humaneval|is of 'mbpp', not of mint/humaneval"):
-        list(find("mint/humaneval").load(MintOptions(), Asked(data=data_dir, recording=file, mode="grading")))
+        list(
+            find("mint/humaneval").load(MintOptions(), EvaluationRequest(data=data_dir, recording=file, mode="grading"))
+        )

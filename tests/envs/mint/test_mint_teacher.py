@@ -18,7 +18,7 @@ from envs.mint.teacher import (
     Situation,
     binary,
 )
-from lemur_ray.agents.external_calls import Meter, metered
+from lemur_ray.agents.external_calls import CallMeter, use_meter
 from lemur_ray.agents.messages import (
     ChatReply,
     ChatRequest,
@@ -106,7 +106,7 @@ def test_a_silent_teacher_is_asked_again_and_then_missing() -> None:
 
 
 def test_a_teacher_with_nothing_to_say_says_nothing_and_that_is_counted() -> None:
-    with metered(meter := Meter()):
+    with use_meter(meter := CallMeter()):
         assert ModelTeacher(Scripted("", "  ")).feedback(SITUATION) == ""
         assert ModelTeacher(Scripted("Hm.", "Well."), "binary").feedback(SITUATION) == ""
     assert meter.counts["teacher"]["unsaid"] == 2
@@ -130,7 +130,7 @@ def test_a_trajectory_that_is_too_long_is_shown_without_its_oldest_turns() -> No
     long = replace(SITUATION, dialogue=(*said, Message("assistant", "the last")))
     policy = Scripted(ContextOverflow("long"), ContextOverflow("long"), "This is GOOD.", "This is BAD.")
     teacher = ModelTeacher(policy)
-    with metered(meter := Meter()):
+    with use_meter(meter := CallMeter()):
         assert teacher.feedback(long) == GOOD
         assert teacher.feedback(long) == BAD
     assert meter.counts["teacher"]["shortened"] == 2

@@ -14,9 +14,9 @@ from envs.programs.ds1000 import environment, program
 from envs.programs.ds1000.benchmark import BENCHMARKS, Ds1000Options, by_library
 from envs.programs.ds1000.make_environment import main as make
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked
-from lemur_ray.benchmarks.needs import lacking
-from lemur_ray.benchmarks.rows import rows_of
+from lemur_ray.benchmarks.contract import EvaluationRequest
+from lemur_ray.benchmarks.needs import missing_requirements
+from lemur_ray.benchmarks.rows import read_rows
 from tests.attacks.arena import ready as engine_ready
 from tests.envs.programs.ds1000_items import METADATA, PROMPT, brought, item, libraries_of_image, the_image, with_numpy
 from tests.envs.questions import Says, golds, play, tasks_of, verdicts
@@ -57,7 +57,7 @@ def test_golds_of_every_library_pass_and_known_wrong_solutions_fail(
     libraries: list[str], backend: str, tmp_path: Path
 ) -> None:
     engine_ready(backend)
-    rows = {f"ds1000/{row['metadata']['problem_id']}": row for row in rows_of(ITEMS)}
+    rows = {f"ds1000/{row['metadata']['problem_id']}": row for row in read_rows(ITEMS)}
     tasks = tasks_of("ds1000", DATA, environment=ENVIRONMENT, libraries=",".join(libraries), sandbox=backend)
     assert {task.id for task in tasks} == {n for n, row in rows.items() if row["metadata"]["library"] in libraries}
     assert all(golds(tasks, tmp_path).values())
@@ -190,7 +190,7 @@ def test_a_hole_is_filled_with_the_whole_prompt_in_sight_or_gone_on_from(
     assert begun.options["prefill"].startswith(program.BEGINS)
     for shape, how in (("base", "asked up to it"), ("chat", "shown whole")):
         options = Ds1000Options(environment=str(stand_in), form=shape)  # type: ignore[arg-type]
-        said = BENCHMARKS[""].departures(options, Asked(tmp_path), [begun, plain])
+        said = BENCHMARKS[""].departures(options, EvaluationRequest(tmp_path), [begun, plain])
         assert said[0].startswith(f"1 prompts of the older form, with [insert] in the solution's place, {how}")
 
 
@@ -225,14 +225,14 @@ def test_libraries_are_counted_apart(tmp_path: Path, stand_in: Path) -> None:
 
 
 def test_what_the_environment_lacks_is_said_before_with_the_command(tmp_path: Path, stand_in: Path) -> None:
-    benchmark, asked = BENCHMARKS[""], Asked(brought(tmp_path, item()))
+    benchmark, asked = BENCHMARKS[""], EvaluationRequest(brought(tmp_path, item()))
     absent = Ds1000Options(environment=str(tmp_path / "absent"))
-    (said,) = lacking(benchmark.needed(absent, asked))
+    (said,) = missing_requirements(benchmark.needed(absent, asked))
     assert f"absent is not there: {environment.COMMAND} {tmp_path}/absent makes it" in said
     some = replace(absent, environment=str(stand_in), libraries="Numpy,Pytorch,Scipy")
-    (said,) = lacking(benchmark.needed(some, asked))
+    (said,) = missing_requirements(benchmark.needed(some, asked))
     assert "lacks what Pytorch, Scipy need:" in said
-    assert lacking(benchmark.needed(replace(some, libraries="Numpy"), asked)) == []
+    assert missing_requirements(benchmark.needed(replace(some, libraries="Numpy"), asked)) == []
     assert list(benchmark.departures(some, asked, [])) == ["numpy 1.21.6 instead of 1.26.4"]
 
 
@@ -248,7 +248,7 @@ def test_a_virtual_environment_may_be_named_and_is_no_part_of_a_score(tmp_path: 
     packages.mkdir(parents=True)
     assert environment.folder_of(str(tmp_path)) == packages
     options = Ds1000Options(environment=str(tmp_path))
-    assert "environment" not in BENCHMARKS[""].identity_of(options, Asked(), "auto")
+    assert "environment" not in BENCHMARKS[""].identity_of(options, EvaluationRequest(), "auto")
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from envs.programs.multipl_e.program import IMAGE, program_of
 from envs.programs.multipl_e.toolchains import TOOLCHAINS
 from lemur_ray.agents.trajectory import Blame, Task
 from lemur_ray.benchmarks import sandboxed
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.benchmarks.needs import lacking
-from lemur_ray.benchmarks.rows import rows_of
-from lemur_ray.benchmarks.sandboxed import Sandboxed, build_command, lacking_programs
+from lemur_ray.benchmarks.needs import missing_requirements
+from lemur_ray.benchmarks.rows import read_rows
+from lemur_ray.benchmarks.sandboxed import Sandboxed, build_command, missing_programs
 from lemur_ray.doctor.machine import Check
 from lemur_ray.sandbox.backends import docker_image
 from tests.attacks.arena import ready
@@ -40,7 +40,7 @@ SLOW_ONES = ("java", "ts")
 
 def with_tools(language: str, backend: str = "bwrap", build: bool = False) -> None:
     """Skip, with what is to be done, where a language cannot be had."""
-    absent = lacking_programs(Sandboxed(), TOOLCHAINS[language].programs) if backend == "bwrap" else {}
+    absent = missing_programs(Sandboxed(), TOOLCHAINS[language].programs) if backend == "bwrap" else {}
     if absent:
         pytest.skip(
             f"no {', '.join(absent)} on this machine: apt-get install -y {' '.join(sorted({*absent.values()}))}"
@@ -83,7 +83,7 @@ def test_a_right_body_passes_and_a_wrong_one_fails(language: str, tmp_path: Path
 )
 def test_recorded_programs_get_the_recorded_verdicts(language: str, passing: int, every: int, tmp_path: Path) -> None:
     with_tools(language)
-    rows = list(rows_of(DATA / f"bench/multipl_e/samples_qwen2.5-coder-1.5b_{language}.jsonl.gz"))
+    rows = list(read_rows(DATA / f"bench/multipl_e/samples_qwen2.5-coder-1.5b_{language}.jsonl.gz"))
     recorded = {f"multipl_e/{language}/{row['task_id']}": row for row in rows}
     assert sum(row["passed"] for row in rows) == passing
     tasks = [task for task in tasks_of(f"multipl_e/{language}", DATA) if task.id in recorded][every // 8 :: every]
@@ -188,7 +188,7 @@ def test_the_word_of_the_end_stands_behind_the_last_test_and_nowhere_whole(langu
 
 def test_what_a_language_lacks_is_told_before_the_first_reply_with_its_package(tmp_path: Path) -> None:
     for language, tools in TOOLCHAINS.items():
-        assert lacking_programs(Sandboxed(), tools.programs, str(tmp_path)) == tools.programs, language
+        assert missing_programs(Sandboxed(), tools.programs, str(tmp_path)) == tools.programs, language
     wanted = {package for tools in TOOLCHAINS.values() for package in tools.programs.values()}
     assert wanted <= set(docker_image.packages(IMAGE))
     assert {"bash", "python3"} <= wanted | set(docker_image.packages())
@@ -200,7 +200,9 @@ def test_an_image_that_is_not_built_is_told_with_the_command_that_builds_it(
     monkeypatch.setitem(sandboxed._CHECKS, "docker", lambda machine: Check("docker", "ok", "engine 28", ""))
     monkeypatch.setattr(docker_image, "found", lambda image="sandbox": None)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent")  # what was found under another one says nothing here
-    said = lacking(find("multipl_e/php").needed(MultiplEOptions(sandbox="docker"), Asked(data=DATA)))
+    said = missing_requirements(
+        find("multipl_e/php").needed(MultiplEOptions(sandbox="docker"), EvaluationRequest(data=DATA))
+    )
     assert "sandbox docker: no image multipl_e: python -m lemur_ray.sandbox.docker_image multipl_e" in said
 
 

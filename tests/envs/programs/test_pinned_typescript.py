@@ -10,7 +10,7 @@ import pytest
 
 from envs.programs.multipl_e import program, typescript
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.storage.bundles.host_path import HostPath
 from tests.conftest import ROOT
@@ -35,7 +35,7 @@ def task(folder: Path) -> Task:
 
 def said(folder: Path) -> tuple[list[str], str]:
     """Departures, and what is lacking."""
-    benchmark, asked = find("multipl_e/ts"), Asked(data=folder)
+    benchmark, asked = find("multipl_e/ts"), EvaluationRequest(data=folder)
     options = benchmark.options()
     need = next(need for need in benchmark.needed(options, asked) if need.what == "tool chain")
     return list(benchmark.departures(options, asked, [])), str(need.missing())

@@ -15,10 +15,10 @@ import pytest
 from envs.programs.code_in_replies import code_in
 from envs.programs.humaneval.completion import grade, program_of, up_to_last_return
 from envs.programs.mbpp.benchmark import PARQUET, SPLITS
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.benchmarks.rows import rows_of
-from lemur_ray.benchmarks.run_notes import Run
+from lemur_ray.benchmarks.rows import read_rows
+from lemur_ray.benchmarks.run_notes import EvaluationRun
 from tests.envs.questions import Says, golds, play, tasks_of, verdicts
 
 DATA = Path(os.environ.get("LEMUR_DATA", "../shared/data"))
@@ -42,7 +42,7 @@ def test_golds_of_humaneval_pass_and_bodies_of_nothing_fail(every: int, tmp_path
 @needs_data
 @pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.slow)])
 def test_recorded_programs_get_the_recorded_verdicts(every: int, tmp_path: Path) -> None:
-    rows = list(rows_of(DATA / "bench/humaneval/samples_qwen2.5-coder-1.5b.jsonl.gz"))
+    rows = list(read_rows(DATA / "bench/humaneval/samples_qwen2.5-coder-1.5b.jsonl.gz"))
     said = {f"humaneval/{row['task_id']}": row["program"] for row in rows}
     recorded = {f"humaneval/{row['task_id']}": row["passed"] for row in rows}
     found = verdicts(play(tasks_of("humaneval", DATA)[::every], Says(said), tmp_path))
@@ -100,7 +100,7 @@ def test_some_of_mbpps_parquet_files_never_pass_for_all(
 def whole_mbpp(folder: Path) -> Path:
     """All 974 tasks in the columns of the published file, out of InterCode's copy of them."""
     (folder / "mbpp").mkdir()
-    rows = rows_of(DATA / "intercode/python/ic_mbpp.json.gz")
+    rows = read_rows(DATA / "intercode/python/ic_mbpp.json.gz")
     with (folder / "mbpp/mbpp.jsonl").open("w") as file:
         for number, row in enumerate(rows, 1):
             values = {"task_id": number, "text": row["query"], "code": row["gold"], "test_list": row["tests"]}
@@ -130,8 +130,8 @@ def test_as_released_no_setup_of_mbpp_is_run_and_what_a_conversation_cannot_say_
     assert (task.options["reference"]["setup"], released.options["reference"]["setup"]) == (row["test_setup_code"], "")
     assert "gold" not in released.options, "none can be right without"
     as_released = {"mode": "lemur", "form": "chat", "prefill": True}
-    assert find("mbpp").about(Run("p", as_released)).departures == ("examples' turns are ended",)
-    assert find("mbpp").about(Run("p", as_released | {"form": "base", "prefill": False})).departures == ()
+    assert find("mbpp").about(EvaluationRun("p", as_released)).departures == ("examples' turns are ended",)
+    assert find("mbpp").about(EvaluationRun("p", as_released | {"form": "base", "prefill": False})).departures == ()
 
 
 @needs_data
@@ -165,7 +165,9 @@ def test_scores_that_changed_as_released_alone_leave_the_recipes_of_other_runs()
             for mode in ("standard", "lemur")
             for prefill in (False, True)
             if "version"
-            in benchmark.identity_of(replace(benchmark.options(), mode=mode, prefill=prefill), Asked(), "auto")
+            in benchmark.identity_of(
+                replace(benchmark.options(), mode=mode, prefill=prefill), EvaluationRequest(), "auto"
+            )
         }
         assert changed == {("lemur", False)}
 

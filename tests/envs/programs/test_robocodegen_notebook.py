@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.outside_data.source import Source
 from lemur_ray.sandbox.inside.payload.plain_values import encode
@@ -79,7 +79,7 @@ def test_a_fetched_notebook_is_played_and_its_inputs_are_said_to_be_ours(known: 
     assert source.address.commit.startswith("71896d4")
     assert not source.by_hand
     written(tmp_path / source.path, known["problems"])
-    asked = Asked(tmp_path)
+    asked = EvaluationRequest(tmp_path)
     tasks = list(benchmark.load(benchmark.options(), asked))
     assert len(tasks) == 37
     assert "inputs and expected results of the project's own" in benchmark.departures(benchmark.options(), asked, tasks)

@@ -14,9 +14,9 @@ import pytest
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.benchmarks.run_notes import Run
+from lemur_ray.benchmarks.run_notes import EvaluationRun
 from tests.envs.programs.robot_solutions import SOLUTIONS, solution
 from tests.envs.questions import Says, play, tasks_of, verdicts
 
@@ -126,7 +126,7 @@ def test_only_a_conversation_can_go_on() -> None:
 
 def test_a_run_without_the_variants_is_told_apart_by_what_it_was_before() -> None:
     benchmark = find("robocodegen")
-    asked = Asked(DATA)
+    asked = EvaluationRequest(DATA)
     before = {"mode", "form", "prefill", "sandbox", "examples_file", "version"}
     assert set(benchmark.identity_of(benchmark.options(), asked, "auto")) == before
     compat = benchmark.identity_of(benchmark.options(compat=True, draw_seed=2), asked, "auto")
@@ -134,9 +134,9 @@ def test_a_run_without_the_variants_is_told_apart_by_what_it_was_before() -> Non
 
 
 def test_every_number_stands_beside_the_variant_that_it_is_of() -> None:
-    (said,) = find("robocodegen").about(Run("p", {"tries": 3, "compat": True})).beside
+    (said,) = find("robocodegen").about(EvaluationRun("p", {"tries": 3, "compat": True})).beside
     assert "3 tries with tracebacks, no recursion, inputs and comparison as published" in said
-    assert find("robocodegen").about(Run("p", {})).departures == ()
+    assert find("robocodegen").about(EvaluationRun("p", {})).departures == ()
 
 
 def references() -> dict[str, Any]:
@@ -212,7 +212,7 @@ def test_a_problem_whose_results_are_not_the_references_is_left_out_and_told(tmp
     (tmp_path / "robocodegen").mkdir()
     (tmp_path / "robocodegen/problems.json").write_text(json.dumps(whole))
     benchmark = find("robocodegen")
-    options, asked = benchmark.options(compat=True), Asked(tmp_path)
+    options, asked = benchmark.options(compat=True), EvaluationRequest(tmp_path)
     tasks = list(benchmark.load(options, asked))
     assert len(tasks) == 24
     said = benchmark.departures(options, asked, tasks)

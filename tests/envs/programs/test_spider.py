@@ -13,7 +13,7 @@ from envs.programs.spider.execution import grade, query_in
 from envs.programs.spider.hardness import hardness
 from envs.programs.spider.same_rows import as_compared, orders, same_rows
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.benchmarks.rows import rows_of
+from lemur_ray.benchmarks.rows import read_rows
 from tests.envs.questions import Says, golds, play, tasks_of
 
 DATA = Path(os.environ.get("LEMUR_DATA", "../shared/data"))
@@ -38,7 +38,7 @@ def test_every_gold_is_right(form: str, tmp_path: Path) -> None:
 @needs_data
 def test_every_known_wrong_query_is_wrong_and_golds_give_as_many_rows_as_recorded() -> None:
     wrong = 0
-    rows = list(rows_of(DATA / "bench/spider/dev.jsonl.gz"))
+    rows = list(read_rows(DATA / "bench/spider/dev.jsonl.gz"))
     for row, task in zip(rows, tasks_of("spider", DATA), strict=True):
         for query in row["known_wrong"]:
             assert grade(query, task.options).score == 0, (row["query"], query)
@@ -52,7 +52,7 @@ def test_every_known_wrong_query_is_wrong_and_golds_give_as_many_rows_as_recorde
 
 @pytest.mark.skipif(not (DATA / "intercode/sql").is_dir(), reason="needs InterCode's copy of Spider's questions")
 def test_hardness_is_that_of_the_authors() -> None:
-    rows = list(rows_of(DATA / "intercode/sql/ic_spider_dev.json.gz"))
+    rows = list(read_rows(DATA / "intercode/sql/ic_spider_dev.json.gz"))
     assert len(rows) == 1034
     differs = [row["gold"] for row in rows if hardness(row["gold"]) != row["hardness"]]
     assert not differs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Trajectory
-from lemur_ray.benchmarks.run_notes import About
+from lemur_ray.benchmarks.run_notes import RunDescription
 from lemur_ray.report.pages.paper_section import section
 from lemur_ray.report.paper_rows import PlayedRun
 
@@ -22,7 +22,7 @@ def run(variant: str, solved: int, column: str = "WebArena", recipe: str = "a") 
         )
         for task in range(40)
     ]
-    return PlayedRun("m", episodes, About(column=column, variant=variant, departures=(variant,)))
+    return PlayedRun("m", episodes, RunDescription(column=column, variant=variant, departures=(variant,)))
 
 
 def test_both_languages_stand_in_one_row_with_their_difference() -> None:

@@ -16,8 +16,8 @@ from envs.webarena.browser.public_hosts import to_public
 from envs.webarena.fixed_sites import FixedSites, SitesConfig
 from envs.webarena.site_set import Chain, SitesLost
 from lemur_ray.agents.task_leases import FileLeases
-from lemur_ray.benchmarks.contract import Asked
-from lemur_ray.benchmarks.needs import lacking
+from lemur_ray.benchmarks.contract import EvaluationRequest
+from lemur_ray.benchmarks.needs import missing_requirements
 from tests.envs.webarena.small_site import SmallSite, record
 
 HELD = """
@@ -137,8 +137,8 @@ def test_ordered_tasks_are_chains_on_the_sets_there_are_and_epochs_need_their_re
     def chained(epochs: int = 1, **more: str) -> tuple[list[Any], list[str]]:
         sites.write_text(json.dumps({"sets": sets}))
         options = WebOptions(sites_file=str(sites), task_file=str(tasks), **more)
-        found = list(benchmark.load(options, Asked()))
-        said = benchmark.unplayable(options, Asked(epochs=epochs), found)
+        found = list(benchmark.load(options, EvaluationRequest()))
+        said = benchmark.unplayable(options, EvaluationRequest(epochs=epochs), found)
         assert {task.options.get("epoch") for task in found} <= {0, None}
         return [(task.lanes, (task.options.get("chain") or {}).get("copy")) for task in found], list(said)
 
@@ -195,7 +195,7 @@ def test_tasks_on_sites_without_an_address_are_named_before_the_first_episode(tm
     others = [record(1, eval_types=["program_html"], program_html=[target]), {**record(2), "sites": ["map"]}]
     tasks.write_text(json.dumps([record(0), *others]))
     sites.write_text(json.dumps({"sets": [{"name": "a", "urls": {"SHOPPING": "http://x"}}]}))
-    options, asked = WebOptions(sites_file=str(sites), task_file=str(tasks)), Asked()
+    options, asked = WebOptions(sites_file=str(sites), task_file=str(tasks)), EvaluationRequest()
     benchmark = BENCHMARKS["webarena"]
     every = list(benchmark.load(options, asked))
     said = benchmark.unplayable(options, asked, every)
@@ -208,9 +208,9 @@ def test_tasks_on_sites_without_an_address_are_named_before_the_first_episode(tm
 
 
 def test_the_benchmark_says_in_a_line_each_what_it_lacks(tmp_path: Path, site: SmallSite) -> None:
-    benchmark, asked = BENCHMARKS["webarena"], Asked(data=tmp_path)
+    benchmark, asked = BENCHMARKS["webarena"], EvaluationRequest(data=tmp_path)
     options = WebOptions(chromium_executable=str(tmp_path / "none"))
-    said = lacking(benchmark.needed(options, asked))
+    said = missing_requirements(benchmark.needed(options, asked))
     assert len(said) == 3
     assert "apt-get install -y chromium" in said[0]
     assert "jobs/fetch_data.py webarena" in said[1]
@@ -218,7 +218,7 @@ def test_the_benchmark_says_in_a_line_each_what_it_lacks(tmp_path: Path, site: S
     old = tmp_path / "chromium"
     old.write_text("#!/bin/sh\necho Chromium 90.0.4430.93\n")
     os.chmod(old, 0o755)
-    (said_of_old, *_) = lacking(benchmark.needed(WebOptions(chromium_executable=str(old)), asked))
+    (said_of_old, *_) = missing_requirements(benchmark.needed(WebOptions(chromium_executable=str(old)), asked))
     assert "version 90, expected 120 or newer" in said_of_old
 
 
@@ -231,7 +231,7 @@ def test_tasks_wait_for_the_one_before_or_as_a_table_says(tmp_path: Path) -> Non
 
     def waits(**more: str) -> list[tuple[str, tuple[str, ...]]]:
         options = WebOptions(sites_file=str(sites), task_file=str(tasks), **more)
-        return [(task.id, task.after) for task in load(options, Asked())]
+        return [(task.id, task.after) for task in load(options, EvaluationRequest())]
 
     assert waits() == [("0", ()), ("1", ("0",)), ("2", ("1",))]
     assert waits(order=str(order)) == [("2", ()), ("0", ("2",)), ("1", ())]

@@ -16,7 +16,7 @@ from envs.webarena.browser.tree import Element
 from envs.webarena.recording import _named, called_now, read_recording
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.rollout.attempt import Order
 from lemur_ray.rollout.episode import run_episode
 from tests.envs.webarena.small_site import SmallSite, record
@@ -136,7 +136,7 @@ def test_a_recording_is_replayed_in_another_browser(
         task_file=str(tmp_path / "tasks.json"), sites_file=str(tmp_path / "sites.json"), wait_s=0.1, order="any"
     )
     benchmark = BENCHMARKS["webarena"]
-    (task,) = benchmark.load(options, Asked(recording=file))
+    (task,) = benchmark.load(options, EvaluationRequest(recording=file))
     policy = PolicySpec.parse(f"replay:{file}", recordings=benchmark.recordings)
     key = EpisodeKey(task.benchmark, task.id, policy.label, "r")
     attempt = run_episode(Order(key, task), policy(), clock=lambda: 0.0)

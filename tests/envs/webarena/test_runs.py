@@ -18,8 +18,8 @@ from envs.webarena.browser.host import shared_host
 from envs.webarena.run_notes import about, notes
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task, Trajectory
-from lemur_ray.benchmarks.contract import Asked
-from lemur_ray.benchmarks.run_notes import Run
+from lemur_ray.benchmarks.contract import EvaluationRequest
+from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.instruct.solved import SolvedFilter, conversations_of, select
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
@@ -54,7 +54,7 @@ def tasks_on(site: SmallSite, folder: Path, records: Sequence[dict[str, Any]]) -
     (folder / "tasks.json").write_text(json.dumps(records))
     (folder / "sites.json").write_text(json.dumps({"sets": [{"urls": {"SHOPPING": site.url}}]}))
     files = {"task_file": str(folder / "tasks.json"), "sites_file": str(folder / "sites.json")}
-    return list(BENCHMARKS["webarena"].load(WebOptions(**files, order="any", wait_s=0.1), Asked()))
+    return list(BENCHMARKS["webarena"].load(WebOptions(**files, order="any", wait_s=0.1), EvaluationRequest()))
 
 
 def played(tasks: Sequence[Task], policy: Answering, folder: Path) -> list[Episode]:
@@ -154,16 +154,16 @@ def test_an_episode_without_bounds_of_its_own_has_its_score_for_them() -> None:
 
 
 def test_a_page_says_of_a_run_what_its_numbers_are_not() -> None:
-    found = about(Run("p", {"actions": "python", "evaluator": "strict", "judge": "none", "temperature": 0.0}))
+    found = about(EvaluationRun("p", {"actions": "python", "evaluator": "strict", "judge": "none", "temperature": 0.0}))
     assert found.column == "WebArena"
     assert found.variant == "Python calls"
     assert "strict evaluators" in found.departures
     assert "no judge" in found.departures
     published = {"evaluator": "upstream", "judge": "openai:x#y", "temperature": 1.0, "top_p": 0.9}
-    assert about(Run("p", published)).departures == ()
+    assert about(EvaluationRun("p", published)).departures == ()
     other: dict[str, Any] = {
         "prompt": "brief", "axtree_compat": "raw", "observation_tokens": 200, "reasoning": False, "hint": False,
         "examples": 0, "wait_s": 0.0, "top_p": 0.1, "max_tokens": 32, "repeating": 5,
     }  # fmt: skip
     for name, value in other.items():
-        assert len(about(Run("p", {**published, name: value})).departures) == 1, name
+        assert len(about(EvaluationRun("p", {**published, name: value})).departures) == 1, name

@@ -30,7 +30,7 @@ from envs.webarena.sites.suite.records import software_of
 from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Outcome, Task
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
@@ -61,7 +61,7 @@ def main() -> None:
 def in_turn(number: int, options: StandinOptions) -> list[Task]:
     """The first tasks, one of each application after another."""
     by_software: dict[str, list[Task]] = defaultdict(list)
-    for task in STANDIN.load(options, Asked(prompt="brief")):
+    for task in STANDIN.load(options, EvaluationRequest(prompt="brief")):
         by_software[software_of(task.options["record"])[0]].append(task)
     found = [task for task in chain.from_iterable(zip_longest(*by_software.values())) if task is not None]
     return found[:number]

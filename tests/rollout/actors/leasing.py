@@ -13,7 +13,7 @@ from envs.webarena.fixed_sites import FixedSites, SitesConfig
 from envs.webarena.site_set import Chain, SitesLost
 from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import ChatReply, ChatRequest
-from lemur_ray.agents.task_leases import Leases, Leasing, shared_leases
+from lemur_ray.agents.task_leases import Leases, WithLeases, shared_leases
 from lemur_ray.benchmarks.contract import Benchmark
 from tests.envs.webarena.small_site import record
 
@@ -22,7 +22,7 @@ class Host:
     """A process with a home of its own that plays on the sites."""
 
     def __init__(self, leases: Leases, config: dict[str, Any]) -> None:
-        Leasing(ExpertPolicy, leases)()
+        WithLeases(ExpertPolicy, leases)()
         self.sites = FixedSites(SitesConfig.from_json(config), wait_s=0.0)
         self.leases: list[Any] = []
 

@@ -14,9 +14,9 @@ from envs.webarena.env import WebEnv
 from envs.webarena.options import BrowserOptions, identity, playing
 from lemur_ray.agents.endpoint import EndpointOptions
 from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, Message, Sampling
-from lemur_ray.agents.openai_wire import body_of
+from lemur_ray.agents.openai_wire import request_body
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.instruct.solved import SolvedFilter, select
 from lemur_ray.rollout.attempt import Order
 from lemur_ray.rollout.episode import run_episode
@@ -46,7 +46,7 @@ def test_what_can_be_acted_on_is_framed_and_labelled_within_the_picture() -> Non
 
 def test_a_picture_goes_beside_the_last_message_as_the_protocol_has_it() -> None:
     asked = ChatRequest((Message("system", "s"), Message("user", "seen")), picture=PICTURE)
-    body = body_of("m", asked, EndpointOptions(), "max_tokens", None)
+    body = request_body("m", asked, EndpointOptions(), "max_tokens", None)
     assert body["messages"] == [
         {"role": "system", "content": "s"},
         {
@@ -55,7 +55,7 @@ def test_a_picture_goes_beside_the_last_message_as_the_protocol_has_it() -> None
         },
     ]
     with pytest.raises(EndpointRefused, match="chat models alone"):
-        body_of("m", asked, EndpointOptions(api="completions"), "max_tokens", None)
+        request_body("m", asked, EndpointOptions(api="completions"), "max_tokens", None)
 
 
 class Seeing:
@@ -84,9 +84,9 @@ def test_a_record_says_that_there_was_a_picture_and_is_not_exported_without_it()
 
 def test_marks_are_off_unless_asked_for_and_then_another_evaluation() -> None:
     plain, marked = BrowserOptions(), BrowserOptions(marks=True)
-    assert "marks" not in identity(plain, Asked())
-    assert identity(marked, Asked())["marks"] is True
-    assert playing(plain, Asked())["marks"] is False
+    assert "marks" not in identity(plain, EvaluationRequest())
+    assert identity(marked, EvaluationRequest())["marks"] is True
+    assert playing(plain, EvaluationRequest())["marks"] is False
 
 
 def test_a_page_is_shown_with_its_marks_and_knows_nothing_of_them(env: WebEnv) -> None:

@@ -8,13 +8,13 @@ import pytest
 
 from envs.webarena.sites.benchmark_standin import STANDIN, StandinOptions
 from envs.webarena.sites.suite.records import records
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 
 
 def test_the_benchmark_leaves_out_what_it_is_told_to() -> None:
-    tasks = list(STANDIN.load(StandinOptions(), Asked()))
+    tasks = list(STANDIN.load(StandinOptions(), EvaluationRequest()))
     assert [task.id for task in tasks] == [str(one["task_id"]) for one in records()]
-    fewer = list(STANDIN.load(StandinOptions(without="wiki,cms"), Asked()))
+    fewer = list(STANDIN.load(StandinOptions(without="wiki,cms"), EvaluationRequest()))
     assert {task.category for task in fewer} == {"shopping", "shopping_admin", "gitlab", "reddit"}
     assert json.loads(json.dumps(tasks[0].options)) == tasks[0].options
     with pytest.raises(ValueError, match="--without wikis: expected names of shop, trac, forum, cms, wiki"):

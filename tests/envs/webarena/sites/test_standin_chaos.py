@@ -17,7 +17,7 @@ from envs.webarena.sites.benchmark_standin import STANDIN, StandinOptions
 from envs.webarena.sites.standin_sites import StandinSites
 from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
@@ -66,7 +66,7 @@ class Saboteur(ExpertPolicy):
 def test_every_episode_ends_once_and_is_solved_although_sites_and_browser_were_killed(
     sites: StandinSites, tmp_path: Path
 ) -> None:
-    tasks = list(STANDIN.load(OPTIONS, Asked()))[:6]
+    tasks = list(STANDIN.load(OPTIONS, EvaluationRequest()))[:6]
     orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     policy = Saboteur(sites)
     with Ledger(tmp_path / "episodes.jsonl") as ledger:

@@ -15,7 +15,7 @@ from envs.webarena.sites.benchmark_standin import STANDIN, StandinOptions
 from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Blame
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.rollout.actors.on_ray import RayPool
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger, read_episodes
@@ -84,7 +84,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 def test_episodes_survive_a_killed_actor_and_a_killed_node_and_leave_no_site_and_no_browser(
     golden: None, cluster: Cluster, tmp_path: Path
 ) -> None:
-    tasks = list(STANDIN.load(OPTIONS, Asked()))
+    tasks = list(STANDIN.load(OPTIONS, EvaluationRequest()))
     limits = EpisodeLimits(reset_s=600.0, step_s=600.0)
     orders = Orders(tasks, epochs=2, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
     path = tmp_path / "episodes.jsonl"

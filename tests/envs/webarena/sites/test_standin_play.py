@@ -19,7 +19,7 @@ from envs.webarena.sites.suite.records import records, software_of
 from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.benchmarks.contract import Asked
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
@@ -95,7 +95,7 @@ def test_what_the_expert_said_is_solved_again_when_it_is_said_again(env: Standin
     """As it is before it is exported: ids are other ones, what is acted on is found by its words."""
     for name in SOFTWARE:
         installed(name)
-    tasks = list(STANDIN.load(StandinOptions(site_copies=1), Asked(prompt="brief")))[::3]
+    tasks = list(STANDIN.load(StandinOptions(site_copies=1), EvaluationRequest(prompt="brief")))[::3]
     limits = EpisodeLimits(reset_s=600.0)
     orders = Orders(tasks, epochs=1, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
     with Ledger(tmp_path / "episodes.jsonl") as ledger:

@@ -1,0 +1,23 @@
+"""Old names of a module's classes and functions: each still works, with a DeprecationWarning, for one release."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+
+def renamed_names(module: str, **new_names: str) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a module, which returns the value of the new name for an old one.
+
+    ``new_names``: old name to new name. The function raises AttributeError for every other name.
+    """
+
+    def value_of(name: str) -> Any:
+        if name not in new_names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warnings.warn(f"{module}.{name} is now {new_names[name]}: use that name", DeprecationWarning, stacklevel=2)
+        return getattr(sys.modules[module], new_names[name])
+
+    return value_of

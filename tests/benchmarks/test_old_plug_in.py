@@ -1,0 +1,83 @@
+"""A plug-in that was written against the contract of the previous release is played, and told what to change."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from lemur_ray.agents import external_calls, task_leases
+from lemur_ray.benchmarks import contract, needs, protocol_options, question, rows, run_notes, sandboxed
+from lemur_ray.benchmarks import task_dependencies as dependencies
+from lemur_ray.benchmarks.contract import EvaluationRequest, storable_options
+from lemur_ray.benchmarks.discovery import find
+
+PLUG_IN = '''
+from dataclasses import dataclass
+
+from lemur_ray.benchmarks.contract import Asked, Benchmark, content, place
+from lemur_ray.benchmarks.needs import Need, begins, there
+from lemur_ray.benchmarks.question import Graded, question
+from lemur_ray.benchmarks.run_notes import About, Run, plain
+
+
+@dataclass(frozen=True)
+class Options:
+    server: str = place("here", written_as=lambda url: url.partition(":")[0])
+    """Where it is."""
+    rows: str = content()
+    """What is asked."""
+
+
+def load(options: Options, asked: Asked):
+    if asked.prompt == "none":
+        asked.outside("what sums ask")
+    yield question("sums", "sums/1", "sums", "1 + 1?", f"{__name__}:grade", "2", gold="2")
+
+
+def grade(reply, options):
+    return Graded(float(reply == options["reference"]), reply)
+
+
+SUMS = Benchmark(Options, load, {"full": 8, "brief": 8}, has_hints=True, needs=begins(load))
+'''
+
+
+def test_a_plug_in_of_the_previous_release_is_found_and_makes_its_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "sums_of_yesterday.py").write_text(PLUG_IN)
+    with pytest.warns(DeprecationWarning, match="is now") as warned:
+        benchmark = find("sums_of_yesterday:SUMS")
+    messages = [str(one.message) for one in warned]
+    assert any("contract.Asked is now EvaluationRequest: use that name" in message for message in messages)
+    options = benchmark.options(server="mysql:secret")
+    assert storable_options(options) == {"server": "mysql", "rows": ""}
+    assert [task.id for task in benchmark.load(options, EvaluationRequest())] == ["sums/1"]
+    assert needs.missing_requirements(benchmark.needed(options, EvaluationRequest())) == []
+    sys.modules.pop("sums_of_yesterday")
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        (contract, "whole", "all_options"),
+        (dependencies, "waits_for", "played_dependencies"),
+        (external_calls, "OutsideFault", "ExternalCallError"),
+        (needs, "Need", "Requirement"),
+        (protocol_options, "Form", "PromptForm"),
+        (question, "goes_on", "continues_prompt"),
+        (rows, "rows_of", "read_rows"),
+        (run_notes, "About", "RunDescription"),
+        (sandboxed, "without", "missing_programs_departure"),
+        (task_leases, "Leasing", "WithLeases"),
+    ],
+)
+def test_an_old_name_is_the_new_one_with_a_warning(module: object, old: str, new: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"{old} is now {new}: use that name"):
+        assert getattr(module, old) is getattr(module, new)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        importlib.import_module("lemur_ray.benchmarks.contract").no_such_name  # noqa: B018
