@@ -12,19 +12,26 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from lemur_ray.storage.conditional_writes import read_version, write_if
 from lemur_ray.storage.file_system import arrow_file_system, file_system
-from lemur_ray.storage.retry_policy import absent, patience_s, refused, silent
+from lemur_ray.storage.retry_policy import BucketError, BucketProblem, absent, patience_s, refused, silent
 
 
 class _Differs(OSError):
     """What was read is not what was written."""
 
 
-def tried(url: str, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Client -> one sentence on why it could not write, read and remove a small object there; empty where it could.
+class AccessFailure(NamedTuple):
+    """Why a client cannot use a bucket: the kind of problem, and the sentence for people."""
+
+    problem: BucketProblem
+    reason: str
+
+
+def tried(url: str, environment: Mapping[str, str] | None = None) -> dict[str, AccessFailure | None]:
+    """Client -> why it could not write, read and remove a small object there; None where it could.
 
     ``environment``: variables to have while looking, as the driver has them (``file_system.passed_on``). The clients of
     ``gs://`` are those of files (gcsfs), of Ray Train and Ray Data (pyarrow), of leases (conditional writes) and of
@@ -38,21 +45,26 @@ def tried(url: str, environment: Mapping[str, str] | None = None) -> dict[str, s
         return dict(zip(clients, at_once.map(partial(_why_not, url.rstrip("/")), clients.values()), strict=True))
 
 
-def _why_not(url: str, ask: Callable[[str, bytes], None]) -> str:
-    """One sentence on why a client cannot use it; empty where it can. Alike for clients that meet the same."""
+def _why_not(url: str, ask: Callable[[str, bytes], None]) -> AccessFailure | None:
+    """Why a client cannot use it; None where it can. Equal for clients that meet the same problem."""
     bucket = "/".join(url.split("/")[:3])
     try:
         ask(f"{url}/.probe-{uuid.uuid4().hex[:12]}", uuid.uuid4().bytes)
     except FileNotFoundError:
-        return str(absent(url))
+        return _failure(absent(url))
     except TimeoutError:
-        return str(silent(bucket, patience_s()))
+        return _failure(silent(bucket, patience_s()))
     except Exception as error:  # whatever a client raises, it says why this host cannot use it
-        said = re.sub(r"https?://\S+ ?", "", " ".join(str(error).split()))
-        if (status := re.search(r"http_response_code='(\d+)'", said)) is None:  # which is tensorstore's way
-            return said[:400] or type(error).__name__
-        return str(absent(url) if status[1] == "404" else refused(bucket, status[1], said.partition(" [")[0]))
-    return ""
+        text = re.sub(r"https?://\S+ ?", "", " ".join(str(error).split()))
+        if (status := re.search(r"http_response_code='(\d+)'", text)) is None:  # which is tensorstore's way
+            problem = error.problem if isinstance(error, BucketError) else BucketProblem.REFUSED
+            return AccessFailure(problem, text[:400] or type(error).__name__)
+        return _failure(absent(url) if status[1] == "404" else refused(bucket, status[1], text.partition(" [")[0]))
+    return None
+
+
+def _failure(error: BucketError) -> AccessFailure:
+    return AccessFailure(error.problem, str(error))
 
 
 def _files(url: str, data: bytes) -> None:

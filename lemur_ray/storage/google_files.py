@@ -98,5 +98,5 @@ class GoogleFiles(GCSFileSystem):
 
 def _of(sentence: BucketError, error: HttpError) -> _Refused:
     out = _Refused(str(sentence))
-    out.code, out.message = error.code, str(sentence)
+    out.code, out.message, out.problem = error.code, str(sentence), sentence.problem
     return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable
+from enum import StrEnum
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -14,8 +15,23 @@ _SLOWEST_BYTES_PER_S = 250_000
 """An upload may take so much longer than a question."""
 
 
+class BucketProblem(StrEnum):
+    """What kind of trouble a bucket makes: a person must do something else about each."""
+
+    ABSENT = "absent"
+    SILENT = "silent"
+    REFUSED = "refused"
+
+
 class BucketError(OSError):
-    """A bucket does not answer, or refuses; one sentence that says which and what to do."""
+    """A bucket does not answer, or refuses; the message states which and what to do, ``problem`` its kind."""
+
+    problem = BucketProblem.REFUSED
+
+    def of_kind(self, problem: BucketProblem) -> BucketError:
+        """This error with its kind set."""
+        self.problem = problem
+        return self
 
 
 def patience_s() -> float:
@@ -42,7 +58,7 @@ def silent(where: str, limit_s: float) -> BucketError:
     return BucketError(
         f"{where} did not answer within {limit_s:.0f} s: look whether the service and the network are up, then run the "
         "same command again"
-    )
+    ).of_kind(BucketProblem.SILENT)
 
 
 def refused(where: str, code: Any, said: str, name: str = "") -> BucketError:
@@ -59,7 +75,8 @@ def refused(where: str, code: Any, said: str, name: str = "") -> BucketError:
         301: "the bucket lies in another region: set AWS_REGION to it",
         429: "it is asked too often, and went on saying so: wait, or ask with fewer hosts",
     }.get(_number(code), "the service is in trouble: run the same command again later")
-    return BucketError(f"{where} answered {code} ({said}): {todo}")
+    problem = BucketProblem.ABSENT if _number(code) == 404 and name not in BY_NAME else BucketProblem.REFUSED
+    return BucketError(f"{where} answered {code} ({said}): {todo}").of_kind(problem)
 
 
 _LOG_IN = "its credentials have expired: log in again, or give the host's service account access"
@@ -88,7 +105,8 @@ def not_let_in(where: str, error: Exception) -> BucketError:
 
 def absent(url: str) -> BucketError:
     """The sentence for a bucket that nothing can be written to because it is not there."""
-    return BucketError(f"{url}: there is no such bucket: make it first, or correct its name")
+    message = f"{url}: there is no such bucket: make it first, or correct its name"
+    return BucketError(message).of_kind(BucketProblem.ABSENT)
 
 
 def _number(code: Any) -> int:

@@ -1,4 +1,4 @@
-"""Whether every host can use a bucket, through each client that a job uses: judged from what the hosts found."""
+"""Whether every host can use a bucket, through each client that a job uses: judged from the hosts' own attempts."""
 
 from __future__ import annotations
 
@@ -7,40 +7,47 @@ from collections.abc import Mapping
 
 from lemur_ray.doctor.hosts.grouped_findings import by_reason
 from lemur_ray.doctor.machine import Check
+from lemur_ray.storage.bucket_access import AccessFailure
+from lemur_ray.storage.retry_policy import BucketProblem
 
 
-def access(url: str, found: Mapping[str, Mapping[str, str]]) -> Check:
-    """``found``: by host, why each client could not write, read and remove an object; empty where it could."""
-    failing = {host: sentence for host, clients in found.items() if (sentence := _sentence(clients))}
-    if not failing:
-        clients = ", ".join(dict.fromkeys(client for of_host in found.values() for client in of_host))
-        said = f"{url}: written, read and removed by {clients or 'nobody'} on {len(found)} hosts"
-        return Check("bucket", "ok", said, required=True)
-    return Check("bucket", "missing", f"{url}: {by_reason(failing)}", _fix(url, "".join(failing.values())), True)
+def access(url: str, attempts: Mapping[str, Mapping[str, AccessFailure | None]]) -> Check:
+    """Check of a bucket. ``attempts``: host -> client -> why it could not write, read and remove an object, or None."""
+    failures = {host: failed for host, clients in attempts.items() if (failed := _failures(clients))}
+    if not failures:
+        clients = ", ".join(dict.fromkeys(client for of_host in attempts.values() for client in of_host))
+        summary = f"{url}: written, read and removed by {clients or 'nobody'} on {len(attempts)} hosts"
+        return Check("bucket", "ok", summary, required=True)
+    problems = {failure.problem for failed in failures.values() for failure in failed.values()}
+    reasons = by_reason({host: _sentence(failed) for host, failed in failures.items()})
+    return Check("bucket", "missing", f"{url}: {reasons}", _fix(url, problems), True)
 
 
-def _sentence(clients: Mapping[str, str]) -> str:
-    """Of one host, clients that fail alike together; empty where none does."""
-    alike: dict[str, list[str]] = {}
-    whole: dict[str, str] = {}
-    for client, why in clients.items():
-        if why:
-            key = re.sub(r"\(.*?\)", "", why)  # what a service adds differs from client to client
-            alike.setdefault(key, []).append(client)
-            whole.setdefault(key, why)
-    return ", and ".join(f"by {', '.join(names)}: {whole[key]}" for key, names in alike.items())
+def _failures(clients: Mapping[str, AccessFailure | None]) -> dict[str, AccessFailure]:
+    return {client: failure for client, failure in clients.items() if failure is not None}
 
 
-def _fix(url: str, said: str) -> str:
+def _sentence(failures: Mapping[str, AccessFailure]) -> str:
+    """The failures of one host as a sentence; clients with the same reason are listed together."""
+    clients: dict[str, list[str]] = {}
+    reasons: dict[str, str] = {}
+    for client, failure in failures.items():
+        key = re.sub(r"\(.*?\)", "", failure.reason)  # what a service adds in brackets differs from client to client
+        clients.setdefault(key, []).append(client)
+        reasons.setdefault(key, failure.reason)
+    return ", and ".join(f"by {', '.join(names)}: {reasons[key]}" for key, names in clients.items())
+
+
+def _fix(url: str, problems: set[BucketProblem]) -> str:
     scheme, _, rest = url.partition("://")
     name = rest.partition("/")[0]
-    if "no such bucket" in said:
+    if BucketProblem.ABSENT in problems:
         if scheme == "s3":
             return f"aws s3 mb s3://{name} --region REGION"
         return f"gcloud storage buckets create gs://{name} --location REGION   # that of the hosts"
-    if "did not answer" in said or "no answer" in said:
-        there = "s3.REGION.amazonaws.com" if scheme == "s3" else "storage.googleapis.com"
-        return f"curl -sI https://{there}   # on such a host: look at its network policy, DNS and routes"
+    if BucketProblem.SILENT in problems:
+        endpoint = "s3.REGION.amazonaws.com" if scheme == "s3" else "storage.googleapis.com"
+        return f"curl -sI https://{endpoint}   # on such a host: look at its network policy, DNS and routes"
     if scheme == "s3":
         return (
             f"give the hosts' role s3:ListBucket, GetObject, PutObject and DeleteObject on {name}, and set AWS_REGION"

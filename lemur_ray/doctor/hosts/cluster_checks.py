@@ -8,6 +8,7 @@ from lemur_ray.doctor.hosts import bucket, consistency, headroom, slices
 from lemur_ray.doctor.hosts.grouped_findings import by_reason
 from lemur_ray.doctor.hosts.host_facts import HostFacts
 from lemur_ray.doctor.machine import Check
+from lemur_ray.storage.bucket_access import AccessFailure
 
 
 def checks(
@@ -16,7 +17,7 @@ def checks(
     free_cpus: float,
     lock: Mapping[str, str],
     store: str = "",
-    tried: Mapping[str, Mapping[str, str]] | None = None,
+    tried: Mapping[str, Mapping[str, AccessFailure | None]] | None = None,
     most_cpus: float = 0.0,
 ) -> list[Check]:
     """``silent``: why a host did not answer, by its name. ``lock``: version by name; empty: as most hosts have it.

@@ -81,8 +81,11 @@ class Asked:
     def clock(self) -> float:
         return time.time()
 
-    def bucket(self, url: str, environment: Mapping[str, str]) -> dict[str, str]:
-        """As ``storage.access.tried``, of the project that this host has or the job brought."""
+    def bucket(self, url: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
+        """The result of ``bucket_access.tried`` in the project that this host has or the job brought.
+
+        A project of another version may return sentences alone.
+        """
         try:
             from lemur_ray.storage.bucket_access import tried
         except ImportError as error:

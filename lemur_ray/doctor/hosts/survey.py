@@ -19,7 +19,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lemur_ray.doctor.hosts import host_facts
 from lemur_ray.doctor.hosts.host_facts import HostFacts
+from lemur_ray.storage.bucket_access import AccessFailure
 from lemur_ray.storage.file_system import passed_on
+from lemur_ray.storage.retry_policy import BucketProblem
 
 ROUNDS = 5
 """Times that a clock is read: the quickest answer says most."""
@@ -36,8 +38,8 @@ class Answers:
     free_cpus: float
     most_cpus: float = 0.0
     """What the cluster may grow to; 0 where it does not grow."""
-    bucket: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By host, why each client could not use the bucket that was named; an empty text where it could."""
+    bucket: Mapping[str, Mapping[str, AccessFailure | None]] = field(default_factory=dict)
+    """Host -> client -> why it could not use the named bucket; None where it could."""
 
 
 def ask(timeout_s: float = 60.0, bucket: str = "") -> Answers:
@@ -91,20 +93,27 @@ def _of_node(node: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _tried(bucket: str, hosts: Sequence[tuple[str, Any]]) -> dict[str, dict[str, str]]:
-    """What every host found, all at the same time."""
+def _tried(bucket: str, hosts: Sequence[tuple[str, Any]]) -> dict[str, dict[str, AccessFailure | None]]:
+    """Let all hosts try the bucket at the same time."""
     environment = passed_on() | {"LEMUR_BUCKET_PATIENCE_S": str(CLIENT_S)}
     asked = [(name, actor.bucket.remote(bucket, environment)) for name, actor in hosts]
     deadline = time.monotonic() + CLIENTS_S
-    found = {}
+    attempts: dict[str, dict[str, AccessFailure | None]] = {}
     for name, answer in asked:
         try:
-            found[name] = ray.get(answer, timeout=max(0.1, deadline - time.monotonic()))
+            clients = ray.get(answer, timeout=max(0.1, deadline - time.monotonic()))
+            attempts[name] = {client: _failure(result) for client, result in clients.items()}
         except ray.exceptions.GetTimeoutError:
-            found[name] = {"all clients": f"no answer within {CLIENTS_S:g} s"}
+            silent = AccessFailure(BucketProblem.SILENT, f"no answer within {CLIENTS_S:g} s")
+            attempts[name] = {"all clients": silent}
         except ray.exceptions.RayError as error:
-            found[name] = {"all clients": str(error).strip().splitlines()[-1][:300]}
-    return found
+            attempts[name] = {"all clients": _failure(str(error).strip().splitlines()[-1][:300])}
+    return attempts
+
+
+def _failure(result: AccessFailure | str | None) -> AccessFailure | None:
+    """The result of one client; a host with an older project answers with a sentence, empty for success."""
+    return AccessFailure(BucketProblem.REFUSED, result) if result and isinstance(result, str) else result or None
 
 
 def _clock(actor: Any, deadline: float) -> dict[str, float]:
