@@ -8,8 +8,10 @@ import os
 import re
 import statistics
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
+from tests.prose_comparisons import excused, prose_comparisons
 from tests.source_tree import ROOT, name, python_files, tracked
 
 FOREIGN = ("sh", "py", "yaml", "yml", "toml", "lock", "md", "txt", "cfg", "json")
@@ -74,6 +76,35 @@ SAYS_NOTHING = frozenset(
 )
 ROOMS_NAMED_AS_OTHERS = {"lemur_ray/serve/http", "lemur_ray/serve/openai"}
 """Folders, whose files are never imported by their last name alone."""
+
+MOST_LINES, MOST_PARAMETERS = 60, 8
+"""Of a function; ``self`` and ``cls`` are not counted."""
+LONG_FUNCTIONS = {
+    "manifest": "64 lines",
+    "export": "65 lines",
+    "render_report": "62 lines",
+    "_play": "127 lines, 11 parameters: an episode is to become a record with a builder",
+    "run_orders": "69 lines: to become a retry queue with a short loop",
+    "build_app": "72 lines",
+    "train": "92 lines: a whole run, read from top to bottom",
+    "_worker": "71 lines",
+    "OpenAIPolicy.__init__": "9 parameters",
+    "question": "15 parameters: an author's options, each by its name",
+    "hidden_states": "10 parameters",
+    "RayPool.__init__": "9 parameters",
+    "run_evaluation": "10 parameters",
+    "compile_step": "9 parameters",
+    "serve_model": "12 parameters",
+}
+"""Functions beyond the limits -> why. Entries are only ever removed."""
+UNCLEAR_FILES = ["takes", "told", "seen", "looked_at", "outside", "waiting", "guarded", "loaded", "beats", "answering"]
+"""Names that files of the packages had and that told nobody what they hold."""
+MOST_DIALECT_WORDS = 2605
+"""How often ``said``, ``told`` and ``found`` may stand in the packages together. Only ever lowered."""
+MOST_FILES_WITH_MIN_P = 8
+"""Files that name one sampling option: a new option must not touch more. Only ever lowered."""
+MOST_ROOMS = 24
+"""Entries of ``lemur_ray/``."""
 
 
 def text_files() -> list[tuple[str, str]]:
@@ -200,3 +231,53 @@ def test_pinned_versions_of_the_lock_are_those_installed() -> None:
             if found != version:
                 wrong.append(f"{package} {found}, pinned {version}")
     assert not wrong, wrong
+
+
+def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every function below ``tree`` with its qualified name; functions inside functions too."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield prefix + node.name, node
+            yield from functions(node, f"{prefix}{node.name}.")
+        else:
+            yield from functions(node, f"{prefix}{node.name}." if isinstance(node, ast.ClassDef) else prefix)
+
+
+def test_functions_are_of_a_size_that_one_reads_at_once() -> None:
+    wrong = []
+    for path in python_files("lemur_ray/", "envs/", "jobs/"):
+        for qualified, node in functions(ast.parse(path.read_text())):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            parameters = len({argument.arg for argument in arguments} - {"self", "cls"})
+            if (lines > MOST_LINES or parameters > MOST_PARAMETERS) and qualified not in LONG_FUNCTIONS:
+                wrong.append(f"{name(path)}:{node.lineno}: {qualified}: {lines} lines, {parameters} parameters")
+    assert not wrong, f"at most {MOST_LINES} lines and {MOST_PARAMETERS} parameters: {wrong}"
+
+
+def test_no_decision_hangs_on_the_words_of_a_sentence() -> None:
+    hits = prose_comparisons("lemur_ray/", "envs/")
+    wrong = [f"{place}: {sentence[:60]!r}" for place, sentence in hits if not excused(sentence)]
+    advice = "decide by an enum, a field or a class of error, or add a reason to tests/prose_comparisons.py"
+    assert not wrong, f"{advice}: {wrong}"
+
+
+def test_no_file_of_the_packages_has_a_name_that_tells_nothing() -> None:
+    wrong = [name(path) for path in python_files("lemur_ray/", "envs/") if path.stem in UNCLEAR_FILES]
+    assert not wrong, wrong
+
+
+def test_words_that_stand_for_everything_grow_fewer() -> None:
+    words = re.compile(r"\b(?:said|told|found)\b")
+    count = sum(len(words.findall(path.read_text())) for path in python_files("lemur_ray/", "envs/"))
+    assert count <= MOST_DIALECT_WORDS, f"said, told and found stand {count} times, at most {MOST_DIALECT_WORDS} may"
+
+
+def test_a_sampling_option_is_named_in_few_files() -> None:
+    naming = [name(path) for path in python_files("lemur_ray/") if "min_p" in path.read_text()]
+    assert len(naming) <= MOST_FILES_WITH_MIN_P, naming
+
+
+def test_the_package_has_few_rooms() -> None:
+    rooms = {path.relative_to(ROOT).parts[1] for path in tracked() if path.relative_to(ROOT).parts[0] == "lemur_ray"}
+    assert len(rooms) <= MOST_ROOMS, sorted(rooms)

@@ -15,7 +15,6 @@ from lemur_ray.doctor.resources import available_memory, usable_cores
 
 MIB = 2**20
 TOPOLOGY_LABEL = "ray.io/tpu-topology"
-_HERE = "this machine"
 
 
 @dataclass(frozen=True)
@@ -27,14 +26,20 @@ class Devices:
     tpus: int = 0
     memory_bytes: int | None = None
     gpu_bytes: int | None = None
-    where: str = _HERE
+    in_cluster: bool = False
+    """Whether these are the devices of a whole cluster, not of this machine."""
     tpu_hosts: Mapping[str, int] = field(default_factory=dict)
     """Hosts by the topology of the slice that they belong to; empty where nobody knows, or where more may come."""
 
     @property
     def is_here(self) -> bool:
-        """Whether they are this machine's, and no cluster's."""
-        return self.where == _HERE
+        """Whether these are the devices of this machine."""
+        return not self.in_cluster
+
+    @property
+    def where(self) -> str:
+        """Whose devices these are, for messages."""
+        return "the cluster" if self.in_cluster else "this machine"
 
     def __str__(self) -> str:
         return f"{self.where} has {self.cpus:g} CPU cores, {self.gpus} GPUs and {self.tpus} TPU chips"
@@ -63,7 +68,7 @@ def cluster_devices(
     grows = has["TPU"] > resources.get("TPU", 0)
     topologies = [node.get("Labels", {}).get(TOPOLOGY_LABEL, "") for node in nodes if node.get("Alive")]
     hosts = Counter() if grows else Counter(filter(None, topologies))
-    return Devices(has["CPU"], int(has["GPU"]), int(has["TPU"]), where="the cluster", tpu_hosts=hosts)
+    return Devices(has["CPU"], int(has["GPU"]), int(has["TPU"]), in_cluster=True, tpu_hosts=hosts)
 
 
 def tpu_chips(machine: Machine) -> list[str]:

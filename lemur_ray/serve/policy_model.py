@@ -84,5 +84,5 @@ def _of_template(tokenizer: Tokenizer, source: str, chats: bool) -> list[str]:
 def _devices() -> Devices:
     """Of this machine, where no other cluster is named; what others have is known only where Ray runs."""
     if os.environ.get("RAY_ADDRESS"):
-        return Devices(float("inf"), 2**20, 2**20, where="the cluster")
+        return Devices(float("inf"), 2**20, 2**20, in_cluster=True)
     return machine_devices(Machine(Path(__file__).resolve().parents[2]))

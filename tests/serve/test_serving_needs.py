@@ -36,7 +36,7 @@ def test_a_model_that_does_not_fit_is_refused_with_the_flags_under_which_it_woul
 def test_what_fits_is_not_refused() -> None:
     look_first("random:nano", job(), LAPTOP)
     look_first("random:llama2-70b", job(), replace(LAPTOP, gpus=8, gpu_bytes=640 * GIB))
-    look_first("random:llama2-70b", job(), Devices(cpus=1000, where="the cluster"))
+    look_first("random:llama2-70b", job(), Devices(cpus=1000, in_cluster=True))
 
 
 def test_everything_that_lacks_is_in_one_list() -> None:
@@ -84,7 +84,7 @@ def test_a_port_where_somebody_listens_is_refused_before_a_model_is_loaded() -> 
         with pytest.raises(NotServed, match=rf"port {port} of 127\.0\.0\.1: somebody listens .*--port"):
             look_first("random:nano", replace(job(), port=port), LAPTOP)
         # In a cluster Serve may listen there itself, and the head is another machine.
-        look_first("random:nano", ServeJob(port=port), replace(LAPTOP, where="the cluster"))
+        look_first("random:nano", ServeJob(port=port), replace(LAPTOP, in_cluster=True))
     look_first("random:nano", replace(job(), port=port), LAPTOP)
 
 

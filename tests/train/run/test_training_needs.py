@@ -88,7 +88,7 @@ def test_rows_that_are_gone_are_said_before_anything_is_begun_and_not_by_a_trace
 def test_the_small_recipes_begin_on_a_laptop_and_the_large_ones_where_their_slices_are(tmp_path: Path) -> None:
     for name in ("nano", "nano-chat", "nano-mixture"):
         needs.look_first(get_recipe(name), LAPTOP, str(tmp_path / name), [])
-    pod = Devices(cpus=10_000, tpus=1024, where="the cluster")
+    pod = Devices(cpus=10_000, tpus=1024, in_cluster=True)
     for name in NAMES:
         needs.of_devices(get_recipe(name), pod)
         needs.of_memory(get_recipe(name), pod)
@@ -172,12 +172,12 @@ def test_a_run_that_would_leave_no_core_for_ray_data_is_refused_with_what_would_
     needs.of_devices(of_mesh("nano", cpus_per_worker=0.9), Devices(cpus=1))
     two_of_one_core = of_mesh("nano", num_workers=2)
     with pytest.raises(ValueError, match=r"2 worker\(s\) with 1 each leave 0 CPU .*--mesh\.cpus-per-worker 0\.95$"):
-        needs.of_devices(two_of_one_core, Devices(cpus=2, where="the cluster"))
-    needs.of_devices(two_of_one_core, Devices(cpus=3, where="the cluster"))
+        needs.of_devices(two_of_one_core, Devices(cpus=2, in_cluster=True))
+    needs.of_devices(two_of_one_core, Devices(cpus=3, in_cluster=True))
     with pytest.raises(ValueError, match=r"2 worker\(s\) with 1 each"):  # an elastic run takes as many as there are
-        needs.of_devices(of_mesh("nano", num_workers=4, min_workers=1), Devices(cpus=2, where="the cluster"))
+        needs.of_devices(of_mesh("nano", num_workers=4, min_workers=1), Devices(cpus=2, in_cluster=True))
     with pytest.raises(ValueError, match="hosts with two cores each"):
-        needs.of_devices(get_recipe("lemur-7b-chat"), Devices(cpus=4, tpus=16, where="the cluster"))
+        needs.of_devices(get_recipe("lemur-7b-chat"), Devices(cpus=4, tpus=16, in_cluster=True))
 
 
 def test_a_finished_run_needs_no_devices(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_packages_of_filters_are_asked_for_where_the_table_is_made_here(
     assert "near-duplicates are found with sentence-transformers: pip install 'lemur-ray[instruct]'" in said
     assert "the language filter needs langdetect" in said
     assert tune(*start, "--encoder", "hashing:64", "--language=") == "instruct: begun\n"
-    monkeypatch.setattr(connection, "available_devices", lambda: dataclasses.replace(LAPTOP, where="the cluster"))
+    monkeypatch.setattr(connection, "available_devices", lambda: dataclasses.replace(LAPTOP, in_cluster=True))
     assert tune(*start) == "instruct: begun\n"
 
 
