@@ -91,7 +91,9 @@ OF_OTHERS = {
         "No space left", "Permission denied", "Read-only file", "quota exceeded",
     ),
     "Python's own words": ("Traceback (most recent call last)", "Cell In["),
-    "Ray tells a lost process from a lost node in its message alone": ("worker process has died", "node has died"),
+    "Ray has one class for several causes, and tells them apart in the message alone": (
+        "worker process has died", "node has died", "timed out during startup",
+    ),
     "servers of others report a context that is too long in their own words": (
         "maximum context length", "model's context length", "available context size", "context window",
         "maximum prompt length", "prompt is too long", "input is too long", "too many tokens",
