@@ -48,7 +48,7 @@ ROOMS: dict[str, set[str]] = {
         "lemur_ray/weights",
     },
     "lemur_ray/serve/openai": {
-        "lemur_ray/agents", "lemur_ray/serve/engine/scores", "lemur_ray/serve/reply_types",
+        "lemur_ray/agents", "lemur_ray/serve/engine/token_logprobs", "lemur_ray/serve/reply_types",
         "lemur_ray/text/tool_results", "lemur_ray/text/tools_in_words",
     },
     "lemur_ray/agents": set(),

@@ -10,7 +10,7 @@ from functools import cached_property
 import llguidance
 import numpy as np
 
-from lemur_ray.serve.engine.generation import CannotBeMet
+from lemur_ray.serve.engine.generation import UnsatisfiableConstraint
 from lemur_ray.text.tokenizer import Tokenizer
 
 
@@ -98,7 +98,7 @@ class Matching:
         return Matching(self._matcher.deep_copy())
 
     def allowed(self) -> np.ndarray:
-        """See ``Constraint``. Raises CannotBeMet where the grammar has become too much for llguidance."""
+        """See ``Constraint``. Raises UnsatisfiableConstraint where the grammar has become too much for llguidance."""
         words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
         self._check()
         return words
@@ -109,4 +109,4 @@ class Matching:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise CannotBeMet(f"the structure cannot be held to: {self._matcher.get_error().strip()[:300]}")
+            raise UnsatisfiableConstraint(f"the structure cannot be held to: {self._matcher.get_error().strip()[:300]}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lemur_ray.agents.messages import FinishReason
-from lemur_ray.serve.engine.scores import Scores
+from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Piece:
     finish_reason: FinishReason | None
     cached_tokens: int
     """Prompt tokens that came from the cache"""
-    scores: Scores | None = None
+    logprobs: TokenLogprobs | None = None
     """Of ``tokens``, where they were asked for"""
-    prompt_scores: Scores | None = None
+    prompt_logprobs: TokenLogprobs | None = None
     """In the first piece, where they were asked for"""
     version: str = ""
     """Of the weights that all of the reply comes from"""
@@ -38,6 +38,6 @@ class Reply:
     tokens: list[int] = field(default_factory=list)
     finish_reason: FinishReason = "stop"
     cached_tokens: int = 0
-    scores: list[Scores] = field(default_factory=list)
-    prompt_scores: Scores | None = None
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: TokenLogprobs | None = None
     version: str = ""

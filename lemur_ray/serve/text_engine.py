@@ -197,8 +197,8 @@ class Replies:
             reply.text += piece.text
             reply.tokens += piece.tokens
             reply.cached_tokens, reply.version = piece.cached_tokens, piece.version
-            reply.scores += [piece.scores] if piece.scores else []
-            reply.prompt_scores = piece.prompt_scores or reply.prompt_scores
+            reply.logprobs += [piece.logprobs] if piece.logprobs else []
+            reply.prompt_logprobs = piece.prompt_logprobs or reply.prompt_logprobs
             reply.finish_reason = piece.finish_reason or reply.finish_reason
         return replies
 
@@ -237,5 +237,7 @@ class Replies:
             finish = "stop"
         if finish:
             self._forget(event.number, cancel=event.finish is None)
-        scores = event.scores.part(0, used) if event.scores else None
-        return Piece(index, out, event.tokens[:used], finish, event.cached, scores, event.prompt_scores, event.version)
+        logprobs = event.logprobs.part(0, used) if event.logprobs else None
+        return Piece(
+            index, out, event.tokens[:used], finish, event.cached, logprobs, event.prompt_logprobs, event.version
+        )

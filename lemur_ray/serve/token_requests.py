@@ -90,5 +90,5 @@ def _generation(served: TextEngine, prompt: tuple[int, ...], s: Mapping[str, Any
         top_k=0 if top_k >= served.engine.config.vocab_size else top_k,
         top_p=s["top_p"],
         seed=s["seed"],
-        session=session,
+        session_id=session,
     )

@@ -68,16 +68,16 @@ def _scored(engine: Any, prompts: list[tuple[int, ...]]) -> tuple[np.ndarray, ..
     from lemur_ray.serve.engine.generation import Generation
 
     done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    scores: dict[int, Any] = {}
+    logprobs: dict[int, Any] = {}
     for prompt in prompts:
-        request = Generation(prompt[:-1], 0, prompt_scores=True)
+        request = Generation(prompt[:-1], 0, prompt_logprobs=True)
         number = engine.submit(request, lambda events: [done.put(event) for event in events], every_token=False)
-        scores[number] = None
-    while any(value is None for value in scores.values()):
+        logprobs[number] = None
+    while any(value is None for value in logprobs.values()):
         event = done.get(timeout=600)
         assert event.finish == "length", event
-        scores[event.number] = event.prompt_scores
-    return tuple(np.concatenate([value[field][1:] for value in scores.values()]) for field in range(3))
+        logprobs[event.number] = event.prompt_logprobs
+    return tuple(np.concatenate([value[field][1:] for value in logprobs.values()]) for field in range(3))
 
 
 def _divergence(plain: tuple[np.ndarray, ...], other: tuple[np.ndarray, ...]) -> np.ndarray:

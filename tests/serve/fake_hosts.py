@@ -41,7 +41,7 @@ def load(spec: str) -> Seeded:
 def requests() -> list[Generation]:
     """Greedy and drawn, with and without edits."""
     return [
-        Generation(p, 30, temperature=float(i % 2), seed=i, top_p=0.9, logit_bias=((9, float(i % 4)),), scores=i == 5)
+        Generation(p, 30, temperature=float(i % 2), seed=i, top_p=0.9, logit_bias=((9, float(i % 4)),), logprobs=i == 5)
         for i, p in enumerate(prompts(8, seed=1, high=120))
     ]
 
@@ -50,7 +50,7 @@ def answers(engine: Engine) -> dict[str, object]:
     """What an engine says: alone, together, after a cached prefix, about a prompt."""
     asked = requests()
     alone = [generate(engine, [request])[0] for request in asked[:4]]
-    turn = Waiter(engine, Generation((*asked[3].prompt, *alone[3], 7, 8), 20, prompt_scores=True))
+    turn = Waiter(engine, Generation((*asked[3].prompt, *alone[3], 7, 8), 20, prompt_logprobs=True))
     end = turn.end()
     return {"alone": alone, "together": generate(engine, asked), "turn": turn.tokens, "cached": end.cached > 0}
 

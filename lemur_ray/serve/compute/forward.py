@@ -23,7 +23,7 @@ from lemur_ray.serve.compute.attention import Cache, Place
 from lemur_ray.serve.compute.cache_layout import CacheLayout
 from lemur_ray.serve.compute.devices import side_by_side
 from lemur_ray.serve.compute.invariant import Arithmetic, product, rms_norm
-from lemur_ray.serve.compute.sampling import score
+from lemur_ray.serve.compute.sampling import compute_logprobs
 from lemur_ray.serve.compute.weights import LayerWeights, Weights
 
 
@@ -88,10 +88,10 @@ def _logits(
     return side_by_side(logits, how.axis)[:, : config.vocab_size]
 
 
-def score_prompt(
+def prompt_logprobs(
     weights: Weights, x_TD: jax.Array, row: jax.Array, next_ids_M: jax.Array, *, config: ModelConfig, how: Arithmetic
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The fields of ``Scores`` for the tokens behind those of one row, from what ``forward`` made of all rows."""
+    """The fields of ``TokenLogprobs`` for the tokens after those of one row; ``x_TD`` is what ``forward`` returned."""
     length = len(next_ids_M)
     x_MD = jax.lax.dynamic_slice_in_dim(x_TD, row * length, length)
-    return score(_logits(weights, x_MD, config, how), next_ids_M)
+    return compute_logprobs(_logits(weights, x_MD, config, how), next_ids_M)

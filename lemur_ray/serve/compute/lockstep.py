@@ -28,7 +28,7 @@ from lemur_ray.serve.compute.weights import Form, Weights
 from lemur_ray.serve.compute.wire import Line, called, decode, encode
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.errors import EngineClosed
-from lemur_ray.serve.engine.scores import Scores
+from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 from lemur_ray.weights.param_slices import Source
 
 log = logging.getLogger(__name__)
@@ -165,9 +165,9 @@ class LeadingPrograms(Programs):
         self._kept += jax.tree.leaves(results)
         return results
 
-    def score_prompt(self, hidden: jax.Array, row: int, next_ids_M: np.ndarray) -> Scores:
-        self._group.tell("score_prompt", hidden, row, next_ids_M, kept=self._kept)
-        return super().score_prompt(hidden, row, next_ids_M)
+    def prompt_logprobs(self, hidden: jax.Array, row: int, next_ids_M: np.ndarray) -> TokenLogprobs:
+        self._group.tell("prompt_logprobs", hidden, row, next_ids_M, kept=self._kept)
+        return super().prompt_logprobs(hidden, row, next_ids_M)
 
     def copy(self, source: int, target: int) -> None:
         self._group.tell("copy", int(source), int(target))
@@ -238,8 +238,8 @@ def _obey(programs: Programs, calls: queue.SimpleQueue[bytes], staged: list[Weig
             kept = [*programs.forward(*arguments)]
         elif name == "run":
             kept += jax.tree.leaves(programs.run(*arguments))
-        elif name == "score_prompt":
-            programs.score_prompt(*arguments)
+        elif name == "prompt_logprobs":
+            programs.prompt_logprobs(*arguments)
         elif name == "copy":
             programs.copy(*arguments)
         elif name == "replace":

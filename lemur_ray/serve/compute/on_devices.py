@@ -19,12 +19,12 @@ from lemur_ray.serve.compute.exactness import is_batch_invariant
 from lemur_ray.serve.compute.invariant import TILE
 from lemur_ray.serve.compute.lockstep import Group
 from lemur_ray.serve.compute.programs import Programs, Sizes, empty_step, prepared
-from lemur_ray.serve.compute.token_choice import choose
+from lemur_ray.serve.compute.token_choice import next_tokens
 from lemur_ray.serve.compute.weights import Weights
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.compute_protocol import CacheSizes, Row
 from lemur_ray.serve.engine.live_sequence import LiveSequence
-from lemur_ray.serve.engine.scores import Scores
+from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 from lemur_ray.weights.param_slices import Source
 
 log = logging.getLogger(__name__)
@@ -110,8 +110,8 @@ class StepOnDevices:
     def num_rows(self) -> int:
         return int(self._logits.shape[0])
 
-    def choose(self, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
-        return choose(self._programs, self._logits, rows)
+    def next_tokens(self, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
+        return next_tokens(self._programs, self._logits, rows)
 
-    def score_prompt(self, row: int, next_ids: np.ndarray) -> Scores:
-        return self._programs.score_prompt(self._hidden, row, next_ids)
+    def prompt_logprobs(self, row: int, next_ids: np.ndarray) -> TokenLogprobs:
+        return self._programs.prompt_logprobs(self._hidden, row, next_ids)

@@ -22,12 +22,23 @@ from lemur_ray.serve.compute.attention import Cache, Place, copy_block
 from lemur_ray.serve.compute.cache_layout import layout_for, pool_size
 from lemur_ray.serve.compute.cpu.kernels import available
 from lemur_ray.serve.compute.devices import ONE, WHOLE, Devices, part_of
-from lemur_ray.serve.compute.forward import forward, score_prompt
+from lemur_ray.serve.compute.forward import forward, prompt_logprobs
 from lemur_ray.serve.compute.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE
-from lemur_ray.serve.compute.sampling import EDITS, ROWS, Draw, Edits, edit, greedy, pick, sample, score, shift
+from lemur_ray.serve.compute.sampling import (
+    EDITS,
+    ROWS,
+    Draw,
+    Edits,
+    compute_logprobs,
+    edit,
+    greedy,
+    pick,
+    sample,
+    shift,
+)
 from lemur_ray.serve.compute.weights import Form, Weights, prepare, weight_specs
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.serve.engine.scores import Scores
+from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 from lemur_ray.weights.param_slices import Source
 
 
@@ -128,8 +139,8 @@ class Programs:
         keys = [("forward", *shape) for shape in shapes]
         keys += [(name, rows, 1) for name in ("greedy", "pick") for rows in sizes]
         keys += [("greedy", ROWS, 1)] * (ROWS not in sizes)
-        keys += [(name, ROWS, 1) for name in ("sample", "edit", "shift", "score")]
-        keys += [("score_prompt", rows, TILE) for rows in self.prefill_rows] + [("copy", 1, 1)]
+        keys += [(name, ROWS, 1) for name in ("sample", "edit", "shift", "logprobs")]
+        keys += [("prompt_logprobs", rows, TILE) for rows in self.prefill_rows] + [("copy", 1, 1)]
         # The large ones first, so that no thread is left alone with one at the end.
         keys.sort(key=lambda k: k[0] not in ("forward", "sample"))
         lowered = {key: self._lower(key) for key in keys if (self._shape, key) not in _compiled}
@@ -149,7 +160,7 @@ class Programs:
         return sizes[bisect.bisect_left(sizes, rows)]
 
     def forward(self, tokens_RM: np.ndarray, place: Place) -> tuple[jax.Array, jax.Array]:
-        """Run a step of a bucket's shape; returns, on the device, the logits (R, V) and what ``score_prompt`` takes."""
+        """Run a step of a bucket's shape; returns, on the device, the logits (R, V) and ``prompt_logprobs`` input."""
         program = self._program("forward", *tokens_RM.shape)
         logits, hidden, self._cache = program(self._weights, self._cache, tokens_RM, place)
         return logits, hidden
@@ -158,10 +169,10 @@ class Programs:
         """One of the programs that need neither weights nor cache, on so many rows."""
         return self._program(name, rows, 1)(*arguments)
 
-    def score_prompt(self, hidden: jax.Array, row: int, next_ids_M: np.ndarray) -> Scores:
-        """Scores of the tokens behind those of one row of a prefill, from what ``forward`` returned."""
-        program = self._program("score_prompt", len(hidden) // TILE, TILE)
-        return Scores.on_host(program(self._weights, hidden, np.int32(row), next_ids_M))
+    def prompt_logprobs(self, hidden: jax.Array, row: int, next_ids_M: np.ndarray) -> TokenLogprobs:
+        """Log-probabilities of the tokens behind those of one row of a prefill, from what ``forward`` returned."""
+        program = self._program("prompt_logprobs", len(hidden) // TILE, TILE)
+        return TokenLogprobs.on_host(program(self._weights, hidden, np.int32(row), next_ids_M))
 
     def replace(self, weights: Weights) -> None:
         """Other weights from now on. Raises ValueError where they are not of the same shapes."""
@@ -196,11 +207,11 @@ class Programs:
             step, cut = partial(forward, layout=self._layout, **model), self._layout.cut
             steps = program(step, (where, cut, WHOLE, WHOLE), (WHOLE, WHOLE, cut), donate=(1,))
             return steps.lower(self._weights, self._cache, *empty_step(rows, length, self._table_width))
-        if name == "score_prompt":
+        if name == "prompt_logprobs":
             hidden, row = jax.ShapeDtypeStruct((rows * length, self.config.dim), self._weights.embed.dtype), np.int32(0)
             next_ids = jax.ShapeDtypeStruct((length,), jnp.int32)
-            scores = program(partial(score_prompt, **model), (where, WHOLE, WHOLE, WHOLE), WHOLE)
-            return scores.lower(self._weights, hidden, row, next_ids)
+            logprobs = program(partial(prompt_logprobs, **model), (where, WHOLE, WHOLE, WHOLE), WHOLE)
+            return logprobs.lower(self._weights, hidden, row, next_ids)
         if name == "copy":
             cut = self._layout.cut
             copying = program(copy_block, (cut, WHOLE, WHOLE), cut, donate=(0,))
@@ -209,11 +220,18 @@ class Programs:
             "pick": (jax.ShapeDtypeStruct((ROWS,), jnp.int32),),
             "edit": (empty_edits(rows, words),),
             "shift": (logits,),
-            "score": (ids,),
+            "logprobs": (ids,),
             "sample": (empty_draw(rows),),
             "greedy": (),
         }
-        functions = {"pick": pick, "edit": edit, "shift": shift, "score": score, "sample": sample, "greedy": greedy}
+        functions = {
+            "pick": pick,
+            "edit": edit,
+            "shift": shift,
+            "logprobs": compute_logprobs,
+            "sample": sample,
+            "greedy": greedy,
+        }
         return program(functions[name], WHOLE, WHOLE).lower(logits, *given[name])
 
 
@@ -231,7 +249,7 @@ def empty_draw(rows: int) -> Draw:
         top_p=np.ones(rows, np.float32),
         min_p=np.zeros(rows, np.float32),
         seed=np.zeros((rows, 2), np.uint32),
-        choice=np.zeros(rows, np.int32),
+        sample_index=np.zeros(rows, np.int32),
         position=np.zeros(rows, np.int32),
     )
 

@@ -1,8 +1,8 @@
 """From logits to token ids: greedy, or drawn with temperature, top-k, top-p and min-p, from logits that may be edited.
 
 A draw depends on the row's own logits, seed and position alone: the noise key is
-fold_in(fold_in(key(seed), choice), position), and the program always has ``ROWS`` rows. Knows nothing of slots, batches
-or text.
+fold_in(fold_in(key(seed), sample_index), position), and the program always has ``ROWS`` rows. Knows nothing of slots,
+batches or text.
 
 Legend: R rows, V vocabulary.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 
 from lemur_ray.serve.compute.invariant import row_sum
-from lemur_ray.serve.engine.scores import ALTERNATIVES
+from lemur_ray.serve.engine.token_logprobs import ALTERNATIVES
 
 ROWS = 8
 """Rows of one call of ``sample``: a single shape, whatever the load."""
@@ -54,7 +54,7 @@ class Draw(NamedTuple):
     """(R,) float32 in [0, 1]; share of the highest probability that a token needs"""
     seed: np.ndarray | jax.Array
     """(R, 2) uint32, high and low word"""
-    choice: np.ndarray | jax.Array
+    sample_index: np.ndarray | jax.Array
     """(R,) int32; which of several answers to one request"""
     position: np.ndarray | jax.Array
     """(R,) int32; place of the new token in its sequence"""
@@ -104,8 +104,8 @@ def _cutoff(sorted_RP: jax.Array, log_total_R1: jax.Array, draw: Draw, vocab: in
 
 
 @jax.jit
-def score(logits_RV: jax.Array, ids_R: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The fields of ``Scores`` for these tokens, from float32 logits.
+def compute_logprobs(logits_RV: jax.Array, ids_R: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The fields of ``TokenLogprobs`` for these tokens, from float32 logits.
 
     The sum is a tree of additions: a token has bit for bit the same score whether it was drawn or stood in a prompt.
     """
@@ -136,12 +136,12 @@ def sample(logits_RV: jax.Array, draw: Draw) -> jax.Array:
     least = scaled.max(axis=-1) + jnp.log(draw.min_p)  # log 0 is -inf: no bound
     cutoff = jnp.maximum(cutoff, least[:, None])
 
-    def noise(seed: jax.Array, choice: jax.Array, position: jax.Array) -> jax.Array:
-        key = jax.random.fold_in(jax.random.wrap_key_data(seed), choice)
+    def noise(seed: jax.Array, sample_index: jax.Array, position: jax.Array) -> jax.Array:
+        key = jax.random.fold_in(jax.random.wrap_key_data(seed), sample_index)
         return jax.random.gumbel(jax.random.fold_in(key, position), (vocab,))
 
     noisy = jnp.where(scaled >= cutoff, scaled, -jnp.inf) + jax.vmap(noise)(
-        *map(jnp.asarray, (draw.seed, draw.choice, draw.position))
+        *map(jnp.asarray, (draw.seed, draw.sample_index, draw.position))
     )
     return jnp.where(cold, jnp.argmax(logits_RV, axis=-1), jnp.argmax(noisy, axis=-1)).astype(jnp.int32)
 

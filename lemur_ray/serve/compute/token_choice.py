@@ -16,25 +16,25 @@ import numpy as np
 
 from lemur_ray.serve.compute.programs import Programs, empty_draw, empty_edits
 from lemur_ray.serve.compute.sampling import EDITS, ROWS, Draw, seed_words
-from lemur_ray.serve.engine.generation import CannotBeMet, LogitBias
+from lemur_ray.serve.engine.generation import LogitBias, UnsatisfiableConstraint
 from lemur_ray.serve.engine.live_sequence import LiveSequence
-from lemur_ray.serve.engine.scores import Scores
+from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 log = logging.getLogger(__name__)
 
 
-def choose(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
+def next_tokens(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
     """A token id for each of these rows of the logits (R, V); None: it failed, the log says why.
 
-    Scores are added to the sequences that want them.
+    Log-probabilities are added to the sequences that want them.
     """
-    plain = [(place, row) for place, (row, sequence) in enumerate(rows) if sequence.request.is_plain]
+    plain = [(place, row) for place, (row, sequence) in enumerate(rows) if sequence.request.is_greedy]
     chosen: list[int | None] = [None] * len(rows)
     if plain:
         ids = np.asarray(programs.run("greedy", logits.shape[0], logits))
         for place, row in plain:
             chosen[place] = int(ids[row])
-    others = [place for place, (_, sequence) in enumerate(rows) if not sequence.request.is_plain]
+    others = [place for place, (_, sequence) in enumerate(rows) if not sequence.request.is_greedy]
     for begin in range(0, len(others), ROWS):
         places = others[begin : begin + ROWS]
         for place, token in zip(places, _choose_few(programs, logits, [rows[p] for p in places]), strict=True):
@@ -77,11 +77,11 @@ def _choose_few(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveS
         ids = np.asarray(programs.run("sample", ROWS, edited, draw))
     else:
         ids = np.asarray(programs.run("greedy", ROWS, edited))
-    if any(sequence.request.scores for _, sequence in rows):
-        scores = Scores.on_host(programs.run("score", ROWS, own, ids))
+    if any(sequence.request.logprobs for _, sequence in rows):
+        logprobs = TokenLogprobs.on_host(programs.run("logprobs", ROWS, own, ids))
         for r, (_, sequence) in enumerate(rows):
-            if sequence.request.scores:
-                sequence.scores.append(scores.part(r, r + 1))
+            if sequence.request.logprobs:
+                sequence.logprobs.append(logprobs.part(r, r + 1))
     chosen: list[int | None] = []
     for r, (_, sequence) in enumerate(rows):
         try:
@@ -96,7 +96,7 @@ def _choose_few(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveS
 
 def _failed(sequence: LiveSequence, error: Exception) -> None:
     """Called where the error is caught."""
-    if isinstance(error, CannotBeMet):
+    if isinstance(error, UnsatisfiableConstraint):
         sequence.refusal = str(error)
     else:
         log.exception("request %d failed", sequence.number)
@@ -108,7 +108,7 @@ def _describe(draw: Draw, row: int, sequence: LiveSequence) -> None:
     draw.temperature[row] = request.temperature
     if request.temperature > 0:
         draw.top_k[row], draw.top_p[row], draw.min_p[row] = request.top_k, request.top_p, request.min_p
-        draw.seed[row], draw.choice[row] = seed_words(request.seed), request.choice
+        draw.seed[row], draw.sample_index[row] = seed_words(request.seed), request.sample_index
         draw.position[row] = sequence.computed
 
 
@@ -142,9 +142,9 @@ def _shifts(changed: dict[int, tuple[LogitBias, dict[int, float]]], vocab: int) 
 
 
 def _words(allowed: np.ndarray, count: int) -> np.ndarray:
-    """The bits of as many tokens as the model has. Raises CannotBeMet where none of them is set."""
+    """The bits of as many tokens as the model has. Raises UnsatisfiableConstraint where none of them is set."""
     words = np.zeros(count, np.uint32)
     words[: len(allowed)] = allowed[:count]
     if not words.any():
-        raise CannotBeMet("the structure allows no token of this model to come next")
+        raise UnsatisfiableConstraint("the structure allows no token of this model to come next")
     return words

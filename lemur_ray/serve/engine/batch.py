@@ -69,10 +69,10 @@ class Batch:
         rows = [Row(tile.tokens, self.cache.table(tile.sequence.handle), tile.start) for tile in tiles]
         step = self.programs.step(rows, self._tile)
         for r, tile in enumerate(tiles):
-            scores = None
-            if tile.sequence.needs_prompt_scores:
-                scores = step.score_prompt(r, tile.following(self._tile))
-            self.scheduler.prefilled(tile, scores)
+            logprobs = None
+            if tile.sequence.needs_prompt_logprobs:
+                logprobs = step.prompt_logprobs(r, tile.following(self._tile))
+            self.scheduler.prefilled(tile, logprobs)
             self._stats.prefill_tokens += len(tile.tokens)
         ends = [(r, tile.sequence) for r, tile in enumerate(tiles) if tile.is_last]
         return self._draw(step, [end for end in ends if end[1].is_complete])
@@ -92,5 +92,5 @@ class Batch:
         """The next token of these rows. First those that want none."""
         nothing: Drawn = [(sequence, None) for _, sequence in rows if not sequence.request.max_tokens]
         rows = [row for row in rows if row[1].request.max_tokens]
-        tokens = step.choose(rows) if rows else []
+        tokens = step.next_tokens(rows) if rows else []
         return nothing + [(sequence, token) for (_, sequence), token in zip(rows, tokens, strict=True)]

@@ -16,7 +16,7 @@ import numpy as np
 
 from lemur_ray.serve.engine.pins import Pin, Pins
 from lemur_ray.serve.engine.prefix_tree import Node, PrefixTree
-from lemur_ray.serve.engine.scores import Scores
+from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Admission:
     """Leading tokens whose keys and values are there (after the copy); fewer than were asked about"""
     copy: tuple[int, int] | None = None
     """Block to be copied into another one before the place is used"""
-    scores: Scores | None = None
+    logprobs: TokenLogprobs | None = None
     """Of the ``cached`` tokens and the one behind them, where they were asked for"""
 
 
@@ -83,21 +83,23 @@ class BlockCache:
         """Blocks that so many tokens fill."""
         return -(-num_tokens // self._block)
 
-    def found(self, tokens: np.ndarray, scored: bool = False) -> int:
+    def found(self, tokens: np.ndarray, with_logprobs: bool = False) -> int:
         """Leading tokens that ``admit`` would not have to compute."""
         nodes, _, extra = self.tree.find(tokens)
-        return min(len(nodes) * self._block + extra, self.tree.known(tokens)[1] if scored else len(tokens))
+        return min(len(nodes) * self._block + extra, self.tree.known(tokens)[1] if with_logprobs else len(tokens))
 
-    def admit(self, tokens: np.ndarray, spare: int = 0, scored: bool = False, session: str = "") -> Admission | None:
+    def admit(
+        self, tokens: np.ndarray, spare: int = 0, with_logprobs: bool = False, session: str = ""
+    ) -> Admission | None:
         """Reserve room for a sequence that begins with these tokens, and for one more token.
 
         At least one token is left to compute. None: there is not enough room for that and ``spare`` blocks more.
-        scored: reuse only what has scores, which come with it; the token before the first unknown score is computed
-        again, because that score follows from it.
+        with_logprobs: reuse only tokens whose log-probabilities are known, and return those; the token before the first
+        unknown one is computed again, because its log-probability follows from it.
         session: it goes on where that one was; what was pinned for it is no longer.
         """
         pin = self._pins.take(session)  # or it could not go on in the very block that it ended in
-        scores, known = self.tree.known(tokens) if scored else (None, len(tokens))
+        logprobs, known = self.tree.known(tokens) if with_logprobs else (None, len(tokens))
         nodes, source, extra = self.tree.find(tokens[: max(known, 1)])
         taken = source if source is not None and self.tree.can_be_taken(source, extra) else None
         wanted = min(self.blocks(len(tokens) + 1), self.width)  # nothing follows a prompt that fills the context
@@ -120,13 +122,13 @@ class BlockCache:
         if source is not None and taken is None:
             mine = nodes[path.recorded // self._block]
             mine.write(0, source.tokens[:extra])
-            if source.scores is not None:
-                mine.scores = Scores(*(field.copy() for field in source.scores))
+            if source.logprobs is not None:
+                mine.logprobs = TokenLogprobs(*(field.copy() for field in source.logprobs))
             copy = (source.block, mine.block)
             self._let_go([source])
         handle = next(self._handles)
         self._paths[handle] = path
-        return Admission(handle, path.recorded, copy, scores.part(0, path.recorded + 1) if scores else None)
+        return Admission(handle, path.recorded, copy, logprobs.part(0, path.recorded + 1) if logprobs else None)
 
     def reserve(self, handle: int, num_tokens: int) -> bool:
         """Make room for the first ``num_tokens`` of a sequence. False: there is none."""
@@ -138,19 +140,19 @@ class BlockCache:
             self._extend(path)
         return True
 
-    def record(self, handle: int, tokens: np.ndarray, scores: Scores | None = None) -> None:
-        """These tokens follow in the sequence; their keys and values are there and may be reused, with their scores."""
+    def record(self, handle: int, tokens: np.ndarray, logprobs: TokenLogprobs | None = None) -> None:
+        """Append computed tokens to a sequence: their keys, values and log-probabilities may be reused from now on."""
         path = self._paths[handle]
         while len(tokens):
             index, offset = divmod(path.recorded, self._block)
             node, part = path.nodes[index], tokens[: self._block - offset]
             node.write(offset, part)
-            if scores is not None:
-                node.scores = node.scores or Scores.unknown(self._block, scores.top_ids.shape[1])
-                node.scores.put(offset, scores.part(0, len(part)))
-                scores = scores.part(len(part), len(tokens))
-            elif node.scores is not None:
-                node.scores.logprob[offset : node.length] = np.nan
+            if logprobs is not None:
+                node.logprobs = node.logprobs or TokenLogprobs.unknown(self._block, logprobs.top_ids.shape[1])
+                node.logprobs.put(offset, logprobs.part(0, len(part)))
+                logprobs = logprobs.part(len(part), len(tokens))
+            elif node.logprobs is not None:
+                node.logprobs.logprob[offset : node.length] = np.nan
             path.recorded += len(part)
             tokens = tokens[len(part) :]
             if node.length == self._block:
@@ -244,7 +246,7 @@ class BlockCache:
         same = parent.full.setdefault(node.tokens.tobytes(), node)
         if same is node:
             return
-        same.scores = same.scores or node.scores
+        same.logprobs = same.logprobs or node.logprobs
         self._hold([same])
         path.nodes[index], path.table[index] = same, same.block
         for child in node.partial:

@@ -16,7 +16,7 @@ import numpy as np
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.live_sequence import LiveSequence
-from lemur_ray.serve.engine.scores import Scores
+from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class Step(Protocol):
     def num_rows(self) -> int:
         """Rows that were computed, padding included."""
 
-    def choose(self, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
+    def next_tokens(self, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
         """The next token of these rows' sequences, each by its own settings; None: it failed, the log says why.
 
-        Scores are added to the sequences that want them.
+        Log-probabilities are added to the sequences that want them.
         """
 
-    def score_prompt(self, row: int, next_ids: np.ndarray) -> Scores:
-        """Scores of the tokens behind those of a row of a prompt. next_ids: (tile,) int32."""
+    def prompt_logprobs(self, row: int, next_ids: np.ndarray) -> TokenLogprobs:
+        """Log-probabilities of the tokens behind those of a row of a prompt. next_ids: (tile,) int32."""
 
 
 class WarmPrograms(Protocol):

@@ -29,7 +29,7 @@ from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.inbox import Cancel, Item, Submit, Update, give_up
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.outbox import Outbox
-from lemur_ray.serve.engine.scores import ALTERNATIVES, Scores
+from lemur_ray.serve.engine.token_logprobs import ALTERNATIVES, TokenLogprobs
 
 log = logging.getLogger(__name__)
 
@@ -91,9 +91,9 @@ class Engine:
             self.stats.queued += 1
             self.stats.requests += 1
             sequence = LiveSequence(number, request, np.array(request.prompt, np.int32))
-            if request.prompt_scores:
+            if request.prompt_logprobs:
                 alternatives = min(ALTERNATIVES, self.config.vocab_size)
-                sequence.prompt_scores = Scores.unknown(len(request.prompt), alternatives)
+                sequence.prompt_logprobs = TokenLogprobs.unknown(len(request.prompt), alternatives)
             item = Submit(sequence, listener, every_token)
             self._pending[number] = item
             self._inbox.put(item)
@@ -251,9 +251,9 @@ class Engine:
 
     def _finish(self, sequence: LiveSequence, finish: Finish, new: int = 0) -> None:
         """The end of a request. new: tokens that its listener has not been told of, if it is told of each."""
-        if sequence.request.session and sequence.handle >= 0 and self.options.pin_s:
+        if sequence.request.session_id and sequence.handle >= 0 and self.options.pin_s:
             until = time.monotonic() + self.options.pin_s
-            self._batch.cache.pin(sequence.handle, sequence.request.session, until)
+            self._batch.cache.pin(sequence.handle, sequence.request.session_id, until)
         self._batch.scheduler.remove(sequence)
         item = self._pending.pop(sequence.number)
         if not sequence.admissions:

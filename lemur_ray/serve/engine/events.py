@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from lemur_ray.serve.engine.live_sequence import LiveSequence
-from lemur_ray.serve.engine.scores import Scores, joined
+from lemur_ray.serve.engine.token_logprobs import TokenLogprobs, joined
 
 Finish = Literal["stop", "length", "cancelled", "error"]
 
@@ -25,9 +25,9 @@ class Event(NamedTuple):
     """Prompt tokens that came from the cache"""
     version: str = ""
     """Of the weights that all of the reply comes from"""
-    scores: Scores | None = None
+    logprobs: TokenLogprobs | None = None
     """Of ``tokens``, where they were asked for"""
-    prompt_scores: Scores | None = None
+    prompt_logprobs: TokenLogprobs | None = None
     """With the first event, where they were asked for"""
     refusal: str = ""
     """Of an event that ends in an error: what of the request is to blame; empty where it is the engine"""
@@ -70,7 +70,7 @@ class Stats:
 def event_of(sequence: LiveSequence, finish: Finish | None, new: int) -> Event:
     """What there is to tell about the last ``new`` tokens of a sequence."""
     tokens = tuple(sequence.generated[len(sequence.generated) - new :])
-    scores = joined(sequence.scores[len(sequence.scores) - new :]) if sequence.scores and new else None
+    logprobs = joined(sequence.logprobs[len(sequence.logprobs) - new :]) if sequence.logprobs and new else None
     is_first = new == len(sequence.generated)
     return Event(
         sequence.number,
@@ -78,7 +78,7 @@ def event_of(sequence: LiveSequence, finish: Finish | None, new: int) -> Event:
         finish,
         sequence.cached,
         sequence.version,
-        scores,
-        sequence.prompt_scores if is_first else None,
+        logprobs,
+        sequence.prompt_logprobs if is_first else None,
         sequence.refusal,
     )

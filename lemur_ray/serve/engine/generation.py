@@ -15,14 +15,14 @@ import numpy as np
 from lemur_ray.serve.engine.errors import ContextExceeded
 
 
-class CannotBeMet(ValueError):
+class UnsatisfiableConstraint(ValueError):
     """What a request asks of its reply is impossible, or too much to compute; the message says which."""
 
 
 class Constraint(Protocol):
     """What a reply may be, token by token. It belongs to one generation; called in the engine's thread.
 
-    Either method may raise CannotBeMet.
+    Either method may raise UnsatisfiableConstraint.
     """
 
     def allowed(self) -> np.ndarray:
@@ -49,7 +49,7 @@ class LogitBias(tuple[tuple[int, float], ...]):
         return np.array([value for _, value in self], np.float64)
 
     @cached_property
-    def is_sound(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether it names each token once, and a finite number for it."""
         return len(np.unique(self.tokens)) == len(self) and bool(np.isfinite(self.values).all())
 
@@ -81,14 +81,14 @@ class Generation:
     """Added to the logits of these tokens, each named once; made a LogitBias"""
     constraint: Constraint | None = None
     seed: int = 0
-    choice: int = 0
+    sample_index: int = 0
     """Number among several answers to one request; each draws its own noise from the same seed"""
-    scores: bool = False
+    logprobs: bool = False
     """Score the generated tokens: their log-probabilities before anything above changes them"""
-    prompt_scores: bool = False
+    prompt_logprobs: bool = False
     """Score the prompt's tokens too"""
 
-    session: str = ""
+    session_id: str = ""
     """Conversation that will be gone on with: what it has in the cache is kept for a while"""
 
     def __post_init__(self) -> None:
@@ -102,14 +102,14 @@ class Generation:
         return self.logit_bias
 
     @property
-    def is_plain(self) -> bool:
+    def is_greedy(self) -> bool:
         """Whether the likeliest token is taken and nothing else is asked for."""
         penalised = self.presence_penalty or self.frequency_penalty or self.logit_bias
-        return self.temperature <= 0 and not self.scores and not penalised and self.constraint is None
+        return self.temperature <= 0 and not self.logprobs and not penalised and self.constraint is None
 
     def check(self, vocab_size: int, context: int) -> None:
         """Raises ContextExceeded where it cannot fit, ValueError for what no model of that size could draw."""
-        if not self.prompt or self.max_tokens < (not self.prompt_scores):
+        if not self.prompt or self.max_tokens < (not self.prompt_logprobs):
             raise ValueError("a generation needs at least one prompt token and max_tokens of at least 1")
         if not 0 <= self.top_k < 2**31 or not 0 <= self.temperature < math.inf or not 0 < self.top_p <= 1:
             raise ValueError(
@@ -119,7 +119,7 @@ class Generation:
         penalties = (self.presence_penalty, self.frequency_penalty)
         if not 0 <= self.min_p <= 1 or not all(map(math.isfinite, penalties)):
             raise ValueError(f"min_p {self.min_p}, penalties {penalties}: expected min_p from 0 to 1, finite penalties")
-        if not self.bias.is_sound:
+        if not self.bias.is_valid:
             raise ValueError("logit_bias names a token twice, or a bias that is not finite")
         named = {
             "prompt": (min(self.prompt), max(self.prompt)),

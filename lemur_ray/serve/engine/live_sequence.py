@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.scores import Scores
+from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 
 @dataclass(eq=False)
@@ -33,9 +33,9 @@ class LiveSequence:
     generated: list[int] = field(default_factory=list)
     prefill: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     """What is computed in tiles: the prompt, and after a preemption perhaps the reply so far"""
-    prompt_scores: Scores | None = None
+    prompt_logprobs: TokenLogprobs | None = None
     """Of every token of the prompt, as far as they are known, where they are wanted"""
-    scores: list[Scores] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
     """Of every generated token, where they are wanted"""
     refusal: str = ""
     """Why what it asks for cannot be met"""
@@ -64,8 +64,8 @@ class LiveSequence:
         return self.computed == self.length
 
     @property
-    def needs_prompt_scores(self) -> bool:
-        return self.prompt_scores is not None and not self.generated
+    def needs_prompt_logprobs(self) -> bool:
+        return self.prompt_logprobs is not None and not self.generated
 
     @property
     def is_prefilling(self) -> bool:

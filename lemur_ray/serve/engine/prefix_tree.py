@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lemur_ray.serve.engine.scores import Scores, joined
+from lemur_ray.serve.engine.token_logprobs import TokenLogprobs, joined
 
 Entry = tuple[bytes, int, "Node"]
 """The tokens of a node as bytes whose order is that of the tokens, and a number, so that no two entries are equal"""
@@ -36,7 +36,7 @@ class Node:
     holders: int = 0
     """Running sequences that this node belongs to"""
     used_at: int = 0
-    scores: Scores | None = None
+    logprobs: TokenLogprobs | None = None
     """Of its tokens, as far as somebody wanted them"""
     full: dict[bytes, Node] = field(default_factory=dict)
     """Children by their tokens; any number of sequences may hold one"""
@@ -125,16 +125,16 @@ class PrefixTree:
                 return child, extra
         return best, extra
 
-    def known(self, tokens: np.ndarray) -> tuple[Scores | None, int]:
-        """Scores of the leading tokens that have them, and how many those are; the first token needs none."""
+    def known(self, tokens: np.ndarray) -> tuple[TokenLogprobs | None, int]:
+        """Log-probabilities of the leading tokens that have them, and their number; the first token needs none."""
         nodes, source, extra = self.find(tokens)
-        parts: list[Scores] = []
+        parts: list[TokenLogprobs] = []
         for node, length in [(node, self.block) for node in nodes] + ([(source, extra)] if source else []):
-            if node.scores is None:
+            if node.logprobs is None:
                 break
-            unknown = np.isnan(node.scores.logprob[:length])
+            unknown = np.isnan(node.logprobs.logprob[:length])
             unknown[0] &= bool(parts)
-            parts.append(node.scores.part(0, int(unknown.argmax()) if unknown.any() else length))
+            parts.append(node.logprobs.part(0, int(unknown.argmax()) if unknown.any() else length))
             if unknown.any():
                 break
         return (joined(parts), sum(len(part.logprob) for part in parts)) if parts else (None, 0)

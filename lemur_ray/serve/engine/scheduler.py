@@ -14,7 +14,7 @@ import numpy as np
 
 from lemur_ray.serve.engine.block_cache import Admission, BlockCache
 from lemur_ray.serve.engine.live_sequence import LiveSequence, Tile
-from lemur_ray.serve.engine.scores import Scores
+from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 
 class Scheduler:
@@ -48,7 +48,9 @@ class Scheduler:
             if self._waits(sequence, ids):
                 continue
             again = self.cache.blocks(sequence.length + 1) - self.cache.blocks(len(ids) + 1)
-            place = self.cache.admit(ids, self._spare() + again, sequence.needs_prompt_scores, sequence.request.session)
+            place = self.cache.admit(
+                ids, self._spare() + again, sequence.needs_prompt_logprobs, sequence.request.session_id
+            )
             if place is None:
                 break
             self.waiting.remove(sequence)
@@ -56,8 +58,8 @@ class Scheduler:
             if not sequence.admissions:
                 sequence.cached = place.cached
             sequence.admissions += 1
-            if place.scores is not None and sequence.prompt_scores is not None:
-                sequence.prompt_scores.put(0, place.scores)
+            if place.logprobs is not None and sequence.prompt_logprobs is not None:
+                sequence.prompt_logprobs.put(0, place.logprobs)
             self.running.append(sequence)
             admitted.append((sequence, place))
         return admitted
@@ -69,11 +71,11 @@ class Scheduler:
             if other.handle >= 0 and other.computed < until:
                 return True
             sequence.after = None
-        scored = sequence.needs_prompt_scores
-        prefilling = [s for s in self.running if s.is_prefilling and s.needs_prompt_scores >= scored]
+        with_logprobs = sequence.needs_prompt_logprobs
+        prefilling = [s for s in self.running if s.is_prefilling and s.needs_prompt_logprobs >= with_logprobs]
         if not prefilling:
             return False
-        found = self.cache.found(ids, scored)
+        found = self.cache.found(ids, with_logprobs)
         for other in prefilling:
             length = min(len(other.prefill), len(ids) - 1)
             differs = other.prefill[:length] != ids[:length]
@@ -122,13 +124,15 @@ class Scheduler:
         sequence.handle, sequence.computed = -1, 0
         self.waiting.appendleft(sequence)
 
-    def prefilled(self, tile: Tile, scores: Scores | None = None) -> None:
-        """A tile has been computed. scores: of the tokens behind those of the tile, where the sequence needs them."""
+    def prefilled(self, tile: Tile, logprobs: TokenLogprobs | None = None) -> None:
+        """A tile has been computed. logprobs: of the tokens behind those of the tile, where the sequence needs them."""
         sequence, end = tile.sequence, tile.start + len(tile.tokens)
         known = None
-        if scores is not None and sequence.prompt_scores is not None:
-            sequence.prompt_scores.put(tile.start + 1, scores.part(0, min(end, len(sequence.prompt) - 1) - tile.start))
-            known = sequence.prompt_scores.part(tile.start, end)
+        if logprobs is not None and sequence.prompt_logprobs is not None:
+            sequence.prompt_logprobs.put(
+                tile.start + 1, logprobs.part(0, min(end, len(sequence.prompt) - 1) - tile.start)
+            )
+            known = sequence.prompt_logprobs.part(tile.start, end)
         sequence.computed = end
         self.cache.record(sequence.handle, tile.tokens, known)
 

@@ -126,7 +126,7 @@ async def _respond(request: Request, served: TextEngine, metrics: Metrics, answe
     common = answer.common
     metrics.ignored(common.ignored)
     with fitting("messages" if answer.is_chat else "prompt"):
-        session = request.headers.get(SESSION_HEADER, "")[:MAX_SESSION_CHARACTERS] or common.session
+        session = request.headers.get(SESSION_HEADER, "")[:MAX_SESSION_CHARACTERS] or common.session_id
         generations = await _generations(served, answer, session)
     try:
         replies = served.open(generations, common.stop, whole=not common.stream)
@@ -178,12 +178,12 @@ async def _generations(served: TextEngine, answer: Answer, session: str) -> list
             frequency_penalty=common.frequency_penalty,
             logit_bias=bias,
             seed=common.seed,
-            scores=common.logprobs is not None,
-            prompt_scores=answer.echo and (common.logprobs is not None or not max_tokens),
+            logprobs=common.logprobs is not None,
+            prompt_logprobs=answer.echo and (common.logprobs is not None or not max_tokens),
         )
-        generations += [replace(one, choice=choice) for choice in range(common.n)]
+        generations += [replace(one, sample_index=i) for i in range(common.n)]
     if len(answer.prompts) == 1:
-        generations[0] = replace(generations[0], session=session)
+        generations[0] = replace(generations[0], session_id=session)
     if common.structure is not None:
         try:
             start = await served.constraint(common.structure.grammar)

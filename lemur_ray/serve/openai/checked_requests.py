@@ -45,7 +45,7 @@ class Common:
     include_usage: bool
     return_token_ids: bool
     """Of the prompt, and in a stream of every piece; a whole choice has its own in any case"""
-    session: str
+    session_id: str
     """``prompt_cache_key``: requests with the same one go on with each other"""
     ignored: tuple[str, ...]
     """Names of parameters that nobody knows"""
@@ -170,7 +170,7 @@ def _common(
         stream=asked.stream,
         include_usage=bool(asked.stream_options and asked.stream_options.include_usage),
         return_token_ids=asked.return_token_ids,
-        session=asked.prompt_cache_key,
+        session_id=asked.prompt_cache_key,
         ignored=asked.unknown(body),
     )
 

@@ -1,6 +1,6 @@
-"""Scores of tokens in the two forms that OpenAI's protocol has for them.
+"""Log-probabilities in the two forms that OpenAI's protocol has for them.
 
-Knows nothing of requests or of how scores are computed.
+Knows nothing of requests or of how logprobs are computed.
 """
 
 from __future__ import annotations
@@ -8,19 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lemur_ray.serve.engine.scores import Scores
+from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 TokenBytes = Callable[[int], bytes]
 """The bytes a token stands for; the spelling of a special one"""
 
 
-def chat_logprobs(spell: TokenBytes, tokens: Sequence[int], scores: Scores, alternatives: int) -> dict[str, Any]:
+def chat_logprobs(
+    spell: TokenBytes, tokens: Sequence[int], logprobs: TokenLogprobs, alternatives: int
+) -> dict[str, Any]:
     """``logprobs`` of a chat's choice."""
     content = []
     for i, token in enumerate(tokens):
-        others = zip(scores.top_ids[i, :alternatives].tolist(), scores.top_logprobs[i].tolist(), strict=False)
+        others = zip(logprobs.top_ids[i, :alternatives].tolist(), logprobs.top_logprobs[i].tolist(), strict=False)
         named = [_named(spell(other), logprob) for other, logprob in others]
-        content.append({**_named(spell(token), float(scores.logprob[i])), "top_logprobs": named})
+        content.append({**_named(spell(token), float(logprobs.logprob[i])), "top_logprobs": named})
     return {"content": content, "refusal": None}
 
 
@@ -35,23 +37,25 @@ class CompletionLogprobs:
         """shown: bytes that the next token adds to the text, none for a special one; asked once a token, in order."""
         self._spell, self._shown, self._alternatives, self._offset = spell, shown, alternatives, 0
 
-    def __call__(self, tokens: Sequence[int], scores: Scores) -> dict[str, Any]:
-        """Lists of one entry per token. The first token of a prompt has no scores: null."""
+    def __call__(self, tokens: Sequence[int], logprobs: TokenLogprobs) -> dict[str, Any]:
+        """Lists of one entry per token. The first token of a prompt has no logprobs: null."""
         body: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for i, token in enumerate(tokens):
-            logprob = float(scores.logprob[i])
+            logprob = float(logprobs.logprob[i])
             known = logprob == logprob
             body["tokens"].append(_text(self._spell(token)))
             body["token_logprobs"].append(logprob if known else None)
-            body["top_logprobs"].append(self._top(token, logprob, scores.part(i, i + 1)) if known else None)
+            body["top_logprobs"].append(self._top(token, logprob, logprobs.part(i, i + 1)) if known else None)
             body["text_offset"].append(self._offset)
             # Characters, each counted where it begins.
             self._offset += sum(byte & 0xC0 != 0x80 for byte in self._shown(token))
         return body
 
-    def _top(self, token: int, logprob: float, scores: Scores) -> dict[str, float]:
+    def _top(self, token: int, logprob: float, logprobs: TokenLogprobs) -> dict[str, float]:
         """The likeliest tokens and the one itself. Ids of equal text each keep their number: one under its id."""
-        others = zip(scores.top_ids[0, : self._alternatives].tolist(), scores.top_logprobs[0].tolist(), strict=False)
+        others = zip(
+            logprobs.top_ids[0, : self._alternatives].tolist(), logprobs.top_logprobs[0].tolist(), strict=False
+        )
         top: dict[str, float] = {}
         holders: dict[str, int] = {}
         for other, value in [*others, (token, logprob)]:

@@ -21,7 +21,7 @@ from pydantic import (
     field_validator,
 )
 
-from lemur_ray.serve.engine.scores import ALTERNATIVES
+from lemur_ray.serve.engine.token_logprobs import ALTERNATIVES
 from lemur_ray.serve.openai.body_fields import (
     ABSENT,
     Between,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
-from lemur_ray.serve.engine.scores import Scores, joined
+from lemur_ray.serve.engine.token_logprobs import TokenLogprobs, joined
 from lemur_ray.serve.openai.checked_requests import Common
 from lemur_ray.serve.openai.logprobs import CompletionLogprobs, chat_logprobs
 from lemur_ray.serve.openai.tools import Call, CallStream, Toolbox
@@ -114,8 +114,11 @@ class _Choice:
         self._with_ids = answer.common.return_token_ids
 
     def whole(self, reply: Reply) -> dict[str, Any]:
-        scores = joined(reply.scores) if reply.scores else None
-        echoed, logprobs = self._prompt(reply.prompt_scores), self._logprobs(reply.tokens, scores, reply.prompt_scores)
+        reply_logprobs = joined(reply.logprobs) if reply.logprobs else None
+        echoed, logprobs = (
+            self._prompt(reply.prompt_logprobs),
+            self._logprobs(reply.tokens, reply_logprobs, reply.prompt_logprobs),
+        )
         text, calls, finish = reply.text, list[Call](), reply.finish_reason
         if self._calls is not None:
             text, calls = self._calls.push(reply.text)
@@ -133,8 +136,8 @@ class _Choice:
         return body
 
     def deltas(self, piece: Piece) -> list[dict[str, Any]]:
-        echoed = self._prompt(piece.prompt_scores)
-        logprobs = self._logprobs(piece.tokens, piece.scores, piece.prompt_scores)
+        echoed = self._prompt(piece.prompt_logprobs)
+        logprobs = self._logprobs(piece.tokens, piece.logprobs, piece.prompt_logprobs)
         text, calls, done = echoed + piece.text, list[Call](), self._calls.num_calls if self._calls else 0
         if self._calls is not None:
             text, calls = self._calls.push(text)
@@ -163,12 +166,12 @@ class _Choice:
     def _said(self, text: str) -> dict[str, Any]:
         return {"delta": {"content": text}} if self._is_chat else {"text": text}
 
-    def _prompt(self, scores: Scores | None) -> str:
+    def _prompt(self, prompt_logprobs: TokenLogprobs | None) -> str:
         """Text of the prompt, once, where it is to come back."""
         return "" if self._echoed is None else self._served.text(self._echoed)
 
     def _logprobs(
-        self, tokens: Sequence[int], scores: Scores | None, prompt_scores: Scores | None
+        self, tokens: Sequence[int], logprobs: TokenLogprobs | None, prompt_logprobs: TokenLogprobs | None
     ) -> dict[str, Any] | None:
         echoed, self._echoed = self._echoed, None
         if self._alternatives is None:
@@ -176,10 +179,10 @@ class _Choice:
         if self._is_chat:
             # The token that ends the turn is no part of it.
             shown = len(tokens) - bool(tokens and tokens[-1] in self._served.stop_ids)
-            if scores is None or not shown:
+            if logprobs is None or not shown:
                 return None
-            return chat_logprobs(self._served.spelling, tokens[:shown], scores, self._alternatives)
-        parts = [s for s in (prompt_scores if echoed is not None else None, scores) if s is not None]
+            return chat_logprobs(self._served.spelling, tokens[:shown], logprobs, self._alternatives)
+        parts = [s for s in (prompt_logprobs if echoed is not None else None, logprobs) if s is not None]
         return self._completion([*(echoed or ()), *tokens], joined(parts)) if parts else None
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lemur_ray.serve.compute import sampling
-from lemur_ray.serve.compute.token_choice import choose
+from lemur_ray.serve.compute.token_choice import next_tokens
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 
@@ -46,12 +46,12 @@ def test_all_changes_are_made_at_once_and_neighbours_never_notice(logits: np.nda
     drawn = Generation((1,), 9, temperature=1.0, seed=4)
     rows = [(0, live(many, (int(np.argmax(logits[0] + bias)),) * 9)), (1, live(few, (7,))), (2, live(drawn))]
     programs: Any = Counted()
-    together = choose(programs, logits, rows)
+    together = next_tokens(programs, logits, rows)
     assert programs.calls == ["pick", "shift", "sample"]
     expected = logits[0] + bias.astype(np.float32)
     expected[int(np.argmax(expected))] -= 4.5
     assert together[0] == int(np.argmax(expected))
-    alone = [choose(programs, logits, [row])[0] for row in rows]
+    alone = [next_tokens(programs, logits, [row])[0] for row in rows]
     assert together == alone
     assert programs.calls == [
         "pick",
@@ -71,7 +71,7 @@ def test_all_changes_are_made_at_once_and_neighbours_never_notice(logits: np.nda
 def test_a_hundred_choices_with_a_bias_for_every_token_are_checked_in_an_instant() -> None:
     one = Generation((1,), 9, logit_bias=tuple((token, -1.0) for token in range(32000)))
     begin = time.process_time()
-    for choice in range(128):
-        replace(one, choice=choice).check(32000, 100)
+    for index in range(128):
+        replace(one, sample_index=index).check(32000, 100)
     # Looking at every pair for every choice takes two seconds.
     assert time.process_time() - begin < 0.3

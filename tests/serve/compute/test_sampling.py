@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lemur_ray.serve.compute.programs import empty_draw, empty_edits
-from lemur_ray.serve.compute.sampling import PREFILTER, ROWS, edit, greedy, sample, score, seed_words
+from lemur_ray.serve.compute.sampling import PREFILTER, ROWS, compute_logprobs, edit, greedy, sample, seed_words
 
 VOCAB = 600
 
@@ -102,12 +102,12 @@ def test_edits_are_added_and_what_is_not_allowed_is_out_of_the_question() -> Non
 
 def test_scores_are_log_softmax_and_do_not_depend_on_the_rows_beside() -> None:
     x, ids = logits(6, 2.0), np.arange(ROWS, dtype=np.int32) * 70
-    logprob, top_ids, top = map(np.asarray, score(x, ids))
+    logprob, top_ids, top = map(np.asarray, compute_logprobs(x, ids))
     reference = torch.log_softmax(torch.from_numpy(x).double(), -1).numpy()
     assert np.abs(logprob - reference[np.arange(ROWS), ids]).max() < 1e-5
     assert np.array_equal(top_ids, np.argsort(-x, axis=-1, kind="stable")[:, : top_ids.shape[1]])
     assert np.abs(top - np.take_along_axis(reference, top_ids, -1)).max() < 1e-5
-    many = score(np.tile(x, (4, 1)), np.tile(ids, 4))
+    many = compute_logprobs(np.tile(x, (4, 1)), np.tile(ids, 4))
     for field, few in zip(many, (logprob, top_ids, top), strict=True):
         assert np.array_equal(np.asarray(field)[-ROWS:], few)
 

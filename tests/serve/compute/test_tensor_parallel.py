@@ -49,9 +49,9 @@ def run(config, parts, **options):
     out["together"] = generate(engine, asked)
     again = Waiter(engine, Generation((*asked[4].prompt, *out["alone"][4], 7, 8, 9), 20))
     out["cached"], out["next turn"] = again.end().cached, again.tokens
-    scored = Waiter(engine, Generation(asked[2].prompt, 5, scores=True, prompt_scores=True))
+    scored = Waiter(engine, Generation(asked[2].prompt, 5, logprobs=True, prompt_logprobs=True))
     event = scored.next()
-    out["scores"] = np.nan_to_num(event.prompt_scores.logprob).tolist() if event.prompt_scores else None
+    out["scores"] = np.nan_to_num(event.prompt_logprobs.logprob).tolist() if event.prompt_logprobs else None
     while event.finish is None:
         event = scored.next()
     engine.update(random_weights(config, 1), "second").result(timeout=60)

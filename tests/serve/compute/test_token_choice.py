@@ -86,8 +86,8 @@ def test_a_constraint_that_fails_or_leaves_nothing_ends_its_own_request_alone(sm
 
 def test_nothing_is_compiled_after_the_start_whatever_is_asked_for(engine: Engine) -> None:
     every = [
-        Generation((9,), 3, min_p=0.1, temperature=1.0, presence_penalty=1.0, logit_bias=((5, 1.0),), scores=True),
-        Generation((9, 9), 3, prompt_scores=True, scores=True),
+        Generation((9,), 3, min_p=0.1, temperature=1.0, presence_penalty=1.0, logit_bias=((5, 1.0),), logprobs=True),
+        Generation((9, 9), 3, prompt_logprobs=True, logprobs=True),
         Generation((9, 9, 9), 3, constraint=Digits((5, 6, 7))),
     ]
     generate(engine, every)

@@ -118,7 +118,7 @@ def test_a_drawn_reply_is_the_same_for_the_same_seed_and_another_for_another(eng
         return generate(engine, [Generation(prompt, 20, temperature=1.0, **settings)])[0]
 
     assert drawn(seed=1) == drawn(seed=1)
-    assert len({tuple(drawn(seed=s, choice=c)) for s in (1, 2) for c in (0, 1)}) == 4
+    assert len({tuple(drawn(seed=s, sample_index=c)) for s in (1, 2) for c in (0, 1)}) == 4
     assert drawn(top_k=1) == generate(engine, [Generation(prompt, 20)])[0]
 
 

@@ -14,7 +14,7 @@ from lemur_ray.model.llama import Params, init_params
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.scores import joined
+from lemur_ray.serve.engine.token_logprobs import joined
 from lemur_ray.serve.loading import open_engine
 from lemur_ray.weights.hf_config import config_files
 from lemur_ray.weights.host_params import HostWeights
@@ -109,12 +109,12 @@ def test_greedy_tokens_are_those_of_transformers(name: str) -> None:
 
 def test_bfloat16_keeps_nearly_every_distribution(small_engine: Callable[..., Engine]) -> None:
     exact, rounded = small_engine(), small_engine(dtype="bfloat16")
-    scored = [[], []]  # type: list[list[Scores]]
+    scored = [[], []]  # type: list[list[TokenLogprobs]]
     for prompt in prompts(6, seed=70, low=200, high=250):
         for engine, found in zip((exact, rounded), scored, strict=True):
-            event = Waiter(engine, Generation(prompt, 0, prompt_scores=True)).end()
-            assert event.prompt_scores is not None
-            found.append(event.prompt_scores.part(1, len(prompt)))
+            event = Waiter(engine, Generation(prompt, 0, prompt_logprobs=True)).end()
+            assert event.prompt_logprobs is not None
+            found.append(event.prompt_logprobs.part(1, len(prompt)))
     ours, reference = joined(scored[1]), joined(scored[0])
     assert len(ours.logprob) > 1000
     assert np.mean(ours.top_ids[:, 0] == reference.top_ids[:, 0]) > 0.97

@@ -16,7 +16,7 @@ from lemur_ray.serve.engine.compute_protocol import CacheSizes, Row
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.live_sequence import LiveSequence
-from lemur_ray.serve.engine.scores import Scores
+from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 from tests.serve.tiny import TINY, Waiter, prompts
 
 BLOCK, WIDTH, TILE = 16, 16, 8
@@ -26,13 +26,13 @@ class HashStep:
     def __init__(self, sums: list[int]):
         self._sums, self.num_rows = sums, len(sums)
 
-    def choose(self, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
+    def next_tokens(self, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
         for row, sequence in rows:
             score = np.array([self._sums[row] / 2**32], np.float32)
-            sequence.scores.append(Scores(score, np.zeros((1, 1), np.int32), score[:, None]))
+            sequence.logprobs.append(TokenLogprobs(score, np.zeros((1, 1), np.int32), score[:, None]))
         return [self._sums[row] % TINY.vocab_size for row, _ in rows]
 
-    def score_prompt(self, row: int, next_ids: np.ndarray) -> Scores:
+    def prompt_logprobs(self, row: int, next_ids: np.ndarray) -> TokenLogprobs:
         raise NotImplementedError
 
 
@@ -94,18 +94,18 @@ def replies(num_blocks: int, requests: list[Generation]) -> tuple[list[tuple[lis
         while events[-1].finish is None:
             events.append(waiter.next())
         assert events[-1].finish == "length"
-        told.append((waiter.tokens, [float(e.scores.logprob[0]) for e in events if e.scores is not None]))
+        told.append((waiter.tokens, [float(e.logprobs.logprob[0]) for e in events if e.logprobs is not None]))
     engine.close()
     return told, engine
 
 
 def test_a_reply_that_lost_its_place_has_the_bits_of_one_that_kept_it() -> None:
-    requests = [Generation(p, 100, scores=True) for p in prompts(6, seed=70, low=20, high=90)]
+    requests = [Generation(p, 100, logprobs=True) for p in prompts(6, seed=70, low=20, high=90)]
     calm, roomy = replies(200, requests)
     assert roomy.stats.preemptions == 0
     hurried, tight = replies(21, requests)
     assert tight.stats.preemptions > 2
     assert tight.stats.recomputed_tokens > 0
     assert hurried == calm
-    assert [len(tokens) for tokens, _ in calm] == [len(scores) for _, scores in calm] == [100] * 6
+    assert [len(tokens) for tokens, _ in calm] == [len(logprobs) for _, logprobs in calm] == [100] * 6
     assert tight.stats.blocks_held == 0

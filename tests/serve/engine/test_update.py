@@ -61,7 +61,7 @@ def test_replies_under_way_end_as_they_began_and_later_ones_come_from_the_new_we
 
 def test_nothing_of_the_old_cache_is_found_again(small_engine: Make, of_other: Callable) -> None:
     small = small_engine()
-    request = Generation(prompts(1, seed=61, low=140, high=141)[0], 8, prompt_scores=True)
+    request = Generation(prompts(1, seed=61, low=140, high=141)[0], 8, prompt_logprobs=True)
     first = Waiter(small, request).end
     assert first().cached == 0
     small.update(OTHER, "second").result(timeout=60)

@@ -10,7 +10,7 @@ from lemur_ray.model.llama import init_params
 from lemur_ray.serve.compute.attention import block_bytes
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.scores import Scores
+from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 from tests.serve.engine.test_parity import oracle
 from tests.serve.tiny import TINY, Waiter, prompts
 
@@ -34,18 +34,20 @@ def alone(small_engine: Make) -> Engine:
     return small_engine(max_slots=8, max_queue=8)
 
 
-def scored(engine: Engine, prompt: Sequence[int], new: int = 1, **settings: float) -> tuple[list[int], Scores, Scores]:
-    """Generated ids, their scores, and those of the prompt."""
-    waiter = Waiter(engine, Generation(tuple(prompt), new, scores=True, prompt_scores=True, **settings))  # type: ignore[arg-type]
+def scored(
+    engine: Engine, prompt: Sequence[int], new: int = 1, **settings: float
+) -> tuple[list[int], TokenLogprobs, TokenLogprobs]:
+    """Generated ids, their logprobs, and those of the prompt."""
+    waiter = Waiter(engine, Generation(tuple(prompt), new, logprobs=True, prompt_logprobs=True, **settings))  # type: ignore[arg-type]
     events = [waiter.next()]
     while events[-1].finish is None:
         events.append(waiter.next())
-    own = [event.scores for event in events if event.scores is not None]
-    (of_prompt,) = [event.prompt_scores for event in events if event.prompt_scores is not None]
-    return waiter.tokens, Scores(*map(np.concatenate, zip(*own, strict=True))), of_prompt
+    own = [event.logprobs for event in events if event.logprobs is not None]
+    (of_prompt,) = [event.prompt_logprobs for event in events if event.prompt_logprobs is not None]
+    return waiter.tokens, TokenLogprobs(*map(np.concatenate, zip(*own, strict=True))), of_prompt
 
 
-def assert_equal(one: Scores, other: Scores) -> None:
+def assert_equal(one: TokenLogprobs, other: TokenLogprobs) -> None:
     assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, other, strict=True))
 
 
@@ -82,9 +84,9 @@ def test_a_header_is_scored_once_for_all_questions(alone: Engine) -> None:
     cold = [scored(alone, (*header, *q[:20]))[2] for q in questions]
     computed = alone.stats.prefill_tokens
     assert computed <= 170 + 3 * 21 + 3
-    waiters = [Waiter(alone, Generation((*header, *q[:20]), 1, prompt_scores=True)) for q in questions]
+    waiters = [Waiter(alone, Generation((*header, *q[:20]), 1, prompt_logprobs=True)) for q in questions]
     for waiter, first in zip(waiters, cold, strict=True):
-        found = waiter.end().prompt_scores
+        found = waiter.end().prompt_logprobs
         assert found is not None
         assert_equal(found, first)
     assert alone.stats.prefill_tokens - computed <= 4 * 2
@@ -102,7 +104,9 @@ def test_cached_tokens_without_scores_are_computed_for_those_who_want_scores(alo
     Waiter(alone, Generation(prompt, 1)).end()
     first = scored(alone, prompt)[2]
     assert not np.isnan(first.logprob[1:]).any()
-    Waiter(alone, Generation((*prompt[:100], *prompt[:30]), 1)).end()  # leaves tokens without scores behind the header
+    Waiter(
+        alone, Generation((*prompt[:100], *prompt[:30]), 1)
+    ).end()  # leaves tokens without logprobs behind the header
     mixed = scored(alone, (*prompt[:100], *prompt[:40]))[2]
     assert_equal(mixed.part(0, 100), first.part(0, 100))
     assert not np.isnan(mixed.logprob[1:]).any()
@@ -114,7 +118,7 @@ def test_scores_do_not_depend_on_load_or_on_being_preempted(small_engine: Make) 
     lone = [scored(quiet, p, 40, temperature=1.0, seed=i) for i, p in enumerate(asked)]
     tight = small_engine(max_slots=8, max_queue=8, cache_bytes=5 * block_bytes(TINY))
     waiters = [
-        Waiter(tight, Generation(p, 40, temperature=1.0, seed=i, scores=True, prompt_scores=True))
+        Waiter(tight, Generation(p, 40, temperature=1.0, seed=i, logprobs=True, prompt_logprobs=True))
         for i, p in enumerate(asked)
     ]
     for waiter, (tokens, own, of_prompt) in zip(waiters, lone, strict=True):
@@ -122,18 +126,20 @@ def test_scores_do_not_depend_on_load_or_on_being_preempted(small_engine: Make) 
         while not events or events[-1].finish is None:
             events.append(waiter.next())
         assert waiter.tokens == tokens
-        assert_equal(Scores(*map(np.concatenate, zip(*(e.scores for e in events if e.scores), strict=True))), own)
-        (found,) = [e.prompt_scores for e in events if e.prompt_scores is not None]
+        assert_equal(
+            TokenLogprobs(*map(np.concatenate, zip(*(e.logprobs for e in events if e.logprobs), strict=True))), own
+        )
+        (found,) = [e.prompt_logprobs for e in events if e.prompt_logprobs is not None]
         assert_equal(found, of_prompt)
     assert tight.stats.preemptions
 
 
 def test_a_prompt_can_be_scored_without_generating_and_may_fill_the_whole_context(alone: Engine) -> None:
     (prompt,) = prompts(1, seed=2, low=TINY.max_seq_len, high=TINY.max_seq_len + 1)
-    waiter = Waiter(alone, Generation(prompt, 0, prompt_scores=True))
+    waiter = Waiter(alone, Generation(prompt, 0, prompt_logprobs=True))
     event = waiter.end()
     assert (event.tokens, event.finish) == ((), "length")
-    assert event.prompt_scores is not None
-    assert np.isnan(event.prompt_scores.logprob).sum() == 1
+    assert event.prompt_logprobs is not None
+    assert np.isnan(event.prompt_logprobs.logprob).sum() == 1
     with pytest.raises(ValueError, match="at least one prompt token"):
         alone.submit(Generation(prompt[:5], 0), lambda events: None)

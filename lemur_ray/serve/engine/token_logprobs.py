@@ -16,8 +16,8 @@ ALTERNATIVES = 20
 """As many as OpenAI's protocol can ask for."""
 
 
-class Scores(NamedTuple):
-    """Scores of N tokens. NaN where a token has none: the first of a prompt, or one that was not asked about."""
+class TokenLogprobs(NamedTuple):
+    """Log-probabilities of N tokens; NaN for the first token of a prompt, and for tokens without a request for them."""
 
     logprob: np.ndarray
     """(N,) float32, of the token itself"""
@@ -27,26 +27,26 @@ class Scores(NamedTuple):
     """(N, K) float32"""
 
     @staticmethod
-    def unknown(count: int, alternatives: int) -> Scores:
+    def unknown(count: int, alternatives: int) -> TokenLogprobs:
         """Room for the scores of so many tokens."""
         nothing = np.full((count, alternatives), np.nan, np.float32)
-        return Scores(np.full(count, np.nan, np.float32), np.zeros((count, alternatives), np.int32), nothing)
+        return TokenLogprobs(np.full(count, np.nan, np.float32), np.zeros((count, alternatives), np.int32), nothing)
 
     @staticmethod
-    def on_host(device: Any) -> Scores:
+    def on_host(device: Any) -> TokenLogprobs:
         """What a program returned, as numpy."""
-        return Scores(*map(np.asarray, device))
+        return TokenLogprobs(*map(np.asarray, device))
 
-    def part(self, begin: int, end: int) -> Scores:
+    def part(self, begin: int, end: int) -> TokenLogprobs:
         """The scores of some of the tokens, not copied."""
-        return Scores(*(field[begin:end] for field in self))
+        return TokenLogprobs(*(field[begin:end] for field in self))
 
-    def put(self, begin: int, other: Scores) -> None:
+    def put(self, begin: int, other: TokenLogprobs) -> None:
         """Write ``other`` into these, from token ``begin`` on."""
         for mine, theirs in zip(self, other, strict=True):
             mine[begin : begin + len(theirs)] = theirs
 
 
-def joined(parts: Sequence[Scores]) -> Scores:
-    """Scores one after the other."""
-    return Scores(*map(np.concatenate, zip(*parts, strict=True)))
+def joined(parts: Sequence[TokenLogprobs]) -> TokenLogprobs:
+    """Log-probabilities one after the other."""
+    return TokenLogprobs(*map(np.concatenate, zip(*parts, strict=True)))
