@@ -44,11 +44,12 @@ ROOMS: dict[str, set[str]] = {
     },
     "lemur_ray/serve/http": {
         "lemur_ray/serve/config", "lemur_ray/serve/engine", "lemur_ray/serve/grammar_matching",
-        "lemur_ray/serve/openai", "lemur_ray/serve/reply_types", "lemur_ray/serve/text_engine", "lemur_ray/text",
-        "lemur_ray/weights",
+        "lemur_ray/serve/openai", "lemur_ray/serve/reply_types", "lemur_ray/serve/request_errors",
+        "lemur_ray/serve/text_engine", "lemur_ray/text", "lemur_ray/weights",
     },
     "lemur_ray/serve/openai": {
-        "lemur_ray/agents", "lemur_ray/serve/engine/token_logprobs", "lemur_ray/serve/reply_types",
+        "lemur_ray/agents", "lemur_ray/serve/engine/sampling_options", "lemur_ray/serve/engine/token_logprobs",
+        "lemur_ray/serve/reply_types",
         "lemur_ray/text/tool_results", "lemur_ray/text/tools_in_words",
     },
     "lemur_ray/agents": set(),

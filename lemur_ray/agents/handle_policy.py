@@ -50,13 +50,14 @@ class HandlePolicy:
         *,
         timeout_s: float | None = None,
         patience_s: float = 240.0,
+        sampling: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """``patience_s``: for one reply, all its requests and pauses together. ``timeout_s``: for one request, by
-        default what is left of that."""
+        default what is left of that. ``sampling``: options of every request that ``Sampling`` has no field for."""
         self.name = name
-        self._ask, self._timeout_s = ask, timeout_s or patience_s
+        self._ask, self._timeout_s, self._sampling = ask, timeout_s or patience_s, sampling or {}
         self._persistence = RetryPolicy(name, patience_s, clock, sleep)
         self._said: OrderedDict[str, list[tuple[str | None, tuple[int, ...]]]] = OrderedDict()
         self._lock = threading.Lock()
@@ -82,7 +83,8 @@ class HandlePolicy:
         return reply
 
     def _reply(self, request: ChatRequest, messages: Sequence[Message], said: Said) -> ChatReply:
-        asked = {"turns": turns_of(messages, said), "sampling": asdict(request.sampling), "session": request.session}
+        sampling = {**asdict(request.sampling), **self._sampling}
+        asked = {"turns": turns_of(messages, said), "sampling": sampling, "session": request.session}
         return self._persistence.ask(lambda left_s: self._once(asked, left_s), request.sampling.seed)
 
     def pressure(self) -> Pressure:

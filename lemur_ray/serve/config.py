@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from lemur_ray.config import parse
 from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
@@ -127,8 +127,3 @@ class ServeJob:
         """From the command line, on which ``--engine vllm`` stands beside ``--engine.max-slots 8``."""
         given = [re.sub("^--engine(?=$|=)", "--backend", word) for word in (sys.argv[1:] if argv is None else argv)]
         return parse(cls, given, prog="serve.py", bare_flags=True)
-
-    def on_ray(self) -> dict[str, Any]:
-        """Arguments of ``on_ray.deployments.serve_model``, besides the model and the key."""
-        fields = ("host", "port", "name", "num_cpus", "hosts", "replicas", "max_replicas", "follow_s")
-        return {**{field: getattr(self, field) for field in fields}, "options": self.engine}

@@ -11,14 +11,15 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from typing import Any
 
 from lemur_ray.agents.messages import FinishReason, Message
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.errors import ContextExceeded, EngineClosed, RequestFailed, RequestRefused
 from lemur_ray.serve.engine.events import Event
 from lemur_ray.serve.engine.generation import Generation
+from lemur_ray.serve.engine.sampling_options import SamplingOptions, model_defaults
 from lemur_ray.serve.grammar_matching import Grammars, Matching
-from lemur_ray.serve.openai.sampling_defaults import sampling_defaults
 from lemur_ray.serve.reply_types import Piece, Reply
 from lemur_ray.serve.text_stream import TextStream
 from lemur_ray.text.chat import Prompt, as_values, encode_prompt
@@ -39,7 +40,7 @@ class TextEngine:
         self.engine, self.tokenizer, self.name = engine, tokenizer, name
         self.created = int(time.time())
         self.stop_ids = tokenizer.stop_ids
-        self.defaults = sampling_defaults(json_file(tokenizer.files, GENERATION))
+        self.defaults = model_defaults(json_file(tokenizer.files, GENERATION))
         self._renders = ThreadPoolExecutor(1, "render")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._queues: dict[int, asyncio.Queue[Event]] = {}
@@ -127,6 +128,19 @@ class TextEngine:
     def text_stream(self, stop: Sequence[str], prompt: Sequence[int]) -> TextStream:
         """Text of one reply to a prompt."""
         return TextStream(self.tokenizer.text_stream(prompt), stop)
+
+    def generation(
+        self, prompt: tuple[int, ...], max_tokens: int | None, sampling: SamplingOptions, **more: Any
+    ) -> Generation:
+        """A request to this model's engine, checked. max_tokens None: the rest of the context; more: other fields.
+
+        Raises ContextExceeded, InvalidRequest.
+        """
+        vocab_size, context = self.engine.config.vocab_size, self.engine.context
+        limit = max(context - len(prompt), 1) if max_tokens is None else max_tokens
+        request = Generation(prompt, limit, sampling.for_vocabulary(vocab_size), self.stop_ids, **more)
+        request.check(vocab_size, context)
+        return request
 
     def open(self, requests: Sequence[Generation], stop: Sequence[str] = (), *, whole: bool = False) -> Replies:
         """Submit requests together, in a running event loop. Raises what ``Engine.submit`` raises; then none is queued.

@@ -17,6 +17,7 @@ from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.errors import EngineClosed
 from lemur_ray.serve.engine.generation import Generation
+from lemur_ray.serve.engine.sampling_options import LogitBias, SamplingOptions
 from lemur_ray.serve.loading import open_engine
 from lemur_ray.weights.host_params import HostWeights, random_weights
 from tests.serve.offline import generate
@@ -41,7 +42,12 @@ def load(spec: str) -> Seeded:
 def requests() -> list[Generation]:
     """Greedy and drawn, with and without edits."""
     return [
-        Generation(p, 30, temperature=float(i % 2), seed=i, top_p=0.9, logit_bias=((9, float(i % 4)),), logprobs=i == 5)
+        Generation(
+            p,
+            30,
+            SamplingOptions(temperature=float(i % 2), seed=i, top_p=0.9, logit_bias=LogitBias(((9, float(i % 4)),))),
+            logprobs=i == 5,
+        )
         for i, p in enumerate(prompts(8, seed=1, high=120))
     ]
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
+import httpx
 import pytest
 
 from lemur_ray.agents.messages import Message, Sampling
 from lemur_ray.serve.engine.engine import Engine
+from lemur_ray.serve.engine.sampling_options import SamplingOptions
 from lemur_ray.serve.text_engine import Reply, TextEngine
 from lemur_ray.serve.token_requests import content_ids, converse
 from lemur_ray.text.chat import encode_dialogue, encode_prompt
@@ -94,6 +96,56 @@ def test_ids_of_a_cut_reply_spell_its_text_and_nothing_else(pieces: list[str], t
     assert "".join(chr(i - 1000) for i in ids[kept:]) == text[len("".join(pieces[:kept])) :]
     assert content_ids(Stub(), Reply("x", [5, 99], "stop"), ()) == [5]  # type: ignore[arg-type]
     assert content_ids(Stub(), Reply("x", [5, 6], "length"), ()) == [5, 6]  # type: ignore[arg-type]
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {"temperature": 0.0},
+    {"temperature": 1.4, "top_p": 0.7, "seed": -3},
+    {"temperature": 0.8, "top_k": 1},
+    {"temperature": 0.8, "top_k": -1},
+    {"temperature": 1.0, "top_k": 30, "min_p": 0.05},
+    {"temperature": 1.0, "min_p": 0.6},
+    {"temperature": 0.0, "presence_penalty": 1.9},
+    {"temperature": 1.2, "frequency_penalty": -1.1, "presence_penalty": 0.4},
+    {"temperature": 1.0, "logit_bias": {"65": 9.0, "66": 8.5}},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_http_and_the_handle_draw_the_same_tokens_for_the_same_options(
+    served: TextEngine, http: httpx.Client, options: dict[str, Any]
+):
+    options = {"seed": 5, **options}
+    sampling = {"max_tokens": 24, "stop": (), **options}
+    turns = [message.to_json() for message in OPENING]
+    by_handle = asyncio.run(converse(served, {"turns": turns, "sampling": sampling}))
+    body = {"model": served.name, "messages": turns, "max_tokens": 24, **options}
+    choice = http.post("/v1/chat/completions", json=body).json()["choices"][0]
+    assert by_handle["completion_tokens"] == len(choice["token_ids"])
+    assert by_handle["ids"] == choice["token_ids"][: len(by_handle["ids"])]
+    assert (by_handle["text"], by_handle["finish_reason"]) == (choice["message"]["content"], choice["finish_reason"])
+
+
+def test_every_sampling_option_is_compared_between_http_and_the_handle():
+    assert set().union(*OPTIONS) == {field.name for field in fields(SamplingOptions)}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"min_q": 0.1}, "min_q is no sampling option: known are seed, temperature, top_p, top_k, min_p"),
+        ({"min_p": 2}, "min_p is 2: expected a finite number, at least 0 and at most 1"),
+        ({"top_k": 1.5}, "top_k is 1.5: expected an integer"),
+        ({"presence_penalty": "1"}, "presence_penalty is '1': expected a number"),
+        ({"logit_bias": [1]}, "logit_bias must map token ids to numbers"),
+        ({"logit_bias": {"9999": 1.0}}, "logit_bias has token ids outside 0..262"),
+    ],
+)
+def test_options_without_a_meaning_are_refused_by_name(served: TextEngine, options: dict[str, Any], message: str):
+    sampling = {"max_tokens": 4, "stop": (), **options}
+    refused = asyncio.run(converse(served, {"turns": [OPENING[1].to_json()], "sampling": sampling}))
+    assert refused["refused"] == "invalid"
+    assert refused["message"].startswith(message)
 
 
 def test_refusals_say_why(served: TextEngine, small_engine: Callable[..., Engine]):

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.attention import block_bytes
-from lemur_ray.serve.compute.cache_layout import CacheLayout, layout_for, pool_size
+from lemur_ray.serve.compute.cache_layout import layout_for, pool_size
 from lemur_ray.serve.compute.forward import forward
 from lemur_ray.serve.compute.invariant import ACCELERATOR, TILE
 from lemur_ray.serve.compute.programs import decode_buckets, empty_step, prefill_buckets
@@ -87,29 +87,20 @@ def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False) -> 
     return Weights(embed, layers, norm, matrix(c.dim, c.vocab_size))
 
 
-def compile_step(
-    config: ModelConfig,
-    layout: CacheLayout,
-    device: Any,
-    *,
-    rows: int,
-    length: int,
-    num_blocks: int,
-    table_width: int,
-    dtype: Any,
-    int8: bool = False,
-) -> Step:
-    """Compile ``forward`` for one device, which may be a description. Arguments as those of ``Programs``, ``prepare``.
+def compile_step(config: ModelConfig, options: EngineOptions, device: Any, rows: int, length: int) -> Step:
+    """Compile ``forward`` for ``rows`` rows of ``length`` new tokens; ``device`` may be a description.
 
     Raises EngineDoesNotFit.
     """
+    dtype = jnp.dtype(options.dtype)
+    layout, (table_width, num_blocks) = layout_for(config, dtype, "tpu"), pool_size(config, options)
     mesh = Mesh(np.array([device]), ("chip",))
     whole = NamedSharding(mesh, PartitionSpec())
 
     def placed(tree: Any) -> Any:
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole), tree)
 
-    weights = placed(abstract_weights(config, dtype, int8=int8))
+    weights = placed(abstract_weights(config, dtype, int8=options.quantization == "int8"))
     cache = placed(jax.eval_shape(lambda: layout.allocate(config, num_blocks, dtype)))
     tokens, place = placed(empty_step(rows, length, table_width))
     began = time.monotonic()
@@ -123,11 +114,11 @@ def compile_step(
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise EngineDoesNotFit(" ".join(str(error).removeprefix("RESOURCE_EXHAUSTED: ").split())[:400]) from error
-    found = compiled.memory_analysis()
+    memory = compiled.memory_analysis()
     weight_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(weights))
     cache_bytes = num_blocks * block_bytes(config, dtype)
-    used = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
-    used += found.temp_size_in_bytes + found.generated_code_size_in_bytes
+    used = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
+    used += memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
     return Step(
         rows, length, weight_bytes, cache_bytes, int(used - weight_bytes - cache_bytes),
         "ragged_paged_attention" in compiled.as_text(), time.monotonic() - began,
@@ -139,16 +130,7 @@ def plan(config: ModelConfig, options: EngineOptions, device: Any, *, every_shap
 
     Raises EngineDoesNotFit.
     """
-    dtype = jnp.dtype(options.dtype)
-    width, num_blocks = pool_size(config, options)
     decode, prefill = decode_buckets(options.max_slots, lone=False), prefill_buckets(options.prefill_tiles)
     shapes = [(rows, 1) for rows in (decode if every_shape else decode[-1:])]
     shapes += [(rows, TILE) for rows in (prefill if every_shape else prefill[-1:])]
-    return [
-        compile_step(
-            config, layout_for(config, dtype, "tpu"), device,
-            rows=rows, length=length, num_blocks=num_blocks, table_width=width, dtype=dtype,
-            int8=options.quantization == "int8",
-        )
-        for rows, length in shapes
-    ]  # fmt: skip
+    return [compile_step(config, options, device, rows, length) for rows, length in shapes]

@@ -25,12 +25,12 @@ from lemur_ray.serve.compute.devices import ONE, WHOLE, Devices, part_of
 from lemur_ray.serve.compute.forward import forward, prompt_logprobs
 from lemur_ray.serve.compute.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE
 from lemur_ray.serve.compute.sampling import (
-    EDITS,
     ROWS,
-    Draw,
-    Edits,
+    allow_all,
     compute_logprobs,
     edit,
+    empty_draw,
+    empty_edits,
     greedy,
     pick,
     sample,
@@ -198,7 +198,7 @@ class Programs:
 
     def _lower(self, key: tuple[str, int, int]) -> Any:
         name, rows, length = key
-        where, words = weight_specs(self.config.num_layers, self.form), -(-self.config.vocab_size // 32)
+        where = weight_specs(self.config.num_layers, self.form)
         model: dict[str, Any] = {"config": self.config, "how": self._how}
         program = self._devices.program
         logits = jax.ShapeDtypeStruct((rows, self.config.vocab_size), jnp.float32)
@@ -218,7 +218,7 @@ class Programs:
             return copying.lower(self._cache, np.int32(0), np.int32(0))
         given: dict[str, tuple[Any, ...]] = {
             "pick": (jax.ShapeDtypeStruct((ROWS,), jnp.int32),),
-            "edit": (empty_edits(rows, words),),
+            "edit": (empty_edits(allow_all(rows, self.config.vocab_size)),),
             "shift": (logits,),
             "logprobs": (ids,),
             "sample": (empty_draw(rows),),
@@ -239,22 +239,3 @@ def empty_step(rows: int, length: int, table_width: int) -> tuple[np.ndarray, Pl
     """Arrays of a step that computes nothing; its rows point to the scrap block."""
     tables, zeros = np.zeros((rows, table_width), np.int32), np.zeros(rows, np.int32)
     return np.zeros((rows, length), np.int32), Place(tables, zeros, zeros.copy(), np.zeros((), np.int32))
-
-
-def empty_draw(rows: int) -> Draw:
-    """Arrays of a greedy choice."""
-    return Draw(
-        temperature=np.zeros(rows, np.float32),
-        top_k=np.zeros(rows, np.int32),
-        top_p=np.ones(rows, np.float32),
-        min_p=np.zeros(rows, np.float32),
-        seed=np.zeros((rows, 2), np.uint32),
-        sample_index=np.zeros(rows, np.int32),
-        position=np.zeros(rows, np.int32),
-    )
-
-
-def empty_edits(rows: int, words: int) -> Edits:
-    """Edits that change nothing; words: of 32 tokens each."""
-    ids, values = np.zeros((rows, EDITS), np.int32), np.zeros((rows, EDITS), np.float32)
-    return Edits(ids, values, np.full((rows, words), 0xFFFFFFFF, np.uint32))

@@ -9,7 +9,8 @@ Legend: R rows, V vocabulary.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,8 @@ import numpy as np
 from jax import lax
 
 from lemur_ray.serve.compute.invariant import row_sum
+from lemur_ray.serve.engine.generation import Generation
+from lemur_ray.serve.engine.sampling_options import NUMBERS
 from lemur_ray.serve.engine.token_logprobs import ALTERNATIVES
 
 ROWS = 8
@@ -30,34 +33,74 @@ EDITS = 512
 """Logits of a row that ``edit`` changes; where there are more in any row, ``shift`` changes all of them."""
 
 
+Array = np.ndarray | jax.Array
+
+
 class Edits(NamedTuple):
     """Changes to the logits of each row."""
 
-    ids: np.ndarray | jax.Array
+    ids: Array
     """(R, EDITS) int32; where there are fewer, the rest add 0 to token 0"""
-    values: np.ndarray | jax.Array
+    values: Array
     """(R, EDITS) float32, added"""
-    allowed: np.ndarray | jax.Array
-    """(R, words of 32 bits) uint32; a token whose bit is 0 is out of the question"""
+    allowed: Array
+    """(R, words of 32 bits) uint32; a token whose bit is 0 is never drawn"""
 
 
 class Draw(NamedTuple):
-    """How each row is drawn. Numpy or jax arrays."""
+    """Sampling options of each row (see ``SamplingOptions``), then what its noise depends on."""
 
-    temperature: np.ndarray | jax.Array
+    temperature: Array
     """(R,) float32; 0 is greedy"""
-    top_k: np.ndarray | jax.Array
+    top_k: Array
     """(R,) int32; 0 keeps all; tokens that tie with the last one kept are kept"""
-    top_p: np.ndarray | jax.Array
+    top_p: Array
     """(R,) float32 in (0, 1]; mass kept of what top_k left"""
-    min_p: np.ndarray | jax.Array
+    min_p: Array
     """(R,) float32 in [0, 1]; share of the highest probability that a token needs"""
-    seed: np.ndarray | jax.Array
+    seed: Array
     """(R, 2) uint32, high and low word"""
-    sample_index: np.ndarray | jax.Array
-    """(R,) int32; which of several answers to one request"""
-    position: np.ndarray | jax.Array
-    """(R,) int32; place of the new token in its sequence"""
+    sample_index: Array
+    """(R,) int32; which of several replies to one request"""
+    position: Array
+    """(R,) int32; index of the new token in its sequence"""
+
+
+_DRAWN = {option.name: option for option in NUMBERS if option.name in Draw._fields}
+"""Options that are fields of ``Draw``; the others edit logits."""
+
+
+@cache
+def _greedy_draw(rows: int) -> Draw:
+    dtypes = {int: np.int32, float: np.float32}
+    options = {name: np.full(rows, option.default, dtypes[option.kind]) for name, option in _DRAWN.items()}
+    zeros = np.zeros(rows, np.int32)
+    return Draw(**options, seed=np.zeros((rows, 2), np.uint32), sample_index=zeros, position=zeros)
+
+
+def empty_draw(rows: int) -> Draw:
+    """Arrays on the host that draw greedily, to be written into."""
+    return Draw(*(column.copy() for column in _greedy_draw(rows)))
+
+
+def draw_row(request: Generation) -> tuple[Any, ...]:
+    """A request's row of ``Draw`` without the position, which alone differs from token to token; empty for greedy."""
+    sampling = request.sampling
+    if sampling.temperature <= 0:
+        return ()
+    options = (getattr(sampling, name) for name in Draw._fields if name in _DRAWN)
+    return (*options, seed_words(sampling.seed), request.sample_index)
+
+
+def allow_all(rows: int, vocab_size: int) -> np.ndarray:
+    """``Edits.allowed`` in which every token may be drawn, to be written into."""
+    return np.full((rows, -(-vocab_size // 32)), 0xFFFFFFFF, np.uint32)
+
+
+def empty_edits(allowed: np.ndarray) -> Edits:
+    """Arrays on the host that add nothing to any logit, to be written into."""
+    ids, values = np.zeros((len(allowed), EDITS), np.int32), np.zeros((len(allowed), EDITS), np.float32)
+    return Edits(ids, values, allowed)
 
 
 @jax.jit

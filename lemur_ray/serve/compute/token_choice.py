@@ -1,8 +1,8 @@
-"""The next token of every sequence of a step, each by its own settings.
+"""The next token of every sequence of a step, each by its own sampling options.
 
-Greedy sequences, the most of them, cost one program for all. Others are taken out of the step eight at a time: their
-logits are edited, a token is drawn, its score is written down. What a sequence gets depends on nobody beside it. Knows
-nothing of queues, places or listeners.
+Greedy sequences, the most of them, share one program. The others are taken out of the step's logits ``ROWS`` at a time,
+edited and sampled; a sequence's token does not depend on its neighbours. Knows nothing of queues, the cache or
+listeners.
 """
 
 from __future__ import annotations
@@ -14,125 +14,124 @@ from typing import Any
 
 import numpy as np
 
-from lemur_ray.serve.compute.programs import Programs, empty_draw, empty_edits
-from lemur_ray.serve.compute.sampling import EDITS, ROWS, Draw, seed_words
-from lemur_ray.serve.engine.generation import LogitBias, UnsatisfiableConstraint
+from lemur_ray.serve.compute.programs import Programs
+from lemur_ray.serve.compute.sampling import EDITS, ROWS, Draw, allow_all, draw_row, empty_draw, empty_edits
+from lemur_ray.serve.engine.generation import UnsatisfiableConstraint
 from lemur_ray.serve.engine.live_sequence import LiveSequence
+from lemur_ray.serve.engine.sampling_options import LogitBias
 from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 log = logging.getLogger(__name__)
 
+Edit = tuple[LogitBias, dict[int, float]]
+"""What is added to a row's logits, and what is subtracted: penalties by token id"""
+
 
 def next_tokens(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
-    """A token id for each of these rows of the logits (R, V); None: it failed, the log says why.
+    """A token id for each of these rows of the logits (R, V); None where a row failed, for the logged reason.
 
-    Log-probabilities are added to the sequences that want them.
+    Appends log-probabilities to the sequences that return them.
     """
-    plain = [(place, row) for place, (row, sequence) in enumerate(rows) if sequence.request.is_greedy]
-    chosen: list[int | None] = [None] * len(rows)
-    if plain:
+    is_greedy = [sequence.request.is_greedy for _, sequence in rows]
+    tokens: list[int | None] = [None] * len(rows)
+    if any(is_greedy):
         ids = np.asarray(programs.run("greedy", logits.shape[0], logits))
-        for place, row in plain:
-            chosen[place] = int(ids[row])
-    others = [place for place, (_, sequence) in enumerate(rows) if not sequence.request.is_greedy]
-    for begin in range(0, len(others), ROWS):
-        places = others[begin : begin + ROWS]
-        for place, token in zip(places, _choose_few(programs, logits, [rows[p] for p in places]), strict=True):
-            chosen[place] = token
-    return chosen
+        for i, (row, _) in enumerate(rows):
+            if is_greedy[i]:
+                tokens[i] = int(ids[row])
+    sampled = [i for i, greedy in enumerate(is_greedy) if not greedy]
+    for begin in range(0, len(sampled), ROWS):
+        few = sampled[begin : begin + ROWS]
+        for i, token in zip(few, _sample_few(programs, logits, [rows[i] for i in few]), strict=True):
+            tokens[i] = token
+    return tokens
 
 
-def _choose_few(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
-    """The same for at most ``ROWS`` rows with settings of any kind."""
+def _sample_few(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
+    """``next_tokens`` for at most ``ROWS`` rows with any options."""
     numbers = np.resize([row for row, _ in rows], ROWS).astype(np.int32)
-    own = edited = programs.run("pick", logits.shape[0], logits, numbers)
-    draw, failed = empty_draw(ROWS), set()
-    vocab, changed = programs.config.vocab_size, dict[int, tuple[LogitBias, dict[int, float]]]()
-    words = -(-vocab // 32)
-    allowed = np.full((ROWS, words), 0xFFFFFFFF, np.uint32)
+    unedited = programs.run("pick", logits.shape[0], logits, numbers)
+    draw, failed, edits = empty_draw(ROWS), set[int](), dict[int, Edit]()
+    allowed = allow_all(ROWS, programs.config.vocab_size)
     for r, (_, sequence) in enumerate(rows):
         try:
-            _describe(draw, r, sequence)
-            changed[r] = sequence.request.bias, _penalties(sequence)
+            _write_row(draw, r, sequence)
+            edits[r] = sequence.request.sampling.logit_bias, _penalties(sequence)
             if (constraint := sequence.request.constraint) is not None:
-                allowed[r] = _words(constraint.allowed(), words)
-        except Exception as error:  # whatever is wrong with one request, the others are not to pay for it
-            _failed(sequence, error)
+                allowed[r] = _allowed_words(constraint.allowed(), allowed.shape[1])
+        except Exception as error:  # an error of one request must not end the others
+            _record_failure(sequence, error)
             draw.temperature[r] = 0
             allowed[r] = 0xFFFFFFFF
-            changed.pop(r, None)
+            edits.pop(r, None)
             failed.add(r)
-    edits = empty_edits(ROWS, words)._replace(allowed=allowed)
-    most = max((len(bias) + len(penalties) for bias, penalties in changed.values()), default=0)
-    if most > EDITS:
-        edited = programs.run("shift", ROWS, edited, _shifts(changed, vocab))
-    else:
-        for r, (bias, penalties) in changed.items():
-            change = _together(bias, penalties)
-            edits.ids[r, : len(change)], edits.values[r, : len(change)] = list(change), list(change.values())
-    constrained = any(sequence.request.constraint is not None for _, sequence in rows)
-    if constrained or 0 < most <= EDITS:
-        edited = programs.run("edit", ROWS, edited, edits)
+    is_constrained = any(sequence.request.constraint is not None for _, sequence in rows)
+    edited = _edit(programs, unedited, edits, allowed, is_constrained=is_constrained)
     if (draw.temperature > 0).any():
         ids = np.asarray(programs.run("sample", ROWS, edited, draw))
     else:
         ids = np.asarray(programs.run("greedy", ROWS, edited))
     if any(sequence.request.logprobs for _, sequence in rows):
-        logprobs = TokenLogprobs.on_host(programs.run("logprobs", ROWS, own, ids))
+        logprobs = TokenLogprobs.on_host(programs.run("logprobs", ROWS, unedited, ids))
         for r, (_, sequence) in enumerate(rows):
             if sequence.request.logprobs:
                 sequence.logprobs.append(logprobs.part(r, r + 1))
-    chosen: list[int | None] = []
     for r, (_, sequence) in enumerate(rows):
         try:
             if (constraint := sequence.request.constraint) is not None and r not in failed:
                 constraint.accept(int(ids[r]))
         except Exception as error:
-            _failed(sequence, error)
+            _record_failure(sequence, error)
             failed.add(r)
-        chosen.append(None if r in failed else int(ids[r]))
-    return chosen
+    return [None if r in failed else int(ids[r]) for r in range(len(rows))]
 
 
-def _failed(sequence: LiveSequence, error: Exception) -> None:
-    """Called where the error is caught."""
+def _record_failure(sequence: LiveSequence, error: Exception) -> None:
+    """Store the refusal of an unsatisfiable constraint, log any other error. Called in the ``except`` clause."""
     if isinstance(error, UnsatisfiableConstraint):
         sequence.refusal = str(error)
     else:
         log.exception("request %d failed", sequence.number)
 
 
-def _describe(draw: Draw, row: int, sequence: LiveSequence) -> None:
-    """Write how a sequence is drawn into its row."""
-    request = sequence.request
-    draw.temperature[row] = request.temperature
-    if request.temperature > 0:
-        draw.top_k[row], draw.top_p[row], draw.min_p[row] = request.top_k, request.top_p, request.min_p
-        draw.seed[row], draw.sample_index[row] = seed_words(request.seed), request.sample_index
+def _write_row(draw: Draw, row: int, sequence: LiveSequence) -> None:
+    """Write a sequence's sampling options and the position of its next token into a row."""
+    if sequence.draw_row is None:
+        sequence.draw_row = draw_row(sequence.request)
+    if sequence.draw_row:
+        for column, value in zip(draw, sequence.draw_row, strict=False):
+            column[row] = value
         draw.position[row] = sequence.computed
 
 
 def _penalties(sequence: LiveSequence) -> dict[int, float]:
-    """What is taken from the logits of tokens that were generated before."""
-    request = sequence.request
-    if not (request.presence_penalty or request.frequency_penalty):
+    """Presence and frequency penalties by token id, of the tokens generated so far."""
+    sampling = sequence.request.sampling
+    if not (sampling.presence_penalty or sampling.frequency_penalty):
         return {}
     counts = Counter(sequence.generated)
-    return {token: request.presence_penalty + n * request.frequency_penalty for token, n in counts.items()}
+    return {token: sampling.presence_penalty + n * sampling.frequency_penalty for token, n in counts.items()}
 
 
-def _together(bias: LogitBias, penalties: dict[int, float]) -> dict[int, float]:
-    """What is added to which logits, of few."""
-    changes = dict(bias)
-    for token, penalty in penalties.items():
-        changes[token] = changes.get(token, 0.0) - penalty
-    return changes
+def _edit(programs: Programs, logits: Any, edits: dict[int, Edit], allowed: np.ndarray, *, is_constrained: bool) -> Any:
+    """Logits (ROWS, V) after the edits of each row, -inf for tokens that are not allowed."""
+    largest = max((len(bias) + len(penalties) for bias, penalties in edits.values()), default=0)
+    arrays = empty_edits(allowed)
+    if largest > EDITS:
+        logits = programs.run("shift", ROWS, logits, _shifts(edits, programs.config.vocab_size))
+    else:
+        for r, (bias, penalties) in edits.items():
+            sums = dict(bias)
+            for token, penalty in penalties.items():
+                sums[token] = sums.get(token, 0.0) - penalty
+            arrays.ids[r, : len(sums)], arrays.values[r, : len(sums)] = list(sums), list(sums.values())
+    return programs.run("edit", ROWS, logits, arrays) if is_constrained or 0 < largest <= EDITS else logits
 
 
-def _shifts(changed: dict[int, tuple[LogitBias, dict[int, float]]], vocab: int) -> np.ndarray:
-    """(ROWS, V) float32: the same, of any number."""
+def _shifts(edits: dict[int, Edit], vocab: int) -> np.ndarray:
+    """(ROWS, V) float32: the edits of any number of tokens, summed in float64."""
     shifts = np.zeros((ROWS, vocab), np.float32)
-    for r, (bias, penalties) in changed.items():
+    for r, (bias, penalties) in edits.items():
         row = np.zeros(vocab)
         row[bias.tokens] = bias.values
         for token, penalty in penalties.items():
@@ -141,8 +140,8 @@ def _shifts(changed: dict[int, tuple[LogitBias, dict[int, float]]], vocab: int) 
     return shifts
 
 
-def _words(allowed: np.ndarray, count: int) -> np.ndarray:
-    """The bits of as many tokens as the model has. Raises UnsatisfiableConstraint where none of them is set."""
+def _allowed_words(allowed: np.ndarray, count: int) -> np.ndarray:
+    """``allowed`` cut or padded to the vocabulary's words. Raises UnsatisfiableConstraint where no bit is set."""
     words = np.zeros(count, np.uint32)
     words[: len(allowed)] = allowed[:count]
     if not words.any():

@@ -23,7 +23,7 @@ import numpy as np
 
 from lemur_ray.serve.engine.batch import Batch
 from lemur_ray.serve.engine.compute_protocol import Compute
-from lemur_ray.serve.engine.errors import ContextExceeded, EngineClosed, QueueFull
+from lemur_ray.serve.engine.errors import EngineClosed, QueueFull
 from lemur_ray.serve.engine.events import Finish, Listener, Stats, event_of
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.inbox import Cancel, Item, Submit, Update, give_up
@@ -67,11 +67,6 @@ class Engine:
             if self.failure is not None:
                 raise EngineClosed(f"the engine could not start: {self.failure!r}") from self.failure
         return self
-
-    def check(self, prompt_tokens: int, max_tokens: int) -> None:
-        """Raise ContextExceeded where a request cannot fit."""
-        if prompt_tokens + max_tokens > self.context:
-            raise ContextExceeded(prompt_tokens, max_tokens, self.context)
 
     def submit(self, request: Generation, listener: Listener, every_token: bool = True) -> int:
         """Queue a request; returns its number. Its last event has ``finish``.

@@ -6,6 +6,7 @@ Knows nothing of queues, places or of who goes first.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,8 @@ class LiveSequence:
     """Of every generated token, where they are wanted"""
     refusal: str = ""
     """Why what it asks for cannot be met"""
+    draw_row: tuple[Any, ...] | None = None
+    """The request as arguments of the sampling program (``compute.sampling.draw_row``), once it was drawn for"""
     after: tuple[LiveSequence, int] | None = None
     """Waits until that one has computed so many tokens, which both have in common"""
 

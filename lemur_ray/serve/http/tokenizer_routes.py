@@ -16,7 +16,8 @@ from typing import TypeVar
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from lemur_ray.serve.http.chat_prompts import fitting, prompt_of
+from lemur_ray.serve.http.chat_prompts import chat_prompt
+from lemur_ray.serve.http.error_answers import errors_about
 from lemur_ray.serve.http.request_body import check_model, read_body
 from lemur_ray.serve.openai.checked_requests import TokenizeCall, parse_tokenize
 from lemur_ray.serve.openai.described_routes import described
@@ -57,7 +58,7 @@ def tokenizer_routes(served: TextEngine) -> APIRouter:
 
     @router.post("/tokenize", openapi_extra=described(TokenizeBody, served.name))
     async def tokenize(request: Request) -> Response:
-        with fitting("messages"):
+        with errors_about("messages"):
             call = parse_tokenize(await read_body(request, served.engine.context))
         _check(call.model, served)
         tokens = list(await _ids(call))
@@ -73,13 +74,13 @@ def tokenizer_routes(served: TextEngine) -> APIRouter:
 
     async def _ids(call: TokenizeCall) -> Sequence[int]:
         if call.conversation is not None:
-            return await prompt_of(served, call.conversation)
+            return await chat_prompt(served, call.conversation)
         encode = tokenizer.encode if call.split_special_tokens else tokenizer.encode_marked
         return await beside(len(call.text), lambda: encode(call.text))
 
     @router.post("/detokenize", openapi_extra=described(DetokenizeBody, served.name))
     async def detokenize(request: Request) -> Response:
-        with fitting("tokens"):
+        with errors_about("tokens"):
             body = DetokenizeBody.of(await read_body(request, served.engine.context))
         _check(body.model, served)
         tokens, vocab_size = body.tokens, served.engine.config.vocab_size

@@ -1,13 +1,13 @@
-"""From any process of the cluster to a model that Ray Serve runs there, by its handle: no HTTP, no port.
+"""A policy that asks a model on Ray Serve by its handle, from any process of the cluster: no HTTP, no port.
 
-Imports neither the engine nor jax: what travels are the plain values of ``serve.token_requests``.
+Imports neither the engine nor jax: requests are the plain values of ``serve.token_requests``.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray.exceptions
@@ -20,36 +20,38 @@ from lemur_ray.agents.handle_policy import HandlePolicy
 
 @dataclass(frozen=True)
 class HandleSpec:
-    """A model that is served here. Calling it, in any process of the cluster, builds the policy."""
+    """A served model. Calling the spec, in any process of the cluster, builds the policy."""
 
     app_name: str
     label: str
-    """Name of the policy in keys and reports."""
+    """Name of the policy in keys and reports"""
     patience_s: float = 240.0
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """Sampling options of every request besides those of ``agents.messages.Sampling``, as over HTTP"""
 
     def __call__(self) -> HandlePolicy:
-        return HandlePolicy(_Asking(self.app_name), self.label, patience_s=self.patience_s)
+        return HandlePolicy(_Handle(self.app_name), self.label, patience_s=self.patience_s, sampling=self.sampling)
 
 
-class _Asking:
-    """See ``handle_policy.Ask``. Finds the model when it is first asked, in the thread that asks."""
+class _Handle:
+    """See ``handle_policy.Ask``. Looks the model up at the first request, in the thread that makes it."""
 
     def __init__(self, app_name: str) -> None:
         self._app_name = app_name
         self._handle: Any = None
         self._lock = threading.Lock()
 
-    def __call__(self, asked: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
+    def __call__(self, request: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
         try:
             with self._lock:
                 self._handle = self._handle or serve.get_app_handle(self._app_name)
-            session = str(asked.get("session", ""))
-            answer = self._handle.options(session_id=session).converse.remote(dict(asked))
+            session_id = str(request.get("session", ""))
+            response = self._handle.options(session_id=session_id).converse.remote(dict(request))
             try:
-                found: Mapping[str, Any] = answer.result(timeout_s=timeout_s)
+                answer: Mapping[str, Any] = response.result(timeout_s=timeout_s)
             except TimeoutError:
-                answer.cancel()
+                response.cancel()
                 raise
         except (ray.exceptions.RayError, RayServeException, TimeoutError) as error:
             raise RetryableError(f"{type(error).__name__}: {str(error)[:500]}") from error
-        return found
+        return answer

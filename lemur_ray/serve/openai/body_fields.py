@@ -6,6 +6,7 @@ strict: no string is taken for a number. Knows nothing of the endpoints.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
@@ -24,6 +25,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, PydanticOmit, core_schema
 
+from lemur_ray.serve.engine.sampling_options import Bounds
 from lemur_ray.serve.openai.errors import LONE_SURROGATE, ApiError, is_utf8
 
 UNSUPPORTED = "unsupported_parameter"
@@ -87,20 +89,19 @@ class Says:
 
 
 @dataclass(frozen=True)
-class Between:
-    """Of an int or a float: its bounds, which the error names. above: the lower one is not included."""
+class Within:
+    """Annotates an int or a float with its bounds, which the error names."""
 
-    low: float
-    high: float | None = None
-    above: bool = False
+    bounds: Bounds
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        low = {"gt" if self.above else "ge": self.low}
+        low, high = self.bounds.low, self.bounds.high
+        limits: Any = {"gt" if self.bounds.above else "ge": low, "le": high if high < math.inf else None}
         number: CoreSchema
         if source is float:
-            number = core_schema.float_schema(**low, le=self.high, allow_inf_nan=False, strict=True)  # type: ignore[arg-type]
+            number = core_schema.float_schema(**limits, allow_inf_nan=False, strict=True)
         else:
-            number = core_schema.int_schema(**low, le=self.high, strict=True)  # type: ignore[arg-type]
+            number = core_schema.int_schema(**limits, strict=True)
 
         def checked(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
             try:
@@ -113,8 +114,7 @@ class Between:
     def _what(self, value: Any, is_float: bool) -> str:
         if isinstance(value, bool) or not isinstance(value, int | float if is_float else int):
             return "must be a number" if is_float else "must be an integer"
-        least = f"must be {'above' if self.above else 'at least'} {self.low:g}"
-        return f"is {value}: {least}" + (f" and at most {self.high:g}" if self.high is not None else "")
+        return f"is {value}: must be {self.bounds}"
 
 
 class Unsupported:

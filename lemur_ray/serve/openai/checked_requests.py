@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lemur_ray.agents.messages import Message, ToolCall
+from lemur_ray.serve.engine.sampling_options import HTTP_DEFAULTS, NUMBERS, LogitBias, SamplingOptions
 from lemur_ray.serve.openai.errors import LONE_SURROGATE, invalid, is_utf8
 from lemur_ray.serve.openai.request_models import ChatBody, CompletionBody, SamplingBody, ShownBody, TokenizeBody, Turn
-from lemur_ray.serve.openai.sampling_defaults import OPENAI, SamplingDefaults
 from lemur_ray.serve.openai.structured_output import Structure
 from lemur_ray.serve.openai.tools import Toolbox, toolbox
 from lemur_ray.text.tool_results import in_order_of_calls, stray_result
@@ -27,19 +27,12 @@ class Common:
     model: str
     max_tokens: int | None
     """None: what is left of the context"""
-    temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    presence_penalty: float
-    frequency_penalty: float
-    logit_bias: tuple[tuple[int, float], ...]
+    sampling: SamplingOptions
     logprobs: int | None
     """Alternatives to name beside every token's log-probability; None: no log-probabilities"""
     structure: Structure | None
     """What the reply has to be"""
     n: int
-    seed: int
     stop: tuple[str, ...]
     stream: bool
     include_usage: bool
@@ -97,7 +90,7 @@ class CompletionCall:
     """The prompt comes back in front of the reply"""
 
 
-def parse_chat(body: Any, defaults: SamplingDefaults = OPENAI) -> ChatCall:
+def parse_chat(body: Any, defaults: SamplingOptions = HTTP_DEFAULTS) -> ChatCall:
     """Check a body of /v1/chat/completions; defaults: of the model, for what it does not say. Raises ApiError 400."""
     asked = ChatBody.of(body)
     tools = toolbox(asked.tools, as_given(body), asked.tool_choice, asked.parallel_tool_calls)
@@ -127,7 +120,7 @@ def parse_tokenize(body: Any) -> TokenizeCall:
     return TokenizeCall(asked.model, bool(asked.add_special_tokens), asked.return_token_strs, conversation=conversation)
 
 
-def parse_completion(body: Any, defaults: SamplingDefaults = OPENAI) -> CompletionCall:
+def parse_completion(body: Any, defaults: SamplingOptions = HTTP_DEFAULTS) -> CompletionCall:
     """Check a body of /v1/completions; defaults: as for a chat. Raises ApiError 400."""
     asked = CompletionBody.of(body)
     prompt = asked.prompt
@@ -148,24 +141,17 @@ def _common(
     limit: int | None,
     logprobs: int | None,
     structure: Structure | None,
-    defaults: SamplingDefaults,
+    defaults: SamplingOptions,
 ) -> Common:
     if structure is None and asked.structured_outputs:
         structure = asked.structured_outputs.structure()
     return Common(
         model=asked.model,
         max_tokens=limit,
-        temperature=_or(asked.temperature, defaults.temperature),
-        top_p=_or(asked.top_p, defaults.top_p),
-        top_k=max(_or(asked.top_k, defaults.top_k), 0),
-        min_p=_or(asked.min_p, defaults.min_p),
-        presence_penalty=asked.presence_penalty,
-        frequency_penalty=asked.frequency_penalty,
-        logit_bias=tuple(sorted({int(token): bias for token, bias in asked.logit_bias.items()}.items())),
+        sampling=_sampling(asked, defaults),
         logprobs=logprobs,
         structure=structure,
         n=asked.n,
-        seed=secrets.randbits(64) if asked.seed is None else asked.seed,
         stop=(asked.stop,) if isinstance(asked.stop, str) else tuple(asked.stop),
         stream=asked.stream,
         include_usage=bool(asked.stream_options and asked.stream_options.include_usage),
@@ -207,5 +193,9 @@ def _message(turn: Turn) -> Message:
     return Message(turn.role, turn.text, calls, turn.tool_call_id, turn.name, reasoning=thoughts)
 
 
-def _or(value: Any, default: Any) -> Any:
-    return default if value is None else value
+def _sampling(body: SamplingBody, defaults: SamplingOptions) -> SamplingOptions:
+    """The options of a body; a random seed where it has none."""
+    values = {option.name: getattr(body, option.name) for option in NUMBERS}
+    stated = {name: value for name, value in values.items() if value is not None}
+    seed = secrets.randbits(64) if body.seed is None else body.seed
+    return replace(defaults, seed=seed, logit_bias=LogitBias.of(body.logit_bias), **stated)

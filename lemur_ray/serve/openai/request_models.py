@@ -7,7 +7,7 @@ nothing of what a request means for an engine (``checked_requests.py``).
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -18,13 +18,14 @@ from pydantic import (
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    create_model,
     field_validator,
 )
 
+from lemur_ray.serve.engine.sampling_options import NUMBERS, Bounds, NumberOption
 from lemur_ray.serve.engine.token_logprobs import ALTERNATIVES
 from lemur_ray.serve.openai.body_fields import (
     ABSENT,
-    Between,
     Body,
     Flag,
     ModelName,
@@ -32,6 +33,7 @@ from lemur_ray.serve.openai.body_fields import (
     Text,
     Unsupported,
     Whole,
+    Within,
     where,
     wrong,
 )
@@ -61,7 +63,7 @@ Stop = Annotated[
     StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS, fail_fast=True)],
     Says(f"must be a string or a list of strings: {MAX_STOPS} of 1 to {MAX_STOP_CHARACTERS} characters at most"),
 ]
-_WORDED = TypeAdapter(dict[str, Annotated[float, Between(-100, 100)]], config=ConfigDict(strict=True))
+_WORDED = TypeAdapter(dict[str, Annotated[float, Within(Bounds(-100, 100))]], config=ConfigDict(strict=True))
 
 
 def _worded(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
@@ -79,8 +81,7 @@ Session = Annotated[
     Field(max_length=MAX_SESSION_CHARACTERS),
     Says(f"must be a string of at most {MAX_SESSION_CHARACTERS} characters"),
 ]
-Alternatives = Annotated[int, Between(0, ALTERNATIVES)]
-Penalty = Annotated[float, Between(-2, 2)]
+Alternatives = Annotated[int, Within(Bounds(0, ALTERNATIVES))]
 
 
 class StreamOptions(Body):
@@ -89,22 +90,35 @@ class StreamOptions(Body):
     include_usage: Flag = False
 
 
-class SamplingBody(Body):
-    """What both endpoints take."""
+class ModelBody(Body):
+    """The first fields of both endpoints."""
 
     model: ModelName
     stream: Flag = False
     stream_options: StreamOptions = Field(default=ABSENT)
     seed: Whole = Field(default=ABSENT)
-    temperature: Annotated[float, Between(0, 2)] = Field(default=ABSENT)
-    top_p: Annotated[float, Between(0, 1, above=True)] = Field(default=ABSENT)
-    top_k: Annotated[int, Between(-1)] = Field(default=ABSENT)
-    min_p: Annotated[float, Between(0, 1)] = Field(default=ABSENT)
-    presence_penalty: Penalty = 0.0
-    frequency_penalty: Penalty = 0.0
+
+
+def _number_field(option: NumberOption) -> Any:
+    """Type and default of a sampling option. The default of a model's own is not known here, and not described."""
+    default = ABSENT if option.in_generation_config else option.http_default
+    return Annotated[option.kind, Within(option.http)], Field(default=default)
+
+
+if TYPE_CHECKING:
+    NumbersBody = ModelBody
+else:
+    NumbersBody = create_model(
+        "NumbersBody", __base__=ModelBody, **{option.name: _number_field(option) for option in NUMBERS}
+    )
+
+
+class SamplingBody(NumbersBody):
+    """What both endpoints take."""
+
     logit_bias: Bias = Field(default={})
     structured_outputs: StructuredOutputs = Field(default=ABSENT)
-    n: Annotated[int, Between(1, MAX_CHOICES)] = 1
+    n: Annotated[int, Within(Bounds(1, MAX_CHOICES))] = 1
     stop: Stop = Field(default=[])
     return_token_ids: Flag = False
     prompt_cache_key: Session = ""
@@ -201,8 +215,8 @@ class ShownBody(Body):
 class ChatBody(SamplingBody, ShownBody):
     """/v1/chat/completions"""
 
-    max_tokens: Annotated[int, Between(1)] = Field(default=ABSENT)
-    max_completion_tokens: Annotated[int, Between(1)] = Field(default=ABSENT)
+    max_tokens: Annotated[int, Within(Bounds(1))] = Field(default=ABSENT)
+    max_completion_tokens: Annotated[int, Within(Bounds(1))] = Field(default=ABSENT)
     logprobs: Flag = False
     top_logprobs: Alternatives = Field(default=ABSENT)
     tool_choice: ToolChoice = Field(default=ABSENT)
@@ -229,7 +243,7 @@ class CompletionBody(SamplingBody):
     """/v1/completions"""
 
     echo: Flag = False
-    max_tokens: Annotated[int, Between(0)] = 16
+    max_tokens: Annotated[int, Within(Bounds(0))] = 16
     logprobs: Alternatives = Field(default=ABSENT)
     prompt: Annotated[
         Text

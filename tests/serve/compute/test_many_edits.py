@@ -12,6 +12,7 @@ from lemur_ray.serve.compute import sampling
 from lemur_ray.serve.compute.token_choice import next_tokens
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.live_sequence import LiveSequence
+from lemur_ray.serve.engine.sampling_options import LogitBias, SamplingOptions
 
 VOCAB = 4000
 
@@ -41,9 +42,15 @@ def logits() -> np.ndarray:
 def test_all_changes_are_made_at_once_and_neighbours_never_notice(logits: np.ndarray) -> None:
     rng = np.random.default_rng(1)
     bias = rng.normal(size=VOCAB) * 3
-    many = Generation((1,), 9, logit_bias=tuple(enumerate(bias.tolist())), frequency_penalty=0.5)
-    few = Generation((1,), 9, logit_bias=((7, 5.0), (8, 4.9)), presence_penalty=2.0, temperature=0.7, seed=3)
-    drawn = Generation((1,), 9, temperature=1.0, seed=4)
+    many = Generation(
+        (1,), 9, SamplingOptions(logit_bias=LogitBias(tuple(enumerate(bias.tolist()))), frequency_penalty=0.5)
+    )
+    few = Generation(
+        (1,),
+        9,
+        SamplingOptions(logit_bias=LogitBias(((7, 5.0), (8, 4.9))), presence_penalty=2.0, temperature=0.7, seed=3),
+    )
+    drawn = Generation((1,), 9, SamplingOptions(temperature=1.0, seed=4))
     rows = [(0, live(many, (int(np.argmax(logits[0] + bias)),) * 9)), (1, live(few, (7,))), (2, live(drawn))]
     programs: Any = Counted()
     together = next_tokens(programs, logits, rows)
@@ -69,7 +76,7 @@ def test_all_changes_are_made_at_once_and_neighbours_never_notice(logits: np.nda
 
 
 def test_a_hundred_choices_with_a_bias_for_every_token_are_checked_in_an_instant() -> None:
-    one = Generation((1,), 9, logit_bias=tuple((token, -1.0) for token in range(32000)))
+    one = Generation((1,), 9, SamplingOptions(logit_bias=LogitBias(tuple((token, -1.0) for token in range(32000)))))
     begin = time.process_time()
     for index in range(128):
         replace(one, sample_index=index).check(32000, 100)

@@ -4,8 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from lemur_ray.serve.compute.programs import empty_draw, empty_edits
-from lemur_ray.serve.compute.sampling import PREFILTER, ROWS, compute_logprobs, edit, greedy, sample, seed_words
+from lemur_ray.serve.compute.sampling import (
+    PREFILTER,
+    ROWS,
+    allow_all,
+    compute_logprobs,
+    edit,
+    empty_draw,
+    empty_edits,
+    greedy,
+    sample,
+    seed_words,
+)
 
 VOCAB = 600
 
@@ -89,7 +99,7 @@ def test_a_draw_depends_on_seed_position_and_choice_alone() -> None:
 
 
 def test_edits_are_added_and_what_is_not_allowed_is_out_of_the_question() -> None:
-    x, edits = logits(5, 1.0), empty_edits(ROWS, -(-VOCAB // 32))
+    x, edits = logits(5, 1.0), empty_edits(allow_all(ROWS, VOCAB))
     assert np.array_equal(edit(x, edits), x)
     edits.ids[2, :3], edits.values[2, :3] = [7, 599, 0], [1.5, -2.0, 100.0]
     edits.allowed[4] = 0

@@ -35,6 +35,7 @@ from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.loading import open_engine
 from lemur_ray.serve.engine.generation import Generation
+from lemur_ray.serve.engine.sampling_options import LogitBias, SamplingOptions
 from tests.serve.offline import generate
 from tests.serve.tiny import TINY, Waiter, prompts
 
@@ -42,7 +43,7 @@ def run(config, parts, **options):
     options = EngineOptions(**{"max_slots": 8, "prefill_tiles": 2, "tensor_parallel": parts, **options})
     engine, out = open_engine(random_weights(config, 0), options).start(), {}
     asked = [
-        Generation(p, 40, temperature=float(i % 2), seed=i, top_p=0.9, logit_bias=((9, float(i % 4)),))
+        Generation(p, 40, SamplingOptions(i, float(i % 2), 0.9, logit_bias=LogitBias(((9, float(i % 4)),))))
         for i, p in enumerate(prompts(10, seed=1, high=120))
     ]
     out["alone"] = [generate(engine, [request])[0] for request in asked]

@@ -9,6 +9,7 @@ import pytest
 
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.generation import Generation
+from lemur_ray.serve.engine.sampling_options import LogitBias, SamplingOptions
 from tests.serve.offline import generate
 from tests.serve.tiny import TINY, Waiter, prompts
 
@@ -35,8 +36,10 @@ class Digits:
 def test_a_bias_makes_a_token_certain_or_impossible(engine: Engine) -> None:
     (prompt,) = prompts(1, seed=20)
     (plain,) = generate(engine, [Generation(prompt, 12)])
-    (never,) = generate(engine, [Generation(prompt, 12, logit_bias=((plain[0], -100.0),))])
-    (always,) = generate(engine, [Generation(prompt, 12, logit_bias=((77, 100.0),), temperature=1.0, seed=4)])
+    (never,) = generate(engine, [Generation(prompt, 12, SamplingOptions(logit_bias=LogitBias(((plain[0], -100.0),))))])
+    (always,) = generate(
+        engine, [Generation(prompt, 12, SamplingOptions(logit_bias=LogitBias(((77, 100.0),)), temperature=1.0, seed=4))]
+    )
     assert plain[0] not in never
     assert always == [77] * 12
 
@@ -44,24 +47,26 @@ def test_a_bias_makes_a_token_certain_or_impossible(engine: Engine) -> None:
 def test_penalties_keep_a_model_from_repeating_itself(engine: Engine) -> None:
     (prompt,) = prompts(1, seed=21)
     settings: list[dict[str, Any]] = [{"presence_penalty": 100.0}, {"frequency_penalty": 100.0}]
-    once = generate(engine, [Generation(prompt, 60, **change) for change in settings])
+    once = generate(engine, [Generation(prompt, 60, SamplingOptions(**change)) for change in settings])
     assert [len(set(tokens)) for tokens in once] == [60, 60]
     biased = [(200, 8.0), (201, 7.9)]
-    (turns,) = generate(engine, [Generation((9,), 20, logit_bias=tuple(biased), frequency_penalty=0.5)])
+    (turns,) = generate(
+        engine, [Generation((9,), 20, SamplingOptions(logit_bias=LogitBias(tuple(biased)), frequency_penalty=0.5))]
+    )
     assert {turns.count(200), turns.count(201)} == {10}
 
 
 def test_more_changes_than_one_program_takes_are_all_made(engine: Engine) -> None:
     biases = tuple((token, -100.0) for token in range(TINY.vocab_size) if token != 42)
-    assert generate(engine, [Generation((9,), 5, logit_bias=biases)]) == [[42] * 5]
+    assert generate(engine, [Generation((9,), 5, SamplingOptions(logit_bias=LogitBias(biases)))]) == [[42] * 5]
 
 
 def test_a_constraint_sees_every_token_and_neighbours_never_notice(engine: Engine) -> None:
-    others = [Generation(p, 20, temperature=0.8, seed=i) for i, p in enumerate(prompts(9, seed=22))]
+    others = [Generation(p, 20, SamplingOptions(temperature=0.8, seed=i)) for i, p in enumerate(prompts(9, seed=22))]
     alone = [generate(engine, [request])[0] for request in others]
     order = (50, 51, 7, 99, 50)
     digits = [Digits(order) for _ in range(3)]
-    bound = [Generation((9, i), 5, constraint=d, temperature=float(i)) for i, d in enumerate(digits)]
+    bound = [Generation((9, i), 5, SamplingOptions(temperature=float(i)), constraint=d) for i, d in enumerate(digits)]
     together = generate(engine, [*others[:4], *bound, *others[4:]])
     assert together[4:7] == [list(order)] * 3
     assert together[:4] + together[7:] == alone
@@ -76,7 +81,7 @@ def test_a_constraint_that_fails_or_leaves_nothing_ends_its_own_request_alone(sm
         def allowed(self) -> np.ndarray:
             return np.zeros(TINY.vocab_size // 32 + 1, np.uint32)
 
-    steady = Waiter(engine, Generation((9,), 20, temperature=1.0, seed=1))
+    steady = Waiter(engine, Generation((9,), 20, SamplingOptions(temperature=1.0, seed=1)))
     for broken, why in ((Digits(()), ""), (Nothing(()), "the structure allows no token of this model to come next")):
         end = Waiter(engine, Generation((9, 8), 5, constraint=broken)).end()
         assert (end.finish, end.refusal) == ("error", why)
@@ -86,7 +91,12 @@ def test_a_constraint_that_fails_or_leaves_nothing_ends_its_own_request_alone(sm
 
 def test_nothing_is_compiled_after_the_start_whatever_is_asked_for(engine: Engine) -> None:
     every = [
-        Generation((9,), 3, min_p=0.1, temperature=1.0, presence_penalty=1.0, logit_bias=((5, 1.0),), logprobs=True),
+        Generation(
+            (9,),
+            3,
+            SamplingOptions(min_p=0.1, temperature=1.0, presence_penalty=1.0, logit_bias=LogitBias(((5, 1.0),))),
+            logprobs=True,
+        ),
         Generation((9, 9), 3, prompt_logprobs=True, logprobs=True),
         Generation((9, 9, 9), 3, constraint=Digits((5, 6, 7))),
     ]
@@ -99,11 +109,11 @@ def test_nothing_is_compiled_after_the_start_whatever_is_asked_for(engine: Engin
     [
         {"min_p": 1.5},
         {"presence_penalty": float("inf")},
-        {"logit_bias": ((3, 1.0), (3, 2.0))},
-        {"logit_bias": ((TINY.vocab_size, 1.0),)},
-        {"logit_bias": ((3, float("nan")),)},
+        {"logit_bias": LogitBias(((3, 1.0), (3, 2.0)))},
+        {"logit_bias": LogitBias(((TINY.vocab_size, 1.0),))},
+        {"logit_bias": LogitBias(((3, float("nan")),))},
     ],
 )
 def test_settings_without_a_meaning_are_refused_at_once(engine: Engine, change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"min_p|logit_bias"):
-        engine.submit(Generation((9,), 4, **change), lambda events: None)
+    with pytest.raises(ValueError, match=rf"^{next(iter(change))} "):
+        engine.submit(Generation((9,), 4, SamplingOptions(**change)), lambda events: None)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from lemur_ray.serve.compute.lockstep import Group
-from lemur_ray.serve.compute.programs import empty_draw, empty_edits, empty_step
-from lemur_ray.serve.compute.sampling import Draw, Edits
+from lemur_ray.serve.compute.programs import empty_step
+from lemur_ray.serve.compute.sampling import Draw, Edits, allow_all, empty_draw, empty_edits
 from lemur_ray.serve.compute.wire import Exchange, Line, called, connect, decode, encode
 from lemur_ray.serve.engine.errors import EngineClosed
 from tests.serve.tiny import poll
@@ -30,7 +30,7 @@ def test_a_call_arrives_as_it_was_made() -> None:
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, 99, tokens.shape, np.int32)
     draw = empty_draw(8)._replace(seed=rng.integers(0, 2**32, (8, 2), np.uint32))
-    given = (7, "greedy", tokens, place._replace(num_rows=np.int32(3)), draw, empty_edits(8, 9), logits)
+    given = (7, "greedy", tokens, place._replace(num_rows=np.int32(3)), draw, empty_edits(allow_all(8, 9 * 32)), logits)
     message = encode("run", given, kept)
     name, found = decode(message, kept, {form.__name__: form for form in (type(place), Draw, Edits)})
     assert (name, called(message), found[0], found[1]) == ("run", "run", 7, "greedy")

@@ -15,6 +15,7 @@ from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.errors import ContextExceeded, EngineClosed, QueueFull, RequestFailed
 from lemur_ray.serve.engine.generation import Generation
+from lemur_ray.serve.engine.sampling_options import SamplingOptions
 from lemur_ray.serve.http.metrics import Metrics
 from lemur_ray.serve.loading import open_engine
 from lemur_ray.weights.host_params import HostWeights, random_weights
@@ -28,7 +29,9 @@ def mixed_requests(num: int, seed: int) -> list[Generation]:
     """Greedy and drawn, short and long."""
     rng = np.random.default_rng(seed)
     return [
-        Generation(p, int(rng.integers(1, 60)), temperature=float(i % 2), seed=i, top_p=(1.0, 0.9)[i % 3 == 0])
+        Generation(
+            p, int(rng.integers(1, 60)), SamplingOptions(temperature=float(i % 2), seed=i, top_p=(1.0, 0.9)[i % 3 == 0])
+        )
         for i, p in enumerate(prompts(num, seed=seed))
     ]
 
@@ -114,8 +117,9 @@ def test_without_invariance_the_tokens_are_the_same_where_no_two_are_all_but_equ
 def test_a_drawn_reply_is_the_same_for_the_same_seed_and_another_for_another(engine: Engine) -> None:
     prompt = prompts(1, seed=9)[0]
 
-    def drawn(**settings: Any) -> list[int]:
-        return generate(engine, [Generation(prompt, 20, temperature=1.0, **settings)])[0]
+    def drawn(sample_index: int = 0, **options: Any) -> list[int]:
+        sampling = SamplingOptions(temperature=1.0, **options)
+        return generate(engine, [Generation(prompt, 20, sampling, sample_index=sample_index)])[0]
 
     assert drawn(seed=1) == drawn(seed=1)
     assert len({tuple(drawn(seed=s, sample_index=c)) for s in (1, 2) for c in (0, 1)}) == 4
@@ -132,7 +136,7 @@ def test_a_stop_id_ends_the_reply_and_is_its_last_token(engine: Engine) -> None:
 
 def test_nothing_is_compiled_after_the_warm_up(engine: Engine) -> None:
     for num in (1, 2, 3, 8, 9, 33, 40):
-        generate(engine, [Generation(p, 2, temperature=1.0) for p in prompts(num, seed=num)])
+        generate(engine, [Generation(p, 2, SamplingOptions(temperature=1.0)) for p in prompts(num, seed=num)])
     assert engine.stats.recompiles_after_warmup == 0
 
 
@@ -196,27 +200,39 @@ def test_what_cannot_be_generated_is_refused_at_once(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"top_k": 2**31}, {"top_k": -1}, {"temperature": float("nan")}, {"temperature": -1.0}, {"top_p": 0.0}]
+    ("change", "message"),
+    [
+        ({"top_k": 2**31}, "top_k is 2147483648: expected a finite number, at least 0 and at most 2147483647"),
+        ({"top_k": -1}, "top_k is -1: expected a finite number, at least 0 and at most 2147483647"),
+        ({"temperature": float("nan")}, "temperature is nan: expected a finite number, at least 0"),
+        ({"temperature": -1.0}, "temperature is -1.0: expected a finite number, at least 0"),
+        ({"top_p": 0.0}, "top_p is 0.0: expected a finite number, above 0 and at most 1"),
+    ],
 )
-def test_settings_that_no_draw_can_have_are_refused_at_once(engine: Engine, change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"expected a finite temperature .* top_k from 0"):
-        engine.submit(Generation((9,), 4, **change), lambda events: None)
+def test_settings_that_no_draw_can_have_are_refused_at_once(
+    engine: Engine, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        engine.submit(Generation((9,), 4, SamplingOptions(**change)), lambda events: None)
 
 
 def test_an_error_of_one_request_ends_that_request_and_no_other(
     small_engine: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = small_engine()
-    steady = Generation((9,), 40, temperature=1.0, seed=1)
+    steady = Generation((9,), 40, SamplingOptions(temperature=1.0, seed=1))
     alone = generate(engine, [steady])[0]
-    words = token_choice.seed_words
-    monkeypatch.setattr(token_choice, "seed_words", lambda seed: words(seed) if seed != 13 else 1 // 0)
-    first, broken = Waiter(engine, steady), Waiter(engine, Generation((9, 10), 40, temperature=1.0, seed=13))
+    row = token_choice.draw_row
+    monkeypatch.setattr(token_choice, "draw_row", lambda request: 1 // (request.sampling.seed != 13) and row(request))
+    first, broken = (
+        Waiter(engine, steady),
+        Waiter(engine, Generation((9, 10), 40, SamplingOptions(temperature=1.0, seed=13))),
+    )
     assert broken.end().finish == "error"
     assert first.end().finish == "length"
     assert first.tokens == alone
     with pytest.raises(RequestFailed):
-        generate(engine, [Generation((9,), 4, temperature=1.0, seed=13)])
+        generate(engine, [Generation((9,), 4, SamplingOptions(temperature=1.0, seed=13))])
     assert (engine.failure, engine.stats.finished["error"]) == (None, 2)
     poll(lambda: engine.stats.active == 0 and engine.stats.queued == 0, "the slots are free")
 
@@ -289,7 +305,7 @@ def test_a_sequence_that_loses_its_blocks_goes_on_as_if_nothing_had_happened(
 ) -> None:
     tight = small_engine(max_slots=8, max_queue=16, cache_bytes=5 * block_bytes(TINY))
     requests = [
-        Generation(p, 250 - len(p), temperature=float(i % 2), seed=i)
+        Generation(p, 250 - len(p), SamplingOptions(temperature=float(i % 2), seed=i))
         for i, p in enumerate(prompts(6, seed=40, low=30, high=110))
     ]
     assert generate(tight, requests) == generate(engine, requests)

@@ -51,7 +51,7 @@ def test_a_pinned_history_outlasts_other_traffic_until_its_time_is_over() -> Non
 def test_the_next_turn_goes_on_in_the_very_blocks_and_its_pin_takes_the_place_of_the_last() -> None:
     cache = BlockCache(13, BLOCK, 4, min_copy=4)
     leave(cache, ids(range(40)), "a")
-    place = cache.admit(ids(range(60)), session_id="a")
+    place = cache.admit(ids(range(60)), session="a")
     assert place is not None
     assert (place.cached, place.copy, cache.pinned) == (40, None, 0)
     cache.record(place.handle, ids(range(40, 60)))
@@ -95,10 +95,10 @@ def test_where_there_is_no_room_the_pin_stays() -> None:
     cache = BlockCache(9, BLOCK, 4, min_copy=4)
     leave(cache, ids(range(40)), "a")
     running = admit(cache, ids(range(100, 160)))
-    assert cache.admit(ids(range(41)), spare=3, session_id="a") is None
+    assert cache.admit(ids(range(41)), spare=3, session="a") is None
     assert cache.pinned == 3
     cache.release(running.handle)
-    place = cache.admit(ids(range(41)), session_id="a")
+    place = cache.admit(ids(range(41)), session="a")
     assert place is not None
     assert place.cached == 40
 

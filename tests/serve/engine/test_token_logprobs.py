@@ -10,6 +10,7 @@ from lemur_ray.model.llama import init_params
 from lemur_ray.serve.compute.attention import block_bytes
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.generation import Generation
+from lemur_ray.serve.engine.sampling_options import SamplingOptions
 from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 from tests.serve.engine.test_parity import oracle
 from tests.serve.tiny import TINY, Waiter, prompts
@@ -38,7 +39,9 @@ def scored(
     engine: Engine, prompt: Sequence[int], new: int = 1, **settings: float
 ) -> tuple[list[int], TokenLogprobs, TokenLogprobs]:
     """Generated ids, their logprobs, and those of the prompt."""
-    waiter = Waiter(engine, Generation(tuple(prompt), new, logprobs=True, prompt_logprobs=True, **settings))  # type: ignore[arg-type]
+    waiter = Waiter(
+        engine, Generation(tuple(prompt), new, SamplingOptions(**settings), logprobs=True, prompt_logprobs=True)
+    )  # type: ignore[arg-type]
     events = [waiter.next()]
     while events[-1].finish is None:
         events.append(waiter.next())
@@ -118,7 +121,7 @@ def test_scores_do_not_depend_on_load_or_on_being_preempted(small_engine: Make) 
     lone = [scored(quiet, p, 40, temperature=1.0, seed=i) for i, p in enumerate(asked)]
     tight = small_engine(max_slots=8, max_queue=8, cache_bytes=5 * block_bytes(TINY))
     waiters = [
-        Waiter(tight, Generation(p, 40, temperature=1.0, seed=i, logprobs=True, prompt_logprobs=True))
+        Waiter(tight, Generation(p, 40, SamplingOptions(temperature=1.0, seed=i), logprobs=True, prompt_logprobs=True))
         for i, p in enumerate(asked)
     ]
     for waiter, (tokens, own, of_prompt) in zip(waiters, lone, strict=True):

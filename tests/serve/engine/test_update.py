@@ -17,6 +17,7 @@ from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.errors import EngineClosed
 from lemur_ray.serve.engine.generation import Generation
+from lemur_ray.serve.engine.sampling_options import SamplingOptions
 from lemur_ray.serve.http.uvicorn_server import running
 from lemur_ray.serve.loading import load_text_engine, open_engine, update_weights
 from lemur_ray.serve.text_engine import TextEngine
@@ -45,7 +46,9 @@ def of_other() -> Callable[[Generation], list[int]]:
 def test_replies_under_way_end_as_they_began_and_later_ones_come_from_the_new_weights(
     engine: Engine, small_engine: Make, of_other: Callable
 ) -> None:
-    asked = [Generation(p, 60, temperature=float(i % 2), seed=i) for i, p in enumerate(prompts(8, seed=60))]
+    asked = [
+        Generation(p, 60, SamplingOptions(temperature=float(i % 2), seed=i)) for i, p in enumerate(prompts(8, seed=60))
+    ]
     old = generate(engine, asked)
     small = small_engine(max_slots=3, max_queue=8)
     begun, waiting = [Waiter(small, r) for r in asked[:3]], []

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
 from lemur_ray.serve.engine.engine import Engine
-from lemur_ray.serve.http.chat_prompts import as_called
+from lemur_ray.serve.engine.sampling_options import HTTP_DEFAULTS, model_defaults
+from lemur_ray.serve.http.chat_prompts import reply_tools
 from lemur_ray.serve.http.routes import build_app
 from lemur_ray.serve.loading import look_at_template
 from lemur_ray.serve.openai.checked_requests import parse_chat
-from lemur_ray.serve.openai.sampling_defaults import SamplingDefaults, sampling_defaults
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.chat_template import Chat, TemplateUnusable
 from lemur_ray.text.templates import renderer
@@ -127,10 +128,10 @@ def test_tools_calls_and_results_are_given_to_a_template_that_knows_them(engine:
 def test_calls_are_read_as_the_models_template_teaches_them(engine: Engine) -> None:
     tools = parse_chat(chat(ASK, tools=TOOLS)[1]).tools
     served = [TextEngine(engine, of(source), "tiny") for source in (LLAMA_3, MISTRAL, QWEN)]
-    found = [as_called(one, tools) for one in served]
+    found = [reply_tools(one, tools) for one in served]
     assert [one.bare for one in found if one] == [True, True, False]
-    assert as_called(TextEngine(engine, TOKENIZER, "tiny"), tools) == tools
-    assert as_called(TextEngine(engine, of(QWEN), "tiny"), None) is None
+    assert reply_tools(TextEngine(engine, TOKENIZER, "tiny"), tools) == tools
+    assert reply_tools(TextEngine(engine, of(QWEN), "tiny"), None) is None
 
 
 def test_a_template_without_tools_has_them_described_in_the_system_turn(engine: Engine) -> None:
@@ -211,10 +212,10 @@ def test_what_a_request_does_not_say_is_drawn_as_the_generation_config_says(
     engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     written = {"temperature": 0.6, "top_p": 0.9, "top_k": 1, "do_sample": True, "repetition_penalty": 1.1, "min_p": 7}
-    assert sampling_defaults(written) == SamplingDefaults(0.6, 0.9, 1, 0.0)
+    assert model_defaults(written) == replace(HTTP_DEFAULTS, temperature=0.6, top_p=0.9, top_k=1)
     assert "repetition_penalty is 1.1" in caplog.text
     assert "min_p is 7, expected 0 to 1" in caplog.text
-    assert sampling_defaults({"do_sample": False, "eos_token_id": 2}) == SamplingDefaults()
+    assert model_defaults({"do_sample": False, "eos_token_id": 2}) == HTTP_DEFAULTS
     greedy = TOKENIZER.with_files({"generation_config.json": json.dumps({"top_k": 1}), "chat_template.jinja": QWEN})
     seeds = [chat(ASK, seed=seed, max_tokens=8) for seed in range(3)]
     texts = {answer.json()["choices"][0]["message"]["content"] for answer in asked(engine, greedy, *seeds)}

@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from lemur_ray.host.ports import free_port
-from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.config import EngineOptions, ServeJob
 from lemur_ray.serve.http.api_key import key_digest
 from tests.serve.browser import chromium, found
 
@@ -25,7 +25,9 @@ def url(ray_local: str) -> Iterator[str]:
 
     serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": free_port()})
     small = EngineOptions(max_slots=2, max_queue=2, prefill_tiles=1)
-    yield deployments.serve_model("random:nano", name="nano", num_cpus=0.5, options=small, key_digest=key_digest(KEY))
+    yield deployments.serve_job(
+        ServeJob(name="nano", num_cpus=0.5, engine=small), "random:nano", key_digest=key_digest(KEY)
+    )
     serve_cluster.shutdown()
     serve.shutdown()
 

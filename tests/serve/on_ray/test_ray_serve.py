@@ -24,7 +24,7 @@ from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.runner import Retries, run_orders
 from lemur_ray.rollout.scheduler import Orders
-from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.config import EngineOptions, ServeJob
 from lemur_ray.serve.on_ray.handle import HandleSpec
 from tests.rollout.toy import toy_task
 from tests.serve.tiny import poll
@@ -48,7 +48,7 @@ def ray_serve(ray_local: str) -> Iterator[None]:
 def url(ray_serve: None) -> str:
     from lemur_ray.serve.on_ray import deployments
 
-    return deployments.serve_model("random:nano", name="nano", num_cpus=0.5, options=OPTIONS)
+    return deployments.serve_job(ServeJob(name="nano", num_cpus=0.5, engine=OPTIONS), "random:nano")
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_a_model_that_cannot_be_loaded_says_so_and_leaves_the_other_alone(url: s
     from lemur_ray.serve.on_ray import deployments, serve_cluster
 
     with pytest.raises(serve_cluster.CannotServe, match="no model at /nowhere"):
-        deployments.serve_model("/nowhere")
+        deployments.serve_job(ServeJob(), "/nowhere")
     assert http.get("/ready").status_code == 200
 
 
@@ -109,7 +109,7 @@ def test_serve_cannot_listen_on_two_ports(url: str) -> None:
     from lemur_ray.serve.on_ray import deployments, serve_cluster
 
     with pytest.raises(serve_cluster.CannotServe, match="listens on port"):
-        deployments.serve_model("random:nano", port=1)
+        deployments.serve_job(ServeJob(port=1), "random:nano")
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def served(ray_serve: None) -> HandleSpec:
     from lemur_ray.serve.on_ray import deployments
 
     options = EngineOptions(max_slots=4, max_queue=8, prefill_tiles=1)
-    app_name = deployments.serve_handle("random:nano", name="nano", num_cpus=0.5, options=options)
+    app_name = deployments.serve_handle(ServeJob(name="nano", num_cpus=0.5, engine=options), "random:nano")
     return HandleSpec(app_name, "handle:nano")
 
 

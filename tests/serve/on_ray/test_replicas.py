@@ -36,7 +36,7 @@ def requests(http: httpx.Client) -> dict[str, int]:
 def two(ray_local: str) -> Iterator[httpx.Client]:
     from lemur_ray.serve.on_ray import deployments, serve_cluster
 
-    url = deployments.serve_model("random:nano", name="nano", num_cpus=0.2, options=OPTIONS, replicas=2)
+    url = deployments.serve_job(ServeJob(name="nano", num_cpus=0.2, engine=OPTIONS, replicas=2), "random:nano")
     with httpx.Client(base_url=url.removesuffix("/v1"), timeout=60) as http:
         yield http
     serve_cluster.shutdown()
@@ -165,7 +165,7 @@ def test_more_replicas_start_while_there_is_more_to_do_than_one_can_hold(ray_loc
 
     from lemur_ray.serve.on_ray import deployments
 
-    url = deployments.serve_model("random:nano", name="nano", num_cpus=0.2, options=OPTIONS, max_replicas=2)
+    url = deployments.serve_job(ServeJob(name="nano", num_cpus=0.2, engine=OPTIONS, max_replicas=2), "random:nano")
     name = url.split("/")[-2]
     with httpx.Client(base_url=url.removesuffix("/v1"), timeout=200) as http, ThreadPoolExecutor(16) as pool:
 
@@ -191,7 +191,7 @@ def test_replies_that_take_too_long_are_told_so_when_the_model_is_removed(
     from lemur_ray.serve.on_ray import deployments, serve_cluster
 
     monkeypatch.setattr(serve_cluster, "DRAIN_S", 0.3)
-    url = deployments.serve_model("random:nano", name="nano", num_cpus=0.2, options=OPTIONS)
+    url = deployments.serve_job(ServeJob(name="nano", num_cpus=0.2, engine=OPTIONS), "random:nano")
     body = {"model": "nano", "prompt": [5], "max_tokens": 1000, "temperature": 2.0, "stream": True}
     body["logit_bias"] = {"2": -100}
     begun = threading.Event()

@@ -17,6 +17,7 @@ import pytest
 
 from lemur_ray.serve.config import EngineOptions, Hosts, ServeJob
 from lemur_ray.serve.engine.generation import Generation
+from lemur_ray.serve.engine.sampling_options import SamplingOptions
 from lemur_ray.serve.loading import load_text_engine
 from lemur_ray.serve.on_ray.host_group import gpus_of, lacking, reserve
 from lemur_ray.train.pod.slices import parse_slice
@@ -170,7 +171,9 @@ def test_two_hosts_of_a_slice_answer_like_one_and_come_back_after_a_kill(
     lone = load_text_engine("random:nano", EngineOptions(max_slots=4, prefill_tiles=1))
     asked = [{"temperature": 0}, {"temperature": 0.9, "seed": 7}]
     expected = [
-        generate(lone.engine, [Generation((5, 6, 7, 8), 24, stop_ids=frozenset(lone.stop_ids), **settings)])[0]
+        generate(
+            lone.engine, [Generation((5, 6, 7, 8), 24, SamplingOptions(**settings), stop_ids=frozenset(lone.stop_ids))]
+        )[0]
         for settings in asked
     ]
     lone.engine.close()

@@ -1,0 +1,207 @@
+"""The sampling options of a request: each is declared once, with its default, its bounds and its default over HTTP.
+
+Request bodies, requests by Ray handle, ``generation_config.json`` and the arrays of the sampling program take their
+options from this declaration. A new numeric option is a field here and its arithmetic in ``compute/sampling.py`` or
+``compute/token_choice.py``. Knows nothing of HTTP, models or jax.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+log = logging.getLogger(__name__)
+
+
+class InvalidRequest(ValueError):
+    """A request that no model of this size can answer. ``param``: the option or field that is wrong."""
+
+    def __init__(self, param: str, problem: str):
+        super().__init__(f"{param} {problem}")
+        self.param = param
+
+
+class Bounds(NamedTuple):
+    """Range of a number, both ends included."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+    """Whether ``low`` itself is excluded"""
+
+    def admits(self, number: float) -> bool:
+        """Whether a finite number lies in the range."""
+        is_low_enough = math.isfinite(number) and number <= self.high
+        return is_low_enough and (number > self.low or (number == self.low and not self.above))
+
+    def __str__(self) -> str:
+        low = f"{'above' if self.above else 'at least'} {self.low:g}" if self.low > -math.inf else ""
+        high = f"at most {self.high:.10g}" if self.high < math.inf else ""
+        return " and ".join(filter(None, (low, high)))
+
+
+class LogitBias(tuple[tuple[int, float], ...]):
+    """Pairs of a token id and the number added to its logit, up to one for every token of the vocabulary.
+
+    Properties are computed once, for all replies and all steps of a request.
+    """
+
+    @classmethod
+    def of(cls, biases: Mapping[Any, float]) -> LogitBias:
+        """From a mapping whose keys are ids, or their decimal spelling as in JSON."""
+        return cls(sorted({int(token): bias for token, bias in biases.items()}.items()))
+
+    @cached_property
+    def tokens(self) -> np.ndarray:
+        """(pairs,) int64"""
+        return np.array([token for token, _ in self], np.int64)
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """(pairs,) float64"""
+        return np.array([value for _, value in self], np.float64)
+
+    @cached_property
+    def is_valid(self) -> bool:
+        """Whether every token is named once, with a finite number."""
+        return len(np.unique(self.tokens)) == len(self) and bool(np.isfinite(self.values).all())
+
+    @cached_property
+    def id_range(self) -> tuple[int, int]:
+        """The lowest and the highest token id; there must be one."""
+        return int(self.tokens.min()), int(self.tokens.max())
+
+
+def _number(
+    default: float,
+    bounds: Bounds,
+    http: Bounds | None = None,
+    http_default: float | None = None,
+    *,
+    in_generation_config: bool = False,
+) -> Any:
+    """A numeric option of ``SamplingOptions``: the fields of ``NumberOption``, the HTTP ones equal by default."""
+    http_default = default if http_default is None else http_default
+    declared = {"bounds": bounds, "http": http or bounds, "http_default": http_default}
+    return dataclasses.field(default=default, metadata={**declared, "in_generation_config": in_generation_config})
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How the tokens of one reply are drawn from the model's logits."""
+
+    seed: int = 0
+    """Of the noise; its low 64 bits count. The same seed draws the same tokens whatever else is computed"""
+    temperature: float = _number(0.0, Bounds(0), Bounds(0, 2), 1.0, in_generation_config=True)
+    """Divides the logits; 0 takes the likeliest token"""
+    top_p: float = _number(1.0, Bounds(0, 1, above=True), in_generation_config=True)
+    """Probability mass that the likeliest tokens which may be drawn have together"""
+    top_k: int = _number(0, Bounds(0, 2**31 - 1), Bounds(-1), in_generation_config=True)
+    """Number of likeliest tokens that may be drawn; 0: all, and so does -1 in a request"""
+    min_p: float = _number(0.0, Bounds(0, 1), in_generation_config=True)
+    """Probability below which a token is never drawn, as a share of the likeliest token's"""
+    presence_penalty: float = _number(0.0, Bounds(), Bounds(-2, 2))
+    """Subtracted from the logit of every token that the reply already contains"""
+    frequency_penalty: float = _number(0.0, Bounds(), Bounds(-2, 2))
+    """Subtracted from a token's logit once for every time that the reply contains it"""
+    logit_bias: LogitBias = LogitBias()
+    """Added to the logits of these tokens"""
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> SamplingOptions:
+        """Options by name, ``logit_bias`` as ``LogitBias.of`` takes it. Raises InvalidRequest for anything else."""
+        for name, value in values.items():
+            if name not in cls.__dataclass_fields__:
+                raise InvalidRequest(name, f"is no sampling option: known are {', '.join(cls.__dataclass_fields__)}")
+            kind = type(getattr(cls, name))
+            if kind is not LogitBias and (isinstance(value, bool) or not isinstance(value, int | kind)):
+                raise InvalidRequest(
+                    name, f"is {value!r:.40}: expected {'a number' if kind is float else 'an integer'}"
+                )
+        try:
+            return cls(**{**values, "logit_bias": LogitBias.of(values.get("logit_bias", {}))})
+        except (AttributeError, TypeError, ValueError) as error:
+            raise InvalidRequest("logit_bias", "must map token ids to numbers") from error
+
+    @property
+    def edits_logits(self) -> bool:
+        """Whether logits change before a token is drawn."""
+        return bool(self.presence_penalty or self.frequency_penalty or self.logit_bias)
+
+    def for_vocabulary(self, vocab_size: int) -> SamplingOptions:
+        """The same draw as the engine computes it: top_k of 1 is greedy, of -1 or the whole vocabulary is 0."""
+        temperature = 0.0 if self.top_k == 1 else self.temperature  # greedy, with its rule for equal logits
+        top_k = 0 if self.top_k == -1 or self.top_k >= vocab_size else self.top_k
+        return replace(self, temperature=temperature, top_k=top_k)
+
+    def check(self, vocab_size: int) -> None:
+        """Raise InvalidRequest for an option out of its bounds, and for biases of tokens outside the vocabulary."""
+        for option in NUMBERS:
+            if not option.bounds.admits(number := getattr(self, option.name)):
+                bounds = f", {option.bounds}" if str(option.bounds) else ""
+                raise InvalidRequest(option.name, f"is {number}: expected a finite number{bounds}")
+        if not self.logit_bias.is_valid:
+            raise InvalidRequest("logit_bias", "names a token twice, or a bias that is not finite")
+        if self.logit_bias:
+            check_ids("logit_bias", self.logit_bias.id_range, vocab_size)
+
+
+def check_ids(param: str, id_range: tuple[int, int], vocab_size: int) -> None:
+    """Raise InvalidRequest where the lowest or the highest of some token ids is outside the vocabulary."""
+    if not 0 <= id_range[0] <= id_range[1] < vocab_size:
+        raise InvalidRequest(param, f"has token ids outside 0..{vocab_size - 1}")
+
+
+@dataclass(frozen=True)
+class NumberOption:
+    """The declaration of a numeric option."""
+
+    name: str
+    kind: type[int] | type[float]
+    default: float
+    bounds: Bounds
+    """What the engine can compute, and by Ray handle"""
+    http: Bounds
+    """What an HTTP request may ask for, as in OpenAI's protocol"""
+    http_default: float
+    in_generation_config: bool
+    """Whether the model's ``generation_config.json`` sets the default over HTTP"""
+
+
+NUMBERS = tuple(
+    NumberOption(field.name, type(default := getattr(SamplingOptions, field.name)), default, **field.metadata)
+    for field in dataclasses.fields(SamplingOptions)
+    if field.metadata
+)
+HTTP_DEFAULTS = SamplingOptions(**{option.name: option.http_default for option in NUMBERS})  # type: ignore[arg-type]
+
+_UNSUPPORTED = {"repetition_penalty": 1.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "num_beams": 1}
+"""Options of ``generation_config.json`` that this engine lacks, with the values that ask for nothing."""
+
+
+def model_defaults(generation_config: Mapping[str, Any]) -> SamplingOptions:
+    """Defaults over HTTP for a model with this ``generation_config.json``; logs each value that is left out.
+
+    ``do_sample`` has no effect, as with other servers: temperature alone decides whether a model is greedy.
+    """
+    defaults: dict[str, Any] = {}
+    for option in NUMBERS:
+        value = generation_config.get(option.name) if option.in_generation_config else None
+        low, high = max(option.bounds.low, option.http.low), min(option.bounds.high, option.http.high)
+        if value is None or (value == 0 and option.bounds.above):
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            log.warning("generation_config.json: %s is %r, expected %g to %g: left out", option.name, value, low, high)
+            continue
+        defaults[option.name] = option.kind(value)
+    for name, neutral in _UNSUPPORTED.items():
+        if (value := generation_config.get(name, neutral)) not in (None, neutral):
+            log.warning("generation_config.json: %s is %r, which is not done here: left out", name, value)
+    return replace(HTTP_DEFAULTS, **defaults)

@@ -1,0 +1,62 @@
+"""Pages of an operator: /health, /ready, /metrics, and the list of models.
+
+Knows nothing of how requests are answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+
+from lemur_ray.serve.http.error_answers import unavailable
+from lemur_ray.serve.http.metrics import Metrics
+from lemur_ray.serve.http.request_body import check_model
+from lemur_ray.serve.text_engine import TextEngine
+
+MetricsPage = Callable[[], Awaitable[str]]
+"""Makes the text of /metrics"""
+
+
+def operator_routes(served: TextEngine, metrics: Metrics, page: MetricsPage | None = None) -> APIRouter:
+    """The pages of one model. page: what /metrics shows, by default ``metrics``."""
+    router = APIRouter()
+
+    @router.head("/health", include_in_schema=False)
+    @router.get("/health")
+    async def health() -> Response:
+        """The engine's thread lives."""
+        if served.engine.failure is not None:
+            raise unavailable(f"the engine died: {served.engine.failure!r}")
+        return JSONResponse({"status": "ok"})
+
+    @router.head("/ready", include_in_schema=False)
+    @router.get("/ready")
+    async def ready() -> Response:
+        """Programs are compiled and requests are taken."""
+        if not served.engine.ready.is_set() or not served.engine.accepting:
+            raise unavailable("the engine is not ready: it is starting, shutting down, or dead")
+        return JSONResponse({"status": "ready", "model": served.name, "version": served.version})
+
+    @router.get("/metrics")
+    async def show_metrics() -> Response:
+        text = metrics.render() if page is None else await page()
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    @router.get("/v1/models")
+    async def models() -> Response:
+        return JSONResponse({"object": "list", "data": [_model(served)]})
+
+    @router.get("/v1/models/{name:path}")
+    async def model(name: str) -> Response:
+        check_model(served, name)
+        return JSONResponse(_model(served))
+
+    return router
+
+
+def _model(served: TextEngine) -> dict[str, Any]:
+    body = {"id": served.name, "object": "model", "created": served.created, "owned_by": "lemur-ray"}
+    return {**body, "max_model_len": served.engine.context, "version": served.version}

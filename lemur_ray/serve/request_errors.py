@@ -1,0 +1,48 @@
+"""How an error of a request is answered, over HTTP and by Ray handle: one table of exception types.
+
+Knows nothing of where an error was raised.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from lemur_ray.serve.engine.errors import (
+    ContextExceeded,
+    EngineClosed,
+    EngineError,
+    QueueFull,
+    RequestFailed,
+    RequestRefused,
+)
+from lemur_ray.text.chat_template import TemplateError, TemplateMissing, TemplateUnusable
+
+
+class ErrorForm(NamedTuple):
+    """The answer to an error, whose text is the message."""
+
+    refusal: Literal["context", "busy", "closed", "invalid"]
+    """By handle: ``refused`` of the answer"""
+    status: int
+    """Over HTTP, with the two fields of OpenAI's error object"""
+    kind: str = "invalid_request_error"
+    code: str | None = "invalid_value"
+
+
+_FORMS: dict[type[Exception], ErrorForm] = {
+    ContextExceeded: ErrorForm("context", 400, code="context_length_exceeded"),
+    QueueFull: ErrorForm("busy", 429, "rate_limit_error", "rate_limit_exceeded"),
+    RequestRefused: ErrorForm("invalid", 400),
+    RequestFailed: ErrorForm("closed", 500, "server_error", None),
+    EngineClosed: ErrorForm("closed", 503, "server_error", "service_unavailable"),
+    TemplateUnusable: ErrorForm("invalid", 500, "server_error", "chat_template_unusable"),
+    TemplateMissing: ErrorForm("invalid", 400, code="chat_template_missing"),
+    TemplateError: ErrorForm("invalid", 400, code="chat_template_error"),
+    ValueError: ErrorForm("invalid", 400),
+}
+REQUEST_ERRORS = (EngineError, ValueError)
+
+
+def error_form(error: EngineError | ValueError) -> ErrorForm:
+    """The form of an error, by the nearest of its classes in the table."""
+    return next(_FORMS[kind] for kind in type(error).__mro__ if kind in _FORMS)
