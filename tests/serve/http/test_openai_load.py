@@ -13,7 +13,10 @@ import httpx
 import openai
 import pytest
 
+from lemur_ray.serve.compute import token_choice
+from lemur_ray.serve.compute.sampling import Draw
 from lemur_ray.serve.engine.engine import Engine
+from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.http.uvicorn_server import running
 from lemur_ray.serve.openai.response_bodies import Answer
 from lemur_ray.serve.text_engine import TextEngine
@@ -106,13 +109,15 @@ def test_a_request_that_fails_alone_is_a_500_and_the_server_goes_on(
     _, http = small
     drawn: list[int] = []
 
-    def breaks(seed: int) -> tuple[int, int]:
-        drawn.append(seed)
-        if seed == 13 and drawn.count(13) > 1:
-            raise OverflowError("too large")
-        return 0, seed
+    write_row = token_choice._write_row
 
-    monkeypatch.setattr("lemur_ray.serve.compute.token_choice.seed_words", breaks)
+    def breaks(draw: Draw, row: int, sequence: LiveSequence) -> None:
+        drawn.append(sequence.request.sampling.seed)
+        if drawn.count(13) > 1 and drawn[-1] == 13:
+            raise OverflowError("too large")
+        write_row(draw, row, sequence)
+
+    monkeypatch.setattr(token_choice, "_write_row", breaks)
     body = {"model": "tiny", "prompt": [9], "max_tokens": 20, "temperature": 0.5, "stream": stream}
     answer = http.post("/completions", json={**body, "seed": 13})
     failed = json.loads([e for e in answer.text.split("\n\n") if e][-1][6:]) if stream else answer.json()
