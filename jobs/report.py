@@ -15,7 +15,7 @@ from lemur_ray.config import parse
 from lemur_ray.host.home import resolve_out
 from lemur_ray.report.inputs import ReportError
 from lemur_ray.report.job_arguments import ReportJob
-from lemur_ray.report.ledgers.export_and_search import exported, searched
+from lemur_ray.report.ledgers.export_and_search import export_eval_logs, search_ledgers
 from lemur_ray.report.pages.whole_page import render_report
 from lemur_ray.rollout.evaluation_folder import EvaluationError, prepare_out
 from lemur_ray.rollout.ledger import LedgerError
@@ -28,7 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         runs, episodes, corpus = job.folders()
         if job.find or job.eval:
-            lines = searched(episodes, job.find) if job.find else exported(episodes, Path(resolve_out(job.eval, "")))
+            lines = (
+                search_ledgers(episodes, job.find)
+                if job.find
+                else export_eval_logs(episodes, Path(resolve_out(job.eval, "")))
+            )
             for line in lines:
                 print(line)
             return 0

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from lemur_ray.demo.stages import Face, Stage
+from lemur_ray.demo.stages import Display, Stage
 from lemur_ray.host.durations import duration
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ _COLOURS = {"": "dim", "now": "bold cyan", "done": "green", "failed": "bold red"
 
 
 @contextlib.contextmanager
-def face(stages: Sequence[Stage], heading: str, stream: TextIO) -> Iterator[Face]:
+def open_display(stages: Sequence[Stage], heading: str, stream: TextIO) -> Iterator[Display]:
     """The face that suits the stream; heading: shown with the stages all the time, or once."""
     if not stream.isatty() or os.environ.get("TERM") == "dumb":
         print(heading, file=stream, flush=True)
-        yield Lines(stream)
+        yield PlainLines(stream)
         return
     from rich.console import Console, Group
     from rich.live import Live
@@ -40,24 +40,24 @@ def face(stages: Sequence[Stage], heading: str, stream: TextIO) -> Iterator[Face
     with Live(
         get_renderable=picture, console=console, refresh_per_second=2, redirect_stdout=False, redirect_stderr=False
     ):
-        yield Still()
+        yield LiveScreen()
 
 
-class Still:
+class LiveScreen:
     """The screen draws itself twice a second."""
 
-    def changed(self, stage: Stage) -> None:
+    def update(self, stage: Stage) -> None:
         pass
 
 
-class Lines:
+class PlainLines:
     """A line when a stage begins, at each mark and when it ends."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._marks: dict[str, int] = {}
 
-    def changed(self, stage: Stage) -> None:
+    def update(self, stage: Stage) -> None:
         if stage.state != "now":
             how = "" if stage.state == "done" else f"{stage.state} "
             number = f": {stage.number}" if stage.number else ""

@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from lemur_ray.demo.process_cleanup import end
+from lemur_ray.demo.process_cleanup import end_head
 from lemur_ray.host.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-Hear = Callable[[str], None]
+LineCallback = Callable[[str], None]
 """Takes each line of a job's output."""
 HEAD_START_S = 180.0
 AGENT_PORTS = (
@@ -47,14 +47,14 @@ class Head:
         self.env, self.dashboard = dict(env), f"http://127.0.0.1:{dashboard_port}"
         self._ray = shutil.which("ray", path=os.path.dirname(sys.executable)) or "ray"
 
-    def submit(self, job: str, *args: str, hear: Hear = print) -> None:
+    def submit(self, job: str, *args: str, on_line: LineCallback = print) -> None:
         """Run a job through ``ray job submit``. Raises DemoFailed where it does not end well."""
-        self._submit(job, args, (), hear)
+        self._submit(job, args, (), on_line)
 
-    def _submit(self, job: str, args: Sequence[str], options: Sequence[str], hear: Hear) -> str:
+    def _submit(self, job: str, args: Sequence[str], options: Sequence[str], on_line: LineCallback) -> str:
         job_id = f"{job}-{secrets.token_hex(4)}"
         command = [self._ray, "job", "submit", "--address", self.dashboard, "--submission-id", job_id]
-        status = listen([*command, *options, "--", sys.executable, f"jobs/{job}.py", *args], self.env, hear)
+        status = run_command([*command, *options, "--", sys.executable, f"jobs/{job}.py", *args], self.env, on_line)
         if status:
             raise DemoFailed(f"jobs/{job}.py {' '.join(args)} ended with status {status}")
         return job_id
@@ -65,16 +65,16 @@ class Head:
         return subprocess.run(command, env=self.env, cwd=ROOT, check=False, capture_output=True).returncode == 0
 
     @contextlib.contextmanager
-    def served(self, *args: str, hear: Hear = print) -> Iterator[str]:
+    def served(self, *args: str, on_line: LineCallback = print) -> Iterator[str]:
         """Run jobs/serve.py beside what follows; yields the base URL of the API once the model is warm."""
         port = free_port()
-        job_id = self._submit("serve", (*args, "--port", str(port)), ("--no-wait",), hear)
+        job_id = self._submit("serve", (*args, "--port", str(port)), ("--no-wait",), on_line)
         try:
             wait_for(f"http://127.0.0.1:{port}/ready", "the served model", SERVE_START_S, partial(self._fate, job_id))
             yield f"http://127.0.0.1:{port}/v1"
         finally:
             for line in self._output(job_id).splitlines():
-                hear(line)
+                on_line(line)
             self.stop(job_id)
 
     def _fate(self, job_id: str) -> str:
@@ -97,7 +97,7 @@ class Head:
         subprocess.run(command, env=self.env, cwd=ROOT, check=False, capture_output=True)
 
 
-def listen(command: Sequence[str], env: Mapping[str, str], hear: Hear) -> int:
+def run_command(command: Sequence[str], env: Mapping[str, str], on_line: LineCallback) -> int:
     """Run a command and hand over every line of its output as it comes; its exit status."""
     process = subprocess.Popen(
         command, env=dict(env), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -106,7 +106,7 @@ def listen(command: Sequence[str], env: Mapping[str, str], hear: Hear) -> int:
     assert process.stdout is not None
     try:
         for line in process.stdout:
-            hear(line.rstrip("\n"))
+            on_line(line.rstrip("\n"))
         return process.wait()
     finally:
         process.kill()  # does nothing to one that has ended
@@ -147,7 +147,7 @@ def private_head(num_cpus: int = 0) -> Iterator[Head]:
         _wait_until_up(process, head, Path(temp) / "head.log")
         yield head
     finally:
-        end(process, env["RAY_AUTH_TOKEN"])
+        end_head(process, env["RAY_AUTH_TOKEN"])
         log.close()
         shutil.rmtree(temp, ignore_errors=True)
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from lemur_ray.demo.display import face
+from lemur_ray.demo.display import open_display
 from lemur_ray.demo.head import DemoFailed, Head, private_head
-from lemur_ray.demo.stages import Stage, Walk
+from lemur_ray.demo.stages import Stage, StageRunner
 from lemur_ray.host.durations import duration
 from lemur_ray.host.home import lemur_home
 
@@ -61,8 +61,8 @@ def run(config: DemoConfig, *, start_head: StartHead = private_head, stream: Tex
         raise DemoFailed(f"{path} cannot be written ({error}): choose another folder with LEMUR_HOME=...") from error
     with log:
         try:
-            with face(stages, f"demo: all that the jobs print goes to {path}", stream) as shown:
-                _walk(Walk(stages, shown, log), config, start_head)
+            with open_display(stages, f"demo: all that the jobs print goes to {path}", stream) as shown:
+                _walk(StageRunner(stages, shown, log), config, start_head)
         except DemoFailed as error:
             raise DemoFailed(f"{error}\nall of it: {path}\n{ADVICE}") from None
     report = lemur_home() / "report" / "index.html"
@@ -70,15 +70,15 @@ def run(config: DemoConfig, *, start_head: StartHead = private_head, stream: Tex
     return report
 
 
-def _walk(walk: Walk, config: DemoConfig, start_head: StartHead) -> None:
+def _walk(runner: StageRunner, config: DemoConfig, start_head: StartHead) -> None:
     seeds = ("--train.seed", str(config.seed), "--data.seed", str(config.seed))
     suffix = f"-seed{config.seed}" if config.seed else ""
     base, chat = f"runs/nano{suffix}", f"nano-chat{suffix}"
     with contextlib.ExitStack() as running:
-        head = walk.through("Ray head", lambda hear: running.enter_context(start_head(config.num_cpus)))
+        head = runner.run("Ray head", lambda on_line: running.enter_context(start_head(config.num_cpus)))
 
         def job(title: str, *command: str) -> None:
-            walk.through(title, lambda hear: head.submit(*command, hear=hear))
+            runner.run(title, lambda on_line: head.submit(*command, on_line=on_line))
 
         job("corpus", "build_corpus")
         job("pretraining", "pretrain", "nano", *seeds, "--out", base)
@@ -86,7 +86,9 @@ def _walk(walk: Walk, config: DemoConfig, start_head: StartHead) -> None:
         games = ("agent_eval", "--benchmark", "alfworld/text", "--prompt", "brief")
         limit = ("--limit", str(config.games))
         with contextlib.ExitStack() as serving:
-            url = walk.through("serving", lambda hear: serving.enter_context(head.served("--model", chat, hear=hear)))
+            url = runner.run(
+                "serving", lambda on_line: serving.enter_context(head.served("--model", chat, on_line=on_line))
+            )
             job("tuned model", *games, "--policy", f"openai:{url}", "--policy-model", chat, *limit)
         for title, baseline in (("random player", "random"), ("expert", "expert")):
             # No model, no waiting: threads of one process are faster there than Ray actors are started.

@@ -16,7 +16,7 @@ from pathlib import Path
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def end(process: subprocess.Popen[bytes], token: str) -> None:
+def end_head(process: subprocess.Popen[bytes], token: str) -> None:
     """End the head, then by id what is left of its session and whatever carries its token (drivers, workers)."""
     with _undisturbed():
         for sig, patience_s in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 5.0)):

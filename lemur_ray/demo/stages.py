@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TextIO, TypeVar
 
-from lemur_ray.demo.head import DemoFailed, Hear
+from lemur_ray.demo.head import DemoFailed, LineCallback
 from lemur_ray.demo.progress import Progress, number_of, of_line, plain, result_of
 
 State = Literal["", "now", "done", "failed", "stopped"]
@@ -42,20 +42,20 @@ class Stage:
         return (time.monotonic() if self.ended_s is None else self.ended_s) - self.began_s
 
 
-class Face(Protocol):
+class Display(Protocol):
     """Whoever watches."""
 
-    def changed(self, stage: Stage) -> None:
+    def update(self, stage: Stage) -> None:
         """A stage began, went on, or ended."""
 
 
-class Walk:
+class StageRunner:
     """Goes through stages: tells the face, and writes all that is heard into the log."""
 
-    def __init__(self, stages: Sequence[Stage], face: Face, log: TextIO) -> None:
-        self._stages, self._face, self._log = {stage.title: stage for stage in stages}, face, log
+    def __init__(self, stages: Sequence[Stage], display: Display, log: TextIO) -> None:
+        self._stages, self._display, self._log = {stage.title: stage for stage in stages}, display, log
 
-    def through(self, title: str, work: Callable[[Hear], T]) -> T:
+    def run(self, title: str, work: Callable[[LineCallback], T]) -> T:
         """Do the work of a stage. Raises what the work raises; DemoFailed with the end of the stage's output."""
         stage = self._stages[title]
         self._log.write(f"=== {title}, {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
@@ -72,7 +72,7 @@ class Walk:
     @contextlib.contextmanager
     def _shown(self, stage: Stage) -> Iterator[None]:
         stage.state, stage.began_s = "now", time.monotonic()
-        self._face.changed(stage)
+        self._display.update(stage)
         state: State = "failed"
         try:
             yield
@@ -82,7 +82,7 @@ class Walk:
             raise
         finally:
             stage.state, stage.ended_s = state, time.monotonic()
-            self._face.changed(stage)
+            self._display.update(stage)
 
     def _hear(self, stage: Stage, line: str) -> None:
         line = plain(line)
@@ -95,4 +95,4 @@ class Walk:
             stage.number = number_of(result)
         elif (progress := of_line(line)) is not None:
             stage.progress = progress
-            self._face.changed(stage)
+            self._display.update(stage)

@@ -15,11 +15,11 @@ from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.cluster.connection import connect
 from lemur_ray.evaluation.preflight import Prepared, prepare
-from lemur_ray.report.agreement import agreement
-from lemur_ray.report.ledgers.stored_episodes import without_texts
+from lemur_ray.report.agreement import compare_recording
+from lemur_ray.report.ledgers.stored_episodes import drop_texts
 from lemur_ray.report.pages.live_page import live_page
 from lemur_ray.report.pages.whole_page import render_run
-from lemur_ray.report.samples import headline_samples
+from lemur_ray.report.samples import single_turn_sample_rates
 from lemur_ray.report.tables import summarise
 from lemur_ray.rollout.evaluation import Beside, pool_of, run_evaluation
 from lemur_ray.rollout.evaluation_config import EvalConfig
@@ -41,9 +41,9 @@ def play_prepared(config: EvalConfig[Any], prepared: Prepared, beside: Beside | 
     with live_page(out, tasks, spec.label, settings.hash, config.epochs) as made:
         start = partial(open_pool, config, prepared)
         episodes = run_evaluation(config, tasks, spec.label, settings, out, start, beside=beside, **kept)
-    say_what_is_odd(counted := without_texts(episodes))
-    notes = prepared.notes(benchmark, counted) | agreement(spec.recording, benchmark.recordings, episodes, tasks)
-    notes |= {**costs(counted, config), **headline_samples(counted), **told}
+    say_what_is_odd(counted := drop_texts(episodes))
+    notes = prepared.notes(benchmark, counted) | compare_recording(spec.recording, benchmark.recordings, episodes, tasks)
+    notes |= {**costs(counted, config), **single_turn_sample_rates(counted), **told}
     headline = summarise(counted).headline()
     del counted  # the page reads the ledger anew
     render_run(out, {**settings.values, **notes}, made)

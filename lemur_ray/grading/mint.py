@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from lemur_ray.grading.choices import choice_matches, choice_matches_2023, options_of
-from lemur_ray.grading.names_in_tests import given_by
+from lemur_ray.grading.names_in_tests import task_definitions
 from lemur_ray.grading.python_tests import TestRun
 from lemur_ray.grading.short_answers import f1, matches_2023, number_equals, number_matches, phrase_matches
 from lemur_ray.grading.theorem import OptionRule, theorem_matches, theorem_matches_2023
@@ -71,7 +71,7 @@ def grade(
             raise ValueError(f"{subset}: a program cannot be graded without a sandbox")
         tests = str(reference)
         run = run_tests(answer, tests)
-        setup = given_by(prompt, tests) if subset == "humaneval" else ""
+        setup = task_definitions(prompt, tests) if subset == "humaneval" else ""
         # Recorded runs took helpers of the task's from the answer too; strictly they are the task's own.
         strictly = run_tests(answer, tests, setup) if setup else run
         return Verdicts(run.passed, strictly.passed, note=run.note)

@@ -34,7 +34,7 @@ class Names:
         return sorted({*self.of_solution, *self.modules})
 
 
-def names_in(tests: str, setup: str = "") -> Names:
+def names_used(tests: str, setup: str = "") -> Names:
     """Where the names that ``tests`` use and do not define come from; what ``setup`` defines comes from there.
 
     A builtin's name is under test only where nothing else is (MBPP has a function called ``sum``): a solution may not
@@ -54,7 +54,7 @@ def names_in(tests: str, setup: str = "") -> Names:
     return Names(tuple(under_test), modules)
 
 
-def only_asked(defined: Any, asked: Sequence[str]) -> dict[str, Any]:
+def requested_values(defined: Any, asked: Sequence[str]) -> dict[str, Any]:
     """Encoded values of the names that were asked for; whatever else a solution's process sent is left out."""
     if type(defined) is not list or len(defined) != 2 or defined[0] != "dict" or type(defined[1]) is not list:
         return {}
@@ -67,7 +67,7 @@ def only_asked(defined: Any, asked: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def given_by(prompt: str, tests: str) -> str:
+def task_definitions(prompt: str, tests: str) -> str:
     """What a task's own text defines before the function to be completed, where ``tests`` use some of it; else nothing.
 
     HumanEval's prompts do: the code may follow a sentence, and its last function is the one to be completed.

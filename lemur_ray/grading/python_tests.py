@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lemur_ray.grading.names_in_tests import names_in, only_asked
+from lemur_ray.grading.names_in_tests import names_used, requested_values
 from lemur_ray.sandbox.programs import Failure, Program
 from lemur_ray.sandbox.sandbox import Sandbox, SandboxDestroyed
 from lemur_ray.sandbox.solution_process import Answer, SolutionProcess
@@ -71,7 +71,7 @@ def run_each(
     setup: str = "",
 ) -> list[TestRun]:
     """Several tests one after another against one loaded solution, ``time_s`` for all. Raises as ``run_tests`` does."""
-    names = [names_in(test, setup) for test in tests]
+    names = [names_used(test, setup) for test in tests]
     runs: list[TestRun] = []
     process: SolutionProcess | None = None
     tester: Program | None = None
@@ -102,7 +102,7 @@ def run_each(
             defined = process.ask({"names": used.asked})
             found = fault or _fault(process, defined, time_s)
             if found is None and tester is not None:
-                values = only_asked(defined.value, used.asked)
+                values = requested_values(defined.value, used.asked)
                 order: dict[str, Any] = {"tests": test, "setup": setup}
                 order |= {"defined": {name: value for name, value in values.items() if name in used.of_solution}}
                 order |= {"modules": {name: of for name, of in used.modules.items() if name in values}}

@@ -72,7 +72,7 @@ class Agreement:
         return {**said, "differing": list(self.differing), "agreement_missing": list(self.missing)}
 
 
-def agreement(
+def compare_recording(
     recording: str, recordings: RecordingFormat | None, episodes: Iterable[Episode], tasks: Iterable[Task] = ()
 ) -> dict[str, Any]:
     """The agreement with a recorded file as JSON values; nothing where no file was replayed.
@@ -82,7 +82,7 @@ def agreement(
     if not recording or recordings is None:
         return {}
     recorded = recordings.read(Path(recording))
-    said = agreement_of(episodes, recorded, recordings.comparison).to_json()
+    said = measure_agreement(episodes, recorded, recordings.comparison).to_json()
     if recordings.question is not None and (found := reworded_tasks(tasks, recorded, recordings.question)):
         said["reworded"] = [_cut(asdict(one)) for one in found]
     return said
@@ -92,7 +92,7 @@ def _cut(texts: Mapping[str, str]) -> dict[str, str]:
     return {name: text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..." for name, text in texts.items()}
 
 
-def agreement_of(episodes: Iterable[Episode], recording: Recording[Any], comparison: Comparison) -> Agreement:
+def measure_agreement(episodes: Iterable[Episode], recording: Recording[Any], comparison: Comparison) -> Agreement:
     """Compare scored episodes with what was recorded. Raises KeyError for an episode that is not in it."""
     total = Agreement(comparison)
     for episode in episodes:

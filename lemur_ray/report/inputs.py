@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.host.json_files import parse_json
-from lemur_ray.report.ledgers.stored_episodes import Stored, stored_episodes
+from lemur_ray.report.ledgers.stored_episodes import StoredEpisode, stored_episodes
 from lemur_ray.rollout.evaluation_folder import DEPARTURES, TOLD, EvaluationError, recalled
 from lemur_ray.storage.folder_mirror import url_of
 
@@ -76,7 +76,7 @@ class Inputs:
     runs: list[TrainingRun] = field(default_factory=list)
     corpus: Mapping[str, Any] = field(default_factory=dict)
     corpus_folder: Path | None = None
-    ledgers: list[tuple[Path, list[Stored]]] = field(default_factory=list)
+    ledgers: list[tuple[Path, list[StoredEpisode]]] = field(default_factory=list)
     """Folders and their episodes; the ledger that was written last comes last."""
     settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """Recipe hash of an evaluation -> the settings it stands for."""
@@ -183,7 +183,7 @@ def collect_inputs(runs: Sequence[Path], episodes: Sequence[Path], corpus: Path 
     return found
 
 
-def _apart(ledgers: list[tuple[Path, list[Stored]]]) -> list[tuple[Path, list[Stored]]]:
+def _apart(ledgers: list[tuple[Path, list[StoredEpisode]]]) -> list[tuple[Path, list[StoredEpisode]]]:
     """An episode that stands in two ledgers (one is a copy of the other) has an address in each."""
     seen: dict[str, int] = {}
     out = []

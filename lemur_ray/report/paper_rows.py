@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.run_notes import RunDescription
-from lemur_ray.report.protocol import differences, tasks_short
+from lemur_ray.report.protocol import differences, incomplete_tasks
 
 Runs = dict[str, Sequence[Episode]]
 """Column of the paper -> the episodes of one run."""
 
 
 @dataclass(frozen=True)
-class PlayedRun:
+class PaperRun:
     """One run: who played, its episodes, all of one benchmark, and what that says of it.
 
     ``shown``: how the policy is called on the page, the policy itself where it is empty.
@@ -54,7 +54,7 @@ class Row:
     marks: dict[tuple[bool, str], list[str]] = field(default_factory=dict)
     """Whether with a teacher, and words -> the columns that they are of."""
 
-    def add(self, run: PlayedRun) -> None:
+    def add(self, run: PaperRun) -> None:
         """Put a run into its column."""
         about = run.about
         runs = self.taught if about.teacher else self.ways.setdefault(about.way, {}) if about.way else self.plain
@@ -88,9 +88,9 @@ class Row:
         graded = self.grader and any(column in self.graded and column in runs for column in columns)
         grader = f"{self.grader} grader" if graded else ""
         comparable = ", not comparable with published numbers" if graded and not self.comparable else ""
-        short = [tasks_short(column, runs[column]) for column in columns if column in runs]
+        short = [incomplete_tasks(column, runs[column]) for column in columns if column in runs]
         ways = [(way, of) for way, of in self.ways.items() if not taught]
-        short += [f"{said} ({way})" for way, of in ways for c in columns if c in of if (said := tasks_short(c, of[c]))]
+        short += [f"{said} ({way})" for way, of in ways for c in columns if c in of if (said := incomplete_tasks(c, of[c]))]
         short = [", ".join(filter(None, short))]
         epochs = max((_epochs(runs[column]) for column in columns if column in runs), default=1)
         several = f"up to {epochs} episodes of a task, interval by task" if epochs > 1 else ""
@@ -104,7 +104,7 @@ class Row:
         return [(said, here) for said, here in found if here]
 
 
-def rows_of(runs: Sequence[PlayedRun]) -> list[Row]:
+def rows_of(runs: Sequence[PaperRun]) -> list[Row]:
     """Runs as rows: one for each model and protocol, and one for each run where a cell would hold two.
 
     Whether a run had a teacher is in its settings, or in the name of its recording; what a model or a teacher wrote
@@ -139,7 +139,7 @@ Key = tuple[str, str, str]
 """Of a row: its model, the mode, and in what else it departs."""
 
 
-def _key(run: PlayedRun, words: str) -> Key:
+def _key(run: PaperRun, words: str) -> Key:
     recorded = run.about.recorded
     return f"{recorded.model}, recorded" if recorded else run.shown or run.policy, run.about.mode or "", words
 
@@ -149,7 +149,7 @@ def _row(key: Key) -> Row:
     return Row(model, ", ".join(filter(None, protocol)))
 
 
-def _protocols(runs: Sequence[PlayedRun]) -> list[str]:
+def _protocols(runs: Sequence[PaperRun]) -> list[str]:
     """Words for each run's protocol beside its mode, so that no two runs of a model, a mode, a benchmark and a teacher
     have the same."""
     words = [_departures(run.about, run.about.alone) for run in runs]
@@ -183,17 +183,17 @@ def _epochs(episodes: Sequence[Episode]) -> int:
 
 
 def paired_runs(
-    runs: Sequence[PlayedRun], variants: tuple[str, str]
-) -> list[tuple[str, tuple[PlayedRun | None, PlayedRun | None]]]:
+    runs: Sequence[PaperRun], variants: tuple[str, str]
+) -> list[tuple[str, tuple[PaperRun | None, PaperRun | None]]]:
     """The runs of each model in two variants, side by side where nothing else parts them, else each in a row alone.
 
     Where a model has several rows, each says what parts it from the others.
     """
-    rows: list[tuple[str, tuple[PlayedRun | None, PlayedRun | None]]] = []
+    rows: list[tuple[str, tuple[PaperRun | None, PaperRun | None]]] = []
     for model in dict.fromkeys(run.shown or run.policy for run in runs):
         mine = [run for run in runs if (run.shown or run.policy) == model]
         first, left = ([run for run in mine if run.about.variant == variant] for variant in variants)
-        pairs: list[tuple[PlayedRun | None, PlayedRun | None]] = []
+        pairs: list[tuple[PaperRun | None, PaperRun | None]] = []
         for run in first:
             other = next((one for one in left if len(differences([run.about, one.about])[0]) <= 1), None)
             left = [one for one in left if one is not other]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.run_notes import RecordedName, RunDescription
-from lemur_ray.report.ledgers.stored_episodes import Stored
+from lemur_ray.report.ledgers.stored_episodes import StoredEpisode
 from lemur_ray.report.protocol import differences
 from lemur_ray.report.statistics import PairedDifference, holm
 from lemur_ray.report.tables import Report, compare, summarise
@@ -22,7 +22,7 @@ _BASELINES = {"random": "random action", "expert": "expert"}
 
 
 @dataclass(frozen=True)
-class Played:
+class PolicyResult:
     """One policy on one benchmark: its episodes, the sums over them, and where each can be read."""
 
     report: Report
@@ -37,9 +37,9 @@ class Played:
         return is_baseline(self.report.policy)
 
     @property
-    def stored(self) -> list[Stored]:
+    def stored(self) -> list[StoredEpisode]:
         """Its episodes as their ledgers have them."""
-        return [e for e in self.episodes if isinstance(e, Stored)]
+        return [e for e in self.episodes if isinstance(e, StoredEpisode)]
 
 
 def is_baseline(policy: str) -> bool:
@@ -64,7 +64,7 @@ def display_name(policy: str, recorded: RecordedName | None = None) -> str:
     return _BASELINES.get(policy, f"{name}, version {version}" if version else name)
 
 
-def newest_versions(runs: Sequence[Sequence[Episode]]) -> tuple[list[int], list[int]]:
+def split_newest_versions(runs: Sequence[Sequence[Episode]]) -> tuple[list[int], list[int]]:
     """Places of the runs of each policy's newest version on its benchmark, and places of all runs of earlier ones.
 
     ``runs`` go from the oldest to the newest; a policy is what stands before the ``@`` of its name.
@@ -75,7 +75,7 @@ def newest_versions(runs: Sequence[Sequence[Episode]]) -> tuple[list[int], list[
     return [i for i, is_new in enumerate(shown) if is_new], [i for i, is_new in enumerate(shown) if not is_new]
 
 
-def order(played: Sequence[Played]) -> list[Played]:
+def order(played: Sequence[PolicyResult]) -> list[PolicyResult]:
     """Models first, then untrained model, random action, expert; names made distinct by the settings that differ."""
     names = [display_name(p.report.policy, p.about.recorded) for p in played]
     for shared in {name for name in names if names.count(name) > 1}:
@@ -90,18 +90,18 @@ def order(played: Sequence[Played]) -> list[Played]:
 
 
 @dataclass(frozen=True)
-class PairOfPolicies:
+class PolicyComparison:
     """Two policies on the same tasks. ``apart``: how their settings differ, empty where they are the same."""
 
-    first: Played
-    second: Played
+    first: PolicyResult
+    second: PolicyResult
     difference: PairedDifference
     apart: str
     p_holm: float | None = None
     """The p-value adjusted for all pairs that are compared, where these are several."""
 
 
-def comparisons(played: Sequence[Played]) -> list[PairOfPolicies]:
+def comparisons(played: Sequence[PolicyResult]) -> list[PolicyComparison]:
     """Every pair, on the tasks that both were scored on; pairs with the same settings first.
 
     Prompt, sampling and seed are no difference where one of the two has no model to take notice of them.
@@ -116,13 +116,13 @@ def comparisons(played: Sequence[Played]) -> list[PairOfPolicies]:
         apart = f"{', '.join(of_a)} against {', '.join(of_b)}" if of_a or of_b else ""
         if not apart and not a.about.known and a.report.recipe != b.report.recipe:
             apart = f"unknown: {a.report.recipe[:6]} against {b.report.recipe[:6]}"
-        out.append(PairOfPolicies(a, b, difference, apart))
+        out.append(PolicyComparison(a, b, difference, apart))
     if len(out) > 1:
         adjusted = holm([pair.difference.p_value for pair in out])
         out = [replace(pair, p_holm=p) for pair, p in zip(out, adjusted, strict=True)]
     return sorted(out, key=lambda found: bool(found.apart))
 
 
-def played_run(episodes: Sequence[Episode], about: RunDescription, links: Sequence[str] = ()) -> Played:
+def policy_result(episodes: Sequence[Episode], about: RunDescription, links: Sequence[str] = ()) -> PolicyResult:
     """The episodes of one run (see ``tables.by_run``) with their sums."""
-    return Played(summarise(episodes), episodes, links, about=about)
+    return PolicyResult(summarise(episodes), episodes, links, about=about)

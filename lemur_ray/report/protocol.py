@@ -19,7 +19,7 @@ _WORDS = {"replay": ("replay {value}", "played, not replayed"), "prompt": ("{val
 _DATA_DIGITS = 6
 
 
-def tasks_short(column: str, episodes: Sequence[Episode]) -> str:
+def incomplete_tasks(column: str, episodes: Sequence[Episode]) -> str:
     """``76 of 100 tasks`` where a run is not of all tasks of the paper's column; else empty."""
     whole, played = COLUMNS[column].n, len({e.key.task for e in episodes})
     return f"{column}: {played:,} of {whole:,} tasks" if whole and played != whole else ""

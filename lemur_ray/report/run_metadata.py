@@ -17,7 +17,7 @@ from lemur_ray.rollout.evaluation_folder import DEPARTURES, TOLD
 
 
 @dataclass(frozen=True)
-class Kept:
+class RunMetadata:
     """Settings by recipe hash, as ``evaluations.json`` has them."""
 
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -57,7 +57,7 @@ def variance_parts(counts: Iterable[tuple[int, int]]) -> dict[str, float]:
     }
 
 
-def headline_samples(episodes: Iterable[Episode]) -> dict[str, Any]:
+def single_turn_sample_rates(episodes: Iterable[Episode]) -> dict[str, Any]:
     """``sample_rates`` of single questions, nothing of others: what is said of these stays as it was."""
     every = list(episodes)
     single = all(len(episode.trajectory.steps) <= 1 for episode in every)

@@ -17,7 +17,7 @@ from lemur_ray.benchmarks.plugin_metadata import plugin_metadata, stored_descrip
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RecordedName, RunDescription
 from lemur_ray.report.inputs import read_settings
 from lemur_ray.report.pages.whole_page import render_report, render_run
-from lemur_ray.report.run_metadata import Kept
+from lemur_ray.report.run_metadata import RunMetadata
 from lemur_ray.rollout.ledger import read_episodes
 from tests.conftest import ROOT
 
@@ -91,7 +91,7 @@ def test_what_a_plug_in_says_is_kept_with_its_runs_and_outlives_it(
     sys.modules.pop("sums_with_words")
     with pytest.raises(ValueError, match="cannot be imported"):
         find("sums_with_words:SUMS")
-    about = Kept(read_settings(out)).of(read_episodes(out / "episodes.jsonl"))
+    about = RunMetadata(read_settings(out)).of(read_episodes(out / "episodes.jsonl"))
     assert (about.column, about.departures, about.protocol) == ("GSM8K", ("no carrying",), {"a": [1]})
     render_run(out)
     assert "Sums below ten." in (out / "index.html").read_text()

@@ -14,9 +14,9 @@ from functools import partial
 
 import demo
 
-from lemur_ray.demo.head import DemoFailed, Hear, listen
+from lemur_ray.demo.head import DemoFailed, LineCallback, run_command
 from lemur_ray.demo.pipeline import run
-from lemur_ray.demo.process_cleanup import end
+from lemur_ray.demo.process_cleanup import end_head
 
 mode, folder = sys.argv[1:]
 WAIT = "sleep 600" if mode == "endless" else f"until [ -e {folder}/go ]; do sleep 0.1; done"
@@ -40,15 +40,15 @@ class MadeUp:
     def __init__(self) -> None:
         self.env = {**os.environ, "MADE_UP_TOKEN": f"token-of-{folder}"}
 
-    def submit(self, job: str, *args: str, hear: Hear = print) -> None:
-        status = listen(["sh", "-c", "\n".join(SCRIPTS[job])], self.env, hear)
+    def submit(self, job: str, *args: str, on_line: LineCallback = print) -> None:
+        status = run_command(["sh", "-c", "\n".join(SCRIPTS[job])], self.env, on_line)
         if status:
             raise DemoFailed(f"jobs/{job}.py ended with status {status}")
 
     @contextlib.contextmanager
-    def served(self, *args: str, hear: Hear = print) -> Iterator[str]:
+    def served(self, *args: str, on_line: LineCallback = print) -> Iterator[str]:
         yield "http://127.0.0.1:1/v1"
-        hear("step 1/2 said after the server is up")
+        on_line("step 1/2 said after the server is up")
 
 
 @contextlib.contextmanager
@@ -58,7 +58,7 @@ def made_up_head(num_cpus: int) -> Iterator[MadeUp]:
     try:
         yield head
     finally:
-        end(process, head.env["MADE_UP_TOKEN"])
+        end_head(process, head.env["MADE_UP_TOKEN"])
 
 
 demo.run = partial(run, start_head=made_up_head)

@@ -10,7 +10,7 @@ import pytest
 
 from lemur_ray.grading import python_tests
 from lemur_ray.grading.mint import grade
-from lemur_ray.grading.names_in_tests import given_by, names_in, only_asked
+from lemur_ray.grading.names_in_tests import names_used, requested_values, task_definitions
 from lemur_ray.grading.python_tests import TestRun, run_each, run_tests
 from lemur_ray.sandbox.sandbox import SandboxSpec, open_sandbox
 
@@ -133,7 +133,7 @@ def test_neither_input_nor_output_reaches_a_program(graded: Graded) -> None:
 
 
 def names_under_test(tests: str) -> list[str]:
-    return list(names_in(tests).of_solution)
+    return list(names_used(tests).of_solution)
 
 
 def test_names_under_test_are_those_that_the_tests_do_not_bring() -> None:
@@ -186,8 +186,8 @@ def test_a_solution_that_sends_names_nobody_asked_for_changes_no_test(graded: Gr
 def test_only_names_that_were_asked_for_are_taken() -> None:
     value = ["int", "0x1"]
     sent = ["dict", [[["str", "f"], value], [["str", "abs"], value], [["int", "0x1"], value], "?", [["str"], 1]]]
-    assert only_asked(sent, ["f"]) == {"f": value}
-    assert [only_asked(bad, ["f"]) for bad in (None, [], ["dict", 5], ["list", []], "f")] == [{}] * 5
+    assert requested_values(sent, ["f"]) == {"f": value}
+    assert [requested_values(bad, ["f"]) for bad in (None, [], ["dict", 5], ["list", []], "f")] == [{}] * 5
 
 
 ZERO = "def check(c):\n  for xs in ([1, 2], [-6, 11, -6, 1]):\n    assert math.fabs(poly(xs, c(xs))) < 1e-4\ncheck(z)\n"
@@ -200,9 +200,9 @@ PROMPT = f'Complete:\n\n{POLY}\ndef z(xs):\n    """A zero of it."""\n'
     ["import math\ndef poly(xs, x): return 0.0\n", "class math:\n    fabs = staticmethod(lambda v: 0.0)\n"],
 )
 def test_what_the_task_itself_defines_is_not_taken_from_the_solution(graded: Graded, helpers: str) -> None:
-    assert not graded(f"{helpers}def z(xs): return 0\n", ZERO, setup=given_by(PROMPT, ZERO)).passed
+    assert not graded(f"{helpers}def z(xs): return 0\n", ZERO, setup=task_definitions(PROMPT, ZERO)).passed
     right = f"{helpers}def z(xs): return -0.5 if len(xs) == 2 else 1.0\n"
-    assert graded(right, ZERO, setup=given_by(PROMPT, ZERO)).passed
+    assert graded(right, ZERO, setup=task_definitions(PROMPT, ZERO)).passed
 
 
 def test_the_strict_verdict_on_humaneval_uses_the_tasks_helpers_and_the_recorded_one_the_answers(
@@ -225,15 +225,15 @@ def test_a_module_that_tests_look_into_is_the_standard_librarys(graded: Graded) 
 
 
 def test_where_the_names_in_tests_come_from() -> None:
-    found = names_in("assert tuple_size(x) == sys.getsizeof(np.array(x))")
+    found = names_used("assert tuple_size(x) == sys.getsizeof(np.array(x))")
     assert (found.of_solution, found.modules) == (("tuple_size", "x"), {"np": "numpy", "sys": "sys"})
     assert names_under_test("assert copy(3) == 3") == ["copy"], "called: a function of that name"
     assert names_under_test("assert random.f() == 3") == ["random"], "nothing else is under test"
-    assert names_in(ZERO, given_by(PROMPT, ZERO)).asked == ["z"]
+    assert names_used(ZERO, task_definitions(PROMPT, ZERO)).asked == ["z"]
     assert names_under_test("assert f(__builtins__)") == ["f"]
-    assert given_by("def f(x):\n    ...", "assert f(1)") == ""
-    assert given_by("Only words.", "assert f(1)") == ""
-    assert given_by("from typing import List\ndef f(x): ...\n", "assert f(1)") == ""
+    assert task_definitions("def f(x):\n    ...", "assert f(1)") == ""
+    assert task_definitions("Only words.", "assert f(1)") == ""
+    assert task_definitions("from typing import List\ndef f(x): ...\n", "assert f(1)") == ""
 
 
 def test_sleeping_through_many_calls_is_bounded_as_a_whole(graded: Graded, monkeypatch: pytest.MonkeyPatch) -> None:

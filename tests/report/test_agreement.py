@@ -5,7 +5,7 @@ from pathlib import Path
 
 from envs.intercode.recording import recorded_with
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Step, Trajectory
-from lemur_ray.report.agreement import agreement
+from lemur_ray.report.agreement import compare_recording
 
 
 def played(task: str, outcome: Outcome, rewards: list[float]) -> Episode:
@@ -29,7 +29,7 @@ def test_success_is_compared_by_episode_and_reward_by_turn(tmp_path: Path):
         played("x-2", Outcome.TURN_LIMIT, [0.9, 0.9]),
         played("x-3", Outcome.ENV_ERROR, [0.0]),
     ]
-    found = agreement(str(path), recorded_with(reward_tolerance=0.005), episodes)
+    found = compare_recording(str(path), recorded_with(reward_tolerance=0.005), episodes)
     assert found["agreement"] == 2 / 4, "an episode without a score counts against the agreement"
     assert found["agreement_missing"] == ["x-3"]
     assert found["reward_agreement"] == 2 / 4
@@ -40,5 +40,8 @@ def test_success_is_compared_by_episode_and_reward_by_turn(tmp_path: Path):
 def test_nothing_scored_agrees_in_nothing_and_nothing_replayed_has_no_agreement_to_print(tmp_path: Path):
     path = tmp_path / "log.json"
     path.write_text(json.dumps({"3": recorded([0.0])}))
-    assert agreement(str(path), recorded_with(), [played("x-3", Outcome.ENV_ERROR, [0.0])])["agreement"] == 0.0
-    assert agreement("", recorded_with(), [played("x-3", Outcome.ENV_ERROR, [0.0])]) == {}
+    assert (
+        compare_recording(str(path), recorded_with(), [played("x-3", Outcome.ENV_ERROR, [0.0])])["agreement"]
+        == 0.0
+    )
+    assert compare_recording("", recorded_with(), [played("x-3", Outcome.ENV_ERROR, [0.0])]) == {}

@@ -14,7 +14,7 @@ from scipy import stats
 
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.benchmarks.run_notes import RunDescription
-from lemur_ray.report.policy_results import comparisons, played_run
+from lemur_ray.report.policy_results import comparisons, policy_result
 from lemur_ray.report.statistics import bootstrap_mean, detectable, holm, mcnemar, paired_difference, stratified_mean
 from lemur_ray.report.tables import compare, rate_of, summarise
 
@@ -109,7 +109,7 @@ def test_a_macro_average_counts_kinds_alike_and_resamples_within_them() -> None:
 
 def test_three_policies_are_compared_with_adjusted_p_values_and_two_without() -> None:
     ends = {"one": [True] * 40, "two": [True] * 30 + [False] * 10, "three": [False] * 40}
-    runs = [played_run(played(solved, policy), RunDescription()) for policy, solved in ends.items()]
+    runs = [policy_result(played(solved, policy), RunDescription()) for policy, solved in ends.items()]
     pairs = comparisons(runs)
     assert [pair.p_holm for pair in pairs] == holm([pair.difference.p_value for pair in pairs])
     assert [pair.p_holm for pair in comparisons(runs[:2])] == [None]

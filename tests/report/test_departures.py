@@ -9,8 +9,8 @@ from pathlib import Path
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.report.inputs import read_settings
 from lemur_ray.report.pages.agents_section import section
-from lemur_ray.report.policy_results import played_run
-from lemur_ray.report.run_metadata import Kept
+from lemur_ray.report.policy_results import policy_result
+from lemur_ray.report.run_metadata import RunMetadata
 from lemur_ray.rollout.evaluation_config import Settings
 from lemur_ray.rollout.evaluation_folder import remember
 from tests.report.report_samples import alfworld
@@ -32,7 +32,7 @@ def test_departures_are_kept_beside_the_settings_and_change_no_hash(tmp_path: Pa
 
 def test_departures_stand_beside_the_run_in_the_table_of_numbers(tmp_path: Path) -> None:
     played = alfworld("openai:m@1", 0.5, 1, per_kind=2)
-    said = Kept({played[0].key.recipe: {"prompt": "full", "departures": [SAID]}}).of(played)
+    said = RunMetadata({played[0].key.recipe: {"prompt": "full", "departures": [SAID]}}).of(played)
     assert SAID in said.departures
     assert said.here == (SAID,)
-    assert SAID in section("alfworld/text", [replace(played_run(played, said), name="m")])
+    assert SAID in section("alfworld/text", [replace(policy_result(played, said), name="m")])

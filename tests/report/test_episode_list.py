@@ -130,7 +130,7 @@ def test_numbers_without_texts_are_those_of_the_whole_episode(tmp_path: Path) ->
     played = alfworld("nano-chat", 0.5, 1, per_kind=2)
     write_ledger(tmp_path, played)
     for stored, whole in zip(stored_episodes(tmp_path / "episodes.jsonl"), played, strict=True):
-        assert stored.whole() == whole
+        assert stored.load() == whole
         assert not stored.trajectory.opening
         assert [(s.valid, s.env_s, s.prompt_tokens, s.action is None) for s in stored.trajectory.steps] == [
             (s.valid, s.env_s, s.prompt_tokens, s.action is None) for s in whole.trajectory.steps

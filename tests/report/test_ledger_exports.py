@@ -15,7 +15,7 @@ from report_samples import episode, write_ledger
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Episode, Outcome, Step, Trajectory
-from lemur_ray.report.ledgers.export_and_search import exported, searched
+from lemur_ray.report.ledgers.export_and_search import export_eval_logs, search_ledgers
 from lemur_ray.report.ledgers.find_text import find_text
 from lemur_ray.report.ledgers.inspect_log import sample_id
 from lemur_ray.report.ledgers.stored_episodes import anchor_of
@@ -62,9 +62,9 @@ def test_a_search_names_turn_speaker_and_an_address_that_stays(tmp_path: Path) -
     found = list(find_text([tmp_path], "NEEDLE"))
     assert [(f.turn, f.who) for f in found] == [(0, "user"), (1, "thoughts")]
     assert {f.anchor for f in found} == {anchor_of(played()[0].key)}
-    *_, last = searched([tmp_path], "wrong")
+    *_, last = search_ledgers([tmp_path], "wrong")
     assert json.loads(last) == {"find": "wrong", "messages": 1, "episodes": 1}
-    assert not [line for line in searched([tmp_path], "wrong") if "\x1b" in line]
+    assert not [line for line in search_ledgers([tmp_path], "wrong") if "\x1b" in line]
     with pytest.raises(ValueError, match="nothing to look for"):
         list(find_text([tmp_path], ""))
 
@@ -72,13 +72,13 @@ def test_a_search_names_turn_speaker_and_an_address_that_stays(tmp_path: Path) -
 def test_several_runs_go_into_a_folder_and_not_into_one_file(tmp_path: Path) -> None:
     folders = [write_ledger(tmp_path / p, [episode("a", Outcome.SOLVED, policy=p)]) for p in ("nano-chat", "expert")]
     with pytest.raises(ValueError, match="2 runs, and a log holds one"):
-        list(exported(folders, tmp_path / "x.eval"))
-    *paths, _ = exported(folders, tmp_path / "logs")
+        list(export_eval_logs(folders, tmp_path / "x.eval"))
+    *paths, _ = export_eval_logs(folders, tmp_path / "logs")
     assert sorted(Path(path).name for path in paths) == [
         "alfworld-text-expert-01234567.eval", "alfworld-text-nano-chat-01234567.eval",
     ]  # fmt: skip
     with pytest.raises(ValueError, match="no episodes"):
-        list(exported([], tmp_path / "x.eval"))
+        list(export_eval_logs([], tmp_path / "x.eval"))
 
 
 def test_ids_of_samples_are_parts_of_file_names_and_stay_apart() -> None:
@@ -88,7 +88,7 @@ def test_ids_of_samples_are_parts_of_file_names_and_stay_apart() -> None:
 
 def test_a_log_holds_a_sample_for_each_episode(tmp_path: Path) -> None:
     write_ledger(tmp_path, played())
-    list(exported([tmp_path], tmp_path / "log.eval"))
+    list(export_eval_logs([tmp_path], tmp_path / "log.eval"))
     with zipfile.ZipFile(tmp_path / "log.eval") as log:
         assert log.testzip() is None
         names = log.namelist()
@@ -104,7 +104,7 @@ def test_inspect_reads_the_log_as_we_wrote_it(tmp_path: Path) -> None:
     write_ledger(tmp_path, played())
     known = {"0123456789abcdef": {"settings": {"prompt": "full"}, "configs": []}}
     (tmp_path / "evaluations.json").write_text(json.dumps(known))
-    list(exported([tmp_path], tmp_path / "log.eval"))
+    list(export_eval_logs([tmp_path], tmp_path / "log.eval"))
     done = subprocess.run([str(PYTHON), "-c", READ, str(tmp_path / "log.eval")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     log: dict[str, Any] = json.loads(done.stdout)

@@ -14,7 +14,7 @@ from lemur_ray.benchmarks.discovery import describe_run
 from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.report.pages import paper_section
 from lemur_ray.report.pages.markup import DASH
-from lemur_ray.report.paper_rows import PlayedRun
+from lemur_ray.report.paper_rows import PaperRun
 from tests.report.report_samples import episode
 
 REASONING, CODE = ("gsm8k", "math", "theoremqa", "hotpotqa", "mmlu"), ("humaneval", "mbpp")
@@ -26,10 +26,10 @@ TAUGHT = MINT | {"feedback": "textual", "teacher": "openai:https://host/v1#gpt-4
 SQL: dict[str, Any] = {"prompt": "full", "reward": "iou", "handicap": True, "engine_kind": "sqlite", "compat": False}
 
 
-def played(episodes: list[Episode], settings: dict[str, Any] | None = None, policy: str = "mine") -> PlayedRun:
+def played(episodes: list[Episode], settings: dict[str, Any] | None = None, policy: str = "mine") -> PaperRun:
     """A run under the paper's settings of MINT unless others are given."""
     settings, tasks = MINT if settings is None else settings, [e.key.task for e in episodes]
-    return PlayedRun(policy, episodes, describe_run(episodes[0].key.benchmark, EvaluationRun(policy, settings, tasks)))
+    return PaperRun(policy, episodes, describe_run(episodes[0].key.benchmark, EvaluationRun(policy, settings, tasks)))
 
 
 def run(benchmark: str, solved: int, n: int, *, category: str = "", observation: str = "seen", **more) -> list[Episode]:

@@ -19,7 +19,7 @@ from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.evaluation.suites.command_line import parse_suite
 from lemur_ray.evaluation.suites.tables import parts_of
 from lemur_ray.report.pages.paper_section import section
-from lemur_ray.report.paper_rows import PlayedRun, rows_of
+from lemur_ray.report.paper_rows import PaperRun, rows_of
 from lemur_ray.rollout.benchmark_tasks import from_json, parse_evaluation, to_json
 from tests.agents.misbehaving import completion, serving
 from tests.envs.programs.ds1000_items import with_numpy
@@ -131,11 +131,11 @@ def test_a_mode_of_a_suite_is_for_those_that_have_one() -> None:
     assert not hasattr(found["spider"].options, "mode")
 
 
-def played(name: str, **settings: Any) -> PlayedRun:
+def played(name: str, **settings: Any) -> PaperRun:
     key = EpisodeKey(name, "t", "m", str(settings), 0)
     sampled = episode("t", Outcome.SOLVED, benchmark=name)
     about = find(name).about(EvaluationRun("m", {"temperature": 0.0, **settings}))
-    return PlayedRun("m", [replace(sampled, key=key)], about)
+    return PaperRun("m", [replace(sampled, key=key)], about)
 
 
 def test_bbh_with_steps_stands_in_the_cell_of_bbh_and_makes_no_row() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from envs.programs.code_in_replies import code_in
 from envs.programs.sandboxed_tests import graded, run_of
 from lemur_ray.benchmarks.question import Graded, continues_prompt
-from lemur_ray.grading.names_in_tests import given_by
+from lemur_ray.grading.names_in_tests import task_definitions
 
 TIME_S = 3.0
 
@@ -22,7 +22,7 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     else:  # the released script begins every reply, so how one that says the whole function is read is the project's
         program = program_of(reply, asked["prompt"], asked["entry_point"], kept)
     tests = f"{asked['test']}\ncheck({asked['entry_point']})\n"
-    setup = given_by(asked["prompt"], asked["test"])
+    setup = task_definitions(asked["prompt"], asked["test"])
     return graded(run_of(f"{program}\n", tests, options.get("backend", "bwrap"), TIME_S, setup), program)
 
 

@@ -21,9 +21,9 @@ from lemur_ray.report.ledgers.stored_episodes import stored_episodes
 from lemur_ray.report.pages import paper_section
 from lemur_ray.report.pages.markup import Safe, page, percent, table, warning
 from lemur_ray.report.paper import COLUMNS
-from lemur_ray.report.paper_rows import PlayedRun
+from lemur_ray.report.paper_rows import PaperRun
 from lemur_ray.report.policy_results import display_name
-from lemur_ray.report.run_metadata import Kept
+from lemur_ray.report.run_metadata import RunMetadata
 from lemur_ray.report.tables import by_run, summarise
 from lemur_ray.rollout.evaluation_folder import replace_file
 
@@ -95,7 +95,7 @@ def seconds_before(out: Path) -> dict[str, float]:
         return {}
 
 
-def _run(ready: Ready) -> PlayedRun | None:
+def _run(ready: Ready) -> PaperRun | None:
     """What is in the ledger of exactly this evaluation."""
     prepared = ready.prepared
     ledger = prepared.out / "episodes.jsonl"
@@ -105,8 +105,8 @@ def _run(ready: Ready) -> PlayedRun | None:
     episodes = by_run(stored_episodes(ledger)).get(key)
     if not episodes:
         return None
-    about = Kept(read_settings(prepared.out)).of(episodes)
-    return PlayedRun(key[1], episodes, about, display_name(key[1], about.recorded))
+    about = RunMetadata(read_settings(prepared.out)).of(episodes)
+    return PaperRun(key[1], episodes, about, display_name(key[1], about.recorded))
 
 
 def _absent(part: Part) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 
 from lemur_ray.report.ledgers.find_text import find_text
 from lemur_ray.report.ledgers.inspect_log import write_logs
-from lemur_ray.report.ledgers.stored_episodes import Stored, stored_episodes
+from lemur_ray.report.ledgers.stored_episodes import StoredEpisode, stored_episodes
 from lemur_ray.report.tables import by_run
 from lemur_ray.rollout.evaluation_folder import recalled
 
 
-def searched(folders: Sequence[Path], text: str) -> Iterator[str]:
+def search_ledgers(folders: Sequence[Path], text: str) -> Iterator[str]:
     """What ``--find`` prints: each message that says it, then one line of JSON. Raises as ``find_text``."""
     messages, episodes = 0, set()
     for found in find_text(folders, text):
@@ -24,13 +24,13 @@ def searched(folders: Sequence[Path], text: str) -> Iterator[str]:
     yield json.dumps({"find": text, "messages": messages, "episodes": len(episodes)})
 
 
-def exported(folders: Sequence[Path], where: Path) -> Iterator[str]:
+def export_eval_logs(folders: Sequence[Path], where: Path) -> Iterator[str]:
     """What ``--eval`` prints: the path of each log, then one line of JSON. Raises ValueError where there is no run."""
-    runs: list[list[Stored]] = []
+    runs: list[list[StoredEpisode]] = []
     settings: dict[str, Mapping[str, Any]] = {}
     for folder in folders:
         for run in by_run(stored_episodes(folder / "episodes.jsonl")).values():
-            runs.append([episode for episode in run if isinstance(episode, Stored)])
+            runs.append([episode for episode in run if isinstance(episode, StoredEpisode)])
         settings |= {recipe: known.get("settings", {}) for recipe, known in recalled(folder).items()}
     if not runs:
         raise ValueError(f"--eval {where}: no episodes found; run jobs/agent_eval.py first, or pass --episodes")

@@ -46,7 +46,7 @@ def find_text(folders: Sequence[Path], text: str) -> Iterator[Found]:
         raise ValueError("--find: nothing to look for; give some text")
     for folder in folders:
         for stored in stored_episodes(folder / "episodes.jsonl"):
-            episode = stored.whole()
+            episode = stored.load()
             for turn, who, said in _messages(episode):
                 place = said.lower().find(text.lower())
                 if place >= 0:

@@ -18,7 +18,7 @@ from typing import Any
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Episode, Outcome, Step
 from lemur_ray.report.escape import slug
-from lemur_ray.report.ledgers.stored_episodes import Stored, anchor_of
+from lemur_ray.report.ledgers.stored_episodes import StoredEpisode, anchor_of
 from lemur_ray.rollout.evaluation_folder import TOLD
 
 Json = dict[str, Any]
@@ -30,7 +30,7 @@ LIMITS = {
 """Outcomes that are limits, as inspect calls them."""
 
 
-def write_log(path: Path, run: Sequence[Stored], settings: Mapping[str, Any]) -> None:
+def write_log(path: Path, run: Sequence[StoredEpisode], settings: Mapping[str, Any]) -> None:
     """Write the episodes of one run. ``settings``: of its recipe, empty where nobody kept them. Raises LedgerError."""
     written = datetime.fromtimestamp(run[0].place.path.stat().st_mtime, UTC)
     created = min((when for e in run if (when := _when(e.started))), default=written)
@@ -40,7 +40,7 @@ def write_log(path: Path, run: Sequence[Stored], settings: Mapping[str, Any]) ->
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
             summaries = []
             for stored in run:
-                sample = _sample(stored.whole(), _when(stored.started) or created)
+                sample = _sample(stored.load(), _when(stored.started) or created)
                 archive.writestr(f"samples/{sample['id']}_epoch_{sample['epoch']}.json", _text(sample))
                 summaries.append(_summary(sample))
             archive.writestr("summaries.json", _text(summaries))
@@ -50,7 +50,9 @@ def write_log(path: Path, run: Sequence[Stored], settings: Mapping[str, Any]) ->
         unfinished.unlink(missing_ok=True)
 
 
-def write_logs(where: Path, runs: Sequence[Sequence[Stored]], settings: Mapping[str, Mapping[str, Any]]) -> list[Path]:
+def write_logs(
+    where: Path, runs: Sequence[Sequence[StoredEpisode]], settings: Mapping[str, Mapping[str, Any]]
+) -> list[Path]:
     """One run into the file ``where``, or each of several into a folder of that name; what was written.
 
     ``settings``: by recipe. Raises ValueError where several runs are to go into one file.
@@ -81,7 +83,7 @@ def _asked(settings: Mapping[str, Any]) -> Json:
     return {name: value for name, value in settings.items() if name != TOLD}
 
 
-def _header(run: Sequence[Stored], settings: Mapping[str, Any], created: datetime) -> Json:
+def _header(run: Sequence[StoredEpisode], settings: Mapping[str, Any], created: datetime) -> Json:
     key, scored = run[0].key, [e for e in run if e.outcome.scored]
     solved = sum(e.outcome is Outcome.SOLVED for e in scored)
     usage = _usage([step for e in run for step in e.trajectory.steps])

@@ -29,7 +29,7 @@ _PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 
 
 @dataclass(frozen=True)
-class Pictured:
+class TurnPicture:
     """What was seen after a turn. ``address``: of its picture from the page, empty where there is none; ``size``: of
     the picture, in pixels."""
 
@@ -38,7 +38,7 @@ class Pictured:
     size: tuple[int, int] = (0, 0)
 
 
-def pictured(episode: Episode, anchor: str, out: Path, up: str, ledger: Path | None = None) -> dict[int, Pictured]:
+def pictured(episode: Episode, anchor: str, out: Path, up: str, ledger: Path | None = None) -> dict[int, TurnPicture]:
     """By turn, with pictures in ``out``. ``up``: the way from the page to ``out``. ``ledger``: the file of the episode,
     beside which stands by which name its benchmark was played."""
     found = {}
@@ -48,9 +48,9 @@ def pictured(episode: Episode, anchor: str, out: Path, up: str, ledger: Path | N
         size = _size(view.picture)
         name = f"{FOLDER}/{anchor}-{view.turn:02d}.png"
         if size is None or view.picture is None or not _put(view.picture, out / name):
-            found[view.turn] = Pictured(view)
+            found[view.turn] = TurnPicture(view)
         else:
-            found[view.turn] = Pictured(view, f"{up}{name}", size)
+            found[view.turn] = TurnPicture(view, f"{up}{name}", size)
     return found
 
 

@@ -1,7 +1,7 @@
-"""Episodes of a ledger without their texts, and each of them whole when it is asked for.
+"""Episodes of a ledger without their texts; the text of one episode is read from the file on demand.
 
-Fifty thousand episodes are gigabytes of conversation; what a page counts is a few numbers of each turn. A ``Stored``
-episode has all of these, and knows where in its file the rest is. Knows nothing of what is counted or drawn.
+Fifty thousand episodes are gigabytes of conversation, but pages count a few numbers per turn. A ``StoredEpisode`` has
+those numbers and the position of its line in the ledger. Knows nothing of what is counted or drawn.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Stored(Episode):
+class StoredEpisode(Episode):
     """An episode whose openings and texts stand in ``place``. ``anchor``: its address in pages, of its recorded key."""
 
     place: Place = field(kw_only=True)
     anchor: str = field(kw_only=True)
 
-    def whole(self) -> Episode:
+    def load(self) -> Episode:
         """With everything that was said. Raises LedgerError where the file is no longer what it was."""
         found = record_at(self.place.path, self.place.offset, self.place.size, self.place.shared)
         return replace(found, key=self.key)
@@ -50,12 +50,12 @@ def anchor_of(key: EpisodeKey) -> str:
     return "e" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
-def stored_episodes(path: Path) -> list[Stored]:
+def stored_episodes(path: Path) -> list[StoredEpisode]:
     """As ``read_episodes``: the record of each key that stands, in the order in which the keys first ended.
 
     Raises LedgerError where a whole line is not an episode, FileNotFoundError where there is no ledger.
     """
-    standing: dict[EpisodeKey, Stored] = {}
+    standing: dict[EpisodeKey, StoredEpisode] = {}
     for episode in _read(path):
         before = standing.get(episode.key)
         if before is None or (episode.outcome.scored and not before.outcome.scored):
@@ -63,12 +63,12 @@ def stored_episodes(path: Path) -> list[Stored]:
     return list(standing.values())
 
 
-def without_texts(episodes: Iterable[Episode]) -> list[Episode]:
+def drop_texts(episodes: Iterable[Episode]) -> list[Episode]:
     """What numbers are counted from; of a hundred thousand episodes as much as fits in memory."""
     return [replace(episode, trajectory=_counted(episode.trajectory)) for episode in episodes]
 
 
-def _read(path: Path) -> Iterator[Stored]:
+def _read(path: Path) -> Iterator[StoredEpisode]:
     shared: dict[str, tuple[Message, ...]] = {}
     names: dict[str, str] = {}
     for offset, line, episode in read_records(path, shared):
@@ -76,7 +76,7 @@ def _read(path: Path) -> Iterator[Stored]:
         fields = {name: getattr(episode, name) for name in Episode.__dataclass_fields__}
         fields |= {"category": names.setdefault(episode.category, episode.category)}
         fields |= {"trajectory": _counted(episode.trajectory)}
-        yield Stored(**fields, place=place, anchor=anchor_of(episode.key))
+        yield StoredEpisode(**fields, place=place, anchor=anchor_of(episode.key))
 
 
 def _counted(trajectory: Trajectory) -> Trajectory:

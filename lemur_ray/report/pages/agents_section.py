@@ -14,15 +14,15 @@ from lemur_ray.report.pages import figures
 from lemur_ray.report.pages.caveats import missing
 from lemur_ray.report.pages.figures import Mark
 from lemur_ray.report.pages.markup import MANY, Safe, percent, rate_text, table
-from lemur_ray.report.pages.transcript_pages import LASTING
+from lemur_ray.report.pages.transcript_pages import EPISODE_LIST
 from lemur_ray.report.pages.transcripts import squares
 from lemur_ray.report.paper import COLUMNS, FIGURE_5_GPT_4, SQL_BY_TURN
-from lemur_ray.report.policy_results import PairOfPolicies, Played, comparisons
-from lemur_ray.report.protocol import differences, tasks_short
+from lemur_ray.report.policy_results import PolicyComparison, PolicyResult, comparisons
+from lemur_ray.report.protocol import differences, incomplete_tasks
 from lemur_ray.report.tables import Group, Report
 
 
-def section(benchmark: str, played: Sequence[Played], earlier: Sequence[Played] = ()) -> str:
+def section(benchmark: str, played: Sequence[PolicyResult], earlier: Sequence[PolicyResult] = ()) -> str:
     """Everything about one benchmark; ``played`` as ``order`` gives it, ``earlier``: versions left out."""
     parts = [missing(played), _success_figure(benchmark, played), _beside(played), _numbers(played)]
     parts += [_differences(played), _by_turn(played), _published(played), _episodes(played)]
@@ -33,7 +33,7 @@ def section(benchmark: str, played: Sequence[Played], earlier: Sequence[Played] 
 _OUTSIDE = ("calls", "seconds", "prompt_tokens", "completion_tokens", "disclosed", "unsaid")
 
 
-def _beside(played: Sequence[Played]) -> str:
+def _beside(played: Sequence[PolicyResult]) -> str:
     """What must be read beside a score: what costs nothing, what may be known by heart, what the paper has by kind."""
     said = [*dict.fromkeys(line for p in played for line in p.about.beside)]
     models = [p for p in played if not p.is_baseline]
@@ -54,7 +54,7 @@ def _beside(played: Sequence[Played]) -> str:
     return f'{lines}{shown}<p class="soft">{inline(note)}</p>'
 
 
-def _success_figure(benchmark: str, played: Sequence[Played]) -> str:
+def _success_figure(benchmark: str, played: Sequence[PolicyResult]) -> str:
     colours = _colours(played)
     names = list(dict.fromkeys(["all", *(g.name for p in played for g in p.report.categories)]))
     if len(names) == 2:
@@ -76,7 +76,7 @@ def _success_figure(benchmark: str, played: Sequence[Played]) -> str:
     return f"<h3>Solved, by kind of task{figure}</h3>{key}{drawn}"
 
 
-def _colours(played: Sequence[Played]) -> list[int | None]:
+def _colours(played: Sequence[PolicyResult]) -> list[int | None]:
     """Models in colour, baselines in grey; where there is no model, every policy in colour."""
     if all(p.is_baseline for p in played):
         return list(range(len(played)))
@@ -90,7 +90,7 @@ def _find(report: Report, name: str) -> Group | None:
     return groups.get(name)
 
 
-def _numbers(played: Sequence[Played]) -> str:
+def _numbers(played: Sequence[PolicyResult]) -> str:
     several = any(p.report.macro for p in played)
     header = ["policy", "episodes", "solved of scored [95 %]", *(["mean of kinds [95 %]"] if several else [])]
     header += ["mean score", "invalid actions", "turns when solved"]
@@ -126,7 +126,7 @@ def _macro(report: Report) -> Safe | None:
     return Safe(f"{value * 100:.1f} % [{bounds.low * 100:.1f}, {bounds.high * 100:.1f}]")
 
 
-def _outside(played: Sequence[Played]) -> str:
+def _outside(played: Sequence[PolicyResult]) -> str:
     """What environments asked of others; empty where they asked nobody."""
     rows = [
         [p.name, name.replace("_", " "), *(Safe(_amount(counts.get(what, 0))) for what in _OUTSIDE)]
@@ -150,14 +150,14 @@ def _amount(number: float) -> str:
     return figures.short(number, 3) if number else "0"
 
 
-def _as_played_here(played: Played) -> str:
+def _as_played_here(played: PolicyResult) -> str:
     """What was not as upstream has it where this run was played."""
     if not played.about.here:
         return ""
     return f'<br><span class="soft">{inline("; ".join(played.about.here))}</span>'
 
 
-def _differences(played: Sequence[Played]) -> str:
+def _differences(played: Sequence[PolicyResult]) -> str:
     found = comparisons(played)
     if not found:
         return ""
@@ -197,13 +197,13 @@ def _p(value: float | None) -> Safe | None:
     return None if value is None else Safe(f"{value:.2g}" if value >= 1e-4 else "&lt;&nbsp;0.0001")
 
 
-def _settings_differ(comparison: PairOfPolicies) -> str:
+def _settings_differ(comparison: PolicyComparison) -> str:
     if not comparison.apart:
         return ""
     return f'<br><span class="soft">other settings: {inline(comparison.apart)}</span>'
 
 
-def _earlier(earlier: Sequence[Played]) -> str:
+def _earlier(earlier: Sequence[PolicyResult]) -> str:
     if not earlier:
         return ""
     rows = [
@@ -215,7 +215,7 @@ def _earlier(earlier: Sequence[Played]) -> str:
     )
 
 
-def _by_turn(played: Sequence[Played]) -> str:
+def _by_turn(played: Sequence[PolicyResult]) -> str:
     """Share solved within so many turns, for policies that solved something in more than one turn."""
     series = {}
     for p in played:
@@ -234,12 +234,12 @@ def _by_turn(played: Sequence[Played]) -> str:
     return f"<h3>Solved within so many turns</h3>{drawn}"
 
 
-def _has(played: Sequence[Played], column: str) -> bool:
+def _has(played: Sequence[PolicyResult], column: str) -> bool:
     """Whether some run is of the tasks of a column of the paper."""
     return any(p.about.column == column for p in played)
 
 
-def _published(played: Sequence[Played]) -> str:
+def _published(played: Sequence[PolicyResult]) -> str:
     names = dict.fromkeys(p.about.column for p in played if p.about.column)
     if not names:
         return ""  # the paper has nothing to stand beside
@@ -263,7 +263,7 @@ def _published(played: Sequence[Played]) -> str:
     )
 
 
-def _where(played: Played) -> str:
+def _where(played: PolicyResult) -> str:
     """How a run of ours departs from the column it stands in."""
     about = played.about
     if about.other_protocol:
@@ -272,10 +272,10 @@ def _where(played: Played) -> str:
     if about.grader and (said := f"{about.grader} grader") not in apart and about.known:
         apart.append(said)
     feedback = f"feedback: {about.teacher}" if about.teacher else ""
-    return ", ".join(["this run", *filter(None, [*apart, feedback, tasks_short(about.column, played.episodes)])])
+    return ", ".join(["this run", *filter(None, [*apart, feedback, incomplete_tasks(about.column, played.episodes)])])
 
 
-def _episodes(played: Sequence[Played]) -> str:
+def _episodes(played: Sequence[PolicyResult]) -> str:
     if not any(p.links for p in played):
         return _by_kind(played)
     parts = [
@@ -291,7 +291,7 @@ def _episodes(played: Sequence[Played]) -> str:
     return "".join(parts)
 
 
-def _by_kind(played: Sequence[Played]) -> str:
+def _by_kind(played: Sequence[PolicyResult]) -> str:
     """Where the episodes are too many to be shown: how many of each kind, and where these are listed."""
     kinds = list(dict.fromkeys(g.name for p in played for g in p.report.categories))
     of = {p.name: {g.name: g for g in p.report.categories} for p in played}
@@ -299,6 +299,6 @@ def _by_kind(played: Sequence[Played]) -> str:
     return "<h3>Every episode</h3>" + table(["kind of task", *(p.name for p in played)], rows, kind=MANY)
 
 
-def _listed(played: Sequence[Played], kind: str) -> Safe:
+def _listed(played: Sequence[PolicyResult], kind: str) -> Safe:
     query = urlencode({"benchmark": played[0].report.benchmark, "kind": printable(kind)}, errors="replace")
-    return Safe(f'<a href="{LASTING}#{inline(query)}">{inline(kind)}</a>')
+    return Safe(f'<a href="{EPISODE_LIST}#{inline(query)}">{inline(kind)}</a>')

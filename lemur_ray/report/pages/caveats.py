@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.report.pages.markup import rate_text, warning
-from lemur_ray.report.policy_results import Played
+from lemur_ray.report.policy_results import PolicyResult
 
 GENERAL_LIMITS = (
     "Intervals are 95 % Wilson intervals over tasks; where tasks were played several times, with the effective number "
@@ -18,14 +18,14 @@ GENERAL_LIMITS = (
 )
 
 
-def limits(played: Sequence[Played]) -> list[str]:
+def limits(played: Sequence[PolicyResult]) -> list[str]:
     """What the page does not show, for these runs."""
     said = dict.fromkeys(line for p in played for line in p.about.beside)
     said |= dict.fromkeys(line for p in played for line in p.about.limits)
     return [*said, *GENERAL_LIMITS]
 
 
-def missing(played: Sequence[Played]) -> str:
+def missing(played: Sequence[PolicyResult]) -> str:
     lines = []
     for p in played:
         overall = p.report.overall

@@ -17,8 +17,8 @@ from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.report.escape import inline, printable
 from lemur_ray.report.pages.markup import page_end, page_start
 from lemur_ray.report.pages.scripts import EPISODES_SCRIPT
-from lemur_ray.report.pages.transcript_pages import LASTING, Entry, inline_transcripts, write_transcripts
-from lemur_ray.report.policy_results import Played
+from lemur_ray.report.pages.transcript_pages import EPISODE_LIST, Entry, inline_transcripts, write_transcripts
+from lemur_ray.report.policy_results import PolicyResult
 
 _CHOICES = (("benchmark", "benchmark"), ("run", "run"), ("kind", "kind of task"), ("end", "how it ended"))
 _PAIR = (("a", "first run"), ("b", "second run"), ("only", "which tasks"))
@@ -29,8 +29,12 @@ SQUARES = 800
 
 
 def write_all(
-    out: Path, title: str, groups: Mapping[str, Sequence[Played]], earlier: Sequence[Played], may_inline: bool = False
-) -> tuple[dict[str, list[Played]], str]:
+    out: Path,
+    title: str,
+    groups: Mapping[str, Sequence[PolicyResult]],
+    earlier: Sequence[PolicyResult],
+    may_inline: bool = False,
+) -> tuple[dict[str, list[PolicyResult]], str]:
     """Write every transcript and the list of episodes; ``groups`` with links, and transcripts for the page itself.
 
     ``may_inline``: transcripts that are few enough stand on ``index.html``.
@@ -45,7 +49,7 @@ def write_all(
         write_transcripts(out / "transcripts", [], "index.html")
     else:
         links = write_transcripts(out / "transcripts", entries, "index.html")
-    write_episode_list(out / LASTING, title, entries, links, "index.html")
+    write_episode_list(out / EPISODE_LIST, title, entries, links, "index.html")
     here = {anchor: link.removeprefix("index.html") for anchor, link in links.items()}
     linked = {
         name: [replace(p, links=[here[e.anchor] for e in p.stored]) if few else p for p in group]

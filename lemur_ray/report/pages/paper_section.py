@@ -27,7 +27,7 @@ from lemur_ray.report.paper import (
     Published,
 )
 from lemur_ray.report.paper_groups import CODE, DECISION, GROUPS, REASONING, had_invalid_action, saw_traceback
-from lemur_ray.report.paper_rows import PlayedRun, Row, Runs, paired_runs, rows_of
+from lemur_ray.report.paper_rows import PaperRun, Row, Runs, paired_runs, rows_of
 from lemur_ray.report.statistics import Interval, mcnemar, mean_of_macros, stratified_mean
 from lemur_ray.report.strata import Stratum, solved_or_not, strata_of, units_of
 from lemur_ray.report.tables import Rate, compare, is_solved, rate_of
@@ -52,7 +52,7 @@ _FIGURE_4_SAID = (
 )
 
 
-def section(runs: Sequence[PlayedRun]) -> str:
+def section(runs: Sequence[PaperRun]) -> str:
     """All tables and figures of the paper that these runs have a part of; empty where they have none."""
     rows = rows_of(runs)
     parts = [_success(name, columns, rows) for name, columns in _TABLES.items()]
@@ -236,7 +236,7 @@ def _by_turn(rows: Sequence[Row]) -> str:
     return f'<h3>{title}</h3>{"".join(parts)}<p class="soft">{said}</p>'
 
 
-def _both_ways(runs: Sequence[PlayedRun]) -> str:
+def _both_ways(runs: Sequence[PaperRun]) -> str:
     """Figure 4: the same tasks with symbolic actions and with Python calls, paired."""
     parts = []
     for column, printed in FIGURE_4.items():

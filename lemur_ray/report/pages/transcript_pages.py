@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lemur_ray.report.escape import inline, slug
 from lemur_ray.report.ledgers.pictures import pictured
-from lemur_ray.report.ledgers.stored_episodes import Stored
+from lemur_ray.report.ledgers.stored_episodes import StoredEpisode
 from lemur_ray.report.pages.markup import page_end, page_start
 from lemur_ray.report.pages.transcripts import Shared, said_before, transcript
 
@@ -23,7 +23,7 @@ PAGE_BYTES = 1_500_000
 """Of the ledger, on one page; a single task is never cut in two."""
 FORMAT = 3
 """Raised when the same episodes would give another page."""
-LASTING = "episodes.html"
+EPISODE_LIST = "episodes.html"
 """The page that knows where every episode stands."""
 
 
@@ -31,7 +31,7 @@ LASTING = "episodes.html"
 class Entry:
     """An episode, and who played it as the page calls them."""
 
-    episode: Stored
+    episode: StoredEpisode
     who: str
 
 
@@ -94,7 +94,7 @@ def _file(benchmark: str, number: int) -> str:
     return f"{slug(benchmark)}.html" if number == 1 else f"{slug(benchmark)}-{number}.html"
 
 
-def _size(episode: Stored) -> int:
+def _size(episode: StoredEpisode) -> int:
     return episode.place.size
 
 
@@ -121,9 +121,9 @@ def _write(path: Path, title: str, members: Sequence[Entry], back: str, digest: 
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with unfinished.open("w", encoding="utf-8") as file:
-            file.write(page_start(title, f"<!-- episodes {digest} -->", listed=f"../{LASTING}"))
+            file.write(page_start(title, f"<!-- episodes {digest} -->", listed=f"../{EPISODE_LIST}"))
             file.write(
-                f'<nav><a href="../{inline(back)}">back to the report</a><a href="../{LASTING}">all episodes</a>'
+                f'<nav><a href="../{inline(back)}">back to the report</a><a href="../{EPISODE_LIST}">all episodes</a>'
                 f'</nav><h1>{inline(title)}</h1><p class="lede">'
                 f"{len(members)} episodes. Open one to read it turn by turn.</p>"
             )
@@ -137,9 +137,9 @@ def _write(path: Path, title: str, members: Sequence[Entry], back: str, digest: 
 
 def _one(entry: Entry, out: Path, up: str, shared: Shared) -> str:
     """``up``: the way from the page to ``out``."""
-    episode, anchor = entry.episode.whole(), entry.episode.anchor
+    episode, anchor = entry.episode.load(), entry.episode.anchor
     seen = pictured(episode, anchor, out, up, entry.episode.place.path)
-    return transcript(episode, anchor, entry.who, f"{up}{LASTING}", shared, seen)
+    return transcript(episode, anchor, entry.who, f"{up}{EPISODE_LIST}", shared, seen)
 
 
 def _shared(shared: Mapping[str, Sequence[object]]) -> str:

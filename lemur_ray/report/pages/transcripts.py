@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Episode, Outcome, Step, Trajectory, opening_digest, split_opening
 from lemur_ray.report.escape import block, inline
-from lemur_ray.report.ledgers.pictures import Pictured
+from lemur_ray.report.ledgers.pictures import TurnPicture
 from lemur_ray.report.pages.turn_strip import figures, strip
 
 Shared = dict[str, tuple[Message, ...]]
@@ -32,7 +32,7 @@ def transcript(
     who: str = "",
     lasting: str = "",
     shared: Shared | None = None,
-    seen: Mapping[int, Pictured] | None = None,
+    seen: Mapping[int, TurnPicture] | None = None,
 ) -> str:
     """One episode as a collapsed element with the id ``anchor``.
 
@@ -73,7 +73,7 @@ def _told(trajectory: Trajectory, turn: int) -> str:
     return trajectory.opening[-1].content if trajectory.opening else ""
 
 
-def _view(seen: Pictured, told: str) -> str:
+def _view(seen: TurnPicture, told: str) -> str:
     """The picture with a frame around what the next action was on; the whole text, where a part of it was told."""
     drawn = ""
     if seen.address:

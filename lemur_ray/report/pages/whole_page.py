@@ -24,10 +24,17 @@ from lemur_ray.report.pages.caveats import limits
 from lemur_ray.report.pages.episode_list import write_all
 from lemur_ray.report.pages.markup import MANY, cell, page, percent, table, tiles, warning
 from lemur_ray.report.pages.retries_section import retries_json, retries_section
-from lemur_ray.report.pages.transcript_pages import LASTING
-from lemur_ray.report.paper_rows import PlayedRun
-from lemur_ray.report.policy_results import Played, comparisons, display_name, newest_versions, order, played_run
-from lemur_ray.report.run_metadata import Kept
+from lemur_ray.report.pages.transcript_pages import EPISODE_LIST
+from lemur_ray.report.paper_rows import PaperRun
+from lemur_ray.report.policy_results import (
+    PolicyResult,
+    comparisons,
+    display_name,
+    order,
+    policy_result,
+    split_newest_versions,
+)
+from lemur_ray.report.run_metadata import RunMetadata
 from lemur_ray.report.tables import Group, Report, by_run, to_csv
 from lemur_ray.rollout.evaluation_folder import replace_file
 
@@ -49,16 +56,16 @@ def render_run(
     episodes = stored_episodes(ledger) if ledger.is_file() else []
     if not episodes:
         raise ReportError(f"{ledger}: no episodes, so nothing to report (did the run find any task?)")
-    grouped, kept = by_run(episodes), Kept(read_settings(out))
+    grouped, kept = by_run(episodes), RunMetadata(read_settings(out))
     if made is not None:
         if made not in grouped:
             raise ReportError(f"{ledger}: no episode of {made[1]} on {made[0]} under settings {made[2]}")
         grouped[made] = grouped.pop(made)  # last: it is the newest, whenever its first episode was played
     everything = list(grouped.values())
-    shown, passed = newest_versions(everything)
+    shown, passed = split_newest_versions(everything)
     runs = [everything[i] for i in shown]
-    earlier = [played_run(everything[i], kept.of(everything[i])) for i in passed]
-    played = [played_run(run, kept.of(run)) for run in runs]
+    earlier = [policy_result(everything[i], kept.of(everything[i])) for i in passed]
+    played = [policy_result(run, kept.of(run)) for run in runs]
     reports = [p.report for p in played]
     last = reports[-1]
     title = _title(runs[-1], kept)
@@ -80,7 +87,7 @@ def render_run(
     numbers = {**last.headline(), "notes": dict(notes or {}), "runs": [r.to_json() for r in reports]}
     numbers["retries"] = [retries_json(run) for run in runs]
     numbers["earlier_versions"] = [p.report.to_json() for p in earlier]
-    html = page(title, "".join(body), live=bool(expected), listed="" if talk else LASTING)
+    html = page(title, "".join(body), live=bool(expected), listed="" if talk else EPISODE_LIST)
     _write(out, html, numbers, {"episodes.csv": to_csv(reports)})
     return last
 
@@ -101,13 +108,13 @@ def render_report(
     found = collect_inputs(runs, episodes, corpus)
     out.mkdir(parents=True, exist_ok=True)
     everything = [run for _, episodes_of in found.ledgers for run in by_run(episodes_of).values()]
-    joined, settings = join_parts(everything, found.settings, Kept(found.settings).of)
-    kept = Kept(settings)
-    shown, passed = newest_versions(joined)
-    by_benchmark: dict[str, list[Played]] = {}
+    joined, settings = join_parts(everything, found.settings, RunMetadata(found.settings).of)
+    kept = RunMetadata(settings)
+    shown, passed = split_newest_versions(joined)
+    by_benchmark: dict[str, list[PolicyResult]] = {}
     for run in (joined[i] for i in shown):
-        by_benchmark.setdefault(run[0].key.benchmark, []).append(played_run(run, kept.of(run)))
-    earlier = [played_run(joined[i], kept.of(joined[i])) for i in passed]
+        by_benchmark.setdefault(run[0].key.benchmark, []).append(policy_result(run, kept.of(run)))
+    earlier = [policy_result(joined[i], kept.of(joined[i])) for i in passed]
     groups = {benchmark: order(played) for benchmark, played in sorted(by_benchmark.items())}
     groups, _ = write_all(out, title, groups, earlier)
     body = [
@@ -125,7 +132,7 @@ def render_report(
         )
     every = [p for ps in groups.values() for p in ps]
     of_paper = [
-        PlayedRun(p.report.policy, p.episodes, p.about, display_name(p.report.policy, p.about.recorded)) for p in every
+        PaperRun(p.report.policy, p.episodes, p.about, display_name(p.report.policy, p.about.recorded)) for p in every
     ]
     if beside := paper_section.section(of_paper):
         body.append(f'<h2 id="paper">The paper\'s tables, with our rows</h2>{beside}')
@@ -145,15 +152,15 @@ def render_report(
         "losses.csv": _losses_csv(found.runs),
         "mixture.csv": _mixture_csv(found.runs),
     }
-    _write(out, page(title, "".join(body), listed=LASTING), numbers, tables)
+    _write(out, page(title, "".join(body), listed=EPISODE_LIST), numbers, tables)
     return numbers
 
 
-def _section(benchmark: str, played: Sequence[Played], earlier: Sequence[Played]) -> str:
+def _section(benchmark: str, played: Sequence[PolicyResult], earlier: Sequence[PolicyResult]) -> str:
     return agents_section.section(benchmark, played, [p for p in earlier if p.report.benchmark == benchmark])
 
 
-def _title(run: Sequence[Episode], kept: Kept) -> str:
+def _title(run: Sequence[Episode], kept: RunMetadata) -> str:
     return f"{display_name(run[0].key.policy, kept.of(run).recorded)} on {run[0].key.benchmark}"
 
 
@@ -172,7 +179,7 @@ def _write(out: Path, html: str, numbers: Mapping[str, Any], tables: Mapping[str
 def _all_episodes(number: int, so_far: str = "") -> str:
     said = f"All {number:,} episodes: filter, sort, search, tasks against runs"
     live = f"<b>The run goes on: {inline(so_far)}.</b> This page is written anew while it does. " if so_far else ""
-    return f'<p>{live}<a href="{LASTING}">{said}</a></p>'
+    return f'<p>{live}<a href="{EPISODE_LIST}">{said}</a></p>'
 
 
 def _footer(files: Sequence[str]) -> str:
@@ -180,7 +187,7 @@ def _footer(files: Sequence[str]) -> str:
     return f"<footer>The numbers of this page: {links}. Written by lemur-ray, {_today()}.</footer>"
 
 
-def _navigation(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> str:
+def _navigation(found: Inputs, groups: Mapping[str, Sequence[PolicyResult]]) -> str:
     links = [(slug(b), b) for b in groups] + ([("corpus", "corpus")] if found.corpus else [])
     links += [(f"run-{slug(run.name)}", f"{run.stage}: {run.name}") for run in found.runs]
     links.append(("limits", "what this does not show"))
@@ -205,7 +212,7 @@ def _of(group: Group) -> str:
     return f": {group.solved} of {group.scored}, 95 % interval {bounds.low * 100:.1f} to {bounds.high * 100:.1f}"
 
 
-def _report_tiles(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> str:
+def _report_tiles(found: Inputs, groups: Mapping[str, Sequence[PolicyResult]]) -> str:
     items = []
     for benchmark, played in groups.items():
         overall = played[0].report.overall
@@ -221,7 +228,7 @@ def _report_tiles(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> str:
     return tiles(items)
 
 
-def _numbers(found: Inputs, groups: Mapping[str, Sequence[Played]]) -> dict[str, Any]:
+def _numbers(found: Inputs, groups: Mapping[str, Sequence[PolicyResult]]) -> dict[str, Any]:
     corpus = {key: value for key, value in found.corpus.items() if key not in ("heldout",)}
     compared = [
         {

@@ -20,7 +20,7 @@ from envs.intercode.shell.shell_reply import parse_bash, parse_ctf
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey
 from lemur_ray.benchmarks.contract import EvaluationRequest
-from lemur_ray.report.agreement import agreement_of
+from lemur_ray.report.agreement import measure_agreement
 from lemur_ray.rollout.attempt import EpisodeLimits, Order
 from lemur_ray.rollout.episode import run_episode
 
@@ -208,7 +208,7 @@ def test_gpt_35s_runs_are_solved_alike(data_dir: Path):
             order = Order(EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=EpisodeLimits(step_s=180.0))
             tried = run_episode(order, policy, clock=time.monotonic)
             episodes.append(Episode(order.key, task.category, tried.outcome, tried.score, 1, tried.trajectory))
-        found = agreement_of(episodes, policy.recording, recorded_with(0.011).comparison)
+        found = measure_agreement(episodes, policy.recording, recorded_with(0.011).comparison)
         same, total = same + found.same_success, total + len(episodes)
     assert total == 147
     assert same >= 0.92 * total, f"{same} of {total}"

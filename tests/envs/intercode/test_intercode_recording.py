@@ -12,7 +12,7 @@ from lemur_ray.agents.messages import ChatRequest, Message
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.report.agreement import agreement
+from lemur_ray.report.agreement import compare_recording
 
 
 def episode(query: str = "How many?", **history: Any) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def test_a_reworded_task_is_played_by_its_number_and_the_difference_is_told(tmp_
     ]
     found = recorded_tasks(tasks, read_recording(path), path, "strict")
     assert [task.id for task in found] == ["x-7", "x-1"]
-    said = agreement(str(path), recorded_with(), [], found)
+    said = compare_recording(str(path), recorded_with(), [], found)
     told = {"task": "x-1", "recorded": "Who?" + "!" * 296 + "...", "now": "Whose?"}
     assert said["reworded"] == [told], "blanks are no words, and what is long is cut"
-    assert "reworded" not in agreement(str(path), recorded_with(), [], found[:1])
+    assert "reworded" not in compare_recording(str(path), recorded_with(), [], found[:1])

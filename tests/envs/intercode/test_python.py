@@ -16,7 +16,7 @@ from envs.intercode.recording import read_recording, recorded_with
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey
 from lemur_ray.benchmarks.contract import EvaluationRequest
-from lemur_ray.report.agreement import agreement_of
+from lemur_ray.report.agreement import measure_agreement
 from lemur_ray.rollout.attempt import EpisodeLimits, Order
 from lemur_ray.rollout.episode import run_episode
 
@@ -73,7 +73,7 @@ def replayed(data: Path, limit: int) -> tuple[list[Episode], Any]:
         episodes.append(
             Episode(order.key, task.category, attempt.outcome, attempt.score, 1, attempt.trajectory, attempt.wall_s)
         )
-    return episodes, agreement_of(episodes, policy.recording, recorded_with().comparison)
+    return episodes, measure_agreement(episodes, policy.recording, recorded_with().comparison)
 
 
 def test_the_first_recorded_episodes_end_as_recorded(data_dir: Path) -> None:

@@ -6,7 +6,7 @@ from envs.mint.comparison import COMPARISON, likeness
 from envs.mint.recording import MintEpisode
 from lemur_ray.agents.recording import RecordedTurn, Recording
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Step, Trajectory
-from lemur_ray.report.agreement import Agreement, agreement_of
+from lemur_ray.report.agreement import Agreement, measure_agreement
 
 LINE = "You have {} steps left and {} chances to propose solution left.\n"
 TRACEBACK = "-" * 75 + "\n{} Traceback (most recent call last)\nCell In[{}], line 1\n----> 1 x\n\nNameError: name 'x'"
@@ -25,7 +25,7 @@ def played(*steps: tuple[str | None, str], outcome: Outcome = Outcome.TURN_LIMIT
 
 
 def compared(episodes: list[Episode], log: MintEpisode) -> Agreement:
-    return agreement_of(episodes, Recording("log", {log.task: log}), COMPARISON)
+    return measure_agreement(episodes, Recording("log", {log.task: log}), COMPARISON)
 
 
 def message(text: str, steps: int, proposals: int = 2) -> str:

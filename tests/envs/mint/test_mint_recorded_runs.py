@@ -17,7 +17,7 @@ from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task
 from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.report.agreement import Agreement, agreement, agreement_of
+from lemur_ray.report.agreement import Agreement, compare_recording, measure_agreement
 from lemur_ray.report.paper_groups import had_invalid_action, saw_traceback
 from lemur_ray.rollout.attempt import EpisodeLimits, Order
 from lemur_ray.rollout.episode import run_episode
@@ -49,7 +49,7 @@ def replay(
 
     with ThreadPoolExecutor(2) as pool:
         episodes = list(pool.map(play, tasks))
-    return episodes, agreement_of(episodes, log, COMPARISON)
+    return episodes, measure_agreement(episodes, log, COMPARISON)
 
 
 def assert_exact(found: Agreement, episodes: int) -> None:
@@ -130,7 +130,7 @@ def test_tasks_that_were_worded_otherwise_are_replayed_and_named(data_dir: Path)
         file = data_dir / f"mint/outputs/Llama-2-70b-chat-hf/F=None/{subset}.results.jsonl.gz"
         benchmark = find(f"mint/{subset}")
         tasks = list(benchmark.load(MintOptions(), EvaluationRequest(data=data_dir, recording=file, mode="grading")))
-        said = agreement(str(file), benchmark.recordings, [], tasks)
+        said = compare_recording(str(file), benchmark.recordings, [], tasks)
         assert [one["task"] for one in said.get("reworded", [])] == names
 
 

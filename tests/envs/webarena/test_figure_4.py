@@ -7,10 +7,10 @@ from dataclasses import replace
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Trajectory
 from lemur_ray.benchmarks.run_notes import RunDescription
 from lemur_ray.report.pages.paper_section import section
-from lemur_ray.report.paper_rows import PlayedRun
+from lemur_ray.report.paper_rows import PaperRun
 
 
-def run(variant: str, solved: int, column: str = "WebArena", recipe: str = "a") -> PlayedRun:
+def run(variant: str, solved: int, column: str = "WebArena", recipe: str = "a") -> PaperRun:
     episodes = [
         Episode(
             EpisodeKey("webarena/webarena", str(task), "m", recipe),
@@ -22,7 +22,7 @@ def run(variant: str, solved: int, column: str = "WebArena", recipe: str = "a") 
         )
         for task in range(40)
     ]
-    return PlayedRun("m", episodes, RunDescription(column=column, variant=variant, departures=(variant,)))
+    return PaperRun("m", episodes, RunDescription(column=column, variant=variant, departures=(variant,)))
 
 
 def test_both_languages_stand_in_one_row_with_their_difference() -> None:
@@ -39,7 +39,7 @@ def test_both_languages_stand_in_one_row_with_their_difference() -> None:
 
 
 def test_runs_that_more_than_the_language_parts_are_not_paired() -> None:
-    def played(variant: str, recipe: str, **settings: str) -> PlayedRun:
+    def played(variant: str, recipe: str, **settings: str) -> PaperRun:
         one = run(variant, 8, recipe=recipe)
         return replace(one, about=replace(one.about, protocol={"actions": variant, **settings}))
 
