@@ -42,7 +42,9 @@ def play_prepared(config: EvalConfig[Any], prepared: Prepared, beside: Beside | 
         start = partial(open_pool, config, prepared)
         episodes = run_evaluation(config, tasks, spec.label, settings, out, start, beside=beside, **kept)
     say_what_is_odd(counted := drop_texts(episodes))
-    notes = prepared.notes(benchmark, counted) | compare_recording(spec.recording, benchmark.recordings, episodes, tasks)
+    notes = prepared.notes(benchmark, counted) | compare_recording(
+        spec.recording, benchmark.recordings, episodes, tasks
+    )
     notes |= {**costs(counted, config), **single_turn_sample_rates(counted), **told}
     headline = summarise(counted).headline()
     del counted  # the page reads the ledger anew
