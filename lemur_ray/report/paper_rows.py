@@ -90,7 +90,9 @@ class Row:
         comparable = ", not comparable with published numbers" if graded and not self.comparable else ""
         short = [incomplete_tasks(column, runs[column]) for column in columns if column in runs]
         ways = [(way, of) for way, of in self.ways.items() if not taught]
-        short += [f"{said} ({way})" for way, of in ways for c in columns if c in of if (said := incomplete_tasks(c, of[c]))]
+        short += [
+            f"{said} ({way})" for way, of in ways for c in columns if c in of if (said := incomplete_tasks(c, of[c]))
+        ]
         short = [", ".join(filter(None, short))]
         epochs = max((_epochs(runs[column]) for column in columns if column in runs), default=1)
         several = f"up to {epochs} episodes of a task, interval by task" if epochs > 1 else ""

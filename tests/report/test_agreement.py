@@ -40,8 +40,5 @@ def test_success_is_compared_by_episode_and_reward_by_turn(tmp_path: Path):
 def test_nothing_scored_agrees_in_nothing_and_nothing_replayed_has_no_agreement_to_print(tmp_path: Path):
     path = tmp_path / "log.json"
     path.write_text(json.dumps({"3": recorded([0.0])}))
-    assert (
-        compare_recording(str(path), recorded_with(), [played("x-3", Outcome.ENV_ERROR, [0.0])])["agreement"]
-        == 0.0
-    )
+    assert compare_recording(str(path), recorded_with(), [played("x-3", Outcome.ENV_ERROR, [0.0])])["agreement"] == 0.0
     assert compare_recording("", recorded_with(), [played("x-3", Outcome.ENV_ERROR, [0.0])]) == {}
