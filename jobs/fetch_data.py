@@ -12,7 +12,7 @@ import tyro
 from lemur_ray.benchmarks.data_sets import data_sets, select_data_sets
 from lemur_ray.config import parse
 from lemur_ray.host.home import lemur_home, outside_data
-from lemur_ray.outside_data.fetching import Asked, fetch
+from lemur_ray.outside_data.fetching import FetchOptions, fetch
 from lemur_ray.outside_data.listing import check_sets, list_sets
 from lemur_ray.outside_data.source import FetchError
 
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif job.check:
             return int(not check_sets(chosen, data, print, all_needed=bool(job.names)))
         else:
-            return int(bool(fetch(chosen, Asked(data, job.accept), rows=job.rows)))
+            return int(bool(fetch(chosen, FetchOptions(data, job.accept), rows=job.rows)))
     except (FetchError, ValueError, OSError) as error:
         return _path.fail(f"fetch_data: {error}")
     return 0

@@ -1,7 +1,7 @@
-"""What is there and what is missing: one check a line, each with the exact command that mends it.
+"""Checks of this machine: one line each, with the exact command that fixes what is missing.
 
-Needs nothing but the standard library, so it runs on a machine where nothing is installed yet. Ray and jax are asked
-in processes of their own, with a time limit. What a check looks at comes in through ``Machine``.
+Uses the standard library alone, so it runs where nothing is installed yet. Ray and jax run in processes of their own,
+with a time limit. Checks access the machine only through ``Machine``.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ CHECKS = (
 
 
 def examine(machine: Machine) -> list[Check]:
-    """The answers of every check."""
+    """Run every check."""
     return [check(machine) for check in CHECKS]
 
 
 def healthy(checks: Sequence[Check]) -> bool:
-    """Whether nothing that is required is missing."""
+    """Whether all required things are present."""
     return not any(check.required and check.status == "missing" for check in checks)
 
 
 def lines(checks: Sequence[Check]) -> Iterator[str]:
-    """One line per check for a person, a second one with the command where something is to be done."""
+    """One line per check, followed by the command that fixes it where one is needed."""
     wide = max(len(check.name) for check in checks)
     for check in checks:
         yield f"{check.status:7}  {check.name:{wide}}  {check.found}"

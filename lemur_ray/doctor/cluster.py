@@ -1,7 +1,4 @@
-"""Ray as this machine would start it: the package, authentication, the address, the folder of its sockets.
-
-Starts no cluster.
-"""
+"""Checks of Ray: the package, authentication, the address, the folder of its sockets. Starts no cluster."""
 
 from __future__ import annotations
 
@@ -13,19 +10,20 @@ from pathlib import Path
 from lemur_ray.doctor.machine import Check, Machine, last_line
 
 SOCKET = "/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
-"""What Ray appends to its temp dir; unix socket paths end at 107 bytes."""
+"""The longest path that Ray appends to its temporary folder; a unix socket path has at most 107 bytes."""
 
 
 def ray(machine: Machine) -> Check:
-    code, said = machine.run([sys.executable, "-c", "import ray; print(ray.__version__)"], 120)
+    code, output = machine.run([sys.executable, "-c", "import ray; print(ray.__version__)"], 120)
     if code:
         fix = f"{sys.executable} -m pip install -r {machine.root / 'requirements.lock'}"
-        return Check("ray", "missing", f"import ray fails: {last_line(said)}", fix, True)
-    return Check("ray", "ok", f"version {last_line(said)}", required=True)
+        return Check("ray", "missing", f"import ray fails: {last_line(output)}", fix, True)
+    return Check("ray", "ok", f"version {last_line(output)}", required=True)
 
 
 def ray_auth(machine: Machine) -> Check:
-    """The token trap: a plain ``ray.init()`` may leave a token file, which turns authentication on for later heads."""
+    """Whether RAY_AUTH_MODE and the token fit: a token file left by ``ray.init()`` turns authentication on for later
+    heads."""
     mode = machine.env.get("RAY_AUTH_MODE")
     file = Path(machine.env.get("RAY_AUTH_TOKEN_PATH") or machine.home / ".ray" / "auth_token")
     token = bool(machine.env.get("RAY_AUTH_TOKEN")) or file.is_file()
@@ -41,12 +39,12 @@ def ray_auth(machine: Machine) -> Check:
         return Check("ray auth", "missing", f"RAY_AUTH_MODE={mode!r}: Ray knows token and disabled", fix)
     if token:
         where = file if file.is_file() else "RAY_AUTH_TOKEN"
-        said = (
+        detail = (
             f"a token exists ({where}) and RAY_AUTH_MODE is not set: the next `ray start --head` asks for it, and "
             "a submit or driver in another mode fails with 'Missing authentication token' or InvalidAuthToken"
         )
         fix = "export RAY_AUTH_MODE=disabled   # or token; the same for the head, for ray job submit and for drivers"
-        return Check("ray auth", "warn", said, fix)
+        return Check("ray auth", "warn", detail, fix)
     return Check("ray auth", "ok", "no token file, RAY_AUTH_MODE not set: a head starts without authentication")
 
 
@@ -55,8 +53,8 @@ def ray_address(machine: Machine) -> Check:
     if not address:
         return Check("ray address", "ok", "RAY_ADDRESS is not set: a job of its own starts a private cluster")
     if address.startswith(("http://", "https://")):
-        said = f"RAY_ADDRESS={address} is a dashboard: right for ray job submit, wrong for python jobs/..."
-        return Check("ray address", "warn", said, "unset RAY_ADDRESS   # for jobs that are run directly")
+        detail = f"RAY_ADDRESS={address} is a dashboard: right for ray job submit, wrong for python jobs/..."
+        return Check("ray address", "warn", detail, "unset RAY_ADDRESS   # for jobs that are run directly")
     return Check("ray address", "ok", f"RAY_ADDRESS={address}: jobs join this cluster")
 
 
@@ -64,8 +62,8 @@ def temp_path(machine: Machine) -> Check:
     folder = machine.env.get("RAY_TMPDIR") or machine.env.get("TMPDIR") or tempfile.gettempdir()
     length = len(f"{folder}/ray{SOCKET}".encode())
     if length > 107:
-        said = f"{folder} is too long: Ray's sockets there would have paths of {length} bytes, the limit is 107"
-        return Check("temp path", "missing", said, "export RAY_TMPDIR=/tmp TMPDIR=/tmp", True)
+        detail = f"{folder} is too long: Ray's sockets there would have paths of {length} bytes, the limit is 107"
+        return Check("temp path", "missing", detail, "export RAY_TMPDIR=/tmp TMPDIR=/tmp", True)
     if not os.access(folder, os.W_OK):
         return Check("temp path", "missing", f"{folder} is not writable", "export RAY_TMPDIR=... TMPDIR=...", True)
     return Check("temp path", "ok", f"{folder} (socket paths of {length} bytes, limit 107)", required=True)

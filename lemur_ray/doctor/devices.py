@@ -1,6 +1,6 @@
-"""What computes on this machine, as numbers: cores, GPUs, TPU chips, and the memory of each.
+"""Counts of cores, GPUs and TPU chips, and their memory, of this machine or of a cluster.
 
-Asks the kernel and the vendor's program; starts neither jax nor Ray. Knows nothing of who would use it.
+Reads system files and the output of nvidia-smi; starts neither jax nor Ray.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TOPOLOGY_LABEL = "ray.io/tpu-topology"
 
 @dataclass(frozen=True)
 class Devices:
-    """``memory_bytes`` and ``gpu_bytes`` (the sum over all GPUs): None where nobody knows."""
+    """Devices of a machine or cluster. ``memory_bytes``, ``gpu_bytes`` (summed over all GPUs): None where unknown."""
 
     cpus: float
     gpus: int = 0
@@ -29,7 +29,7 @@ class Devices:
     in_cluster: bool = False
     """Whether these are the devices of a whole cluster, not of this machine."""
     tpu_hosts: Mapping[str, int] = field(default_factory=dict)
-    """Hosts by the topology of the slice that they belong to; empty where nobody knows, or where more may come."""
+    """Topology of a TPU slice -> number of its hosts; empty where unknown or where the cluster may grow."""
 
     @property
     def is_here(self) -> bool:
@@ -60,7 +60,7 @@ def machine_devices(machine: Machine) -> Devices:
 def cluster_devices(
     resources: Mapping[str, float], most: Mapping[str, float] | None, nodes: Sequence[Mapping[str, Any]] = ()
 ) -> Devices:
-    """What a cluster has by the names of Ray's resources. ``most``: what it may grow to, where it grows by itself.
+    """The devices of a cluster, by Ray's resource names. ``most``: the upper limit of an autoscaling cluster.
 
     ``nodes``: as ``ray.nodes()`` lists them, with their labels.
     """
@@ -73,12 +73,12 @@ def cluster_devices(
 
 def tpu_chips(machine: Machine) -> list[str]:
     """Device files of TPU chips."""
-    found = [*(machine.system / "dev").glob("accel*"), *(machine.system / "dev/vfio").glob("[0-9]*")]
-    return sorted(map(str, found))
+    files = [*(machine.system / "dev").glob("accel*"), *(machine.system / "dev/vfio").glob("[0-9]*")]
+    return sorted(map(str, files))
 
 
 def _gpu_bytes(machine: Machine) -> list[int]:
     if not machine.which("nvidia-smi"):
         return []
-    code, said = machine.run(["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"], 10)
-    return [int(line) * MIB for line in said.splitlines() if line.strip().isdigit()] if code == 0 else []
+    code, output = machine.run(["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"], 10)
+    return [int(line) * MIB for line in output.splitlines() if line.strip().isdigit()] if code == 0 else []

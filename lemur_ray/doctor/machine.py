@@ -1,7 +1,4 @@
-"""What a check may look at, and what it answers.
-
-Knows nothing of any check.
-"""
+"""The interface of checks: ``Machine`` is all that they may read, ``Check`` their result."""
 
 from __future__ import annotations
 
@@ -20,7 +17,8 @@ Status = Literal["ok", "warn", "missing"]
 
 @dataclass(frozen=True)
 class Check:
-    """The answer of one check. ``required``: without it nothing runs. ``fix``: a command, empty where there is none."""
+    """Result of one check. ``found``: the observed state, for people. ``fix``: a command, may be empty. ``required``:
+    nothing runs without it."""
 
     name: str
     status: Status
@@ -30,11 +28,11 @@ class Check:
 
 
 def _run(command: Sequence[str], timeout_s: float) -> tuple[int, str]:
-    """Exit code and output of a command; 127 where it does not exist, 124 where it took too long."""
+    """Exit code and output of a command; 127 where it does not exist, 124 after ``timeout_s`` seconds."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, errors="replace")
     except FileNotFoundError:
-        return 127, "not found"
+        return 127, "no such program"
     except subprocess.TimeoutExpired:
         return 124, f"no answer within {timeout_s:.0f} s"
     return done.returncode, (done.stdout if done.returncode == 0 else done.stdout + done.stderr).strip()
@@ -49,7 +47,7 @@ def _version(package: str) -> str | None:
 
 @dataclass(frozen=True)
 class Machine:
-    """Everything a check may look at; tests pass their own."""
+    """Access to the machine: environment, system files, programs. Tests pass fakes."""
 
     root: Path
     """The folder of the repository (or of the installed packages)."""
@@ -58,7 +56,7 @@ class Machine:
     python: tuple[int, int, int] = sys.version_info[:3]
     path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
     system: Path = Path("/")
-    """Where /proc, /sys and /dev are looked for."""
+    """The folder that holds /proc, /sys and /dev."""
     run: Callable[[Sequence[str], float], tuple[int, str]] = _run
     which: Callable[[str], str | None] = shutil.which
     version: Callable[[str], str | None] = _version
@@ -73,5 +71,5 @@ class Machine:
 
 
 def last_line(text: str) -> str:
-    """The last line of what a command said."""
+    """The last line of a command's output, at most 300 characters."""
     return text.strip().splitlines()[-1][:300] if text.strip() else "no output"

@@ -1,7 +1,4 @@
-"""Python and its packages: the version, the pinned packages, and whether ``envs`` is ours.
-
-Imports none of them.
-"""
+"""Checks of the Python version, the pinned packages, and which package ``envs`` is imported. Imports none of them."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ def python(machine: Machine) -> Check:
 
 
 def packages(machine: Machine) -> Check:
-    """The pinned packages of requirements.lock against what is installed."""
+    """Compare the installed packages with the pins of requirements.lock."""
     lock = machine.root / "requirements.lock"
     if not lock.is_file():
         return Check("packages", "warn", f"no {lock}: versions are not compared")
@@ -47,24 +44,24 @@ def _few(names: Sequence[str]) -> str:
 
 
 def envs_package(machine: Machine) -> Check:
-    """Whether ``envs`` is ours. Another package of that name would be imported in its place by workers."""
+    """Whether ``import envs`` takes this project's package: workers would import another one of that name instead."""
     ours = machine.root / "envs"
-    found = [spot for entry in machine.path if (spot := _package(entry, "envs")) is not None]
-    if not found:
+    places = [path for entry in machine.path if (path := _package(entry, "envs")) is not None]
+    if not places:
         fix = f"export PYTHONPATH={machine.root}"
         return Check("envs package", "missing", "no package envs on the path", fix, True)
-    others = [spot for spot in found if spot.resolve() != ours.resolve()]
-    if found[0].resolve() != ours.resolve():
-        said = f"{found[0]} is imported instead of {ours}"
-        return Check("envs package", "missing", said, f"mv {found[0]} {found[0]}.aside   # or uninstall it", True)
+    others = [path for path in places if path.resolve() != ours.resolve()]
+    if places[0].resolve() != ours.resolve():
+        detail = f"{places[0]} is imported instead of {ours}"
+        return Check("envs package", "missing", detail, f"mv {places[0]} {places[0]}.aside   # or uninstall it", True)
     if others:
-        said = f"ours comes first, but {others[0]} is on the path too: a worker with another path would take it"
-        return Check("envs package", "warn", said, f"export PYTHONPATH={machine.root}", True)
+        detail = f"ours comes first, but {others[0]} is on the path too: a worker with another path would take it"
+        return Check("envs package", "warn", detail, f"export PYTHONPATH={machine.root}", True)
     return Check("envs package", "ok", str(ours), required=True)
 
 
 def _package(entry: str, name: str) -> Path | None:
-    """Folder or file that ``import name`` would take from one entry of the path."""
+    """Folder or file that ``import name`` would take from one entry of the path; None where it takes none."""
     spec = importlib.machinery.PathFinder.find_spec(name, [entry or os.getcwd()])
     if spec is None:
         return None

@@ -1,7 +1,4 @@
-"""Programs that only some parts need: sandboxes, a browser, a compiler, a game engine, a database.
-
-None of them is required.
-"""
+"""Checks of optional programs: sandboxes, a browser, a compiler, a game engine, a database."""
 
 from __future__ import annotations
 
@@ -12,25 +9,27 @@ from lemur_ray.doctor.machine import Check, Machine, last_line
 
 
 def bubblewrap(machine: Machine) -> Check:
+    """Whether bubblewrap is installed and can make namespaces."""
     install = "apt-get install -y bubblewrap"
     if not machine.which("bwrap"):
         return Check("bubblewrap", "missing", "not installed: no sandbox for code of a model", install)
-    code, said = machine.run(["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"], 10)
+    code, output = machine.run(["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"], 10)
     if code:
         fix = "sysctl -w kernel.unprivileged_userns_clone=1   # in Docker: --security-opt seccomp=unconfined"
-        return Check("bubblewrap", "missing", f"installed, but no namespace can be made: {last_line(said)}", fix)
+        return Check("bubblewrap", "missing", f"installed, but no namespace can be made: {last_line(output)}", fix)
     return Check("bubblewrap", "ok", "makes a namespace; python -m lemur_ray.sandbox.selfcheck proves the rest")
 
 
 def docker(machine: Machine) -> Check:
+    """Whether the Docker client, its engine, the Python package and a sandbox image are available."""
     install = "apt-get install -y docker.io && systemctl start docker"
     if not machine.which("docker"):
         return Check("docker", "missing", "not installed (only the Docker sandbox needs it)", install)
-    code, said = machine.run(["docker", "info", "--format", "{{.ServerVersion}}"], 10)
+    code, output = machine.run(["docker", "info", "--format", "{{.ServerVersion}}"], 10)
     if code:
         fix = "systemctl start docker   # or add this user to the group docker"
-        return Check("docker", "missing", f"client there, no engine answers: {last_line(said)}", fix)
-    engine = f"engine {last_line(said)}"
+        return Check("docker", "missing", f"client there, no engine answers: {last_line(output)}", fix)
+    engine = f"engine {last_line(output)}"
     if machine.version("docker") is None:
         fix = f"{sys.executable} -m pip install docker"
         return Check("docker", "missing", f"{engine}, but not the Python package docker (an extra)", fix)
@@ -44,25 +43,25 @@ def docker(machine: Machine) -> Check:
 
 def chromium(machine: Machine) -> Check:
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    found = next((spot for name in names if (spot := machine.which(name))), None)
-    if found is None:
+    path = next((place for name in names if (place := machine.which(name))), None)
+    if path is None:
         return Check(
             "chromium",
             "missing",
             "not installed (only WebArena and tests of the chat page need it)",
             "apt-get install -y chromium",
         )
-    return Check("chromium", "ok", found)
+    return Check("chromium", "ok", path)
 
 
 def compiler(machine: Machine) -> Check:
     named = shlex.split(machine.env.get("CXX", ""))[:1]
-    found = next((spot for name in named or ("g++", "clang++", "c++") if (spot := machine.which(name))), None)
-    if found is None:
+    path = next((place for name in named or ("g++", "clang++", "c++") if (place := machine.which(name))), None)
+    if path is None:
         why = f"CXX names {named[0]}, which is not there" if named else "no C++ compiler"
-        said = f"{why}: serving on this CPU takes two to three times as long"
-        return Check("compiler", "missing", said, "unset CXX" if named else "apt-get install -y g++")
-    return Check("compiler", "ok", found)
+        detail = f"{why}: serving on this CPU takes two to three times as long"
+        return Check("compiler", "missing", detail, "unset CXX" if named else "apt-get install -y g++")
+    return Check("compiler", "ok", path)
 
 
 def textworld(machine: Machine) -> Check:
@@ -74,8 +73,8 @@ def textworld(machine: Machine) -> Check:
 
 
 def mariadb(machine: Machine) -> Check:
-    found = next((spot for name in ("mariadb", "mysql") if (spot := machine.which(name))), None)
-    if found is None:
-        said = "not installed (only --engine mysql needs it; SQLite is built in)"
-        return Check("mariadb", "missing", said, "apt-get install -y mariadb-server mariadb-client")
-    return Check("mariadb", "ok", found)
+    path = next((place for name in ("mariadb", "mysql") if (place := machine.which(name))), None)
+    if path is None:
+        detail = "not installed (only --engine mysql needs it; SQLite is built in)"
+        return Check("mariadb", "missing", detail, "apt-get install -y mariadb-server mariadb-client")
+    return Check("mariadb", "ok", path)

@@ -1,7 +1,4 @@
-"""Memory, shared memory, disk and cores, as far as this process may use them.
-
-Knows nothing of programs.
-"""
+"""Checks of the memory, shared memory, disk and cores that this process may use."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ def memory(machine: Machine) -> Check:
 
 
 def available_memory(machine: Machine) -> int | None:
-    """Bytes that can be had now: what the kernel calls available, and what the container may still take."""
+    """Free memory in bytes: the smaller of the kernel's estimate and what the container may still allocate."""
     free = _meminfo(machine).get("MemAvailable")
     limit = machine.read("sys/fs/cgroup/memory.max").strip()
     used = machine.read("sys/fs/cgroup/memory.current").strip()
@@ -37,7 +34,7 @@ def _meminfo(machine: Machine) -> dict[str, int]:
 
 
 def shared_memory(machine: Machine) -> Check:
-    """/dev/shm holds Ray's object store; Docker gives 64 MiB unless told otherwise."""
+    """Size of /dev/shm, which holds Ray's object store; Docker's default is 64 MiB."""
     folder = machine.system / "dev/shm"
     if not folder.is_dir():
         return Check("shared memory", "warn", f"no {folder}: Ray keeps its objects on disk, slowly")
@@ -55,12 +52,12 @@ def disk(machine: Machine) -> Check:
 
 
 def _size(name: str, free: int, wanted_gib: float, needed_gib: float, fix: str) -> Check:
-    found = f"{free / GIB:.1f} GiB free"
+    detail = f"{free / GIB:.1f} GiB free"
     if free < needed_gib * GIB:
-        return Check(name, "missing", f"{found}, at least {needed_gib:g} needed", fix, True)
+        return Check(name, "missing", f"{detail}, at least {needed_gib:g} needed", fix, True)
     if free < wanted_gib * GIB:
-        return Check(name, "warn", f"{found}, {wanted_gib:g} wanted", fix)
-    return Check(name, "ok", found)
+        return Check(name, "warn", f"{detail}, {wanted_gib:g} wanted", fix)
+    return Check(name, "ok", detail)
 
 
 def cores(machine: Machine) -> Check:
@@ -70,7 +67,7 @@ def cores(machine: Machine) -> Check:
 
 
 def usable_cores(machine: Machine) -> float:
-    """Cores that this process may use, in part where the container has a quota."""
+    """Number of cores that this process may use; a fraction where the container has a quota."""
     number = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     quota = machine.read("sys/fs/cgroup/cpu.max").split()
     if len(quota) == 2 and quota[0].isdigit():

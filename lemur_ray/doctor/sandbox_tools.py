@@ -1,6 +1,6 @@
 """Programs that InterCode's tasks call, each with its Debian package.
 
-Under bubblewrap they are this machine's; the image of the Docker sandbox has them all but crontab. Knows no task.
+bubblewrap uses this machine's programs; the image of the Docker sandbox has all of these but crontab.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ BASH = {
     "curl": "curl", "dig": "dnsutils", "git": "git", "ifconfig": "net-tools", "jq": "jq", "ping": "iputils-ping",
     "pstree": "psmisc", "python3": "python3", "tree": "tree",
 }  # fmt: skip
-"""In upstream's image of the Bash tasks (princeton-nlp/intercode c3e46d8)."""
+"""Program -> Debian package, for upstream's image of the Bash tasks (princeton-nlp/intercode c3e46d8)."""
 CTF = {
     "curl": "curl", "file": "file", "gcc": "gcc", "gdb": "gdb", "mmls": "sleuthkit", "nc": "netcat-openbsd",
     "objdump": "binutils", "openssl": "openssl", "pdftotext": "poppler-utils", "python3": "python3",
     "unzip": "unzip", "wget": "wget", "xxd": "xxd",
 }  # fmt: skip
-"""In upstream's image of the CTF tasks."""
+"""Program -> Debian package, for upstream's image of the CTF tasks."""
 CTF_BESIDES = {"exiftool": "libimage-exiftool-perl", "tshark": "tshark"}
-"""What its challenges want, too, and upstream's image lacks."""
+"""Programs that the CTF challenges also need and upstream's image lacks."""
 
 
 def sandbox_tools(machine: Machine) -> Check:
-    """Which of them a sandbox of bubblewrap lacks here."""
+    """Which of the programs are missing on this machine, and so in a sandbox of bubblewrap."""
     absent = {name: package for name, package in {**BASH, **CTF, **CTF_BESIDES}.items() if not machine.which(name)}
     if not absent:
         return Check("sandbox tools", "ok", "all that InterCode's Bash and CTF tasks call")
@@ -33,5 +33,5 @@ def sandbox_tools(machine: Machine) -> Check:
         for kind, names in (("Bash", BASH), ("CTF", {**CTF, **CTF_BESIDES}))
         if set(names) & set(absent)
     )
-    found = f"under bubblewrap InterCode's tasks are played without some: {tasks}"
-    return Check("sandbox tools", "warn", found, f"apt-get install -y {' '.join(sorted(set(absent.values())))}")
+    detail = f"under bubblewrap InterCode's tasks are played without some: {tasks}"
+    return Check("sandbox tools", "warn", detail, f"apt-get install -y {' '.join(sorted(set(absent.values())))}")

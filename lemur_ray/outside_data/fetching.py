@@ -1,6 +1,6 @@
-"""One declared source, from its address to its place: space, terms, transfer, checksum, form, provenance.
+"""Fetches declared sources: checks space and terms, transfers, verifies the checksum, converts, records provenance.
 
-Nothing lies in the place of a file before all of it was checked. Knows no benchmark.
+A file appears at its final path only after all of it was verified. Knows no benchmark.
 """
 
 from __future__ import annotations
@@ -20,83 +20,83 @@ from lemur_ray.outside_data.checking import check
 from lemur_ray.outside_data.making import content_sum, folder_sum, make, tree_sum
 from lemur_ray.outside_data.rows import take_rows
 from lemur_ray.outside_data.source import DataSet, FetchError, Source, readable
-from lemur_ray.outside_data.transfer import Remote, Seen, forget, transfer
+from lemur_ray.outside_data.transfer import Remote, RemoteInfo, forget, transfer
 
 UNFINISHED = ".fetching"
-"""Folder of the data folder where what is not whole yet lies."""
+"""Folder in the data folder that holds incomplete downloads."""
 SPARE = 64 << 20
-"""Bytes that stay free."""
+"""Bytes of disk space that a fetch leaves free."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """``accepted``: families whose terms the user accepts. ``say``: told what happens, a line at a time."""
+class FetchOptions:
+    """Options of a fetch. ``accepted``: families whose terms the user accepts. ``say``: receives a line per event."""
 
     data: Path
     accepted: Collection[str] = ()
     say: Callable[[str], None] = print
 
 
-def fetch(sets: Sequence[DataSet], asked: Asked, *, rows: int = 0) -> list[str]:
-    """Everything of these sets that is not there, of streamed ones so many rows; what could not be had, a line each.
+def fetch(sets: Sequence[DataSet], options: FetchOptions, *, rows: int = 0) -> list[str]:
+    """Fetch the missing files of ``sets``, and ``rows`` rows of each stream. Returns a line for each failure.
 
-    Raises FetchError before anything is fetched: terms that are not accepted, a set that was withdrawn, no space.
+    Raises FetchError before anything is fetched where terms are not accepted, a set is withdrawn, or space is short.
     """
-    _refuse(sets, asked)
+    _refuse(sets, options)
     wanted = {source.path: source for one in sets for source in one.sources}
     failed: list[str] = []
-    missing = [source for source in wanted.values() if _is_wanted(source, asked, failed)]
-    _check_space(missing, asked.data)
+    missing = [source for source in wanted.values() if _is_wanted(source, options, failed)]
+    _check_space(missing, options.data)
     tasks: list[tuple[str, Callable[[], object]]] = [
-        (source.path, partial(_fetch, source, asked)) for source in missing
+        (source.path, partial(_fetch, source, options)) for source in missing
     ]
     for stream in (stream for one in sets for stream in one.streams):
-        tasks.append((stream.path, partial(take_rows, stream, asked.data, rows, asked.say)))
+        tasks.append((stream.path, partial(take_rows, stream, options.data, rows, options.say)))
     for path, task in tasks:
         try:
             task()
         except (FetchError, OSError) as error:
-            failed.append(f"{path}: {_said(error)}")
-            asked.say(failed[-1])
+            failed.append(f"{path}: {_reason(error)}")
+            options.say(failed[-1])
     return failed
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and is_full_disk(error):
         return f"{error.strerror}: make space, or say another folder with --data; what came so far is kept"
     return str(error)
 
 
-def _refuse(sets: Sequence[DataSet], asked: Asked) -> None:
+def _refuse(sets: Sequence[DataSet], options: FetchOptions) -> None:
     for one in sets:
         if one.withdrawn:
             raise FetchError(f"{one.name}: {one.withdrawn}")
     terms: dict[str, str] = {}
     for one in sets:
         for part in one.parts:
-            if part.terms and one.family not in asked.accepted and not (asked.data / part.path).exists():
+            if part.terms and one.family not in options.accepted and not (options.data / part.path).exists():
                 terms.setdefault(one.family, part.terms)
     if terms:
-        said = "; ".join(f"{family}: {text}" for family, text in terms.items())
-        raise FetchError(f"terms to accept first: {said}. Add {' '.join(f'--accept {family}' for family in terms)}")
+        listed = "; ".join(f"{family}: {text}" for family, text in terms.items())
+        raise FetchError(f"terms to accept first: {listed}. Add {' '.join(f'--accept {family}' for family in terms)}")
 
 
-def _is_wanted(source: Source, asked: Asked, failed: list[str]) -> bool:
-    """Whether nothing is there. What is there and is not what it should be stays, and is among what failed."""
-    state = check(source, asked.data)
-    if state.found == "missing":
+def _is_wanted(source: Source, options: FetchOptions, failed: list[str]) -> bool:
+    """Whether the source is absent. A file that differs from its declaration is kept, and added to ``failed``."""
+    state = check(source, options.data)
+    if state.status == "missing":
         return True
-    if state.found == "differs":
-        said = "remove it and fetch again, or bring the right one"
-        failed.append(f"{source.path}: spoiled, or another version: {state.why}: {said}")
-        asked.say(failed[-1])
+    if state.status == "differs":
+        todo = "remove it and fetch again, or bring the right one"
+        failed.append(f"{source.path}: spoiled, or another version: {state.why}: {todo}")
+        options.say(failed[-1])
         return False
-    asked.say(f"{source.path}: there already{f', but {state.why}' if state.why else ''}")
+    options.say(f"{source.path}: there already{f', but {state.why}' if state.why else ''}")
     return False
 
 
 def _check_space(sources: Sequence[Source], data: Path) -> None:
-    """Before the first byte, for all of them together."""
+    """Refuse a fetch whose files together have no space."""
     needed = sum(_needed(source, data) for source in sources)
     _refuse_too_much(needed, data)
 
@@ -112,56 +112,55 @@ def _refuse_too_much(needed: int, data: Path) -> None:
 
 
 def _needed(source: Source, data: Path, size: int = 0) -> int:
-    """Bytes yet to come, and of what is made of them. ``size``: as the server says it, where it does."""
+    """Bytes of disk space that a source still needs, its converted copy too. ``size``: as the server reports, or 0."""
     part, whole = _part(source, data), size or source.size
     there = part.stat().st_size if part.exists() else 0
     return max(0, whole - there) + (0 if source.stored == "plain" else whole)
 
 
 class _Fitting:
-    """A remote file whose size is known when it is looked at: one that has no room is refused before its first byte,
-    whatever was declared of it."""
+    """A remote file that is refused before its first byte where the size the server reports does not fit the disk."""
 
     def __init__(self, remote: Remote, source: Source, data: Path) -> None:
         self._remote, self._source, self._data = remote, source, data
         self.append = remote.append
 
-    def look(self) -> Seen:
+    def look(self) -> RemoteInfo:
         """See ``Remote``."""
         seen = self._remote.look()
         _refuse_too_much(_needed(self._source, self._data, seen.size or 0), self._data)
         return seen
 
 
-def _fetch(source: Source, asked: Asked) -> None:
+def _fetch(source: Source, options: FetchOptions) -> None:
     if source.by_hand:
         raise FetchError(f"no program can fetch it; by hand: {source.by_hand}")
-    part = _part(source, asked.data)
+    part = _part(source, options.data)
     part.parent.mkdir(parents=True, exist_ok=True)
     try:
         with hold(part.with_name(f"{part.name}.lock")):
-            asked.say(f"{source.path}: {source.url} ({readable(source.size)}, {source.licence})")
-            remote = _Fitting(_remote(source), source, asked.data)
-            seen = transfer(remote, part, lambda line: asked.say(f"{source.path}: {line}"))
-            _put(source, part, seen, asked)
+            options.say(f"{source.path}: {source.url} ({readable(source.size)}, {source.licence})")
+            remote = _Fitting(_remote(source), source, options.data)
+            seen = transfer(remote, part, lambda line: options.say(f"{source.path}: {line}"))
+            _put(source, part, seen, options)
     except FileHeld as error:
         raise FetchError(f"another process (number {error.holder}) is fetching it") from error
 
 
-def _put(source: Source, part: Path, seen: Seen, asked: Asked) -> None:
-    place, made = asked.data / source.path, part.with_name(f"{part.name}.made")
+def _put(source: Source, part: Path, seen: RemoteInfo, options: FetchOptions) -> None:
+    place, made = options.data / source.path, part.with_name(f"{part.name}.made")
     if source.stored != "tar":  # of a folder's archive the members are what was pinned, not the archive
-        found, size = content_sum(part, packed=source.stored == "gzip")
-        _refuse_another(source, found, size, part, place)
+        digest, size = content_sum(part, packed=source.stored == "gzip")
+        _refuse_another(source, digest, size, part, place)
     _remove(made)
     try:
         make(source, part, made)
         if source.stored == "tar":
-            found, size = tree_sum(made)
-            _refuse_another(source, found, size, part, place)
+            digest, size = tree_sum(made)
+            _refuse_another(source, digest, size, part, place)
         place.parent.mkdir(parents=True, exist_ok=True)
         record = {
-            "url": source.url, "revision": seen.revision, "sha256": found, "size": size, "licence": source.licence,
+            "url": source.url, "revision": seen.revision, "sha256": digest, "size": size, "licence": source.licence,
             "stored": source.stored, "accepted": source.terms, "pinned": bool(source.sha256),
         }  # fmt: skip
         if source.stored == "unzipped":
@@ -174,48 +173,48 @@ def _put(source: Source, part: Path, seen: Seen, asked: Asked) -> None:
     finally:
         _remove(made)
     forget(part)
-    asked.say(f"{source.path}: fetched, {_how_sure(source, found)}")
+    options.say(f"{source.path}: fetched, {_how_sure(source, digest)}")
 
 
-def _refuse_another(source: Source, found: str, size: int, part: Path, place: Path) -> None:
+def _refuse_another(source: Source, digest: str, size: int, part: Path, place: Path) -> None:
     expected = source.sha256 or provenance.read(place).get("sha256", "")
-    if not expected or found == expected:
+    if not expected or digest == expected:
         return
     forget(part)
     whose = "was pinned" if source.sha256 else "at the first fetch"
     doubt = "; only one place publishes that checksum, so it may be wrong itself" if source.seen_in == 1 else ""
     raise FetchError(
-        f"{source.url}: upstream serves another file than {whose}: sha256 {found}, {size} bytes, expected "
+        f"{source.url}: upstream serves another file than {whose}: sha256 {digest}, {size} bytes, expected "
         f"{expected}{doubt}. Nothing was kept; fetch again in case the way spoiled it, else bring "
         "a copy of the other one"
     )
 
 
-def _how_sure(source: Source, found: str) -> str:
+def _how_sure(source: Source, digest: str) -> str:
     if not source.sha256:
-        return f"sha256 {found} written down (nobody has published one: later fetches are held to it)"
+        return f"sha256 {digest} written down (nobody has published one: later fetches are held to it)"
     return "checksum as pinned" + (" (which one other place publishes)" if source.seen_in == 1 else "")
 
 
 def _remote(source: Source) -> Remote:
-    found = source.address
-    if found.kind == "hub":
+    address = source.address
+    if address.kind == "hub":
         from lemur_ray.outside_data.hub import HubFile  # a second to import, for such sources only
 
-        return HubFile(found)
+        return HubFile(address)
     from lemur_ray.outside_data.web import WebFile  # likewise
 
-    return WebFile(found)
+    return WebFile(address)
 
 
 def _part(source: Source, data: Path) -> Path:
-    """Where what came of it so far lies: by address and place, so that another version begins anew."""
+    """Path of the incomplete download; it depends on url and path, so another version starts afresh."""
     named = hashlib.sha256(f"{source.url}\n{source.path}".encode()).hexdigest()[:16]
     return data / UNFINISHED / f"{named}.part"
 
 
 def _keep(path: Path) -> None:
-    """On the disk, before its name says that it is whole."""
+    """Flush a file to disk before it gets its final name."""
     if path.is_file():
         with path.open("rb") as file:
             os.fsync(file.fileno())

@@ -1,7 +1,7 @@
-"""A file of a data set on the Hugging Face Hub (or of HF_ENDPOINT), through ``huggingface_hub``.
+"""Remote files of data sets on the Hugging Face Hub (or at HF_ENDPOINT), through ``huggingface_hub``.
 
-Its own download begins anew in every process, so its parts are used: the look at a file's metadata, and the reading
-that goes on at a byte. The token is its own affair (HF_TOKEN, or what ``hf auth login`` has stored).
+The library's own download does not resume in a new process, so only its metadata query and its ranged reading are
+used. It takes the token from HF_TOKEN or ``hf auth login``.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from huggingface_hub.file_download import get_hf_file_metadata, hf_hub_url, http
 from huggingface_hub.utils import build_hf_headers, disable_progress_bars
 
 from lemur_ray.outside_data.source import Address, FetchError
-from lemur_ray.outside_data.transfer import Interrupted, Seen
+from lemur_ray.outside_data.transfer import Interrupted, RemoteInfo
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 
 
 def endpoint() -> str:
-    """The Hub that is asked."""
+    """URL of the Hub."""
     return (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
 
 
 def gated(repo: str) -> str:
-    """What to do where a server lets nobody, or not this account, at a data set."""
+    """What to do about a gated data set, for people."""
     page = f"{endpoint()}/datasets/{repo}"
     if get_token() is None:
         return (
@@ -51,7 +51,7 @@ def gated(repo: str) -> str:
 
 
 class HubFile:
-    """One file at one commit."""
+    """A file of a data set at one commit."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -61,29 +61,29 @@ class HubFile:
         if not sys.stderr.isatty():
             disable_progress_bars()
 
-    def look(self) -> Seen:
+    def look(self) -> RemoteInfo:
         """See ``Remote``."""
-        with self._said_plainly():
-            found = get_hf_file_metadata(self._url, headers=build_hf_headers())  # ``transfer`` asks again
-        revision = found.commit_hash or ""
+        with self._translated_errors():
+            metadata = get_hf_file_metadata(self._url, headers=build_hf_headers())  # ``transfer`` asks again
+        revision = metadata.commit_hash or ""
         if self._address.is_pinned and revision != self._address.commit:
             raise FetchError(
                 f"{endpoint()} serves commit {revision or 'unknown'} of {self._address.repo}, expected "
                 f"{self._address.commit}: it is no Hub or a mirror of another version (HF_ENDPOINT)"
             )
-        return Seen(found.size, found.etag or "", revision)
+        return RemoteInfo(metadata.size, metadata.etag or "", revision)
 
-    def append(self, file: BinaryIO, have: int, seen: Seen) -> None:
+    def append(self, file: BinaryIO, have: int, info: RemoteInfo) -> None:
         """See ``Remote``."""
-        with self._said_plainly():
+        with self._translated_errors():
             http_get(
-                self._url, file, resume_size=have, headers=build_hf_headers(), expected_size=seen.size,
+                self._url, file, resume_size=have, headers=build_hf_headers(), expected_size=info.size,
                 displayed_filename=self._address.file,
             )  # fmt: skip
 
     @contextmanager
-    def _said_plainly(self) -> Iterator[None]:
-        """The client's errors as ours."""
+    def _translated_errors(self) -> Iterator[None]:
+        """Translate the client's errors into FetchError and Interrupted."""
         repo, commit, file = self._address.repo, self._address.commit, self._address.file
         try:
             yield

@@ -1,4 +1,4 @@
-"""What there is and what lies in a data folder, a line a file: for ``--list`` and ``--check``. Changes nothing."""
+"""Prints the declared data sets and the state of a data folder: ``--list`` and ``--check``. Changes nothing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from lemur_ray.outside_data.source import DataSet, FetchError, Source, Stream, r
 
 
 def list_sets(sets: Sequence[DataSet], data: Path, say: Callable[[str], None]) -> None:
-    """Names, licences, sizes, and what is there; opens no file of data."""
-    said: set[str] = set()
+    """Print names, licences, sizes and which files are present; opens no data file."""
+    printed: set[str] = set()
     for one in sets:
         say(f"{one.name}  ({one.about})")
         if one.withdrawn:
@@ -26,14 +26,17 @@ def list_sets(sets: Sequence[DataSet], data: Path, say: Callable[[str], None]) -
                 f"    {_rows(stream, data):8} {stream.path}  {readable(stream.size)} in all, {stream.licence}: "
                 "streamed, --rows says how many"
             )
-        for terms in {part.terms for part in one.parts} - {"", *said}:
+        for terms in {part.terms for part in one.parts} - {"", *printed}:
             say(f"    --accept {one.family}: {terms}")
-            said.add(terms)
+            printed.add(terms)
 
 
 def check_sets(sets: Sequence[DataSet], data: Path, say: Callable[[str], None], *, all_needed: bool) -> bool:
-    """Reads every file of these sets that is there. Whether all is as declared; ``all_needed``: and there, or read
-    from files of another layout, which nothing is known about."""
+    """Verify every present file of these sets; whether all are as declared.
+
+    ``all_needed``: a missing file is a failure too, unless the set is read from files in another layout, which are
+    not verified.
+    """
     well, counts = True, dict.fromkeys(("same", "unpinned", "differs", "missing"), 0)
     elsewhere = {one.name: list(brought(one, data)) for one in sets if not any(is_there(s, data) for s in one.sources)}
     for name, files in elsewhere.items():
@@ -42,15 +45,15 @@ def check_sets(sets: Sequence[DataSet], data: Path, say: Callable[[str], None], 
     needed = [one for one in sets if not elsewhere.get(one.name)]
     for source in {source.path: source for one in needed for source in one.sources}.values():
         state = check(source, data)
-        counts[state.found] += 1
-        well &= state.found != "differs" and not (all_needed and state.found == "missing")
-        if state.found != "missing" or all_needed:
-            say(f"{state.found:8} {source.path}{f': {state.why}' if state.why else ''}")
+        counts[state.status] += 1
+        well &= state.status != "differs" and not (all_needed and state.status == "missing")
+        if state.status != "missing" or all_needed:
+            say(f"{state.status:8} {source.path}{f': {state.why}' if state.why else ''}")
     for stream in (stream for one in sets for stream in one.streams):
         if (rows := _rows_or_none(stream, data)) or all_needed:
             say(f"{'rows':8} {stream.path}: {rows}")
             well &= bool(rows)
-    say(", ".join(f"{count} {found}" for found, count in counts.items()) + f" in {data}")
+    say(", ".join(f"{count} {status}" for status, count in counts.items()) + f" in {data}")
     return well
 
 

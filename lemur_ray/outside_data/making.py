@@ -1,6 +1,6 @@
-"""From what upstream serves to what is kept: checksums of contents, gzip, a tar of some members, an unpacked archive.
+"""Converts a download to its stored form (gzip, a tar of some members, an unpacked archive) and computes checksums.
 
-What is made is made beside its place and put there whole by the caller. Knows no network and no data set.
+The caller moves the result to its final path. Knows no network and no data set.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _CHUNK = 1 << 20
 
 
 def content_sum(path: Path, *, packed: bool) -> tuple[str, int]:
-    """SHA-256 and bytes of a file's content, without its gzip where it is kept ``packed``.
+    """SHA-256 and size of a file's content, decompressed where ``packed``.
 
-    Raises ValueError where it is no whole gzip.
+    Raises ValueError for an incomplete gzip file.
     """
     try:
         with open_bytes(path) if packed else path.open("rb") as data:
@@ -35,17 +35,17 @@ def content_sum(path: Path, *, packed: bool) -> tuple[str, int]:
 
 
 def tree_sum(path: Path) -> tuple[str, int]:
-    """SHA-256 over names and contents of a tar's files, in order of name, and their bytes.
+    """SHA-256 over names and contents of a tar's files, in order of name, and their total size in bytes.
 
-    Raises ValueError where it is no whole tar.
+    Raises ValueError for an incomplete tar.
     """
     lines, total = [], 0
     try:
         with tarfile.open(path) as archive:
             for member in archive:
                 if (data := archive.extractfile(member)) is not None:
-                    found, size = _sum(data)
-                    lines.append(f"{found}  {member.name}\n")
+                    digest, size = _sum(data)
+                    lines.append(f"{digest}  {member.name}\n")
                     total += size
     except (tarfile.TarError, *DAMAGED) as error:
         raise ValueError(f"{path}: cut short or no tar ({error})") from error
@@ -53,7 +53,7 @@ def tree_sum(path: Path) -> tuple[str, int]:
 
 
 def folder_sum(path: Path) -> tuple[str, int]:
-    """SHA-256 over names and contents of a folder's files, in order of name, and how many there are."""
+    """SHA-256 over names and contents of a folder's files, in order of name, and the number of files."""
     together, files = hashlib.sha256(), sorted(file for file in path.rglob("*") if file.is_file())
     for file in files:
         with file.open("rb") as data:
@@ -61,36 +61,36 @@ def folder_sum(path: Path) -> tuple[str, int]:
     return together.hexdigest(), len(files)
 
 
-def make(source: Source, came: Path, out: Path) -> None:
-    """``out``, as it is kept, of what upstream served. ``came`` may be moved. Raises FetchError, OSError."""
-    if source.stored == "plain" or (source.stored == "gzip" and _is_gzip(came)):
-        os.replace(came, out)
+def make(source: Source, download: Path, out: Path) -> None:
+    """Write the stored form of ``download`` to ``out``; may move ``download``. Raises FetchError, OSError."""
+    if source.stored == "plain" or (source.stored == "gzip" and _is_gzip(download)):
+        os.replace(download, out)
     elif source.stored == "gzip":
-        with came.open("rb") as data, out.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
+        with download.open("rb") as data, out.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
             shutil.copyfileobj(data, packed, _CHUNK)
     else:
         try:
-            _pack(source, came, out) if source.stored == "tar" else _unpack(came, out)
+            _pack(source, download, out) if source.stored == "tar" else _unpack(download, out)
         except (tarfile.TarError, zipfile.BadZipFile, *DAMAGED) as error:
             raise FetchError(f"{source.url}: what was served is no whole archive ({error})") from error
 
 
 def _pack(source: Source, archive: Path, out: Path) -> None:
-    """Some members of a folder of a repository's archive, whose files all lie in one folder of its own."""
+    """Write a .tar.gz of the wanted members of a repository's archive, without the archive's top folder."""
     root = source.address.file.rstrip("/")
     with tarfile.open(archive) as inside, out.open("wb") as file:
-        found = sorted(_taken(source, inside, root), key=lambda pair: pair[0])
-        missing = [m for m in source.members if not any(PurePosixPath(n).is_relative_to(m) for n, _ in found)]
+        members = sorted(_wanted_members(source, inside, root), key=lambda pair: pair[0])
+        missing = [m for m in source.members if not any(PurePosixPath(n).is_relative_to(m) for n, _ in members)]
         if missing:
             raise FetchError(f"{source.url}: has no {', '.join(missing)}; upstream has moved it")
         with gzip.GzipFile("", "wb", 9, file, mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as made:
-            for name, member in found:
+            for name, member in members:
                 kept = tarfile.TarInfo(name)
                 kept.size, kept.mode = member.size, member.mode
                 made.addfile(kept, inside.extractfile(member))
 
 
-def _taken(source: Source, archive: tarfile.TarFile, root: str) -> Iterator[tuple[str, tarfile.TarInfo]]:
+def _wanted_members(source: Source, archive: tarfile.TarFile, root: str) -> Iterator[tuple[str, tarfile.TarInfo]]:
     for member in archive:
         path = PurePosixPath(*PurePosixPath(member.name).parts[1:])
         if not member.isfile() or not path.is_relative_to(root):
@@ -102,7 +102,7 @@ def _taken(source: Source, archive: tarfile.TarFile, root: str) -> Iterator[tupl
 
 
 def _unpack(archive: Path, out: Path) -> None:
-    """Every file of an archive, none of them outside ``out``; without the one folder that all of it lies in."""
+    """Unpack an archive into ``out`` and nowhere else; a single top folder is dropped."""
     out.mkdir()
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
@@ -124,8 +124,8 @@ def _is_gzip(path: Path) -> bool:
 
 
 def _sum(data: BinaryIO | object) -> tuple[str, int]:
-    found, total = hashlib.sha256(), 0
+    digest, total = hashlib.sha256(), 0
     while chunk := data.read(_CHUNK):  # type: ignore[union-attr]
-        found.update(chunk)
+        digest.update(chunk)
         total += len(chunk)
-    return found.hexdigest(), total
+    return digest.hexdigest(), total

@@ -1,4 +1,4 @@
-"""Where a fetched file came from, written beside it: ``FOLDER/.provenance/NAME.json``. Knows no network."""
+"""Provenance records of fetched files, stored in ``FOLDER/.provenance/NAME.json``. Knows no network."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from typing import Any
 from lemur_ray.host.json_files import NotJson, read_json
 
 FOLDER = ".provenance"
-"""Hidden, so that whoever reads a folder of data does not take it for data."""
+"""Hidden, so that readers of a data folder do not take it for data."""
 
 
 def place(path: Path) -> Path:
-    """Of a file's or folder's provenance."""
+    """Path of the provenance record of a file or folder."""
     return path.parent / FOLDER / f"{path.name}.json"
 
 
 def write(path: Path, record: Mapping[str, Any]) -> None:
-    """Says of ``path`` what the record says, and today's date. Whole or not at all."""
+    """Store the record of ``path``, with the present time, atomically."""
     write_whole(place(path), json.dumps({**record, "fetched": today()}, indent=2) + "\n")
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What is known of ``path``; nothing where somebody brought it."""
+    """The record of ``path``; empty where the project did not fetch it."""
     try:
-        found = read_json(place(path))
+        record = read_json(place(path))
     except (FileNotFoundError, NotJson, NotADirectoryError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def write_whole(path: Path, text: str) -> None:
-    """A small file, whole or not at all."""
+    """Write a small file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}")
     part.write_text(text, encoding="utf-8")
@@ -43,5 +43,5 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def today() -> str:
-    """Now, in UTC, to the second."""
+    """The present time in UTC, ISO 8601 with seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""A file that a benchmark reads, or an error that says which it is and how it is had. Knows no benchmark."""
+"""Paths of files that a benchmark reads, or an error with the command that fetches them. Knows no benchmark."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lemur_ray.outside_data.source import Source, readable
 
 
 def required(data: Path, path: str, sets: Mapping[str, Sequence[Source]]) -> Path:
-    """``data/path``, declared in one of these sets by name.
+    """The path of a file declared in one of ``sets`` (name -> sources).
 
-    Raises FileNotFoundError: which file, how large, under which licence, and how it is had.
+    Raises FileNotFoundError, which states size, licence and how to fetch it, where it is missing.
     """
     place = data / path
     if place.is_file():
@@ -24,13 +24,13 @@ def required(data: Path, path: str, sets: Mapping[str, Sequence[Source]]) -> Pat
 
 
 def how_to_have(source: Source, name: str, data: Path) -> str:
-    """Of a missing file; ``name``: of the set that it belongs to."""
-    said = f"{data / source.path}: not there (about {readable(source.size)}, licence: {source.licence})"
+    """How to get a missing file, for people. ``name``: the set that the file belongs to."""
+    missing = f"{data / source.path}: not there (about {readable(source.size)}, licence: {source.licence})"
     if source.by_hand:
-        return f"{said}. By hand: {source.by_hand}"
+        return f"{missing}. By hand: {source.by_hand}"
     accept = f" --accept {name.partition('/')[0]}" if source.terms else ""
     terms = f"; {source.terms}" if source.terms else ""
     return (
-        f"{said}. If it lies elsewhere, say where with --data or LEMUR_DATA. Fetch it with: "
+        f"{missing}. If it lies elsewhere, say where with --data or LEMUR_DATA. Fetch it with: "
         f"python jobs/fetch_data.py {name}{accept} --data {data}{terms}"
     )

@@ -1,7 +1,6 @@
-"""First rows of a set that is too large to keep, through ``datasets``, one parquet file after another.
+"""Streams the first rows of a large data set into parquet files, through ``datasets``.
 
-Each file is whole before it is counted; where the network fails or the process ends, the same call goes on behind the
-last whole file. Knows no benchmark.
+After a failure or an interruption the same call continues after the last complete file. Knows no benchmark.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from lemur_ray.outside_data.source import FetchError, Stream
 
 ROWS_OF_A_FILE = 10_000
 TRIES, WAIT_S = 5, 5.0
-"""How often, and how far apart, a read that failed is tried anew before a fetch gives up."""
+"""Attempts for a failed read, and the seconds between them."""
 
 
 def open_stream(stream: Stream) -> Any:
-    """The rows as a ``datasets.IterableDataset``, none of them read yet. Raises FetchError."""
+    """Open a stream as a ``datasets.IterableDataset`` without reading rows. Raises FetchError."""
     try:
         import datasets
     except ImportError as error:
@@ -35,24 +34,28 @@ def open_stream(stream: Stream) -> Any:
     datasets.config.STREAMING_READ_MAX_RETRIES = TRIES
     datasets.config.STREAMING_READ_RETRY_INTERVAL = WAIT_S
     datasets.disable_progress_bars()
-    found = stream.address
+    address = stream.address
     try:
         # The revision is always given: without one, other servers than the Hub are asked which is the newest.
         return datasets.load_dataset(
-            found.repo, data_files=found.file, revision=found.commit, split="train", streaming=True
+            address.repo, data_files=address.file, revision=address.commit, split="train", streaming=True
         )
     except datasets.exceptions.DatasetNotFoundError as error:
         if "gated" in str(error) or "private" in str(error):
-            raise FetchError(gated(found.repo)) from error
-        raise FetchError(f"{endpoint()} has no data set {found.repo} at {found.commit}, or does not show it") from error
+            raise FetchError(gated(address.repo)) from error
+        raise FetchError(
+            f"{endpoint()} has no data set {address.repo} at {address.commit}, or does not show it"
+        ) from error
     except FileNotFoundError as error:
-        raise FetchError(f"{found.repo} at {found.commit} has no {found.file} on {endpoint()}: {error}") from error
+        raise FetchError(
+            f"{address.repo} at {address.commit} has no {address.file} on {endpoint()}: {error}"
+        ) from error
     except (OSError, ConnectionError) as error:
         raise FetchError(f"{endpoint()}: {type(error).__name__}: {error}; the same command goes on") from error
 
 
 def take_rows(stream: Stream, data: Path, rows: int, say: Callable[[str], None] = print) -> int:
-    """Until so many rows lie in the folder; how many do. Raises FetchError and keeps what came; OSError."""
+    """Fetch until the folder holds ``rows`` rows; returns their number. Raises OSError; FetchError keeps the rows."""
     folder = data / stream.path
     note = _note(stream, folder)
     if note["rows"] >= rows:
@@ -75,7 +78,7 @@ def take_rows(stream: Stream, data: Path, rows: int, say: Callable[[str], None] 
 
 
 def rows_there(stream: Stream, data: Path) -> int:
-    """Rows of whole files."""
+    """Number of rows in complete files."""
     return int(_note(stream, data / stream.path)["rows"])
 
 
@@ -85,9 +88,9 @@ def _parts(stream: Stream, rows: Any, count: int) -> Iterator[list[dict[str, Any
         while count > 0 and (part := list(islice(left, min(count, ROWS_OF_A_FILE)))):
             count -= len(part)
             yield part
-    except OSError as error:  # of the clients beneath, all of whose network errors are some
-        said = f"{stream.url}: {type(error).__name__}: {error}"
-        raise FetchError(f"{said}; the rows that came are kept, the same command goes on") from error
+    except OSError as error:  # the network errors of all clients are OSErrors
+        reason = f"{stream.url}: {type(error).__name__}: {error}"
+        raise FetchError(f"{reason}; the rows that came are kept, the same command goes on") from error
 
 
 def _note(stream: Stream, folder: Path) -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""One file (or unpacked archive) of others as it is declared: where it lies here, where it comes from, what it must be.
-
-Fetches nothing and reads nothing.
-"""
+"""Declarations of external files: path in the data folder, address, checksum, licence. Fetches and reads nothing."""
 
 from __future__ import annotations
 
@@ -11,8 +8,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 Stored = Literal["plain", "gzip", "tar", "unzipped"]
-"""How it is kept: as it came; packed with gzip; as a .tar.gz of some members of a folder; or as the folder that a zip
-or tar archive holds."""
+"""Stored form: as downloaded; compressed with gzip; a .tar.gz of some members of a folder; an unpacked zip or tar."""
 _COMMIT = "[0-9a-f]{40}|main"
 _ADDRESS = re.compile(rf"(hub|git):([\w.-]+/[\w.-]+)@({_COMMIT})/(.*)")
 _OTHERS = re.compile(r"(https?|s3|gs|file)://.+")
@@ -22,7 +18,7 @@ _OTHERS = re.compile(r"(https?|s3|gs|file)://.+")
 class Address:
     """``hub:REPO@COMMIT/FILE`` (a data set of the Hugging Face Hub), ``git:OWNER/REPO@COMMIT/FILE`` (GitHub), or a URL.
 
-    The commit may be ``main`` where none is known: what was served is then written down.
+    The commit may be ``main`` where none is known; the served commit is then recorded.
     """
 
     kind: Literal["hub", "git", "url"]
@@ -30,18 +26,18 @@ class Address:
     repo: str = ""
     commit: str = ""
     file: str = ""
-    """In the repository; ends in a slash, or is empty, where it is a folder."""
+    """Path in the repository; empty or with a final slash for a folder."""
 
     @property
     def is_pinned(self) -> bool:
-        """Whether it names one commit."""
+        """Whether the address names one commit."""
         return self.commit not in ("", "main")
 
 
 def address(text: str) -> Address:
-    """Raises ValueError."""
-    if found := _ADDRESS.fullmatch(text):
-        kind, repo, commit, file = found.groups()
+    """Parse an address. Raises ValueError."""
+    if match := _ADDRESS.fullmatch(text):
+        kind, repo, commit, file = match.groups()
         return Address("hub" if kind == "hub" else "git", text, repo, commit, file)
     if _OTHERS.fullmatch(text):
         return Address("url", text)
@@ -53,30 +49,30 @@ def address(text: str) -> Address:
 
 @dataclass(frozen=True)
 class Source:
-    """What a benchmark or a training set needs of others."""
+    """An external file (or archive) that a benchmark or a training set needs."""
 
     path: str
-    """Below the data folder."""
+    """Path below the data folder."""
     url: str
-    """An ``Address``; empty where ``by_hand`` says how it is made."""
+    """An ``Address``; empty where ``by_hand`` is set."""
     sha256: str
-    """Of the content as upstream has it, unpacked where it is kept packed; of a tar that of ``making.tree_sum``. Empty:
-    nobody has published one, so the first fetch writes it down and later ones are held to it."""
+    """Checksum of upstream's content, decompressed where stored with gzip; of a tar, that of ``making.tree_sum``. Empty
+    where none is published: the first fetch records it, and later fetches must match."""
     size: int
-    """Bytes of that content; of an archive that is unpacked its own, of a tar what its members sum to. About so many
-    where there is no checksum. 0: unknown."""
+    """Bytes of that content: for an unpacked archive of the archive, for a tar of its members. An estimate where there
+    is no checksum; 0: unknown."""
     licence: str
     terms: str = ""
-    """What a user accepts with ``--accept FAMILY`` before it is fetched, in one sentence; empty: nothing."""
+    """Terms, in a sentence, that the user accepts with ``--accept FAMILY`` before the fetch; empty: none."""
     stored: Stored = "plain"
     members: tuple[str, ...] = ()
-    """Of a tar: which files and folders beneath the address."""
+    """For a tar: the files and folders to take, relative to the address."""
     left_out: tuple[str, ...] = ()
-    """Of a tar: what is not taken, as shell patterns over names."""
+    """For a tar: shell patterns of names to leave out."""
     by_hand: str = ""
-    """What to do where no program can fetch it."""
+    """Instructions for people, where no program can fetch the file."""
     seen_in: int = 0
-    """How many independent places publish this checksum; 0: it is of a copy of our own."""
+    """Number of independent places that publish this checksum; 0: computed from the project's own copy."""
 
     def __post_init__(self) -> None:
         path = PurePosixPath(self.path)
@@ -87,8 +83,8 @@ class Source:
         if bool(self.url) == bool(self.by_hand):
             raise ValueError(f"{self.path}: expected either a url or by_hand")
         if self.url:
-            found = address(self.url)
-            if (self.stored == "tar") != (found.kind == "git" and (found.file.endswith("/") or not found.file)):
+            parsed = address(self.url)
+            if (self.stored == "tar") != (parsed.kind == "git" and (parsed.file.endswith("/") or not parsed.file)):
                 raise ValueError(f"{self.path}: {self.url}: a folder is of git: and kept as a tar, nothing else is")
 
     @property
@@ -98,14 +94,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Stream:
-    """A set too large to keep: its first rows are read as they come and kept as parquet files in a folder."""
+    """A data set too large to store: its first rows are streamed into parquet files in a folder."""
 
     path: str
-    """The folder, below the data folder."""
+    """Path of the folder below the data folder."""
     url: str
-    """``hub:REPO@COMMIT/PATTERN``, where the pattern says which files."""
+    """``hub:REPO@COMMIT/PATTERN``; the pattern selects files."""
     size: int
-    """Bytes of the whole."""
+    """Bytes of the whole set."""
     licence: str
     terms: str = ""
     format: Literal["parquet", "json", "text"] = "parquet"
@@ -117,34 +113,34 @@ class Stream:
 
 @dataclass(frozen=True)
 class DataSet:
-    """Sources that go together under one name."""
+    """Sources and streams that are fetched under one name."""
 
     name: str
     about: str
     sources: tuple[Source, ...] = ()
     streams: tuple[Stream, ...] = ()
     layouts: tuple[str, ...] = ()
-    """Files that are read in place of the sources: patterns below the data folder, with .gz or without."""
+    """Patterns of files below the data folder, with or without .gz, that the reader accepts instead of the sources."""
     withdrawn: str = ""
-    """Why it cannot be had any more, and what takes its place."""
+    """Why the set is no longer available, and what replaces it; empty: it is available."""
 
     @property
     def parts(self) -> tuple[Source | Stream, ...]:
-        """Both kinds."""
+        """Sources and streams."""
         return (*self.sources, *self.streams)
 
     @property
     def family(self) -> str:
-        """What ``--accept`` names."""
+        """The name that ``--accept`` takes."""
         return self.name.partition("/")[0]
 
 
 class FetchError(Exception):
-    """What could not be fetched: the message says why and what to do."""
+    """A fetch failed; the message states why and what to do."""
 
 
 def readable(size: int) -> str:
-    """A number of bytes for people."""
+    """A size in bytes as text for people."""
     if not size:
         return "size unknown"
     value = float(size)

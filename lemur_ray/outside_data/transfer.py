@@ -1,6 +1,6 @@
-"""Bytes of one remote file into one file here: goes on where an earlier try, or an earlier process, has stopped.
+"""Downloads one remote file, resuming where an earlier attempt or process stopped.
 
-What came so far lies in a file of its own with a note of which version of the remote file it is of. Knows no protocol.
+A note beside the partial file names the version of the remote file that it belongs to. Knows no protocol.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from lemur_ray.outside_data.provenance import write_whole
 from lemur_ray.outside_data.source import FetchError, readable
 
 TRIES = 5
-"""In a row that bring no byte."""
+"""Consecutive attempts without a single byte, after which a transfer fails."""
 LONGEST_WAIT_S = 300.0
 
 
 class Interrupted(Exception):
-    """The network or the server failed, and may not fail again. ``wait_s``: as long as the server asks to wait."""
+    """A temporary failure of the network or the server. ``wait_s``: seconds that the server asks to wait."""
 
     def __init__(self, why: str, wait_s: float = 0.0) -> None:
         super().__init__(why)
@@ -31,41 +31,41 @@ class Interrupted(Exception):
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a server says of a file before it is read."""
+class RemoteInfo:
+    """Metadata of a remote file, before its content is read."""
 
     size: int | None
     version: str
-    """An ETag or the like: two that differ are of two contents."""
+    """An ETag or the like; different versions mean different contents."""
     revision: str = ""
     """The commit that was served."""
 
 
 class Remote(Protocol):
-    """One file elsewhere."""
+    """A remote file."""
 
-    def look(self) -> Seen:
-        """Raises Interrupted, FetchError."""
+    def look(self) -> RemoteInfo:
+        """Query the metadata. Raises Interrupted, FetchError."""
         ...
 
-    def append(self, file: BinaryIO, have: int, seen: Seen) -> None:
-        """Reads what follows the first ``have`` bytes, at whose end ``file`` stands; may begin again with an empty
-        ``file`` where the server cannot do that. Raises Interrupted, FetchError, OSError."""
+    def append(self, file: BinaryIO, have: int, info: RemoteInfo) -> None:
+        """Append the content after the first ``have`` bytes to ``file``, which is positioned there; may truncate
+        ``file`` and start again where the server cannot resume. Raises Interrupted, FetchError, OSError."""
         ...
 
 
-def transfer(remote: Remote, part: Path, say: Callable[[str], None]) -> Seen:
-    """Brings all of ``remote`` into ``part``. Raises FetchError where it does not come, and keeps what did; OSError."""
+def transfer(remote: Remote, part: Path, say: Callable[[str], None]) -> RemoteInfo:
+    """Download all of ``remote`` into ``part``. Raises FetchError, keeping the partial file, and OSError."""
     failed = 0
     while True:
         have = _size(part)
         try:
-            seen = remote.look()
-            _same_version_or_nothing(part, seen)
-            _append(remote, part, seen)
-            if (came := _size(part)) == (came if seen.size is None else seen.size):
-                return seen
-            raise Interrupted(f"it ended after {came} of {seen.size} bytes")
+            info = remote.look()
+            _same_version_or_nothing(part, info)
+            _append(remote, part, info)
+            if (came := _size(part)) == (came if info.size is None else info.size):
+                return info
+            raise Interrupted(f"it ended after {came} of {info.size} bytes")
         except Interrupted as error:
             came = _size(part)
             failed = 1 if came > have else failed + 1
@@ -77,31 +77,31 @@ def transfer(remote: Remote, part: Path, say: Callable[[str], None]) -> Seen:
             time.sleep(wait)
 
 
-def _append(remote: Remote, part: Path, seen: Seen) -> None:
-    if seen.size is not None and _size(part) > seen.size:
-        part.unlink()  # a server that said another size before, or wrote more than it had
-    if seen.size is not None and _size(part) == seen.size:
+def _append(remote: Remote, part: Path, info: RemoteInfo) -> None:
+    if info.size is not None and _size(part) > info.size:
+        part.unlink()  # the server reported another size before, or sent more than it reported
+    if info.size is not None and _size(part) == info.size:
         part.touch()
         return
     with part.open("r+b" if part.exists() else "w+b") as file:
         file.seek(0, 2)
-        remote.append(file, file.tell(), seen)
+        remote.append(file, file.tell(), info)
 
 
-def _same_version_or_nothing(part: Path, seen: Seen) -> None:
-    """Bytes of two versions are never joined."""
+def _same_version_or_nothing(part: Path, info: RemoteInfo) -> None:
+    """Remove the partial file if it is of another version."""
     note = part.with_name(f"{part.name}.json")
     known: object = None
     with suppress(FileNotFoundError, NotJson):
         known = read_json(note)
-    now = {"version": seen.version, "size": seen.size, "revision": seen.revision}
-    if known != now or not seen.version:
+    now = {"version": info.version, "size": info.size, "revision": info.revision}
+    if known != now or not info.version:
         part.unlink(missing_ok=True)
         write_whole(note, json.dumps(now))
 
 
 def forget(part: Path) -> None:
-    """Nothing of it is left."""
+    """Remove a partial file and its note."""
     part.unlink(missing_ok=True)
     part.with_name(f"{part.name}.json").unlink(missing_ok=True)
 

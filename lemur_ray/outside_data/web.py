@@ -1,6 +1,6 @@
-"""A file of a repository on GitHub, or of any other address, through fsspec: http, https, s3, gs.
+"""Remote files on GitHub, or at any http, https, s3 or gs address, through fsspec.
 
-LEMUR_GIT_MIRROR names a host that serves both kinds of GitHub's addresses, for networks that reach only that.
+LEMUR_GIT_MIRROR names a host that serves GitHub's raw files and archives, for networks without access to GitHub.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ import aiohttp
 import fsspec
 
 from lemur_ray.outside_data.source import Address, FetchError
-from lemur_ray.outside_data.transfer import Interrupted, Seen
+from lemur_ray.outside_data.transfer import Interrupted, RemoteInfo
 
 BLOCK = 4 << 20
-"""Bytes of one request, so at most so much is asked for twice."""
+"""Bytes per request; at most so many are transferred twice after a failure."""
 STALLED_S = 60.0
-"""Without a byte."""
+"""Seconds without a byte after which a connection counts as lost."""
 
 
-def url_of(found: Address) -> str:
-    """Where GitHub serves a file of a commit, or all of it as an archive; any other address as it is."""
-    if found.kind != "git":
-        return found.text
+def url_of(address: Address) -> str:
+    """The URL of an address: GitHub's raw file or archive of a commit, or the URL itself."""
+    if address.kind != "git":
+        return address.text
     mirror = os.environ.get("LEMUR_GIT_MIRROR", "").rstrip("/")
-    if found.file.endswith("/") or not found.file:
-        return f"{mirror or 'https://codeload.github.com'}/{found.repo}/tar.gz/{found.commit}"
-    return f"{mirror or 'https://raw.githubusercontent.com'}/{found.repo}/{found.commit}/{quote(found.file)}"
+    if address.file.endswith("/") or not address.file:
+        return f"{mirror or 'https://codeload.github.com'}/{address.repo}/tar.gz/{address.commit}"
+    return f"{mirror or 'https://raw.githubusercontent.com'}/{address.repo}/{address.commit}/{quote(address.file)}"
 
 
 class WebFile:
-    """One file at an address."""
+    """A remote file at an address."""
 
     def __init__(self, address: Address) -> None:
         self._url = url_of(address)
@@ -49,21 +49,21 @@ class WebFile:
         except ImportError as error:
             raise FetchError(f"{self._url}: {error}; install the extra [s3] or [gcs]") from error
 
-    def look(self) -> Seen:
+    def look(self) -> RemoteInfo:
         """See ``Remote``."""
-        with self._said_plainly():
+        with self._translated_errors():
             info = self._files.info(self._path)
         version = next((str(info[name]) for name in ("ETag", "etag", "md5Hash", "Last-Modified") if info.get(name)), "")
         # A commit's file does not change, so where GitHub names no version the commit is one.
-        return Seen(info.get("size"), version or self._commit, self._commit)
+        return RemoteInfo(info.get("size"), version or self._commit, self._commit)
 
-    def append(self, file: BinaryIO, have: int, seen: Seen) -> None:
+    def append(self, file: BinaryIO, have: int, info: RemoteInfo) -> None:
         """See ``Remote``."""
-        with self._said_plainly():
-            if seen.size is not None:
+        with self._translated_errors():
+            if info.size is not None:
                 # Block by block from the first on: of an answer that breaks off, aiohttp hands out nothing.
                 with suppress(ValueError):  # the server sends the whole file whatever is asked for
-                    self._read_on(file, have, seen.size)
+                    self._read_on(file, have, info.size)
                     return
             file.seek(0)
             file.truncate()
@@ -78,8 +78,8 @@ class WebFile:
                 have += file.write(chunk)
 
     @contextmanager
-    def _said_plainly(self) -> Iterator[None]:
-        """The client's errors as ours."""
+    def _translated_errors(self) -> Iterator[None]:
+        """Translate the client's errors into FetchError and Interrupted."""
         try:
             yield
         except (aiohttp.ClientError, FileNotFoundError, PermissionError, TimeoutError) as error:
@@ -100,7 +100,7 @@ class WebFile:
 
 
 def _answer(error: BaseException | None) -> aiohttp.ClientResponseError | None:
-    """What a server said, where an error comes of that."""
+    """The HTTP response behind an error, if any."""
     while error is not None and not isinstance(error, aiohttp.ClientResponseError):
         error = error.__cause__
     return error

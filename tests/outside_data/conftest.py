@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lemur_ray.outside_data.fetching import Asked, fetch
+from lemur_ray.outside_data.fetching import FetchOptions, fetch
 from lemur_ray.outside_data.source import DataSet, Source
 from tests.outside_data.local_hub import LocalHub, serve
 
@@ -50,6 +50,6 @@ def fetched(tmp_path: Path, said: list[str]) -> Fetch:
     """Fetches sources of one set into ``tmp_path/data``; returns what failed."""
 
     def run(*sources: Source, accepted: tuple[str, ...] = (), name: str = "set/one") -> list[str]:
-        return fetch([DataSet(name, "", sources)], Asked(tmp_path / "data", accepted, said.append))
+        return fetch([DataSet(name, "", sources)], FetchOptions(tmp_path / "data", accepted, said.append))
 
     return run

@@ -84,7 +84,7 @@ def test_training_data_is_pinned_to_a_commit_wherever_one_is_known() -> None:
 
 def test_every_file_of_the_folder_that_somebody_brought_is_as_declared(data_dir: Path) -> None:
     states = {source.path: check(source, data_dir) for sources in SOURCES.values() for source in sources}
-    assert {path for path, state in states.items() if state.found != "same"} <= {
+    assert {path for path, state in states.items() if state.status != "same"} <= {
         "mint/tasks/alfworld/valid_unseen_134_games.tar.gz"  # of which it has the games that are played
     }
 

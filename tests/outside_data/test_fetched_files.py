@@ -63,10 +63,10 @@ def test_a_file_that_somebody_brought_is_as_good_as_a_fetched_one(
     provenance.place(place).unlink()
     place.write_bytes(gzip.compress(text, 1))  # packed by another program, with a date
     asked = len(hub.requests)
-    assert check(packed, tmp_path / "data").found == "same"
+    assert check(packed, tmp_path / "data").status == "same"
     assert fetched(packed) == []
     place.write_bytes(by_us[:-9])
-    assert check(packed, tmp_path / "data").found == "differs"
+    assert check(packed, tmp_path / "data").status == "differs"
     assert len(fetched(packed)) == 1
     assert len(hub.requests) == asked, "what somebody brought is never written over"
     assert place.read_bytes() == by_us[:-9]
@@ -98,15 +98,15 @@ def test_an_unpacked_folder_is_held_to_what_was_unpacked(hub: LocalHub, fetched:
     folder = source(f"{HUB}a.zip", content=out.getvalue(), path="set/games", stored="unzipped")
     assert fetched(folder) == []
     data, made = tmp_path / "data", tmp_path / "data/set/games"
-    assert check(folder, data).found == "same"
+    assert check(folder, data).status == "same"
     (made / "one/game.json").write_text("[]")
-    assert check(folder, data).found == "differs"
+    assert check(folder, data).status == "differs"
     (made / "one/game.json").unlink()
     state = check(folder, data)
-    assert state.found == "differs"
+    assert state.status == "differs"
     assert "(1 files), expected" in state.why
     assert "(2 files, as unpacked)" in state.why
     (made / "two/game.json").unlink()
-    assert check(folder, data).found == "missing", "folders without a file in them are nothing"
+    assert check(folder, data).status == "missing", "folders without a file in them are nothing"
     assert fetched(folder) == []
-    assert check(folder, data).found == "same"
+    assert check(folder, data).status == "same"

@@ -12,7 +12,7 @@ import pytest
 
 from lemur_ray.outside_data import provenance
 from lemur_ray.outside_data.checking import check
-from lemur_ray.outside_data.fetching import UNFINISHED, Asked, fetch
+from lemur_ray.outside_data.fetching import UNFINISHED, FetchOptions, fetch
 from lemur_ray.outside_data.source import DataSet, FetchError
 from tests.outside_data.conftest import Fetch
 from tests.outside_data.local_hub import COMMIT, CONTENT, GIT, HUB, Fault, LocalHub, source
@@ -60,7 +60,7 @@ def test_what_came_before_the_network_was_lost_is_kept_and_the_same_fetch_goes_o
     (failed,) = fetched(source(f"{address}a.bin"))
     assert "kept, the same command goes on" in failed
     assert not (tmp_path / "data/set/a.bin").exists(), "a half-fetched file never counts"
-    assert check(source(f"{address}a.bin"), tmp_path / "data").found == "missing"
+    assert check(source(f"{address}a.bin"), tmp_path / "data").status == "missing"
     hub.faults.clear()
     hub.requests.clear()
     assert fetched(source(f"{address}a.bin")) == []
@@ -137,7 +137,7 @@ def test_a_file_without_a_published_checksum_is_held_to_the_one_of_its_first_fet
     assert fetched(loose) == []
     assert "written down" in said[-1]
     (tmp_path / "data/set/a.bin").write_bytes(b"spoiled")
-    assert check(loose, tmp_path / "data").found == "differs"
+    assert check(loose, tmp_path / "data").status == "differs"
     (tmp_path / "data/set/a.bin").unlink()
     hub.put("a.bin", CONTENT + b"!")
     (failed,) = fetched(loose)
@@ -227,7 +227,7 @@ def test_a_withdrawn_set_names_its_substitute_and_one_that_is_made_by_hand_says_
     tmp_path: Path, fetched: Fetch
 ) -> None:
     with pytest.raises(FetchError, match="books: withdrawn; take pg19"):
-        fetch([DataSet("books", "", withdrawn="withdrawn; take pg19")], Asked(tmp_path))
+        fetch([DataSet("books", "", withdrawn="withdrawn; take pg19")], FetchOptions(tmp_path))
     (failed,) = fetched(source("", by_hand="build the tree"))
     assert "by hand: build the tree" in failed
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lemur_ray.outside_data.checking import check
-from lemur_ray.outside_data.fetching import Asked, fetch
+from lemur_ray.outside_data.fetching import FetchOptions, fetch
 from lemur_ray.outside_data.making import tree_sum
 from lemur_ray.outside_data.source import DataSet, Source, address
 from tests.outside_data.local_hub import COMMIT, LocalHub
@@ -29,7 +29,7 @@ def archive(files: dict[str, bytes], mode: str = "w:gz") -> bytes:
 
 
 def fetched(source: Source, data: Path) -> list[str]:
-    return fetch([DataSet("set", "", (source,))], Asked(data, say=lambda line: None))
+    return fetch([DataSet("set", "", (source,))], FetchOptions(data, say=lambda line: None))
 
 
 FOLDER = Source(
@@ -53,7 +53,7 @@ def test_a_file_that_is_served_packed_stays_so_and_its_checksum_is_of_what_it_ho
     rows = Source("set/rows.jsonl.gz", f"hub:them/set@{COMMIT}/rows.jsonl.gz", digest, 15, "MIT", stored="gzip")
     assert fetched(rows, tmp_path) == []
     assert (tmp_path / "set/rows.jsonl.gz").read_bytes() == packed
-    assert check(rows, tmp_path).found == "same"
+    assert check(rows, tmp_path).status == "same"
 
 
 def test_members_of_a_repositorys_folder_become_a_tar_whose_checksum_is_of_names_and_contents(
@@ -105,9 +105,9 @@ def test_an_archive_is_checked_then_unpacked_whole_and_never_outside_its_place(
     digest = hashlib.sha256(packed).hexdigest()
     url = f"hub:them/set@{COMMIT}/games.zip"
     games = Source("one/games", url, digest, len(packed), "MIT", stored="unzipped")
-    assert check(games, tmp_path / "d").found == "missing"
+    assert check(games, tmp_path / "d").status == "missing"
     assert fetched(games, tmp_path / "d") == []
-    assert check(games, tmp_path / "d").found == "same"
+    assert check(games, tmp_path / "d").status == "same"
     only = tmp_path / "d/one/games" / ("games" if kind == "zip" else "")  # a folder that holds all is left out
     assert (only / "2/b.txt").read_bytes() == b"b"
     assert not list(tmp_path.glob("escaped.txt"))

@@ -1,5 +1,5 @@
-"""Whether the hosts of a cluster fit each other and have room: what each says of itself, and what follows from it.
+"""Checks of a cluster's hosts: whether their software and clocks agree, and whether they have room.
 
-``facts`` runs on every host and knows nothing but Python; ``ask`` brings it there and is the only one that knows Ray;
-the others are functions of what was answered.
+``host_facts`` runs on every host and uses the standard library alone; ``survey`` runs it there through Ray; the other
+modules are functions of the collected facts.
 """

@@ -1,4 +1,4 @@
-"""Every check of a cluster's hosts, in the order a person wants to read them."""
+"""All checks of a cluster's hosts, in the order in which they are printed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def checks(
     tried: Mapping[str, Mapping[str, AccessFailure | None]] | None = None,
     most_cpus: float = 0.0,
 ) -> list[Check]:
-    """``silent``: why a host did not answer, by its name. ``lock``: version by name; empty: as most hosts have it.
+    """Run all checks.
 
-    ``store``: a bucket that they were to try, and ``tried`` what came of it, as in ``bucket.access``.
-    CPUs: as in ``headroom.cores_for_data``.
+    ``silent``: host -> why it did not answer. ``lock``: package -> version; empty to compare with most hosts.
+    ``store``: URL of a bucket that the hosts tried, ``tried`` the results (see ``bucket.access``). CPUs: see
+    ``headroom.cores_for_data``.
     """
     answered = _hosts(hosts, silent)
     if not hosts:
@@ -44,9 +45,9 @@ def checks(
 
 def _hosts(hosts: Sequence[HostFacts], silent: Mapping[str, str]) -> Check:
     names = ", ".join(f"{host.name}{' (head)' if host.is_head else ''}" for host in hosts[:8])
-    said = f"{len(hosts)}: {names}" + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")
+    detail = f"{len(hosts)}: {names}" + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")
     if not silent:
-        return Check("hosts", "ok", said, required=True)
+        return Check("hosts", "ok", detail, required=True)
     fix = "ray list nodes   # then read raylet.out in the logs of that host, or take it out of the cluster"
     return Check(
         "hosts", "missing", f"{len(silent)} of {len(hosts) + len(silent)} do not answer: {by_reason(silent)}", fix, True

@@ -1,6 +1,6 @@
-"""What must be the same on all hosts: Python, the project, the locked packages; and what their clocks say.
+"""Checks that all hosts have the same Python, project and packages, and that their clocks agree.
 
-A host that differs is named with what it has; most of the hosts are taken to be right, and the head where it is a tie.
+The value of most hosts counts as right (of the first host, which is the head, in a tie); deviating hosts are named.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from lemur_ray.doctor.hosts.host_facts import HostFacts
 from lemur_ray.doctor.machine import Check
 
 CLOCK_WARN_S, CLOCK_MOST_S = 2.0, 60.0
-"""Apart: lines of logs lose their order; leases are misjudged and buckets refuse what is signed."""
+"""Seconds between the fastest and slowest clock. Beyond the first, log lines lose their order; beyond the second,
+leases are misjudged and buckets refuse signed requests."""
 T = TypeVar("T")
 _SHARED = ("ray", "cloudpickle", "numpy", "pyarrow", "jax", "jaxlib", "flax", "orbax-checkpoint", "tensorstore")
 _ONE_IMAGE = "start every host from one image"
@@ -29,42 +30,42 @@ def python(hosts: Sequence[HostFacts]) -> Check:
 
 
 def project(hosts: Sequence[HostFacts]) -> Check:
-    """What workers import. A job with a working directory brings its own, which is then the same everywhere."""
+    """The source that workers import. A job with a working directory brings its own, equal everywhere."""
     what = "a task would run other code than its driver"
     fix = f"{_ONE_IMAGE}, or bring the code with the job: ray job submit --working-dir . ..."
     return _same(hosts, "project", lambda host: host.project or "none", what, fix)
 
 
 def packages(hosts: Sequence[HostFacts], lock: Mapping[str, str]) -> Check:
-    """The packages of ``lock`` (name to version). Where it is empty, those that several hosts have in one version: what
-    hosts with chips have besides, others need not."""
+    """Compare installed packages with ``lock`` (name -> version), or with the versions of most hosts where it is empty;
+    then a package that a host lacks is no error, since hosts with chips have more than others."""
     wanted = {name: _version(version) for name, version in (lock or _usual(hosts)).items()}
     differing = {}
     for host in hosts:
-        found = {name: _version(host.packages.get(name)) for name in wanted}
+        installed = {name: _version(host.packages.get(name)) for name in wanted}
         odd = [
-            f"{name} {found[name] or 'absent'} (expected {version})"
+            f"{name} {installed[name] or 'absent'} (expected {version})"
             for name, version in wanted.items()
-            if found[name] != version and (found[name] or lock)
+            if installed[name] != version and (installed[name] or lock)
         ]
         if odd:
             differing[host.name] = ", ".join(odd[:3]) + (f" and {len(odd) - 3} more" if len(odd) > 3 else "")
     if not differing:
         digest = hashlib.sha256("".join(f"{n}=={v}\n" for n, v in sorted(wanted.items())).encode())
         return Check("packages", "ok", f"{len(wanted)} equal on {len(hosts)} hosts, lock {digest.hexdigest()[:12]}")
-    said = by_reason(differing)
+    detail = by_reason(differing)
     fix = f"pip install -r requirements.lock   # on {few(sorted(differing))}; or {_ONE_IMAGE}"
     return Check(
         "packages",
         "missing",
-        f"not those of {'the lock' if lock else 'most hosts'} on {len(differing)} of {len(hosts)} hosts: {said}",
+        f"not those of {'the lock' if lock else 'most hosts'} on {len(differing)} of {len(hosts)} hosts: {detail}",
         fix,
         True,
     )
 
 
 def shared_packages(hosts: Sequence[HostFacts]) -> Check:
-    """Versions of the packages whose values go from host to host, where they are installed; less than ``packages``."""
+    """Compare only the packages whose objects are sent between hosts; a weaker check than ``packages``."""
     what = "what one host writes another may not read"
     fix = f"{_ONE_IMAGE}: pip install -r requirements.lock is the same everywhere"
     for name in _SHARED:
@@ -76,23 +77,23 @@ def shared_packages(hosts: Sequence[HostFacts]) -> Check:
 
 
 def clocks(hosts: Sequence[HostFacts]) -> Check:
-    """How far apart the earliest and the latest are, less what the measurement may be wrong by."""
+    """Seconds between the fastest and slowest clock, less the uncertainty of the measurement."""
     first, last = min(hosts, key=_ahead), max(hosts, key=_ahead)
     apart_s = max(0.0, _ahead(last) - _ahead(first) - first.clock_unsure_s - last.clock_unsure_s)
-    said = f"{apart_s:.1f} s apart"
+    detail = f"{apart_s:.1f} s apart"
     if apart_s <= CLOCK_WARN_S:
-        return Check("clocks", "ok", said)
+        return Check("clocks", "ok", detail)
     middle = sorted(hosts, key=_ahead)[len(hosts) // 2]
     odd = max((first, last), key=lambda host: abs(_ahead(host) - _ahead(middle)))
-    said += f": {odd.name} is {abs(_ahead(odd) - _ahead(middle)):.1f} s {'ahead' if odd is last else 'behind'}"
+    detail += f": {odd.name} is {abs(_ahead(odd) - _ahead(middle)):.1f} s {'ahead' if odd is last else 'behind'}"
     fix = f"timedatectl set-ntp true   # on {odd.name}: its clock follows nobody"
     if apart_s > CLOCK_MOST_S:
-        return Check("clocks", "missing", f"{said}: leases are misjudged and buckets refuse its requests", fix, True)
-    return Check("clocks", "warn", f"{said}: lines of logs lose their order", fix)
+        return Check("clocks", "missing", f"{detail}: leases are misjudged and buckets refuse its requests", fix, True)
+    return Check("clocks", "warn", f"{detail}: lines of logs lose their order", fix)
 
 
 def _usual(hosts: Sequence[HostFacts]) -> dict[str, str]:
-    """Of every package that any host has, the version of most of those that have it."""
+    """Package -> the version that most hosts with that package have."""
     names = dict.fromkeys(name for host in hosts for name in host.packages)
     having = {name: [host.packages[name] for host in hosts if name in host.packages] for name in names}
     return {name: _most(versions, _version) for name, versions in having.items()}
@@ -103,7 +104,7 @@ def _ahead(host: HostFacts) -> float:
 
 
 def _version(version: str | None) -> str:
-    """Without the label of a local build."""
+    """The version without the label of a local build (``+cpu``)."""
     return (version or "").split("+")[0]
 
 
@@ -116,6 +117,6 @@ def _same(hosts: Sequence[HostFacts], name: str, of: Callable[[HostFacts], str],
 
 
 def _most(things: Sequence[T], of: Callable[[T], object]) -> T:
-    """The first of those that are most alike."""
+    """The first of the things that share their most frequent ``of`` value."""
     counts = Counter(of(thing) for thing in things)
     return max(things, key=lambda thing: counts[of(thing)])

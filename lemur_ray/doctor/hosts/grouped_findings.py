@@ -1,20 +1,21 @@
-"""The same said of many hosts, once."""
+"""Sentences about many hosts, grouped so that equal ones appear once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 FEW = 4
+"""Names of hosts that a sentence lists at most."""
 
 
 def few(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """The first ``FEW`` names and the number of the others."""
     return ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
 
 
-def by_reason(said: Mapping[str, str], between: str = ": ") -> str:
-    """``said``: sentence by host. Hosts of which the same is said stand together."""
+def by_reason(sentences: Mapping[str, str], between: str = ": ") -> str:
+    """One text from ``sentences`` (host -> sentence); hosts with equal sentences are listed together."""
     hosts: dict[str, list[str]] = {}
-    for host, sentence in sorted(said.items()):
+    for host, sentence in sorted(sentences.items()):
         hosts.setdefault(sentence, []).append(host)
     return "; ".join(f"{few(names)}{between}{sentence}" for sentence, names in hosts.items())

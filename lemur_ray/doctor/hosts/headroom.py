@@ -1,4 +1,4 @@
-"""What hosts have left: disk, object store, and a core for Ray Data, without which training waits for ever."""
+"""Checks of the hosts' free disk, object stores, and cores for Ray Data, without which training waits for ever."""
 
 from __future__ import annotations
 
@@ -12,63 +12,63 @@ from lemur_ray.doctor.resources import GIB
 DISK_WANTED, DISK_NEEDED = 20 * GIB, 2 * GIB
 STORE_WANTED = GIB
 _BUILD_CPUS = 1.0
-"""Of a task of Ray Data that builds a corpus; one that reads for a worker takes FEED_CPUS."""
+"""CPUs of a Ray Data task that builds a corpus; one that reads for a worker takes FEED_CPUS."""
 
 _ADD = "ray start --address=HEAD:6379 --num-cpus=2 ...   # add a host that takes work"
 
 
 def disks(hosts: Sequence[HostFacts]) -> Check:
-    """The folder with the least room decides."""
+    """Free disk space of the fullest folder of any host."""
     free, host, folder = min((free, host.name, folder) for host in hosts for folder, free in host.disk_free.items())
-    said = f"least on {host}: {free / GIB:.1f} GiB free at {folder}"
+    detail = f"least on {host}: {free / GIB:.1f} GiB free at {folder}"
     fix = "export LEMUR_HOME=...   # a larger disk; --temp-dir of ray start for Ray's own folder"
     if free < DISK_NEEDED:
-        return Check("disks", "missing", f"{said}, at least {DISK_NEEDED // GIB} needed", fix, True)
+        return Check("disks", "missing", f"{detail}, at least {DISK_NEEDED // GIB} needed", fix, True)
     if free < DISK_WANTED:
         return Check(
-            "disks", "warn", f"{said}, {DISK_WANTED // GIB} wanted for bundles, shards and spilled objects", fix
+            "disks", "warn", f"{detail}, {DISK_WANTED // GIB} wanted for bundles, shards and spilled objects", fix
         )
-    return Check("disks", "ok", said, required=True)
+    return Check("disks", "ok", detail, required=True)
 
 
 def object_stores(hosts: Sequence[HostFacts]) -> Check:
-    """Ray's shared memory: too small and objects are spilled; larger than /dev/shm and it lies on the disk, slowly."""
+    """Sizes of Ray's object stores: a small one spills objects, one larger than /dev/shm is a slow file on disk."""
     if slow := [host for host in hosts if 0 < host.shm_bytes < host.store_bytes]:
         one = slow[0]
-        said = (
+        detail = (
             f"{', '.join(host.name for host in slow)}: object store of {one.store_bytes / GIB:.1f} GiB, but /dev/shm "
             f"has {one.shm_bytes / GIB:.1f}: it lies on the disk, slowly"
         )
-        return Check("object stores", "warn", said, "a volume of type emptyDir, medium: Memory, at /dev/shm")
+        return Check("object stores", "warn", detail, "a volume of type emptyDir, medium: Memory, at /dev/shm")
     least = min(hosts, key=lambda host: host.store_bytes)
-    said = f"least on {least.name}: {least.store_bytes / GIB:.2f} GiB"
+    detail = f"least on {least.name}: {least.store_bytes / GIB:.2f} GiB"
     if least.store_bytes < STORE_WANTED:
         fix = "ray start --object-store-memory=2000000000   # and as much memory in the pod"
-        return Check("object stores", "warn", f"{said}, {STORE_WANTED // GIB} wanted", fix)
-    return Check("object stores", "ok", said)
+        return Check("object stores", "warn", f"{detail}, {STORE_WANTED // GIB} wanted", fix)
+    return Check("object stores", "ok", detail)
 
 
 def cores_for_data(hosts: Sequence[HostFacts], free_cpus: float, most_cpus: float = 0.0) -> Check:
-    """Workers of training hold a core each while Ray Data reads for them with others.
+    """Whether Ray Data has cores left while each training worker holds one.
 
-    ``free_cpus``: now, of all. ``most_cpus``: what the cluster may grow to, 0 where it does not grow.
+    ``free_cpus``: of the whole cluster, now. ``most_cpus``: upper limit of an autoscaling cluster, else 0.
     """
     all_cpus = sum(host.cpus for host in hosts)
     if free_cpus < _BUILD_CPUS and most_cpus - all_cpus < _BUILD_CPUS:
-        said = f"{free_cpus:g} of {all_cpus:g} CPUs are free: a run waits until Ray Data finds one"
+        detail = f"{free_cpus:g} of {all_cpus:g} CPUs are free: a run waits until Ray Data finds one"
         fix = "ray job list   # end one, or add a host" if all_cpus >= _BUILD_CPUS else _ADD
-        return Check("cores for data", "missing", said, fix, True)
+        return Check("cores for data", "missing", detail, fix, True)
     if all_cpus < _BUILD_CPUS:
-        said = f"none of the hosts has any now, the cluster may grow to {most_cpus:g} CPUs"
-        return Check("cores for data", "ok", said)
+        detail = f"none of the hosts has any now, the cluster may grow to {most_cpus:g} CPUs"
+        return Check("cores for data", "ok", detail)
     workers = [host for host in hosts if not host.is_head] or list(hosts)
     if all_cpus - len(workers) < FEED_CPUS:
-        said = (
+        detail = (
             f"{all_cpus:g} CPUs on {len(hosts)} hosts: a worker with one core on each of {len(workers)} leaves none "
             "for Ray Data, and the run is refused"
         )
         fix = "ray start --num-cpus=2 ...   # on one host at least, or --mesh.cpus-per-worker 0.5"
-        return Check("cores for data", "warn", said, fix)
+        return Check("cores for data", "warn", detail, fix)
     grows = f", may grow to {most_cpus:g}" if most_cpus > all_cpus else ""
-    said = f"{free_cpus:g} of {all_cpus:g} CPUs free{grows}, {len(workers)} hosts for workers"
-    return Check("cores for data", "ok", said)
+    detail = f"{free_cpus:g} of {all_cpus:g} CPUs free{grows}, {len(workers)} hosts for workers"
+    return Check("cores for data", "ok", detail)

@@ -1,6 +1,6 @@
-"""What one host says of itself. Judges nothing.
+"""Facts that a host collects about itself; no judgement.
 
-Stands alone: it is sent to hosts that may hold another version of the project, or none.
+Uses the standard library alone: its source is sent to hosts that may hold another version of the project, or none.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ PACKAGES_OF_OURS = ("lemur_ray", "envs")
 
 @dataclass(frozen=True)
 class HostFacts:
-    """One host of a cluster. Sizes in bytes, clocks in seconds since 1970."""
+    """Facts about one host of a cluster; sizes in bytes."""
 
     name: str
     address: str = ""
     python: str = ""
     project: str = ""
-    """Version and hash of the source that a worker imports there without a working directory; empty: there is none."""
+    """Version and hash of the project that a worker imports there without a working directory; empty: none."""
     packages: Mapping[str, str] = field(default_factory=dict)
-    """Version by name, in lower case with ``-``."""
+    """Package name (lower case, with ``-``) -> version."""
     chips: int = 0
-    """Device files of TPU chips."""
+    """Number of TPU device files."""
     tpu: Mapping[str, str] = field(default_factory=dict)
-    """Those of ``TPU_VARIABLES`` that are set there."""
+    """The environment variables of ``TPU_VARIABLES`` that are set."""
     unresolved: tuple[str, ...] = ()
-    """Of the names in TPU_WORKER_HOSTNAMES those that it finds no address for."""
+    """Names in TPU_WORKER_HOSTNAMES that do not resolve."""
     disk_free: Mapping[str, int] = field(default_factory=dict)
-    """By folder: LEMUR_HOME, and where Ray and Python write what is temporary."""
+    """Folder (LEMUR_HOME, Ray's temporary folder) -> free bytes."""
     shm_bytes: int = 0
-    """Size of its /dev/shm."""
+    """Size of /dev/shm."""
     clock_ahead_s: float = 0.0
-    """Of the clock of who asked; 0 where nobody measured it."""
+    """Seconds ahead of the asking process's clock; 0 where not measured."""
     clock_unsure_s: float = 0.0
-    """By so much the number above may be wrong."""
+    """Uncertainty of ``clock_ahead_s`` in seconds."""
     cpus: float = 0.0
     store_bytes: int = 0
     tpus: float = 0.0
-    """What Ray hands out there: cores, object store, chips."""
+    """``cpus``, ``store_bytes`` and ``tpus`` are Ray's resources of the host."""
     is_head: bool = False
 
 
 def here(ray_folder: str = "") -> dict[str, Any]:
-    """The fields of ``HostFacts`` that a host knows by itself. ``ray_folder``: where its Ray writes."""
+    """The fields of ``HostFacts`` that a host can collect itself. ``ray_folder``: its Ray's temporary folder."""
     home = Path(os.environ.get("LEMUR_HOME") or Path.home() / "lemur")
     tpu = {name: os.environ[name] for name in TPU_VARIABLES if os.environ.get(name)}
     return {
@@ -73,7 +73,7 @@ def here(ray_folder: str = "") -> dict[str, Any]:
 
 
 class Asked:
-    """What is started on a host to answer."""
+    """The actor that runs on each host."""
 
     def here(self, ray_folder: str) -> dict[str, Any]:
         return here(ray_folder)
@@ -94,16 +94,16 @@ class Asked:
 
 
 def packages() -> dict[str, str]:
-    """What is installed."""
-    found: dict[str, str] = {}
+    """Installed packages: name (lower case, with ``-``) -> version."""
+    versions: dict[str, str] = {}
     for one in importlib.metadata.distributions():
         if name := one.metadata["Name"]:
-            found.setdefault(name.lower().replace("_", "-"), one.version)
-    return found
+            versions.setdefault(name.lower().replace("_", "-"), one.version)
+    return versions
 
 
 def project(path: Sequence[str]) -> str:
-    """Version and hash of the packages of ours that ``import`` would find along ``path``; empty where one is absent."""
+    """Version and source hash of this project's packages along the import ``path``; empty where one is absent."""
     digest, version = hashlib.sha256(), "no version"
     for name in PACKAGES_OF_OURS:
         spec = importlib.machinery.PathFinder.find_spec(name, list(path))
@@ -118,7 +118,7 @@ def project(path: Sequence[str]) -> str:
 
 
 def _version(folder: Path) -> str:
-    """As the tree's own project file says, else as installed."""
+    """The version in pyproject.toml, else that of the installed package."""
     try:
         lines = (folder.parent / "pyproject.toml").read_text().splitlines()
         return next(line.split('"')[1] for line in lines if line.startswith("version = "))

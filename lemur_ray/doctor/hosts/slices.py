@@ -1,6 +1,6 @@
-"""TPU slices as their hosts see them: one name, numbers 0 to n-1, names that are found, chips that make the topology.
+"""Checks of TPU slices: worker ids 0 to n-1, resolvable host names, chips that match the topology.
 
-Each of these has been seen wrong on clusters that looked well, and each makes jax wait without a word.
+Where one of these is wrong, jax waits without a message although the cluster looks healthy.
 """
 
 from __future__ import annotations
@@ -16,28 +16,33 @@ _WEBHOOK = "delete the slice's pods so that the Ray TPU webhook (1.2.1 or newer)
 
 
 def slices(hosts: Sequence[HostFacts]) -> list[Check]:
-    """One check for every slice, and one for hosts with chips that belong to none."""
+    """One check per slice, and one for hosts that have chips but belong to no slice."""
     with_chips = [host for host in hosts if host.chips or host.tpus or host.tpu.get("TPU_NAME")]
     if not with_chips:
         return [Check("tpu", "ok", "no TPU host")]
     checks = []
     if nameless := [host.name for host in with_chips if not host.tpu.get("TPU_NAME")]:
-        said = f"{', '.join(nameless)} have chips, but TPU_NAME is not set: jax would take each for a slice of its own"
-        checks.append(Check("tpu", "missing", said, "install the Ray TPU webhook, then delete these pods", True))
+        detail = (
+            f"{', '.join(nameless)} have chips, but TPU_NAME is not set: jax would take each for a slice of its own"
+        )
+        checks.append(Check("tpu", "missing", detail, "install the Ray TPU webhook, then delete these pods", True))
     for name in sorted({host.tpu["TPU_NAME"] for host in with_chips if host.tpu.get("TPU_NAME")}):
         members = [host for host in with_chips if host.tpu.get("TPU_NAME") == name]
-        ills = list(_ills(members))
-        if ills:
-            found, fixes = "; ".join(ill for ill, _ in ills), "; ".join(dict.fromkeys(fix for _, fix in ills))
-            checks.append(Check(f"tpu {name}", "missing", found, fixes, True))
+        pairs = list(_slice_problems(members))
+        if pairs:
+            problems, fixes = (
+                "; ".join(problem for problem, _ in pairs),
+                "; ".join(dict.fromkeys(fix for _, fix in pairs)),
+            )
+            checks.append(Check(f"tpu {name}", "missing", problems, fixes, True))
         else:
             chips = sum(_chips(host) for host in members)
             checks.append(Check(f"tpu {name}", "ok", f"{len(members)} hosts, {chips} chips", required=True))
     return checks
 
 
-def _ills(members: Sequence[HostFacts]) -> Iterator[tuple[str, str]]:
-    """What is wrong with a slice, each with what to do."""
+def _slice_problems(members: Sequence[HostFacts]) -> Iterator[tuple[str, str]]:
+    """(problem, fix) pairs of one slice."""
     ids = Counter(host.tpu.get("TPU_WORKER_ID", "") for host in members)
     listed = {host.tpu.get("TPU_WORKER_HOSTNAMES", "") for host in members}
     if len(listed) > 1:
@@ -59,10 +64,10 @@ def _ills(members: Sequence[HostFacts]) -> Iterator[tuple[str, str]]:
         if host.unresolved:
             fix = "make the headless service: a cluster's name of fewer than 25 characters keeps its names whole"
             yield f"{host.name} finds no address of {', '.join(host.unresolved[:3])}", fix
-    yield from _chip_ills(members, expected)
+    yield from _chip_problems(members, expected)
 
 
-def _chip_ills(members: Sequence[HostFacts], num_hosts: int) -> Iterator[tuple[str, str]]:
+def _chip_problems(members: Sequence[HostFacts], num_hosts: int) -> Iterator[tuple[str, str]]:
     each = Counter(_chips(host) for host in members)
     usual = each.most_common(1)[0][0]
     for host in members:

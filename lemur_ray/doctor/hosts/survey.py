@@ -1,7 +1,7 @@
-"""Every host of the cluster that was joined is asked what it has; who does not answer in time is named.
+"""Collects the facts of every host of the connected cluster; names the hosts that do not answer in time.
 
-The only file of the doctor that imports Ray. What is sent is the source of ``facts`` itself, so that hosts answer
-whatever version of the project they hold.
+The only module of the doctor that imports Ray. It sends the source of ``host_facts`` itself, so hosts may hold any
+version of the project.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from lemur_ray.storage.file_system import passed_on
 from lemur_ray.storage.retry_policy import BucketProblem
 
 ROUNDS = 5
-"""Times that a clock is read: the quickest answer says most."""
+"""Number of readings of a clock; the quickest one has the least uncertainty."""
 CLIENT_S, CLIENTS_S = 15.0, 90.0
-"""How long one client may wait for a bucket, and a host for all of its clients."""
+"""Time limits in seconds: one client's wait for a bucket, and a host's for all of its clients."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """``silent``: why a host did not answer, by its name. ``free_cpus``: of the cluster, before anybody was asked."""
+    """Result of a survey. ``silent``: host -> why it did not answer. ``free_cpus``: of the cluster, before it."""
 
     hosts: tuple[HostFacts, ...]
     silent: Mapping[str, str]
     free_cpus: float
     most_cpus: float = 0.0
-    """What the cluster may grow to; 0 where it does not grow."""
+    """Upper limit of an autoscaling cluster; 0 for others."""
     bucket: Mapping[str, Mapping[str, AccessFailure | None]] = field(default_factory=dict)
     """Host -> client -> why it could not use the named bucket; None where it could."""
 
 
 def ask(timeout_s: float = 60.0, bucket: str = "") -> Answers:
-    """Everything that can be asked within ``timeout_s`` seconds. ``bucket``: a URL that every host is to try."""
+    """Survey all hosts within ``timeout_s`` seconds. ``bucket``: URL of a bucket that every host tries to use."""
     ray.cloudpickle.register_pickle_by_value(host_facts)
     free = ray.available_resources().get("CPU", 0.0)
     most = (ray._private.state.state.get_max_resources_from_cluster_config() or {}).get("CPU", 0.0)
@@ -56,17 +56,17 @@ def ask(timeout_s: float = 60.0, bucket: str = "") -> Answers:
             folder = str(node.get("ObjectStoreSocketName", "")).partition("/session_")[0]
             actor: Any = ray.remote(host_facts.Asked).options(num_cpus=0, scheduling_strategy=there).remote()
             actors.append((name, node, actor, actor.here.remote(folder)))
-        found, silent, answering = [], {}, []
+        facts, silent, answering = [], {}, []
         for name, node, actor, answer in actors:
             try:
                 known = ray.get(answer, timeout=max(0.1, deadline - time.monotonic()))
-                found.append(HostFacts(**{**known, **_of_node(node), **_clock(actor, deadline), "name": name}))
+                facts.append(HostFacts(**{**known, **_of_node(node), **_clock(actor, deadline), "name": name}))
                 answering.append((name, actor))
             except ray.exceptions.GetTimeoutError:
                 silent[name] = f"no answer within {timeout_s:g} s"
             except ray.exceptions.RayError as error:
                 silent[name] = str(error).strip().splitlines()[-1][:300]
-        return Answers(tuple(found), silent, free, most, _tried(bucket, answering) if bucket else {})
+        return Answers(tuple(facts), silent, free, most, _tried(bucket, answering) if bucket else {})
     finally:
         for _, _, actor, _ in actors:
             ray.kill(actor)
@@ -74,7 +74,7 @@ def ask(timeout_s: float = 60.0, bucket: str = "") -> Answers:
 
 
 def _names(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What to call every node: by its host, and by what else it takes to tell it from the others."""
+    """Unique names of the nodes: the host name, with address and port where needed."""
     names = [str(node["NodeManagerHostname"]) for node in nodes]
     for more in ("NodeManagerAddress", "NodeManagerPort"):
         times = Counter(names)
@@ -117,7 +117,7 @@ def _failure(result: AccessFailure | str | None) -> AccessFailure | None:
 
 
 def _clock(actor: Any, deadline: float) -> dict[str, float]:
-    """How far a host's clock is ahead of ours, from the answer that took the least time."""
+    """Clock offset of a host in seconds and its uncertainty, from the quickest of ``ROUNDS`` readings."""
     rounds = []
     for _ in range(ROUNDS):
         asked = time.time()
@@ -128,6 +128,6 @@ def _clock(actor: Any, deadline: float) -> dict[str, float]:
 
 
 def lock_of(lines: Sequence[str]) -> dict[str, str]:
-    """Version by name, of the lines of a lock file."""
+    """Package -> version, from the lines of a lock file."""
     pins = (line.strip().split("==") for line in lines if "==" in line)
     return {name.lower().replace("_", "-"): version for name, version in pins}
