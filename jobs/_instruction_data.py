@@ -24,7 +24,7 @@ def conversations(games: int, chats: int, files: Sequence[str] = ()) -> Iterator
 
 def instruction_table(job: Any, out: str, init_from: str) -> str:
     """Build the table of a job from its sets, else from games, questions and files; its folder, in ``out`` if a URL."""
-    from lemur_ray.instruct.chat_tokens import for_chats
+    from lemur_ray.instruct.chat_tokens import with_chat_format
     from lemur_ray.instruct.config import SET_NAMES
     from lemur_ray.instruct.pipeline import build_sets
     from lemur_ray.instruct.table import build_table
@@ -33,7 +33,7 @@ def instruction_table(job: Any, out: str, init_from: str) -> str:
     from lemur_ray.weights.open_model import load_tokenizer
 
     shelf = resolve_out(f"{out}/table" if "://" in out else f"instruct/{job.recipe.name}", "")
-    recipe, tokenizer = job.recipe, for_chats(load_tokenizer(init_from), job.chat_template)
+    recipe, tokenizer = job.recipe, with_chat_format(load_tokenizer(init_from), job.chat_template)
     shape = {"seq_len": recipe.data.seq_len, "num_rows": whole_epochs(recipe, batch_parts(recipe.mesh))}
     if job.sets.files:
         files = {name: getattr(job.sets, name) for name in (*SET_NAMES, "decontaminate")}

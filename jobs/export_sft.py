@@ -22,7 +22,7 @@ from lemur_ray.host.home import lemur_home, resolve_out
 from lemur_ray.instruct.solved import SolvedFilter
 from lemur_ray.rollout.evaluation_folder import EvaluationError, evaluation_folders, prepare_out
 from lemur_ray.rollout.ledger import LedgerError
-from lemur_ray.storage.published_folder import made_file
+from lemur_ray.storage.published_folder import output_file
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         folders = evaluation_folders(job.episodes)
         folders = folders or sorted(p.parent for p in lemur_home().glob("episodes/*/episodes.jsonl"))
-        with made_file(out, beside=(".json",)) as file:
+        with output_file(out, beside=(".json",)) as file:
             prepare_out(str(file.parent))
             counts = export(folders, file, job.rules, job.how)
     except (EvaluationError, LedgerError, ImportError, ValueError, OSError) as error:

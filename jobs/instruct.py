@@ -35,13 +35,13 @@ class InstructJob(TrainingJob):
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse_job(InstructJob, argv, prog="instruct.py", recipe="nano-chat")
     recipe, out = job.recipe, resolve_out(job.out, f"runs/{job.recipe.name}")
-    from lemur_ray.instruct.needs import of_table
+    from lemur_ray.instruct.needs import check_table_needs
     from lemur_ray.corpus.manifest import read_manifest
     from lemur_ray.train.pod.placement import batch_parts
     from lemur_ray.train.run.needs import RUN_ERRORS, look_before_tuning
     from lemur_ray.train.on_ray.trainer import train
 
-    look = partial(of_table, job.sets, job.conversations, job.chat_template)
+    look = partial(check_table_needs, job.sets, job.conversations, job.chat_template)
     try:
         devices, files = connection.available_devices(), (*job.conversations, *job.sets.paths)
         init_from = look_before_tuning(recipe, devices, out, job.init_from or "nano", job.corpus, files, look)

@@ -19,7 +19,7 @@ from lemur_ray.report.ledgers.export_and_search import export_eval_logs, search_
 from lemur_ray.report.pages.whole_page import render_report
 from lemur_ray.rollout.evaluation_folder import EvaluationError, prepare_out
 from lemur_ray.rollout.ledger import LedgerError
-from lemur_ray.storage.published_folder import made_for
+from lemur_ray.storage.published_folder import output_folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for line in lines:
                 print(line)
             return 0
-        with made_for(out, last="index.html") as folder:
+        with output_folder(out, last="index.html") as folder:
             prepare_out(str(folder))
             numbers = render_report(folder, runs=runs, episodes=episodes, corpus=corpus)
     except (ReportError, LedgerError, EvaluationError, ImportError, OSError, ValueError) as error:

@@ -19,7 +19,7 @@ from cluster.checking import groups
 from cluster.checking.groups import ACCELERATOR, GENERATIONS, GPU, TOPOLOGY, TPU
 from cluster.checking.rules import Breach
 from lemur_ray.config import MeshConfig, Recipe
-from lemur_ray.instruct.needs import packages_of
+from lemur_ray.instruct.needs import filter_packages
 from lemur_ray.train.pod.slices import Slice, generation, run_shape, split_batch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ def breaches(entrypoint: str, cluster: Mapping[str, Any] | None) -> Iterator[Bre
     if out is not None and LASTING not in out and not out.startswith("/mnt/"):
         yield Breach("out", f"--out {out or 'is not given'}: name a bucket, gs://...")
     if cluster is not None and (sets := getattr(job, "sets", None)):
-        yield from _of_packages(packages_of(sets), groups.groups(cluster))
+        yield from _of_packages(filter_packages(sets), groups.groups(cluster))
     recipe = getattr(job, "recipe", None)
     if recipe is None:
         return

@@ -13,7 +13,7 @@ from envs.foreign.harbor.benchmark import harbor
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
 from lemur_ray.benchmarks.rows import content_digest
-from lemur_ray.storage.bundles.host_path import by_content, shipped_if_there
+from lemur_ray.storage.bundles.host_path import mark_host_paths, replace_paths_by_digest
 
 ENV_ID = "envs:lemur/Foreign-v0"
 
@@ -56,7 +56,7 @@ def _gym_tasks(env_id: str, options: GymOptions, request: EvaluationRequest) -> 
     env = made(env_id, options.parsed())
     turns = options.turns or (env.spec.max_episode_steps if env.spec else None) or 50
     env.close()
-    arguments = shipped_if_there(dict(options.parsed()))  # which of them are paths nobody says
+    arguments = mark_host_paths(dict(options.parsed()))  # which of them are paths nobody says
     shared = {"id": env_id, "arguments": arguments, "solved_at": options.solved_at, "max_steps": turns}
     for seed in range(options.seeds):
         yield Task(f"gym:{env_id}", f"seed-{seed}", ENV_ID, env_id.rpartition(":")[2], {**shared, "seed": seed}, turns)
@@ -64,7 +64,7 @@ def _gym_tasks(env_id: str, options: GymOptions, request: EvaluationRequest) -> 
 
 def _gym(env_id: str) -> Benchmark[GymOptions]:
     def identity(options: GymOptions, request: EvaluationRequest) -> dict[str, Any]:
-        arguments = by_content(dict(options.parsed()), content_digest)
+        arguments = replace_paths_by_digest(dict(options.parsed()), content_digest)
         return {"arguments": arguments, "turns": options.turns, "solved_at": options.solved_at}
 
     return Benchmark(GymOptions, partial(_gym_tasks, env_id), {"full": 512, "brief": 512}, identity=identity)

@@ -17,7 +17,7 @@ from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, in_sandbox
-from lemur_ray.storage.bundles.host_path import named
+from lemur_ray.storage.bundles.host_path import host_path_option
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,10 @@ def _load(subset: str, options: MintOptions, request: EvaluationRequest) -> Iter
 
 def _of_the_environment(options: MintOptions, request: EvaluationRequest) -> dict[str, Any]:
     told = {name: value for name, value in asdict(options).items() if name != "sandbox"}
-    files = {"teacher": named(options.teacher, "log"), "wikipedia": named(options.wikipedia, "index", "answers", "log")}
+    files = {
+        "teacher": host_path_option(options.teacher, "log"),
+        "wikipedia": host_path_option(options.wikipedia, "index", "answers", "log"),
+    }
     return {**told, **files, "grader": options.judged_by(request)}
 
 

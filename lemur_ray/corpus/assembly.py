@@ -16,10 +16,10 @@ import numpy as np
 
 from lemur_ray.corpus import stages
 from lemur_ray.corpus.config import CorpusConfig
-from lemur_ray.corpus.dedup import shuffled
+from lemur_ray.corpus.dedup import shuffled_order
 from lemur_ray.corpus.packing import WINDOW, windows
-from lemur_ray.corpus.rows import commit, write_atomically
-from lemur_ray.corpus.selection import Clean
+from lemur_ray.corpus.rows import commit_row_set, write_atomically
+from lemur_ray.corpus.selection import CleanDocuments
 from lemur_ray.corpus.sources.listing import Listing
 from lemur_ray.corpus.tokenise import train_tokenizer
 from lemur_ray.text.bpe_training import GENERAL
@@ -33,7 +33,12 @@ _SAMPLED_PARTS = 64
 
 
 def make_tokenizer(
-    work: Path, listing: Listing, clean: Clean, config: CorpusConfig, extra: Sequence[str], given: Tokenizer | None
+    work: Path,
+    listing: Listing,
+    clean: CleanDocuments,
+    config: CorpusConfig,
+    extra: Sequence[str],
+    given: Tokenizer | None,
 ) -> Tokenizer:
     """The tokenizer of this build: the one given, or trained on a seeded sample mixed as the corpus is asked to be.
 
@@ -62,7 +67,7 @@ def sampled_parts(listing: Listing, config: CorpusConfig) -> list[list[int]]:
     ]
 
 
-def _sample(work: Path, listing: Listing, clean: Clean, config: CorpusConfig) -> list[str]:
+def _sample(work: Path, listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> list[str]:
     trained = clean.keep & ~clean.heldout
     size = np.array([clean.sizes[trained & (clean.source == i)].sum() for i in range(len(listing.sources))], float)
     kinds = [entry["kind"] for entry in listing.sources]
@@ -75,7 +80,7 @@ def _sample(work: Path, listing: Listing, clean: Clean, config: CorpusConfig) ->
             continue
         share = ratio[entry["kind"]] / total * size[index] / of_kind[entry["kind"]]
         at = np.flatnonzero(trained & np.isin(clean.part, parts))
-        at = at[shuffled(clean.ids_at(at), config.seed, "tokenizer")]
+        at = at[shuffled_order(clean.ids_at(at), config.seed, "tokenizer")]
         before = np.cumsum(clean.sizes[at]) - clean.sizes[at]
         chosen = np.zeros(len(clean.sizes), bool)
         chosen[at[before < share * config.tokenizer_sample_mb * 1e6]] = True
@@ -97,7 +102,7 @@ class RowSet:
     num_shards: int
 
 
-def row_sets(work: Path, listing: Listing, clean: Clean, config: CorpusConfig) -> list[RowSet]:
+def row_sets(work: Path, listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> list[RowSet]:
     """Row sets of every source and of the held-out documents of each; writes which documents belong to each."""
     lengths = np.zeros(len(clean.sizes), np.int64)
     for number in range(listing.num_parts):
@@ -129,7 +134,7 @@ def row_sets(work: Path, listing: Listing, clean: Clean, config: CorpusConfig) -
 
 
 def manifest(
-    folder: Path, work: Path, listing: Listing, clean: Clean, sets: Sequence[RowSet], config: CorpusConfig
+    folder: Path, work: Path, listing: Listing, clean: CleanDocuments, sets: Sequence[RowSet], config: CorpusConfig
 ) -> dict[str, Any]:
     """Commit every row set and return the corpus' manifest: sizes, fill, counts, the mixture as asked and as built."""
     tokenizer = tokenizer_in(work / stages.TOKENIZER)
@@ -142,7 +147,7 @@ def manifest(
             for window in range(row_set.num_shards)
         ]
         stages.rows_of(work, row_set.name).mkdir(parents=True, exist_ok=True)
-        rows = commit(
+        rows = commit_row_set(
             stages.rows_of(work, row_set.name),
             shards,
             seq_len=config.seq_len,

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.corpus.config import CorpusConfig, build_hash
-from lemur_ray.corpus.manifest import MANIFEST, CorpusError, check_manifest, is_of_build, manifest_file
+from lemur_ray.corpus.manifest import MANIFEST, CorpusError, check_manifest, manifest_bytes, matches_build
 from lemur_ray.corpus.rows import INDEX
 from lemur_ray.corpus.sources.folders import Source
-from lemur_ray.corpus.sources.listing import state
-from lemur_ray.corpus.step_files import BUILDS, CLAIM, ThroughBucket, forget_builds
-from lemur_ray.storage.conditional_writes import Overtaken, read_version, write_if
+from lemur_ray.corpus.sources.listing import files_hash
+from lemur_ray.corpus.step_files import BUILDS, CLAIM, ThroughBucket, remove_build_files
+from lemur_ray.storage.conditional_writes import VersionConflict, read_version, write_if
 from lemur_ray.storage.file_system import file_system, is_bucket
-from lemur_ray.storage.retry_policy import absent
+from lemur_ray.storage.retry_policy import missing_bucket_error
 
 _CLAIM = f"{BUILDS}/{CLAIM}"
 _ANOTHER = "another corpus"
@@ -76,17 +76,17 @@ class BucketCorpus:
         if found.get("build") == build_hash(description) and (damage := self._damage(found)):
             say(f"{self.url} is damaged ({damage}): it is built again")
             return damage
-        return "" if is_of_build(self.url, found, description, overwrite, say) else _ANOTHER
+        return "" if matches_build(self.url, found, description, overwrite, say) else _ANOTHER
 
     def reusable(self, description: dict[str, Any], overwrite: bool, say: Any) -> dict[str, Any] | None:
         """The manifest where this very corpus is there; else the place is claimed for it. Raises as ``found``."""
         found, why = self.found(description, overwrite, say)
         if found is not None:
-            forget_builds(self.url)  # whoever committed it may have been killed before that
+            remove_build_files(self.url)  # whoever committed it may have been killed before that
             return found
         self.claim(build_hash(description), overwrite)
         if why and why != _ANOTHER:  # what is left of its making says that all of it is there
-            forget_builds(self.url, but=CLAIM)
+            remove_build_files(self.url, but=CLAIM)
         if why:
             fs, there = file_system(self.url)
             with contextlib.suppress(FileNotFoundError):  # another process replaces it, too
@@ -99,13 +99,13 @@ class BucketCorpus:
             found = self.there()
             if found is not None and found.get("build") == build_hash(description):
                 check_manifest(found, self.url)
-                forget_builds(self.url)
+                remove_build_files(self.url)
                 return found
         return None
 
     def handover(self, work: Path, sources: Sequence[Source]) -> ThroughBucket:
         """Of a build of these files: one of other files, cut off before, is another build."""
-        states = hashlib.sha256("".join(state(source) for source in sources).encode()).hexdigest()[:12]
+        states = hashlib.sha256("".join(files_hash(source) for source in sources).encode()).hexdigest()[:12]
         return ThroughBucket(work, self.url, f"{work.name}-{states}")
 
     def commit(self, folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class BucketCorpus:
         Raises CorpusError where a shard is not there as it was made; OSError.
         """
         fs, there = file_system(self.url)
-        written = manifest_file(self.url, manifest)
+        written = manifest_bytes(self.url, manifest)
         sets = [str(entry["folder"]) for entry in (*manifest["sources"], *manifest["heldout"])]
         for name in sets:
             self._check_shards(name, json.loads((folder / name / INDEX).read_bytes())["shards"])
@@ -124,7 +124,7 @@ class BucketCorpus:
                 fs.put_file(str(made), f"{there}/{made.relative_to(folder).as_posix()}")
             made.unlink()
         fs.pipe_file(f"{there}/{MANIFEST}", written)
-        forget_builds(self.url)
+        remove_build_files(self.url)
         return dict(json.loads(written))
 
     def _check_shards(self, row_set: str, shards: Sequence[Mapping[str, Any]]) -> None:
@@ -165,8 +165,8 @@ class BucketCorpus:
         try:
             write_if(f"{self.url}/{_CLAIM}", mine.encode(), claimed[1] if claimed else None)
         except FileNotFoundError as error:
-            raise CorpusError(str(absent(self.url))) from error
-        except Overtaken:
+            raise CorpusError(str(missing_bucket_error(self.url))) from error
+        except VersionConflict:
             raise CorpusError(f"another build began at {self.url} at this moment: run the same command again") from None
 
     def _look_at_claim(self, mine: str, overwrite: bool) -> tuple[bytes, str] | None:

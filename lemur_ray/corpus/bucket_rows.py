@@ -29,15 +29,15 @@ from lemur_ray.corpus.rows import (
     RowReader,
     Rows,
     RowSetError,
-    as_packed,
     check_size,
-    checked_index,
-    copied_rows,
-    mapped_shard,
-    places,
+    gather_rows,
+    locate_rows,
+    map_shard,
+    packed_rows,
+    parse_index,
 )
 from lemur_ray.host.home import lemur_home
-from lemur_ray.storage.bounded_cache import MARGIN_BYTES, Shelf, size_of
+from lemur_ray.storage.bounded_cache import MARGIN_BYTES, BoundedCache, tree_size
 from lemur_ray.storage.file_system import file_system, is_bucket
 
 LIMIT = "LEMUR_CORPUS_GB"
@@ -56,12 +56,12 @@ def open_rows(corpus: str | Path, source: str, *, check: bool = True) -> Rows:
     return BucketRows(f"{str(corpus).rstrip('/')}/rows/{source}", check=check)
 
 
-def shelf() -> Shelf:
+def shard_cache() -> BoundedCache:
     """Where copies of this host lie; at most ``$LEMUR_CORPUS_GB``, 50 by default."""
-    return Shelf(lemur_home() / "cache" / "corpora", LIMIT, RowSetError)
+    return BoundedCache(lemur_home() / "cache" / "corpora", LIMIT, RowSetError)
 
 
-def limit_here() -> dict[str, str]:
+def limit_environment() -> dict[str, str]:
     """The limit as environment of other hosts, where one is set."""
     return {LIMIT: os.environ[LIMIT]} if os.environ.get(LIMIT) else {}
 
@@ -78,11 +78,11 @@ class BucketRows:
                 content = bytes(self._fs.cat_file(f"{self._inner}/{INDEX}"))
             except FileNotFoundError:
                 raise RowSetError(f"row set {url} is not there (no {INDEX}): build the corpus again") from None
-            self.index = checked_index(content, f"{url}/{INDEX}")
+            self.index = parse_index(content, f"{url}/{INDEX}")
             if check:
                 self._check_sizes()
         self.seq_len: int = self.index["seq_len"]
-        self.whole = max(map(_size, self.index["shards"]), default=0) <= shelf().limit_bytes()
+        self.whole = max(map(_size, self.index["shards"]), default=0) <= shard_cache().limit_bytes()
         """Whether shards are copied; by default where the largest of them may lie on the shelf."""
 
     def __len__(self) -> int:
@@ -96,26 +96,26 @@ class BucketRows:
     @property
     def missing_bytes(self) -> int:
         """Of those shards that this host has no copy of."""
-        there = shelf().folder
+        there = shard_cache().folder
         return sum(_size(s) for i, s in enumerate(self.index["shards"]) if not (there / self._name(i)).is_dir())
 
     def read(self, indices: np.ndarray) -> PackedRow:
         """Rows by number (any order, repeats allowed). Raises IndexError outside [0, len)."""
-        shards, within = places(self.index, indices, self.url)
+        shards, within = locate_rows(self.index, indices, self.url)
         if not self.whole:
             with self._said():
                 return self._read_alone(shards, within)
         self._bring(shards)
         with self._said():
-            return copied_rows(self.index, shards, within, self._opened)
+            return gather_rows(self.index, shards, within, self._opened)
 
     def bring(self, indices: np.ndarray) -> None:
         """Copy the shards of rows that will be read soon, several at once."""
         if self.whole:
-            self._bring(places(self.index, indices, self.url)[0])
+            self._bring(locate_rows(self.index, indices, self.url)[0])
 
     def _bring(self, shards: np.ndarray) -> None:
-        there = shelf().folder
+        there = shard_cache().folder
         missing = [shard for shard in np.unique(shards).tolist() if not (there / self._name(shard)).is_dir()]
         if missing:
             with self._said(), ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
@@ -129,19 +129,19 @@ class BucketRows:
     def _opened(self, shard: int) -> Iterator[Arrays]:
         lock = self._used(shard)
         try:
-            yield mapped_shard(shelf().folder / self._name(shard), self.index, shard)
+            yield map_shard(shard_cache().folder / self._name(shard), self.index, shard)
         finally:
             os.close(lock)
 
     def _used(self, shard: int) -> int:
-        return shelf().used(self._name(shard), lambda: self._copy(shard))
+        return shard_cache().used(self._name(shard), lambda: self._copy(shard))
 
     def _name(self, shard: int) -> str:
         written = json.dumps(self.index["shards"][shard], sort_keys=True)
         return hashlib.sha256(f"{self.url}\n{written}".encode()).hexdigest()[:32]
 
     def _copy(self, shard: int) -> None:
-        here, entry = shelf(), self.index["shards"][shard]
+        here, entry = shard_cache(), self.index["shards"][shard]
         with here.making(self._name(shard), _size(entry), f"{self.url}/{entry['name']}") as half:
             (half / "shard").mkdir()
             for kind, expected in entry["files"].items():
@@ -162,10 +162,10 @@ class BucketRows:
             raise RowSetError(f"{self.url}/{name}: its content differs from what was written; build this corpus again")
 
     def _read_alone(self, shards: np.ndarray, within: np.ndarray) -> PackedRow:
-        """As ``copied_rows``, by two rounds of requests that are all under way at once."""
+        """As ``gather_rows``, by two rounds of requests that are all under way at once."""
         num, dtype = len(shards), np.dtype(self.index["dtype"])
         if not num:
-            return as_packed(np.empty((0, self.seq_len), dtype), [], None)
+            return packed_rows(np.empty((0, self.seq_len), dtype), [], None)
         widths = {"tokens": dtype.itemsize * self.seq_len, "starts": 8}
         if "trained" in self.index["shards"][0]["files"]:
             widths["trained"] = -(-self.seq_len // 8)
@@ -183,7 +183,7 @@ class BucketRows:
             trained = np.unpackbits(bits, axis=1, count=self.seq_len).astype(bool)
         spans = zip(shards.tolist(), starts.tolist(), strict=True)
         pieces = self._ranges([(shard, "lengths", 4 * begin, 4 * (end - begin)) for shard, (begin, end) in spans])
-        return as_packed(tokens, [np.frombuffer(piece, "<u4") for piece in pieces], trained)
+        return packed_rows(tokens, [np.frombuffer(piece, "<u4") for piece in pieces], trained)
 
     def _ranges(self, asked: Sequence[tuple[int, str, int, int]]) -> list[bytes]:
         """The bytes of (shard, kind of file, first byte, how many). Raises RowSetError where there are fewer."""
@@ -216,18 +216,18 @@ class BucketRows:
             raise RowSetError(f"rows in {self.url} cannot be read: {' '.join(str(error).split())}") from error
 
 
-def choose(readers: Sequence[BucketRows], whole: Sequence[bool]) -> None:
+def plan_copies(readers: Sequence[BucketRows], whole: Sequence[bool]) -> None:
     """Say of which readers shards are copied, all of one run. Raises RowSetError where the disk has no room for them.
 
     What other runs have left on the shelf counts as room, as it will be removed.
     """
-    here = shelf()
+    here = shard_cache()
     here.folder.mkdir(parents=True, exist_ok=True)
     for reader, copied in zip(readers, whole, strict=True):
         reader.whole = copied
     chosen = [reader for reader in readers if reader.whole]
     missing = sum(reader.missing_bytes for reader in chosen)
-    others = size_of(here.folder) - sum(reader.size_bytes - reader.missing_bytes for reader in chosen)
+    others = tree_size(here.folder) - sum(reader.size_bytes - reader.missing_bytes for reader in chosen)
     if missing:
         what = f"the rows of {', '.join(reader.url for reader in chosen)} (less with {LIMIT} set to fewer gigabytes)"
         here.check_room(missing + MARGIN_BYTES - others, what)

@@ -20,25 +20,25 @@ import pyarrow as pa
 
 from lemur_ray.corpus import assembly, stages
 from lemur_ray.corpus.bucket_build import BucketCorpus, all_in_buckets
-from lemur_ray.corpus.config import AS_BEFORE, CorpusConfig, WordPattern, build_hash, describe
+from lemur_ray.corpus.config import DEFAULT_OLD_PATTERN, CorpusConfig, WordPattern, build_hash, describe
 from lemur_ray.corpus.manifest import (
     MANIFEST,
     CorpusError,
     is_complete,
-    is_of_build,
     local_folder,
+    matches_build,
     read_manifest,
     row_folder,
     write_manifest,
 )
 from lemur_ray.corpus.on_ray import Workers
 from lemur_ray.corpus.rows import RowReader, RowSetError
-from lemur_ray.corpus.selection import gather
+from lemur_ray.corpus.selection import select_documents
 from lemur_ray.corpus.sources.embedded import embedded_sources
 from lemur_ray.corpus.sources.folders import Source, folder_source
 from lemur_ray.corpus.sources.listing import Listing, read_listing, write_listing
 from lemur_ray.corpus.sources.texts import read_texts
-from lemur_ray.corpus.step_files import SharedFolder, forget_builds
+from lemur_ray.corpus.step_files import SharedFolder, remove_build_files
 from lemur_ray.host.file_lock import hold
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.host.home import resolve_out
@@ -147,7 +147,7 @@ def _published(
             return found  # made by another host meanwhile
         bucket.claim(manifest["build"], overwrite)
         publish(work_folder(url), url, last=MANIFEST)
-        forget_builds(url)
+        remove_build_files(url)
     except (ImportError, OSError) as error:
         raise CorpusError(f"{url} cannot be written: {error}") from error
     return manifest
@@ -180,7 +180,7 @@ def _reusable(folder: Path, description: dict[str, Any], overwrite: bool, say: S
         say(f"{folder} is damaged ({error}): it is built again")
         (folder / MANIFEST).unlink()
         return False
-    if is_of_build(folder, manifest, description, overwrite, say):
+    if matches_build(folder, manifest, description, overwrite, say):
         shutil.rmtree(folder / _WORK, ignore_errors=True)
         return True
     (folder / MANIFEST).unlink()
@@ -196,8 +196,10 @@ def _here(folder: Path) -> dict[str, Any] | None:
 
 def _word_pattern(manifest: dict[str, Any] | None) -> WordPattern:
     """Of the corpus that is there, so that the command that built it still finds it; of a new one the general."""
-    pattern = (manifest or {"config": {"word_pattern": GENERAL}}).get("config", {}).get("word_pattern", AS_BEFORE)
-    return GENERAL if pattern == GENERAL else AS_BEFORE
+    pattern = (
+        (manifest or {"config": {"word_pattern": GENERAL}}).get("config", {}).get("word_pattern", DEFAULT_OLD_PATTERN)
+    )
+    return GENERAL if pattern == GENERAL else DEFAULT_OLD_PATTERN
 
 
 def _extra_texts(config: CorpusConfig) -> list[str]:
@@ -257,7 +259,7 @@ class _Build:
         cleaning = [{"number": n} for n in hand.parts_to_do("clean", parts)]
         self._parallel("read and filter", hand.runs(stages.clean_part), cleaning)
         hand.bring(*(f"clean/{n:05d}{suffix}" for n in parts for suffix in (".json", ".ids", ".sizes")))
-        clean, missing = gather(work, listing, config)
+        clean, missing = select_documents(work, listing, config)
         for line in missing:
             self.say(line)
         kept = clean.sizes[clean.keep]

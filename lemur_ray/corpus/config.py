@@ -14,7 +14,7 @@ from lemur_ray.text.bpe_training import NUMBERED, SMALLEST
 
 SMALLEST_VOCABULARY = SMALLEST
 WordPattern = Literal["", "general", "numbered"]
-AS_BEFORE: WordPattern = NUMBERED
+DEFAULT_OLD_PATTERN: WordPattern = NUMBERED
 """The word pattern of corpora whose description names none."""
 
 
@@ -73,7 +73,7 @@ class CorpusConfig:
 def describe(config: CorpusConfig) -> dict[str, Any]:
     """JSON form of a configuration."""
     value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
-    if value["word_pattern"] in ("", AS_BEFORE):
+    if value["word_pattern"] in ("", DEFAULT_OLD_PATTERN):
         del value["word_pattern"]
     return value
 

@@ -12,7 +12,7 @@ import numpy as np
 from lemur_ray.corpus.documents import ID_BYTES
 
 
-def first_of_each(ids: bytes) -> np.ndarray:
+def first_occurrences(ids: bytes) -> np.ndarray:
     """Which documents to keep: (n,) bool for ``n`` ids of 16 bytes, concatenated in corpus order."""
     words = _words(ids)
     order = np.lexsort((words[:, 1], words[:, 0]))  # stable: equal ids stay in corpus order
@@ -24,7 +24,7 @@ def first_of_each(ids: bytes) -> np.ndarray:
     return keep
 
 
-def shuffled(ids: bytes, seed: int, purpose: str) -> np.ndarray:
+def shuffled_order(ids: bytes, seed: int, purpose: str) -> np.ndarray:
     """Indices (int64) of the documents in an order that is random but fixed by seed and purpose."""
     words = _words(ids)
     digest = hashlib.blake2b(f"{seed}/{purpose}".encode(), digest_size=8).digest()

@@ -92,7 +92,7 @@ def is_current(folder: str | Path) -> bool:
     return True
 
 
-def is_of_build(
+def matches_build(
     where: str | Path,
     manifest: dict[str, Any],
     description: dict[str, Any],
@@ -122,13 +122,13 @@ def write_manifest(folder: str | Path, manifest: dict[str, Any]) -> None:
     Raises CorpusError where a required entry is missing or a listed source has no committed row set.
     """
     folder = local_folder(folder)
-    written = manifest_file(folder, manifest)
+    written = manifest_bytes(folder, manifest)
     for source in manifest["sources"]:
         RowReader(row_folder(folder, source["name"]))
     write_atomically(folder / MANIFEST, written)
 
 
-def manifest_file(folder: str | Path, manifest: dict[str, Any]) -> bytes:
+def manifest_bytes(folder: str | Path, manifest: dict[str, Any]) -> bytes:
     """What ``manifest.json`` of the folder holds. Raises CorpusError where a required entry is missing."""
     manifest = {"version": VERSION, **manifest}
     missing = [name for name in _REQUIRED if name not in manifest]

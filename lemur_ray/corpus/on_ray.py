@@ -39,7 +39,7 @@ class Workers:
         self._options: dict[str, Any] = {}
         blind = []
         if workers != 0 and (must_see or must_read):
-            blind = who_does_not_see(must_read, [must_see] if must_see else [])
+            blind = hosts_without_access(must_read, [must_see] if must_see else [])
         if blind:
             self.alone = f"{', '.join(blind)} cannot see {must_see or Path(must_read[0]).parent}"
             here = ray.get_runtime_context().get_node_id()
@@ -88,7 +88,7 @@ class Workers:
         return list(ray.get([task.remote(*arguments) for arguments in calls]))
 
 
-def who_does_not_see(
+def hosts_without_access(
     files: Sequence[str | Path],
     folders: Sequence[Path] = (),
     works: Callable[[Any], bool] = lambda resources: True,

@@ -84,7 +84,7 @@ def write_shard(
     return {"name": name, "rows": len(tokens), "tokens": int(np.sum(piece_lengths, dtype=np.int64)), "files": files}
 
 
-def commit(
+def commit_row_set(
     folder: Path,
     shards: Sequence[dict[str, Any]],
     *,
@@ -179,7 +179,7 @@ class RowWriter:
         """Commit the set and return its index. ``documents`` defaults to the number of pieces."""
         pieces = len(self._lengths) + sum(shard["files"]["lengths"]["bytes"] // 4 for shard in self._shards)
         self._flush()
-        return commit(
+        return commit_row_set(
             self.folder,
             self._shards,
             seq_len=self.seq_len,
@@ -233,11 +233,11 @@ class RowReader:
 
     def read(self, indices: np.ndarray) -> PackedRow:
         """Rows by number (any order, repeats allowed). Raises IndexError outside [0, len)."""
-        return copied_rows(self.index, *places(self.index, indices, str(self.folder)), self._opened)
+        return gather_rows(self.index, *locate_rows(self.index, indices, str(self.folder)), self._opened)
 
     def _opened(self, shard: int) -> contextlib.nullcontext[Arrays]:
         if shard not in self._maps:
-            self._maps[shard] = mapped_shard(self.folder, self.index, shard)
+            self._maps[shard] = map_shard(self.folder, self.index, shard)
         return contextlib.nullcontext(self._maps[shard])
 
     def verify(self) -> None:
@@ -249,7 +249,7 @@ class RowReader:
                     raise RowSetError(f"{path}: its content differs from what was written; build this corpus again")
 
 
-def mapped_shard(folder: Path, index: dict[str, Any], number: int) -> Arrays:
+def map_shard(folder: Path, index: dict[str, Any], number: int) -> Arrays:
     """The arrays of a shard in a folder as memory maps."""
     shard, seq_len = index["shards"][number], index["seq_len"]
     base, rows = folder / shard["name"], shard["rows"]
@@ -263,7 +263,7 @@ def mapped_shard(folder: Path, index: dict[str, Any], number: int) -> Arrays:
     return maps
 
 
-def places(index: dict[str, Any], indices: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
+def locate_rows(index: dict[str, Any], indices: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Shards of rows (int64) and their places within. Raises IndexError that names ``where``, outside of the set."""
     indices = np.asarray(indices, np.int64).reshape(-1)
     ends = np.cumsum([0, *(shard["rows"] for shard in index["shards"])], dtype=np.int64)
@@ -273,13 +273,13 @@ def places(index: dict[str, Any], indices: np.ndarray, where: str) -> tuple[np.n
     return shards, indices - ends[shards]
 
 
-def copied_rows(
+def gather_rows(
     index: dict[str, Any],
     shards: np.ndarray,
     within: np.ndarray,
     opened: Callable[[int], contextlib.AbstractContextManager[Arrays]],
 ) -> PackedRow:
-    """Rows at places (``places``) of shards, which are opened one after the other."""
+    """Rows at places (``locate_rows``) of shards, which are opened one after the other."""
     tokens = np.empty((len(within), index["seq_len"]), np.dtype(index["dtype"]))
     trained: np.ndarray | None = None
     pieces = [np.zeros(0, np.int64)] * len(within)
@@ -293,10 +293,10 @@ def copied_rows(
             if "trained" in arrays:
                 trained = np.zeros(tokens.shape, bool) if trained is None else trained
                 trained[at] = np.unpackbits(arrays["trained"][within[at]], axis=1, count=tokens.shape[1])
-    return as_packed(tokens, pieces, trained)
+    return packed_rows(tokens, pieces, trained)
 
 
-def as_packed(tokens: np.ndarray, pieces: Sequence[np.ndarray], trained: np.ndarray | None) -> PackedRow:
+def packed_rows(tokens: np.ndarray, pieces: Sequence[np.ndarray], trained: np.ndarray | None) -> PackedRow:
     """Rows from their tokens (rows, seq_len), the lengths of the pieces of each, and marks (rows, seq_len) or None."""
     counts = np.array([len(piece) for piece in pieces], np.int64)
     return expand(tokens, np.concatenate(pieces) if len(pieces) else np.zeros(0, np.int64), counts, trained)
@@ -306,13 +306,13 @@ def read_index(folder: Path) -> dict[str, Any]:
     """The checked ``rows.json`` of a row set. Raises RowSetError where there is none or it is not ours."""
     path = folder / INDEX
     try:
-        return checked_index(path.read_bytes(), str(path))
+        return parse_index(path.read_bytes(), str(path))
     except FileNotFoundError:
         state = "half-written (shards, but no rows.json)" if folder.is_dir() and any(folder.iterdir()) else "not there"
         raise RowSetError(f"row set {folder} is {state}: build the corpus again, finished parts are kept") from None
 
 
-def checked_index(content: bytes, path: str) -> dict[str, Any]:
+def parse_index(content: bytes, path: str) -> dict[str, Any]:
     """What a ``rows.json`` says. Raises RowSetError where it is not ours."""
     try:
         index = json.loads(content)

@@ -16,7 +16,7 @@ import numpy as np
 
 from lemur_ray.corpus import stages
 from lemur_ray.corpus.config import CorpusConfig
-from lemur_ray.corpus.dedup import first_of_each, shuffled
+from lemur_ray.corpus.dedup import first_occurrences, shuffled_order
 from lemur_ray.corpus.documents import ID_BYTES
 from lemur_ray.corpus.manifest import CorpusError
 from lemur_ray.corpus.rows import write_atomically
@@ -30,7 +30,7 @@ _SMALLEST_SOURCE_ROWS = 8
 
 
 @dataclass
-class Clean:
+class CleanDocuments:
     """All cleaned documents in corpus order, with what is decided about each of them."""
 
     ids: bytes
@@ -59,7 +59,7 @@ class Clean:
         return np.frombuffer(self.ids, np.uint8).reshape(-1, ID_BYTES)[at].tobytes()
 
 
-def gather(work: Path, listing: Listing, config: CorpusConfig) -> tuple[Clean, list[str]]:
+def select_documents(work: Path, listing: Listing, config: CorpusConfig) -> tuple[CleanDocuments, list[str]]:
     """Drop duplicates and sources that are too small, choose the held-out documents; and lines about what is missing.
 
     Raises CorpusError where a required source has no document left.
@@ -79,12 +79,12 @@ def gather(work: Path, listing: Listing, config: CorpusConfig) -> tuple[Clean, l
         counts.append(total)
     joined = b"".join(ids)
     none = np.zeros(0, np.int64)
-    clean = Clean(
+    clean = CleanDocuments(
         joined,
         np.concatenate([none, *sizes]),
         np.concatenate([none, *part]),
         np.concatenate([none, *source]),
-        first_of_each(joined),
+        first_occurrences(joined),
         np.zeros(len(joined) // ID_BYTES, bool),
         counts,
     )
@@ -102,7 +102,7 @@ def gather(work: Path, listing: Listing, config: CorpusConfig) -> tuple[Clean, l
     return clean, missing
 
 
-def _check_sources(listing: Listing, clean: Clean, config: CorpusConfig) -> list[str]:
+def _check_sources(listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> list[str]:
     missing = []
     for index, entry in enumerate(listing.sources):
         mine = clean.keep & (clean.source == index)
@@ -126,7 +126,7 @@ def _check_sources(listing: Listing, clean: Clean, config: CorpusConfig) -> list
     return missing
 
 
-def _hold_out(listing: Listing, clean: Clean, config: CorpusConfig) -> None:
+def _hold_out(listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> None:
     """Mark a seeded sample of each kind: about ``heldout_rows`` rows of text, at most 5 % of the kind."""
     for kind in ("code", "text"):
         of_kind = [index for index, entry in enumerate(listing.sources) if entry["kind"] == kind]
@@ -134,6 +134,6 @@ def _hold_out(listing: Listing, clean: Clean, config: CorpusConfig) -> None:
         wanted = config.heldout_rows * config.seq_len * _BYTES_PER_TOKEN
         wanted = min(wanted, _HELDOUT_LIMIT * float(clean.sizes[at].sum()))
         at = at[clean.sizes[at] <= wanted / 2]  # no single long file stands for a kind
-        at = at[shuffled(clean.ids_at(at), config.seed, "heldout")]
+        at = at[shuffled_order(clean.ids_at(at), config.seed, "heldout")]
         total = np.cumsum(clean.sizes[at])
         clean.heldout[at[total <= wanted]] = True

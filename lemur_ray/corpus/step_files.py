@@ -21,7 +21,7 @@ from typing import Any
 from lemur_ray.corpus import stages
 from lemur_ray.corpus.rows import write_atomically
 from lemur_ray.corpus.sources.listing import LISTING
-from lemur_ray.storage.file_system import file_system, passed_on
+from lemur_ray.storage.file_system import bucket_environment, file_system
 from lemur_ray.storage.published_folder import scratch_folder
 
 BUILDS, CLAIM = ".build", "claim.json"
@@ -91,7 +91,7 @@ class ThroughBucket(SharedFolder):
         return True
 
     def begin(self) -> None:
-        forget_builds(self.url, but=CLAIM)
+        remove_build_files(self.url, but=CLAIM)
         self.give("parts/")
         self.give(LISTING)
 
@@ -100,7 +100,7 @@ class ThroughBucket(SharedFolder):
         _check(fs, there)
 
     def runs(self, step: Callable[..., None]) -> Callable[..., None]:
-        return partial(_elsewhere, self.url, self.name, passed_on(), step)
+        return partial(_elsewhere, self.url, self.name, bucket_environment(), step)
 
     def parts_to_do(self, stage: str, numbers: Iterable[int]) -> list[int]:
         there = self._names(stage)
@@ -143,7 +143,7 @@ def bring_file(fs: Any, path: str, to: Path) -> None:
     partial_file.replace(to)
 
 
-def forget_builds(url: str, but: str = "") -> None:
+def remove_build_files(url: str, but: str = "") -> None:
     """Remove what was handed over in the making of a corpus, the listings first: without them nothing else counts.
 
     but: name of an object that stays. Raises OSError.

@@ -18,7 +18,7 @@ def _print(line: str) -> None:
     print(line, flush=True)
 
 
-def for_chats(tokenizer: Tokenizer, choice: str = "", say: Callable[[str], None] = _print) -> Tokenizer:
+def with_chat_format(tokenizer: Tokenizer, choice: str = "", say: Callable[[str], None] = _print) -> Tokenizer:
     """The tokenizer with the chat template that it is to be tuned on, which travels with it from here on.
 
     choice: a file with a template, or chatml; empty: its own, and ChatML where it has none. Raises TemplateUnusable.

@@ -15,7 +15,7 @@ from typing import Any
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.host.json_files import NotJson, read_json_lines
-from lemur_ray.storage.published_folder import on_this_disk
+from lemur_ray.storage.published_folder import local_copy
 from lemur_ray.text.tool_results import stray_result
 
 _FIRST = ("system", "developer")
@@ -55,7 +55,7 @@ def read_conversations(file: str | Path) -> Iterator[Conversation]:
 
     Raises ValueError that names file and line, OSError.
     """
-    with on_this_disk(str(file)) as path:
+    with local_copy(str(file)) as path:
         try:
             yield from _read(Path(path))
         except ValueError as error:

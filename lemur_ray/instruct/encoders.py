@@ -26,7 +26,7 @@ def encoder(spec: str) -> Encoder:
     """
     kind, _, what = spec.partition(":")
     if kind == "hashing":
-        return functools.partial(hashed, dim=int(what))
+        return functools.partial(hash_vectors, dim=int(what))
     try:
         from sentence_transformers import SentenceTransformer
     except ModuleNotFoundError as error:
@@ -43,7 +43,7 @@ def encoder(spec: str) -> Encoder:
     return encode
 
 
-def hashed(texts: Sequence[str], dim: int) -> np.ndarray:
+def hash_vectors(texts: Sequence[str], dim: int) -> np.ndarray:
     """Signed counts of the words and pairs of words of each text, hashed into ``dim`` places: (texts, dim) float32."""
     out = np.zeros((len(texts), dim), np.float32)
     for row, text in enumerate(texts):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 
-from lemur_ray.instruct.chat_tokens import for_chats
+from lemur_ray.instruct.chat_tokens import with_chat_format
 from lemur_ray.instruct.config import WITHOUT_NEAR_DUPLICATES, SetsConfig
 from lemur_ray.text.chat_template import Chat, TemplateError, TemplateUnusable
 from lemur_ray.text.templates.template_files import template_of
@@ -17,17 +17,20 @@ from lemur_ray.text.tokenizer import Tokenizer
 _EXTRA = "pip install 'lemur-ray[instruct]'"
 
 
-def of_table(
+def check_table_needs(
     sets: SetsConfig, conversations: Sequence[str], choice: str, tokenizer: Tokenizer | None, packages_are_here: bool
 ) -> None:
-    """choice: as ``for_chats``. tokenizer: None where it cannot be read. packages_are_here: the table is made on this
-    machine, so that what is not installed here lacks. Raises ValueError with everything that lacks."""
+    """Raise ValueError that lists everything that a table's build lacks.
+
+    choice: as for ``with_chat_format``. tokenizer: None if it cannot be read. packages_are_here: the table is built on
+    this machine, so packages that are not installed here are missing.
+    """
     lacking = [*_of_sets(sets, conversations, packages_are_here), *(_of_format(tokenizer, choice) if tokenizer else ())]
     if lacking:
         raise ValueError("\n- ".join(lacking))
 
 
-def packages_of(sets: SetsConfig) -> dict[str, str]:
+def filter_packages(sets: SetsConfig) -> dict[str, str]:
     """Packages besides the project's own that the filters want, each with what to do where it is not installed."""
     wanted = {}
     near = sets.near_duplicate and any(getattr(sets, name) for name in WITHOUT_NEAR_DUPLICATES)
@@ -48,14 +51,14 @@ def _of_sets(sets: SetsConfig, conversations: Sequence[str], packages_are_here: 
     if sets.files and conversations:
         lacking.append("--conversations joins the games and chats: leave it out with --oasst1 and the other sets")
     if packages_are_here:
-        lacking += [said for package, said in packages_of(sets).items() if _lacks(package.replace("-", "_"))]
+        lacking += [said for package, said in filter_packages(sets).items() if _lacks(package.replace("-", "_"))]
     return lacking
 
 
 def _of_format(tokenizer: Tokenizer, choice: str) -> list[str]:
     turns = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello."}]
     try:
-        template_of(for_chats(tokenizer, choice, say=lambda line: None)).said(Chat(turns))
+        template_of(with_chat_format(tokenizer, choice, say=lambda line: None)).said(Chat(turns))
     except TemplateUnusable as error:
         return [f"{error} (--chat-template: a file with another one, or chatml)"]
     except TemplateError:  # it may take other conversations

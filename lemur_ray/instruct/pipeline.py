@@ -31,8 +31,8 @@ from lemur_ray.instruct.near_duplicates import BLOCK, any_similar, keep_first
 from lemur_ray.instruct.readers.public_sets import SETS
 from lemur_ray.instruct.statistics import MEASURES, lines, summary
 from lemur_ray.instruct.table import Example, NumRows, place_in, write_table
-from lemur_ray.storage.file_system import file_system, is_bucket, passed_on
-from lemur_ray.storage.published_folder import on_this_disk, version_of
+from lemur_ray.storage.file_system import bucket_environment, file_system, is_bucket
+from lemur_ray.storage.published_folder import local_copy, version_of
 from lemur_ray.text.tokenizer import Tokenizer
 
 Say = Callable[[str], None]
@@ -117,7 +117,7 @@ class _Build:
             self.say(f"{name}: {SETS[name].licence}")
         benchmarks: dict[int, str] = {}
         for file in config.decontaminate:
-            with on_this_disk(file) as path:
+            with local_copy(file) as path:
                 benchmarks = {**benchmark_index([path]), **benchmarks}
         if config.near_duplicate and any(getattr(config, name) for name in WITHOUT_NEAR_DUPLICATES):
             encoder(config.encoder)  # a missing package is said before hours of reading
@@ -129,7 +129,7 @@ class _Build:
         readers = Workers(self.workers.workers, must_read=here) if here else self.workers
         if readers.alone:
             self.say(f"only this host reads the files: {readers.alone}; with files in a bucket all hosts do")
-        found = list(readers.map(files, partial(stages.read_files, config=config, environment=passed_on())))
+        found = list(readers.map(files, partial(stages.read_files, config=config, environment=bucket_environment())))
         talks = self._staying(self.workers.map(found, partial(stages.clean_rows, config=config)))
         self.read.update({name: sum(n for (s, *_), n in self.fallen.items() if s == name) for name in self._names()})
         self.read.update(talks.column("dataset").to_pylist())
@@ -150,7 +150,7 @@ class _Build:
     def _names(self) -> list[str]:
         return [name for name in SETS if getattr(self.config, name)]
 
-    def _staying(self, tables: Iterator[pa.Table], schema: pa.Schema = stages.TALKS) -> pa.Table:
+    def _staying(self, tables: Iterator[pa.Table], schema: pa.Schema = stages.CONVERSATIONS) -> pa.Table:
         """The rows that stay; those that fell are counted."""
         kept = []
         for table in tables:

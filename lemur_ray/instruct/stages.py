@@ -26,7 +26,7 @@ from lemur_ray.instruct.encoders import encoder
 from lemur_ray.instruct.readers.public_sets import read_set
 from lemur_ray.instruct.statistics import MEASURES, measures
 from lemur_ray.instruct.table import REFUSED
-from lemur_ray.storage.published_folder import on_this_disk
+from lemur_ray.storage.published_folder import local_copy
 from lemur_ray.text.chat import encode_chat
 from lemur_ray.text.chat_template import TemplateError, TemplateUnusable
 from lemur_ray.text.tokenizer import Tokenizer
@@ -35,7 +35,7 @@ ROWS = 512
 """Rows of one table; fixed, so that what depends on a batch (an encoder's rounding) does not depend on workers."""
 
 FILES = pa.schema([("set", pa.string()), ("path", pa.string()), ("number", pa.int64())])
-TALKS = pa.schema(
+CONVERSATIONS = pa.schema(
     [
         ("order", pa.int64()),
         ("dataset", pa.string()),
@@ -50,7 +50,7 @@ TALKS = pa.schema(
 while it stays. note: what was found and kept all the same."""
 TOKENS = pa.schema(
     [
-        *(field for field in TALKS),
+        *(field for field in CONVERSATIONS),
         ("tokens", pa.list_(pa.int32())),
         ("trained", pa.list_(pa.bool_())),
         *((name, pa.int64()) for name in MEASURES),
@@ -75,7 +75,7 @@ def read_files(table: pa.Table, config: SetsConfig, environment: Mapping[str, st
     """
     os.environ.update(environment or {})
     for file in table.to_pylist():
-        with on_this_disk(file["path"]) as path:
+        with local_copy(file["path"]) as path:
             try:
                 yield from _read_file(file, Path(path), config)
             except ValueError as error:
@@ -97,10 +97,10 @@ def _read_file(file: dict[str, Any], path: Path, config: SetsConfig) -> Iterator
             row |= {"messages": "", "stage": "read", "reason": found.reason}
         rows.append(row)
         if len(rows) == ROWS:
-            yield pa.Table.from_pylist(rows, TALKS)
+            yield pa.Table.from_pylist(rows, CONVERSATIONS)
             rows = []
     if rows:
-        yield pa.Table.from_pylist(rows, TALKS)
+        yield pa.Table.from_pylist(rows, CONVERSATIONS)
 
 
 def clean_rows(table: pa.Table, config: SetsConfig) -> pa.Table:
@@ -110,7 +110,7 @@ def clean_rows(table: pa.Table, config: SetsConfig) -> pa.Table:
     for row in rows:
         if not row["stage"]:
             row |= _cleaned(row, config, patterns)
-    return pa.Table.from_pylist(rows, TALKS)
+    return pa.Table.from_pylist(rows, CONVERSATIONS)
 
 
 def _cleaned(row: dict[str, Any], config: SetsConfig, patterns: list[re.Pattern[str]]) -> dict[str, Any]:
@@ -123,21 +123,21 @@ def _cleaned(row: dict[str, Any], config: SetsConfig, patterns: list[re.Pattern[
             if found is None:
                 out["note"] = "language_not_detected"
             elif found != config.language:
-                return _fallen("language", f"not_{config.language}")
+                return _dropped_row("language", f"not_{config.language}")
         if config.character_run and clean.character_run(asked) >= config.character_run:
             if config.character_run_unit == "row":
-                return _fallen("character_run", "foreign_letters")
+                return _dropped_row("character_run", "foreign_letters")
             asked = clean.without_foreign_sentences(asked, config.character_run)
             if not asked:
-                return _fallen("character_run", "nothing_left")
+                return _dropped_row("character_run", "nothing_left")
             messages = clean.with_instruction(messages, asked)
             out |= {"note": "sentence_removed", "messages": messages_cell(messages)}
     if clean.holds(messages, patterns):
-        return _fallen("patterns", "drop_pattern")
+        return _dropped_row("patterns", "drop_pattern")
     return out
 
 
-def _fallen(stage: str, reason: str) -> dict[str, Any]:
+def _dropped_row(stage: str, reason: str) -> dict[str, Any]:
     return {"stage": stage, "reason": reason, "messages": ""}
 
 
@@ -159,18 +159,18 @@ def encode(
         if benchmarks and (shared := overlap((message.content for message in messages), benchmarks)):
             row["note"] = f"overlaps {shared}"
             if drop_overlap:
-                row |= _fallen("decontaminate", f"overlaps {shared}")
+                row |= _dropped_row("decontaminate", f"overlaps {shared}")
                 continue
         try:
             ids, trained = encode_chat(tokenizer, messages)
         except TemplateUnusable:
             raise
         except TemplateError:
-            row |= _fallen("truncate", REFUSED)
+            row |= _dropped_row("truncate", REFUSED)
             continue
         row |= measures(messages, tokenizer)
         if not any(trained[:seq_len]):
-            row |= _fallen("truncate", "no_trained_token")
+            row |= _dropped_row("truncate", "no_trained_token")
             continue
         if len(ids) > seq_len:
             row["note"] = row["note"] or "cut_at_row_length"

@@ -120,7 +120,7 @@ def write_table(
     if seed is not None:
         examples = [examples[i] for i in np.random.default_rng(seed).permutation(len(examples))]
     lengths = np.array([len(example.tokens) for example in examples], np.int64)
-    rows = [list(row) for row in packed(lengths, seq_len, packing)]
+    rows = [list(row) for row in assign_rows(lengths, seq_len, packing)]
     total = max(len(rows), num_rows(len(rows), len(examples)) if num_rows else 0)
     digest = hashlib.sha256(f"{seq_len} {tokenizer.made_of}".encode())
     for example in examples:
@@ -159,7 +159,7 @@ def place_in(shelf: str | Path, name: str) -> Path | str:
     return f"{shelf}/{name}" if is_bucket(str(shelf)) else Path(shelf) / name
 
 
-def packed(lengths: np.ndarray, seq_len: int, packing: Packing) -> Iterable[Sequence[int]]:
+def assign_rows(lengths: np.ndarray, seq_len: int, packing: Packing) -> Iterable[Sequence[int]]:
     """Which examples lie in each row, in their order.
 
     lemur: each example behind the one before while there is room for it and the token between them (the released code

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from lemur_ray.corpus.bucket_rows import BucketRows, choose, limit_here, open_rows, shelf
+from lemur_ray.corpus.bucket_rows import BucketRows, limit_environment, open_rows, plan_copies, shard_cache
 from lemur_ray.plan.plan import Plan, PlanError
-from lemur_ray.storage.file_system import is_bucket, passed_on
+from lemur_ray.storage.file_system import bucket_environment, is_bucket
 
 Batch = dict[str, np.ndarray]
 """``row`` int64 (rows,), ``source`` int32 (rows,), and the five arrays of PackedRow, each (rows, seq_len)."""
@@ -64,7 +64,7 @@ class PlanReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A corpus in a bucket is read anew on the host where this arrives."""
-        environment = {**passed_on(), **limit_here()} if is_bucket(self.corpus) else {}
+        environment = {**bucket_environment(), **limit_environment()} if is_bucket(self.corpus) else {}
         return _reader_there, (self.plan, self.corpus, self.hosts, environment)
 
     @property
@@ -103,7 +103,7 @@ class PlanReader:
         if not self._chosen:
             readers = [reader for reader in self.readers if isinstance(reader, BucketRows)]
             sizes = [reader.size_bytes for reader in readers]
-            choose(readers, copied_to_host(self.plan, sizes, self.hosts, shelf().limit_bytes()))
+            plan_copies(readers, copied_to_host(self.plan, sizes, self.hosts, shard_cache().limit_bytes()))
             self._chosen = True
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from lemur_ray.host.json_files import parse_json
 from lemur_ray.report.ledgers.stored_episodes import StoredEpisode, stored_episodes
 from lemur_ray.rollout.evaluation_folder import DEPARTURES, TOLD, EvaluationError, recalled
-from lemur_ray.storage.folder_mirror import url_of
+from lemur_ray.storage.folder_mirror import display_name
 
 OF_RUN, OF_CORPUS = ("recipe.json", "result.json", "metrics.jsonl"), ("manifest.json",)
 """Files of a run folder and of a corpus that are read here."""
@@ -42,7 +42,7 @@ class TrainingRun:
     @property
     def place(self) -> str:
         """Where it lies, for people."""
-        return url_of(self.folder)
+        return display_name(self.folder)
 
     @property
     def mixture(self) -> Sequence[Mapping[str, Any]]:
@@ -85,7 +85,7 @@ class Inputs:
     @property
     def corpus_place(self) -> str:
         """Where the corpus lies, for people; empty where there is none."""
-        return url_of(self.corpus_folder) if self.corpus_folder else ""
+        return display_name(self.corpus_folder) if self.corpus_folder else ""
 
     @property
     def num_episodes(self) -> int:
@@ -119,7 +119,7 @@ def _metrics(path: Path) -> list[Mapping[str, Any]]:
 def read_run(folder: Path) -> TrainingRun:
     """Read a run folder. Raises ReportError where it holds no recipe.json, or broken files."""
     if not (folder / "recipe.json").is_file():
-        raise ReportError(f"{url_of(folder)} is not a run folder: it has no recipe.json")
+        raise ReportError(f"{display_name(folder)} is not a run folder: it has no recipe.json")
     written = _json(folder / "recipe.json")
     result = _json(folder / "result.json") if (folder / "result.json").is_file() else {}
     recipe = written.get("recipe", written)
@@ -162,24 +162,24 @@ def collect_inputs(runs: Sequence[Path], episodes: Sequence[Path], corpus: Path 
     for folder in episodes:
         path = folder / "episodes.jsonl"
         if not path.is_file():
-            found.missing.append(f"{url_of(folder)} has no episodes.jsonl")
+            found.missing.append(f"{display_name(folder)} has no episodes.jsonl")
             continue
         read = stored_episodes(path)
         if read:
             found.ledgers.append((folder, read))
             found.settings |= read_settings(folder)
         else:
-            found.missing.append(f"{url_of(path)} holds no finished episode")
+            found.missing.append(f"{display_name(path)} holds no finished episode")
     found.ledgers = _apart(found.ledgers)
     found.ledgers.sort(key=lambda ledger: (ledger[0] / "episodes.jsonl").stat().st_mtime_ns)
     if not found.num_episodes:
-        places = ", ".join(map(url_of, episodes)) or "no folder was given or found under LEMUR_HOME/episodes"
+        places = ", ".join(map(display_name, episodes)) or "no folder was given or found under LEMUR_HOME/episodes"
         raise ReportError(f"no episodes found ({places}): run jobs/agent_eval.py first, or pass --episodes")
     manifest = corpus / "manifest.json" if corpus is not None else None
     if manifest is not None and manifest.is_file():
         found.corpus, found.corpus_folder = _json(manifest), corpus
     else:
-        found.missing.append(f"no corpus manifest at {url_of(manifest)}" if manifest else "no corpus was given")
+        found.missing.append(f"no corpus manifest at {display_name(manifest)}" if manifest else "no corpus was given")
     return found
 
 

@@ -10,7 +10,7 @@ from lemur_ray.host.home import lemur_home, resolve_out
 from lemur_ray.report.inputs import OF_CORPUS, OF_RUN, discover
 from lemur_ray.rollout.evaluation_folder import evaluation_folders
 from lemur_ray.storage.file_system import is_bucket
-from lemur_ray.storage.folder_mirror import brought
+from lemur_ray.storage.folder_mirror import mirror_files
 
 
 @dataclass(frozen=True)
@@ -43,4 +43,4 @@ class ReportJob:
 
 def _here(named: str, files: Sequence[str]) -> Path:
     place = resolve_out(named, "")
-    return brought(place, files) if is_bucket(place) else Path(place)
+    return mirror_files(place, files) if is_bucket(place) else Path(place)

@@ -19,8 +19,8 @@ from lemur_ray.host.home import resolve_out
 from lemur_ray.rollout.evaluation_config import Settings
 from lemur_ray.rollout.ledger import join
 from lemur_ray.storage.file_system import is_bucket
-from lemur_ray.storage.folder_mirror import brought_growing
-from lemur_ray.storage.synced_folder import kept
+from lemur_ray.storage.folder_mirror import mirror_growing_files
+from lemur_ray.storage.synced_folder import sync_with_bucket
 
 LEDGER, SETTINGS = "episodes.jsonl", "evaluations.json"
 """Of these everything else in the folder is made."""
@@ -45,7 +45,7 @@ def played_at(out: str, play: Callable[[str], dict[str, Any]]) -> dict[str, Any]
     if not is_bucket(out):
         return play(out)
     url = resolve_out(out, "")
-    with kept(url, LEDGER, (SETTINGS,), join) as folder:
+    with sync_with_bucket(url, LEDGER, (SETTINGS,), join) as folder:
         print(f"{url} is played in {folder} and stored as episodes end", file=sys.stderr, flush=True)
         found = play(str(folder))
     return {**found, "out": url}
@@ -58,7 +58,7 @@ def evaluation_folders(named: Sequence[str]) -> list[Path]:
     for name in named:
         place = resolve_out(name, "")
         if is_bucket(place):
-            ledgers = brought_growing(place, LEDGER, (SETTINGS,))
+            ledgers = mirror_growing_files(place, LEDGER, (SETTINGS,))
             if not ledgers:
                 raise EvaluationError(f"{place} has no {LEDGER}: give the folder that jobs/agent_eval.py wrote to")
             found += [ledger.parent for ledger in ledgers]

@@ -22,9 +22,9 @@ from lemur_ray.serve.engine.sampling_options import SamplingOptions, model_defau
 from lemur_ray.serve.grammar_matching import Grammars, Matching
 from lemur_ray.serve.reply_types import Piece, Reply
 from lemur_ray.serve.text_stream import TextStream
-from lemur_ray.text.chat import Prompt, as_values, encode_prompt
+from lemur_ray.text.chat import Prompt, encode_prompt, template_messages
 from lemur_ray.text.chat_template import Chat, ChatTemplate
-from lemur_ray.text.marked_text import texts_in
+from lemur_ray.text.marked_text import iter_texts
 from lemur_ray.text.special_tokens import GENERATION, json_file
 from lemur_ray.text.templates.template_files import template_of
 from lemur_ray.text.tokenizer import Tokenizer
@@ -65,14 +65,14 @@ class TextEngine:
 
     async def chat_prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """``encode_chat`` for the event loop. Raises as ``prompt`` does."""
-        return await self.prompt(Chat(as_values(messages), prompts=True))
+        return await self.prompt(Chat(template_messages(messages), prompts=True))
 
     async def prompt(self, chat: Chat) -> tuple[int, ...]:
         """Ids of a chat, for the event loop.
 
         Raises TemplateError, and ContextExceeded for what cannot fit, before it is encoded.
         """
-        if self.template.quick and sum(map(len, texts_in([chat.messages]))) <= _ENCODED_AT_ONCE:
+        if self.template.quick and sum(map(len, iter_texts([chat.messages]))) <= _ENCODED_AT_ONCE:
             return self._fitting(chat)()
         # One after another, in a thread of their own: who waits for a template to end keeps no thread from others.
         encode = await asyncio.get_running_loop().run_in_executor(self._renders, self._fitting, chat)

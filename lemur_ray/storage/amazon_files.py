@@ -11,7 +11,7 @@ import aiohttp
 from botocore.exceptions import BotoCoreError
 from s3fs.core import S3FileSystem
 
-from lemur_ray.storage.retry_policy import BY_NAME, BucketError, refused, silence_s, within_patience
+from lemur_ray.storage.retry_policy import ADVICE_BY_CODE, BucketError, idle_timeout_s, refusal_error, with_deadline
 
 _READS = 3
 
@@ -22,8 +22,8 @@ class AmazonFiles(S3FileSystem):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("use_listings_cache", False)
         deadlines = {
-            "connect_timeout": silence_s(),
-            "read_timeout": silence_s(),
+            "connect_timeout": idle_timeout_s(),
+            "read_timeout": idle_timeout_s(),
             "retries": {"mode": "standard", "max_attempts": 2},
         }
         kwargs["config_kwargs"] = deadlines | (kwargs.get("config_kwargs") or {})
@@ -38,7 +38,7 @@ class AmazonFiles(S3FileSystem):
         while True:
             answer = await self._call_s3("get_object", Bucket=bucket, Key=key)
             try:
-                return bytes(await within_patience(answer["Body"].read(), where)), str(answer["ETag"])
+                return bytes(await with_deadline(answer["Body"].read(), where)), str(answer["ETag"])
             except (BotoCoreError, aiohttp.ClientError) as error:
                 if (read := read + 1) == _READS:
                     raise BucketError(
@@ -52,7 +52,7 @@ class AmazonFiles(S3FileSystem):
         body = kwargs.get("Body")
         try:
             call = super()._call_s3(method, *args, **kwargs)
-            return await within_patience(call, where, len(body) if isinstance(body, bytes) else 0)
+            return await with_deadline(call, where, len(body) if isinstance(body, bytes) else 0)
         except (FileNotFoundError, FileExistsError):
             raise
         except BotoCoreError as error:
@@ -64,6 +64,6 @@ class AmazonFiles(S3FileSystem):
             answer = getattr(error.__cause__, "response", None)
             status = (answer or {}).get("ResponseMetadata", {}).get("HTTPStatusCode")
             name = (answer or {}).get("Error", {}).get("Code", "")
-            if status in (401, 403, 301, 429) or (status or 0) >= 500 or name in BY_NAME:
-                raise refused(where, status, f"{name} {error}", name) from error
+            if status in (401, 403, 301, 429) or (status or 0) >= 500 or name in ADVICE_BY_CODE:
+                raise refusal_error(where, status, f"{name} {error}", name) from error
             raise

@@ -32,7 +32,7 @@ MARGIN_BYTES = 2**20
 
 
 @dataclass(frozen=True)
-class Shelf:
+class BoundedCache:
     """Where copies lie and how many bytes they may take."""
 
     folder: Path
@@ -74,7 +74,7 @@ class Shelf:
         self.make_room(needed)
         self.check_room(needed + MARGIN_BYTES, what)
         half = self.folder / f".making-{name}"
-        removed(half)  # of a process that was killed
+        remove_tree(half)  # of a process that was killed
         half.mkdir()
         try:
             yield half
@@ -83,7 +83,7 @@ class Shelf:
                 raise
             raise self.error(self.no_room(needed, what)) from error
         finally:
-            removed(half)
+            remove_tree(half)
 
     def limit_bytes(self) -> int:
         """Raises ``error``."""
@@ -116,7 +116,7 @@ class Shelf:
         limit = self.limit_bytes()
         self._sweep()
         unused = sorted((lock.stat().st_mtime_ns, lock.stem) for lock in self.folder.glob("*.lock"))
-        sizes = {name: size_of(self.folder / name) for _, name in unused if (self.folder / name).is_dir()}
+        sizes = {name: tree_size(self.folder / name) for _, name in unused if (self.folder / name).is_dir()}
         total = sum(sizes.values())
         for _, name in unused:
             if total + more <= limit:
@@ -133,13 +133,13 @@ class Shelf:
             lock = self._lock_of(half.name.partition("-")[2])
             try:
                 if take(lock):
-                    removed(half)
+                    remove_tree(half)
             finally:
                 os.close(lock)
         for packing in self.folder.glob(".packing-*"):
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - packing.stat().st_mtime > _OLD_S:
-                    removed(packing)
+                    remove_tree(packing)
 
     def _remove(self, name: str) -> bool:
         """Whether nobody used a copy, which is then gone."""
@@ -148,16 +148,16 @@ class Shelf:
             if not take(lock):
                 return False
             gone = self.folder / f".gone-{name}"
-            removed(gone)
+            remove_tree(gone)
             with contextlib.suppress(FileNotFoundError):  # another process made room, too
                 (self.folder / name).rename(gone)
-            removed(gone)
+            remove_tree(gone)
             return True
         finally:
             os.close(lock)
 
 
-def removed(folder: Path) -> None:
+def remove_tree(folder: Path) -> None:
     """Remove a folder, also where what is in it may not be written to."""
     for inside, names, _ in os.walk(folder):
         for name in names:
@@ -166,7 +166,7 @@ def removed(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def size_of(folder: Path) -> int:
+def tree_size(folder: Path) -> int:
     """Bytes of all files in a folder, which another process may be removing."""
     total = 0
     for inside, _, names in os.walk(folder):

@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 
 from lemur_ray.storage.conditional_writes import read_version, write_if
 from lemur_ray.storage.file_system import arrow_file_system, file_system
-from lemur_ray.storage.retry_policy import BucketError, BucketProblem, absent, patience_s, refused, silent
+from lemur_ray.storage.retry_policy import (
+    BucketError,
+    BucketProblem,
+    missing_bucket_error,
+    refusal_error,
+    request_timeout_s,
+    timeout_error,
+)
 
 
 class _Differs(OSError):
@@ -30,7 +37,7 @@ class AccessFailure(NamedTuple):
     reason: str
 
 
-def tried(url: str, environment: Mapping[str, str] | None = None) -> dict[str, AccessFailure | None]:
+def check_clients(url: str, environment: Mapping[str, str] | None = None) -> dict[str, AccessFailure | None]:
     """Client -> why it could not write, read and remove a small object there; None where it could.
 
     ``environment``: variables to have while looking, as the driver has them (``file_system.passed_on``). The clients of
@@ -51,15 +58,19 @@ def _why_not(url: str, ask: Callable[[str, bytes], None]) -> AccessFailure | Non
     try:
         ask(f"{url}/.probe-{uuid.uuid4().hex[:12]}", uuid.uuid4().bytes)
     except FileNotFoundError:
-        return _failure(absent(url))
+        return _failure(missing_bucket_error(url))
     except TimeoutError:
-        return _failure(silent(bucket, patience_s()))
+        return _failure(timeout_error(bucket, request_timeout_s()))
     except Exception as error:  # whatever a client raises, it says why this host cannot use it
         text = re.sub(r"https?://\S+ ?", "", " ".join(str(error).split()))
         if (status := re.search(r"http_response_code='(\d+)'", text)) is None:  # which is tensorstore's way
             problem = error.problem if isinstance(error, BucketError) else BucketProblem.REFUSED
             return AccessFailure(problem, text[:400] or type(error).__name__)
-        return _failure(absent(url) if status[1] == "404" else refused(bucket, status[1], text.partition(" [")[0]))
+        return _failure(
+            missing_bucket_error(url)
+            if status[1] == "404"
+            else refusal_error(bucket, status[1], text.partition(" [")[0])
+        )
     return None
 
 
@@ -106,7 +117,7 @@ def _tensorstore(url: str, data: bytes) -> None:
     import tensorstore
 
     bucket, _, path = url.removeprefix("gs://").partition("/")
-    wait_s = patience_s()
+    wait_s = request_timeout_s()
     store = tensorstore.KvStore.open({"driver": "gcs", "bucket": bucket}).result(timeout=wait_s)
     store.write(path, data).result(timeout=wait_s)
     _same(store.read(path).result(timeout=wait_s).value, data)

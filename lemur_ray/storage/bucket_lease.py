@@ -11,16 +11,16 @@ import sys
 import time
 from typing import Any
 
-from lemur_ray.storage.conditional_writes import Overtaken, read_version, write_if
+from lemur_ray.storage.conditional_writes import VersionConflict, read_version, write_if
 
 LEASE = ".run.lease"
-BEAT_S = 5.0
+HEARTBEAT_S = 5.0
 """Seconds between two counts."""
-PATIENCE = 4
+MISSED_HEARTBEATS = 4
 """Counts that may fail to come before a lease is taken over."""
 
 
-class HeldByAnother(Exception):
+class LeaseConflict(Exception):
     """Somebody else has it; ``holder`` is what the object says."""
 
     def __init__(self, holder: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ class BucketLease:
     def take(self, patience_s: float) -> None:
         """Take a lease that is free, given back, or not counted up for so long. Raises HeldByAnother, OSError."""
         found = read_version(self._url)
-        before = value_of(found)
+        before = decode_record(found)
         if before and not before.get("given_back"):
             found = self._once_silent(found, patience_s)
         number = int(before.get("holder", 0)) + 1
@@ -62,33 +62,33 @@ class BucketLease:
     def _write(self, value: dict[str, Any], version: str | None) -> None:
         try:
             self._version = write_if(self._url, json.dumps(value).encode(), version)
-        except Overtaken as error:
+        except VersionConflict as error:
             now = read_version(self._url)
-            holder = value_of(now)
+            holder = decode_record(now)
             # An earlier write of ours whose answer never came, nor that of the question about it.
             if now is None or holder.get("id") != self._mine["id"]:
-                raise HeldByAnother(holder) from error
+                raise LeaseConflict(holder) from error
             self._write(value, now[1])  # between both somebody may have taken it over
         self._said = value
 
     def _once_silent(self, seen: tuple[bytes, str] | None, patience_s: float) -> tuple[bytes, str] | None:
         """The lease once it stood still for so long, or was given back. No clocks of two hosts are compared."""
-        waiting = Waiting(self._url, value_of(seen), patience_s)
+        waiting = TakeoverWait(self._url, decode_record(seen), patience_s)
         while waiting.goes_on():
             now = read_version(self._url)
             if now != seen:
-                if value_of(now).get("given_back"):
+                if decode_record(now).get("given_back"):
                     return now
-                raise HeldByAnother(value_of(now) or value_of(seen))
+                raise LeaseConflict(decode_record(now) or decode_record(seen))
         return seen
 
 
-def who(holder: dict[str, Any]) -> str:
+def describe_holder(holder: dict[str, Any]) -> str:
     """A holder, for a sentence."""
     return f"process {holder.get('pid')} on {holder.get('host')}" if holder.get("pid") else "another process"
 
 
-class Waiting:
+class TakeoverWait:
     """For a lease to show that its holder lives; says so once that has missed a count: its host may be lost."""
 
     def __init__(self, url: str, holder: dict[str, Any], patience_s: float) -> None:
@@ -100,11 +100,11 @@ class Waiting:
         waited_s = time.monotonic() - self._began
         if waited_s >= self._patience_s:
             return False
-        if waited_s > 1.5 * self._patience_s / PATIENCE and not self._said:
+        if waited_s > 1.5 * self._patience_s / MISSED_HEARTBEATS and not self._said:
             self._said = True
             print(
-                f"{self._url}: {who(self._holder)} has not given it back: it is taken over if that shows no sign of "
-                f"life for {self._patience_s:g} s",
+                f"{self._url}: {describe_holder(self._holder)} has not given it back: it is taken over if that "
+                f"shows no sign of life for {self._patience_s:g} s",
                 file=sys.stderr,
                 flush=True,
             )
@@ -112,7 +112,7 @@ class Waiting:
         return True
 
 
-def value_of(found: tuple[bytes, str] | None) -> dict[str, Any]:
+def decode_record(found: tuple[bytes, str] | None) -> dict[str, Any]:
     """What an object says; nothing where there is none or it is none of ours."""
     try:
         value = json.loads(found[0]) if found else {}

@@ -17,7 +17,7 @@ from fsspec import asyn
 from lemur_ray.storage.file_system import file_system
 
 
-class Overtaken(Exception):
+class VersionConflict(Exception):
     """Another writer was first: the object is not of the version that was named."""
 
 
@@ -40,7 +40,7 @@ def write_if(url: str, data: bytes, version: str | None) -> str:
     fs, path = file_system(url)
     try:
         return _client(url).write(fs, path, data, version)
-    except Overtaken:
+    except VersionConflict:
         now = read_version(url)
         if now is not None and now[0] == data:
             return now[1]
@@ -65,7 +65,7 @@ class _Google:
         except (FileExistsError, FileNotFoundError) as error:
             if isinstance(error, FileNotFoundError) and version is None:
                 raise  # no bucket
-            raise Overtaken(path) from error
+            raise VersionConflict(path) from error
         return str(made["generation"])
 
 
@@ -86,7 +86,7 @@ class _Amazon:
             code = getattr(error.__cause__, "response", {}).get("Error", {}).get("Code", "")
             refused = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
             if isinstance(error, FileExistsError) or code in refused or (version and code == "NoSuchKey"):
-                raise Overtaken(path) from error
+                raise VersionConflict(path) from error
             raise
 
 
@@ -104,7 +104,7 @@ class _OneProcess:
     def write(cls, fs: Any, path: str, data: bytes, version: str | None) -> str:
         with cls._lock:
             if (cls.read(fs, path)[1] if fs.exists(path) else None) != version:
-                raise Overtaken(path)
+                raise VersionConflict(path)
             fs.pipe_file(path, data)
             return hashlib.sha256(data).hexdigest()
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
 """By scheme, the extra of this package that brings its client."""
-PASSED_ON = (
+BUCKET_VARIABLES = (
     "STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL", "GOOGLE_AUTH_TOKEN_FOR_TESTING", "NO_GCE_CHECK",
     "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION",
     "LEMUR_BUCKET_PATIENCE_S",
@@ -41,7 +41,7 @@ def file_system(url: str) -> tuple[Any, str]:
         ValueError: no scheme that anything here knows.
     """
     scheme = url.partition("://")[0] if "://" in url else ""
-    tell_every_client()
+    configure_clients()
     try:
         fs, path = fsspec.url_to_fs(url)
     except ImportError as error:
@@ -71,13 +71,13 @@ def is_bucket(url: str) -> bool:
     return "://" in url
 
 
-def tell_every_client() -> None:
+def configure_clients() -> None:
     """Settle endpoints and deadlines of the clients that are not ours; again and again, costs nothing."""
-    for name, value in told_to_others().items():
+    for name, value in client_environment().items():
         os.environ.setdefault(name, value)
 
 
-def told_to_others() -> dict[str, str]:
+def client_environment() -> dict[str, str]:
     """Environment variables that lead the other clients to the same place and give them deadlines.
 
     gcsfs is kept from asking by gRPC of which type a bucket is: where that port is closed every start stalls a minute.
@@ -95,10 +95,10 @@ def told_to_others() -> dict[str, str]:
     return told
 
 
-def passed_on() -> dict[str, str]:
+def bucket_environment() -> dict[str, str]:
     """What the workers of this driver must have in their environment to reach the same buckets."""
-    tell_every_client()
-    return {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
+    configure_clients()
+    return {name: os.environ[name] for name in BUCKET_VARIABLES if os.environ.get(name)}
 
 
 for _scheme, _class in _OURS.items():

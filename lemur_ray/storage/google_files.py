@@ -15,7 +15,7 @@ from gcsfs.core import GCSFileSystem
 from gcsfs.retry import HttpError
 from google.auth.exceptions import GoogleAuthError
 
-from lemur_ray.storage.retry_policy import BucketError, not_let_in, refused, silence_s, within_patience
+from lemur_ray.storage.retry_policy import BucketError, credentials_error, idle_timeout_s, refusal_error, with_deadline
 
 if not os.environ.get("GCSFS_DEBUG"):
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # what it logs with a traceback it raises, too
@@ -36,12 +36,13 @@ class GoogleFiles(GCSFileSystem):
         if os.environ.get("STORAGE_EMULATOR_HOST"):
             kwargs.setdefault("token", "anon")
         kwargs.setdefault(
-            "requests_timeout", aiohttp.ClientTimeout(total=None, sock_connect=silence_s(), sock_read=silence_s())
+            "requests_timeout",
+            aiohttp.ClientTimeout(total=None, sock_connect=idle_timeout_s(), sock_read=idle_timeout_s()),
         )
         try:
             super().__init__(*args, **kwargs)
         except GoogleAuthError as error:
-            raise not_let_in("gs://", error) from error
+            raise credentials_error("gs://", error) from error
 
     def __reduce__(self) -> Any:
         """Another process finds the same service, also one whose environment does not name it (a controller of Ray)."""
@@ -61,9 +62,9 @@ class GoogleFiles(GCSFileSystem):
         where = self._where(path, args)
         try:
             request = super()._request(method, path, *args, **kwargs)
-            return await within_patience(request, where, len(data) if isinstance(data, bytes) else 0)
+            return await with_deadline(request, where, len(data) if isinstance(data, bytes) else 0)
         except HttpError as error:
-            sentence = refused(where, error.code, error.message)
+            sentence = refusal_error(where, error.code, error.message)
             raise _of(sentence, error) from error
         except aiohttp.ClientError as error:
             raise BucketError(
@@ -71,15 +72,15 @@ class GoogleFiles(GCSFileSystem):
                 "run the same command again"
             ) from error
         except GoogleAuthError as error:
-            raise not_let_in(where, error) from error
+            raise credentials_error(where, error) from error
         except ValueError as error:
             if not str(error).startswith("Bad Request"):
                 raise
-            raise refused(where, 400, str(error)) from error
+            raise refusal_error(where, 400, str(error)) from error
         except OSError as error:
             if not str(error).startswith("Forbidden"):
                 raise
-            raise refused(where, 403, str(error)) from error
+            raise refusal_error(where, 403, str(error)) from error
 
     async def _isdir(self, path: str) -> bool:
         """As gcsfs has it, but a bucket that does not answer is no missing folder."""

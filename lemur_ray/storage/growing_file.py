@@ -17,8 +17,8 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.storage.bucket_lease import HeldByAnother, value_of
-from lemur_ray.storage.conditional_writes import Overtaken, read_version, write_if
+from lemur_ray.storage.bucket_lease import LeaseConflict, decode_record
+from lemur_ray.storage.conditional_writes import VersionConflict, read_version, write_if
 from lemur_ray.storage.file_system import file_system
 
 PIECES, INDEX = ".pieces", "index.json"
@@ -48,7 +48,7 @@ class GrowingFile:
         self._version: str | None = None
         self.pieces: tuple[Piece, ...] = ()
         while (found := read_version(f"{url}{PIECES}/{INDEX}")) is not None:
-            value = value_of(found)
+            value = decode_record(found)
             self._attempt = max(number, int(value.get("attempt", 0)) + 1)
             self._version, self.pieces = found[1], _pieces(value)
             if self._commit(self.pieces):
@@ -92,11 +92,11 @@ class GrowingFile:
         url = f"{self.url}{PIECES}/{INDEX}"
         try:
             self._version = write_if(url, json.dumps(value).encode(), self._version)
-        except Overtaken as error:
+        except VersionConflict as error:
             now = read_version(url)
-            holder = value_of(now)
+            holder = decode_record(now)
             if holder.get("id") != self._mine["id"] and int(holder.get("attempt", 0)) >= self._attempt:
-                raise HeldByAnother(holder) from error
+                raise LeaseConflict(holder) from error
             self._version = now[1] if now else None
             return False
         self.pieces = tuple(pieces)
@@ -110,10 +110,10 @@ def read_growing(url: str, path: Path) -> bool:
     """
     seen: tuple[bytes, str] | None = None
     while (found := read_version(f"{url}{PIECES}/{INDEX}")) is not None:
-        pieces = _pieces(value_of(found))
+        pieces = _pieces(decode_record(found))
         try:
-            if not (begins_with(path, pieces) and _size(path) == sum(piece.size for piece in pieces)):
-                bring(url, pieces, path)
+            if not (starts_with_pieces(path, pieces) and _size(path) == sum(piece.size for piece in pieces)):
+                assemble(url, pieces, path)
             return True
         except FileNotFoundError as error:  # pieces were joined meanwhile
             if found == seen:
@@ -122,7 +122,7 @@ def read_growing(url: str, path: Path) -> bool:
     return False
 
 
-def found_beneath(url: str, growing: str) -> tuple[list[str], list[str]]:
+def list_growing_files(url: str, growing: str) -> tuple[list[str], list[str]]:
     """Names beneath a folder: of the files called ``growing`` that are kept in pieces, and of all other objects."""
     fs, there = file_system(url)
     names = [str(path).removeprefix(there).lstrip("/") for path in fs.find(there)]
@@ -132,7 +132,7 @@ def found_beneath(url: str, growing: str) -> tuple[list[str], list[str]]:
     return indexed, [name for name in names if f"{growing}{PIECES}/" not in name]
 
 
-def begins_with(path: Path, pieces: Sequence[Piece]) -> bool:
+def starts_with_pieces(path: Path, pieces: Sequence[Piece]) -> bool:
     """Whether a local file begins with what these pieces hold."""
     if not pieces or _size(path) < sum(piece.size for piece in pieces):
         return not pieces
@@ -140,7 +140,7 @@ def begins_with(path: Path, pieces: Sequence[Piece]) -> bool:
         return all(hashlib.sha256(file.read(piece.size)).hexdigest() == piece.sha256 for piece in pieces)
 
 
-def bring(url: str, pieces: Sequence[Piece], path: Path) -> None:
+def assemble(url: str, pieces: Sequence[Piece], path: Path) -> None:
     """Put a local file together. Raises FileNotFoundError for a piece that is gone, OSError for a damaged one."""
     fs, there = file_system(f"{url}{PIECES}")
     path.parent.mkdir(parents=True, exist_ok=True)

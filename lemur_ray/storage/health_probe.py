@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from lemur_ray.storage.file_system import file_system, is_bucket
-from lemur_ray.storage.retry_policy import patience_s
+from lemur_ray.storage.retry_policy import request_timeout_s
 
 _T = TypeVar("_T")
 
 
-def while_it_answers(url: str, do: Callable[[], _T]) -> _T:
+def run_while_reachable(url: str, do: Callable[[], _T]) -> _T:
     """What ``do`` returns or raises; for a local path nothing else.
 
     ``do`` runs in a thread of its own, which is left behind where the bucket stops to answer: end the process then.
@@ -40,7 +40,7 @@ def while_it_answers(url: str, do: Callable[[], _T]) -> _T:
 
     threading.Thread(target=run, name="while it answers", daemon=True).start()
     fs, path = file_system(url)
-    while not ended.wait(patience_s() / 10):
+    while not ended.wait(request_timeout_s() / 10):
         fs.exists(path)
     if errors:
         raise errors[0]

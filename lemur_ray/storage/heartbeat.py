@@ -13,7 +13,7 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def while_beating(beat: Callable[[], None], every_s: float) -> Iterator[list[Exception]]:
+def run_heartbeat(beat: Callable[[], None], every_s: float) -> Iterator[list[Exception]]:
     """Call ``beat`` in a thread every so many seconds while the block runs; gives the list of what it raised.
 
     Whatever it raises is its last word: the main thread is interrupted, and once the block has ended by that, it is

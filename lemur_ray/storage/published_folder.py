@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lemur_ray.host.home import lemur_home
 from lemur_ray.storage.file_system import file_system, is_bucket
-from lemur_ray.storage.retry_policy import absent
+from lemur_ray.storage.retry_policy import missing_bucket_error
 
 _VERSIONS = ("generation", "ETag", "mtime", "created")
 """How file systems call what changes when an object is written."""
@@ -44,7 +44,7 @@ def publish(folder: Path, url: str, *, last: str) -> None:
 
 
 @contextlib.contextmanager
-def on_this_disk(path: str) -> Iterator[str]:
+def local_copy(path: str) -> Iterator[str]:
     """A path of a file as it is; of an object in a bucket a copy that lasts as long as the context. Raises OSError."""
     if not is_bucket(path):
         yield path
@@ -82,7 +82,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def made_for(place: str, *, last: str) -> Iterator[Path]:
+def output_folder(place: str, *, last: str) -> Iterator[Path]:
     """The folder to make in what is to stand in a folder or a bucket, where it is after the block.
 
     Raises OSError before the block where a bucket cannot be written to.
@@ -96,7 +96,7 @@ def made_for(place: str, *, last: str) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def made_file(place: str, *, beside: Sequence[str] = ()) -> Iterator[Path]:
+def output_file(place: str, *, beside: Sequence[str] = ()) -> Iterator[Path]:
     """The path of a file that is to stand in a folder or a bucket, where it is after the block.
 
     beside: what names of files that are made with it have after its own. Raises OSError before the block where a bucket
@@ -122,4 +122,4 @@ def check_writable(url: str) -> None:
         fs.pipe_file(probe, b"x")
         fs.rm_file(probe)
     except FileNotFoundError as error:
-        raise absent(url) from error
+        raise missing_bucket_error(url) from error

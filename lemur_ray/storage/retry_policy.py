@@ -34,26 +34,26 @@ class BucketError(OSError):
         return self
 
 
-def patience_s() -> float:
+def request_timeout_s() -> float:
     """Seconds that one request may take with all its retries (LEMUR_BUCKET_PATIENCE_S, 100 by default)."""
     return float(os.environ.get("LEMUR_BUCKET_PATIENCE_S") or _PATIENCE_S)
 
 
-def silence_s() -> float:
+def idle_timeout_s() -> float:
     """Seconds that a connection may stand still before the request is tried again: several fit into patience."""
-    return max(0.5, patience_s() / 8)
+    return max(0.5, request_timeout_s() / 8)
 
 
-async def within_patience(answer: Awaitable[_T], where: str, num_bytes: int = 0) -> _T:
+async def with_deadline(answer: Awaitable[_T], where: str, num_bytes: int = 0) -> _T:
     """What ``answer`` brings. Raises BucketError once it took longer than patience allows for so many bytes."""
-    limit_s = patience_s() + num_bytes / _SLOWEST_BYTES_PER_S
+    limit_s = request_timeout_s() + num_bytes / _SLOWEST_BYTES_PER_S
     try:
         return await asyncio.wait_for(answer, limit_s)
     except TimeoutError as error:
-        raise silent(where, limit_s) from error
+        raise timeout_error(where, limit_s) from error
 
 
-def silent(where: str, limit_s: float) -> BucketError:
+def timeout_error(where: str, limit_s: float) -> BucketError:
     """The sentence for a bucket that says nothing."""
     return BucketError(
         f"{where} did not answer within {limit_s:.0f} s: look whether the service and the network are up, then run the "
@@ -61,13 +61,13 @@ def silent(where: str, limit_s: float) -> BucketError:
     ).of_kind(BucketProblem.SILENT)
 
 
-def refused(where: str, code: Any, said: str, name: str = "") -> BucketError:
+def refusal_error(where: str, code: Any, said: str, name: str = "") -> BucketError:
     """The sentence for an answer that trying again will not change, or that was tried often enough.
 
     ``name``: how the service calls it, where a status alone does not say what to do.
     """
     said = " ".join(str(said).split())[:200]
-    todo = BY_NAME.get(name) or {
+    todo = ADVICE_BY_CODE.get(name) or {
         400: "it does not take such a request: look whether the name of the bucket is right",
         401: "its credentials are missing or have expired: log in again, or give the host's service account access",
         403: "these credentials may not do that: give them the right to read and write objects there",
@@ -75,12 +75,12 @@ def refused(where: str, code: Any, said: str, name: str = "") -> BucketError:
         301: "the bucket lies in another region: set AWS_REGION to it",
         429: "it is asked too often, and went on saying so: wait, or ask with fewer hosts",
     }.get(_number(code), "the service is in trouble: run the same command again later")
-    problem = BucketProblem.ABSENT if _number(code) == 404 and name not in BY_NAME else BucketProblem.REFUSED
+    problem = BucketProblem.ABSENT if _number(code) == 404 and name not in ADVICE_BY_CODE else BucketProblem.REFUSED
     return BucketError(f"{where} answered {code} ({said}): {todo}").of_kind(problem)
 
 
 _LOG_IN = "its credentials have expired: log in again, or give the host's service account access"
-BY_NAME = {
+ADVICE_BY_CODE = {
     "ExpiredToken": _LOG_IN,
     "ExpiredTokenException": _LOG_IN,
     "InvalidToken": _LOG_IN,
@@ -94,7 +94,7 @@ BY_NAME = {
 """What to do, by Amazon's names of errors."""
 
 
-def not_let_in(where: str, error: Exception) -> BucketError:
+def credentials_error(where: str, error: Exception) -> BucketError:
     """The sentence where this host has no credentials to ask with, or cannot renew them."""
     said = " ".join(str(error).split())[:200] or type(error).__name__
     return BucketError(
@@ -103,7 +103,7 @@ def not_let_in(where: str, error: Exception) -> BucketError:
     )
 
 
-def absent(url: str) -> BucketError:
+def missing_bucket_error(url: str) -> BucketError:
     """The sentence for a bucket that nothing can be written to because it is not there."""
     message = f"{url}: there is no such bucket: make it first, or correct its name"
     return BucketError(message).of_kind(BucketProblem.ABSENT)

@@ -20,19 +20,19 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.storage import bucket_lease
-from lemur_ray.storage.bucket_lease import BucketLease, HeldByAnother, who
+from lemur_ray.storage.bucket_lease import BucketLease, LeaseConflict, describe_holder
 from lemur_ray.storage.file_system import file_system
-from lemur_ray.storage.folder_mirror import bring_file
-from lemur_ray.storage.growing_file import GrowingFile, begins_with, bring, found_beneath
-from lemur_ray.storage.heartbeat import while_beating
+from lemur_ray.storage.folder_mirror import download_file
+from lemur_ray.storage.growing_file import GrowingFile, assemble, list_growing_files, starts_with_pieces
+from lemur_ray.storage.heartbeat import run_heartbeat
 from lemur_ray.storage.published_folder import work_folder
-from lemur_ray.storage.retry_policy import absent, patience_s
+from lemur_ray.storage.retry_policy import missing_bucket_error, request_timeout_s
 
 REST_S = 60.0
 """Seconds between two looks at what is made of the files that grow."""
 
 
-class NotKept(OSError):
+class SyncError(OSError):
     """The folder cannot be had, or not be kept, in the bucket; one sentence that says why, and where things are."""
 
 
@@ -41,7 +41,9 @@ class _Lacks(Exception):
 
 
 @contextlib.contextmanager
-def kept(url: str, growing: str, small: Sequence[str], join: Callable[[Path, Path], None]) -> Iterator[Path]:
+def sync_with_bucket(
+    url: str, growing: str, small: Sequence[str], join: Callable[[Path, Path], None]
+) -> Iterator[Path]:
     """The local folder; what is in it when the block has ended, well or not, is in the bucket.
 
     ``growing``: name of the files of lines that only grow, anywhere beneath. ``small``: names of files that go with
@@ -51,21 +53,22 @@ def kept(url: str, growing: str, small: Sequence[str], join: Callable[[Path, Pat
     block is then interrupted as by Ctrl-C.
     """
     mine = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid()}
-    folder, every_s = work_folder(url), bucket_lease.BEAT_S
+    folder, every_s = work_folder(url), bucket_lease.HEARTBEAT_S
     lease = BucketLease(url, mine)
     try:
-        lease.take(bucket_lease.PATIENCE * every_s)
-    except HeldByAnother as other:
-        raise NotKept(
-            f"{url} is being written by another run ({who(other.holder)}): wait for it, end it, or choose another --out"
+        lease.take(bucket_lease.MISSED_HEARTBEATS * every_s)
+    except LeaseConflict as other:
+        raise SyncError(
+            f"{url} is being written by another run ({describe_holder(other.holder)}): wait for it, end it, "
+            "or choose another --out"
         ) from None
     except FileNotFoundError as error:
-        raise NotKept(str(absent(url))) from error
+        raise SyncError(str(missing_bucket_error(url))) from error
     except (ImportError, OSError, ValueError) as error:
-        raise NotKept(f"{url} cannot be written from here: {' '.join(str(error).split())}") from error
+        raise SyncError(f"{url} cannot be written from here: {' '.join(str(error).split())}") from error
     here = _Kept(url, folder, growing, small, lease, mine)
     try:
-        with while_beating(here.beat, every_s):
+        with run_heartbeat(here.beat, every_s):
             here.restore(join)
             with here.whatever_happens():
                 yield folder
@@ -91,19 +94,19 @@ class _Kept:
     def restore(self, join: Callable[[Path, Path], None]) -> None:
         """Make the local folder what is in the bucket, and more where this host had more."""
         with self._said():  # beside the beats, which only renew the lease until this is done
-            growing, whole = found_beneath(self._url, self._growing)
+            growing, whole = list_growing_files(self._url, self._growing)
             for name in growing:
                 file = self._files[name] = self._file(name)
-                if not begins_with(file.path, file.pieces):
+                if not starts_with_pieces(file.path, file.pieces):
                     with _renewed(file.path, join) as new:
-                        bring(file.url, file.pieces, new)
+                        assemble(file.url, file.pieces, new)
             for name in whole:
                 path, url = self._folder / name, f"{self._url}/{name}"
                 if path.name == self._growing and name not in growing:  # put there by hand
                     with _renewed(path, join) as new:
-                        bring_file(url, new)
+                        download_file(url, new)
                 elif path.name in self._small:
-                    bring_file(url, path)
+                    download_file(url, path)
             for path in sorted(self._folder.rglob(self._growing)):
                 if path.relative_to(self._folder).as_posix() not in {*growing, *whole}:
                     say = f"{path} is not in {self._url} yet and is stored there: remove it to begin anew"
@@ -123,10 +126,10 @@ class _Kept:
                 if self._restored:
                     self._store(everything=time.monotonic() - self._looked > REST_S)
                 self._heard = time.monotonic()
-            except (HeldByAnother, _Lacks) as other:
+            except (LeaseConflict, _Lacks) as other:
                 raise self._ended(other) from None
             except OSError as error:
-                if time.monotonic() - self._heard > patience_s() / 2:
+                if time.monotonic() - self._heard > request_timeout_s() / 2:
                     raise self._ended(error) from error
 
     @contextlib.contextmanager
@@ -139,7 +142,7 @@ class _Kept:
                 with self._lock, self._said():
                     if self._restored and not self._broken:
                         self._store(everything=False)
-            except NotKept as error:
+            except SyncError as error:
                 print(error, file=sys.stderr, flush=True)
             raise
 
@@ -155,7 +158,7 @@ class _Kept:
 
     def give_back(self) -> None:
         if not self._broken:
-            with contextlib.suppress(OSError, HeldByAnother):
+            with contextlib.suppress(OSError, LeaseConflict):
                 self._lease.give_back()
 
     @contextlib.contextmanager
@@ -163,18 +166,18 @@ class _Kept:
         """What goes wrong with the bucket is a sentence."""
         try:
             yield
-        except (OSError, HeldByAnother, _Lacks) as error:
+        except (OSError, LeaseConflict, _Lacks) as error:
             raise self._ended(error) from error
 
-    def _ended(self, error: OSError | HeldByAnother | _Lacks) -> NotKept:
+    def _ended(self, error: OSError | LeaseConflict | _Lacks) -> SyncError:
         self._broken = True
-        if isinstance(error, HeldByAnother):
-            return NotKept(
+        if isinstance(error, LeaseConflict):
+            return SyncError(
                 f"{self._url} could not be reached for a while and was taken over by another run "
-                f"({who(error.holder)}): this one stops; what it has ended is in {self._folder}"
+                f"({describe_holder(error.holder)}): this one stops; what it has ended is in {self._folder}"
             )
         said = " ".join(str(error).split())
-        return NotKept(f"{said}; what has ended is kept in {self._folder}, and the same command stores it")
+        return SyncError(f"{said}; what has ended is kept in {self._folder}, and the same command stores it")
 
     def _file(self, name: str) -> GrowingFile:
         return GrowingFile(f"{self._url}/{name}", self._folder / name, self._lease.number, self._mine)
@@ -190,7 +193,7 @@ class _Kept:
             name = path.relative_to(self._folder).as_posix()
             if name not in self._files:
                 file = self._file(name)
-                if not begins_with(path, file.pieces):  # a listing that came late did not name it
+                if not starts_with_pieces(path, file.pieces):  # a listing that came late did not name it
                     raise _Lacks(f"{self._url}/{name} has lines that this host was not shown when it began")
                 self._files[name] = file
             while self._files[name].ship():
@@ -209,7 +212,7 @@ class _Kept:
                 raise
 
     def _count_up_in_time(self) -> None:
-        if time.monotonic() - self._counted > bucket_lease.BEAT_S:
+        if time.monotonic() - self._counted > bucket_lease.HEARTBEAT_S:
             self._count_up()
 
     def _count_up(self) -> None:

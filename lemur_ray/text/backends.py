@@ -16,7 +16,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from lemur_ray.text.special_tokens import ADDED, CONFIG, json_file, special_names
-from lemur_ray.text.tokenizer_classes import ClassRefused, as_read
+from lemur_ray.text.tokenizer_classes import ClassRefused, apply_class
 
 TOKENIZER = "tokenizer.json"
 _CONTROLLED = ("Unigram", "WordPiece", "WordLevel")
@@ -29,7 +29,7 @@ def read_backend(files: Mapping[str, str], where: str) -> Backend:
     text = files[TOKENIZER]
     try:
         config = json_file(files, CONFIG)
-        backend = Backend.from_str(as_read(text, config))
+        backend = Backend.from_str(apply_class(text, config))
     except ClassRefused as error:
         raise ValueError(f"{where}: {error}") from error
     except Exception as error:  # the library raises nothing narrower
@@ -94,7 +94,7 @@ def with_listed(files: Mapping[str, str], backend: Backend, tokens: Sequence[str
     return {**files, CONFIG: json.dumps(config, indent=2, ensure_ascii=False)}
 
 
-def for_plain_text(backend: Backend) -> Backend:
+def plain_text_backend(backend: Backend) -> Backend:
     """One that never makes a special token of a text; the same object where it never does."""
     backend.encode_special_tokens = True
     model = type(backend.model).__name__
@@ -120,7 +120,7 @@ def for_plain_text(backend: Backend) -> Backend:
     return plain
 
 
-def for_inner_text(backend: Backend) -> Backend:
+def inner_text_backend(backend: Backend) -> Backend:
     """The same for a piece of text that others stand around: nothing is put before it."""
     raw = json.loads(backend.to_str())
     changed = [_without_prefix(raw["pre_tokenizer"]), _without_prepend(raw)]

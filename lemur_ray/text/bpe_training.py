@@ -43,7 +43,7 @@ SMALLEST = len(SPECIALS) + 256
 """Special tokens and single bytes."""
 
 
-def trained(texts: Iterable[str], vocab_size: int, pattern: str = GENERAL) -> Backend:
+def train_bpe(texts: Iterable[str], vocab_size: int, pattern: str = GENERAL) -> Backend:
     """Learn merges from texts; the same texts in the same order give the same vocabulary. pattern: of WORD_PATTERNS."""
     if vocab_size < SMALLEST:
         raise ValueError(f"vocab_size {vocab_size} cannot hold all bytes and the specials: use at least {SMALLEST}")

@@ -19,13 +19,13 @@ from tokenizers import Encoding
 from lemur_ray.agents.messages import Message
 from lemur_ray.text.chat_template import Chat, ChatTemplate, Span, TemplateError
 from lemur_ray.text.chatml import TEMPLATE, ChatML
-from lemur_ray.text.marked_text import Disguise, marked_text, texts_in
+from lemur_ray.text.marked_text import Disguise, iter_texts, marked_text
 from lemur_ray.text.templates.template_files import template_of
 from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.text.tool_results import in_order_of_calls
-from lemur_ray.text.tools_in_words import described, function_of, in_words
+from lemur_ray.text.tool_results import sort_results_by_call
+from lemur_ray.text.tools_in_words import describe_tools, spell_out_calls, tool_function
 
-__all__ = ["TEMPLATE", "encode_chat", "encode_dialogue", "encode_prompt", "render", "whole_prompt"]
+__all__ = ["TEMPLATE", "encode_chat", "encode_chat_prompt", "encode_dialogue", "encode_prompt", "render"]
 
 
 def encode_chat(
@@ -41,8 +41,8 @@ def encode_chat(
     ``Chat``. Raises TemplateError where the template has no text for it.
     """
     template = template or template_of(tokenizer)
-    marked, chat = marked_text(tokenizer), shown_chat(template, messages, tools)
-    disguise = marked.disguise(texts_in([chat.messages, chat.tools]))
+    marked, chat = marked_text(tokenizer), training_chat(template, messages, tools)
+    disguise = marked.disguise(iter_texts([chat.messages, chat.tools]))
     text, spans = template.said(_disguised(chat, disguise), disguise.characters)
     spans = _weighed(spans, messages)
     encoding = marked.encode(text, disguise)
@@ -51,10 +51,10 @@ def encode_chat(
 
 def encode_prompt(tokenizer: Tokenizer, messages: Sequence[Message], template: ChatTemplate | None = None) -> list[int]:
     """Ids of a conversation that asks for the next assistant turn. Raises TemplateError."""
-    return whole_prompt(tokenizer, Chat(as_values(messages), prompts=True), template)
+    return encode_chat_prompt(tokenizer, Chat(template_messages(messages), prompts=True), template)
 
 
-def whole_prompt(tokenizer: Tokenizer, chat: Chat, template: ChatTemplate | None = None) -> list[int]:
+def encode_chat_prompt(tokenizer: Tokenizer, chat: Chat, template: ChatTemplate | None = None) -> list[int]:
     """Ids of a chat with all that it may hold. Raises TemplateError."""
     return Prompt(tokenizer, chat, template).ids()
 
@@ -65,7 +65,7 @@ class Prompt:
     def __init__(self, tokenizer: Tokenizer, chat: Chat, template: ChatTemplate | None = None):
         """Raises TemplateError."""
         self._marked = marked_text(tokenizer)
-        self._disguise = self._marked.disguise(texts_in([chat.messages, chat.tools, chat.documents, chat.options]))
+        self._disguise = self._marked.disguise(iter_texts([chat.messages, chat.tools, chat.documents, chat.options]))
         template = template or template_of(tokenizer)
         (self._text,) = template.pages([_disguised(chat, self._disguise)], self._disguise.characters)
 
@@ -87,8 +87,8 @@ def encode_dialogue(
     """
     template, marked = template or template_of(tokenizer), marked_text(tokenizer)
     said = [turn for turn in turns if not isinstance(turn, Message)]
-    messages = as_values([turn if isinstance(turn, Message) else Message("assistant", "") for turn in turns])
-    disguise = marked.disguise(texts_in(messages), len(said))
+    messages = template_messages([turn if isinstance(turn, Message) else Message("assistant", "") for turn in turns])
+    disguise = marked.disguise(iter_texts(messages), len(said))
     marks = iter(disguise.marks)
     shown = [
         disguise.on(message) if isinstance(turn, Message) else {**message, "content": next(marks)}
@@ -113,20 +113,20 @@ def encode_dialogue(
 
 def render(messages: Sequence[Message]) -> str:
     """The conversation as text in ChatML, without BOS."""
-    return ChatML().pages([Chat(as_values(messages))])[0]
+    return ChatML().pages([Chat(template_messages(messages))])[0]
 
 
-def shown_chat(template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Chat:
+def training_chat(template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Chat:
     """A whole conversation as a template is shown it: tools and calls in words where it knows of none, results in the
     order of their calls."""
-    messages = in_order_of_calls(messages)
+    messages = sort_results_by_call(messages)
     if not template.knows_tools:
-        messages = in_words(messages)
-        messages, tools = described(messages, list(map(function_of, tools))) if tools else messages, ()
-    return Chat(as_values(messages), tools)
+        messages = spell_out_calls(messages)
+        messages, tools = describe_tools(messages, list(map(tool_function, tools))) if tools else messages, ()
+    return Chat(template_messages(messages), tools)
 
 
-def as_values(messages: Iterable[Message]) -> list[dict[str, Any]]:
+def template_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """Messages as templates see them: arguments of calls are objects, where they can be read as such, and a turn of
     calls alone has no content."""
     return [_as_value(message) for message in messages]

@@ -164,7 +164,7 @@ class Disguise:
         return text.translate(self._reveal)
 
 
-def texts_in(value: Any, depth: int = 0) -> Iterable[str]:
+def iter_texts(value: Any, depth: int = 0) -> Iterable[str]:
     """Every text of a plain value. Raises TemplateError for one that nests more deeply than anything that is meant."""
     if depth > MOST_DEPTH:
         raise TemplateError(f"messages, tools, documents or options of a chat nest more than {MOST_DEPTH} deep")
@@ -172,11 +172,11 @@ def texts_in(value: Any, depth: int = 0) -> Iterable[str]:
         yield value
     elif isinstance(value, Mapping):
         for key, one in value.items():
-            yield from texts_in(key, depth + 1)
-            yield from texts_in(one, depth + 1)
+            yield from iter_texts(key, depth + 1)
+            yield from iter_texts(one, depth + 1)
     elif isinstance(value, list | tuple):
         for one in value:
-            yield from texts_in(one, depth + 1)
+            yield from iter_texts(one, depth + 1)
 
 
 _OF: weakref.WeakKeyDictionary[Tokenizer, MarkedText] = weakref.WeakKeyDictionary()

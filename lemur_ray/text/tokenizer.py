@@ -28,7 +28,7 @@ from lemur_ray.text.special_tokens import (
     splits_specials,
 )
 from lemur_ray.text.token_pieces import TokenPieces, read_pieces
-from lemur_ray.text.whole_texts import keeps_text, longest_source
+from lemur_ray.text.whole_texts import is_lossless, longest_source
 
 __all__ = ["SPECIALS", "Tokenizer"]
 
@@ -45,19 +45,19 @@ class Tokenizer:
         self._backend = backend
         self.files = {name: text for name, text in (files or {}).items() if name != TOKENIZER}
         self.special: SpecialTokens = special_tokens(backend, self.files)
-        self._plain = backends.for_plain_text(backend)
+        self._plain = backends.plain_text_backend(backend)
         self._pieces: TokenPieces = read_pieces(backend, self._tokens)
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, pattern: str = bpe_training.GENERAL) -> Tokenizer:
         """Learn merges from texts; the same texts in the same order give the same tokenizer."""
-        return cls(bpe_training.trained(texts, vocab_size, pattern))
+        return cls(bpe_training.train_bpe(texts, vocab_size, pattern))
 
     @classmethod
     def bytes_only(cls) -> Tokenizer:
         """The tokenizer without merges: one token per byte, and the specials."""
         # Tables are named by their tokenizer's file, so it is spelled as it ever was; without merges no pattern counts.
-        return cls(bpe_training.trained([], bpe_training.SMALLEST, bpe_training.NUMBERED))
+        return cls(bpe_training.train_bpe([], bpe_training.SMALLEST, bpe_training.NUMBERED))
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
@@ -182,7 +182,7 @@ class Tokenizer:
     @cached_property
     def keeps_text(self) -> bool:
         """Whether tokens hold every byte of a text: nothing is normalised away, nothing becomes one unknown token."""
-        return keeps_text(self._backend)
+        return is_lossless(self._backend)
 
     @cached_property
     def longest_token(self) -> int:
@@ -263,7 +263,7 @@ class Tokenizer:
 
     @cached_property
     def _inner(self) -> Backend:
-        return backends.for_inner_text(self._plain)
+        return backends.inner_text_backend(self._plain)
 
     @cached_property
     def _marking(self) -> Backend:

@@ -153,7 +153,7 @@ def class_in(config: Mapping[str, Any], model: Mapping[str, Any], tokenizer_json
     return found if found in _DEFAULTS or found in REFUSED else AS_FILED
 
 
-def said_by_class(
+def resolve_class_config(
     config: Mapping[str, Any], model: Mapping[str, Any], listed: Mapping[str, Any], tokenizer_json: str
 ) -> dict[str, Any]:
     """The config of a folder with what its class and its model make of what it leaves open; as it is where all is said.
@@ -172,7 +172,7 @@ def said_by_class(
     return said
 
 
-def as_read(tokenizer_json: str, config: Mapping[str, Any]) -> str:
+def apply_class(tokenizer_json: str, config: Mapping[str, Any]) -> str:
     """A ``tokenizer.json`` as the class that its ``config`` names reads it; the same text where that is as it is.
 
     Raises ClassRefused.

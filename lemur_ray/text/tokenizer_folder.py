@@ -12,7 +12,7 @@ from lemur_ray.storage.file_system import file_system
 from lemur_ray.text.backends import TOKENIZER
 from lemur_ray.text.special_tokens import ADDED, CONFIG, GENERATION, MAP
 from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.text.tokenizer_classes import said_by_class
+from lemur_ray.text.tokenizer_classes import resolve_class_config
 
 TEMPLATE, PROCESSOR = "chat_template.jinja", "chat_template.json"
 SMALL_FILES = (CONFIG, MAP, ADDED, GENERATION, TEMPLATE, PROCESSOR)
@@ -55,7 +55,7 @@ def _of_model(files: dict[str, bytes], config_json: bytes) -> dict[str, bytes]:
         if GENERATION not in files and ids:
             files[GENERATION] = json.dumps(ids).encode()
         config, listed = (json.loads(files.get(name, b"{}")) for name in (CONFIG, MAP))
-        said = said_by_class(config, model, listed, files[TOKENIZER].decode())
+        said = resolve_class_config(config, model, listed, files[TOKENIZER].decode())
         if said != config:
             files[CONFIG] = json.dumps(said, ensure_ascii=False).encode()
     except (ValueError, TypeError, AttributeError):

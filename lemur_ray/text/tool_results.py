@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from lemur_ray.agents.messages import Message
 
 
-def in_order_of_calls(messages: Sequence[Message]) -> list[Message]:
+def sort_results_by_call(messages: Sequence[Message]) -> list[Message]:
     """The conversation, the results of calls made together in the order of these."""
     out: list[Message] = []
     calls: list[str] = []

@@ -16,7 +16,7 @@ from lemur_ray.agents.messages import Message, ToolCall
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
 
-def described(messages: Sequence[Message], functions: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
+def describe_tools(messages: Sequence[Message], functions: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
     """The conversation with the tools in its system turn. ``functions``: name, description, parameters of each."""
     shown = "\n".join(json.dumps({"type": "function", "function": f}, ensure_ascii=False) for f in functions)
     form = f'{OPEN}\n{{"name": "...", "arguments": {{...}}}}\n{CLOSE}'
@@ -28,7 +28,7 @@ def described(messages: Sequence[Message], functions: Sequence[Mapping[str, Any]
     return (Message("system", text), *messages)
 
 
-def function_of(tool: Mapping[str, Any]) -> dict[str, Any]:
+def tool_function(tool: Mapping[str, Any]) -> dict[str, Any]:
     """What is shown of a tool in OpenAI's form."""
     function = tool["function"]
     return {
@@ -38,7 +38,7 @@ def function_of(tool: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def in_words(messages: Sequence[Message]) -> tuple[Message, ...]:
+def spell_out_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Calls of earlier turns as the model wrote them, in the text of their turn."""
     return tuple(
         replace(message, content="\n".join(filter(None, (message.content, _spoken(message.tool_calls)))), tool_calls=())

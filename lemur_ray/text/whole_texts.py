@@ -18,7 +18,7 @@ _UNKNOWN = 4
 """Bytes of one character at most: what one unknown token stands for where they are not fused."""
 
 
-def keeps_text(backend: Backend) -> bool:
+def is_lossless(backend: Backend) -> bool:
     """Whether every byte of a text is in one of its tokens."""
     raw = [json.loads(step.__getstate__()) if step else None for step in (backend.normalizer, backend.pre_tokenizer)]
     return _normalizer_keeps(raw[0]) and _pre_tokenizer_keeps(raw[1]) and _model_keeps(backend, raw[1])

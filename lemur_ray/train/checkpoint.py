@@ -20,7 +20,7 @@ import jax
 import orbax.checkpoint as ocp
 
 from lemur_ray.host.full_disk import is_full_disk
-from lemur_ray.storage.health_probe import while_it_answers
+from lemur_ray.storage.health_probe import run_while_reachable
 from lemur_ray.train.run.failures import for_a_person, passes
 from lemur_ray.train.run.fence import Fence
 from lemur_ray.train.run.folder import TrainingStopped
@@ -67,7 +67,7 @@ class Checkpoints:
             enable_async_checkpointing=True,
             save_root_metadata=False,
         )
-        self._manager = while_it_answers(folder, lambda: ocp.CheckpointManager(folder, options=options))
+        self._manager = run_while_reachable(folder, lambda: ocp.CheckpointManager(folder, options=options))
         self._unreadable: set[int] = set()
         self._saving: int | None = None
         self._timed_out = False
@@ -113,7 +113,7 @@ class Checkpoints:
         path = f"{self.folder}/{step}"
         try:
             asked = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
-            out = while_it_answers(path, lambda: self._manager.restore(step, args=asked))
+            out = run_while_reachable(path, lambda: self._manager.restore(step, args=asked))
         except Exception as error:  # a file that ends too soon comes as a bare Exception from tensorstore's reader
             if _of_other_arrays(error):
                 raise TrainingStopped(
@@ -150,7 +150,7 @@ class Checkpoints:
             asked = ocp.args.Composite(
                 state=ocp.args.StandardSave(state, save_args=_layers_apart(state)), plan=ocp.args.JsonSave(plan)
             )
-            while_it_answers(self.folder, lambda: self._manager.save(step, args=asked, force=True))
+            run_while_reachable(self.folder, lambda: self._manager.save(step, args=asked, force=True))
 
     def poll(self) -> None:
         """Raise the failure of a save in the background, if there is one; costs nothing."""
@@ -162,7 +162,7 @@ class Checkpoints:
         """Wait until the save under way is committed, or raise why it is not."""
         if self._saving is not None:
             with self._explained(self._saving):
-                while_it_answers(self.folder, self._manager.wait_until_finished)
+                run_while_reachable(self.folder, self._manager.wait_until_finished)
                 self._manager.check_for_errors()
                 self._timed_out = False
             self._saving = None

@@ -20,7 +20,7 @@ import tensorstore as ts
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import abstract_params
 from lemur_ray.storage.file_system import file_system
-from lemur_ray.storage.health_probe import while_it_answers
+from lemur_ray.storage.health_probe import run_while_reachable
 from lemur_ray.storage.retry_policy import BucketError
 from lemur_ray.weights.background_flush import Flusher
 from lemur_ray.weights.param_slices import Index, Leaf, label, leaves, normalised
@@ -71,7 +71,7 @@ class CheckpointWeights:
 
     def _opened(self, name: str, future: Any) -> Any:
         try:
-            return while_it_answers(self._step, future.result)
+            return run_while_reachable(self._step, future.result)
         except BucketError as error:
             raise CheckpointError(f"checkpoint {self._step} cannot be read: {error}") from error
         except (OSError, ValueError) as error:
@@ -113,7 +113,7 @@ class CheckpointWeights:
         domain = tuple(slice(part.start, part.stop) for part in parts)
         try:
             reading = array[domain].read(order=_order(array))
-            return np.asarray(while_it_answers(self._step, reading.result))
+            return np.asarray(run_while_reachable(self._step, reading.result))
         except BucketError as error:
             raise CheckpointError(f"checkpoint {self._step} cannot be read: {error}") from error
         except (OSError, ValueError) as error:

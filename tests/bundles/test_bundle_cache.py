@@ -16,7 +16,7 @@ import pytest
 
 from lemur_ray.storage.bundles import host_cache, store
 from lemur_ray.storage.bundles.bundle import Bundle, BundleError
-from lemur_ray.storage.bundles.host_cache import local, shelf
+from lemur_ray.storage.bundles.host_cache import bundle_cache, unpacked_bundle
 from lemur_ray.storage.bundles.store import fetch, publish
 
 Usage = namedtuple("Usage", "total used free")
@@ -45,7 +45,7 @@ def test_publishing_again_writes_nothing_and_mends_what_was_cut(tmp_path: Path, 
     assert archive.stat().st_mtime_ns == before
     archive.write_bytes(archive.read_bytes()[:100])
     publish(tmp_path / "moved", str(tmp_path / "store"))
-    assert (local(bundle, fetch) / "sub" / "x.txt").read_text() == "x" * 5000
+    assert (unpacked_bundle(bundle, fetch) / "sub" / "x.txt").read_text() == "x" * 5000
     assert [path.name for path in archive.parent.iterdir()] == [archive.name]
     assert not list(host_cache.cache_folder().glob(".*"))
 
@@ -53,7 +53,7 @@ def test_publishing_again_writes_nothing_and_mends_what_was_cut(tmp_path: Path, 
 def test_any_file_system_of_fsspec_is_a_store(tmp_path: Path, bundle: Bundle):
     found = publish(tmp_path / "moved", "memory://somewhere")
     assert found == Bundle(f"memory://somewhere/bundles/{bundle.digest}.tar", bundle.digest, bundle.size)
-    assert (local(found, fetch, tmp_path / "host") / "sub" / "x.txt").is_file()
+    assert (unpacked_bundle(found, fetch, tmp_path / "host") / "sub" / "x.txt").is_file()
 
 
 def test_threads_and_processes_that_ask_at_once_fetch_once(tmp_path: Path, bundle: Bundle):
@@ -64,13 +64,13 @@ def test_threads_and_processes_that_ask_at_once_fetch_once(tmp_path: Path, bundl
         fetch(one, archive)
 
     with ThreadPoolExecutor(8) as threads:
-        assert len(set(threads.map(lambda _: local(bundle, counted, tmp_path / "host"), range(16)))) == 1
+        assert len(set(threads.map(lambda _: unpacked_bundle(bundle, counted, tmp_path / "host"), range(16)))) == 1
     assert len(fetched) == 1
     code = (
         "import sys, os; from pathlib import Path; from lemur_ray.storage.bundles.bundle import Bundle\n"
         "from lemur_ray.storage.bundles import host_cache, store\n"
         "def counted(b, a): print('fetched', flush=True); store.fetch(b, a)\n"
-        f"host_cache.local({bundle!r}, counted, Path(sys.argv[1]))"
+        f"host_cache.unpacked_bundle({bundle!r}, counted, Path(sys.argv[1]))"
     )
     asking = [
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "other")], stdout=subprocess.PIPE, text=True)
@@ -84,16 +84,16 @@ def test_what_was_published_and_is_cut_replaced_or_deleted_is_said_and_leaves_no
     archive, whole = Path(bundle.url), Path(bundle.url).read_bytes()
     archive.write_bytes(whole[:-2000])
     with pytest.raises(BundleError, match=rf"{len(whole) - 2000} of {len(whole)} bytes came.*delete it and start"):
-        local(bundle, fetch)
+        unpacked_bundle(bundle, fetch)
     archive.write_bytes(whole[:-1] + b"x")
     with pytest.raises(BundleError, match="other bytes came, not what was published"):
-        local(bundle, fetch)
+        unpacked_bundle(bundle, fetch)
     archive.unlink()
     with pytest.raises(BundleError, match=r"is not there .*start the job again"):
-        local(bundle, fetch)
+        unpacked_bundle(bundle, fetch)
     assert [path.suffix for path in host_cache.cache_folder().iterdir()] == [".lock"]
     archive.write_bytes(whole)
-    assert (local(bundle, fetch) / "sub" / "x.txt").is_file()
+    assert (unpacked_bundle(bundle, fetch) / "sub" / "x.txt").is_file()
 
 
 def test_a_store_that_fails_is_asked_again_and_then_named(bundle: Bundle):
@@ -108,11 +108,11 @@ def test_a_store_that_fails_is_asked_again_and_then_named(bundle: Bundle):
     def down(one: Bundle, archive: Path) -> None:
         raise ConnectionError("503")
 
-    assert local(bundle, failing, pause_s=0.0).is_dir()
+    assert unpacked_bundle(bundle, failing, pause_s=0.0).is_dir()
     release(host_cache.cache_folder() / bundle.digest)
     shutil.rmtree(host_cache.cache_folder())
     with pytest.raises(BundleError, match=r"could not be fetched in 3 attempts \(ConnectionError: 503\)"):
-        local(bundle, down, pause_s=0.0)
+        unpacked_bundle(bundle, down, pause_s=0.0)
 
 
 def test_too_small_a_disk_is_an_error_that_names_the_bytes(
@@ -122,10 +122,10 @@ def test_too_small_a_disk_is_an_error_that_names_the_bytes(
         raise OSError(28, "No space left on device")
 
     with pytest.raises(BundleError, match=rf"{2 * bundle.size} bytes are needed for .*LEMUR_HOME"):
-        local(bundle, full)
+        unpacked_bundle(bundle, full)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 1000))
     with pytest.raises(BundleError, match=rf"{2 * bundle.size + 2**20} bytes are needed for .*, 1000 are free"):
-        local(bundle, fetch)
+        unpacked_bundle(bundle, fetch)
     with pytest.raises(BundleError, match=r"bytes are needed for .*moved, 1000 are free"):
         publish(tmp_path / "moved", str(tmp_path / "store"))
 
@@ -143,9 +143,9 @@ def test_a_disk_that_fills_up_while_a_bundle_is_unpacked_is_an_error_and_nothing
         with pytest.raises(
             BundleError, match=rf"{2 * bundle.size} bytes are needed for .*set LEMUR_HOME to a folder on"
         ):
-            local(bundle, fetch)
+            unpacked_bundle(bundle, fetch)
     assert [path.suffix for path in host_cache.cache_folder().iterdir()] == [".lock"]
-    assert (local(bundle, fetch) / "sub" / "x.txt").is_file(), "with room again the same bundle is had"
+    assert (unpacked_bundle(bundle, fetch) / "sub" / "x.txt").is_file(), "with room again the same bundle is had"
 
 
 def test_the_longest_unused_goes_first_and_what_is_used_stays(tmp_path: Path, bundle: Bundle, monkeypatch):
@@ -155,26 +155,26 @@ def test_the_longest_unused_goes_first_and_what_is_used_stays(tmp_path: Path, bu
         (tmp_path / f"d{number}").mkdir()
         (tmp_path / f"d{number}" / "x").write_text(str(number) * 100_000)
         made.append(publish(tmp_path / f"d{number}", str(tmp_path / "store")))
-    folders = [local(one, fetch, cache) for one in made]
+    folders = [unpacked_bundle(one, fetch, cache) for one in made]
     for age, folder in enumerate(folders):
         os.utime(folder.with_name(f"{folder.name}.lock"), (age, age))
     release(folders[1])
     release(folders[2])
     (cache / f".making-{'0' * 64}").mkdir()
     monkeypatch.setenv(host_cache.LIMIT, "0.00025")
-    shelf(cache).make_room(0)
+    bundle_cache(cache).make_room(0)
     assert [folder.is_dir() for folder in folders] == [True, False, True, True]
-    shelf(cache).make_room(10**6)
+    bundle_cache(cache).make_room(10**6)
     assert [folder.is_dir() for folder in folders] == [True, False, False, True]
     assert not list(cache.glob(".*"))
-    assert local(made[1], fetch, cache).is_dir()
+    assert unpacked_bundle(made[1], fetch, cache).is_dir()
 
 
 @pytest.mark.parametrize("named", ["many", "-1", "nan"])
 def test_a_limit_that_is_none_is_refused(bundle: Bundle, monkeypatch: pytest.MonkeyPatch, named: str):
     monkeypatch.setenv(host_cache.LIMIT, named)
     with pytest.raises(BundleError, match=f"LEMUR_BUNDLES_GB={named}: expected a number of gigabytes"):
-        local(bundle, fetch)
+        unpacked_bundle(bundle, fetch)
 
 
 def test_a_store_that_is_no_place_or_cannot_be_written_to_is_refused(
@@ -182,7 +182,7 @@ def test_a_store_that_is_no_place_or_cannot_be_written_to_is_refused(
 ):
     monkeypatch.setenv(store.VARIABLE, "store")
     with pytest.raises(BundleError, match="expected a URL such as gs://bucket/folder, or an absolute folder"):
-        store.store_here()
+        store.store_location()
     (tmp_path / "file").write_text("")
     with pytest.raises(BundleError, match=r"LEMUR_STORE=.*file cannot take the \d+ bytes of .*moved"):
         publish(tmp_path / "moved", str(tmp_path / "file"))

@@ -23,7 +23,7 @@ from lemur_ray.rollout.attempt import Attempt, EpisodeLimits
 from lemur_ray.rollout.scheduler import Orders
 from lemur_ray.storage.bundles import host_cache, on_ray
 from lemur_ray.storage.bundles.bundle import Bundle, BundleError
-from lemur_ray.storage.bundles.host_path import packed
+from lemur_ray.storage.bundles.host_path import pack_options
 from lemur_ray.storage.bundles.on_ray import Publisher
 from tests.bundles.another_host import actor_at
 
@@ -107,7 +107,7 @@ def test_an_actor_that_cannot_have_a_bundle_rests_before_it_says_so(tasks: list[
     """Or of three hosts the one that cannot be used would be the one that is idle, and fail what others can play."""
     monkeypatch.setenv("LEMUR_HOME", str(tmp_path / "home"))
     gone = Bundle(str(tmp_path / "none.tar"), "0" * 64, 1)
-    task = replace(tasks[0], options=packed(tasks[0].options, lambda source, dated: gone))
+    task = replace(tasks[0], options=pack_options(tasks[0].options, lambda source, dated: gone))
     orders = Orders([task], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     actor = actors_on_ray._Actor(ExpertPolicy)
     assert actor.rest_s >= 5.0
@@ -128,7 +128,7 @@ def test_what_ray_cannot_give_just_now_is_asked_for_again(tmp_path: Path, monkey
 
     monkeypatch.setattr(ray, "get_actor", busy)
     with pytest.raises(BundleError, match=r"could not be fetched in 3 attempts \(GetTimeoutError: the head did not"):
-        host_cache.local(Bundle("pieces:x", "0" * 64, 1), on_ray.fetch, pause_s=0.0)
+        host_cache.unpacked_bundle(Bundle("pieces:x", "0" * 64, 1), on_ray.fetch, pause_s=0.0)
     assert len(asked) == 3
 
 
@@ -159,7 +159,7 @@ def test_pieces_are_small_end_with_their_publisher_and_are_refused_where_a_store
     publisher = Publisher()
     bundle = publisher(tmp_path / "x", False)
     assert publisher(tmp_path / "x", False) is bundle
-    assert (on_ray.local(bundle) / "x").read_bytes() == (tmp_path / "x").read_bytes()
+    assert (on_ray.unpacked_bundle(bundle) / "x").read_bytes() == (tmp_path / "x").read_bytes()
     publisher.close()
     with pytest.raises(BundleError, match="the actor that holds the bundle is gone"):
         fetch_until_it_fails(bundle, tmp_path / "again.tar")

@@ -17,7 +17,13 @@ from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find, names
 from lemur_ray.storage.bundles.bundle import Bundle, BundleError
-from lemur_ray.storage.bundles.host_path import HostPath, arrived, named, packed, shipped_if_there
+from lemur_ray.storage.bundles.host_path import (
+    HostPath,
+    host_path_option,
+    mark_host_paths,
+    pack_options,
+    unpack_options,
+)
 from tests.source_tree import ROOT
 
 MOST = 120
@@ -56,12 +62,12 @@ def assert_tasks_cross(tasks: Any, home: Path, data: Path | None) -> Published:
     published = Published()
     tasks = list(itertools.islice(tasks, MOST))
     assert tasks
-    sent = [packed(task.options, published) for task in tasks]
+    sent = [pack_options(task.options, published) for task in tasks]
     folders = [home.parent, *([data, data.resolve()] if data else [])]
     assert_no_path(
         pickle.dumps([replace(task, options=options) for task, options in zip(tasks, sent, strict=True)]), *folders
     )
-    back = [arrived(pickle.loads(pickle.dumps(options)), published.local) for options in sent]
+    back = [unpack_options(pickle.loads(pickle.dumps(options)), published.local) for options in sent]
     assert back == [dict(task.options) for task in tasks], "on this host a bundle's folder is the folder itself"
     return published
 
@@ -97,12 +103,12 @@ def test_mints_log_its_teacher_and_an_index_are_named_by_kind(lemur_home: Path, 
     tasks = benchmark.load(benchmark.options(), EvaluationRequest(data_dir, recording=file))
     assert set(assert_tasks_cross(tasks, lemur_home, data_dir).sources.values()) == {file}
     (tmp_path / "index.sqlite").write_text("")
-    index = named(f"index:{tmp_path / 'index.sqlite'}", "index", "log")
+    index = host_path_option(f"index:{tmp_path / 'index.sqlite'}", "index", "log")
     assert isinstance(index, HostPath)
     published = Published()
-    sent = packed({"wikipedia": index, "teacher": named("openai:http://x#m", "log")}, published)
+    sent = pack_options({"wikipedia": index, "teacher": host_path_option("openai:http://x#m", "log")}, published)
     assert_no_path(pickle.dumps(sent), tmp_path)
-    back = arrived(sent, lambda bundle: Path("/there"))
+    back = unpack_options(sent, lambda bundle: Path("/there"))
     assert back == {"wikipedia": "index:/there/index.sqlite", "teacher": "openai:http://x#m"}
 
 
@@ -133,7 +139,7 @@ def test_what_only_this_host_can_use_stays_here_and_is_refused_in_a_sentence_els
     for copy in (task.options, again):
         assert {name: copy[name] for name in options} == options
         with pytest.raises(BundleError, match=said):
-            packed(copy, Published())
+            pack_options(copy, Published())
 
 
 def test_a_judge_that_is_replayed_takes_its_answers_along(lemur_home: Path, tmp_path: Path):
@@ -149,10 +155,10 @@ def test_files_among_the_arguments_of_somebody_elses_environment_go_along(lemur_
     there = {"folder": str(tmp_path / "levels"), "all": [str(tmp_path / "levels" / "1.txt")]}
     named_only = {"sep": "/", "scratch": "/tmp", "command": "/look around", "word": "levels", "null": "/dev/null"}
     published = Published()
-    sent = packed({"arguments": shipped_if_there({**there, **named_only, "size": 3})}, published)
+    sent = pack_options({"arguments": mark_host_paths({**there, **named_only, "size": 3})}, published)
     assert_no_path(pickle.dumps(sent), tmp_path)
     assert set(published.sources.values()) == {tmp_path / "levels", tmp_path / "levels" / "1.txt"}
-    assert arrived(sent, published.local) == {"arguments": {**there, **named_only, "size": 3}}
+    assert unpack_options(sent, published.local) == {"arguments": {**there, **named_only, "size": 3}}
     name = "gym:tests.envs.foreign.guessing:test/Guess-v0"
     benchmark = find(name)
     options = benchmark.options(seeds=2, arguments=json.dumps({"says": str(tmp_path / "levels" / "1.txt")}))

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lemur_ray.corpus.sources.texts import FileRef, Found, read_texts
+from lemur_ray.corpus.sources.texts import FileRef, TextResult, read_texts
 
 
-def found(path: Path, data: bytes, reader: str = "file") -> list[Found]:
+def found(path: Path, data: bytes, reader: str = "file") -> list[TextResult]:
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return list(read_texts(FileRef(str(path), path.stat().st_size, reader, path.name)))
 
 
-def rules(items: list[Found]) -> list[str | None]:
+def rules(items: list[TextResult]) -> list[str | None]:
     return [item.rule for item in items]
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from lemur_ray.doctor.hosts.bucket import access
 from lemur_ray.doctor.hosts.host_facts import Asked
-from lemur_ray.storage.bucket_access import AccessFailure, tried
-from lemur_ray.storage.retry_policy import BucketProblem, absent, silent
+from lemur_ray.storage.bucket_access import AccessFailure, check_clients
+from lemur_ray.storage.retry_policy import BucketProblem, missing_bucket_error, timeout_error
 from tests.storage.bucket_server import Service
 from tests.storage.conftest import amazon, google, moto_url  # noqa: F401  # fixtures
 
@@ -24,7 +24,7 @@ def test_every_client_writes_reads_and_removes_an_object(google: Service) -> Non
 
 
 def test_the_clients_of_s3_do_the_same_but_that_of_checkpoints(amazon: str) -> None:  # noqa: F811
-    assert tried(f"{amazon}/store") == dict.fromkeys(ALL[:-2])
+    assert check_clients(f"{amazon}/store") == dict.fromkeys(ALL[:-2])
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_a_client_cannot_do_is_its_sentence(
 ) -> None:
     monkeypatch.setenv("LEMUR_BUCKET_PATIENCE_S", "5")
     google.objects.read_only.update({"bucket"} if read_only else ())
-    failures = tried(url)
+    failures = check_clients(url)
     assert list(failures) == ALL
     assert {failure.problem for failure in failures.values() if failure} == {problem}
     found = {client: failure.reason for client, failure in failures.items() if failure}
@@ -55,7 +55,7 @@ def test_what_a_client_cannot_do_is_its_sentence(
 
 def test_a_bucket_that_answers_some_clients_only_is_said_for_those(google: Service) -> None:  # noqa: F811
     google.trouble(match="POST .*ifGenerationMatch", status=403, times=100)
-    found = tried("gs://bucket/store")
+    found = check_clients("gs://bucket/store")
     assert {client for client, why in found.items() if why} == {"leases"}
 
 
@@ -79,7 +79,7 @@ def test_there_is_one_sentence_a_failing_host_and_what_to_do() -> None:
         "epath": failure("gs://b answered 403 (DENIED): ask"),
     }
     assert "by files, epath: gs://b answered 403 (Forbidden): ask" in access("gs://b/x", {"a": alike}).found
-    gone, quiet = absent("gs://b/x"), silent("gs://b", 15)
+    gone, quiet = missing_bucket_error("gs://b/x"), timeout_error("gs://b", 15)
     assert "buckets create gs://b " in access("gs://b/x", {"a": {"files": failure(str(gone), gone.problem)}}).fix
     assert "curl" in access("gs://b/x", {"a": {"files": failure(str(quiet), quiet.problem)}}).fix
     refused = {**well, "files": failure("gs://b answered 403"), "leases": failure("gs://b answered 403")}

@@ -32,7 +32,7 @@ SQL = ("--benchmark", "intercode/sql", "--policy", "random")
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket_lease, "BEAT_S", 0.2)
+    monkeypatch.setattr(bucket_lease, "HEARTBEAT_S", 0.2)
 
 
 def report(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, list[str], str]:
@@ -230,7 +230,7 @@ def test_a_driver_that_is_killed_is_followed_by_one_on_an_empty_disk_and_every_e
     program = tmp_path / "quicker.py"  # the same job, with a lease that is given up sooner
     program.write_text(
         f"import runpy, sys\nsys.path.insert(0, {str(ROOT / 'jobs')!r})\n"
-        "from lemur_ray.storage import bucket_lease\nbucket_lease.BEAT_S = 0.3\n"
+        "from lemur_ray.storage import bucket_lease\nbucket_lease.HEARTBEAT_S = 0.3\n"
         f"runpy.run_path({str(ROOT / 'jobs' / 'agent_eval.py')!r}, run_name='__main__')\n"
     )
     url, model = "gs://bucket/episodes/sql", MoodyModel(SAID, 0.05)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.instruct.clean import character_run, instruction, with_instruction, without_foreign_sentences
-from lemur_ray.instruct.encoders import encoder, hashed
+from lemur_ray.instruct.encoders import encoder, hash_vectors
 from lemur_ray.instruct.near_duplicates import any_similar, keep_first
 
 
@@ -156,4 +156,4 @@ def test_the_hashing_encoder_finds_near_duplicates_just_above_and_not_just_below
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     assert unit[0] @ unit[1] > 0.95 > unit[0] @ unit[2]
     assert keep_first(vectors, 0.95).tolist() == [True, False, True]
-    assert np.array_equal(hashed([" ".join(words)], 4096)[0], vectors[0])
+    assert np.array_equal(hash_vectors([" ".join(words)], 4096)[0], vectors[0])

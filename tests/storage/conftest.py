@@ -18,12 +18,12 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     import fsspec
     from etils.epath.backend import fsspec_backend
 
-    for name in (*storage.PASSED_ON, "TENSORSTORE_GCS_HTTP_URL"):
+    for name in (*storage.BUCKET_VARIABLES, "TENSORSTORE_GCS_HTTP_URL"):
         monkeypatch.delenv(name, raising=False)
     with google_service() as service:
         for name, value in service.environment.items():
             monkeypatch.setenv(name, value)
-        for name, value in storage.told_to_others().items():
+        for name, value in storage.client_environment().items():
             monkeypatch.setenv(name, value)
         fsspec.filesystem("gs").clear_instance_cache()
         fsspec_backend._get_filesystem.cache_clear()  # of the service of a test before

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lemur_ray.storage import bucket_lease
-from lemur_ray.storage.bucket_lease import BucketLease, HeldByAnother
+from lemur_ray.storage.bucket_lease import BucketLease, LeaseConflict
 from lemur_ray.storage.conditional_writes import read_version
 from lemur_ray.train.run.fence import Fence, Overhauled
 from lemur_ray.train.run.folder import RunFolderError, check_writable
@@ -29,7 +29,7 @@ def test_of_two_that_find_a_dead_holder_one_takes_over(google: Service, capsys: 
         try:
             BucketLease("gs://bucket/run", {"id": name}).take(3 * BEAT_S)
             won.append(name)
-        except HeldByAnother:
+        except LeaseConflict:
             pass
 
     threads = [threading.Thread(target=come, args=(name,)) for name in ("a", "b")]
@@ -41,7 +41,7 @@ def test_of_two_that_find_a_dead_holder_one_takes_over(google: Service, capsys: 
     found = read_version("gs://bucket/run/.run.lease")
     assert found is not None
     assert json.loads(found[0])["holder"] == 2
-    with pytest.raises(HeldByAnother, match=won[0]):
+    with pytest.raises(LeaseConflict, match=won[0]):
         dead.count_up()  # it was only cut off, and comes back
     assert "process 7 on gone has not given it back: it is taken over if that" in capsys.readouterr().err
 
@@ -72,7 +72,7 @@ def test_one_that_is_overtaken_while_it_asks_who_has_it_is_told_who(monkeypatch:
         return found
 
     monkeypatch.setattr(bucket_lease, "read_version", read_and_lose)
-    with pytest.raises(HeldByAnother, match="another"):
+    with pytest.raises(LeaseConflict, match="another"):
         answered.count_up()
 
 
@@ -104,7 +104,7 @@ def test_a_host_whose_clock_is_wrong_takes_no_lease_that_is_counted_up(
     really = time.time
     monkeypatch.setattr(time, "time", lambda: really() + ahead_s)
     try:
-        with pytest.raises(HeldByAnother, match="holder"):
+        with pytest.raises(LeaseConflict, match="holder"):
             BucketLease(url, {"id": "off"}).take(2.0)
     finally:
         ended.set()

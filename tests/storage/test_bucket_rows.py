@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lemur_ray.corpus.bucket_rows import LIMIT, BucketRows, open_rows, shelf
+from lemur_ray.corpus.bucket_rows import LIMIT, BucketRows, open_rows, shard_cache
 from lemur_ray.corpus.manifest import row_folder
 from lemur_ray.corpus.rows import RowReader, RowSetError, RowWriter
 from lemur_ray.plan.fetch import PlanReader, RankRows, iterate
@@ -43,13 +43,13 @@ def same(found: object, corpus: Path, name: str, indices: list[int]) -> bool:
 
 
 def copies() -> int:
-    return sum(path.is_dir() for path in shelf().folder.glob("*"))
+    return sum(path.is_dir() for path in shard_cache().folder.glob("*"))
 
 
 def test_a_shard_is_copied_when_the_first_of_its_rows_is_read_and_never_twice(corpus: Path, google: Service) -> None:
     reader = open_rows(URL, "code")
     assert len(reader) == 80
-    assert (copies(), shelf().folder.is_dir()) == (0, False)
+    assert (copies(), shard_cache().folder.is_dir()) == (0, False)
     before = google.bytes_out
     assert same(reader.read(np.array([3, 1, 3])), corpus, "code", [3, 1, 3])
     shard = sum(file["bytes"] for file in reader.index["shards"][0]["files"].values())
@@ -76,7 +76,7 @@ def test_rows_alone_are_the_same_and_leave_nothing_on_the_disk(
     assert same(reader.read(np.array([17, 0, 23, 17])), corpus, name, [17, 0, 23, 17])
     assert google.bytes_out - before < 4 * (2 * SEQ_LEN + SEQ_LEN // 8 + 16 + 8) + 1
     assert same(reader.read(np.array([], int)), corpus, name, [])
-    assert not shelf().folder.exists()
+    assert not shard_cache().folder.exists()
 
 
 def test_the_longest_unused_shard_goes_and_one_in_use_stays(
@@ -88,7 +88,7 @@ def test_the_longest_unused_shard_goes_and_one_in_use_stays(
     with reader._opened(0):
         for row in (8, 16, 24):
             reader.read(np.array([row]))
-        there = [number for number in range(10) if (shelf().folder / reader._name(number)).is_dir()]
+        there = [number for number in range(10) if (shard_cache().folder / reader._name(number)).is_dir()]
         assert there == [0, 3], "0 is in use, 3 was read last"
     assert same(reader.read(np.arange(80)), corpus, "code", list(range(80)))
     assert copies() <= 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lemur_ray.storage.bundles.bundle import Bundle, BundleError
-from lemur_ray.storage.bundles.host_cache import local
+from lemur_ray.storage.bundles.host_cache import unpacked_bundle
 from lemur_ray.storage.bundles.store import fetch, publish
 from tests.storage.bucket_server import Service
 
@@ -29,7 +29,7 @@ def test_a_bundle_comes_back_whole_whatever_passing_trouble_there_is(
     assert bundle.url == f"gs://bucket/store/bundles/{bundle.digest}.tar"
     if trouble:
         google.trouble(match="GET .*media|GET /download", **trouble)
-    assert (local(bundle, fetch, pause_s=0.0) / "x").read_bytes() == bytes(range(256)) * 400
+    assert (unpacked_bundle(bundle, fetch, pause_s=0.0) / "x").read_bytes() == bytes(range(256)) * 400
     assert publish(tmp_path / "moved", "gs://bucket/store") == bundle
 
 
@@ -42,4 +42,4 @@ def test_a_bucket_that_refuses_and_one_that_is_not_there_are_named(
         publish(tmp_path / "moved", "gs://nowhere")
     google.trouble(match="GET", status=403, times=1000)
     with pytest.raises(BundleError, match=r"gs://bucket/store/bundles/.*(Forbidden|403).*"):
-        local(bundle, fetch, pause_s=0.0)
+        unpacked_bundle(bundle, fetch, pause_s=0.0)

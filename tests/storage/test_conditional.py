@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.storage.conditional_writes import Overtaken, read_version, write_if
+from lemur_ray.storage.conditional_writes import VersionConflict, read_version, write_if
 from lemur_ray.storage.file_system import file_system
 from lemur_ray.storage.retry_policy import BucketError
 from tests.storage.bucket_server import Service
@@ -25,15 +25,15 @@ def test_a_write_counts_only_in_place_of_the_version_that_was_seen(folder: str) 
     assert read_version(url) is None
     first = write_if(url, b"first", None)
     assert read_version(url) == (b"first", first)
-    with pytest.raises(Overtaken):
+    with pytest.raises(VersionConflict):
         write_if(url, b"of another", None)
     second = write_if(url, b"second", first)
-    with pytest.raises(Overtaken):
+    with pytest.raises(VersionConflict):
         write_if(url, b"third", first)
     assert read_version(url) == (b"second", second)
     fs, path = file_system(url)
     fs.rm_file(path)
-    with pytest.raises(Overtaken):
+    with pytest.raises(VersionConflict):
         write_if(url, b"fourth", second)
 
 
@@ -47,7 +47,7 @@ def test_of_six_at_once_one_wins(folder: str) -> None:
         try:
             write_if(url, b"%d" % number, None)
             won.append(number)
-        except Overtaken:
+        except VersionConflict:
             pass
 
     threads = [threading.Thread(target=come, args=(number,)) for number in range(6)]
@@ -82,7 +82,7 @@ def test_a_lost_answer_of_amazons_is_not_a_lost_race(amazon: str, monkeypatch: p
     monkeypatch.setattr(fs, "_call_s3", asking_twice)
     after = write_if(url, b"mine", version)
     assert read_version(url) == (b"mine", after)
-    with pytest.raises(Overtaken):
+    with pytest.raises(VersionConflict):
         write_if(url, b"of another", version)
 
 

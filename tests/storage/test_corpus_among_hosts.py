@@ -213,7 +213,7 @@ def test_a_corpus_that_lost_a_file_is_made_again_and_one_whose_maker_was_killed_
 ) -> None:
     monkeypatch.setattr("lemur_ray.corpus.build.Workers", EveryStepHere)
     with monkeypatch.context() as killed:
-        killed.setattr(bucket_build, "forget_builds", lambda url, but="": None)
+        killed.setattr(bucket_build, "remove_build_files", lambda url, but="": None)
         made = build(config(published), "gs://bucket/corpus", say=lambda line: None)
     whole = rows_in(google, "corpus")
     assert any(name.startswith(".build/") for name in whole)

@@ -8,7 +8,7 @@ import time
 import fsspec
 import pytest
 
-from lemur_ray.storage.file_system import arrow_file_system, file_system, passed_on
+from lemur_ray.storage.file_system import arrow_file_system, bucket_environment, file_system
 from lemur_ray.storage.retry_policy import BucketError
 from tests.storage.bucket_server import Service
 
@@ -87,7 +87,9 @@ def test_lasting_troubles_end_with_a_sentence(
 
 
 def test_workers_are_told_where_the_buckets_are(google: Service) -> None:
-    assert passed_on()["STORAGE_EMULATOR_HOST"] == passed_on()["TENSORSTORE_GCS_HTTP_URL"] == google.url
+    assert (
+        bucket_environment()["STORAGE_EMULATOR_HOST"] == bucket_environment()["TENSORSTORE_GCS_HTTP_URL"] == google.url
+    )
 
 
 def test_a_missing_client_is_said_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from lemur_ray.storage import growing_file
-from lemur_ray.storage.bucket_lease import HeldByAnother
+from lemur_ray.storage.bucket_lease import LeaseConflict
 from lemur_ray.storage.conditional_writes import read_version
 from lemur_ray.storage.file_system import file_system
-from lemur_ray.storage.growing_file import GrowingFile, begins_with, found_beneath, read_growing
+from lemur_ray.storage.growing_file import GrowingFile, list_growing_files, read_growing, starts_with_pieces
 from tests.storage.bucket_server import Service
 
 
@@ -52,8 +52,8 @@ def test_what_was_shipped_is_read_and_a_line_that_is_being_written_is_not(folder
     assert len(file.pieces) <= 5, "pieces are joined: 16 commits leave about log2(16) of them"
     fs, there = file_system(folder)
     assert len(fs.find(there)) == len(file.pieces) + 1, "what was joined is gone"
-    assert found_beneath(folder, "e.jsonl") == (["part/e.jsonl"], [])
-    assert begins_with(path, file.pieces)
+    assert list_growing_files(folder, "e.jsonl") == (["part/e.jsonl"], [])
+    assert starts_with_pieces(path, file.pieces)
     again = GrowingFile(url, path, 2, mine("b"))
     assert again.pieces == file.pieces
     assert not again.ship(), "nothing is written twice"
@@ -79,12 +79,12 @@ def test_an_earlier_attempt_commits_nothing_after_a_later_one_has_begun(folder: 
     cut_off = shipped(GrowingFile(url, first, 1, mine("cut off")))
     newer = GrowingFile(url, second, 2, mine("newer"))
     add(first, "of the one that was cut off\n")
-    with pytest.raises(HeldByAnother, match="newer"):
+    with pytest.raises(LeaseConflict, match="newer"):
         cut_off.ship()
     assert read_growing(url, second)
     add(second, "two\n")
     shipped(newer)
-    with pytest.raises(HeldByAnother, match="newer"):
+    with pytest.raises(LeaseConflict, match="newer"):
         cut_off.ship()
     assert read_growing(url, tmp_path / "copy")
     assert (tmp_path / "copy").read_text() == "one\ntwo\n"
@@ -151,7 +151,7 @@ def test_a_damaged_or_missing_piece_is_said_and_nothing_half_is_left(google: Ser
 def test_names_of_a_bucket_never_lead_out_of_the_folder_here(google: Service) -> None:
     google.objects.put("bucket", "run/../../e.jsonl.pieces/index.json", b"{}", {})
     google.objects.put("bucket", "run/../e.jsonl", b"{}", {})
-    assert found_beneath("gs://bucket/run", "e.jsonl") == ([], [])
+    assert list_growing_files("gs://bucket/run", "e.jsonl") == ([], [])
 
 
 def test_the_index_says_who_wrote_it(google: Service, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 from lemur_ray.storage import bucket_lease, synced_folder
 from lemur_ray.storage.conditional_writes import read_version
 from lemur_ray.storage.file_system import file_system
-from lemur_ray.storage.folder_mirror import brought_growing, url_of
+from lemur_ray.storage.folder_mirror import display_name, mirror_growing_files
 from lemur_ray.storage.growing_file import GrowingFile, read_growing
-from lemur_ray.storage.synced_folder import NotKept, kept
+from lemur_ray.storage.synced_folder import SyncError, sync_with_bucket
 from tests.storage.bucket_server import Service
 
 
@@ -29,7 +29,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, lemur_home: Path) -> None:
-    monkeypatch.setattr(bucket_lease, "BEAT_S", 0.1)
+    monkeypatch.setattr(bucket_lease, "HEARTBEAT_S", 0.1)
 
 
 def join(before: Path, into: Path) -> None:
@@ -39,7 +39,7 @@ def join(before: Path, into: Path) -> None:
 
 
 def open_run(url: str) -> AbstractContextManager[Path]:
-    return kept(url, "e.jsonl", ("settings.json",), join)
+    return sync_with_bucket(url, "e.jsonl", ("settings.json",), join)
 
 
 def add(folder: Path, *lines: str) -> None:
@@ -79,17 +79,17 @@ def test_what_is_written_is_in_the_bucket_soon_and_taken_up_on_an_empty_disk(
         assert (folder / "part/settings.json").read_text() == "{}"
         assert not (folder / "index.html").exists(), "what is made of the rest is made again"
         add(folder, "three")
-    (copy,) = brought_growing(url, "e.jsonl", ("settings.json",))
+    (copy,) = mirror_growing_files(url, "e.jsonl", ("settings.json",))
     assert copy.read_text().split() == ["one", "two", "three"]
     assert (copy.parent / "settings.json").read_text() == "{}"
-    assert url_of(copy) == f"{url}/part/e.jsonl"
+    assert display_name(copy) == f"{url}/part/e.jsonl"
     assert abs(copy.stat().st_mtime - time.time()) < 3600
 
 
 def test_a_second_process_is_refused_in_one_sentence_and_may_come_afterwards(google: Service) -> None:
     with open_run("gs://bucket/run") as folder:
         add(folder, "one")
-        with pytest.raises(NotKept, match=r"being written by another run \(process \d+ on .*\): wait for it"):
+        with pytest.raises(SyncError, match=r"being written by another run \(process \d+ on .*\): wait for it"):
             open_run("gs://bucket/run").__enter__()
     with open_run("gs://bucket/run"):
         pass
@@ -115,7 +115,7 @@ def test_a_host_that_comes_back_adds_what_only_it_had(
 
 def test_a_file_that_was_copied_to_the_bucket_by_hand_is_taken_up(google: Service, tmp_path: Path) -> None:
     google.objects.put("bucket", "run/part/e.jsonl", b"one\n", {})
-    (copy,) = brought_growing("gs://bucket/run", "e.jsonl", ())
+    (copy,) = mirror_growing_files("gs://bucket/run", "e.jsonl", ())
     assert copy.read_text() == "one\n"
     with open_run("gs://bucket/run") as folder:
         add(folder, "two")
@@ -138,7 +138,7 @@ def test_a_bucket_that_is_gone_ends_the_work_with_a_sentence_and_nothing_is_lost
             add(folder, "two")
             time.sleep(60)
 
-    with pytest.raises(NotKept, match=r"gs://bucket (did not answer|answered).* what has ended is kept in .*copies"):
+    with pytest.raises(SyncError, match=r"gs://bucket (did not answer|answered).* what has ended is kept in .*copies"):
         work()
     assert time.monotonic() - began < 50
     google.troubles.clear()
@@ -158,7 +158,7 @@ def test_a_listing_that_comes_late_costs_no_line(
 
     def work() -> None:
         with monkeypatch.context() as late:
-            late.setattr(synced_folder, "found_beneath", lambda url, growing: ([], []))
+            late.setattr(synced_folder, "list_growing_files", lambda url, growing: ([], []))
             run = open_run(url)
             folder = run.__enter__()
         with contextlib.ExitStack() as ends:
@@ -166,7 +166,7 @@ def test_a_listing_that_comes_late_costs_no_line(
             add(folder, "a line that is longer than both that are there")
             time.sleep(60)
 
-    with pytest.raises(NotKept, match=r"gs://bucket/run/part/e.jsonl has lines that this host was not shown"):
+    with pytest.raises(SyncError, match=r"gs://bucket/run/part/e.jsonl has lines that this host was not shown"):
         work()
     with open_run(url) as folder:
         found = (folder / "part/e.jsonl").read_text().splitlines()
@@ -192,7 +192,7 @@ def test_who_was_taken_over_stops_and_commits_nothing_more(google: Service, tmp_
             add(folder, "two")
             time.sleep(60)
 
-    with pytest.raises(NotKept, match=r"taken over by another run \(process 7 on elsewhere\)"):
+    with pytest.raises(SyncError, match=r"taken over by another run \(process 7 on elsewhere\)"):
         work()
     assert lines_in(url, tmp_path) == ["one"]
 
@@ -213,9 +213,9 @@ def test_what_ended_before_an_error_is_stored_and_the_lease_given_back(google: S
 
 
 def test_what_is_no_bucket_that_can_be_written_is_one_sentence(google: Service) -> None:
-    with pytest.raises(NotKept, match="gs://nowhere/run: there is no such bucket: make it first"):
+    with pytest.raises(SyncError, match="gs://nowhere/run: there is no such bucket: make it first"):
         open_run("gs://nowhere/run").__enter__()
-    with pytest.raises(NotKept, match="nosuch://x cannot be written from here: Protocol not known"):
+    with pytest.raises(SyncError, match="nosuch://x cannot be written from here: Protocol not known"):
         open_run("nosuch://x").__enter__()
     google.objects.read_only.add("bucket")
     with pytest.raises(OSError, match="Forbidden"):

@@ -11,7 +11,7 @@ from s3fs.core import S3FileSystem
 from s3fs.errors import translate_boto_error
 
 from lemur_ray.storage.file_system import file_system
-from lemur_ray.storage.published_folder import check_writable, made_file
+from lemur_ray.storage.published_folder import check_writable, output_file
 from lemur_ray.storage.retry_policy import BucketError
 from tests.storage.bucket_server import Service
 
@@ -77,10 +77,10 @@ def test_what_amazon_refuses_says_what_to_do(
 
 def test_a_file_is_made_where_it_may_be_and_stands_there_with_what_is_made_beside_it(google: Service) -> None:
     fs, there = file_system("gs://bucket/made/out.jsonl")
-    with made_file("gs://bucket/made/out.jsonl", beside=(".json",)) as path:
+    with output_file("gs://bucket/made/out.jsonl", beside=(".json",)) as path:
         path.write_text("lines")
         path.with_name("out.jsonl.json").write_text("counts")
         assert google.objects.names("bucket") == []
     assert (fs.cat_file(there), fs.cat_file(f"{there}.json")) == (b"lines", b"counts")
-    with pytest.raises(BucketError, match="there is no such bucket: make it first"), made_file("gs://none/x.jsonl"):
+    with pytest.raises(BucketError, match="there is no such bucket: make it first"), output_file("gs://none/x.jsonl"):
         raise AssertionError("was begun")

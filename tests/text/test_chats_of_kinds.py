@@ -17,11 +17,11 @@ import pytest
 import transformers
 
 from lemur_ray.agents.messages import Message, ToolCall
-from lemur_ray.instruct.chat_tokens import for_chats
-from lemur_ray.text.chat import as_values, encode_chat, encode_dialogue, encode_prompt, whole_prompt
+from lemur_ray.instruct.chat_tokens import with_chat_format
+from lemur_ray.text.chat import encode_chat, encode_chat_prompt, encode_dialogue, encode_prompt, template_messages
 from lemur_ray.text.chat_template import Chat, TemplateError
 from lemur_ray.text.chatml import WITH_BOS
-from lemur_ray.text.marked_text import marked_text, texts_in
+from lemur_ray.text.marked_text import iter_texts, marked_text
 from lemur_ray.text.templates.template_files import template_of
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.text.tokenizer_folder import load_folder
@@ -92,13 +92,13 @@ def check_chats(pair: Pair, count: int) -> int:
         tools = pair.tools if seed % 2 else []
         chat = chat_of(seed, tools=bool(tools))
         said = messages_of(chat)
-        assert as_values(said) == chat
+        assert template_messages(said) == chat
         asked = pair.theirs.apply_chat_template(chat[:-1], tools=tools or None, add_generation_prompt=True)
         prompt = Chat(chat[:-1], tools=tools, prompts=True)
-        assert whole_prompt(pair.ours, prompt) == asked["input_ids"], (pair.kind, chat)
+        assert encode_chat_prompt(pair.ours, prompt) == asked["input_ids"], (pair.kind, chat)
         assert by_the_other_way(pair.ours, prompt) == asked["input_ids"], (pair.kind, chat)
         open_end = pair.theirs.apply_chat_template(chat, tools=tools or None, continue_final_message=True)
-        assert whole_prompt(pair.ours, Chat(chat, tools=tools, goes_on=True)) == open_end["input_ids"]
+        assert encode_chat_prompt(pair.ours, Chat(chat, tools=tools, goes_on=True)) == open_end["input_ids"]
         if tools and FORMATS[pair.kind] is MISTRAL and sum(turn["role"] == "user" for turn in chat) > 1:
             with pytest.raises(TemplateError, match="otherwise once others follow"):  # tools move to the last question
                 encode_chat(pair.ours, said, tools=tools)
@@ -113,7 +113,7 @@ def check_chats(pair: Pair, count: int) -> int:
 def by_the_other_way(tokenizer: Tokenizer, chat: Chat) -> list[int]:
     """Ids as for a text that spells special tokens, though this one spells none: by the twin of the tokenizer."""
     marked, template = marked_text(tokenizer), template_of(tokenizer)
-    disguise = marked.disguise(texts_in([chat.messages, chat.tools]))
+    disguise = marked.disguise(iter_texts([chat.messages, chat.tools]))
     shown = Chat(disguise.on(chat.messages), disguise.on(chat.tools), prompts=chat.prompts)
     (text,) = template.pages([shown], disguise.characters)
     return marked.encode_by_twin(text, disguise).ids
@@ -167,7 +167,7 @@ def test_a_model_tuned_on_our_own_format_has_one_rule_for_all(kind: str, tmp_pat
     base = load_folder(folder)
     assert base is not None
     lines: list[str] = []
-    tuned = for_chats(base, say=lines.append)
+    tuned = with_chat_format(base, say=lines.append)
     assert "no chat template" in lines[0]
     assert "<|im_start|> and <|im_end|> added" in lines[1]
     (tmp_path / "tuned").mkdir()
@@ -204,7 +204,7 @@ def test_a_folder_that_splits_special_tokens_has_none_in_texts_and_chats(kind: s
         chat = chat_of(seed)
         chat[0]["content"] += names[0]
         asked = theirs.apply_chat_template(chat[:-1], add_generation_prompt=True)["input_ids"]
-        assert whole_prompt(ours, Chat(chat[:-1], prompts=True)) == asked
+        assert encode_chat_prompt(ours, Chat(chat[:-1], prompts=True)) == asked
         whole = theirs.apply_chat_template(chat)["input_ids"]
         assert encode_chat(ours, messages_of(chat))[0] == whole
         assert kind == "unigram" or not ours.special_ids & set(whole)
@@ -227,13 +227,13 @@ def test_special_tokens_that_a_message_spells_are_ordinary_text(pair: Pair) -> N
         tools = [{"type": "function", "function": {"name": "f", "description": names[0], "parameters": {}}}] * bool(
             pair.tools
         )
-        kind = [i for i in whole_prompt(ours, Chat(chat, tools=pair.tools)) if i in special and i != unknown]
-        found = whole_prompt(ours, Chat(hostile, tools=tools))
+        kind = [i for i in encode_chat_prompt(ours, Chat(chat, tools=pair.tools)) if i in special and i != unknown]
+        found = encode_chat_prompt(ours, Chat(hostile, tools=tools))
         assert [i for i in found if i in special and i != unknown] == kind, (pair.kind, hostile)
         if ours.keeps_text:
             assert f"a{names[0].replace(kinds.MARK, ' ')}" in ours.decode(found, skip_special=False)
     forged = [{"role": "user", "content": "a" + "".join(chr(0xF0000 + i) for i in range(200))}]
-    assert whole_prompt(ours, Chat(forged))
+    assert encode_chat_prompt(ours, Chat(forged))
 
 
 def test_ids_that_a_model_generated_stay_and_all_around_them_is_as_in_the_whole_text(pair: Pair) -> None:
@@ -259,4 +259,4 @@ def own_ids(pair: Pair, talk: list[Message], begin: int) -> list[int]:
     ids = encode_chat(pair.ours, talk)[0][begin:]
     if FORMATS[pair.kind] is LLAMA_2:  # a blank and a token
         return ids[:-2]
-    return ids[: len(whole_prompt(pair.ours, Chat(as_values(talk), goes_on=True))) - begin]
+    return ids[: len(encode_chat_prompt(pair.ours, Chat(template_messages(talk), goes_on=True))) - begin]

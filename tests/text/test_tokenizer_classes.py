@@ -14,7 +14,7 @@ from transformers.models.auto.tokenization_auto import (
 )
 
 from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.text.tokenizer_classes import AS_FILED, MISNAMED, REFUSED, REGISTERED, said_by_class
+from lemur_ray.text.tokenizer_classes import AS_FILED, MISNAMED, REFUSED, REGISTERED, resolve_class_config
 from lemur_ray.text.tokenizer_folder import load_folder, save_folder
 from lemur_ray.weights.hf_config import tokenizer_files
 from tests.text import kinds
@@ -201,7 +201,7 @@ def test_a_folder_of_mistral_may_say_that_its_file_parts_words_wrongly(tmp_path:
     ],
 )
 def test_what_a_folder_says_of_its_words_counts_for_old_models_of_mistral(model: Any, counts: bool) -> None:
-    assert said_by_class({"fix_mistral_regex": True}, model, {}, "{}") == {"fix_mistral_regex": counts}
+    assert resolve_class_config({"fix_mistral_regex": True}, model, {}, "{}") == {"fix_mistral_regex": counts}
 
 
 def test_types_of_models_have_the_classes_that_transformers_registers_for_them() -> None:

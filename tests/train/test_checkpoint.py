@@ -19,7 +19,7 @@ from fsspec import AbstractFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from lemur_ray.config import Recipe
-from lemur_ray.storage.retry_policy import refused
+from lemur_ray.storage.retry_policy import refusal_error
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed, SaveInterrupted, UnreadableCheckpoint
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped, lock
 from lemur_ray.weights.checkpoints import commits, newest_commit, put_aside
@@ -323,8 +323,8 @@ def test_a_checkpoint_that_was_never_finished_does_not_count_as_damaged(three: P
         (ValueError("RESOURCE_EXHAUSTED: Error writing local file: No space left on device"), SaveFailed),
         (OSError(28, "No space left on device"), SaveFailed),
         (PermissionError(13, "Permission denied"), SaveFailed),
-        (refused("gs://bucket", 401, "Invalid Credentials"), SaveFailed),
-        (refused("gs://bucket", 503, "in trouble"), SaveInterrupted),
+        (refusal_error("gs://bucket", 401, "Invalid Credentials"), SaveFailed),
+        (refusal_error("gs://bucket", 503, "in trouble"), SaveInterrupted),
         (ValueError("PERMISSION_DENIED: Error writing gs://bucket/x: HTTP response code: 403"), SaveFailed),
     ],
 )

@@ -11,7 +11,7 @@ import transformers
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.config import MeshConfig, ModelConfig, Recipe
-from lemur_ray.instruct.chat_tokens import for_chats
+from lemur_ray.instruct.chat_tokens import with_chat_format
 from lemur_ray.instruct.conversation import Conversation
 from lemur_ray.instruct.table import build_table
 from lemur_ray.model.llama import init_params
@@ -70,7 +70,7 @@ def test_a_run_and_what_is_exported_of_it_keep_what_the_folder_said(tmp_path: Pa
 
 def test_tuning_in_chatml_grows_the_vocabulary_and_no_other_start_is_taken_for_the_same(tmp_path: Path) -> None:
     folder = model(tmp_path)
-    tokenizer = for_chats(tokenizer_in(folder), say=lambda line: None)
+    tokenizer = with_chat_format(tokenizer_in(folder), say=lambda line: None)
     talk = Conversation("talks", "1", (Message("user", "a?"), Message("assistant", "the fox")))
     table, manifest = build_table([talk], tokenizer, tmp_path / "shelf", seq_len=64)
     assert manifest["vocab_size"] == tokenizer_in(folder).vocab_size + 2

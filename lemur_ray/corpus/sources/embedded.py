@@ -66,7 +66,7 @@ def embedded_sources(budget_bytes: int, code_to_text: float, seed: int) -> list[
 
     The same machine, budget and seed give the same files. Sources without any file are returned empty.
     """
-    found = _find()
+    found = _list_files()
     sources: list[Source] = []
     for kind, of_kind in (("code", code_to_text), ("text", 1.0)):
         slots = [slot for slot in _SLOTS if slot.kind == kind]
@@ -100,7 +100,7 @@ def _fill(budget: float, shares: Sequence[float], available: Sequence[float]) ->
     return parts
 
 
-def _find() -> dict[str, list[FileRef]]:
+def _list_files() -> dict[str, list[FileRef]]:
     """Every file of the machine that belongs to an embedded source, by the source's name, sorted by name."""
     found: dict[str, list[FileRef]] = defaultdict(list)
     licences: dict[str, str] = {}
@@ -113,7 +113,7 @@ def _find() -> dict[str, list[FileRef]]:
                 continue
             package = name.split("/")[1].removesuffix(".py")
             licence = "PSF-2.0" if label == "stdlib" else licences.get(package, "")
-            belongs = _belongs(name)
+            belongs = _sources_of(name)
             size = entry.stat().st_size if belongs else 0
             for source, reader in belongs:
                 found[source].append(FileRef(entry.path, size, reader, name, licence))
@@ -145,7 +145,7 @@ def _roots() -> list[tuple[str, Path]]:
     return [(label, root) for root, label in roots.items()]
 
 
-def _belongs(name: str) -> list[tuple[str, str]]:
+def _sources_of(name: str) -> list[tuple[str, str]]:
     """(source, reader) of a file, by its name alone."""
     base = os.path.basename(name)
     suffix = os.path.splitext(base.removesuffix(".gz"))[1].lower()

@@ -24,7 +24,7 @@ class Listing:
     """Sources and their parts, as they were listed when the build began."""
 
     sources: tuple[dict[str, Any], ...]
-    """name, kind, looked_for, required, files, bytes, state (see ``state``), parts (numbers)."""
+    """name, kind, looked_for, required, files, bytes, state (see ``files_hash``), parts (numbers)."""
 
     @property
     def num_parts(self) -> int:
@@ -53,7 +53,7 @@ def write_listing(work: Path, sources: Sequence[Source], part_bytes: float) -> L
                 "required": source.required,
                 "files": len(source.files),
                 "bytes": sum(ref.size for ref in source.files),
-                "state": state(source),
+                "state": files_hash(source),
                 "parts": numbers,
             }
         )
@@ -67,11 +67,11 @@ def read_listing(work: Path, sources: Sequence[Source]) -> Listing | None:
     if not path.is_file():
         return None
     entries = tuple(json.loads(path.read_bytes()))
-    same = [(entry["name"], entry.get("state")) for entry in entries] == [(s.name, state(s)) for s in sources]
+    same = [(entry["name"], entry.get("state")) for entry in entries] == [(s.name, files_hash(s)) for s in sources]
     return Listing(entries) if same else None
 
 
-def state(source: Source) -> str:
+def files_hash(source: Source) -> str:
     """A hash of a source's files: paths, sizes, times of change, of objects their versions."""
     files = [[*ref.to_json(), os.stat(ref.path).st_mtime_ns if os.path.exists(ref.path) else 0] for ref in source.files]
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]

@@ -21,7 +21,7 @@ from lemur_ray.corpus.filters import MAX_BYTES
 from lemur_ray.corpus.sources.records import BadRecord, json_lines, parquet_rows
 from lemur_ray.host.json_files import open_bytes
 from lemur_ray.host.python_source import parsed
-from lemur_ray.storage.published_folder import on_this_disk
+from lemur_ray.storage.published_folder import local_copy
 
 TEXT_FIELDS = ("text", "content", "code", "body")
 """Fields of a record that may hold its text; the first that is there counts."""
@@ -51,7 +51,7 @@ class FileRef:
 
 
 @dataclass(frozen=True)
-class Found:
+class TextResult:
     """A text, or the rule by which there is none."""
 
     path: str
@@ -60,16 +60,16 @@ class Found:
     licence: str = ""
 
 
-def read_texts(ref: FileRef) -> Iterator[Found]:
+def read_texts(ref: FileRef) -> Iterator[TextResult]:
     """Every text of a file, in order. Never raises on what is in the file or missing from it.
 
     Raises OSError where a bucket does not give an object that was listed: no text is lost for the network's sake.
     """
-    with on_this_disk(ref.path) as path:
+    with local_copy(ref.path) as path:
         try:
             yield from READERS[ref.reader](replace(ref, path=path))
         except (OSError, EOFError, zlib.error):
-            yield Found(ref.name, rule="unreadable")
+            yield TextResult(ref.name, rule="unreadable")
 
 
 def decode(data: bytes) -> str | None:
@@ -85,56 +85,58 @@ def _open(ref: FileRef) -> IO[bytes] | gzip.GzipFile:
     return gzip.open(ref.path, "rb") if ref.path.endswith(".gz") else open(ref.path, "rb")
 
 
-def _whole(ref: FileRef) -> Found:
+def _whole(ref: FileRef) -> TextResult:
     if ref.size > MAX_BYTES:
-        return Found(ref.name, rule="too_large")
+        return TextResult(ref.name, rule="too_large")
     with _open(ref) as f:
         data = f.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        return Found(ref.name, rule="too_large")
+        return TextResult(ref.name, rule="too_large")
     text = decode(data)
-    return Found(ref.name, rule="invalid_utf8") if text is None else Found(ref.name, text, licence=ref.licence)
+    return (
+        TextResult(ref.name, rule="invalid_utf8") if text is None else TextResult(ref.name, text, licence=ref.licence)
+    )
 
 
-def _file(ref: FileRef) -> Iterator[Found]:
+def _file(ref: FileRef) -> Iterator[TextResult]:
     yield _whole(ref)
 
 
-def _json_lines(ref: FileRef) -> Iterator[Found]:
+def _json_lines(ref: FileRef) -> Iterator[TextResult]:
     path = Path(ref.path)
     with open_bytes(path) as data:
         for number, value in json_lines(data, path, _LINE_BYTES):
             name = f"{ref.name}:{number}"
             if isinstance(value, BadRecord):
-                yield Found(name, rule="too_large" if value.reason == "too_large" else "invalid_json")
+                yield TextResult(name, rule="too_large" if value.reason == "too_large" else "invalid_json")
             else:
                 yield _record(value, name)
 
 
-def _record(record: Any, name: str) -> Found:
+def _record(record: Any, name: str) -> TextResult:
     if not isinstance(record, dict):
-        return Found(name, rule="no_text_field")
+        return TextResult(name, rule="no_text_field")
     text = next((record[field] for field in TEXT_FIELDS if isinstance(record.get(field), str)), None)
     if text is None:
-        return Found(name, rule="no_text_field")
+        return TextResult(name, rule="no_text_field")
     try:
         text.encode()
     except UnicodeEncodeError:
-        return Found(name, rule="invalid_utf8")
+        return TextResult(name, rule="invalid_utf8")
     licence = record.get("licence") or record.get("license") or ""
-    return Found(name, text, licence=licence if isinstance(licence, str) else "")
+    return TextResult(name, text, licence=licence if isinstance(licence, str) else "")
 
 
-def _parquet(ref: FileRef) -> Iterator[Found]:
+def _parquet(ref: FileRef) -> Iterator[TextResult]:
     columns = (*TEXT_FIELDS, "licence", "license")
     try:
         for number, record in enumerate(parquet_rows(Path(ref.path), columns, batch_size=256), 1):
             yield _record(record, f"{ref.name}:{number}")
     except (pa.ArrowException, UnicodeDecodeError):
-        yield Found(ref.name, rule="unreadable")
+        yield TextResult(ref.name, rule="unreadable")
 
 
-def _package_descriptions(ref: FileRef) -> Iterator[Found]:
+def _package_descriptions(ref: FileRef) -> Iterator[TextResult]:
     """One text per paragraph of a Debian status file: the summary, then the description without its markup."""
     with _open(ref) as f:
         paragraph: list[bytes] = []
@@ -148,26 +150,26 @@ def _package_descriptions(ref: FileRef) -> Iterator[Found]:
                 yield found
 
 
-def _description(data: bytes, name: str) -> Found | None:
+def _description(data: bytes, name: str) -> TextResult | None:
     text = decode(data)
     if text is None:
-        return Found(name, rule="invalid_utf8")
+        return TextResult(name, rule="invalid_utf8")
     package = re.search(r"^Package: (.+)$", text, re.MULTILINE)
     description = re.search(r"^Description(?:-en)?: (.*(?:\n .*)*)", text, re.MULTILINE)
     if not package or not description:
         return None
     summary, *lines = description[1].split("\n")
     paragraphs = "\n".join("" if line.strip() == "." else line.removeprefix(" ") for line in lines)
-    return Found(f"{name}/{package[1]}", f"{package[1]}: {summary}\n\n{paragraphs}\n")
+    return TextResult(f"{name}/{package[1]}", f"{package[1]}: {summary}\n\n{paragraphs}\n")
 
 
-def _metadata(ref: FileRef) -> Iterator[Found]:
+def _metadata(ref: FileRef) -> Iterator[TextResult]:
     """The long description of a Python distribution: what follows the headers of its METADATA."""
     whole = _whole(ref)
-    yield Found(whole.path, whole.text.partition("\n\n")[2], whole.rule, whole.licence)
+    yield TextResult(whole.path, whole.text.partition("\n\n")[2], whole.rule, whole.licence)
 
 
-def _docstrings(ref: FileRef) -> Iterator[Found]:
+def _docstrings(ref: FileRef) -> Iterator[TextResult]:
     """All docstrings of a Python module as one text, in order, with their indentation removed."""
     whole = _whole(ref)
     if whole.rule:
@@ -176,11 +178,11 @@ def _docstrings(ref: FileRef) -> Iterator[Found]:
     try:
         tree = parsed(whole.text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        yield Found(ref.name, rule="not_python")
+        yield TextResult(ref.name, rule="not_python")
         return
     parts = [inspect.cleandoc(text) for text in _owned(tree) if len(text) >= 80]
     if parts:
-        yield Found(ref.name, "\n\n".join(parts) + "\n", licence=ref.licence)
+        yield TextResult(ref.name, "\n\n".join(parts) + "\n", licence=ref.licence)
 
 
 def _owned(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
@@ -193,7 +195,7 @@ def _owned(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunction
             yield from _owned(child)
 
 
-READERS: dict[str, Callable[[FileRef], Iterator[Found]]] = {
+READERS: dict[str, Callable[[FileRef], Iterator[TextResult]]] = {
     "file": _file,
     "jsonl": _json_lines,
     "parquet": _parquet,

@@ -87,10 +87,10 @@ class Asked:
         A project of another version may return sentences alone.
         """
         try:
-            from lemur_ray.storage.bucket_access import tried
+            from lemur_ray.storage.bucket_access import check_clients
         except ImportError as error:
             return {"project": f"has none that could look ({error}): ray job submit --working-dir . brings one"}
-        return tried(url, environment)
+        return check_clients(url, environment)
 
 
 def packages() -> dict[str, str]:

@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from lemur_ray.doctor.hosts import host_facts
 from lemur_ray.doctor.hosts.host_facts import HostFacts
 from lemur_ray.storage.bucket_access import AccessFailure
-from lemur_ray.storage.file_system import passed_on
+from lemur_ray.storage.file_system import bucket_environment
 from lemur_ray.storage.retry_policy import BucketProblem
 
 ROUNDS = 5
@@ -95,7 +95,7 @@ def _of_node(node: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tried(bucket: str, hosts: Sequence[tuple[str, Any]]) -> dict[str, dict[str, AccessFailure | None]]:
     """Let all hosts try the bucket at the same time."""
-    environment = passed_on() | {"LEMUR_BUCKET_PATIENCE_S": str(CLIENT_S)}
+    environment = bucket_environment() | {"LEMUR_BUCKET_PATIENCE_S": str(CLIENT_S)}
     asked = [(name, actor.bucket.remote(bucket, environment)) for name, actor in hosts]
     deadline = time.monotonic() + CLIENTS_S
     attempts: dict[str, dict[str, AccessFailure | None]] = {}

@@ -18,7 +18,7 @@ from lemur_ray.instruct.conversation import Conversation, Dropped, readable
 
 NAME = "oasst1"
 ROLES: dict[str, Role] = {"prompter": "user", "assistant": "assistant"}
-Found = Conversation | Dropped
+ReadResult = Conversation | Dropped
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Node:
     replies: list[Node] = field(default_factory=list)
 
 
-def read_oasst(path: Path, config: SetsConfig) -> Iterator[Found]:
+def read_oasst(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
     """Conversations of a file of trees, or of messages linked by ``parent_id``."""
     flat: dict[str, tuple[Node, str | None]] = {}
     for number, record in records(path):
@@ -67,7 +67,7 @@ def read_oasst(path: Path, config: SetsConfig) -> Iterator[Found]:
         yield from conversations(root, config)
 
 
-def conversations(root: Node, config: SetsConfig) -> Iterator[Found]:
+def conversations(root: Node, config: SetsConfig) -> Iterator[ReadResult]:
     """One conversation for every assistant leaf of a tree, by depth first, and the reasons of what gives none.
 
     A deleted message (or, with ``config.lang``, one of another language) falls with everything below it. A path that
@@ -79,29 +79,29 @@ def conversations(root: Node, config: SetsConfig) -> Iterator[Found]:
     while stack:  # no recursion: the depth of a tree is its authors' choice
         node, depth = stack.pop()
         del path[depth:]
-        if why := _gone(node, config):
+        if why := _drop_reason(node, config):
             yield Dropped(NAME, node.id, why)
             continue
         path.append(node)
-        replies = [reply for reply in node.replies if not _gone(reply, config)]
+        replies = [reply for reply in node.replies if not _drop_reason(reply, config)]
         kept = sorted(replies, key=lambda reply: reply.rank)[: config.top_k_reply or None]
         beyond = {id(reply) for reply in replies} - {id(reply) for reply in kept}
         for reply in node.replies:
-            if why := "beyond_top_k_reply" if id(reply) in beyond else _gone(reply, config):
+            if why := "beyond_top_k_reply" if id(reply) in beyond else _drop_reason(reply, config):
                 yield Dropped(NAME, reply.id, why)
         stack += [(reply, depth + 1) for reply in reversed(replies) if id(reply) not in beyond]
         if not replies:
-            yield _emitted(path, config, given)
+            yield _path_conversation(path, config, given)
 
 
-def _gone(node: Node, config: SetsConfig) -> str | None:
+def _drop_reason(node: Node, config: SetsConfig) -> str | None:
     """Why a message falls with all below it."""
     if node.deleted:
         return "deleted"
     return "other_lang" if config.lang and node.lang != config.lang else None
 
 
-def _emitted(path: list[Node], config: SetsConfig, given: set[str]) -> Found:
+def _path_conversation(path: list[Node], config: SetsConfig, given: set[str]) -> ReadResult:
     """The conversation of one path from the root to a leaf."""
     leaf = path[-1]
     turns = path

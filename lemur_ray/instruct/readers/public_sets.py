@@ -16,8 +16,8 @@ from lemur_ray.instruct.readers.oasst import read_oasst
 from lemur_ray.instruct.readers.questions import read_alpaca, read_openorca
 from lemur_ray.instruct.readers.sharegpt import read_sharegpt
 
-Found = Conversation | Dropped
-Reader = Callable[[Path, SetsConfig], Iterator[Found]]
+ReadResult = Conversation | Dropped
+Reader = Callable[[Path, SetsConfig], Iterator[ReadResult]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ SETS = {
 """By name, in the order of Table 1. ``verified`` stands in for the paper's unreleased set of executed Python."""
 
 
-def read_set(name: str, path: Path, config: SetsConfig) -> Iterator[Found]:
+def read_set(name: str, path: Path, config: SetsConfig) -> Iterator[ReadResult]:
     """Conversations of one file of a set, in file order, each of them well formed, and what was dropped and why.
 
     Raises ValueError or OSError naming a file that cannot be read at all.

@@ -14,10 +14,10 @@ from lemur_ray.corpus.sources.records import BadRecord, records
 from lemur_ray.instruct.config import SetsConfig
 from lemur_ray.instruct.conversation import Conversation, Dropped, readable
 
-Found = Conversation | Dropped
+ReadResult = Conversation | Dropped
 
 
-def read_openorca(path: Path, config: SetsConfig) -> Iterator[Found]:
+def read_openorca(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
     """{id, system_prompt, question, response}. An empty system prompt gives no system turn, or an empty one where
     ``config.openorca_system`` is ``lemur``."""
     for number, record in records(path):
@@ -34,10 +34,10 @@ def read_openorca(path: Path, config: SetsConfig) -> Iterator[Found]:
         yield Conversation("openorca", str(record.get("id") or where), tuple(messages))
 
 
-def read_alpaca(dataset: str) -> Callable[[Path, SetsConfig], Iterator[Found]]:
+def read_alpaca(dataset: str) -> Callable[[Path, SetsConfig], Iterator[ReadResult]]:
     """A reader of {instruction, input (optional), output}; the input follows the instruction after a blank line."""
 
-    def read(path: Path, config: SetsConfig) -> Iterator[Found]:
+    def read(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
         for number, record in records(path):
             where = f"{path.name}:{number:08d}"
             try:

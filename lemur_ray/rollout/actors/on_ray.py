@@ -33,8 +33,8 @@ from lemur_ray.rollout.actors.pool import ActorPool
 from lemur_ray.rollout.attempt import Attempt, Order
 from lemur_ray.rollout.threads import EpisodeThreads
 from lemur_ray.storage.bundles.bundle import BundleError
-from lemur_ray.storage.bundles.host_path import arrived, here, packed
-from lemur_ray.storage.bundles.on_ray import Publisher, local
+from lemur_ray.storage.bundles.host_path import host_identity, pack_options, unpack_options
+from lemur_ray.storage.bundles.on_ray import Publisher, unpacked_bundle
 
 Tell = Callable[[ActorEvent], None]
 
@@ -133,7 +133,7 @@ class RayCrew:
     def publish_tasks(self) -> None:
         """What cannot be shipped is said now, not with the task that needs it. Raises BundleError."""
         for task in self._tasks:
-            packed(task.options, self.publisher)
+            pack_options(task.options, self.publisher)
         self._tasks = ()
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class RayActor:
 
     def play(self, order: Order, ticket: int) -> None:
         if self._elsewhere:
-            task = replace(order.task, options=packed(order.task.options, self._crew.publisher))
+            task = replace(order.task, options=pack_options(order.task.options, self._crew.publisher))
             ref = self._handle.play.remote(replace(order, task=task), True)
         else:
             ref = self._handle.play.remote(order)
@@ -176,7 +176,7 @@ class RayActor:
 
     def _begun(self, found: tuple[int, str, str]) -> None:
         pid, host, node = found
-        self._elsewhere = host != here()
+        self._elsewhere = host != host_identity()
         self._tell(Runs(pid, elsewhere=node != self._crew.node))
 
     def _ended(self, ticket: int, found: tuple[Attempt, int]) -> None:
@@ -203,7 +203,7 @@ class _Actor:
 
     async def begun(self) -> tuple[int, str, str]:
         """Process, host, and Ray's node, of which there may be several on a host."""
-        return os.getpid(), here(), ray.get_runtime_context().get_node_id()
+        return os.getpid(), host_identity(), ray.get_runtime_context().get_node_id()
 
     async def stay(self) -> None:
         """Never comes back: who waits for it learns that this process, or its node, is gone."""
@@ -256,4 +256,4 @@ def _nothing(error: BaseException) -> None:
 
 
 def _unpacked(order: Order) -> Order:
-    return replace(order, task=replace(order.task, options=arrived(order.task.options, local)))
+    return replace(order, task=replace(order.task, options=unpack_options(order.task.options, unpacked_bundle)))

@@ -12,9 +12,9 @@ from lemur_ray.serve.http.error_answers import errors_about
 from lemur_ray.serve.openai.checked_requests import Conversation
 from lemur_ray.serve.openai.tools import Toolbox
 from lemur_ray.serve.text_engine import TextEngine
-from lemur_ray.text.chat import as_values
+from lemur_ray.text.chat import template_messages
 from lemur_ray.text.chat_template import Chat
-from lemur_ray.text.tools_in_words import OPEN, in_words
+from lemur_ray.text.tools_in_words import OPEN, spell_out_calls
 
 
 def template_input(served: TextEngine, conversation: Conversation) -> Chat:
@@ -22,9 +22,9 @@ def template_input(served: TextEngine, conversation: Conversation) -> Chat:
     c = conversation
     messages, tools = c.messages, c.tools.given if c.tools else ()
     if not served.template.knows_tools:
-        messages, tools = in_words(messages), ()
+        messages, tools = spell_out_calls(messages), ()
         messages = c.tools.described(messages) if c.tools else messages
-    return Chat(as_values(messages), tools, c.documents, c.prompts, c.goes_on, c.options)
+    return Chat(template_messages(messages), tools, c.documents, c.prompts, c.goes_on, c.options)
 
 
 def reply_tools(served: TextEngine, tools: Toolbox | None) -> Toolbox | None:

@@ -17,7 +17,7 @@ from lemur_ray.serve.openai.errors import LONE_SURROGATE, invalid, is_utf8
 from lemur_ray.serve.openai.request_models import ChatBody, CompletionBody, SamplingBody, ShownBody, TokenizeBody, Turn
 from lemur_ray.serve.openai.structured_output import Structure
 from lemur_ray.serve.openai.tools import Toolbox, toolbox
-from lemur_ray.text.tool_results import in_order_of_calls, stray_result
+from lemur_ray.text.tool_results import sort_results_by_call, stray_result
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def _conversation(asked: ShownBody, tools: Toolbox | None) -> Conversation:
         what = f"is {messages[number].tool_call_id!r}, which is no call of the assistant's turn before: "
         raise invalid(f"messages[{number}].tool_call_id", f"{what}expected one of {', '.join(map(repr, calls))}"[:300])
     return Conversation(
-        tuple(in_order_of_calls(messages)),
+        tuple(sort_results_by_call(messages)),
         tools,
         asked.add_generation_prompt,
         asked.continue_final_message,

@@ -18,7 +18,7 @@ from lemur_ray.agents.messages import Message
 from lemur_ray.serve.openai.errors import invalid, is_utf8
 from lemur_ray.serve.openai.structured_output import COMPACT, Structure, lark_structure
 from lemur_ray.serve.openai.tool_models import NamedChoice, Tool, ToolChoice
-from lemur_ray.text.tools_in_words import CLOSE, OPEN, described
+from lemur_ray.text.tools_in_words import CLOSE, OPEN, describe_tools
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Toolbox:
 
     def described(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """The conversation with the tools in its system turn: for templates that know of none."""
-        return described(messages, self.functions)
+        return describe_tools(messages, self.functions)
 
     def structure(self) -> Structure | None:
         """What a reply has to be, where it has to be a call."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.host.home import lemur_home
-from lemur_ray.storage.bounded_cache import Shelf, removed
+from lemur_ray.storage.bounded_cache import BoundedCache, remove_tree
 from lemur_ray.storage.bundles.archive import unpack
 from lemur_ray.storage.bundles.bundle import Bundle, BundleError
 
@@ -33,17 +33,17 @@ def cache_folder() -> Path:
     return lemur_home() / "cache" / "bundles"
 
 
-def shelf(cache: Path | None = None) -> Shelf:
+def bundle_cache(cache: Path | None = None) -> BoundedCache:
     """That of this host, or another folder with the same limit."""
-    return Shelf((cache or cache_folder()).absolute(), LIMIT, BundleError)
+    return BoundedCache((cache or cache_folder()).absolute(), LIMIT, BundleError)
 
 
-def local(bundle: Bundle, fetch: Fetch, cache: Path | None = None, *, pause_s: float = 1.0) -> Path:
+def unpacked_bundle(bundle: Bundle, fetch: Fetch, cache: Path | None = None, *, pause_s: float = 1.0) -> Path:
     """The folder of a bundle on this host, fetched and unpacked by whoever of its processes asks first.
 
     ``pause_s``: before a second attempt at fetching; doubles. Raises BundleError.
     """
-    here = shelf(cache)
+    here = bundle_cache(cache)
     folder = here.folder / bundle.digest
     with _mutex:
         mine = _asked.setdefault(folder, threading.Lock())
@@ -58,13 +58,13 @@ def local(bundle: Bundle, fetch: Fetch, cache: Path | None = None, *, pause_s: f
     return folder
 
 
-def _make(bundle: Bundle, fetch: Fetch, here: Shelf, pause_s: float) -> None:
+def _make(bundle: Bundle, fetch: Fetch, here: BoundedCache, pause_s: float) -> None:
     with here.making(bundle.digest, 2 * bundle.size, bundle.url) as half:
         for attempt in range(ATTEMPTS):
             try:
                 fetch(bundle, half / "bundle.tar")
                 _check(bundle, half / "bundle.tar")
-                removed(half / "out")  # of the attempt before
+                remove_tree(half / "out")  # of the attempt before
                 unpack(half / "bundle.tar", half / "out", bundle.url)
                 (half / "out").rename(here.folder / bundle.digest)
                 return

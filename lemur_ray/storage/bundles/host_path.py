@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,7 @@ class HostOnly(str):
         return str(self), self.why
 
 
-def shipped_if_there(value: Any) -> Any:
+def mark_host_paths(value: Any) -> Any:
     """JSON values of somebody else's, in which absolute paths of files and folders that are here are HostPaths.
 
     What lies directly beneath the root (``/tmp``) is every host's own.
@@ -83,8 +84,8 @@ def shipped_if_there(value: Any) -> Any:
     return _each(value, one)
 
 
-def by_content(value: Any, held: Callable[[str], str]) -> Any:
-    """JSON values of somebody else's with a digest in the place of everything that ``shipped_if_there`` ships.
+def replace_paths_by_digest(value: Any, held: Callable[[str], str]) -> Any:
+    """JSON values of somebody else's with a digest in the place of everything that ``mark_host_paths`` ships.
 
     ``held``: a path -> the digest of what is there.
     """
@@ -92,17 +93,17 @@ def by_content(value: Any, held: Callable[[str], str]) -> Any:
     def one(inner: Any) -> Any:
         return {"holds": held(str(inner))} if isinstance(inner, HostPath) else inner
 
-    return _each(shipped_if_there(value), one)
+    return _each(mark_host_paths(value), one)
 
 
-def named(text: str, *kinds: str) -> str:
+def host_path_option(text: str, *kinds: str) -> str:
     """The text of an option as a HostPath where it is ``KIND:FILE`` with one of these kinds; else as it is."""
     kind, colon, file = text.partition(":")
     return HostPath(file, prefix=f"{kind}:") if colon and file and kind in kinds else text
 
 
 @dataclass(frozen=True)
-class Shipped:
+class PackedPath:
     """What stands for a HostPath on the way."""
 
     bundle: Bundle
@@ -114,25 +115,25 @@ Publish = Callable[[Path, bool], Bundle]
 """A file or folder of this host, and whether times matter -> its bundle."""
 
 
-def packed(options: Mapping[str, Any], publish: Publish) -> Mapping[str, Any]:
+def pack_options(options: Mapping[str, Any], publish: Publish) -> Mapping[str, Any]:
     """The options without a path of this host. Raises what ``publish`` raises, and BundleError."""
 
     def one(value: Any) -> Any:
         if isinstance(value, HostOnly):
             raise BundleError(f"{value}: {value.why}")
         if isinstance(value, HostPath):
-            return Shipped(publish(Path(value.root), value.dated), value.within, value.prefix)
+            return PackedPath(publish(Path(value.root), value.dated), value.within, value.prefix)
         return value
 
     found: Mapping[str, Any] = _each(options, one)
     return found
 
 
-def arrived(options: Mapping[str, Any], local: Callable[[Bundle], Path]) -> Mapping[str, Any]:
-    """Inverse of ``packed`` on another host, with its own paths. Raises what ``local`` raises."""
+def unpack_options(options: Mapping[str, Any], local: Callable[[Bundle], Path]) -> Mapping[str, Any]:
+    """Inverse of ``pack_options`` on another host, with its own paths. Raises what ``local`` raises."""
 
     def one(value: Any) -> Any:
-        if isinstance(value, Shipped):
+        if isinstance(value, PackedPath):
             return f"{value.prefix}{os.path.normpath(local(value.bundle) / value.within)}"
         return value
 
@@ -148,7 +149,7 @@ def _each(value: Any, one: Callable[[Any], Any]) -> Any:
     return one(value)
 
 
-def here() -> str:
+def host_identity() -> str:
     """What only processes have in common for which a path means the same: machine, its mounts and its root."""
     root = os.stat("/")
     found = [socket.gethostname(), str(root.st_dev), str(root.st_ino)]
@@ -156,3 +157,14 @@ def here() -> str:
         if os.path.exists(name):
             found.append(os.readlink(name) if os.path.islink(name) else Path(name).read_text().strip())
     return "|".join(found)
+
+
+_RENAMED = {"named": "host_path_option", "shipped_if_there": "mark_host_paths", "by_content": "replace_paths_by_digest"}
+
+
+def __getattr__(name: str) -> Any:
+    """Names of an earlier release, which plug-ins import, for one release."""
+    if name not in _RENAMED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"{__name__}.{name} is now {_RENAMED[name]}: import that one", DeprecationWarning, stacklevel=2)
+    return globals()[_RENAMED[name]]

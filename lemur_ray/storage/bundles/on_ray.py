@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from lemur_ray.storage.bundles import host_cache, store
 from lemur_ray.storage.bundles.archive import content_size
 from lemur_ray.storage.bundles.bundle import Bundle, BundleError
-from lemur_ray.storage.file_system import is_bucket, passed_on
+from lemur_ray.storage.file_system import bucket_environment, is_bucket
 
 PIECE_BYTES = 64 * 2**20
 MOST_BYTES = 500 * 10**6
@@ -49,7 +49,7 @@ class Publisher:
     def __call__(self, source: Path, dated: bool) -> Bundle:
         """Raises BundleError."""
         if (source, dated) not in self._known:
-            kept = store.store_here()
+            kept = store.store_location()
             found = store.publish(source, kept, dated=dated) if kept else self._in_pieces(source, dated)
             self._known[source, dated] = found
         return self._known[source, dated]
@@ -57,7 +57,7 @@ class Publisher:
     @staticmethod
     def environment() -> dict[str, str]:
         """What actors must have in their environment to find the store that the driver means. Raises BundleError."""
-        return passed_on() if is_bucket(store.store_here()) else {}
+        return bucket_environment() if is_bucket(store.store_location()) else {}
 
     def _in_pieces(self, source: Path, dated: bool) -> Bundle:
         if (size := content_size(source)) > MOST_BYTES:  # before anything is packed
@@ -65,7 +65,7 @@ class Publisher:
                 f"{source}: {size} bytes are too many for Ray's object store (at most {MOST_BYTES}): set "
                 f"{store.VARIABLE} to a bucket or a mounted folder that every host reads"
             )
-        with store.packed(source, dated=dated) as (archive, digest):
+        with store.packed_archive(source, dated=dated) as (archive, digest):
             size = archive.stat().st_size
             with archive.open("rb") as file:
                 pieces = [ray.put(piece) for piece in iter(lambda: file.read(PIECE_BYTES), b"")]
@@ -102,6 +102,6 @@ def fetch(bundle: Bundle, archive: Path) -> None:
         ) from error
 
 
-def local(bundle: Bundle) -> Path:
+def unpacked_bundle(bundle: Bundle) -> Path:
     """The folder of a bundle on this host, whoever holds its archive. Raises BundleError."""
-    return host_cache.local(bundle, fetch)
+    return host_cache.unpacked_bundle(bundle, fetch)

@@ -12,14 +12,14 @@ from typing import Any
 
 from lemur_ray.storage.bundles.archive import pack, packed_size
 from lemur_ray.storage.bundles.bundle import Bundle, BundleError
-from lemur_ray.storage.bundles.host_cache import shelf
+from lemur_ray.storage.bundles.host_cache import bundle_cache
 from lemur_ray.storage.file_system import file_system
 from lemur_ray.storage.retry_policy import BucketError
 
 VARIABLE = "LEMUR_STORE"
 
 
-def store_here() -> str:
+def store_location() -> str:
     """What ``$LEMUR_STORE`` says: a URL or an absolute folder; empty where nothing does. Raises BundleError."""
     named = os.environ.get(VARIABLE, "").rstrip("/")
     if named and "://" not in named and not Path(named).is_absolute():
@@ -29,7 +29,7 @@ def store_here() -> str:
 
 def publish(source: Path, store: str, *, dated: bool = False) -> Bundle:
     """Keep the archive of a file or folder in ``store`` unless it is there. Raises BundleError."""
-    with packed(source, dated=dated) as (archive, digest):
+    with packed_archive(source, dated=dated) as (archive, digest):
         size = archive.stat().st_size
         bundle = Bundle(f"{store.rstrip('/')}/bundles/{digest}.tar", digest, size)
         try:
@@ -45,9 +45,9 @@ def publish(source: Path, store: str, *, dated: bool = False) -> Bundle:
 
 
 @contextlib.contextmanager
-def packed(source: Path, *, dated: bool = False) -> Iterator[tuple[Path, str]]:
+def packed_archive(source: Path, *, dated: bool = False) -> Iterator[tuple[Path, str]]:
     """The archive of a file or folder in a file that is gone afterwards, and its digest. Raises BundleError."""
-    here = shelf()
+    here = bundle_cache()
     cache = here.folder
     cache.mkdir(parents=True, exist_ok=True)
     here.check_room(packed_size(source), str(source))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lemur_ray.config import MeshConfig
 from lemur_ray.corpus.manifest import MANIFEST
-from lemur_ray.corpus.on_ray import who_does_not_see
+from lemur_ray.corpus.on_ray import hosts_without_access
 from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.train.run.folder import Run
 
@@ -37,7 +37,7 @@ def who_does_not_see_run(run: Run) -> list[str]:
     folders = [] if is_bucket(run.out) else [Path(run.out)]
     if not files and not folders:
         return []
-    return who_does_not_see(files, folders, takes_work(run.recipe.mesh), silent_sees=True)
+    return hosts_without_access(files, folders, takes_work(run.recipe.mesh), silent_sees=True)
 
 
 def unseen(run: Run, blind: list[str]) -> str:

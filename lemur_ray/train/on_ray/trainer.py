@@ -26,7 +26,7 @@ from lemur_ray.corpus.manifest import read_manifest
 from lemur_ray.plan.feed import PlanFeed
 from lemur_ray.plan.plan import plan_for
 from lemur_ray.recipes import with_vocabulary
-from lemur_ray.storage.file_system import arrow_file_system, passed_on
+from lemur_ray.storage.file_system import arrow_file_system, bucket_environment
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.on_ray.restarts import Restarts, cause
 from lemur_ray.train.on_ray.rows import explained
@@ -82,7 +82,7 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
         if (commit := newest_commit(run.checkpoints)) is not None:
             check_same_run(commit.plan, run, f"checkpoint {run.checkpoints}/{commit.step}")
         SignsOfLife(f"{out}/goodput.jsonl").write(submit=True)
-        share, start = partial(_share, recipe, shapes), partial(next_row, run.checkpoints, passed_on())
+        share, start = partial(_share, recipe, shapes), partial(next_row, run.checkpoints, bucket_environment())
         feed = PlanFeed(plan, corpus, recipe.train.rows_per_step, start, share)
         return _fit(run, shapes, feed)
 
@@ -105,7 +105,7 @@ def _fit(run: Run, shapes: dict[int, RunShape], feed: PlanFeed) -> dict[str, Any
             failure_config=FailureConfig(max_failures=_max_failures(recipe), max_preemption_failures=-1),
             worker_runtime_env={"env_vars": worker_env(recipe.mesh)},
             logging_config=LoggingConfig(log_level="WARNING"),
-            callbacks=[Restarts(partial(newest_step, run.checkpoints, passed_on()))],
+            callbacks=[Restarts(partial(newest_step, run.checkpoints, bucket_environment()))],
         ),
     )
     try:

@@ -13,8 +13,8 @@ from pathlib import Path
 import ray
 
 from lemur_ray.config import MeshConfig
-from lemur_ray.storage.bundles.host_path import here
-from lemur_ray.storage.file_system import passed_on
+from lemur_ray.storage.bundles.host_path import host_identity
+from lemur_ray.storage.file_system import bucket_environment
 from lemur_ray.train.pod.allocator import allocator_environment
 from lemur_ray.train.run.watchdog import PATIENCE
 
@@ -27,9 +27,9 @@ _OF_DRIVER = "LEMUR_FOLDERS_OF_DRIVER"
 
 def worker_env(mesh: MeshConfig) -> dict[str, str]:
     """Environment of the workers, which each completes with ``settle``; and the platform when it is the CPU."""
-    env = passed_on() | {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
+    env = bucket_environment() | {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
     folders = {name: os.environ[name] for name in FOLDERS if os.environ.get(name)}
-    env[_OF_DRIVER] = json.dumps({"host": here(), "folders": folders})
+    env[_OF_DRIVER] = json.dumps({"host": host_identity(), "folders": folders})
     if not _job_tells_where_code_is():
         root = str(Path(__file__).resolve().parents[3])
         paths = [root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
@@ -44,7 +44,7 @@ def worker_env(mesh: MeshConfig) -> dict[str, str]:
 def settle() -> None:
     """In a worker, before anything is looked for: take over the driver's folders where they are this host's."""
     told = json.loads(os.environ.get(_OF_DRIVER) or "{}")
-    if told and told["host"] == here():
+    if told and told["host"] == host_identity():
         os.environ.update(told["folders"])
 
 

@@ -10,8 +10,8 @@ import json
 import socket
 import uuid
 
-from lemur_ray.storage.bucket_lease import value_of
-from lemur_ray.storage.conditional_writes import Overtaken, read_version, write_if
+from lemur_ray.storage.bucket_lease import decode_record
+from lemur_ray.storage.conditional_writes import VersionConflict, read_version, write_if
 from lemur_ray.train.run.folder import TrainingStopped
 
 ATTEMPT = ".run.attempt"
@@ -29,17 +29,17 @@ class Fence:
         self._url, self._id = f"{out}/{ATTEMPT}", uuid.uuid4().hex
         while True:
             found = read_version(self._url)
-            self.number = int(value_of(found).get("attempt", 0)) + 1
+            self.number = int(decode_record(found).get("attempt", 0)) + 1
             mine = {"attempt": self.number, "id": self._id, "host": socket.gethostname()}
             try:
                 write_if(self._url, json.dumps(mine).encode(), found[1] if found else None)
                 return
-            except Overtaken:
+            except VersionConflict:
                 continue  # another group took that number a moment ago
 
     def check(self) -> None:
         """Raises Overhauled where a newer group has begun, OSError where the bucket does not answer."""
-        now = value_of(read_version(self._url))
+        now = decode_record(read_version(self._url))
         if now.get("id") != self._id:
             raise Overhauled(
                 f"attempt {self.number} of this run was overhauled by attempt {now.get('attempt')} on "

@@ -17,19 +17,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.storage.bucket_lease import BEAT_S, LEASE, PATIENCE, BucketLease, HeldByAnother, Waiting, who
+from lemur_ray.storage.bucket_lease import (
+    HEARTBEAT_S,
+    LEASE,
+    MISSED_HEARTBEATS,
+    BucketLease,
+    LeaseConflict,
+    TakeoverWait,
+    describe_holder,
+)
 from lemur_ray.storage.file_system import is_bucket
-from lemur_ray.storage.heartbeat import while_beating
+from lemur_ray.storage.heartbeat import run_heartbeat
 from lemur_ray.train.run.folder import RunFolderError, read_object, write_json
 from lemur_ray.train.run.goodput import clock
 
 
 @contextlib.contextmanager
-def lease(out: str, *, beat_s: float = BEAT_S) -> Iterator[None]:
+def lease(out: str, *, beat_s: float = HEARTBEAT_S) -> Iterator[None]:
     """Hold ``out/.run.lease`` and count it up in the background; given back at a clean end.
 
     A holder on this machine that is dead is known by the kernel's lock, which the caller holds already, and not waited
-    for. One on another machine, or any in a bucket, is watched for ``PATIENCE`` beats.
+    for. One on another machine, or any in a bucket, is watched for ``MISSED_HEARTBEATS`` beats.
 
     Raises:
         RunFolderError: another process counts the lease up; or has taken it over because this one could not count for a
@@ -38,8 +46,8 @@ def lease(out: str, *, beat_s: float = BEAT_S) -> Iterator[None]:
     mine = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid(), "boot": clock()["boot"]}
     held = BucketLease(out, mine) if is_bucket(out) else _OnDisk(out, mine, beat_s)
     try:
-        held.take(PATIENCE * beat_s)
-    except HeldByAnother as other:
+        held.take(MISSED_HEARTBEATS * beat_s)
+    except LeaseConflict as other:
         raise _held(out, other.holder) from None
     except OSError as error:
         raise RunFolderError(f"{out}: whether another run writes it cannot be told: {error}") from error
@@ -50,15 +58,15 @@ def lease(out: str, *, beat_s: float = BEAT_S) -> Iterator[None]:
 
     taken: list[Exception] = []
     try:
-        with while_beating(count_up, beat_s) as taken:
+        with run_heartbeat(count_up, beat_s) as taken:
             yield
-    except HeldByAnother as other:
+    except LeaseConflict as other:
         raise RunFolderError(
-            f"{out} could not be reached for a while and was taken over by another run ({who(other.holder)}): this one "
-            "stops, and nothing that it had committed is lost"
+            f"{out} could not be reached for a while and was taken over by another run "
+            f"({describe_holder(other.holder)}): this one stops, and nothing that it had committed is lost"
         ) from None
     finally:
-        with contextlib.suppress(OSError, HeldByAnother):
+        with contextlib.suppress(OSError, LeaseConflict):
             if not taken:
                 held.give_back()
 
@@ -73,18 +81,18 @@ class _OnDisk:
         found = _read(self._path)
         elsewhere = found is not None and found.get("boot") != self._mine["boot"]
         if elsewhere and _moves(self._path, found, patience_s):
-            raise HeldByAnother(found or {})
+            raise LeaseConflict(found or {})
         write_json(self._path, {**self._mine, "count": 0})
         if elsewhere:  # two may have come at once: the one whose write stands has it
             time.sleep(self._beat_s / 2)
             now = _read(self._path)
             if now is None or now.get("id") != self._mine["id"]:
-                raise HeldByAnother(now or {})
+                raise LeaseConflict(now or {})
 
     def count_up(self) -> None:
         now = _read(self._path)
         if now is not None and now.get("id") != self._mine["id"]:
-            raise HeldByAnother(now)
+            raise LeaseConflict(now)
         self._count += 1
         write_json(self._path, {**self._mine, "count": self._count})
 
@@ -101,7 +109,7 @@ def _read(path: str) -> dict[str, Any] | None:
 
 def _moves(path: str, seen: dict[str, Any] | None, patience_s: float) -> bool:
     """Whether the lease changes within so many seconds. One that is given back meanwhile does not."""
-    waiting = Waiting(path, seen or {}, patience_s)
+    waiting = TakeoverWait(path, seen or {}, patience_s)
     while waiting.goes_on():
         now = _read(path)
         if now is None:
@@ -113,5 +121,6 @@ def _moves(path: str, seen: dict[str, Any] | None, patience_s: float) -> bool:
 
 def _held(out: str, found: dict[str, Any]) -> RunFolderError:
     return RunFolderError(
-        f"{out} is being written by another run ({who(found)}): wait for it, end it, or choose another --out"
+        f"{out} is being written by another run ({describe_holder(found)}): wait for it, end it, or choose "
+        "another --out"
     )

@@ -30,7 +30,7 @@ def test_hosts_are_asked_for_what_lies_on_a_disk_alone(
     small_recipe: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = Asked()
-    monkeypatch.setattr(shared_storage_check, "who_does_not_see", asked)
+    monkeypatch.setattr(shared_storage_check, "hosts_without_access", asked)
     recipe = small_recipe()
     assert who_does_not_see_run(Run(recipe, "gs://b/corpus", "gs://b/run", "gs://b/model")) == []
     (tmp_path / "config.json").write_text("{}")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lemur_ray.storage.retry_policy import BucketError, refused
+from lemur_ray.storage.retry_policy import BucketError, refusal_error
 from lemur_ray.train.run.failures import ALIKE, CRASHED, REFUSED, Failures
 from lemur_ray.train.run.fence import Overhauled
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
@@ -26,13 +26,13 @@ def starts(failures: Failures, error: Exception, most: int = 200, commit: int = 
         (AssertionError("part 1 got plan rows [3, 4], expected [5, 6]"), ALIKE),
         (MemoryError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes"), ALIKE),
         (RuntimeError("rows/python/00003.tokens: its content differs from what was written; build this corpus"), ALIKE),
-        (refused("gs://bucket", 401, "Invalid Credentials"), REFUSED),
-        (RuntimeError(f"rows in gs://b cannot be read: {refused('gs://b', 403, 'x')}"), REFUSED),
+        (refusal_error("gs://bucket", 401, "Invalid Credentials"), REFUSED),
+        (RuntimeError(f"rows in gs://b cannot be read: {refusal_error('gs://b', 403, 'x')}"), REFUSED),
         (RuntimeError(CRASH.format(7)), CRASHED),
         (RuntimeError(LOST.format(3, 0)), 0),
         (RuntimeError(GONE), 0),
         (BucketError("gs://bucket did not answer within 100 s: look whether the service and the network are up"), 0),
-        (refused("gs://bucket", 503, "in trouble"), 0),
+        (refusal_error("gs://bucket", 503, "in trouble"), 0),
         (Overhauled("attempt 1 of this run was overhauled by attempt 2 on b: it commits nothing more"), ALIKE),
     ],
     ids=["rows", "memory", "damage", "401", "403", "crash", "host", "collective", "silence", "503", "overhauled"],
