@@ -37,7 +37,8 @@ def evaluate(config: EvalConfig[Any]) -> dict[str, Any]:
 def play_prepared(config: EvalConfig[Any], prepared: Prepared, beside: Beside | None = None) -> dict[str, Any]:
     """Play and report an evaluation that has passed the preflight. ``beside``: as in ``run_evaluation``."""
     benchmark, spec, tasks, out = find(config.benchmark), prepared.policy, prepared.tasks, prepared.out
-    settings, told, kept = prepared.settings, prepared.told(), prepared.kept(config.benchmark, benchmark)
+    settings, kept = prepared.settings, prepared.kept(config.benchmark, benchmark)
+    departures = prepared.print_departures()
     with live_page(out, tasks, spec.label, settings.hash, config.epochs) as made:
         start = partial(open_pool, config, prepared)
         episodes = run_evaluation(config, tasks, spec.label, settings, out, start, beside=beside, **kept)
@@ -45,7 +46,7 @@ def play_prepared(config: EvalConfig[Any], prepared: Prepared, beside: Beside | 
     notes = prepared.notes(benchmark, counted) | compare_recording(
         spec.recording, benchmark.recordings, episodes, tasks
     )
-    notes |= {**costs(counted, config), **single_turn_sample_rates(counted), **told}
+    notes |= {**costs(counted, config), **single_turn_sample_rates(counted), **departures}
     headline = summarise(counted).headline()
     del counted  # the page reads the ledger anew
     render_run(out, {**settings.values, **notes}, made)

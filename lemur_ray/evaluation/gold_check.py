@@ -1,6 +1,6 @@
-"""Do a benchmark's own answers score 1? Each is played through its environment and grader; those that do not are named.
+"""Gold check: plays a benchmark's own answers through its environment and grader, and names each that does not score 1.
 
-What is played is what the expert says: a question's gold, a game's plan. Nothing is kept. Knows no benchmark.
+The expert policy supplies the answers: a question's gold, a game's plan. Episodes are not stored. Knows no benchmark.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.benchmarks.discovery import find, names
@@ -32,60 +31,61 @@ from lemur_ray.rollout.scheduler import Orders
 
 FLAG = "--check-gold"
 NO_GOLD = "declares no gold: neither an expert nor a task with one"
-_SHOWN = 300
-Say = Callable[[str], None]
+_MAX_REASON_CHARS = 300
+"""Of a reason in a line of the check."""
+Print = Callable[[str], None]
 
 
-def check_golds(words: Sequence[str], say: Say) -> int:
-    """``--check-gold [--benchmark NAME]`` and flags of an evaluation, of all benchmarks where none is named.
+def check_golds(words: Sequence[str], report: Print) -> int:
+    """``--check-gold [--benchmark NAME]`` and flags of an evaluation; without a name, all benchmarks are checked.
 
-    0, or 1 where an answer does not score 1, or the benchmark that was named cannot be played or has no answers. Of
-    all, those that cannot be played here are said and are no fault.
+    Returns 0, or 1 if an answer does not score 1, or if the named benchmark cannot be played or has no answers. In a
+    check of all, a benchmark that cannot be played here is reported and counts as no failure.
     """
     rest = [word for word in words if word != FLAG]
     if any(word.partition("=")[0] == "--benchmark" for word in rest):
-        return int(not _is_right(parse_evaluation(rest, ""), say))
+        return int(not _is_right(parse_evaluation(rest, ""), report))
     wrong = 0
-    flags = dict(_flags(list(names()), say))
+    flags = dict(_flags(list(names()), report))
     every = {flag for of in flags.values() for flag in of}
     for name, own in flags.items():
         try:
             config, benchmark = parsed(words_for(rest, own, every), name), find(name)
         except ValueError as error:
-            say(f"{name}: not checked: {error}")
+            report(f"{name}: not checked: {error}")
             continue
-        if said := missing_requirements(benchmark.needed(config.options, asked_of(config, benchmark, "full"))):
-            say(f"{name}: not checked: {'; '.join(said)}")
+        if problems := missing_requirements(benchmark.needed(config.options, asked_of(config, benchmark, "full"))):
+            report(f"{name}: not checked: {'; '.join(problems)}")
         elif has_golds(config, benchmark):
-            wrong += not _is_right(config, say)
+            wrong += not _is_right(config, report)
         else:
-            say(f"{name}: not checked: {NO_GOLD}")
+            report(f"{name}: not checked: {NO_GOLD}")
     return int(wrong > 0)
 
 
-def _flags(every: Sequence[str], say: Say) -> Iterator[tuple[str, set[str]]]:
-    """Benchmark -> names of its options; of one whose options can be no flags, why it is not checked is said."""
+def _flags(every: Sequence[str], report: Print) -> Iterator[tuple[str, set[str]]]:
+    """(benchmark, names of its options). Prints why a benchmark whose options cannot be flags is skipped."""
     for name in every:
         try:
             yield name, {f.name for f in fields(options_of(name, find(name)))}
         except ValueError as error:
-            say(f"{name}: not checked: {error}")
+            report(f"{name}: not checked: {error}")
 
 
-def _is_right(config: EvalConfig[Any], say: Say) -> bool:
+def _is_right(config: EvalConfig[Any], report: Print) -> bool:
     benchmark = find(config.benchmark)
     if not has_golds(config, benchmark):
         raise ValueError(f"{FLAG}: {config.benchmark} {NO_GOLD}")
-    episodes = played(config, benchmark)
-    wrong = list(faults(episodes))
+    episodes = play_golds(config, benchmark)
+    wrong = list(failure_lines(episodes))
     for line in wrong:
-        say(line)
-    say(f"{config.benchmark}: {len(episodes)} golds, {len(episodes) - len(wrong)} score 1")
+        report(line)
+    report(f"{config.benchmark}: {len(episodes)} golds, {len(episodes) - len(wrong)} score 1")
     return not wrong
 
 
 def has_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> bool:
-    """Whether it has an expert, or any of its tasks says a reply that must score 1."""
+    """Whether the benchmark has an expert, or a task with a reply that must score 1."""
     if benchmark.has_hints:
         return True
     asked = asked_of(config, benchmark, "full")
@@ -93,11 +93,11 @@ def has_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> bool:
     return any("gold" in task.options for task in tasks)
 
 
-def played(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> list[Episode]:
-    """The episodes of its answers, in this process. Raises NotBegun where it cannot be played here."""
+def play_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> list[Episode]:
+    """Episodes of the benchmark's answers, played in this process. Raises PreflightError."""
     with tempfile.TemporaryDirectory(prefix="lemur-golds-") as folder:
         config = replace(config, policy="expert", actors=0, out=folder)
-        ready = prepare(config, replace(benchmark, has_hints=True), _nowhere)
+        ready = prepare(config, replace(benchmark, has_hints=True), lambda spec: spec)
         tasks = [task for task in ready.tasks if benchmark.has_hints or "gold" in task.options]
         with Ledger(Path(folder) / "episodes.jsonl") as ledger, closing(pool_of(config, ready.policy)) as pool:
             clock, orders = time.monotonic, _orders(config, ready, tasks)
@@ -116,16 +116,12 @@ def _orders(config: EvalConfig[Any], ready: Prepared, tasks: Sequence[Task]) -> 
     )
 
 
-def faults(episodes: Sequence[Episode]) -> Iterator[str]:
-    """A line for each episode that does not score 1, with why."""
+def failure_lines(episodes: Sequence[Episode]) -> Iterator[str]:
+    """A line with the reason for each episode that does not score 1."""
     for episode in episodes:
         if episode.score == 1:
             continue
         worth = "not graded" if episode.score is None else f"scores {episode.score:g}"
         steps = episode.trajectory.steps
         why = episode.detail if episode.score is None or not steps else steps[-1].observation
-        yield f"{episode.key.task}: {worth}: {' '.join(why.split())[:_SHOWN]}"
-
-
-def _nowhere(spec: PolicySpec) -> PolicySpec:
-    return spec
+        yield f"{episode.key.task}: {worth}: {' '.join(why.split())[:_MAX_REASON_CHARS]}"

@@ -1,8 +1,8 @@
-"""Before the first token is paid: everything an evaluation needs is looked at, and all that lacks is said at once.
+"""Preflight of an evaluation: checks everything it needs before the first paid token, and reports all problems at once.
 
-What a benchmark needs it declares (``benchmarks/needs.py``); what every evaluation needs stands here: its policy, an
-endpoint that answers, takes the key and serves the model, room in the model's context, a folder to write to. Starts no
-Ray, loads no model and pays for no request. Knows no benchmark and no pool.
+A benchmark declares its own needs (``benchmarks/needs.py``). The needs of every evaluation are here: its policy, an
+endpoint that answers, accepts the key and serves the model, space in the model's context, a writable folder. Starts no
+Ray, loads no model and sends no paid request. Knows no benchmark and no pool.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
     from lemur_ray.serve.policy_model import PolicyModel
 
 BYTES_PER_TOKEN = 6
-"""More than any tokenizer has on average over a prompt in words: so many tokens it has at least."""
+"""Upper bound on the mean bytes per token of an English prompt, so bytes / 6 is a lower bound on its tokens."""
 
 
-class NotBegun(EvaluationError):
-    """The evaluation would come to nothing here; the message lists everything that lacks."""
+class PreflightError(EvaluationError):
+    """The evaluation cannot run here. The message lists every problem and how to solve it."""
 
-    def __init__(self, benchmark: str, said: Sequence[str]) -> None:
-        self.said = tuple(said)
-        alone = said[0] if len(said) == 1 else "\n- ".join([f"{benchmark} is not begun:", *said])
-        super().__init__(alone)
+    def __init__(self, benchmark: str, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        single = len(problems) == 1
+        super().__init__(problems[0] if single else "\n- ".join([f"{benchmark} is not begun:", *problems]))
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What can be played. ``departures``: from upstream's tasks, on this machine."""
+    """An evaluation that has passed its preflight. ``departures``: how this machine's tasks differ from upstream's."""
 
     policy: PolicySpec
     tasks: Sequence[Task]
@@ -63,56 +63,60 @@ class Prepared:
     departures: tuple[str, ...]
     out: Path
 
-    def told(self) -> dict[str, Any]:
-        """Say on stderr what is not as upstream has it; the same for the notes of a page."""
-        for said in self.departures:
-            print(f"not as upstream: {said}", file=sys.stderr, flush=True)
+    def print_departures(self) -> dict[str, Any]:
+        """Print the departures to stderr; the same as notes for a page."""
+        for departure in self.departures:
+            print(f"not as upstream: {departure}", file=sys.stderr, flush=True)
         return {"not_as_upstream": list(self.departures)} if self.departures else {}
 
     def notes(self, benchmark: Benchmark[Any], episodes: Sequence[Episode]) -> dict[str, Any]:
-        """Numbers of the benchmark's own beside the rate."""
+        """The benchmark's own numbers, shown beside the success rate."""
         return call_notes(benchmark, episodes)
 
     def kept(self, name: str, benchmark: Benchmark[Any]) -> dict[str, Any]:
         """What of it is kept with the episodes: arguments of ``run_evaluation``. ``name``: of the benchmark."""
         run = EvaluationRun(self.policy.label, self.settings.values, [task.id for task in self.tasks])
-        said = plugin_metadata(name, benchmark, self.tasks[0].benchmark, run)
-        return {"departures": self.departures, "cluster": benchmark.cluster, "told": said}
+        metadata = plugin_metadata(name, benchmark, self.tasks[0].benchmark, run)
+        return {"departures": self.departures, "cluster": benchmark.cluster, "told": metadata}
 
 
 def prepare(config: EvalConfig[Any], benchmark: Benchmark[Any], attach: Callable[[PolicySpec], PolicySpec]) -> Prepared:
-    """Look at everything, then name the policy and load the tasks. Raises NotBegun, or what they raise.
+    """Check every need, then resolve the policy and load the tasks.
 
-    ``attach``: finds the application that serves a policy already, where there is a cluster to look in.
+    ``attach``: adds to a policy the application that already serves it, if the cluster has one. Raises PreflightError,
+    or what resolving and loading raise.
     """
-    spec, of_policy = _meant(config, benchmark)
+    spec, policy_problems = _policy_spec(config, benchmark)
     asked = asked_of(config, benchmark, "full", spec.recording if spec else "")
-    of_policy += missing_requirements(policy_needs(config, spec))
-    said = [*of_policy, *missing_requirements([step_need(config, benchmark), *benchmark.needed(config.options, asked)])]
-    if of_policy or spec is None:
-        raise NotBegun(config.benchmark, said)
+    policy_problems += missing_requirements(policy_needs(config, spec))
+    problems = [
+        *policy_problems,
+        *missing_requirements([step_need(config, benchmark), *benchmark.needed(config.options, asked)]),
+    ]
+    if policy_problems or spec is None:
+        raise PreflightError(config.benchmark, problems)
     try:
         spec = named(attach(spec), lemur_home() / "runs", ready(config), config.chat_template)
-        count, spec = _counted(spec, config)
+        count_tokens, spec = _token_counter(spec, config)
         tasks, settings = tasks_and_settings(config, benchmark, spec.knows_our_words, spec.recording, spec.replies)
         tasks = in_their_order(answered(spec, tasks, config.epochs), tasks)
     except (ValueError, OSError) as error:
-        if said:
-            raise NotBegun(config.benchmark, said) from error
+        if problems:
+            raise PreflightError(config.benchmark, problems) from error
         raise
     if not tasks:
-        raise NotBegun(config.benchmark, [*said, f"{config.benchmark}: no tasks, so nothing to evaluate"])
-    said += benchmark.unplayable(config.options, asked, tasks)
-    if short := too_long(spec, benchmark, tasks, settings, count):
-        said.append(short)
+        raise PreflightError(config.benchmark, [*problems, f"{config.benchmark}: no tasks, so nothing to evaluate"])
+    problems += benchmark.unplayable(config.options, asked, tasks)
+    if too_long := context_problem(spec, benchmark, tasks, settings, count_tokens):
+        problems.append(too_long)
     out = resolve_out(config.out, default_out(config.benchmark, spec.label))
-    if said and not is_finished(config, tasks, spec.label, settings, Path(out)):
-        raise NotBegun(config.benchmark, said)
+    if problems and not is_finished(config, tasks, spec.label, settings, Path(out)):
+        raise PreflightError(config.benchmark, problems)
     departures = tuple(benchmark.departures(config.options, asked, tasks))
     return Prepared(spec, tasks, settings, departures, prepare_out(out))
 
 
-def _meant(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> tuple[PolicySpec | None, list[str]]:
+def _policy_spec(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> tuple[PolicySpec | None, list[str]]:
     try:
         return meant(config, benchmark), []
     except (EvaluationError, LedgerError, ValueError, OSError) as error:
@@ -120,48 +124,48 @@ def _meant(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> tuple[PolicySp
 
 
 def policy_needs(config: EvalConfig[Any], spec: PolicySpec | None) -> list[Requirement]:
-    """What an evaluation needs whatever it plays. ``spec``: None where there is no such policy."""
-    teacher_answers = partial(_asked, outside_endpoints, _ask_teacher, config)
-    found = [requirement_of("folder", partial(_writable, config.out))]
-    found += [
+    """Needs of any evaluation with this policy. ``spec``: None where the policy could not be resolved."""
+    teacher_answers = partial(_check_with_key, outside_endpoints, _check_teacher, config)
+    needs = [requirement_of("folder", partial(_check_writable, config.out))]
+    needs += [
         requirement_of("teacher's key", partial(outside_endpoints, config)),
         requirement_of("teacher", teacher_answers),
     ]
     if spec is None:
-        return found
+        return needs
     may_be_served = spec.kind == "handle" and spec.target and os.environ.get("RAY_ADDRESS")
     if spec.served_here and not may_be_served:
-        found.append(requirement_of("checkpoint", partial(_model_here, spec, config)))
+        needs.append(requirement_of("checkpoint", partial(_policy_model, spec, config)))
     if spec.recording:
-        found.append(readable_file(f"--policy {config.policy}", Path(spec.recording)))
-    policy_answers = partial(_asked, policy_options, partial(_ask_policy, spec), config)
-    return [requirement_of("key", partial(policy_options, config)), requirement_of("endpoint", policy_answers), *found]
+        needs.append(readable_file(f"--policy {config.policy}", Path(spec.recording)))
+    policy_answers = partial(_check_with_key, policy_options, partial(_check_policy, spec), config)
+    return [requirement_of("key", partial(policy_options, config)), requirement_of("endpoint", policy_answers), *needs]
 
 
 def step_need(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> Requirement:
-    """Time enough for a step that nothing which a policy does in it is taken for the environment's fault."""
-    least = benchmark.step_s
-    short = (
-        f"--step-s {config.step_s:g}: a policy may keep a step of {config.benchmark} busy for up to {least:g} s: give "
-        f"--step-s {least:g} or more"
+    """A --step-s long enough that a policy's slow action is not mistaken for a fault of the environment."""
+    minimum_s = benchmark.step_s
+    problem = (
+        f"--step-s {config.step_s:g}: a policy may keep a step of {config.benchmark} busy for up to {minimum_s:g} s: "
+        f"give --step-s {minimum_s:g} or more"
     )
-    return Requirement("step", lambda: short if config.step_s < least else None)
+    return Requirement("step", lambda: problem if config.step_s < minimum_s else None)
 
 
-def _writable(out: str) -> None:
+def _check_writable(out: str) -> None:
     if not out:
         return
     folder = Path(resolve_out(out, ""))
-    new = not folder.exists()
+    is_new = not folder.exists()
     prepare_out(str(folder) if "://" not in out else out)
-    if new:
+    if is_new:
         with contextlib.suppress(OSError):
             folder.rmdir()
 
 
-def _model_here(spec: PolicySpec, config: EvalConfig[Any]) -> PolicyModel:
-    """The model that is to be served for the policy. Raises EvaluationError with everything that it lacks."""
-    from lemur_ray.serve.policy_model import NotServed, look_at_model  # a second, and only such policies need it
+def _policy_model(spec: PolicySpec, config: EvalConfig[Any]) -> PolicyModel:
+    """The model that will be served for the policy. Raises EvaluationError with everything it lacks."""
+    from lemur_ray.serve.policy_model import NotServed, look_at_model  # takes a second, and few policies need it
 
     model = pinned(find_run(spec.target, lemur_home() / "runs"))
     chats = spec.kind == "handle" or not getattr(config.options, "raw", False)
@@ -171,85 +175,85 @@ def _model_here(spec: PolicySpec, config: EvalConfig[Any]) -> PolicyModel:
         raise EvaluationError(f"--policy {config.policy}: {'; '.join(error.said)}") from error
 
 
-def _counted(spec: PolicySpec, config: EvalConfig[Any]) -> tuple[Callable[[str], int], PolicySpec]:
-    """What counts the tokens of a text for the policy's model, and the policy with the context that is known of it."""
+def _token_counter(spec: PolicySpec, config: EvalConfig[Any]) -> tuple[Callable[[str], int], PolicySpec]:
+    """(a function that counts the tokens of a text, the policy with its context length if known)."""
     if spec.application:
-        return partial(_at_least, spec.count), spec
+        return partial(_minimum_tokens, spec.count), spec
     if not spec.served_here:
-        return partial(_tokens, spec), spec
-    model = _model_here(spec, config)
+        return partial(_endpoint_tokens, spec), spec
+    model = _policy_model(spec, config)
     return model.num_tokens, replace(spec, context=model.context)
 
 
-def _ask_policy(spec: PolicySpec, config: EvalConfig[Any]) -> None:
-    """Whether the policy's endpoint is there, takes the key and serves the model. Raises."""
+def _check_policy(spec: PolicySpec, config: EvalConfig[Any]) -> None:
+    """Raises where the policy's endpoint does not answer, refuses the key or does not serve the model."""
     if spec.kind == "openai":
-        served_model(replace(spec, options=_impatient(policy_options(config))), quiet=True)
+        served_model(replace(spec, options=_with_short_patience(policy_options(config))), quiet=True)
 
 
-def _ask_teacher(config: EvalConfig[Any]) -> None:
+def _check_teacher(config: EvalConfig[Any]) -> None:
     for endpoint in outside_endpoints(config):
-        look_at(replace(endpoint, options=_impatient(endpoint.options)))
+        look_at(replace(endpoint, options=_with_short_patience(endpoint.options)))
 
 
-def _impatient(options: EndpointOptions) -> EndpointOptions:
+def _with_short_patience(options: EndpointOptions) -> EndpointOptions:
     return replace(options, patience_s=min(LOOK_S, options.patience_s))
 
 
-def _asked(
-    read_key: Callable[[EvalConfig[Any]], object], ask: Callable[[EvalConfig[Any]], None], config: EvalConfig[Any]
+def _check_with_key(
+    read_key: Callable[[EvalConfig[Any]], object], check: Callable[[EvalConfig[Any]], None], config: EvalConfig[Any]
 ) -> None:
-    """``ask``; where its key cannot be read, which is a lack by itself, only whether anybody is there. Raises."""
+    """Run ``check``. Without a readable key, a problem reported elsewhere, only check that the endpoint exists."""
     try:
         read_key(config)
     except ValueError:
         try:
-            ask(replace(config, policy_key_env="", teacher_key_env=""))
+            check(replace(config, policy_key_env="", teacher_key_env=""))
         except EndpointAbsent:
             raise
         except (EndpointRefused, EvaluationError, ValueError):
             return
     else:
-        ask(config)
+        check(config)
 
 
-def too_long(
+def context_problem(
     spec: PolicySpec,
     benchmark: Benchmark[Any],
     tasks: Sequence[Task],
     settings: Settings,
-    count: Callable[[str], int],
+    count_tokens: Callable[[str], int],
 ) -> str:
-    """Why no first reply fits the context of the model, where that is known; empty where it may. ``count``: tokens."""
+    """Why the longest first prompt and a reply exceed the model's context; empty if they fit or nobody knows."""
     if not spec.context or not tasks:
         return ""
     task = max(tasks, key=lambda one: len(benchmark.opening(one)))
-    prompt, reply = count(benchmark.opening(task)), settings.sampling.max_tokens
+    prompt, reply = count_tokens(benchmark.opening(task)), settings.sampling.max_tokens
     if prompt + reply <= spec.context:
         return ""
-    said = (
+    problem = (
         f"{spec.target}: the context of {spec.model or 'the model'} is {spec.context} tokens; the first prompt of task "
         f"{task.id} has at least {prompt}"
     )
     longer = "take a model" if spec.served_here else "serve the model"
     if prompt < spec.context:
         fits = f"give --max-tokens {spec.context - prompt} or less"
-        return f"{said}, a reply may have {reply}: {longer} with a longer context, or {fits}"
+        return f"{problem}, a reply may have {reply}: {longer} with a longer context, or {fits}"
     fewer = "fewer --shots, " if any(f.name == "shots" for f in fields(benchmark.options)) else ""
     return (
-        f"{said}, so no reply fits, however short: {longer} with a longer context, shorten the prompt "
+        f"{problem}, so no reply fits, however short: {longer} with a longer context, shorten the prompt "
         f"({fewer}--prompt brief where there is one), or choose other --tasks"
     )
 
 
-def _tokens(spec: PolicySpec, text: str) -> int:
-    """Of a text: as the endpoint counts them where it does, else a bound from below."""
+def _endpoint_tokens(spec: PolicySpec, text: str) -> int:
+    """Tokens of a text as the endpoint counts them, else a lower bound."""
     probe = OpenAIPolicy(spec.target, spec.model, options=spec.options, patience_s=LOOK_S)
     with contextlib.closing(probe), contextlib.suppress(PolicyUnreachable):
-        return _at_least(probe.num_tokens, text)
-    return _at_least(None, text)
+        return _minimum_tokens(probe.num_tokens, text)
+    return _minimum_tokens(None, text)
 
 
-def _at_least(count: Callable[[str], int | None] | None, text: str) -> int:
-    found = count(text) if count else None
-    return len(text.encode()) // BYTES_PER_TOKEN if found is None else found
+def _minimum_tokens(count: Callable[[str], int | None] | None, text: str) -> int:
+    num_tokens = count(text) if count else None
+    return len(text.encode()) // BYTES_PER_TOKEN if num_tokens is None else num_tokens

@@ -1,4 +1,4 @@
-"""Ledgers in, instruction data out: solved episodes that pass the rules and are solved again when said again.
+"""Export of solved episodes as instruction data: filtered by rules and confirmed by a second play of their replies.
 
 Joins rollout and instruct, which do not know each other. Knows no benchmark.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from lemur_ray.rollout.evaluation_folder import EvaluationError, recalled, repla
 from lemur_ray.rollout.ledger import read_episodes
 from lemur_ray.rollout.replay_episodes import replay_episodes
 
+# Reasons for leaving an episode out, as they stand in the counts.
 HELD_OUT = "held_out_task"
 REPLAYED = "replay_of_a_recording"
 NOT_RUN = "not_executed"
@@ -31,7 +32,7 @@ NO_SERVER = "sql_server_unknown"
 
 @dataclass(frozen=True)
 class HowToExport:
-    """What is exported, and how it is proven."""
+    """What to export, and whether to confirm it."""
 
     held_out: bool = False
     """Also export tasks that are there to measure with. A model trained on them must not be scored on them."""
@@ -44,75 +45,103 @@ class HowToExport:
     of a benchmark that has to be said again, it has the name that it has there."""
 
 
-def export(folders: Sequence[Path], out: Path, rules: SolvedFilter, how: HowToExport) -> dict[str, Any]:
-    """Write the conversations of solved episodes to ``out`` and what was kept and left out to ``<out>.json``.
+@dataclass
+class _StoredRuns:
+    """Episodes of several folders with the tasks they were played on."""
 
-    Each example is exactly what a model was shown: a whole conversation, or every turn by itself where its past was not
-    shown to it.
+    episodes: list[Episode] = field(default_factory=list)
+    tasks: dict[str, dict[str, Task]] = field(default_factory=lambda: defaultdict(dict))
+    """Recipe hash -> task id -> task."""
+    replay_task: dict[str, Callable[[Task, Episode], Task]] = field(default_factory=dict)
+    """Recipe hash -> the benchmark's function that adapts a task to a replay of a stored episode."""
+    without_server: set[str] = field(default_factory=set)
+    """Recipe hashes whose tasks need an option that is not stored, such as a URL with a password."""
+    warnings: list[str] = field(default_factory=list)
 
-    Replays of recordings are left out, and so is every episode in which an observation stands for code that was not
-    run: what is written there is not what an environment told a model in this format.
-
-    ``folders``: each with an episodes.jsonl. Returns the counts; ``said`` holds what a reader should do something
-    about. Raises EvaluationError where there is nothing to read, LedgerError, ValueError.
-    """
-    if not folders:
-        raise EvaluationError("no episodes found under LEMUR_HOME/episodes: run jobs/agent_eval.py, or pass --episodes")
-    read: list[Episode] = []
-    said: list[str] = []
-    without_server: set[str] = set()
-    tasks: dict[str, dict[str, Task]] = defaultdict(dict)
-    said_again: dict[str, Callable[[Task, Episode], Task]] = {}
-    for folder in folders:
+    def read(self, folder: Path, how: HowToExport) -> None:
+        """Add the episodes of a folder, and the tasks of its evaluations. Raises EvaluationError."""
         ledger = folder / "episodes.jsonl"
         if not ledger.is_file():
             raise EvaluationError(f"{folder} has no episodes.jsonl: give the folder that jobs/agent_eval.py wrote to")
-        read += read_episodes(ledger)
+        self.episodes += read_episodes(ledger)
         for recipe, evaluation in recalled(folder).items():
             for config in evaluation["configs"]:
-                if config["policy"].startswith("replay:"):
-                    continue
-                asked = from_json(config)
-                unsaid = options_to_repeat(asked.options)
-                given = {name: value for name in unsaid if (value := getattr(how, name, ""))}
-                if len(given) < len(unsaid):
-                    without_server.add(recipe)
-                    said.append(_unsaid(folder, unsaid))
-                    continue
-                asked = replace(asked, options=replace(asked.options, **given))
-                found = tasks_of(asked, evaluation["settings"]["prompt"])
-                tasks[recipe].update({task.id: task for task in found})
-                said_again[recipe] = find(asked.benchmark).said_again
-    unfit = Counter(reason for episode in read if (reason := _unfit(episode)))
-    chosen = select((episode for episode in read if not _unfit(episode)), rules)
-    dropped, kept = chosen.dropped + unfit, []
-    for episode in chosen.episodes:
-        task = tasks.get(episode.key.recipe, {}).get(episode.key.task)
+                if not config["policy"].startswith("replay:"):
+                    self._add_tasks(folder, recipe, config, evaluation["settings"]["prompt"], how)
+
+    def _add_tasks(self, folder: Path, recipe: str, stored: Any, prompt: str, how: HowToExport) -> None:
+        config = from_json(stored)
+        needed = options_to_repeat(config.options)
+        given = {name: value for name in needed if (value := getattr(how, name, ""))}
+        if len(given) < len(needed):
+            self.without_server.add(recipe)
+            self.warnings.append(_missing_options(folder, needed))
+            return
+        config = replace(config, options=replace(config.options, **given))
+        self.tasks[recipe].update({task.id: task for task in tasks_of(config, prompt)})
+        self.replay_task[recipe] = find(config.benchmark).said_again
+
+    def task_of(self, episode: Episode, how: HowToExport) -> tuple[Task | None, str]:
+        """(the task with which the episode is replayed, "") or (None, why the episode is left out)."""
+        recipe = episode.key.recipe
+        task = self.tasks.get(recipe, {}).get(episode.key.task)
         if task is None:
-            dropped[NO_SERVER if episode.key.recipe in without_server else "settings_unknown"] += 1
-        elif task.options.get("split") != "train" and not how.held_out:
-            dropped[HELD_OUT] += 1
+            return None, NO_SERVER if recipe in self.without_server else "settings_unknown"
+        if task.options.get("split") != "train" and not how.held_out:
+            return None, HELD_OUT
+        return self.replay_task[recipe](task, episode), ""
+
+
+def export(folders: Sequence[Path], out: Path, rules: SolvedFilter, how: HowToExport) -> dict[str, Any]:
+    """Write the conversations of solved episodes to ``out``, and the counts of kept and dropped ones to ``<out>.json``.
+
+    Each example is exactly what a model was shown: a whole conversation, or every turn by itself where the policy was
+    not shown earlier turns. Replays of recordings are left out, and so is an episode with an observation that stands
+    for code that was not executed: no environment gave a model that text in this format.
+
+    ``folders``: each with an episodes.jsonl. Returns the counts; their ``said`` are warnings for the user. Raises
+    EvaluationError where there is nothing to read, LedgerError, ValueError.
+    """
+    if not folders:
+        raise EvaluationError("no episodes found under LEMUR_HOME/episodes: run jobs/agent_eval.py, or pass --episodes")
+    stored = _StoredRuns()
+    for folder in folders:
+        stored.read(folder, how)
+    unfit = Counter(reason for episode in stored.episodes if (reason := _unfit(episode)))
+    chosen = select((episode for episode in stored.episodes if not _unfit(episode)), rules)
+    dropped = chosen.dropped + unfit
+    kept: list[tuple[Episode, Task]] = []
+    for episode in chosen.episodes:
+        task, reason = stored.task_of(episode, how)
+        if task is None:
+            dropped[reason] += 1
         else:
-            kept.append((episode, said_again[episode.key.recipe](task, episode)))
+            kept.append((episode, task))
     if how.replay:
-        again = replay_episodes(kept, how.in_flight)
-        solved = [(episode, task) for episode, task in kept if again[episode.key] is Outcome.SOLVED]
+        outcomes = replay_episodes(kept, how.in_flight)
+        solved = [(episode, task) for episode, task in kept if outcomes[episode.key] is Outcome.SOLVED]
         dropped["not_solved_again"] += len(kept) - len(solved)
         kept = solved
     examples = [example for episode, _ in kept for example in conversations_of(episode)]
     replace_file(out, "".join(conversation_lines(examples)))
-    by = Counter(f"{e.key.benchmark} {e.key.policy}" for e, _ in kept)
-    counts = {"read": len(read), "kept": len(kept), "dropped": dict(sorted((+dropped).items())), "kept_by": dict(by)}
-    counts["examples"] = len(examples)
     if not kept:
-        said.append("nothing was left to export; what was dropped, and why, stands in the counts")
-    counts |= {"replayed": how.replay, "held_out": how.held_out, "said": list(dict.fromkeys(said))}
+        stored.warnings.append("nothing was left to export; what was dropped, and why, stands in the counts")
+    counts = {
+        "read": len(stored.episodes),
+        "kept": len(kept),
+        "dropped": dict(sorted((+dropped).items())),
+        "kept_by": dict(Counter(f"{e.key.benchmark} {e.key.policy}" for e, _ in kept)),
+        "examples": len(examples),
+        "replayed": how.replay,
+        "held_out": how.held_out,
+        "said": list(dict.fromkeys(stored.warnings)),
+    }
     replace_file(out.with_name(out.name + ".json"), json.dumps(counts, indent=1) + "\n")
     return counts
 
 
 def _unfit(episode: Episode) -> str:
-    """Why an episode is no conversation between a model and an environment, whatever its score; empty if it is one."""
+    """Why an episode is not a conversation between a model and an environment, whatever its score; empty if it is."""
     if episode.key.policy.startswith("replay:"):
         return REPLAYED
     if any(NOT_EXECUTED in step.observation for step in episode.trajectory.steps):
@@ -120,8 +149,8 @@ def _unfit(episode: Episode) -> str:
     return ""
 
 
-def _unsaid(folder: Path, unsaid: Mapping[str, str]) -> str:
-    flags = " ".join(f"--{name.replace('_', '-')} {form}" for name, form in unsaid.items())
+def _missing_options(folder: Path, options: Mapping[str, str]) -> str:
+    flags = " ".join(f"--{name.replace('_', '-')} {form}" for name, form in options.items())
     return (
         f"{folder}: played with {flags}, of which not all is kept, since there may be a password in it; its tasks "
         f"cannot be built again without it: give {flags} to export them"

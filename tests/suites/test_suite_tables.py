@@ -139,28 +139,28 @@ def test_time_and_cost_to_come_are_reckoned_from_what_was_played() -> None:
     now = 0.0
     parts = [PartSoFar("a", 10, 10), PartSoFar("b", 20, 20)]
     progress = SuiteProgress(parts, lambda: now, priced=True)
-    progress.begin(0)
+    progress.start_part(0)
     assert (progress.to_come().seconds, progress.to_come().cost) == (None, None)
     now = 50.0
     line = progress.line(5, 1.0)
     assert line == (
         "benchmark 1 of 2; suite: 5/30 done, 50 s so far, about 4 min to come, cost 1.00, about 5.00 to come"
     )
-    progress.heard(10, 2.0)
-    progress.begin(1)
+    progress.update(10, 2.0)
+    progress.start_part(1)
     now = 70.0
-    progress.heard(10, 1.0)
+    progress.update(10, 1.0)
     assert progress.to_come().seconds == pytest.approx(20.0)
     assert progress.to_come().cost == pytest.approx(1.0)
     now = 90.0
-    progress.heard(20, 2.0)
+    progress.update(20, 2.0)
     assert (progress.to_come().seconds, progress.to_come().cost) == (0.0, 0.0)
 
 
 def test_time_so_far_is_of_all_sessions_and_time_to_come_is_reckoned_from_this_one() -> None:
     now = 0.0
     progress = SuiteProgress([PartSoFar("a", 10, 4, before_s=60.0)], lambda: now)
-    progress.begin(0)
+    progress.start_part(0)
     now = 10.0
     assert progress.line(8, 0.0) == "benchmark 1 of 1; suite: 8/10 done, 70 s so far, about 10 s to come"
 
@@ -168,8 +168,8 @@ def test_time_so_far_is_of_all_sessions_and_time_to_come_is_reckoned_from_this_o
 def test_what_an_earlier_session_played_counts_for_cost_but_not_for_time() -> None:
     now = 0.0
     progress = SuiteProgress([PartSoFar("a", 10, 4)], lambda: now, priced=True)
-    progress.begin(0)
+    progress.start_part(0)
     now = 10.0
-    progress.heard(8, 8.0)
+    progress.update(8, 8.0)
     assert progress.to_come().seconds == pytest.approx(10.0)
     assert progress.to_come().cost == pytest.approx(2.0)

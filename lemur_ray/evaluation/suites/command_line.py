@@ -1,6 +1,6 @@
-"""One command line for many benchmarks: the common flags are everybody's, a benchmark's own are those of who has them.
+"""Command line of a suite: common flags apply to every benchmark, a benchmark's own flag to those that have it.
 
-What nobody says is as the paper has it (``Benchmark.as_in_paper``). Plays nothing.
+Options without a flag are the paper's (``Benchmark.as_in_paper``). Plays nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OF_THE_SUITE = (SUITE, WITHOUT, "--out")
 
 @dataclass(frozen=True)
 class Suite:
-    """What is to be played. ``out``: the suite's folder. ``missing``: columns that are not."""
+    """Benchmarks to play into the folder ``out``. ``missing``: columns of the table that are not played."""
 
     name: str
     out: str
@@ -30,7 +30,7 @@ class Suite:
     missing: Sequence[Part]
 
     def within(self, folder: str) -> Suite:
-        """The same, played in that folder."""
+        """The same suite with another folder."""
         parts = [(part, replace(config, out=f"{folder}/{part.folder}")) for part, config in self.parts]
         return replace(self, out=folder, parts=parts)
 
@@ -45,14 +45,14 @@ def parse_suite(argv: Sequence[str]) -> Suite:
     Ends the process with code 2 where a flag or value is none. Raises ValueError for an unknown suite, and for values
     that some of its benchmarks refuse, with all of them.
     """
-    own, rest = _taken(argv)
+    own, rest = _split_flags(argv)
     name = own[SUITE]
     if any(word == "--benchmark" or word.startswith("--benchmark=") for word in rest):
         raise ValueError(f"--benchmark beside --suite {name}: give one of them")
     played, missing = left_out(parts_of(name), own.get(WITHOUT, ""))
     flags = {part.benchmark: _fields(part.benchmark) for part in played}
     every = set().union(*flags.values())
-    found = []
+    configs = []
     refused: dict[str, list[str]] = {}
     out = ""
     for part in played:
@@ -66,20 +66,20 @@ def parse_suite(argv: Sequence[str]) -> Suite:
         who = re.sub(r"[^A-Za-z0-9.@_-]+", "-", f"{start.policy} {start.policy_model}".strip())
         out = out or resolve_out(own.get("--out", ""), f"suites/{name}-{who}")
         here = ["--out", f"{out}/{part.folder}"]
-        found.append((part, parsed([*words, *here], part.benchmark, options_of_part(part, benchmark))))
+        configs.append((part, parsed([*words, *here], part.benchmark, options_of_part(part, benchmark))))
     if refused:
-        lines = [f"{', '.join(dict.fromkeys(of))}: {said}" for said, of in refused.items()]
+        lines = [f"{', '.join(dict.fromkeys(of))}: {problem}" for problem, of in refused.items()]
         hint = f"{WITHOUT} {','.join(dict.fromkeys(one for of in refused.values() for one in of))} leaves them out"
         raise ValueError("\n- ".join([f"{name}: not everybody takes these flags:", *lines]) + f"\n{hint}")
-    return Suite(name, out, found, missing)
+    return Suite(name, out, configs, missing)
 
 
 def _fields(name: str) -> set[str]:
     return {f.name for f in fields(options_of(name, find(name)))}
 
 
-def _taken(argv: Sequence[str]) -> tuple[Mapping[str, str], list[str]]:
-    """(the suite's own flags, everything else). Raises ValueError for one without a value."""
+def _split_flags(argv: Sequence[str]) -> tuple[Mapping[str, str], list[str]]:
+    """(flags of the suite itself, all other words). Raises ValueError for a flag without a value."""
     own: dict[str, str] = {}
     rest: list[str] = []
     words = iter(argv)

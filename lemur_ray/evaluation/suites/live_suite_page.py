@@ -1,7 +1,7 @@
-"""The page of a suite while one of its benchmarks is played, written anew as episodes come.
+"""Live page of a suite: a background thread rewrites it while a benchmark is played and episodes come in.
 
-By a thread beside the run, and never for more than a tenth of the time; that it fails is said once and ends nothing.
-Knows nothing of what is on the page.
+Rewriting takes at most a tenth of the time. A failure is reported once and does not end the run. Knows nothing of the
+page's content.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from lemur_ray.report.pages.live_page import EVERY_S, SHARE
 
 @contextlib.contextmanager
 def live_suite(write: Callable[[], object], ledgers: Sequence[Path], every_s: float = EVERY_S) -> Iterator[None]:
-    """While the block runs, ``write`` is called after each ``every_s`` seconds in which a ledger has grown.
+    """During the block, call ``write`` after each ``every_s`` seconds in which a ledger has grown.
 
-    At the end of the block nothing of this is left running.
+    The thread has ended when the block ends.
     """
     over = threading.Event()
     thread = threading.Thread(target=_rewrite, args=(write, ledgers, _bytes(ledgers), every_s, over), daemon=True)
@@ -33,22 +33,22 @@ def live_suite(write: Callable[[], object], ledgers: Sequence[Path], every_s: fl
 
 
 def _rewrite(
-    write: Callable[[], object], ledgers: Sequence[Path], seen: int, every_s: float, over: threading.Event
+    write: Callable[[], object], ledgers: Sequence[Path], last_bytes: int, every_s: float, over: threading.Event
 ) -> None:
-    """``seen``: bytes of the ledgers when the page was written last."""
-    pause, complained = every_s, False
+    """``last_bytes``: size of the ledgers when the page was written last."""
+    pause, reported = every_s, False
     while not over.wait(pause):
-        if (now := _bytes(ledgers)) == seen:
+        if (now := _bytes(ledgers)) == last_bytes:
             continue
         began = time.monotonic()
         try:
             write()
-            seen = now
+            last_bytes = now
         except Exception as error:  # whatever it is, the run goes on, and its end writes the page again
-            if not complained:
-                complained = True
-                said = f"{type(error).__name__}: {error}"
-                print(f"the suite's page cannot be written while it goes on: {said}", file=sys.stderr, flush=True)
+            if not reported:
+                reported = True
+                reason = f"{type(error).__name__}: {error}"
+                print(f"the suite's page cannot be written while it goes on: {reason}", file=sys.stderr, flush=True)
         pause = max(every_s, (time.monotonic() - began) * (1 / SHARE - 1))
 
 

@@ -1,7 +1,7 @@
-"""The page of a suite: its benchmarks with what they cost and still will, and the paper's tables with our rows.
+"""Page of a suite: progress, time and cost of each benchmark, and the paper's tables with our rows.
 
-Written before the first episode, as episodes come (``live.py``) and after every benchmark; each benchmark has its own
-page beneath. Knows how nothing is played.
+Written before the first episode, as episodes come in (``live_suite_page.py``) and after every benchmark; each benchmark
+has a page of its own in a subfolder. Knows nothing of how episodes are played.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.evaluation.suites.progress import SuiteProgress
-from lemur_ray.evaluation.suites.suite_preflight import Ready
+from lemur_ray.evaluation.suites.suite_preflight import PreparedPart
 from lemur_ray.evaluation.suites.tables import Part
 from lemur_ray.report.escape import inline
 from lemur_ray.report.inputs import read_settings
@@ -31,9 +31,9 @@ NO_BENCHMARK = "no benchmark here has this column"
 
 
 def write_suite(
-    out: Path, name: str, parts: Sequence[Ready], missing: Sequence[Part], progress: SuiteProgress
+    out: Path, name: str, parts: Sequence[PreparedPart], missing: Sequence[Part], progress: SuiteProgress
 ) -> dict[str, Any]:
-    """Write ``index.html`` and ``report.json`` into ``out``; the numbers of the latter."""
+    """Write ``index.html`` and ``report.json`` into ``out``; returns the numbers of ``report.json``."""
     runs = [_run(ready) for ready in parts]
     rows: list[list[object]] = []
     numbers: list[dict[str, Any]] = []
@@ -53,50 +53,52 @@ def write_suite(
                 spent,
             ]
         )
-        told = {"benchmark": ready.config.benchmark, "column": ready.part.column, "taught": ready.part.taught}
-        told |= {"episodes": so_far.episodes, "left": so_far.left, "departures": departures}
-        told |= {"seconds": round(so_far.total_s, 3), "cost": so_far.cost if progress.priced else None}
-        told["out"] = ready.part.folder  # beneath this one, wherever it is moved
-        numbers.append({**({} if run is None else summarise(run.episodes).headline()), **told})
+        entry = {"benchmark": ready.config.benchmark, "column": ready.part.column, "taught": ready.part.taught}
+        entry |= {"episodes": so_far.episodes, "left": so_far.left, "departures": departures}
+        entry |= {"seconds": round(so_far.total_s, 3), "cost": so_far.cost if progress.priced else None}
+        entry["out"] = ready.part.folder  # beneath this one, wherever it is moved
+        numbers.append({**({} if run is None else summarise(run.episodes).headline()), **entry})
     absent = [_absent(part) for part in missing]
-    come = progress.to_come()
-    found = {
+    remaining = progress.to_come()
+    report = {
         "suite": name,
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "benchmarks": numbers,
         "not_played": absent,
         **_sums(numbers, progress),
-        "to_come": {"seconds": come.seconds, "cost": come.cost},
+        "to_come": {"seconds": remaining.seconds, "cost": remaining.cost},
     }
     header = ["benchmark", "the paper's column", "episodes scored", "solved", "departures", "seconds", "cost"]
     beside = paper_section.section([run for run in runs if run])
     title = f"Suite {name}"
     body = [
         f"<h1>{inline(title)}</h1>",
-        f'<p class="lede">{inline(_state(found))}</p>',
+        f'<p class="lede">{inline(_state(report))}</p>',
         table(header, rows),
         warning(absent),
         f"<h2>The paper's tables, with our rows</h2>{beside}" if beside else "",
         f'<footer>The numbers of this page: <a href="report.json">report.json</a>. Written by lemur-ray, '
-        f"{found['written']}.</footer>",
+        f"{report['written']}.</footer>",
     ]
-    replace_file(out / "report.json", json.dumps(found, indent=1, allow_nan=False) + "\n")
+    replace_file(out / "report.json", json.dumps(report, indent=1, allow_nan=False) + "\n")
     replace_file(out / "index.html", page(title, "".join(body)))
-    return found
+    return report
 
 
 def seconds_before(out: Path) -> dict[str, float]:
-    """Folder of a benchmark -> seconds that earlier sessions of the suite in ``out`` played it for. Empty where its
-    page was never written or says nothing of that."""
+    """Folder of a benchmark -> seconds for which earlier runs of this suite played it.
+
+    Empty where ``report.json`` is missing or does not have them.
+    """
     try:
-        found = json.loads((out / "report.json").read_text(encoding="utf-8"))
-        return {Path(one["out"]).name: max(0.0, float(one["seconds"])) for one in found["benchmarks"]}
+        report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+        return {Path(one["out"]).name: max(0.0, float(one["seconds"])) for one in report["benchmarks"]}
     except (OSError, KeyError, TypeError, ValueError):
         return {}
 
 
-def _run(ready: Ready) -> PaperRun | None:
-    """What is in the ledger of exactly this evaluation."""
+def _run(ready: PreparedPart) -> PaperRun | None:
+    """The stored episodes of exactly this evaluation; None if there are none."""
     prepared = ready.prepared
     ledger = prepared.out / "episodes.jsonl"
     if not prepared.tasks or not ledger.is_file():
@@ -116,7 +118,7 @@ def _absent(part: Part) -> str:
 
 
 def _sums(numbers: Sequence[Mapping[str, Any]], progress: SuiteProgress) -> dict[str, Any]:
-    """Over all benchmarks, as the last line of an evaluation has them."""
+    """Totals over all benchmarks, under the keys of an evaluation's last line."""
     blames: dict[str, int] = {}
     for one in numbers:
         for blame, count in one.get("missing_by_blame", {}).items():
@@ -130,11 +132,11 @@ def _sums(numbers: Sequence[Mapping[str, Any]], progress: SuiteProgress) -> dict
     }
 
 
-def _state(found: Mapping[str, Any]) -> str:
-    come = found["to_come"]
-    said = [f"{found['scored']:,} episodes scored, {found['left']:,} to come"]
-    said += [f"{found['seconds']:.0f} s so far"]
-    said += [f"about {come['seconds']:.0f} s to come"] if come["seconds"] else []
-    said += [f"cost {found['cost']:.2f}"] if found["cost"] is not None else []
-    said += [f"about {come['cost']:.2f} to come"] if come["cost"] else []
-    return f"{'; '.join(said)}. The same command goes on. {found['written']}"
+def _state(report: Mapping[str, Any]) -> str:
+    remaining = report["to_come"]
+    parts = [f"{report['scored']:,} episodes scored, {report['left']:,} to come"]
+    parts += [f"{report['seconds']:.0f} s so far"]
+    parts += [f"about {remaining['seconds']:.0f} s to come"] if remaining["seconds"] else []
+    parts += [f"cost {report['cost']:.2f}"] if report["cost"] is not None else []
+    parts += [f"about {remaining['cost']:.2f} to come"] if remaining["cost"] else []
+    return f"{'; '.join(parts)}. The same command goes on. {report['written']}"

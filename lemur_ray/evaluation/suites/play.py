@@ -13,7 +13,7 @@ from lemur_ray.evaluation.suites.command_line import Suite
 from lemur_ray.evaluation.suites.live_suite_page import live_suite
 from lemur_ray.evaluation.suites.page import seconds_before, write_suite
 from lemur_ray.evaluation.suites.progress import PartSoFar, SuiteProgress
-from lemur_ray.evaluation.suites.suite_preflight import looked_at
+from lemur_ray.evaluation.suites.suite_preflight import prepare_suite
 from lemur_ray.rollout.progress import Prices, prices_of
 
 BENCHMARK_KEYS = ("benchmark", "column", "taught", "n", "scored", "solved", "success_rate")
@@ -23,7 +23,7 @@ BENCHMARK_KEYS = ("benchmark", "column", "taught", "n", "scored", "solved", "suc
 def play_suite(suite: Suite) -> dict[str, Any]:
     """Play what has no score yet; the suite's numbers. Raises before anything is played where anything is missing."""
     out = Path(suite.out)
-    parts = looked_at(suite, attach_policy)
+    parts = prepare_suite(suite, attach_policy)
     earlier_s = seconds_before(out)
     so_far = [
         PartSoFar(one.part.shown, one.num_episodes, one.num_left, before_s=earlier_s.get(one.part.folder, 0.0))
@@ -35,12 +35,12 @@ def play_suite(suite: Suite) -> dict[str, Any]:
     numbers = write()
     ledgers = [ready.prepared.out / "episodes.jsonl" for ready in parts]
     for index, ready in enumerate(parts):
-        progress.begin(index)
+        progress.start_part(index)
         print(f"suite {suite.name}: benchmark {index + 1} of {len(parts)}: {ready.part.shown}", file=sys.stderr)
         try:
             with live_suite(write, ledgers):
                 result = play_prepared(ready.config, ready.prepared, progress.line)
-            progress.heard(result["scored"], sum(result.get("cost", {}).values()))
+            progress.update(result["scored"], sum(result.get("cost", {}).values()))
         finally:  # the page is complete also where the run was stopped or refused
             numbers = write()
     benchmarks = [{key: one.get(key) for key in BENCHMARK_KEYS} for one in numbers["benchmarks"]]

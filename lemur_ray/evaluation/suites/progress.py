@@ -1,7 +1,7 @@
-"""How far a suite is: which of its benchmarks is played, and time and cost so far and, about, to come.
+"""Progress of a suite: the benchmark being played, time and cost so far, and estimates of what remains.
 
-What is to come is reckoned from the episodes that were played in this session (time) and that are in the ledgers
-(cost): of a benchmark from its own, of one that has none yet from all. Knows no ledger and draws nothing.
+Remaining time is estimated from the episodes played in this session, remaining cost from those in the ledgers: of a
+benchmark from its own episodes, or from all if it has none yet. Knows no ledger and draws nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 @dataclass
 class PartSoFar:
-    """Of one benchmark. ``left``: episodes without a score. ``seconds``: of this session, for ``played`` of them;
-    ``before_s``: of earlier ones."""
+    """Progress of one benchmark. ``left``: episodes without a score. ``seconds``: time in which this session played
+    ``played`` episodes; ``before_s``: time of earlier sessions."""
 
     name: str
     episodes: int
@@ -25,7 +25,7 @@ class PartSoFar:
 
     @property
     def total_s(self) -> float:
-        """Seconds of all sessions."""
+        """Playing time of all sessions."""
         return self.before_s + self.seconds
 
     @property
@@ -35,7 +35,7 @@ class PartSoFar:
 
 @dataclass(frozen=True)
 class ToCome:
-    """None: nobody can say yet."""
+    """Estimated remaining time and cost; None where no episode was played yet."""
 
     seconds: float | None
     cost: float | None
@@ -52,12 +52,12 @@ class SuiteProgress:
         self._began = clock()
         self._left_before = 0
 
-    def begin(self, number: int) -> None:
-        """The part with this place (0-based) is played from now on."""
+    def start_part(self, number: int) -> None:
+        """Start timing the part with this 0-based index."""
         self._now, self._began, self._left_before = number, self._clock(), self.parts[number].left
 
-    def heard(self, done: int, cost: float) -> None:
-        """Of the part that is played: episodes that have ended, earlier ones too, and what all of them cost."""
+    def update(self, done: int, cost: float) -> None:
+        """Update the current part: number of ended episodes and their total cost, both including earlier sessions."""
         part = self.parts[self._now]
         part.left = max(0, part.episodes - done)
         part.played = max(0, self._left_before - part.left)
@@ -65,25 +65,25 @@ class SuiteProgress:
 
     def line(self, done: int, cost: float) -> str:
         """For example ``benchmark 2 of 5; suite: 512/1,508 done, 12 min so far, about 23 min to come``."""
-        self.heard(done, cost)
+        self.update(done, cost)
         episodes = sum(part.episodes for part in self.parts)
-        said = f"{episodes - sum(part.left for part in self.parts):,}/{episodes:,} done"
-        come = self.to_come()
-        said += f", {_minutes(sum(part.total_s for part in self.parts))} so far"
-        said += f", about {_minutes(come.seconds)} to come" if come.seconds is not None else ""
+        text = f"{episodes - sum(part.left for part in self.parts):,}/{episodes:,} done"
+        remaining = self.to_come()
+        text += f", {_minutes(sum(part.total_s for part in self.parts))} so far"
+        text += f", about {_minutes(remaining.seconds)} to come" if remaining.seconds is not None else ""
         if self.priced:
-            said += f", cost {sum(part.cost for part in self.parts):.2f}"
-            said += f", about {come.cost:.2f} to come" if come.cost is not None else ""
-        return f"benchmark {self._now + 1} of {len(self.parts)}; suite: {said}"
+            text += f", cost {sum(part.cost for part in self.parts):.2f}"
+            text += f", about {remaining.cost:.2f} to come" if remaining.cost is not None else ""
+        return f"benchmark {self._now + 1} of {len(self.parts)}; suite: {text}"
 
     def to_come(self) -> ToCome:
-        """Of all parts together."""
-        seconds = _reckoned(self.parts, lambda part: (part.seconds, part.played))
-        cost = _reckoned(self.parts, lambda part: (part.cost, part.scored)) if self.priced else None
+        """Estimate for all parts together."""
+        seconds = _estimate(self.parts, lambda part: (part.seconds, part.played))
+        cost = _estimate(self.parts, lambda part: (part.cost, part.scored)) if self.priced else None
         return ToCome(seconds, cost)
 
 
-def _reckoned(parts: Sequence[PartSoFar], of: Callable[[PartSoFar], tuple[float, int]]) -> float | None:
+def _estimate(parts: Sequence[PartSoFar], of: Callable[[PartSoFar], tuple[float, int]]) -> float | None:
     known = [of(part) for part in parts if of(part)[1]]
     if not any(part.left for part in parts):
         return 0.0

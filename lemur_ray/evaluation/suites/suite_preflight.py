@@ -1,6 +1,6 @@
-"""Before anything of a suite is played: every benchmark is looked at, and all that lacks is said in one list.
+"""Preflight of a suite: checks all its benchmarks before any is played, and reports all problems in one list.
 
-Starts no Ray and pays for nothing (``lemur_ray/evaluation/preflight.py``). Knows no benchmark by name.
+Starts no Ray and sends no paid request (``lemur_ray/evaluation/preflight.py``). Knows no benchmark by name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.evaluation.preflight import NotBegun, Prepared, prepare
+from lemur_ray.evaluation.preflight import PreflightError, Prepared, prepare
 from lemur_ray.evaluation.suites.command_line import Suite
 from lemur_ray.evaluation.suites.tables import Part
 from lemur_ray.rollout.evaluation import num_unsettled
@@ -21,8 +21,8 @@ from lemur_ray.rollout.ledger import LedgerError
 
 
 @dataclass(frozen=True)
-class Ready:
-    """A part that can be played. ``num_left``: of its ``num_episodes``, those without a score."""
+class PreparedPart:
+    """A benchmark of a suite that has passed its preflight. ``num_left`` of its ``num_episodes`` have no score yet."""
 
     part: Part
     config: EvalConfig[Any]
@@ -31,25 +31,25 @@ class Ready:
     num_left: int
 
 
-def looked_at(suite: Suite, attach: Callable[[PolicySpec], PolicySpec]) -> list[Ready]:
-    """All parts, ready. Raises EvaluationError with everything that lacks, and for which benchmarks."""
-    found: list[Ready] = []
-    lacking: dict[str, list[str]] = {}
+def prepare_suite(suite: Suite, attach: Callable[[PolicySpec], PolicySpec]) -> list[PreparedPart]:
+    """Check every part. Raises EvaluationError with every problem and the benchmarks that have it."""
+    prepared_parts: list[PreparedPart] = []
+    problems: dict[str, list[str]] = {}
     prepare_out(suite.out)
     for part, config in suite.parts:
         try:
             ready = prepare(config, find(part.benchmark), attach)
-        except NotBegun as error:
-            for said in error.said:
-                lacking.setdefault(said, []).append(part.shown)
+        except PreflightError as error:
+            for problem in error.problems:
+                problems.setdefault(problem, []).append(part.shown)
             continue
         except (EvaluationError, LedgerError, ValueError, OSError) as error:
-            lacking.setdefault(str(error), []).append(part.shown)
+            problems.setdefault(str(error), []).append(part.shown)
             continue
         left = num_unsettled(config, ready.tasks, ready.policy.label, ready.settings, ready.out)
-        found.append(Ready(part, config, ready, len(ready.tasks) * config.epochs, left))
-    if lacking:
-        lines = [f"{', '.join(names)}: {said}" for said, names in lacking.items()]
+        prepared_parts.append(PreparedPart(part, config, ready, len(ready.tasks) * config.epochs, left))
+    if problems:
+        lines = [f"{', '.join(names)}: {problem}" for problem, names in problems.items()]
         hint = "Nothing was played. --without NAME,... leaves benchmarks out"
         raise EvaluationError("\n- ".join([f"{suite.name} is not begun:", *lines]) + f"\n{hint}")
-    return found
+    return prepared_parts

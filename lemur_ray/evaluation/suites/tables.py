@@ -1,6 +1,6 @@
-"""Which benchmarks one of the paper's tables is made of, by the column that each benchmark says it has.
+"""The benchmarks of each of the paper's tables, found by the column that a benchmark declares.
 
-A table is its columns (``report/paper.py``); a benchmark that anybody adds, and that names one of them, is in it. Knows
+A table is a list of columns (``report/paper.py``); a plug-in benchmark that declares one of them is part of it. Knows
 no benchmark by name.
 """
 
@@ -19,12 +19,12 @@ from lemur_ray.report.paper import COLUMNS
 from lemur_ray.report.paper_groups import CODE, REASONING
 
 FEEDBACK = "table6"
-"""Not columns of its own: those of its groups, without and with a teacher."""
+"""Has the columns of its two groups, each without and with a teacher."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One benchmark. ``taught``: with a teacher's feedback. ``benchmark``: empty where none has the column."""
+    """One benchmark of a suite. ``taught``: with a teacher's feedback. ``benchmark``: empty if none has the column."""
 
     column: str
     benchmark: str = ""
@@ -32,7 +32,7 @@ class Part:
 
     @property
     def folder(self) -> str:
-        """Beneath the suite's."""
+        """Name of its subfolder of the suite's folder."""
         return self.benchmark.replace("/", "-").replace(":", "-") + ("-taught" if self.taught else "")
 
     @property
@@ -41,13 +41,13 @@ class Part:
 
 
 def suite_names() -> list[str]:
-    """``table3`` and so on, and ``paper`` for all of them."""
+    """All suites: ``table3`` and so on, and ``paper`` for all of them."""
     tables = dict.fromkeys(_called(column.table) for column in COLUMNS.values())
     return [*sorted({*tables, FEEDBACK}), "paper"]
 
 
 def parts_of(suite: str) -> list[Part]:
-    """In the order of the table's columns. Raises ValueError for a table that is not there."""
+    """Parts of a suite in the order of the table's columns. Raises ValueError for an unknown suite."""
     known = suite_names()
     if suite not in known:
         raise ValueError(f"--suite {suite}: unknown{did_you_mean(suite, known)}; there are {', '.join(known)}")
@@ -63,29 +63,29 @@ def parts_of(suite: str) -> list[Part]:
 
 
 def by_column() -> dict[str, list[str]]:
-    """Column of the paper -> the benchmarks that are played as the paper's was; none for some columns.
+    """Column of the paper -> benchmarks that follow the paper's protocol; some columns have none.
 
-    Also those that cannot be played by their name (two packages have it): whoever plays the table is told so.
+    A name that two packages offer is included: playing the table then reports the conflict.
     """
-    found: dict[str, list[str]] = {column: [] for column in COLUMNS}
+    names: dict[str, list[str]] = {column: [] for column in COLUMNS}
     for offer in offers():
         about = call_about(offer.name, offer.benchmark, EvaluationRun("")) if offer.benchmark else RunDescription()
-        if about.column in found and not about.other_protocol and offer.name not in found[about.column]:
-            found[about.column].append(offer.name)
-    return found
+        if about.column in names and not about.other_protocol and offer.name not in names[about.column]:
+            names[about.column].append(offer.name)
+    return names
 
 
 def options_of_part(part: Part, benchmark: Benchmark[Any]) -> dict[str, Any]:
-    """The options under which the paper's column was played. Raises ValueError where nobody can teach."""
+    """Options under which the paper's column was played. Raises ValueError where the benchmark has no teacher."""
     if part.taught and not benchmark.with_teacher:
         raise ValueError(f"{part.benchmark} knows no teacher, so it has no part in {FEEDBACK}")
     return {**benchmark.as_in_paper, **(benchmark.with_teacher if part.taught else {})}
 
 
 def left_out(parts: Sequence[Part], without: str) -> tuple[list[Part], list[Part]]:
-    """(parts that are played, parts that are not): those without a benchmark, and those that ``without`` names.
+    """(parts to play, parts to leave out). Left out are parts without a benchmark and those that ``without`` names.
 
-    Raises ValueError for a name that is none of them, and where nothing is left.
+    Raises ValueError for an unknown name, and where no part is left.
     """
     unwanted = {name.strip() for name in without.split(",") if name.strip()}
     there = {part.benchmark for part in parts if part.benchmark}
