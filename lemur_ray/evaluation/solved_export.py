@@ -69,7 +69,7 @@ class _StoredRuns:
                 if not config["policy"].startswith("replay:"):
                     self._add_tasks(folder, recipe, config, evaluation["settings"]["prompt"], how)
 
-    def _add_tasks(self, folder: Path, recipe: str, stored: Any, prompt: str, how: HowToExport) -> None:
+    def _add_tasks(self, folder: Path, recipe: str, stored: Any, prompt: Any, how: HowToExport) -> None:
         config = from_json(stored)
         needed = options_to_repeat(config.options)
         given = {name: value for name in needed if (value := getattr(how, name, ""))}
