@@ -16,7 +16,7 @@ from envs.alfworld.package_play import package_missing
 from envs.alfworld.real_games import SPLITS, find_games, game_digests
 from envs.alfworld.tasks import ENV_ID, MAX_TURNS, games
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, location_option
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, location_option
 from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
 from lemur_ray.outside_data.source import Source
@@ -113,10 +113,12 @@ BENCHMARKS = {
             partial(_load_real, split),
             {"full": 256, "brief": 32},
             needs=partial(_needs_real, split),
-            size=str(SPLITS[split]),
             sources=(GAMES,),
             has_hints=True,
-            about=_about_real,
+            details=BenchmarkDetails(
+                size=str(SPLITS[split]),
+                about=_about_real,
+            ),
         )
         for split in SPLITS
     },
@@ -127,13 +129,15 @@ BENCHMARKS = {
         # The ids of its tasks name the split, and a stored ledger has no more in its hash.
         identity=lambda options, request: {},
         default_limit=120,
-        size="as many as are asked for, 120 by default",
         has_hints=True,
-        about=lambda run: replace(
-            default_description(run),
-            limits=_LIMITS,
-            column="ALFWorld",
-            other_protocol="actions from Python tool calls, few turns",
+        details=BenchmarkDetails(
+            size="as many as are asked for, 120 by default",
+            about=lambda run: replace(
+                default_description(run),
+                limits=_LIMITS,
+                column="ALFWorld",
+                other_protocol="actions from Python tool calls, few turns",
+            ),
         ),
     ),
 }

@@ -14,7 +14,7 @@ from envs.mint.recording import SUBSETS
 from envs.mint.run_notes import about, mint_notes
 from envs.outside_data import SOURCES
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, in_sandbox
 from lemur_ray.storage.bundles.host_path import host_path_option
@@ -91,23 +91,25 @@ BENCHMARKS = {
         partial(_load, subset),
         {"full": 512, "brief": 512},
         identity=_identity,
-        cluster=_same_goal,
         stop=("\nObservation:", "\nExpert feedback:", "\nTask:", "\n---"),
-        notes=mint_notes,
-        asks=_asks,
         needs=partial(needs, subset),
-        step_s=PROGRAM_S,
-        takes=PROGRAMS,
-        departures=partial(departures, subset),
-        opening=opening,
-        size=size(subset),
-        recordings=recorded_as(subset),
-        published=RUNS,
+        min_step_s=PROGRAM_S,
+        resources=PROGRAMS,
         sources=SOURCES[f"mint/{subset}"],
-        as_in_paper={"grader": "mint-2023"},
-        with_teacher={"feedback": "textual"},
-        about=about(subset),
-        replays="grading",
+        details=BenchmarkDetails(
+            cluster=_same_goal,
+            notes=mint_notes,
+            endpoints=_asks,
+            departures=partial(departures, subset),
+            opening=opening,
+            size=size(subset),
+            recording_format=recorded_as(subset),
+            published_runs=RUNS,
+            settings={"grader": "mint-2023"},
+            teacher_settings={"feedback": "textual"},
+            about=about(subset),
+            replay_mode="grading",
+        ),
     )
     for subset in SUBSETS
 }

@@ -19,7 +19,7 @@ from envs.webarena.sites.benchmark_standin import STANDIN
 from envs.webarena.tasks import FILE, read_records, sites_named
 from envs.webarena.views import views
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, file_option, location_option
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, file_option, location_option
 from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.benchmarks.resource_request import BROWSER
 from lemur_ray.benchmarks.task_dependencies import played_dependencies
@@ -149,21 +149,23 @@ BENCHMARKS = {
         REPLY_TOKENS,
         version=4,  # words in backticks or quotes are words, as upstream reads them
         identity=of_browser.identity,
-        asks=of_browser.asks,
         needs=needs,
-        unplayable=unplayable,
-        departures=departures,
-        opening=lambda task: str(task.options["record"]["intent"]),
-        step_s=STEP_S,
-        takes=BROWSER,
-        leases=True,
-        size="812; needs sites of your own",
+        min_step_s=STEP_S,
+        resources=BROWSER,
         sources=(FILE,),
-        notes=notes,
-        views=views,
-        recordings=RENDERED,
-        as_in_paper={"temperature": 1.0, "top_p": 0.9},
-        about=about,
-        said_again=as_named,
+        details=BenchmarkDetails(
+            endpoints=of_browser.asks,
+            unplayable=unplayable,
+            departures=departures,
+            opening=lambda task: str(task.options["record"]["intent"]),
+            uses_leases=True,
+            size="812; needs sites of your own",
+            notes=notes,
+            views=views,
+            recording_format=RENDERED,
+            settings={"temperature": 1.0, "top_p": 0.9},
+            about=about,
+            restored_task=as_named,
+        ),
     ),
 }

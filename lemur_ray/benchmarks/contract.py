@@ -1,14 +1,15 @@
-"""What a benchmark declares: its options, its tasks, what of them decides a score, and what a page says of it.
+"""The contract between a benchmark and the library: options, tasks, scoring identity, requirements, page texts.
 
-A benchmark is a value of ``Benchmark`` in a table ``BENCHMARKS`` by variant; ``lemur_ray.benchmarks.discovery`` finds
-it by name. Knows no benchmark, no policy and no pool.
+A benchmark is a value of ``Benchmark`` in a module's table ``BENCHMARKS`` (variant to value), which
+``lemur_ray.benchmarks.discovery`` imports by name. This module knows no benchmark, no policy and no pool.
 """
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -27,6 +28,7 @@ from lemur_ray.host.renamed_names import renamed_names
 from lemur_ray.outside_data.source import Source
 
 Options = TypeVar("Options")
+Class = TypeVar("Class", bound=type)
 Prompt = Literal["full", "brief"]
 NO_DATA = "outside data: fetch it (python jobs/fetch_data.py NAME) or say where it lies, --data DIR or LEMUR_DATA"
 
@@ -48,32 +50,50 @@ def file_option(digest: Callable[[str], str] = content_digest) -> Any:
 
 
 def storable_options(options: Any) -> dict[str, Any]:
-    """Options as they may be kept in a file."""
+    """Options as JSON values without passwords, for the files of a run."""
     rules = {f.name: f.metadata.get("stored_as") for f in fields(options)}
     return {name: rule(value) if (rule := rules[name]) else value for name, value in asdict(options).items()}
 
 
 def options_to_repeat(options: Any) -> dict[str, str]:
-    """Of options that were read from a file: the names of those that do not suffice as they were written down, each
-    with the form of what has to be said."""
+    """Option names whose stored value is incomplete, each with the form in which a user must give it again.
+
+    ``options``: as read from a file of a run.
+    """
     rules = {f.name: f.metadata.get("full_form") for f in fields(options)}
     forms = {name: rule(getattr(options, name)) for name, rule in rules.items() if rule}
     return {name: form for name, form in forms.items() if form}
 
 
+def all_options(options: Any, request: EvaluationRequest) -> dict[str, Any]:
+    """The default identity: every option except locations, with the digest of each file instead of its path."""
+    values = {f.name: getattr(options, f.name) for f in fields(options) if not f.metadata.get("location")}
+    digests = {f.name: f.metadata["digest"] for f in fields(options) if f.metadata.get("digest")}
+    return {name: digests[name](value) if name in digests else value for name, value in values.items()}
+
+
+def check_options(name: str, options: type[Any]) -> None:
+    """Check that options can become flags. Raises ValueError that names the benchmark."""
+    if not (isinstance(options, type) and is_dataclass(options)):
+        raise ValueError(f"{name}: its options are no dataclass")
+    for f in fields(options):
+        if f.default is MISSING and f.default_factory is MISSING:
+            raise ValueError(f"{name}: its option {f.name} has no default; every option needs one")
+
+
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """What every benchmark is told besides its own options."""
+    """What an evaluation asks of any benchmark, besides the benchmark's own options."""
 
     data: Path | None = None
-    """Folder of outside data sets."""
+    """Folder of outside data sets"""
     prompt: Prompt = "full"
     recording: Path | None = None
-    """Play the tasks of this recording, as they were when it was recorded."""
+    """A recording whose tasks are to be played, with their wording of that time"""
     mode: ReplayMode = "strict"
-    """How, then."""
+    """How the recording is replayed"""
     epochs: int = 1
-    """Episodes of each task."""
+    """Episodes of each task"""
 
     def data_folder(self, content: str) -> Path:
         """The folder of outside data. Raises ValueError without one, which names ``content``: what would be in it."""
@@ -87,143 +107,159 @@ class EvaluationRequest:
         return self.data_folder(whose)
 
 
-def check_options(name: str, options: type[Any]) -> None:
-    """Raises ValueError that names the benchmark where a type of options cannot be a command line's."""
-    if not (isinstance(options, type) and is_dataclass(options)):
-        raise ValueError(f"{name}: its options are no dataclass")
-    for f in fields(options):
-        if f.default is MISSING and f.default_factory is MISSING:
-            raise ValueError(f"{name}: its option {f.name} has no default; every option needs one")
+@dataclass(frozen=True)
+class BenchmarkDetails:
+    """The second part of a benchmark: what one of a paper adds, or one with shared sites, judges or recorded runs.
+
+    All functions depend on their arguments alone.
+    """
+
+    size: str = ""
+    """Number of tasks, in words"""
+    endpoints: Callable[[Any], Sequence[str]] = lambda options: ()
+    """Endpoints that the environments query (a judge, a simulated user), each ``openai:URL#MODEL``"""
+    uses_leases: bool = False
+    """Whether environments lock shared sites with ``agents.task_leases``, which one host then keeps for all"""
+    file_patterns: tuple[str, ...] = ()
+    """Further input files that a user may bring: glob patterns below the data folder, each with or without .gz"""
+    cluster: Callable[[Task], str] = attrgetter("cluster")
+    """Cluster of a task for confidence intervals; also for stored tasks that have no ``cluster`` of their own"""
+    opening: Callable[[Task], str] = lambda task: ""
+    """Lower bound of a task's first prompt, for the check of the model's context length"""
+    unplayable: Callable[[Any, EvaluationRequest, Sequence[Task]], Sequence[str]] = lambda options, request, tasks: ()
+    """Reasons why some of the chosen tasks cannot be played here, each a line that also names the remedy"""
+    notes: Callable[[Sequence[Episode]], Mapping[str, Any]] = lambda episodes: {}
+    """Further results besides the success rate, as JSON values. The episodes come without their texts"""
+    about: Callable[[EvaluationRun], RunDescription] = default_description
+    """Description of a run for report pages"""
+    views: Callable[[Episode], Sequence[View]] = lambda episode: ()
+    """Pictures and texts that an environment stored in files during an episode, for its transcript page"""
+    departures: Callable[[Any, EvaluationRequest, Sequence[Task]], Sequence[str]] = lambda options, request, tasks: ()
+    """Differences to the upstream tasks that come from this machine and its data. Every table shows them beside the
+    run; they are no part of the recipe hash"""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Options and common flags (temperature) of the paper's column that are not the defaults. Suites use them"""
+    teacher_settings: Mapping[str, Any] = field(default_factory=dict)
+    """Options that add a teacher's feedback; empty if there is none"""
+    recording_format: RecordingFormat | None = None
+    """Reader of recorded runs; None if the benchmark has none"""
+    replay_mode: ReplayMode = "strict"
+    """Default of --replay. ``grading`` if a recording is only worth its submissions"""
+    published_runs: PublishedRuns | None = None
+    """Recorded runs that the authors published, and the agreement that replays must reach"""
+    restored_task: Callable[[Task, Episode], Task] = lambda task, episode: task
+    """The task for replaying a stored episode, whose replies may use names that have changed since"""
 
 
-def all_options(options: Any, request: EvaluationRequest) -> dict[str, Any]:
-    """Every option that is no place; of a file or folder what it holds."""
-    found = {f.name: getattr(options, f.name) for f in fields(options) if not f.metadata.get("location")}
-    held = {f.name: f.metadata["digest"] for f in fields(options) if f.metadata.get("digest")}
-    return {name: held[name](value) if name in held else value for name, value in found.items()}
+FIELDS_OF_LAST_RELEASE = {
+    "takes": "resources",
+    "step_s": "min_step_s",
+    "asks": "endpoints",
+    "leases": "uses_leases",
+    "layouts": "file_patterns",
+    "as_in_paper": "settings",
+    "with_teacher": "teacher_settings",
+    "recordings": "recording_format",
+    "replays": "replay_mode",
+    "published": "published_runs",
+    **{name: name for name in ("size", "cluster", "opening", "unplayable", "notes", "about", "views", "departures")},
+    "said_again": "restored_task",
+}
+"""Keyword of ``Benchmark`` in the last release -> field of today, of ``Benchmark`` or of its details."""
+_IN_DETAILS = frozenset(f.name for f in fields(BenchmarkDetails))
 
 
-def _nothing(options: Any, request: EvaluationRequest) -> tuple[Requirement, ...]:
+def _with_old_keywords(benchmark: Class) -> Class:
+    """Let a ``Benchmark`` class take the keywords of the last release, for one release."""
+    init = benchmark.__init__
+
+    @functools.wraps(init)
+    def accepting(self: Any, *args: Any, **keywords: Any) -> None:
+        old = {name: keywords.pop(name) for name in FIELDS_OF_LAST_RELEASE.keys() & keywords.keys()}
+        if old:
+            new = {FIELDS_OF_LAST_RELEASE[name]: value for name, value in old.items()}
+            details = {name: value for name, value in new.items() if name in _IN_DETAILS}
+            advice = ", ".join(f"{name}= is now {_place_of(name)}" for name in sorted(old))
+            warnings.warn(f"Benchmark: {advice}", DeprecationWarning, stacklevel=2)
+            keywords |= {name: value for name, value in new.items() if name not in details}
+            keywords["details"] = replace(keywords.get("details", BenchmarkDetails()), **details)
+        init(self, *args, **keywords)
+
+    benchmark.__init__ = accepting
+    return benchmark
+
+
+def _place_of(old: str) -> str:
+    new = FIELDS_OF_LAST_RELEASE[old]
+    return f"details=BenchmarkDetails({new}=...)" if new in _IN_DETAILS else f"{new}="
+
+
+def _no_requirements(options: Any, request: EvaluationRequest) -> tuple[Requirement, ...]:
     return ()
 
 
-def _unknown(task: Task) -> str:
-    return ""
-
-
-def _as_upstream(options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    return ()
-
-
-def _all_can(options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    return ()
-
-
-def _nobody(options: Any) -> tuple[str, ...]:
-    return ()
-
-
-def _no_views(episode: Episode) -> Sequence[View]:
-    return ()
-
-
-def _the_same(task: Task, episode: Episode) -> Task:
-    return task
-
-
-def _no_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
-    return {}
-
-
+@_with_old_keywords
 @dataclass(frozen=True)
 class Benchmark(Generic[Options]):
-    """One benchmark. All functions are of their arguments alone."""
+    """One benchmark: the part that every author fills in. All functions depend on their arguments alone."""
 
     options: type[Options]
-    """A frozen dataclass of JSON values with defaults; its ``__post_init__`` raises ValueError. Each is a flag."""
+    """Frozen dataclass of JSON values with defaults, each a flag; ``__post_init__`` may raise ValueError"""
     load: Callable[[Options, EvaluationRequest], Iterable[Task]]
-    """The tasks, in their own order, each with JSON values alone; made one at a time, as the first shows what lacks.
+    """Yields the tasks in their order, lazily, so that a missing file shows at the first one.
 
-    All of them are made where a sample is drawn, so what has no end, or makes more than anybody plays, says its
-    ``default_limit``: then, and with --sample first, no more are made than are asked for. Raises ValueError, or an
-    OSError that says how a missing file is fetched."""
+    A sample draws from all tasks, so an endless or very large benchmark needs a ``default_limit``. Raises ValueError,
+    or an OSError that names the command which fetches a missing file."""
     max_tokens: Mapping[Prompt, int]
-    """Of one reply, by prompt."""
+    """Maximum tokens of one reply, by prompt"""
     identity: Callable[[Options, EvaluationRequest], Mapping[str, Any]] = all_options
-    """What of the options decides a score: part of the recipe hash."""
+    """The options that decide a score: part of the recipe hash"""
     version: int | Callable[[Options], int] = 1
-    """Raised when the same reply would score otherwise; part of the recipe hash from 2 on. A function of the options
-    where that holds under some of them alone."""
+    """Raised when the same reply would score differently; part of the recipe hash from 2 on"""
     default_limit: int = 0
-    """Tasks where nobody says how many, of a benchmark that makes as many as it is asked for. 0: it has so many."""
+    """Tasks without --limit, for a benchmark that generates any number; 0: its number of tasks is fixed"""
     stop: tuple[str, ...] = ()
-    """Texts at which a reply ends."""
-    asks: Callable[[Options], Sequence[str]] = _nobody
-    """The endpoints that its environments ask themselves, each ``openai:URL#MODEL``."""
+    """Stop strings of a reply"""
     sources: tuple[Source, ...] = ()
-    """Files of others that its tasks are read from: what jobs/fetch_data.py fetches."""
-    layouts: tuple[str, ...] = ()
-    """Other files that its tasks are read from where somebody brought them: patterns below the data folder, of files
-    with .gz or without."""
-    step_s: float = 5.0
-    """Within so many seconds a step has ended whatever a policy does in it, by limits of the benchmark's own: with less
-    time for a step (--step-s), what a policy does could pass for a fault of the environment, and is refused."""
-    takes: Resources = TEXT
-    """What an episode takes of the host it is played on: asked of a cluster before it is played there."""
-    leases: bool = False
-    """Whether its environments lease what they share with others (``agents.leases``): kept on one host for all."""
+    """Input files that jobs/fetch_data.py can fetch"""
+    resources: Resources = TEXT
+    """Resource request of one episode, for scheduling on a cluster"""
+    min_step_s: float = 5.0
+    """Smallest --step-s allowed, in seconds: the environment's own limits end every step by then, so a longer step is
+    the environment's fault and not the policy's"""
+    needs: Callable[[Options, EvaluationRequest], Sequence[Requirement]] = _no_requirements
+    """Requirements that are checked before tasks are loaded"""
     has_hints: bool = False
-    """Whether the expert and random policies can play it."""
-    notes: Callable[[Sequence[Episode]], Mapping[str, Any]] = _no_notes
-    """Numbers that belong beside the success rate. The episodes come without their texts."""
-    needs: Callable[[Options, EvaluationRequest], Sequence[Requirement]] = _nothing
-    """What must be there before the first episode, looked at before its tasks are loaded."""
-    unplayable: Callable[[Options, EvaluationRequest, Sequence[Task]], Sequence[str]] = _all_can
-    """Why some of the chosen tasks cannot be played here, and what to do about it, in a line each."""
-    departures: Callable[[Options, EvaluationRequest, Sequence[Task]], Sequence[str]] = _as_upstream
-    """What of this machine and its data makes the tasks other ones than upstream's, in words that stand in every table
-    beside the run. No part of the recipe hash."""
-    opening: Callable[[Task], str] = _unknown
-    """What a model is shown first, as far as that is known without playing: a bound from below."""
-    cluster: Callable[[Task], str] = attrgetter("cluster")
-    """What a task has in common with others, where its ``cluster`` cannot say so: of tasks that stored runs know."""
-    size: str = ""
-    """How many tasks there are, in words."""
-    recordings: RecordingFormat | None = None
-    """Of its recorded runs, where it knows any."""
-    replays: ReplayMode = "strict"
-    """How these are replayed where nobody says: ``grading`` where submissions alone are worth anything."""
-    published: PublishedRuns | None = None
-    """Which files of recorded runs its authors published, and what their replays must reach."""
+    """Whether tasks have gold replies or hints, which the expert and random policies need"""
+    details: BenchmarkDetails = BenchmarkDetails()
 
-    as_in_paper: Mapping[str, Any] = field(default_factory=dict)
-    """Options, and fields of every evaluation (temperature), under which the paper's column was played, where the
-    defaults are others: suites play with these."""
-    with_teacher: Mapping[str, Any] = field(default_factory=dict)
-    """Options that add a teacher's feedback, where there can be one."""
-    views: Callable[[Episode], Sequence[View]] = _no_views
-    """What was seen in an episode, where it was kept in files: a page shows it beside the turns."""
-    about: Callable[[EvaluationRun], RunDescription] = default_description
-    """What a page says of a run."""
-    said_again: Callable[[Task, Episode], Task] = _the_same
-    """The task for a stored episode whose replies are said again: what they name may be called otherwise by now."""
-
-    def needed(self, options: Options, request: EvaluationRequest) -> Sequence[Requirement]:
-        """Its needs; of a benchmark that declares none, that its first task can be had."""
-        if self.needs is not _nothing:
+    def requirements(self, options: Options, request: EvaluationRequest) -> Sequence[Requirement]:
+        """The declared requirements, by default that the first task can be loaded."""
+        if self.needs is not _no_requirements:
             return self.needs(options, request)
-        made = partial(validated_tasks, "the benchmark", lambda: self.load(options, request), 1)
-        return [requirement_of("data" if self.sources else "", lambda: list(made()))]
+        first = partial(validated_tasks, "the benchmark", lambda: self.load(options, request), 1)
+        return [requirement_of("data" if self.sources else "", lambda: list(first()))]
 
     def identity_of(self, options: Options, request: EvaluationRequest, replay: str) -> dict[str, Any]:
-        """What of an evaluation belongs to the benchmark. ``replay``: as it was asked for, ``auto`` too."""
-        found = dict(self.identity(options, request))
-        if self.recordings is not None:
-            found["replay"] = replay
+        """The benchmark's part of the recipe hash. ``replay``: the flag's value, ``auto`` included."""
+        identity = dict(self.identity(options, request))
+        if self.details.recording_format is not None:
+            identity["replay"] = replay
         version = self.version(options) if callable(self.version) else self.version
         if version > 1:
-            found["version"] = version
-        return found
+            identity["version"] = version
+        return identity
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Value of a field of the last release, for one release."""
+            if name not in FIELDS_OF_LAST_RELEASE:
+                raise AttributeError(f"'Benchmark' object has no attribute {name!r}")
+            new = FIELDS_OF_LAST_RELEASE[name]
+            where = f"details.{new}" if new in _IN_DETAILS else new
+            warnings.warn(f"Benchmark.{name} is now Benchmark.{where}", DeprecationWarning, stacklevel=2)
+            return attrgetter(where)(self)
 
 
 def place(

@@ -22,7 +22,9 @@ def data_sets(complain: Callable[[str], None]) -> list[DataSet]:
             refused[offer.why] = None
         elif offer.benchmark.sources:
             one = offer.benchmark
-            found.append(DataSet(offer.name, f"benchmark {offer.name}", tuple(one.sources), layouts=one.layouts))
+            found.append(
+                DataSet(offer.name, f"benchmark {offer.name}", tuple(one.sources), layouts=one.details.file_patterns)
+            )
     for why in refused:
         complain(why)
     played = {one.family for one in found}

@@ -40,9 +40,9 @@ def benchmark_statuses(data: Path | None) -> list[BenchmarkStatus]:
 def _of(offer: Offer, data: Path | None) -> BenchmarkStatus:
     if offer.benchmark is None or offer.why:
         return BenchmarkStatus(offer.name, "", (), (offer.why,))
-    size = offer.benchmark.size or "not said"
+    size = offer.benchmark.details.size or "not said"
     try:
-        needs = offer.benchmark.needed(offer.benchmark.options(), EvaluationRequest(data))
+        needs = offer.benchmark.requirements(offer.benchmark.options(), EvaluationRequest(data))
     except (Exception, SystemExit) as error:  # whatever the package of somebody else raises
         said = f"{offer.name}: what it needs cannot be had: {type(error).__name__}: {error}"
         return BenchmarkStatus(offer.name, size, (), (said,))

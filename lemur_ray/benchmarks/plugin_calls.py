@@ -27,7 +27,7 @@ def call_about(name: str, benchmark: Benchmark[Any], run: EvaluationRun) -> RunD
     """What it says of a run; where it cannot, what holds for all and that it could not."""
 
     def look() -> RunDescription:
-        found = benchmark.about(run)
+        found = benchmark.details.about(run)
         if not isinstance(found, RunDescription):
             raise TypeError(f"{type(found).__name__}, expected About")
         return found
@@ -40,7 +40,7 @@ def call_notes(benchmark: Benchmark[Any], episodes: Sequence[Episode]) -> dict[s
     """Numbers beside the success rate, as JSON values; where they cannot be made, why (``NOTES_FAILED``)."""
 
     def look() -> dict[str, Any]:
-        found = dict(benchmark.notes(episodes))
+        found = dict(benchmark.details.notes(episodes))
         json.dumps(found, allow_nan=False)
         return found
 
@@ -52,7 +52,7 @@ def call_views(name: str, benchmark: Benchmark[Any], episode: Episode) -> Sequen
     """What was seen in an episode; nothing where that cannot be said."""
 
     def look() -> list[View]:
-        found = list(benchmark.views(episode))
+        found = list(benchmark.details.views(episode))
         if wrong := [one for one in found if not isinstance(one, View)]:
             raise TypeError(f"{type(wrong[0]).__name__}, expected View")
         return found

@@ -12,7 +12,7 @@ from lemur_ray.benchmarks.discovery import offers
 def publications() -> list[PublishedRuns]:
     """Of every benchmark that can be imported, each once."""
     playable = [one.benchmark for one in offers() if one.benchmark is not None and not one.why]
-    every = [benchmark.published for benchmark in playable if benchmark.published is not None]
+    every = [runs for benchmark in playable if (runs := benchmark.details.published_runs) is not None]
     return list({id(runs): runs for runs in every}.values())
 
 

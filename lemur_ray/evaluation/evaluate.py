@@ -44,7 +44,7 @@ def play_prepared(config: EvalConfig[Any], prepared: Prepared, beside: Beside | 
         episodes = run_evaluation(config, tasks, spec.label, settings, out, start, beside=beside, **kept)
     say_what_is_odd(counted := drop_texts(episodes))
     notes = prepared.notes(benchmark, counted) | compare_recording(
-        spec.recording, benchmark.recordings, episodes, tasks
+        spec.recording, benchmark.details.recording_format, episodes, tasks
     )
     notes |= {**costs(counted, config), **single_turn_sample_rates(counted), **departures}
     headline = summarise(counted).headline()

@@ -54,7 +54,9 @@ def check_golds(words: Sequence[str], report: Print) -> int:
         except ValueError as error:
             report(f"{name}: not checked: {error}")
             continue
-        if problems := missing_requirements(benchmark.needed(config.options, asked_of(config, benchmark, "full"))):
+        if problems := missing_requirements(
+            benchmark.requirements(config.options, asked_of(config, benchmark, "full"))
+        ):
             report(f"{name}: not checked: {'; '.join(problems)}")
         elif has_golds(config, benchmark):
             wrong += not _is_right(config, report)

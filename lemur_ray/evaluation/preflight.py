@@ -77,7 +77,7 @@ class Prepared:
         """What of it is kept with the episodes: arguments of ``run_evaluation``. ``name``: of the benchmark."""
         run = EvaluationRun(self.policy.label, self.settings.values, [task.id for task in self.tasks])
         metadata = plugin_metadata(name, benchmark, self.tasks[0].benchmark, run)
-        return {"departures": self.departures, "cluster": benchmark.cluster, "told": metadata}
+        return {"departures": self.departures, "cluster": benchmark.details.cluster, "told": metadata}
 
 
 def prepare(config: EvalConfig[Any], benchmark: Benchmark[Any], attach: Callable[[PolicySpec], PolicySpec]) -> Prepared:
@@ -91,7 +91,7 @@ def prepare(config: EvalConfig[Any], benchmark: Benchmark[Any], attach: Callable
     policy_problems += missing_requirements(policy_needs(config, spec))
     problems = [
         *policy_problems,
-        *missing_requirements([step_need(config, benchmark), *benchmark.needed(config.options, asked)]),
+        *missing_requirements([step_need(config, benchmark), *benchmark.requirements(config.options, asked)]),
     ]
     if policy_problems or spec is None:
         raise PreflightError(config.benchmark, problems)
@@ -106,13 +106,13 @@ def prepare(config: EvalConfig[Any], benchmark: Benchmark[Any], attach: Callable
         raise
     if not tasks:
         raise PreflightError(config.benchmark, [*problems, f"{config.benchmark}: no tasks, so nothing to evaluate"])
-    problems += benchmark.unplayable(config.options, asked, tasks)
+    problems += benchmark.details.unplayable(config.options, asked, tasks)
     if too_long := context_problem(spec, benchmark, tasks, settings, count_tokens):
         problems.append(too_long)
     out = resolve_out(config.out, default_out(config.benchmark, spec.label))
     if problems and not is_finished(config, tasks, spec.label, settings, Path(out)):
         raise PreflightError(config.benchmark, problems)
-    departures = tuple(benchmark.departures(config.options, asked, tasks))
+    departures = tuple(benchmark.details.departures(config.options, asked, tasks))
     return Prepared(spec, tasks, settings, departures, prepare_out(out))
 
 
@@ -144,7 +144,7 @@ def policy_needs(config: EvalConfig[Any], spec: PolicySpec | None) -> list[Requi
 
 def step_need(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> Requirement:
     """A --step-s long enough that a policy's slow action is not mistaken for a fault of the environment."""
-    minimum_s = benchmark.step_s
+    minimum_s = benchmark.min_step_s
     problem = (
         f"--step-s {config.step_s:g}: a policy may keep a step of {config.benchmark} busy for up to {minimum_s:g} s: "
         f"give --step-s {minimum_s:g} or more"
@@ -227,8 +227,8 @@ def context_problem(
     """Why the longest first prompt and a reply exceed the model's context; empty if they fit or nobody knows."""
     if not spec.context or not tasks:
         return ""
-    task = max(tasks, key=lambda one: len(benchmark.opening(one)))
-    prompt, reply = count_tokens(benchmark.opening(task)), settings.sampling.max_tokens
+    task = max(tasks, key=lambda one: len(benchmark.details.opening(one)))
+    prompt, reply = count_tokens(benchmark.details.opening(task)), settings.sampling.max_tokens
     if prompt + reply <= spec.context:
         return ""
     problem = (

@@ -79,7 +79,7 @@ class _StoredRuns:
             return
         config = replace(config, options=replace(config.options, **given))
         self.tasks[recipe].update({task.id: task for task in tasks_of(config, prompt)})
-        self.replay_task[recipe] = find(config.benchmark).said_again
+        self.replay_task[recipe] = find(config.benchmark).details.restored_task
 
     def task_of(self, episode: Episode, how: HowToExport) -> tuple[Task | None, str]:
         """(the task with which the episode is replayed, "") or (None, why the episode is left out)."""

@@ -96,7 +96,7 @@ def options_of(name: str, benchmark: Benchmark[Any]) -> type[Any]:
 
 def asked_of(config: Config, benchmark: Benchmark[Any], prompt: Prompt, recording: str = "") -> EvaluationRequest:
     """What the benchmark is told besides its options."""
-    mode = config.replay if config.replay != "auto" else benchmark.replays
+    mode = config.replay if config.replay != "auto" else benchmark.details.replay_mode
     return EvaluationRequest(
         outside_data(config.data), prompt, Path(recording) if recording else None, mode, config.epochs
     )

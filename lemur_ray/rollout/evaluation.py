@@ -133,14 +133,14 @@ def pool_of(config: EvalConfig[Any], policy: Callable[[], Policy], tasks: Sequen
     per_actor = math.ceil(config.in_flight / config.actors)
     equipped: Callable[[], Policy] = WithEndpoints(policy, tuple(shared))
     benchmark, keeper = find(config.benchmark), None
-    if benchmark.leases:
+    if benchmark.details.uses_leases:
         keeper = open_keeper()
         equipped = WithLeases(equipped, KeptLeases(keeper))
     return RayPool(
         equipped,
         num_actors=config.actors,
         episodes_per_actor=per_actor,
-        each=benchmark.takes,
+        each=benchmark.resources,
         cpus=config.actor_cpus,
         gates=gates,
         keeper=keeper,

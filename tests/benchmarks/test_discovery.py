@@ -144,13 +144,13 @@ def test_tasks_that_end_the_process_are_something_missing_and_a_sentence() -> No
     at_once = Benchmark(Placed, lambda options, request: sys.exit("no licence"), {"full": 8, "brief": 8})
     assert (
         "asked the process to end (no licence)"
-        in missing_requirements(at_once.needed(Placed(), EvaluationRequest()))[0]
+        in missing_requirements(at_once.requirements(Placed(), EvaluationRequest()))[0]
     )
 
 
 SPOILT = """
 from dataclasses import dataclass
-from lemur_ray.benchmarks.contract import Benchmark
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails
 
 @dataclass(frozen=True)
 class Options:
@@ -174,7 +174,7 @@ BENCHMARKS = {
     "": Benchmark(Options, load, both),
     "none": "no benchmark",
     "required": Benchmark(Required, load, both),
-    "says": Benchmark(Options, load, both, about=says),
+    "says": Benchmark(Options, load, both, details=BenchmarkDetails(about=says)),
     "needs": Benchmark(Options, load, both, needs=needs),
 }
 """

@@ -107,7 +107,7 @@ def test_tasks_without_end_are_made_as_far_as_they_are_asked_for_or_refused(monk
 
 def test_what_a_benchmark_that_declares_no_needs_lacks_is_seen_in_its_first_task() -> None:
     wrong = Benchmark(object, lambda options, request: [replace(RIGHT, category=3)], {"full": 8, "brief": 8})
-    assert "category is '3'" in missing_requirements(wrong.needed(None, EvaluationRequest()))[0]
+    assert "category is '3'" in missing_requirements(wrong.requirements(None, EvaluationRequest()))[0]
 
 
 @pytest.mark.slow

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,11 +39,24 @@ def load(options: Options, asked: Asked):
     yield question("sums", "sums/1", "sums", "1 + 1?", f"{__name__}:grade", "2", gold="2")
 
 
+def asks(options):
+    return ("openai:http://host/v1#judge",)
+
+
+def views(episode):
+    return ()
+
+
+def about(run):
+    return About(column="Sums")
+
+
 def grade(reply, options):
     return Graded(float(reply == options["reference"]), reply)
 
 
-SUMS = Benchmark(Options, load, {"full": 8, "brief": 8}, has_hints=True, needs=begins(load))
+TOKENS = {"full": 8, "brief": 8}
+SUMS = Benchmark(Options, load, TOKENS, needs=begins(load), step_s=7.0, asks=asks, views=views, about=about)
 '''
 
 
@@ -57,7 +72,17 @@ def test_a_plug_in_of_the_previous_release_is_found_and_makes_its_tasks(
     options = benchmark.options(server="mysql:secret")
     assert storable_options(options) == {"server": "mysql", "rows": ""}
     assert [task.id for task in benchmark.load(options, EvaluationRequest())] == ["sums/1"]
-    assert needs.missing_requirements(benchmark.needed(options, EvaluationRequest())) == []
+    assert needs.missing_requirements(benchmark.requirements(options, EvaluationRequest())) == []
+    assert any("step_s= is now min_step_s=" in message for message in messages)
+    assert any("asks= is now details=BenchmarkDetails(endpoints=...)" in message for message in messages)
+    assert benchmark.min_step_s == 7.0
+    assert benchmark.details.endpoints(options) == ("openai:http://host/v1#judge",)
+    assert benchmark.details.about(run_notes.EvaluationRun("p")).column == "Sums"
+    with pytest.warns(DeprecationWarning, match="Benchmark: size= is now details=BenchmarkDetails"):
+        resized: Any = replace(benchmark, size="one")
+    assert (resized.details.size, resized.details.endpoints) == ("one", benchmark.details.endpoints)
+    with pytest.warns(DeprecationWarning, match="Benchmark.asks is now Benchmark.details.endpoints"):
+        assert resized.asks is benchmark.details.endpoints
     sys.modules.pop("sums_of_yesterday")
 
 

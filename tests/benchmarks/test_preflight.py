@@ -112,7 +112,7 @@ def test_no_benchmark_needs_more_for_a_step_than_there_is_by_default_or_less_tha
         **{f"multipl_e/{name}": (len(t.steps) - 1) * t.compile_s + t.run_s for name, t in TOOLCHAINS.items()},
     }
     for name in names():
-        assert own.get(name, 0) < find(name).step_s <= EvalConfig(None, "").step_s
+        assert own.get(name, 0) < find(name).min_step_s <= EvalConfig(None, "").step_s
 
 
 def test_data_that_is_not_said_where_is_said_once(run: Run) -> None:
@@ -193,8 +193,8 @@ def test_the_words_of_mint_are_ours_where_no_run_is_at_hand(data_dir: Path, tmp_
     options = mint.options()
     for data, said in ((tmp_path, 1), (data_dir, 0)):
         tasks = list(mint.load(options, EvaluationRequest(data)))
-        assert len(mint.departures(options, EvaluationRequest(data), tasks)) == said
-        assert tasks[0].options["prompt"] in mint.opening(tasks[0])
+        assert len(mint.details.departures(options, EvaluationRequest(data), tasks)) == said
+        assert tasks[0].options["prompt"] in mint.details.opening(tasks[0])
 
 
 def test_the_list_has_every_benchmark_and_what_is_missing_once(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.benchmarks.contract import Benchmark
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails
 from lemur_ray.benchmarks.discovery import find, is_ours
 from lemur_ray.benchmarks.plugin_metadata import plugin_metadata, stored_description
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RecordedName, RunDescription
@@ -25,7 +25,7 @@ PLUG_IN = """
 from dataclasses import dataclass, replace
 
 from lemur_ray.benchmarks.run_notes import RunDescription
-from lemur_ray.benchmarks.contract import Benchmark
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails
 from lemur_ray.benchmarks.question import Graded, question
 from lemur_ray.benchmarks.episode_artifacts import View
 
@@ -52,10 +52,10 @@ def about(run):
     return RunDescription(limits=("Sums below ten.",), column="GSM8K", departures=("no carrying",), protocol={"a": [1]})
 
 
-SUMS = Benchmark(Options, load, {"full": 8, "brief": 8}, has_hints=True, about=about)
+SUMS = Benchmark(Options, load, {"full": 8, "brief": 8}, has_hints=True, details=BenchmarkDetails(about=about))
 STOLEN = replace(SUMS, load=lambda options, asked: load(options, asked, "gsm8k"))
-SEEN = replace(SUMS, views=lambda episode: [View(1, text=f"seen in {episode.key.task}")])
-BREAKS = replace(SUMS, about=breaks, notes=breaks, views=breaks)
+SEEN = replace(SUMS, details=BenchmarkDetails(views=lambda episode: [View(1, text=f"seen in {episode.key.task}")]))
+BREAKS = replace(SUMS, details=BenchmarkDetails(about=breaks, notes=breaks, views=breaks))
 """
 Play = Callable[[str], tuple[int, list[str], str]]
 
@@ -135,7 +135,8 @@ WORDS = RunDescription(
 
 
 def test_words_come_back_from_a_file_as_they_were() -> None:
-    theirs: Benchmark[Any] = Benchmark(object, lambda o, a: [], {}, about=lambda run: WORDS, version=3)
+    details = BenchmarkDetails(about=lambda run: WORDS)
+    theirs: Benchmark[Any] = Benchmark(object, lambda o, a: [], {}, version=3, details=details)
     kept = json.loads(json.dumps(plugin_metadata("theirs:X", theirs, "x", EvaluationRun("p"))))
     assert kept["x"]["p"]["version"] == 3
     assert stored_description(kept, "x", "p") == WORDS

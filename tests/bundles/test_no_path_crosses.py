@@ -89,7 +89,7 @@ def test_a_recording_goes_along_with_its_tasks_and_within_its_policy(name: str, 
     file, benchmark = data_dir / LOGS[name], find(name)
     tasks = benchmark.load(benchmark.options(), EvaluationRequest(data_dir, recording=file))
     assert file in assert_tasks_cross(tasks, lemur_home, data_dir).sources.values()
-    spec = PolicySpec.parse(f"replay:{file}", recordings=benchmark.recordings)
+    spec = PolicySpec.parse(f"replay:{file}", recordings=benchmark.details.recording_format)
     sent = pickle.dumps(WithEndpoints(spec.without_files(), ()))
     assert_no_path(sent, data_dir, lemur_home)
     policy: Any = pickle.loads(sent)()

@@ -115,7 +115,7 @@ def test_the_table_is_written_in_three_forms(data: Path, tmp_path: Path) -> None
 
 
 def test_folders_of_replayed_models_are_usable_names_and_kept_apart() -> None:
-    recordings = find("mint/gsm8k").recordings
+    recordings = find("mint/gsm8k").details.recording_format
     labels = [
         PolicySpec.parse(f"replay:/d/mint/outputs/{model}/{setting}/gsm8k.results.jsonl.gz", "", recordings).label
         for model in ("gpt-3.5-turbo-0613", "Llama-2-70b-chat-hf")

@@ -139,8 +139,8 @@ def test_benchmarks_say_which_tasks_have_something_in_common(name: str, clusters
     benchmark = find(name)
     data = data_dir / "bench" if name != "alfworld/valid_unseen" else data_dir
     tasks = list(benchmark.load(benchmark.options(), EvaluationRequest(data)))
-    assert len({benchmark.cluster(task) for task in tasks}) == clusters
-    assert all(benchmark.cluster(task) for task in tasks)
+    assert len({benchmark.details.cluster(task) for task in tasks}) == clusters
+    assert all(benchmark.details.cluster(task) for task in tasks)
 
 
 def test_stored_kinds_of_tasks_have_clusters_beside_their_tasks(data_dir: Path) -> None:
@@ -148,6 +148,6 @@ def test_stored_kinds_of_tasks_have_clusters_beside_their_tasks(data_dir: Path) 
     sql, house = find("intercode/sql"), find("mint/alfworld")
     tasks = list(sql.load(sql.options(), EvaluationRequest(data_dir)))
     assert {task.cluster for task in tasks} == {""}
-    assert len({sql.cluster(task) for task in tasks}) == 20
+    assert len({sql.details.cluster(task) for task in tasks}) == 20
     games = list(house.load(house.options(), EvaluationRequest(data_dir)))
-    assert len({house.cluster(task) for task in games}) == 47
+    assert len({house.details.cluster(task) for task in games}) == 47

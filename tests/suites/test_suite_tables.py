@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lemur_ray.benchmarks import discovery
-from lemur_ray.benchmarks.contract import Benchmark
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.benchmarks.run_notes import RunDescription
 from lemur_ray.benchmarks.table3 import Column
@@ -43,12 +43,21 @@ def test_the_paper_is_all_tables_and_nothing_twice() -> None:
 def test_a_benchmark_of_somebody_else_is_in_a_table_by_the_column_that_it_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    theirs = Benchmark(find("mmlu").options, find("mmlu").load, {"full": 1, "brief": 1}, about=Column("DS-1000"))
+    theirs = Benchmark(
+        find("mmlu").options,
+        find("mmlu").load,
+        {"full": 1, "brief": 1},
+        details=BenchmarkDetails(
+            about=Column("DS-1000"),
+        ),
+    )
     scaled = Benchmark(
         theirs.options,
         theirs.load,
         {"full": 1, "brief": 1},
-        about=lambda run: RunDescription(column="MMLU", other_protocol="x"),
+        details=BenchmarkDetails(
+            about=lambda run: RunDescription(column="MMLU", other_protocol="x"),
+        ),
     )
     ours = list(discovery.offers())
     offered = [discovery.Offer("theirs/scaled", scaled), *ours, discovery.Offer("theirs/x", theirs)]

@@ -74,7 +74,8 @@ def departures(name: str, **settings: Any) -> tuple[str, ...]:
     benchmark = find(name)
     of_the_run = {"prompt": "full", "temperature": 0.0, "max_tokens": benchmark.max_tokens["full"], "form": "base"}
     options = all_options(benchmark.options(), EvaluationRequest())
-    return benchmark.about(EvaluationRun("p", {**options, **of_the_run, "mode": "lemur", **settings})).departures
+    run = EvaluationRun("p", {**options, **of_the_run, "mode": "lemur", **settings})
+    return benchmark.details.about(run).departures
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_a_mode_of_a_suite_is_for_those_that_have_one() -> None:
 def played(name: str, **settings: Any) -> PaperRun:
     key = EpisodeKey(name, "t", "m", str(settings), 0)
     sampled = episode("t", Outcome.SOLVED, benchmark=name)
-    about = find(name).about(EvaluationRun("m", {"temperature": 0.0, **settings}))
+    about = find(name).details.about(EvaluationRun("m", {"temperature": 0.0, **settings}))
     return PaperRun("m", [replace(sampled, key=key)], about)
 
 

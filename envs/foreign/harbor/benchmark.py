@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from envs.foreign.harbor import task_folder
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
@@ -55,9 +55,11 @@ def harbor(path: str) -> Benchmark[HarborOptions]:
         {"full": 2048, "brief": 2048},
         version=2,  # tests have a network, and an image that is named goes before a Dockerfile
         needs=_needs,
-        takes=PROGRAMS,
+        resources=PROGRAMS,
         has_hints=True,
-        about=_about,
+        details=BenchmarkDetails(
+            about=_about,
+        ),
     )
 
 

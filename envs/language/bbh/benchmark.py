@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from envs.language.bbh.answers import FILES, macro_averages
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.protocol_options import Protocol, version_by_prefill
 from lemur_ray.benchmarks.question import question
@@ -122,15 +122,17 @@ BENCHMARKS = {
         version=version_by_prefill,  # an answer that says "A:" itself is one
         needs=first_task_loads(partial(_load, kind)),
         sources=SOURCES,
-        layouts=(
-            *(f"{home}/*{ending}" for home in _HOMES for ending in _ENDINGS),
-            *(f"{home}/*.txt" for home in _PROMPTS),
-        ),
-        size="6511",
         has_hints=True,
-        as_in_paper={"mode": "lemur"} if kind == "direct" else {},  # the released script asks for no steps
-        about=Column("BBH", Protocol, 512, "" if kind == "direct" else kind, released=kind == "direct"),
-        notes=macro_averages,
+        details=BenchmarkDetails(
+            file_patterns=(
+                *(f"{home}/*{ending}" for home in _HOMES for ending in _ENDINGS),
+                *(f"{home}/*.txt" for home in _PROMPTS),
+            ),
+            size="6511",
+            settings={"mode": "lemur"} if kind == "direct" else {},  # the released script asks for no steps
+            about=Column("BBH", Protocol, 512, "" if kind == "direct" else kind, released=kind == "direct"),
+            notes=macro_averages,
+        ),
     )
     for kind in KINDS
 }

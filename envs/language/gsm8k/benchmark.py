@@ -14,7 +14,7 @@ from pathlib import Path
 
 from envs.language.gsm8k.numbers import CALCULATOR, final_answer
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, file_option
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, file_option
 from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.benchmarks.protocol_options import Protocol
 from lemur_ray.benchmarks.question import question
@@ -132,10 +132,12 @@ BENCHMARKS = {
         version=2,  # a task has the number that its row says, where it says one
         needs=_needs,
         sources=SOURCES,
-        layouts=(*TEST, *TRAIN),
-        size="1319",
         has_hints=True,
-        as_in_paper={"mode": "lemur"},
-        about=Column("GSM8K", Gsm8kOptions, 512),
+        details=BenchmarkDetails(
+            file_patterns=(*TEST, *TRAIN),
+            size="1319",
+            settings={"mode": "lemur"},
+            about=Column("GSM8K", Gsm8kOptions, 512),
+        ),
     )
 }

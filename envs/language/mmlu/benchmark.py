@@ -14,7 +14,7 @@ from typing import Literal
 from envs.language.mmlu.letters import LETTERS, means
 from envs.language.mmlu.subjects import SUBJECTS
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.protocol_options import Protocol, version_by_mode
 from lemur_ray.benchmarks.question import question
@@ -205,11 +205,13 @@ BENCHMARKS = {
         version=_version,
         needs=first_task_loads(_load),
         sources=SOURCES,
-        layouts=tuple(f"{home}/{files}" for home in _HOMES for files in _LAYOUTS),
-        size="14042",
         has_hints=True,
-        as_in_paper={"mode": "lemur"},
-        about=Column("MMLU", MmluOptions, 16, begun=False, more=_not_weighed, in_more=("ask",)),
-        notes=means,
+        details=BenchmarkDetails(
+            file_patterns=tuple(f"{home}/{files}" for home in _HOMES for files in _LAYOUTS),
+            size="14042",
+            settings={"mode": "lemur"},
+            about=Column("MMLU", MmluOptions, 16, begun=False, more=_not_weighed, in_more=("ask",)),
+            notes=means,
+        ),
     )
 }

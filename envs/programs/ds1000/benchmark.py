@@ -18,7 +18,7 @@ from envs.programs.ds1000 import environment
 from envs.programs.ds1000.environment import LIBRARIES
 from envs.programs.ds1000.program import BEGINS, HOLE, STOPS, around_hole
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
-from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, location_option
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, location_option
 from lemur_ray.benchmarks.needs import Requirement
 from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_identity
 from lemur_ray.benchmarks.question import question
@@ -170,14 +170,16 @@ BENCHMARKS = {
         # 2: a reply ends at "### END SOLUTION" too; 3: Tensorflow is imported where the system has no distutils.
         version=3,
         needs=_needs,
-        step_s=PROGRAM_S,
-        takes=PROGRAMS,
+        min_step_s=PROGRAM_S,
+        resources=PROGRAMS,
         sources=SOURCES,
-        layouts=tuple(FILES),
-        departures=_departures,
-        notes=by_library,
-        size="1000",
         has_hints=True,
-        about=Column("DS-1000", Ds1000Options, 1024, released=False, more=_some_libraries, in_more=("libraries",)),
+        details=BenchmarkDetails(
+            file_patterns=tuple(FILES),
+            departures=_departures,
+            notes=by_library,
+            size="1000",
+            about=Column("DS-1000", Ds1000Options, 1024, released=False, more=_some_libraries, in_more=("libraries",)),
+        ),
     )
 }

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.protocol_options import Protocol, version_by_prefill
 from lemur_ray.benchmarks.question import question
 from lemur_ray.benchmarks.resource_request import COMMANDS
@@ -77,13 +77,15 @@ BENCHMARKS = {
         {"full": 512, "brief": 512},
         version=version_by_prefill,  # a whole function, fenced or not, is one
         needs=first_task_loads_in_sandbox(_load),
-        step_s=PROGRAM_S,
-        takes=COMMANDS,
+        min_step_s=PROGRAM_S,
+        resources=COMMANDS,
         sources=SOURCES,
-        layouts=tuple(FILES),
-        size="164",
         has_hints=True,
-        as_in_paper={"mode": "lemur", **AS_RELEASED},
-        about=Column("HumanEval", HumanEvalOptions, 512, other=AS_RELEASED),
+        details=BenchmarkDetails(
+            file_patterns=tuple(FILES),
+            size="164",
+            settings={"mode": "lemur", **AS_RELEASED},
+            about=Column("HumanEval", HumanEvalOptions, 512, other=AS_RELEASED),
+        ),
     )
 }

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.protocol_options import Protocol, version_by_mode
 from lemur_ray.benchmarks.question import question
 from lemur_ray.benchmarks.resource_request import COMMANDS
@@ -135,13 +135,15 @@ BENCHMARKS = {
         {"full": 650, "brief": 650},
         version=version_by_mode,  # tasks' own setup is not run
         needs=first_task_loads_in_sandbox(_load),
-        step_s=PROGRAM_S,
-        takes=COMMANDS,
+        min_step_s=PROGRAM_S,
+        resources=COMMANDS,
         sources=SOURCES,
-        layouts=(*FILES, *PARQUET.values()),
-        size="500 (974 with --split all)",
         has_hints=True,
-        as_in_paper={"mode": "lemur"},
-        about=Column("MBPP", MbppOptions, 650, more=_ended),
+        details=BenchmarkDetails(
+            file_patterns=(*FILES, *PARQUET.values()),
+            size="500 (974 with --split all)",
+            settings={"mode": "lemur"},
+            about=Column("MBPP", MbppOptions, 650, more=_ended),
+        ),
     )
 }

@@ -16,7 +16,7 @@ from envs.programs.multipl_e.program import IMAGE
 from envs.programs.multipl_e.toolchains import DEFAULT, JAVATUPLES, TOOLCHAINS, TSC
 from envs.programs.multipl_e.typescript import COMMAND
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, file_option
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, file_option
 from lemur_ray.benchmarks.needs import Requirement
 from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_identity
 from lemur_ray.benchmarks.question import question
@@ -117,21 +117,23 @@ BENCHMARKS = {
         identity=single_protocol_identity,
         version=3,  # no solution of C# turns off what its tests check by; TypeScript is of the pinned version
         needs=partial(_needs, language),
-        departures=partial(_departures, language),
-        step_s=PROGRAM_S,
-        takes=PROGRAMS,
+        min_step_s=PROGRAM_S,
+        resources=PROGRAMS,
         sources=(
             Source(f"multipl_e/humaneval-{language}/{_FILE}", f"{_HUB}/humaneval-{language}/{_FILE}", "", 0, "MIT"),
         ),
-        layouts=tuple(_files(language)),
-        size="about 160",
-        about=Column(
-            "MultiPL-E" if language in DEFAULT else "",
-            MultiplEOptions,
-            512,
-            part=language,
-            released=False,
-            in_more=("javatuples",),
+        details=BenchmarkDetails(
+            departures=partial(_departures, language),
+            file_patterns=tuple(_files(language)),
+            size="about 160",
+            about=Column(
+                "MultiPL-E" if language in DEFAULT else "",
+                MultiplEOptions,
+                512,
+                part=language,
+                released=False,
+                in_more=("javatuples",),
+            ),
         ),
     )
     for language in TOOLCHAINS

@@ -17,7 +17,7 @@ from typing import Any
 from envs.programs.robocodegen.env import MOST_FUNCTIONS
 from envs.programs.robocodegen.worked_examples import EXAMPLES
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, file_option
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, file_option
 from lemur_ray.benchmarks.needs import Requirement
 from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_identity
 from lemur_ray.benchmarks.question import question
@@ -203,12 +203,14 @@ BENCHMARKS = {
         version=lambda options: 4 if options.compat else 3,
         identity=_identity,
         needs=_needs,
-        step_s=PROGRAM_S,
-        takes=PROGRAMS,
-        departures=_departures,
-        size="37, of which those without tests are left out",
+        min_step_s=PROGRAM_S,
+        resources=PROGRAMS,
         sources=SOURCES,
-        layouts=tuple(FILES),
-        about=_about,
+        details=BenchmarkDetails(
+            departures=_departures,
+            size="37, of which those without tests are left out",
+            file_patterns=tuple(FILES),
+            about=_about,
+        ),
     )
 }

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from envs.programs.spider.databases import DEV, NAMES, SOURCE, described, files_of, home_of
 from envs.programs.spider.hardness import hardness
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_identity
 from lemur_ray.benchmarks.question import question
@@ -89,11 +89,13 @@ BENCHMARKS = {
         {"full": 256, "brief": 256},
         identity=single_protocol_identity,
         needs=first_task_loads(_load),
-        step_s=PROGRAM_S,
+        min_step_s=PROGRAM_S,
         sources=SOURCES,
-        layouts=tuple(DEV),
-        size="1034",
         has_hints=True,
-        about=Column("Spider", SpiderOptions, 256, released=False),
+        details=BenchmarkDetails(
+            file_patterns=tuple(DEV),
+            size="1034",
+            about=Column("Spider", SpiderOptions, 256, released=False),
+        ),
     )
 }

@@ -19,7 +19,7 @@ from envs.webarena.sites.software import SOFTWARE, missing
 from envs.webarena.sites.suite.records import records, software_of
 from envs.webarena.views import views
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import Requirement
 from lemur_ray.benchmarks.resource_request import BROWSER
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
@@ -100,16 +100,18 @@ STANDIN: Benchmark[StandinOptions] = Benchmark(
     REPLY_TOKENS,
     version=4,  # words in backticks or quotes are words, as upstream reads them
     identity=of_browser.identity,
-    asks=of_browser.asks,
     needs=needs,
-    departures=departures,
-    opening=lambda task: str(task.options["record"]["intent"]),
-    step_s=STEP_S,
-    takes=BROWSER,
-    size=f"{len(records())}; its sites are started here",
+    min_step_s=STEP_S,
+    resources=BROWSER,
     has_hints=True,
-    notes=notes,
-    views=views,
-    about=about,
-    said_again=as_named,
+    details=BenchmarkDetails(
+        endpoints=of_browser.asks,
+        departures=departures,
+        opening=lambda task: str(task.options["record"]["intent"]),
+        size=f"{len(records())}; its sites are started here",
+        notes=notes,
+        views=views,
+        about=about,
+        restored_task=as_named,
+    ),
 )

@@ -1,6 +1,6 @@
 """Command line of a suite: common flags apply to every benchmark, a benchmark's own flag to those that have it.
 
-Options without a flag are the paper's (``Benchmark.as_in_paper``). Plays nothing.
+Options without a flag are the paper's (``BenchmarkDetails.settings``). Plays nothing.
 """
 
 from __future__ import annotations

@@ -77,9 +77,9 @@ def by_column() -> dict[str, list[str]]:
 
 def options_of_part(part: Part, benchmark: Benchmark[Any]) -> dict[str, Any]:
     """Options under which the paper's column was played. Raises ValueError where the benchmark has no teacher."""
-    if part.taught and not benchmark.with_teacher:
+    if part.taught and not benchmark.details.teacher_settings:
         raise ValueError(f"{part.benchmark} knows no teacher, so it has no part in {FEEDBACK}")
-    return {**benchmark.as_in_paper, **(benchmark.with_teacher if part.taught else {})}
+    return {**benchmark.details.settings, **(benchmark.details.teacher_settings if part.taught else {})}
 
 
 def left_out(parts: Sequence[Part], without: str) -> tuple[list[Part], list[Part]]:

@@ -52,7 +52,7 @@ def policy_options(config: EvalConfig[Any]) -> EndpointOptions:
 
 def outside_endpoints(config: EvalConfig[Any]) -> tuple[Endpoint, ...]:
     """The endpoints that environments ask themselves: that of a simulated user. Raises ValueError, as above."""
-    asked = find(config.benchmark).asks(config.options) if not config.policy.startswith("replay:") else ()
+    asked = find(config.benchmark).details.endpoints(config.options) if not config.policy.startswith("replay:") else ()
     if config.teacher_key_env and not asked:
         raise ValueError("--teacher-key-env: no environment of this evaluation asks an endpoint")
     return tuple(_endpoint(text, config) for text in asked)

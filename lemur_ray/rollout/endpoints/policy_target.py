@@ -28,7 +28,7 @@ from lemur_ray.weights.checkpoints import CHECKPOINTS, commit_at, model_fingerpr
 def meant(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySpec:
     """What ``--policy`` says. Raises ValueError, EvaluationError where the benchmark cannot be played so, OSError."""
     stored = stored_policy(config.policy, config.policy_model, config.benchmark)
-    spec = stored or PolicySpec.parse(config.policy, config.policy_model, benchmark.recordings)
+    spec = stored or PolicySpec.parse(config.policy, config.policy_model, benchmark.details.recording_format)
     if spec.kind in ("expert", "random") and not benchmark.has_hints:
         raise EvaluationError(f"--policy {spec.kind}: {config.benchmark} has neither expert nor actions to draw")
     return spec

@@ -57,7 +57,9 @@ def test_the_packages_engine_needs_the_package_before_anything_is_played(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lacks(engine: Literal["own", "alfworld"]) -> list[str]:
-        return missing_requirements(BENCHMARKS[UNSEEN].needed(RealOptions(engine=engine), EvaluationRequest(data_dir)))
+        return missing_requirements(
+            BENCHMARKS[UNSEEN].requirements(RealOptions(engine=engine), EvaluationRequest(data_dir))
+        )
 
     monkeypatch.setattr(sys, "path", [path for path in sys.path if "site-packages" not in path])
     for name in PACKAGES:

@@ -130,7 +130,7 @@ def test_tasks_that_were_worded_otherwise_are_replayed_and_named(data_dir: Path)
         file = data_dir / f"mint/outputs/Llama-2-70b-chat-hf/F=None/{subset}.results.jsonl.gz"
         benchmark = find(f"mint/{subset}")
         tasks = list(benchmark.load(MintOptions(), EvaluationRequest(data=data_dir, recording=file, mode="grading")))
-        said = compare_recording(str(file), benchmark.recordings, [], tasks)
+        said = compare_recording(str(file), benchmark.details.recording_format, [], tasks)
         assert [one["task"] for one in said.get("reworded", [])] == names
 
 

@@ -97,7 +97,7 @@ def test_a_file_is_recognised_by_its_first_record(tmp_path: Path) -> None:
     assert not is_mint_recording(other)
     assert not is_mint_recording(tmp_path / "torn.jsonl.gz")
     assert not is_mint_recording(tmp_path / "absent.jsonl")
-    spec = PolicySpec.parse(f"replay:{mint}", recordings=BENCHMARKS["gsm8k"].recordings)
+    spec = PolicySpec.parse(f"replay:{mint}", recordings=BENCHMARKS["gsm8k"].details.recording_format)
     assert ask(spec(), "1") == "<solution> 4 </solution>"
 
 

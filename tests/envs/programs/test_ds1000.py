@@ -190,7 +190,7 @@ def test_a_hole_is_filled_with_the_whole_prompt_in_sight_or_gone_on_from(
     assert begun.options["prefill"].startswith(program.BEGINS)
     for shape, how in (("base", "asked up to it"), ("chat", "shown whole")):
         options = Ds1000Options(environment=str(stand_in), form=shape)  # type: ignore[arg-type]
-        said = BENCHMARKS[""].departures(options, EvaluationRequest(tmp_path), [begun, plain])
+        said = BENCHMARKS[""].details.departures(options, EvaluationRequest(tmp_path), [begun, plain])
         assert said[0].startswith(f"1 prompts of the older form, with [insert] in the solution's place, {how}")
 
 
@@ -227,13 +227,13 @@ def test_libraries_are_counted_apart(tmp_path: Path, stand_in: Path) -> None:
 def test_what_the_environment_lacks_is_said_before_with_the_command(tmp_path: Path, stand_in: Path) -> None:
     benchmark, asked = BENCHMARKS[""], EvaluationRequest(brought(tmp_path, item()))
     absent = Ds1000Options(environment=str(tmp_path / "absent"))
-    (said,) = missing_requirements(benchmark.needed(absent, asked))
+    (said,) = missing_requirements(benchmark.requirements(absent, asked))
     assert f"absent is not there: {environment.COMMAND} {tmp_path}/absent makes it" in said
     some = replace(absent, environment=str(stand_in), libraries="Numpy,Pytorch,Scipy")
-    (said,) = missing_requirements(benchmark.needed(some, asked))
+    (said,) = missing_requirements(benchmark.requirements(some, asked))
     assert "lacks what Pytorch, Scipy need:" in said
-    assert missing_requirements(benchmark.needed(replace(some, libraries="Numpy"), asked)) == []
-    assert list(benchmark.departures(some, asked, [])) == ["numpy 1.21.6 instead of 1.26.4"]
+    assert missing_requirements(benchmark.requirements(replace(some, libraries="Numpy"), asked)) == []
+    assert list(benchmark.details.departures(some, asked, [])) == ["numpy 1.21.6 instead of 1.26.4"]
 
 
 def test_a_library_that_is_not_there_is_never_the_solutions_fault(tmp_path: Path, stand_in: Path) -> None:

@@ -201,7 +201,7 @@ def test_an_image_that_is_not_built_is_told_with_the_command_that_builds_it(
     monkeypatch.setattr(docker_image, "found", lambda image="sandbox": None)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent")  # what was found under another one says nothing here
     said = missing_requirements(
-        find("multipl_e/php").needed(MultiplEOptions(sandbox="docker"), EvaluationRequest(data=DATA))
+        find("multipl_e/php").requirements(MultiplEOptions(sandbox="docker"), EvaluationRequest(data=DATA))
     )
     assert "sandbox docker: no image multipl_e: python -m lemur_ray.sandbox.docker_image multipl_e" in said
 

@@ -37,8 +37,8 @@ def said(folder: Path) -> tuple[list[str], str]:
     """Departures, and what is lacking."""
     benchmark, asked = find("multipl_e/ts"), EvaluationRequest(data=folder)
     options = benchmark.options()
-    need = next(need for need in benchmark.needed(options, asked) if need.what == "tool chain")
-    return list(benchmark.departures(options, asked, [])), str(need.missing())
+    need = next(need for need in benchmark.requirements(options, asked) if need.what == "tool chain")
+    return list(benchmark.details.departures(options, asked, [])), str(need.missing())
 
 
 def as_installed(lemur_home: Path, version: str, compiler: str = "exit 0") -> Path:

@@ -130,8 +130,11 @@ def test_as_released_no_setup_of_mbpp_is_run_and_what_a_conversation_cannot_say_
     assert (task.options["reference"]["setup"], released.options["reference"]["setup"]) == (row["test_setup_code"], "")
     assert "gold" not in released.options, "none can be right without"
     as_released = {"mode": "lemur", "form": "chat", "prefill": True}
-    assert find("mbpp").about(EvaluationRun("p", as_released)).departures == ("examples' turns are ended",)
-    assert find("mbpp").about(EvaluationRun("p", as_released | {"form": "base", "prefill": False})).departures == ()
+    assert find("mbpp").details.about(EvaluationRun("p", as_released)).departures == ("examples' turns are ended",)
+    assert (
+        find("mbpp").details.about(EvaluationRun("p", as_released | {"form": "base", "prefill": False})).departures
+        == ()
+    )
 
 
 @needs_data

@@ -82,7 +82,9 @@ def test_a_fetched_notebook_is_played_and_its_inputs_are_said_to_be_ours(known: 
     asked = EvaluationRequest(tmp_path)
     tasks = list(benchmark.load(benchmark.options(), asked))
     assert len(tasks) == 37
-    assert "inputs and expected results of the project's own" in benchmark.departures(benchmark.options(), asked, tasks)
+    assert "inputs and expected results of the project's own" in benchmark.details.departures(
+        benchmark.options(), asked, tasks
+    )
     assert len(list(benchmark.load(benchmark.options(compat=True), asked))) == 37
 
 

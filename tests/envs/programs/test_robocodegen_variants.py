@@ -134,9 +134,9 @@ def test_a_run_without_the_variants_is_told_apart_by_what_it_was_before() -> Non
 
 
 def test_every_number_stands_beside_the_variant_that_it_is_of() -> None:
-    (said,) = find("robocodegen").about(EvaluationRun("p", {"tries": 3, "compat": True})).beside
+    (said,) = find("robocodegen").details.about(EvaluationRun("p", {"tries": 3, "compat": True})).beside
     assert "3 tries with tracebacks, no recursion, inputs and comparison as published" in said
-    assert find("robocodegen").about(EvaluationRun("p", {})).departures == ()
+    assert find("robocodegen").details.about(EvaluationRun("p", {})).departures == ()
 
 
 def references() -> dict[str, Any]:
@@ -215,7 +215,7 @@ def test_a_problem_whose_results_are_not_the_references_is_left_out_and_told(tmp
     options, asked = benchmark.options(compat=True), EvaluationRequest(tmp_path)
     tasks = list(benchmark.load(options, asked))
     assert len(tasks) == 24
-    said = benchmark.departures(options, asked, tasks)
+    said = benchmark.details.departures(options, asked, tasks)
     assert any(one.endswith("the project's reference: pd_control") for one in said)
 
 

@@ -138,7 +138,7 @@ def test_ordered_tasks_are_chains_on_the_sets_there_are_and_epochs_need_their_re
         sites.write_text(json.dumps({"sets": sets}))
         options = WebOptions(sites_file=str(sites), task_file=str(tasks), **more)
         found = list(benchmark.load(options, EvaluationRequest()))
-        said = benchmark.unplayable(options, EvaluationRequest(epochs=epochs), found)
+        said = benchmark.details.unplayable(options, EvaluationRequest(epochs=epochs), found)
         assert {task.options.get("epoch") for task in found} <= {0, None}
         return [(task.lanes, (task.options.get("chain") or {}).get("copy")) for task in found], list(said)
 
@@ -198,19 +198,19 @@ def test_tasks_on_sites_without_an_address_are_named_before_the_first_episode(tm
     options, asked = WebOptions(sites_file=str(sites), task_file=str(tasks)), EvaluationRequest()
     benchmark = BENCHMARKS["webarena"]
     every = list(benchmark.load(options, asked))
-    said = benchmark.unplayable(options, asked, every)
+    said = benchmark.details.unplayable(options, asked, every)
     assert [line[:45] for line in said] == [
         "1 of 3 tasks have to do with MAP, such as 2, ",
         "1 of 3 tasks have to do with REDDIT, such as ",
     ]
     assert "name one in --sites-file, or choose other --tasks" in said[0]
-    assert not benchmark.unplayable(options, asked, every[:1])
+    assert not benchmark.details.unplayable(options, asked, every[:1])
 
 
 def test_the_benchmark_says_in_a_line_each_what_it_lacks(tmp_path: Path, site: SmallSite) -> None:
     benchmark, asked = BENCHMARKS["webarena"], EvaluationRequest(data=tmp_path)
     options = WebOptions(chromium_executable=str(tmp_path / "none"))
-    said = missing_requirements(benchmark.needed(options, asked))
+    said = missing_requirements(benchmark.requirements(options, asked))
     assert len(said) == 3
     assert "apt-get install -y chromium" in said[0]
     assert "jobs/fetch_data.py webarena" in said[1]
@@ -218,7 +218,7 @@ def test_the_benchmark_says_in_a_line_each_what_it_lacks(tmp_path: Path, site: S
     old = tmp_path / "chromium"
     old.write_text("#!/bin/sh\necho Chromium 90.0.4430.93\n")
     os.chmod(old, 0o755)
-    (said_of_old, *_) = missing_requirements(benchmark.needed(WebOptions(chromium_executable=str(old)), asked))
+    (said_of_old, *_) = missing_requirements(benchmark.requirements(WebOptions(chromium_executable=str(old)), asked))
     assert "version 90, expected 120 or newer" in said_of_old
 
 

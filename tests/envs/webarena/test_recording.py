@@ -137,7 +137,7 @@ def test_a_recording_is_replayed_in_another_browser(
     )
     benchmark = BENCHMARKS["webarena"]
     (task,) = benchmark.load(options, EvaluationRequest(recording=file))
-    policy = PolicySpec.parse(f"replay:{file}", recordings=benchmark.recordings)
+    policy = PolicySpec.parse(f"replay:{file}", recordings=benchmark.details.recording_format)
     key = EpisodeKey(task.benchmark, task.id, policy.label, "r")
     attempt = run_episode(Order(key, task), policy(), clock=lambda: 0.0)
     assert attempt.outcome is Outcome.SOLVED, attempt.detail

@@ -119,7 +119,7 @@ def test_what_was_clicked_is_found_again_by_its_words(
     (task,) = tasks_on(site, tmp_path, [record(0, eval_types=["program_html"], program_html=[page])])
     (episode,) = played([task], Buying(), tmp_path)  # type: ignore[list-item, arg-type]
     assert episode.outcome is Outcome.SOLVED
-    said_again = BENCHMARKS["webarena"].said_again(task, episode)
+    said_again = BENCHMARKS["webarena"].details.restored_task(task, episode)
     assert said_again.options["named"][0][0].startswith("link 'Add ink'")
     others = [(replace(episode, key=replace(episode.key, epoch=n)), said_again) for n in range(3)]
     assert set(replay_episodes(others, 1).values()) == {Outcome.SOLVED}, "ids are others in the same browser"

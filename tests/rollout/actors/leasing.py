@@ -14,7 +14,7 @@ from envs.webarena.site_set import Chain, SitesLost
 from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import ChatReply, ChatRequest
 from lemur_ray.agents.task_leases import Leases, WithLeases, shared_leases
-from lemur_ray.benchmarks.contract import Benchmark
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails
 from tests.envs.webarena.small_site import record
 
 
@@ -48,7 +48,9 @@ class NoOptions:
     """None."""
 
 
-LEASING = Benchmark(NoOptions, lambda options, asked: [], {"full": 16, "brief": 16}, leases=True)
+LEASING = Benchmark(
+    NoOptions, lambda options, asked: [], {"full": 16, "brief": 16}, details=BenchmarkDetails(uses_leases=True)
+)
 
 
 class Alone(ExpertPolicy):

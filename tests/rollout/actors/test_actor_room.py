@@ -87,4 +87,4 @@ def test_what_is_asked_for_by_hand_is_asked_for_anywhere() -> None:
     ],
 )  # fmt: skip
 def test_a_benchmark_says_what_its_episodes_take(name: str, takes: Resources) -> None:
-    assert find(name).takes == takes
+    assert find(name).resources == takes

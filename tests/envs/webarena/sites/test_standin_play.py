@@ -102,6 +102,6 @@ def test_what_the_expert_said_is_solved_again_when_it_is_said_again(env: Standin
         progress, pool = Progress(io.StringIO(), time.monotonic), ThreadPool(ExpertPolicy(), 5)
         episodes = list(run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic))
     assert {one.outcome for one in episodes} == {Outcome.SOLVED}
-    played = [(one, STANDIN.said_again(task, one)) for one, task in zip(episodes, tasks, strict=True)]
+    played = [(one, STANDIN.details.restored_task(task, one)) for one, task in zip(episodes, tasks, strict=True)]
     again = replay_episodes(played, in_flight=5)
     assert not [key.task for key, outcome in again.items() if outcome is not Outcome.SOLVED]
