@@ -17,7 +17,7 @@ PLUG_IN = '''
 from dataclasses import dataclass
 
 from lemur_ray.benchmarks.contract import Benchmark
-from lemur_ray.benchmarks.question import Graded, question
+from lemur_ray.benchmarks.question import Graded, QuestionDetails, question
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def load(options, asked):
     for number, gold in enumerate(["2", "4", GOLD]):
         right = str(2 + 2 * number)
         said = str(int(gold) + options.offset) if gold.isdigit() else gold
-        yield question("sums", f"sums/{number}", "sums", "?", f"{__name__}:grade", right, gold=said)
+        yield question("sums", f"sums/{number}", "sums", "?", f"{__name__}:grade", right, QuestionDetails(gold=said))
 
 
 def without_golds(options, asked):
@@ -45,7 +45,7 @@ def grade(reply, options):
 
 def with_some(options, asked):
     yield from without_golds(options, asked)
-    yield question("sums", "sums/1", "sums", "?", f"{__name__}:grade", "2", gold="2")
+    yield question("sums", "sums/1", "sums", "?", f"{__name__}:grade", "2", QuestionDetails(gold="2"))
 
 
 SOME = Benchmark(Options, with_some, {"full": 8, "brief": 8})

@@ -171,7 +171,8 @@ _IN_DETAILS = frozenset(f.name for f in fields(BenchmarkDetails))
 
 def _with_old_keywords(benchmark: Class) -> Class:
     """Let a ``Benchmark`` class take the keywords of the last release, for one release."""
-    init = benchmark.__init__
+    wrapped: Any = benchmark
+    init = wrapped.__init__
 
     @functools.wraps(init)
     def accepting(self: Any, *args: Any, **keywords: Any) -> None:
@@ -185,7 +186,7 @@ def _with_old_keywords(benchmark: Class) -> Class:
             keywords["details"] = replace(keywords.get("details", BenchmarkDetails()), **details)
         init(self, *args, **keywords)
 
-    benchmark.__init__ = accepting
+    wrapped.__init__ = accepting
     return benchmark
 
 

@@ -1,13 +1,14 @@
-"""A single question as a task, and what its grader says of a reply.
+"""A task of one question, and the grade of a reply to it.
 
-A grader is a function of a module, named in the task as ``module:function``, so that it is found wherever an episode is
-played: ``grade(reply, options) -> Graded``, where ``options`` are the task's. Knows no benchmark.
+A grader is a module's function, named in the task as ``module:function``, so that any worker can import it:
+``grade(reply, options) -> Graded``, where ``options`` are the task's. This module knows no benchmark.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lemur_ray.agents.messages import Message
@@ -19,67 +20,86 @@ ENV_ID = "envs:lemur/Question-v0"
 
 @dataclass(frozen=True)
 class Graded:
-    """What a reply is worth. The score is from 0 to 1, which is solved; any other is the grader's fault."""
+    """A grader's verdict. The score is from 0 to 1, which is solved; any other is an error of the environment."""
 
     score: float
     answer: str | None = None
-    """What was understood as the answer; None where the reply holds none."""
+    """The answer that was read from the reply; None if there is none"""
     note: str = ""
-    """Why it is worth that, in a line: shown with the episode."""
+    """Reason for the score, in one line, which pages show with the episode"""
     scores: Mapping[str, float] = field(default_factory=dict)
-    """By other rules, where there are several."""
+    """Scores by further rules"""
 
 
 Grade = Callable[[str, Mapping[str, Any]], Graded]
+
+
+@dataclass(frozen=True)
+class QuestionDetails:
+    """Everything optional about a question."""
+
+    shots: str = ""
+    """Text before the question that many tasks share; the ledger stores it once"""
+    raw: bool = False
+    """Whether prompt and shots are one text that the model continues, instead of a conversation"""
+    prefill: str = ""
+    """Beginning of the reply, which the model continues"""
+    choices: Sequence[str] = ()
+    """Replies whose likelihood is compared; the model then writes none"""
+    stop: Sequence[str] = ()
+    """Stop strings, instead of the benchmark's"""
+    gold: str | None = None
+    """A reply that must score 1"""
+    backend: str = ""
+    """Sandbox backend of the grader, if it needs one"""
+    data: str = ""
+    """Digest of the rows that the task comes from (``rows.files_digest``)"""
+    cluster: str = ""
+    """As in ``Task``"""
 
 
 def question(
     benchmark: str,
     task: str,
     category: str,
-    asked: str | Sequence[Message],
+    prompt: str | Sequence[Message],
     grade: str,
     reference: Any,
-    *,
-    shots: str = "",
-    raw: bool = False,
-    prefill: str = "",
-    choices: Sequence[str] = (),
-    stop: Sequence[str] = (),
-    gold: str | None = None,
-    backend: str = "",
-    data: str = "",
-    cluster: str = "",
+    details: QuestionDetails | None = None,
+    **old: Any,
 ) -> Task:
     """A task of one turn.
 
-    ``asked``: the question, or a conversation that ends in it; ``shots``: text before the question that many tasks
-    have in common. ``raw``: all of it is one text to go on with. ``prefill``: what the reply begins with. ``choices``:
-    to be weighed instead of a reply. ``stop``: where a reply ends, instead of where the benchmark says. ``reference``:
-    any JSON value, for the grader. ``gold``: a reply that must score 1. ``backend``: of sandboxes, where any are used.
-    ``data``: identifies the rows that the task is made of (``rows.identity``). ``cluster``: as of ``Task``.
+    ``prompt``: the question, or a conversation that ends with it. ``grade``: the grader as ``module:function``.
+    ``reference``: any JSON value, for the grader. ``old``: fields of ``details`` as keywords, for one release.
     """
-    options: dict[str, Any] = {"prompt": asked} if isinstance(asked, str) else {"messages": _plain(asked)}
+    if old:
+        warnings.warn(
+            f"question(): {', '.join(sorted(old))} are now fields of details=QuestionDetails(...)",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+    d = replace(details or QuestionDetails(), **old)
+    options: dict[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else {"messages": _json(prompt)}
     options |= {"grade": grade, "reference": reference}
-    more = {"shots": shots, "raw": raw, "prefill": prefill, "choices": list(choices), "stop": list(stop)}
-    options |= {name: value for name, value in more.items() if value}
-    options |= {"backend": backend} if backend else {}
-    options |= {"database_id": data} if data else {}
-    options |= {"gold": gold} if gold is not None else {}
-    return Task(benchmark, task, ENV_ID, category, options, max_turns=1, cluster=cluster)
+    optional = {"shots": d.shots, "raw": d.raw, "prefill": d.prefill, "choices": list(d.choices), "stop": list(d.stop)}
+    optional |= {"backend": d.backend, "database_id": d.data}
+    options |= {name: value for name, value in optional.items() if value}
+    options |= {"gold": d.gold} if d.gold is not None else {}
+    return Task(benchmark, task, ENV_ID, category, options, max_turns=1, cluster=d.cluster)
 
 
-def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:
+def _json(messages: Sequence[Message]) -> list[dict[str, str]]:
     return [message.to_json() for message in messages]
 
 
 def continues_prompt(options: Mapping[str, Any]) -> bool:
-    """Whether a reply goes on with what was begun for it; else it says everything itself. ``options``: of the task."""
+    """Whether the reply continues a text (``raw``) or a prefill. ``options``: of the task."""
     return bool(options.get("raw") or options.get("prefill"))
 
 
 def cut_at(reply: str, stops: Sequence[str]) -> str:
-    """``reply`` up to the first of ``stops`` in it."""
+    """``reply`` up to the first stop string in it."""
     places = [place for stop in stops if stop and (place := reply.find(stop)) >= 0]
     return reply[: min(places)] if places else reply
 

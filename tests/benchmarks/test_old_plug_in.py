@@ -71,8 +71,10 @@ def test_a_plug_in_of_the_previous_release_is_found_and_makes_its_tasks(
     assert any("contract.Asked is now EvaluationRequest: use that name" in message for message in messages)
     options = benchmark.options(server="mysql:secret")
     assert storable_options(options) == {"server": "mysql", "rows": ""}
-    assert [task.id for task in benchmark.load(options, EvaluationRequest())] == ["sums/1"]
-    assert needs.missing_requirements(benchmark.requirements(options, EvaluationRequest())) == []
+    with pytest.warns(DeprecationWarning, match="gold are now fields of details=QuestionDetails"):
+        assert [task.options["gold"] for task in benchmark.load(options, EvaluationRequest())] == ["2"]
+    with pytest.warns(DeprecationWarning, match="gold are now fields of details=QuestionDetails"):
+        assert needs.missing_requirements(benchmark.requirements(options, EvaluationRequest())) == []
     assert any("step_s= is now min_step_s=" in message for message in messages)
     assert any("asks= is now details=BenchmarkDetails(endpoints=...)" in message for message in messages)
     assert benchmark.min_step_s == 7.0

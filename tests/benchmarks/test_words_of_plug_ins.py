@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 from lemur_ray.benchmarks.run_notes import RunDescription
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails
-from lemur_ray.benchmarks.question import Graded, question
+from lemur_ray.benchmarks.question import Graded, QuestionDetails, question
 from lemur_ray.benchmarks.episode_artifacts import View
 
 
@@ -37,7 +37,7 @@ class Options:
 
 def load(options, asked, name="sums"):
     for number in range(2):
-        yield question(name, f"sums/{number}", "sums", "?", f"{__name__}:grade", "2", gold="2")
+        yield question(name, f"sums/{number}", "sums", "?", f"{__name__}:grade", "2", QuestionDetails(gold="2"))
 
 
 def grade(reply, options):

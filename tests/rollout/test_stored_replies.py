@@ -12,7 +12,7 @@ import pytest
 
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
-from lemur_ray.benchmarks.question import question
+from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.report.samples import pass_at_k, pass_hat_k
 from lemur_ray.rollout.ledger import read_episodes
 from lemur_ray.rollout.stored_replies import answered, read_replies, stored_policy
@@ -35,7 +35,20 @@ def _options() -> type[Any]:
 
 def _sums(options: Any, request: EvaluationRequest) -> list[Task]:
     grade = "tests.envs.question.test_question:same"
-    return [question("sums", f"sums/{n}", "sums", f"{n} + 1?", grade, str(n + 1), gold=str(n + 1)) for n in range(6)]
+    return [
+        question(
+            "sums",
+            f"sums/{n}",
+            "sums",
+            f"{n} + 1?",
+            grade,
+            str(n + 1),
+            QuestionDetails(
+                gold=str(n + 1),
+            ),
+        )
+        for n in range(6)
+    ]
 
 
 SUMS: Benchmark[Any] = Benchmark(_options(), _sums, {"full": 16, "brief": 16}, has_hints=True)
@@ -170,7 +183,20 @@ def test_replies_that_go_on_behind_a_stop_are_told(tmp_path: Path, capsys: pytes
     path.write_text("".join(json.dumps({"task": task, "reply": reply}) + "\n" for task, reply in said.items()))
     spec = stored_policy(f"replies:{path}", "", "b")
     assert spec is not None
-    tasks = [question("b", task, "b", "1 + 1?", "m:grade", 2, stop=("\n",)) for task in said]
+    tasks = [
+        question(
+            "b",
+            task,
+            "b",
+            "1 + 1?",
+            "m:grade",
+            2,
+            QuestionDetails(
+                stop=("\n",),
+            ),
+        )
+        for task in said
+    ]
     assert answered(spec, tasks, 1) == tasks
     told = capsys.readouterr().err
     assert "1 replies go on behind a text" in told

@@ -18,7 +18,7 @@ from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.protocol_options import Protocol, version_by_prefill
-from lemur_ray.benchmarks.question import question
+from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows, read_text, row_number
 from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.outside_data.source import Source
@@ -79,13 +79,15 @@ def _task(kind: Kind, options: Protocol, file: str, number: int, row: dict[str, 
         f"Q: {row['input']}" + (f"\n{cue}" if options.raw else ""),
         f"envs.language.bbh.answers:grade_{kind if options.mode == 'standard' else 'lemur'}",
         row["target"],
-        shots=shots,
-        raw=options.raw,
-        prefill=cue if options.prefill and not options.raw else "",
-        stop=stop,
-        gold=gold,
-        data=data_id,
-        cluster=file,
+        QuestionDetails(
+            shots=shots,
+            raw=options.raw,
+            prefill=cue if options.prefill and not options.raw else "",
+            stop=stop,
+            gold=gold,
+            data=data_id,
+            cluster=file,
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, file_option
 from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.benchmarks.protocol_options import Protocol
-from lemur_ray.benchmarks.question import question
+from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows, read_text, row_number
 from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.outside_data.source import Source
@@ -90,12 +90,14 @@ def _load(options: Gsm8kOptions, request: EvaluationRequest) -> Iterator[Task]:
             f"Question: {row['question']}" + ("\nAnswer:" if options.raw else ""),
             "envs.language.gsm8k.numbers:grade",
             {"answer": final_answer(row["answer"]), "rule": options.mode},
-            shots=shots,
-            raw=options.raw,
-            prefill="Answer:" if options.prefill and not options.raw else "",
-            stop=("\n",) if options.raw else (),
-            gold=_one_line(row["answer"]),
-            data=data_id,
+            QuestionDetails(
+                shots=shots,
+                raw=options.raw,
+                prefill="Answer:" if options.prefill and not options.raw else "",
+                stop=("\n",) if options.raw else (),
+                gold=_one_line(row["answer"]),
+                data=data_id,
+            ),
         )
 
 

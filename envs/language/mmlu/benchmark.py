@@ -17,7 +17,7 @@ from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.protocol_options import Protocol, version_by_mode
-from lemur_ray.benchmarks.question import question
+from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_cells, read_rows
 from lemur_ray.benchmarks.run_notes import Settings
 from lemur_ray.benchmarks.table3 import Column
@@ -108,14 +108,16 @@ def _load(options: MmluOptions, request: EvaluationRequest) -> Iterator[Task]:
                 own if options.raw else own.removesuffix("\nAnswer:"),
                 "envs.language.mmlu.letters:grade",
                 LETTERS[item.answer],
-                shots=fits[-1] if fits else texts[0],
-                raw=options.raw,
-                prefill="Answer:" if options.prefill and not options.raw else "",
-                choices=[f" {letter}" for letter in LETTERS] if options.weighs else (),
-                stop=("\n",) if options.raw and not options.weighs else (),
-                gold=f" {LETTERS[item.answer]}",
-                data=data_id,
-                cluster=subject,
+                QuestionDetails(
+                    shots=fits[-1] if fits else texts[0],
+                    raw=options.raw,
+                    prefill="Answer:" if options.prefill and not options.raw else "",
+                    choices=[f" {letter}" for letter in LETTERS] if options.weighs else (),
+                    stop=("\n",) if options.raw and not options.weighs else (),
+                    gold=f" {LETTERS[item.answer]}",
+                    data=data_id,
+                    cluster=subject,
+                ),
             )
 
 

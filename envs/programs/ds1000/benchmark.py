@@ -21,7 +21,7 @@ from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, location_option
 from lemur_ray.benchmarks.needs import Requirement
 from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_identity
-from lemur_ray.benchmarks.question import question
+from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.run_notes import Settings
@@ -101,13 +101,15 @@ def _task(options: Ds1000Options, row: Mapping[str, Any], metadata: Mapping[str,
         "envs.programs.ds1000.program:grade",
         {"code_context": row["code_context"], "library": library, "environment": _shipped(options.environment)}
         | ({"behind": behind} if behind else {}),
-        raw=options.raw,
-        prefill=_opening(begun) if options.prefill and not options.raw else "",
-        stop=STOPS if goes_on else (),
-        gold=row["reference_code"],
-        backend=options.sandbox,
-        data=data_id,
-        cluster=_family(metadata),
+        QuestionDetails(
+            raw=options.raw,
+            prefill=_opening(begun) if options.prefill and not options.raw else "",
+            stop=STOPS if goes_on else (),
+            gold=row["reference_code"],
+            backend=options.sandbox,
+            data=data_id,
+            cluster=_family(metadata),
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.protocol_options import Protocol, version_by_prefill
-from lemur_ray.benchmarks.question import question
+from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.resource_request import COMMANDS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
@@ -61,12 +61,14 @@ def _load(options: HumanEvalOptions, request: EvaluationRequest) -> Iterator[Tas
             row["prompt"] if options.raw else REQUEST + row["prompt"],
             "envs.programs.humaneval.completion:grade",
             {name: row[name] for name in ("prompt", "test", "entry_point")} | {"rule": options.mode},
-            raw=options.raw,
-            prefill=LEAD + row["prompt"] if options.prefill and not options.raw else "",
-            stop=STOPS if goes_on else (),
-            gold=row["canonical_solution"],
-            backend=options.sandbox,
-            data=data_id,
+            QuestionDetails(
+                raw=options.raw,
+                prefill=LEAD + row["prompt"] if options.prefill and not options.raw else "",
+                stop=STOPS if goes_on else (),
+                gold=row["canonical_solution"],
+                backend=options.sandbox,
+                data=data_id,
+            ),
         )
 
 

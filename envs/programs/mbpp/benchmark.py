@@ -15,7 +15,7 @@ from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.protocol_options import Protocol, version_by_mode
-from lemur_ray.benchmarks.question import question
+from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.resource_request import COMMANDS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.run_notes import Settings
@@ -103,13 +103,15 @@ def _task(options: MbppOptions, row: Mapping[str, Any], examples: list[dict[str,
         turns or f"{_stated(row)}[BEGIN]",
         "envs.programs.mbpp.program:grade",
         {"tests": list(row["test_list"]), "setup": "" if lost else setup},
-        shots=worked if options.raw else "",
-        raw=options.raw,
-        prefill="[PYTHON]" if options.prefill and not options.raw else "",
-        stop=(end, "\nassert", "\nprint"),
-        gold=None if lost else f"\n{row['code']}\n{end.strip()}",
-        backend=options.sandbox,
-        data=data_id,
+        QuestionDetails(
+            shots=worked if options.raw else "",
+            raw=options.raw,
+            prefill="[PYTHON]" if options.prefill and not options.raw else "",
+            stop=(end, "\nassert", "\nprint"),
+            gold=None if lost else f"\n{row['code']}\n{end.strip()}",
+            backend=options.sandbox,
+            data=data_id,
+        ),
     )
 
 

@@ -19,7 +19,7 @@ from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, file_option
 from lemur_ray.benchmarks.needs import Requirement
 from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_identity
-from lemur_ray.benchmarks.question import question
+from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.sandboxed import (
@@ -60,12 +60,14 @@ def _load(language: str, options: MultiplEOptions, request: EvaluationRequest) -
             "envs.programs.multipl_e.program:grade",
             {"language": language, "prompt": row["prompt"], "tests": row["tests"], "stops": list(row["stop_tokens"])}
             | shown,
-            raw=options.raw,
-            prefill=row["prompt"] if options.prefill and not options.raw else "",
-            stop=tuple(row["stop_tokens"]) if goes_on else (),
-            backend=options.sandbox,
-            data=data_id,
-            cluster=row["name"],
+            QuestionDetails(
+                raw=options.raw,
+                prefill=row["prompt"] if options.prefill and not options.raw else "",
+                stop=tuple(row["stop_tokens"]) if goes_on else (),
+                backend=options.sandbox,
+                data=data_id,
+                cluster=row["name"],
+            ),
         )
 
 

@@ -20,7 +20,7 @@ from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, file_option
 from lemur_ray.benchmarks.needs import Requirement
 from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_identity
-from lemur_ray.benchmarks.question import question
+from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_text, read_value
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, protocol_settings
@@ -102,12 +102,14 @@ def _load(options: RoboCodeGenOptions, request: EvaluationRequest) -> Iterator[T
             problem["prompt"] if options.raw else REQUEST + problem["prompt"],
             "envs.programs.robocodegen.results:grade",
             reference | {"helpers": examples.partition("# example:")[0], "scene": data["scene"]},
-            shots=f"{examples}\n",
-            raw=options.raw,
-            stop=STOPS if options.raw else (),
-            gold=_gold(problem["name"], objects, options),
-            backend=options.sandbox,
-            data=files_digest(*files),
+            QuestionDetails(
+                shots=f"{examples}\n",
+                raw=options.raw,
+                stop=STOPS if options.raw else (),
+                gold=_gold(problem["name"], objects, options),
+                backend=options.sandbox,
+                data=files_digest(*files),
+            ),
         )
         yield _in_turns(task, options) if options.tries > 1 or options.recursion else task
 

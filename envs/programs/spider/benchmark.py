@@ -16,7 +16,7 @@ from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_identity
-from lemur_ray.benchmarks.question import question
+from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows, row_number
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S
 from lemur_ray.benchmarks.table3 import Column
@@ -72,13 +72,15 @@ def _load(options: SpiderOptions, request: EvaluationRequest) -> Iterator[Task]:
             + (f"\n-- {REQUEST}\nSELECT" if options.raw else f"\n\n{REQUEST}"),
             "envs.programs.spider.execution:grade",
             {"databases": [HostPath(file) for file in files[name]], "query": row["query"], "begins": prefix},
-            shots=f"{tables[name]}\n\n",
-            raw=options.raw,
-            prefill="SELECT" if prefix and not options.raw else "",
-            stop=(";", "\n\n") if prefix else (),
-            gold=row["query"][len(prefix) :],
-            data=data_id,
-            cluster=name,
+            QuestionDetails(
+                shots=f"{tables[name]}\n\n",
+                raw=options.raw,
+                prefill="SELECT" if prefix and not options.raw else "",
+                stop=(";", "\n\n") if prefix else (),
+                gold=row["query"][len(prefix) :],
+                data=data_id,
+                cluster=name,
+            ),
         )
 
 

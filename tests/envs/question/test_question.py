@@ -12,7 +12,7 @@ import pytest
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Outcome, Trajectory, join_opening, split_opening
-from lemur_ray.benchmarks.question import Graded, question
+from lemur_ray.benchmarks.question import Graded, QuestionDetails, question
 from lemur_ray.rollout.ledger import Ledger, LedgerError, read_episodes
 from tests.envs.questions import Says, play, verdicts
 
@@ -34,7 +34,15 @@ def generous(reply: str, options: Mapping[str, Any]) -> Graded:
 def sums(count: int, **more: Any) -> list[Any]:
     shots = "".join(f"Q: {n} + {n}\nA: {2 * n}\n\n" for n in range(200))
     return [
-        question("sums", f"sums/{n}", "sums", f"Q: {n} + 1\nA:", f"{HERE}:same", str(n + 1), shots=shots, **more)
+        question(
+            "sums",
+            f"sums/{n}",
+            "sums",
+            f"Q: {n} + 1\nA:",
+            f"{HERE}:same",
+            str(n + 1),
+            QuestionDetails(shots=shots, **more),
+        )
         for n in range(count)
     ]
 
@@ -128,7 +136,20 @@ def test_an_opening_is_the_same_after_it_was_cut_anywhere(shared: int) -> None:
 def test_the_expert_says_the_gold(tmp_path: Path) -> None:
     from tests.envs.questions import golds
 
-    tasks = [question("q", f"{n}", "q", "?", f"{HERE}:same", f"{n}", gold=gold) for n, gold in enumerate("0x")]
+    tasks = [
+        question(
+            "q",
+            f"{n}",
+            "q",
+            "?",
+            f"{HERE}:same",
+            f"{n}",
+            QuestionDetails(
+                gold=gold,
+            ),
+        )
+        for n, gold in enumerate("0x")
+    ]
     assert golds(tasks, tmp_path) == {"0": True, "1": False}
     assert verdicts(play(tasks[:1], Says({"0": "0"}), tmp_path)) == {"0": True}
 

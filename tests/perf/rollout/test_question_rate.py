@@ -18,7 +18,7 @@ import pytest
 
 from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.openai_policy import OpenAIPolicy
-from lemur_ray.benchmarks.question import question
+from lemur_ray.benchmarks.question import QuestionDetails, question
 from tests.agents.misbehaving import completion, serving
 from tests.envs.questions import play, tasks_of, verdicts
 
@@ -31,7 +31,20 @@ PROGRAM_CPU_S = 0.16
 
 def test_questions_a_second(tmp_path: Path) -> None:
     grade = "envs.language.mmlu.letters:grade"
-    tasks = [question("q", f"q/{n}", "q", f"Question {n}?", grade, "A", shots="Worked. " * 800) for n in range(1500)]
+    tasks = [
+        question(
+            "q",
+            f"q/{n}",
+            "q",
+            f"Question {n}?",
+            grade,
+            "A",
+            QuestionDetails(
+                shots="Worked. " * 800,
+            ),
+        )
+        for n in range(1500)
+    ]
     with serving(lambda asked: completion("A")) as server:
         policy = OpenAIPolicy(server.url, "toy")
         started = time.monotonic()
