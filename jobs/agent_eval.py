@@ -21,8 +21,8 @@ from lemur_ray.benchmarks.listing import status_lines, benchmark_statuses
 from lemur_ray.evaluation.gold_check import FLAG, check_golds
 from lemur_ray.host.home import outside_data
 from lemur_ray.rollout.benchmark_tasks import parse_evaluation
-from lemur_ray.rollout.evaluation_folder import played_at
-from lemur_ray.rollout.exit_codes import ending_well
+from lemur_ray.rollout.evaluation_folder import with_local_folder
+from lemur_ray.rollout.exit_codes import job_exit
 from lemur_ray.evaluation.suites.command_line import is_suite, parse_suite
 
 DEFAULT = "alfworld/text"
@@ -31,17 +31,17 @@ DEFAULT = "alfworld/text"
 def main(argv: Sequence[str] | None = None) -> int:
     """0: every task is scored, or missing with a blame. 1: nothing was scored, or it could not run. 130: stopped."""
     words = sys.argv[1:] if argv is None else argv
-    with ending_well("agent_eval") as end:
+    with job_exit("agent_eval") as end:
         if "--list" in words:
             return show(words)
         if FLAG in words:
             return check_golds(words, partial(print, flush=True)) or end.code
         if is_suite(words):
             suite = parse_suite(words)
-            end.say(played_at(suite.out, lambda out: play_suite(suite.within(out))))
+            end.say(with_local_folder(suite.out, lambda out: play_suite(suite.within(out))))
             return end.code
         config = parse_evaluation(words, DEFAULT)
-        end.say(played_at(config.out, lambda out: evaluate(replace(config, out=out))))
+        end.say(with_local_folder(config.out, lambda out: evaluate(replace(config, out=out))))
     return end.code
 
 

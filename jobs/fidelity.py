@@ -18,15 +18,15 @@ from lemur_ray.host.home import resolve_out
 from lemur_ray.report.fidelity import FidelityConfig, fidelity
 from lemur_ray.report.pages.fidelity_page import summary, write_fidelity
 from lemur_ray.rollout.benchmark_tasks import options_of, parse_evaluation
-from lemur_ray.rollout.evaluation_folder import EvaluationError, played_at, prepare_out
-from lemur_ray.rollout.exit_codes import ending_well
+from lemur_ray.rollout.evaluation_folder import EvaluationError, with_local_folder, prepare_out
+from lemur_ray.rollout.exit_codes import job_exit
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0: every goal that a run speaks to is reached. 1: one is missed, or a run could not be played. 130: stopped."""
     config = parse(FidelityConfig, argv)
-    with ending_well("fidelity") as end:
-        found = played_at(config.out, lambda out: _replayed(config, prepare_out(resolve_out(out, "fidelity"))))
+    with job_exit("fidelity") as end:
+        found = with_local_folder(config.out, lambda out: _replayed(config, prepare_out(resolve_out(out, "fidelity"))))
         print(summary(found), file=sys.stderr)
         print(json.dumps({"goals": found["goals"], "runs": len(found["runs"]), "page": f"{found['out']}/index.html"}))
         end.code = int(any("error" in row or row.get("reached") is False for row in found["goals"] + found["runs"]))

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from lemur_ray.cluster import connection
 from lemur_ray.host.home import lemur_home
 from lemur_ray.rollout.evaluation_folder import EvaluationError
-from lemur_ray.rollout.endpoints.policy_target import find_run
+from lemur_ray.rollout.endpoints.policy_target import resolve_model
 from lemur_ray.serve.http.api_key import CURL_KEY, KEY_VARIABLE, guarded
 from lemur_ray.serve.config import ServeJob
 from lemur_ray.serve.needs import look_first
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     job, stop = ServeJob.parse(argv), threading.Event()
     try:
         digest = guarded(job.host, job.api_key or os.environ.get(KEY_VARIABLE, ""))
-        with _served(job, digest, stop, find_run(job.model, lemur_home() / "runs")) as url:
+        with _served(job, digest, stop, resolve_model(job.model, lemur_home() / "runs")) as url:
             for number in (signal.SIGTERM, signal.SIGINT):  # now: Ray sets handlers of its own when it starts
                 signal.signal(number, lambda *_: stop.set())
             print(f"serving at {url}\n  curl {CURL_KEY if digest else ''}{url}/models\n  chat {url[:-2]}", flush=True)

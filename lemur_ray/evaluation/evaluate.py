@@ -23,7 +23,7 @@ from lemur_ray.report.samples import single_turn_sample_rates
 from lemur_ray.report.tables import summarise
 from lemur_ray.rollout.evaluation import Beside, pool_of, run_evaluation
 from lemur_ray.rollout.evaluation_config import EvalConfig
-from lemur_ray.rollout.exit_codes import say_what_is_odd
+from lemur_ray.rollout.exit_codes import warn_of_anomalies
 from lemur_ray.rollout.progress import costs
 from lemur_ray.rollout.threads import Pool
 from lemur_ray.serve.on_ray.attach import attach
@@ -42,7 +42,7 @@ def play_prepared(config: EvalConfig[Any], prepared: Prepared, beside: Beside | 
     with live_page(out, tasks, spec.label, settings.hash, config.epochs) as made:
         start = partial(open_pool, config, prepared)
         episodes = run_evaluation(config, tasks, spec.label, settings, out, start, beside=beside, **kept)
-    say_what_is_odd(counted := drop_texts(episodes))
+    warn_of_anomalies(counted := drop_texts(episodes))
     notes = prepared.notes(benchmark, counted) | compare_recording(
         spec.recording, benchmark.details.recording_format, episodes, tasks
     )

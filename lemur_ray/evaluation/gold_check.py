@@ -21,13 +21,14 @@ from lemur_ray.benchmarks.needs import missing_requirements
 from lemur_ray.benchmarks.task_validation import validated_tasks
 from lemur_ray.evaluation.preflight import Prepared, prepare
 from lemur_ray.rollout.attempt import EpisodeLimits
-from lemur_ray.rollout.benchmark_tasks import asked_of, options_of, parse_evaluation, parsed, words_for
+from lemur_ray.rollout.benchmark_tasks import arguments_for, asked_of, options_of, parse_evaluation, parse_one_of_many
 from lemur_ray.rollout.evaluation import pool_of
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 
 FLAG = "--check-gold"
 NO_GOLD = "declares no gold: neither an expert nor a task with one"
@@ -50,7 +51,7 @@ def check_golds(words: Sequence[str], report: Print) -> int:
     every = {flag for of in flags.values() for flag in of}
     for name, own in flags.items():
         try:
-            config, benchmark = parsed(words_for(rest, own, every), name), find(name)
+            config, benchmark = parse_one_of_many(arguments_for(rest, own, every), name), find(name)
         except ValueError as error:
             report(f"{name}: not checked: {error}")
             continue
@@ -102,13 +103,13 @@ def play_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> list[Episo
         ready = prepare(config, replace(benchmark, has_hints=True), lambda spec: spec)
         tasks = [task for task in ready.tasks if benchmark.has_hints or "gold" in task.options]
         with Ledger(Path(folder) / "episodes.jsonl") as ledger, closing(pool_of(config, ready.policy)) as pool:
-            clock, orders = time.monotonic, _orders(config, ready, tasks)
+            clock, plan = time.monotonic, _orders(config, ready, tasks)
             progress = Progress(sys.stderr, clock, label=config.benchmark)
-            return list(run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=clock))
+            return list(run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=clock))
 
 
 def _orders(config: EvalConfig[Any], ready: Prepared, tasks: Sequence[Task]) -> Any:
-    return Orders(
+    return EpisodePlan(
         tasks,
         epochs=1,
         policy=ready.policy.label,

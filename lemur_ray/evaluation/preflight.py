@@ -28,14 +28,25 @@ from lemur_ray.benchmarks.plugin_metadata import plugin_metadata
 from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.host.home import lemur_home, resolve_out
 from lemur_ray.rollout.benchmark_tasks import asked_of, tasks_and_settings
-from lemur_ray.rollout.endpoints.asked_endpoints import look_at, outside_endpoints, policy_options, ready
-from lemur_ray.rollout.endpoints.policy_target import find_run, meant, named, pinned, served_model
+from lemur_ray.rollout.endpoints.evaluation_endpoints import (
+    check_endpoints,
+    environment_endpoints,
+    policy_options,
+    prepare_endpoints,
+)
+from lemur_ray.rollout.endpoints.policy_target import (
+    parse_policy,
+    pin_checkpoint,
+    resolve_model,
+    resolve_policy,
+    served_model,
+)
 from lemur_ray.rollout.evaluation import is_finished
 from lemur_ray.rollout.evaluation_config import EvalConfig, Settings
 from lemur_ray.rollout.evaluation_folder import EvaluationError, default_out, prepare_out
 from lemur_ray.rollout.ledger import LedgerError
-from lemur_ray.rollout.stored_replies import answered
-from lemur_ray.rollout.task_selection import in_their_order
+from lemur_ray.rollout.schedule.task_selection import keep_dependencies
+from lemur_ray.rollout.stored_replies import tasks_with_replies
 
 if TYPE_CHECKING:
     from lemur_ray.serve.policy_model import PolicyModel
@@ -96,10 +107,10 @@ def prepare(config: EvalConfig[Any], benchmark: Benchmark[Any], attach: Callable
     if policy_problems or spec is None:
         raise PreflightError(config.benchmark, problems)
     try:
-        spec = named(attach(spec), lemur_home() / "runs", ready(config), config.chat_template)
+        spec = resolve_policy(attach(spec), lemur_home() / "runs", prepare_endpoints(config), config.chat_template)
         count_tokens, spec = _token_counter(spec, config)
         tasks, settings = tasks_and_settings(config, benchmark, spec.knows_our_words, spec.recording, spec.replies)
-        tasks = in_their_order(answered(spec, tasks, config.epochs), tasks)
+        tasks = keep_dependencies(tasks_with_replies(spec, tasks, config.epochs), tasks)
     except (ValueError, OSError) as error:
         if problems:
             raise PreflightError(config.benchmark, problems) from error
@@ -118,17 +129,17 @@ def prepare(config: EvalConfig[Any], benchmark: Benchmark[Any], attach: Callable
 
 def _policy_spec(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> tuple[PolicySpec | None, list[str]]:
     try:
-        return meant(config, benchmark), []
+        return parse_policy(config, benchmark), []
     except (EvaluationError, LedgerError, ValueError, OSError) as error:
         return None, [str(error)]
 
 
 def policy_needs(config: EvalConfig[Any], spec: PolicySpec | None) -> list[Requirement]:
     """Needs of any evaluation with this policy. ``spec``: None where the policy could not be resolved."""
-    teacher_answers = partial(_check_with_key, outside_endpoints, _check_teacher, config)
+    teacher_answers = partial(_check_with_key, environment_endpoints, _check_teacher, config)
     needs = [requirement_of("folder", partial(_check_writable, config.out))]
     needs += [
-        requirement_of("teacher's key", partial(outside_endpoints, config)),
+        requirement_of("teacher's key", partial(environment_endpoints, config)),
         requirement_of("teacher", teacher_answers),
     ]
     if spec is None:
@@ -167,7 +178,7 @@ def _policy_model(spec: PolicySpec, config: EvalConfig[Any]) -> PolicyModel:
     """The model that will be served for the policy. Raises EvaluationError with everything it lacks."""
     from lemur_ray.serve.policy_model import NotServed, look_at_model  # takes a second, and few policies need it
 
-    model = pinned(find_run(spec.target, lemur_home() / "runs"))
+    model = pin_checkpoint(resolve_model(spec.target, lemur_home() / "runs"))
     chats = spec.kind == "handle" or not getattr(config.options, "raw", False)
     try:
         return look_at_model(model, config.chat_template, chats)
@@ -192,8 +203,8 @@ def _check_policy(spec: PolicySpec, config: EvalConfig[Any]) -> None:
 
 
 def _check_teacher(config: EvalConfig[Any]) -> None:
-    for endpoint in outside_endpoints(config):
-        look_at(replace(endpoint, options=_with_short_patience(endpoint.options)))
+    for endpoint in environment_endpoints(config):
+        check_endpoints(replace(endpoint, options=_with_short_patience(endpoint.options)))
 
 
 def _with_short_patience(options: EndpointOptions) -> EndpointOptions:

@@ -19,7 +19,7 @@ from lemur_ray.benchmarks.discovery import find
 from lemur_ray.instruct.conversation import conversation_lines
 from lemur_ray.instruct.solved import SolvedFilter, conversations_of, select
 from lemur_ray.rollout.benchmark_tasks import from_json, tasks_of
-from lemur_ray.rollout.evaluation_folder import EvaluationError, recalled, replace_file
+from lemur_ray.rollout.evaluation_folder import EvaluationError, load_settings, replace_file
 from lemur_ray.rollout.ledger import read_episodes
 from lemur_ray.rollout.replay_episodes import replay_episodes
 
@@ -64,7 +64,7 @@ class _StoredRuns:
         if not ledger.is_file():
             raise EvaluationError(f"{folder} has no episodes.jsonl: give the folder that jobs/agent_eval.py wrote to")
         self.episodes += read_episodes(ledger)
-        for recipe, evaluation in recalled(folder).items():
+        for recipe, evaluation in load_settings(folder).items():
             for config in evaluation["configs"]:
                 if not config["policy"].startswith("replay:"):
                     self._add_tasks(folder, recipe, config, evaluation["settings"]["prompt"], how)

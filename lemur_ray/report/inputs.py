@@ -13,7 +13,7 @@ from typing import Any
 
 from lemur_ray.host.json_files import parse_json
 from lemur_ray.report.ledgers.stored_episodes import StoredEpisode, stored_episodes
-from lemur_ray.rollout.evaluation_folder import DEPARTURES, TOLD, EvaluationError, recalled
+from lemur_ray.rollout.evaluation_folder import DEPARTURES, PLUGIN_METADATA, EvaluationError, load_settings
 from lemur_ray.storage.folder_mirror import display_name
 
 OF_RUN, OF_CORPUS = ("recipe.json", "result.json", "metrics.jsonl"), ("manifest.json",)
@@ -137,8 +137,11 @@ def read_settings(folder: Path) -> dict[str, Mapping[str, Any]]:
     """
     try:
         return {
-            recipe: {**kept["settings"], **{name: kept[name] for name in (DEPARTURES, TOLD) if kept.get(name)}}
-            for recipe, kept in recalled(folder).items()
+            recipe: {
+                **kept["settings"],
+                **{name: kept[name] for name in (DEPARTURES, PLUGIN_METADATA) if kept.get(name)},
+            }
+            for recipe, kept in load_settings(folder).items()
         }
     except (EvaluationError, KeyError, TypeError) as error:
         raise ReportError(f"{folder}/evaluations.json: {error}; mend or remove it") from error

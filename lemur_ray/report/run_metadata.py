@@ -13,7 +13,7 @@ from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.discovery import describe_run
 from lemur_ray.benchmarks.plugin_metadata import stored_description
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription
-from lemur_ray.rollout.evaluation_folder import DEPARTURES, TOLD
+from lemur_ray.rollout.evaluation_folder import DEPARTURES, PLUGIN_METADATA
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class RunMetadata:
         tasks = sorted({episode.key.task for episode in episodes})
         settings = dict(self.settings.get(key.recipe, {}))
         here = settings.pop(DEPARTURES, ())
-        kept = stored_description(settings.pop(TOLD, None), key.benchmark, key.policy)
+        kept = stored_description(settings.pop(PLUGIN_METADATA, None), key.benchmark, key.policy)
         said = kept or describe_run(key.benchmark, EvaluationRun(key.policy, settings, tasks))
         if not here:
             return said

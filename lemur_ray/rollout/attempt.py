@@ -54,14 +54,14 @@ class EpisodeLimits:
 
 
 @dataclass(frozen=True)
-class Order:
+class EpisodeSpec:
     """One episode to be played."""
 
     key: EpisodeKey
     task: Task
     sampling: Sampling = Sampling()
     limits: EpisodeLimits = EpisodeLimits()
-    apart: bool = False
+    isolated: bool = False
     """Nothing else is played in its process meanwhile, so that what is lost there was lost by this one."""
 
 
@@ -82,18 +82,18 @@ class Attempt:
     """As of ``Episode``"""
     excused: bool = False
     """Lost with a host, or where others are lost too: says nothing of the episode, however often."""
-    ends_run: str = ""
+    fatal_error: str = ""
     """Why no other episode could be played either; empty where one could."""
 
 
-def seed_of(*parts: object) -> int:
+def derive_seed(*parts: object) -> int:
     """31-bit seed, a pure function of its parts: the same task, epoch and turn get the same one in every run."""
     text = "|".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big") >> 1
 
 
-def turn_sampling(order: Order, turn: int) -> Sampling:
+def turn_sampling(spec: EpisodeSpec, turn: int) -> Sampling:
     """The order's sampling with the seed of this turn (0-based), the same in every attempt."""
-    key, s = order.key, order.sampling
-    seed = seed_of(key.benchmark, key.task, key.epoch, turn, s.seed)
+    key, s = spec.key, spec.sampling
+    seed = derive_seed(key.benchmark, key.task, key.epoch, turn, s.seed)
     return Sampling(s.max_tokens, s.temperature, s.top_p, s.top_k, seed, s.stop)

@@ -20,7 +20,7 @@ from lemur_ray.benchmarks.task_validation import validated_tasks
 from lemur_ray.config import from_dict, parse
 from lemur_ray.host.home import outside_data
 from lemur_ray.rollout.evaluation_config import EvalConfig, Settings, settings_of
-from lemur_ray.rollout.task_selection import selected
+from lemur_ray.rollout.schedule.task_selection import select_tasks
 
 Config = EvalConfig[Any]
 
@@ -44,7 +44,7 @@ def parse_evaluation(argv: Sequence[str], default: str, options_there: Mapping[s
     return found
 
 
-def parsed(argv: Sequence[str], name: str, options_there: Mapping[str, Any] | None = None) -> Config:
+def parse_one_of_many(argv: Sequence[str], name: str, options_there: Mapping[str, Any] | None = None) -> Config:
     """As ``parse_evaluation``, of one of many benchmarks that get the same command line: a value that this one refuses
     is a ValueError and ends nothing. A flag or value that is none for anybody ends the process all the same."""
     said = io.StringIO()
@@ -68,7 +68,7 @@ def _refusal(ended: BaseException) -> ValueError | None:
     return None
 
 
-def words_for(argv: Sequence[str], ours: set[str], every: set[str]) -> list[str]:
+def arguments_for(argv: Sequence[str], ours: set[str], every: set[str]) -> list[str]:
     """A command line for many benchmarks as it is for one: without the flags, and their values, of others alone.
 
     ``ours``: names of its options; ``every``: of all of theirs.
@@ -112,13 +112,13 @@ def tasks_and_settings(
     """
     prompt: Prompt = config.prompt if config.prompt != "auto" else "brief" if knows_our_words else "full"
     asked = asked_of(config, benchmark, prompt, recording)
-    tasks, data = selected(available_tasks(config, benchmark, asked), config)
+    tasks, data = select_tasks(available_tasks(config, benchmark, asked), config)
     identity = benchmark.identity_of(config.options, asked, config.replay)
     tokens, stop = benchmark.max_tokens[prompt], benchmark.stop
     return tasks, settings_of(config, prompt, tokens, data, identity, stop, recording, replies)
 
 
-def available_tasks(config: Config, benchmark: Benchmark[Any], request: EvaluationRequest) -> list[Task]:
+def available_tasks(config: Config, benchmark: Benchmark[Any], asked: EvaluationRequest) -> list[Task]:
     """All tasks, of which those that are played are chosen; of a benchmark that makes them, and where the first ones
     are asked for, no more than are asked for.
 
@@ -127,7 +127,7 @@ def available_tasks(config: Config, benchmark: Benchmark[Any], request: Evaluati
     most = config.limit or benchmark.default_limit if benchmark.default_limit else None
     if config.sample == "first" and config.limit and not config.tasks:
         most = config.limit
-    found = list(validated_tasks(config.benchmark, lambda: benchmark.load(config.options, request), most))
+    found = list(validated_tasks(config.benchmark, lambda: benchmark.load(config.options, asked), most))
     for said in dict.fromkeys(task.benchmark for task in found):
         if belongs_to_another(said, config.benchmark, benchmark):
             raise ValueError(
@@ -137,9 +137,9 @@ def available_tasks(config: Config, benchmark: Benchmark[Any], request: Evaluati
     return found
 
 
-def load_tasks(config: Config, benchmark: Benchmark[Any], request: EvaluationRequest) -> list[Task]:
+def load_tasks(config: Config, benchmark: Benchmark[Any], asked: EvaluationRequest) -> list[Task]:
     """The tasks that are to be played. Raises as ``available_tasks``, and OSError for a file of ids."""
-    return selected(available_tasks(config, benchmark, request), config)[0]
+    return select_tasks(available_tasks(config, benchmark, asked), config)[0]
 
 
 def tasks_of(config: Config, prompt: Prompt) -> list[Task]:

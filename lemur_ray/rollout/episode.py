@@ -51,8 +51,9 @@ from lemur_ray.agents.messages import (
     PolicyUnreachable,
 )
 from lemur_ray.agents.trajectory import Outcome, Step, Trajectory, newest_steps
-from lemur_ray.rollout.attempt import Attempt, Order, seed_of, turn_sampling
-from lemur_ray.rollout.calls.answer_checks import (
+from lemur_ray.rollout.attempt import Attempt, EpisodeSpec, derive_seed, turn_sampling
+from lemur_ray.rollout.calls.deadline import Call, DeadlineExceeded, call_directly
+from lemur_ray.rollout.calls.env_protocol import (
     Asking,
     EnvironmentFault,
     MachineFault,
@@ -66,11 +67,10 @@ from lemur_ray.rollout.calls.answer_checks import (
     step_answer,
     text_in,
 )
-from lemur_ray.rollout.calls.deadline import Call, DeadlineExceeded, call_directly
 from lemur_ray.sandbox.sandbox import SandboxError, SandboxQuarantined
 
 MakeEnv = Callable[[str], Any]
-CUT = "fewer prompt tokens for a longer conversation: the endpoint cuts what it is sent"
+TRUNCATED_PROMPT = "fewer prompt tokens for a longer conversation: the endpoint cuts what it is sent"
 """Noted of an episode in which it was so."""
 
 
@@ -80,7 +80,7 @@ def make_by_id(env_id: str) -> Any:
 
 
 def run_episode(
-    order: Order,
+    spec: EpisodeSpec,
     policy: Policy,
     *,
     clock: Callable[[], float],
@@ -95,18 +95,18 @@ def run_episode(
     notes: list[str] = []
     scores: dict[str, float] = {}
     said: list[str] = []
-    ends_run = ""
+    fatal_error = ""
     outcome: Outcome
     score: float | None
     try:
-        outcome, score = _play(order, policy, opening, asked, steps, notes, said, scores, clock, call, make_env)
+        outcome, score = _play(spec, policy, opening, asked, steps, notes, said, scores, clock, call, make_env)
     except EnvironmentFault as fault:
         outcome, score = Outcome.INFRA_LOST if isinstance(fault, MachineFault) else Outcome.ENV_ERROR, None
         notes.append(str(fault))
     except (PolicyUnreachable, DeadlineExceeded) as error:
         outcome, score = Outcome.POLICY_UNREACHABLE, None
         notes.append(str(error))
-        ends_run = str(error) if isinstance(error, EndpointRefused) else ""
+        fatal_error = str(error) if isinstance(error, EndpointRefused) else ""
     except ContextOverflow as error:
         outcome, score = Outcome.CONTEXT_OVERFLOW, 0.0
         notes.append(str(error))
@@ -119,11 +119,11 @@ def run_episode(
     limit = 0 if ask.dialogue_limit == 0 and len(steps) > 1 else None  # records of other limits are what they were
     trajectory = Trajectory(tuple(opening), tuple(steps), shared, limit)
     note = bounded("; ".join(said), 8000, "note", [])
-    return Attempt(outcome, score, trajectory, clock() - started, detail, scores, ends_run=ends_run, note=note)
+    return Attempt(outcome, score, trajectory, clock() - started, detail, scores, fatal_error=fatal_error, note=note)
 
 
 def _play(
-    order: Order,
+    spec: EpisodeSpec,
     policy: Policy,
     opening: list[Message],
     asked: list[Asking],
@@ -136,7 +136,7 @@ def _play(
     make_env: MakeEnv,
 ) -> tuple[Outcome, float | None]:
     """The turns of an episode. What it fills as it goes (``opening`` to ``scores``) outlives an exception."""
-    task, limits, ask = order.task, order.limits, Asking()
+    task, limits, ask = spec.task, spec.limits, Asking()
 
     def of_env(what: str, function: Callable[[], Any], timeout_s: float, meter: CallMeter | None = None) -> Any:
         try:
@@ -175,8 +175,8 @@ def _play(
     try:
         options = {**task.options, "hints": True} if getattr(policy, "wants_hints", False) else dict(task.options)
         if "epoch" in options:
-            options["epoch"] = order.key.epoch
-        seed = seed_of(task.benchmark, task.id, order.key.epoch)
+            options["epoch"] = spec.key.epoch
+        seed = derive_seed(task.benchmark, task.id, spec.key.epoch)
         answer = of_env("reset", lambda: env.reset(seed=seed, options=options), limits.reset_s)
         observation, info = reset_answer(answer, task.env_id)
         said[:] = [text_in(info, "note", task.env_id) or ""]
@@ -195,15 +195,17 @@ def _play(
             thoughts = thoughts_of(steps, messages, prefix) if ask.dialogue_limit != 0 else {}
             hints = info.get("hints") or {}
             thinking = clock()
-            sampling = turn_sampling(order, turn)
+            sampling = turn_sampling(spec, turn)
             if ask.stop:
                 sampling = replace(sampling, stop=ask.stop)
-            request = ChatRequest(messages, sampling, str(order.key), hints, thoughts)
+            request = ChatRequest(messages, sampling, str(spec.key), hints, thoughts)
             picture = text_in(info, "picture", task.env_id) or ""
             request = replace(request, raw=ask.raw, prefill=ask.prefill, choices=ask.choices, picture=picture)
             reply = turn_of_policy(replace(request, turn=turn), turn)
             if ask.dialogue_limit is None and steps and 0 < reply.usage.prompt_tokens < steps[-1].prompt_tokens:
-                notes.append(f"turn {turn + 1}: {CUT} ({reply.usage.prompt_tokens} after {steps[-1].prompt_tokens})")
+                notes.append(
+                    f"turn {turn + 1}: {TRUNCATED_PROMPT} ({reply.usage.prompt_tokens} after {steps[-1].prompt_tokens})"
+                )
             text = bounded(reply.text, limits.reply_chars, f"reply of turn {turn + 1}", notes)
             acted, meter = clock(), CallMeter()
             destroyed = ""
@@ -277,8 +279,8 @@ def thoughts_of(steps: Sequence[Step], messages: Sequence[Message], prefix: str 
     """What was thought before those of the messages that are replies, by their places."""
     said = [step for step in steps if _own(step.reply, prefix)]
     places = [place for place, message in enumerate(messages) if message.role == "assistant"]
-    pairs = zip(reversed(places), reversed(said), strict=False)
-    return {place: step.reasoning for place, step in pairs if step.reasoning}
+    newest_steps = zip(reversed(places), reversed(said), strict=False)
+    return {place: step.reasoning for place, step in newest_steps if step.reasoning}
 
 
 def _own(reply: str, prefix: str) -> list[Message]:

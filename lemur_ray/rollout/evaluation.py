@@ -21,16 +21,17 @@ from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.task_leases import WithLeases
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.rollout.attempt import EpisodeLimits, Order
+from lemur_ray.rollout.attempt import EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.benchmark_tasks import from_json, to_json
-from lemur_ray.rollout.endpoints.asked_endpoints import outside_endpoints
+from lemur_ray.rollout.endpoints.evaluation_endpoints import environment_endpoints
 from lemur_ray.rollout.evaluation_config import EvalConfig, Settings
-from lemur_ray.rollout.evaluation_folder import EvaluationError, remember
+from lemur_ray.rollout.evaluation_folder import EvaluationError, save_settings
 from lemur_ray.rollout.ledger import Episodes, Ledger
 from lemur_ray.rollout.progress import Progress, prices_of
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
-from lemur_ray.rollout.threads import NoPool, Pool, ThreadPool
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
+from lemur_ray.rollout.threads import EmptyPool, Pool, ThreadPool
 
 Beside = Callable[[int, float], str]
 
@@ -58,22 +59,24 @@ def run_evaluation(
     print(f"writing to {out}", file=sys.stderr, flush=True)
     if not tasks:
         raise EvaluationError(f"{config.benchmark}: no tasks, so nothing to evaluate")
-    orders = _orders(config, tasks, policy, settings)
+    plan = _orders(config, tasks, policy, settings)
     with Ledger(out / "episodes.jsonl") as ledger:
-        finished = all(ledger.settled(order.key) for order in orders)
+        finished = all(ledger.settled(spec.key) for spec in plan)
         said = () if finished else departures  # of a machine on which nothing was played
-        remember(out, settings, to_json(config), lambda stored: to_json(from_json(stored)), said, told)
+        save_settings(out, settings, to_json(config), lambda stored: to_json(from_json(stored)), said, told)
         if ledger.repaired:
             print(ledger.repaired, file=sys.stderr, flush=True)
         with contextlib.ExitStack() as stack:
-            pool = NoPool() if finished else stack.enter_context(make_pool())
+            pool = EmptyPool() if finished else stack.enter_context(make_pool())
             prices = prices_of(config)
             every_s = math.inf if config.by_hand else 10.0
             progress = Progress(
                 sys.stderr, time.monotonic, label=config.benchmark, every_s=every_s, prices=prices, beside=beside
             )
             clock = time.monotonic
-            return run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=clock, cluster=cluster)
+            return run_episodes(
+                plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=clock, cluster=cluster
+            )
 
 
 def is_finished(config: EvalConfig[Any], tasks: Sequence[Task], policy: str, settings: Settings, out: Path) -> bool:
@@ -83,14 +86,14 @@ def is_finished(config: EvalConfig[Any], tasks: Sequence[Task], policy: str, set
 
 def num_unsettled(config: EvalConfig[Any], tasks: Sequence[Task], policy: str, settings: Settings, out: Path) -> int:
     """Episodes without a score in the ledger in ``out``."""
-    orders = _orders(config, tasks, policy, settings)
+    plan = _orders(config, tasks, policy, settings)
     if not (out / "episodes.jsonl").is_file():
-        return len(orders)
+        return len(plan)
     with Ledger(out / "episodes.jsonl") as ledger:
-        return sum(not ledger.settled(order.key) for order in orders)
+        return sum(not ledger.settled(spec.key) for spec in plan)
 
 
-def _orders(config: EvalConfig[Any], tasks: Sequence[Task], policy: str, settings: Settings) -> Sequence[Order]:
+def _orders(config: EvalConfig[Any], tasks: Sequence[Task], policy: str, settings: Settings) -> Sequence[EpisodeSpec]:
     limits = EpisodeLimits(
         step_s=config.step_s,
         policy_s=config.reply_s,
@@ -100,7 +103,7 @@ def _orders(config: EvalConfig[Any], tasks: Sequence[Task], policy: str, setting
         price_in=config.price_in,
         price_out=config.price_out,
     )
-    return Orders(
+    return EpisodePlan(
         tasks, epochs=config.epochs, policy=policy, recipe=settings.hash, sampling=settings.sampling, limits=limits
     )
 
@@ -110,32 +113,32 @@ def pool_of(config: EvalConfig[Any], policy: Callable[[], Policy], tasks: Sequen
 
     What asks an endpoint, the policy or whoever environments ask, does so within one limit for all actors.
     """
-    outside = outside_endpoints(config)
+    outside = environment_endpoints(config)
     if not config.num_actors:
         return ThreadPool(WithEndpoints(policy, outside)(), 1 if config.by_hand else config.in_flight)
     from lemur_ray.rollout.actors.on_ray import RayPool
     from lemur_ray.rollout.actors.task_lease_actor import (  # the only roads to Ray, taken only where
-        KeptLeases,
-        open_keeper,
+        RemoteLeases,
+        start_lease_actor,
     )
-    from lemur_ray.rollout.endpoints.endpoint_gate import SharedPlaces, open_gate  # actors are asked for
+    from lemur_ray.rollout.endpoints.endpoint_gate import SharedPlaces, start_gate  # actors are asked for
 
     gates = []
     if isinstance(policy, PolicySpec):
         if policy.asks_endpoint:
-            gates.append(open_gate())
+            gates.append(start_gate())
             policy = policy.within(SharedPlaces(gates[-1]))
         policy = policy.without_files()
     shared = []
     for endpoint in outside:
-        gates.append(open_gate())
+        gates.append(start_gate())
         shared.append(endpoint.within(SharedPlaces(gates[-1])))
     per_actor = math.ceil(config.in_flight / config.actors)
     equipped: Callable[[], Policy] = WithEndpoints(policy, tuple(shared))
     benchmark, keeper = find(config.benchmark), None
     if benchmark.details.uses_leases:
-        keeper = open_keeper()
-        equipped = WithLeases(equipped, KeptLeases(keeper))
+        keeper = start_lease_actor()
+        equipped = WithLeases(equipped, RemoteLeases(keeper))
     return RayPool(
         equipped,
         num_actors=config.actors,

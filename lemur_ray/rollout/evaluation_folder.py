@@ -17,7 +17,7 @@ from typing import Any
 
 from lemur_ray.host.home import resolve_out
 from lemur_ray.rollout.evaluation_config import Settings
-from lemur_ray.rollout.ledger import join
+from lemur_ray.rollout.ledger import merge_ledger
 from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.storage.folder_mirror import mirror_growing_files
 from lemur_ray.storage.synced_folder import sync_with_bucket
@@ -26,7 +26,7 @@ LEDGER, SETTINGS = "episodes.jsonl", "evaluations.json"
 """Of these everything else in the folder is made."""
 DEPARTURES = "departures"
 """Beside the settings of a recipe hash, which they do not change."""
-TOLD = "told"
+PLUGIN_METADATA = "told"
 """Likewise what a benchmark that is none of ours says of the runs (``lemur_ray.benchmarks.plugin_metadata``)."""
 
 
@@ -39,13 +39,13 @@ def default_out(benchmark: str, label: str) -> str:
     return f"episodes/{re.sub(r'[^A-Za-z0-9._-]+', '-', benchmark)}-{re.sub(r'[^A-Za-z0-9.@_-]+', '-', label)}"
 
 
-def played_at(out: str, play: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+def with_local_folder(out: str, play: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     """What ``play`` finds, given the folder to play in: ``out``, or for one in a bucket a folder of this host that is
     brought from there first and kept there. Raises NotKept, LedgerError."""
     if not is_bucket(out):
         return play(out)
     url = resolve_out(out, "")
-    with sync_with_bucket(url, LEDGER, (SETTINGS,), join) as folder:
+    with sync_with_bucket(url, LEDGER, (SETTINGS,), merge_ledger) as folder:
         print(f"{url} is played in {folder} and stored as episodes end", file=sys.stderr, flush=True)
         found = play(str(folder))
     return {**found, "out": url}
@@ -68,7 +68,7 @@ def evaluation_folders(named: Sequence[str]) -> list[Path]:
     return found
 
 
-def remember(
+def save_settings(
     out: Path,
     settings: Settings,
     config: Mapping[str, Any],
@@ -82,15 +82,15 @@ def remember(
     ``departures``: what was not as upstream has it where episodes are played now; added to what was said before.
     ``told``: what the benchmark says of this run; it takes the place of what it said before.
     """
-    known = recalled(out)
+    known = load_settings(out)
     same = known.setdefault(settings.hash, {"settings": dict(settings.values), "configs": []})
     new = [said for said in departures if said not in same.get(DEPARTURES, ())]
     if new:
         same[DEPARTURES] = [*same.get(DEPARTURES, ()), *new]
-    before = json.dumps(same.get(TOLD))
+    before = json.dumps(same.get(PLUGIN_METADATA))
     for benchmark, policies in (told or {}).items():
-        same.setdefault(TOLD, {}).setdefault(benchmark, {}).update(policies)
-    changed = json.dumps(same.get(TOLD)) != before
+        same.setdefault(PLUGIN_METADATA, {}).setdefault(benchmark, {}).update(policies)
+    changed = json.dumps(same.get(PLUGIN_METADATA)) != before
     is_new = config not in [lifted(stored) for stored in same["configs"]]
     if is_new:
         same["configs"].append(config)
@@ -98,7 +98,7 @@ def remember(
         replace_file(out / SETTINGS, json.dumps(known, indent=1) + "\n")
 
 
-def recalled(out: Path) -> dict[str, dict[str, Any]]:
+def load_settings(out: Path) -> dict[str, dict[str, Any]]:
     """Recipe hash -> settings of the evaluations in a folder, and every configuration that had them (with other limits
     for example). Raises EvaluationError."""
     path = out / SETTINGS

@@ -18,21 +18,21 @@ from typing import Any
 from lemur_ray.agents.messages import PolicyUnreachable
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.host.full_disk import is_full_disk
-from lemur_ray.rollout.episode import CUT
+from lemur_ray.rollout.episode import TRUNCATED_PROMPT
 from lemur_ray.rollout.evaluation_folder import EvaluationError
 from lemur_ray.rollout.ledger import LedgerError
 from lemur_ray.rollout.threads import PoolBroken
 
 
-def say_what_is_odd(episodes: Sequence[Episode]) -> None:
+def warn_of_anomalies(episodes: Sequence[Episode]) -> None:
     """Say on stderr what a reader of the rate must know of its episodes."""
-    say_missing(episodes)
-    say_overflow(episodes)
-    if cut := sum(CUT in episode.detail for episode in episodes):
-        print(f"{cut} of {len(episodes)} episodes: {CUT}", file=sys.stderr, flush=True)
+    warn_of_missing(episodes)
+    warn_of_overflow(episodes)
+    if cut := sum(TRUNCATED_PROMPT in episode.detail for episode in episodes):
+        print(f"{cut} of {len(episodes)} episodes: {TRUNCATED_PROMPT}", file=sys.stderr, flush=True)
 
 
-def say_missing(episodes: Sequence[Episode]) -> None:
+def warn_of_missing(episodes: Sequence[Episode]) -> None:
     """Say why episodes have no score, each reason once, the most frequent first."""
     reasons = Counter(
         episode.detail.strip().splitlines()[-1][:500]
@@ -43,7 +43,7 @@ def say_missing(episodes: Sequence[Episode]) -> None:
         print(f"{count} without a score: {reason}", file=sys.stderr, flush=True)
 
 
-def say_overflow(episodes: Sequence[Episode]) -> None:
+def warn_of_overflow(episodes: Sequence[Episode]) -> None:
     """Warn on stderr where episodes ended because the conversation did not fit the model before it really began."""
     early = [e for e in episodes if e.outcome is Outcome.CONTEXT_OVERFLOW and len(e.trajectory.steps) <= 1]
     if early:
@@ -56,7 +56,7 @@ def say_overflow(episodes: Sequence[Episode]) -> None:
 
 
 @dataclass
-class End:
+class JobExit:
     """How a job ended, as an exit code."""
 
     code: int = 0
@@ -76,7 +76,7 @@ class End:
 
 
 @contextlib.contextmanager
-def ending_well(job: str) -> Iterator[End]:
+def job_exit(job: str) -> Iterator[JobExit]:
     """What may go wrong becomes one line on stderr and an exit code: 1, or 130 where the run was stopped.
 
     SIGTERM (``ray job stop``) stops a run as Ctrl-C does: resumable, and with everything given back.
@@ -86,7 +86,7 @@ def ending_well(job: str) -> Iterator[End]:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)
-    end = End()
+    end = JobExit()
     try:
         yield end
     except (EvaluationError, LedgerError, PoolBroken, PolicyUnreachable, ValueError, OSError) as error:

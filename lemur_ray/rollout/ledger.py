@@ -171,7 +171,7 @@ def read_episodes(path: Path) -> list[Episode]:
     return list(_standing(episode for _, _, episode in read_records(path, {})).values())
 
 
-def join(before: Path, into: Path) -> None:
+def merge_ledger(before: Path, into: Path) -> None:
     """Add to a ledger what another one has beyond it. Raises as ``read_episodes`` and ``Ledger``."""
     with Ledger(into) as ledger:
         ledger.extend(read_episodes(before))

@@ -15,19 +15,20 @@ from pathlib import Path
 from lemur_ray.agents.recording import record_episodes
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task
-from lemur_ray.rollout.attempt import Order
+from lemur_ray.rollout.attempt import EpisodeSpec
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import ThreadPool
 
 
 def replay_episodes(played: Sequence[tuple[Episode, Task]], in_flight: int) -> dict[EpisodeKey, Outcome]:
     """How each episode ends when its policy says the same again, ``in_flight`` of them at the same time."""
     recording = record_episodes((episode for episode, _ in played), "ledger")
-    orders = [Order(episode.key, task) for episode, task in played]
+    plan = [EpisodeSpec(episode.key, task) for episode, task in played]
     pool = ThreadPool(ReplayPolicy(recording), in_flight)
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "replay.jsonl") as ledger:
         progress = Progress(sys.stderr, time.monotonic, label="replay")
-        ended = run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
+        ended = run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=time.monotonic)
         return {episode.key: episode.outcome for episode in ended}

@@ -5,7 +5,7 @@ policy's is tried again with the same seeds a bounded number of times for each b
 every earlier attempt died of stays in the episode (``retried``), and the next run plays it again. An attempt that was
 lost with its host, or where others were lost as well, does not count (``Attempt.excused``): losing a host costs time
 and no episode. One to which that happens again and again is played apart, when everything else has ended: what ends
-its process then is itself. Where nothing but silence comes from the policy for ``Retries.silence_s``, the run stops.
+its process then is itself. Where nothing but silence comes from the policy in ``RetryPolicy.silence_s``, it stops.
 Knows nothing of Ray, models or environments.
 """
 
@@ -20,41 +20,15 @@ from operator import attrgetter
 
 from lemur_ray.agents.messages import EndpointRefused, PolicyUnreachable
 from lemur_ray.agents.trajectory import Blame, Episode, EpisodeKey, Outcome, Task
-from lemur_ray.rollout.attempt import Attempt, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 from lemur_ray.rollout.ledger import Episodes, Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.scheduler import EpisodeScheduler
+from lemur_ray.rollout.schedule.retries import RetryPolicy
+from lemur_ray.rollout.schedule.scheduler import EpisodeScheduler
 from lemur_ray.rollout.threads import Pool
 
 REFERENCE_CHARS = 4000
 """Of a reference, as much as is kept."""
-LONGEST_DELAY_S = 60.0
-
-
-@dataclass(frozen=True)
-class Retries:
-    """How often an attempt that says nothing of the policy is repeated, and how long the runner waits before."""
-
-    env: int = 2
-    infra: int = 3
-    harness: int = 1
-    unreachable_delay_s: float = 5.0
-    """Before another attempt at an endpoint that did not answer; doubles with each attempt, up to LONGEST_DELAY_S."""
-    infra_delay_s: float = 1.0
-    """Likewise at an episode that its host lost."""
-    silence_s: float = 300.0
-    """Of attempts that all found the policy unreachable, more than are in flight: then the run stops."""
-
-    def allowed(self, outcome: Outcome) -> int:
-        """Repetitions after the first attempt."""
-        return {Blame.POLICY: 0, Blame.ENV: self.env, Blame.INFRA: self.infra, Blame.HARNESS: self.harness}[
-            outcome.blame
-        ]
-
-    def delay_s(self, outcome: Outcome, attempt: int) -> float:
-        """Seconds to wait after attempt number ``attempt`` (1-based)."""
-        first_s = {Outcome.POLICY_UNREACHABLE: self.unreachable_delay_s, Outcome.INFRA_LOST: self.infra_delay_s}
-        return min(LONGEST_DELAY_S, first_s.get(outcome, 0.0) * 2 ** min(attempt - 1, 10))
 
 
 @dataclass
@@ -71,7 +45,7 @@ class _Silence:
             self.since = self.since if self.attempts else now
             self.attempts += 1
 
-    def check(self, now: float, in_flight: int, retries: Retries, detail: str) -> None:
+    def check(self, now: float, in_flight: int, retries: RetryPolicy, detail: str) -> None:
         """Raises PolicyUnreachable where going on would only cost time."""
         lasted = now - self.since
         if self.attempts > max(2, in_flight) and lasted >= retries.silence_s:
@@ -91,7 +65,7 @@ class _Try:
     counted: Counter[Blame] = field(default_factory=Counter)
     """Attempts that were not excused."""
 
-    def again(self, attempt: Attempt, retries: Retries) -> bool:
+    def again(self, attempt: Attempt, retries: RetryPolicy) -> bool:
         """Whether another attempt is due after this one."""
         if attempt.outcome.scored:
             return False
@@ -102,12 +76,12 @@ class _Try:
         return self.counted[attempt.outcome.blame] <= retries.allowed(attempt.outcome)
 
 
-def run_orders(
-    orders: Sequence[Order],
+def run_episodes(
+    plan: Sequence[EpisodeSpec],
     pool: Pool,
     ledger: Ledger,
     *,
-    retries: Retries,
+    retries: RetryPolicy,
     progress: Progress,
     clock: Callable[[], float],
     cluster: Callable[[Task], str] = attrgetter("cluster"),
@@ -120,47 +94,47 @@ def run_orders(
     (nobody will be answered) and PolicyUnreachable (a policy that answers nobody for too long) leave a ledger that the
     same call continues.
     """
-    agenda = EpisodeScheduler(orders, ledger.settled)
-    settled = ledger.episodes(order.key for order in orders if ledger.settled(order.key))
-    progress.begin(total=len(orders), finished=settled)
+    agenda = EpisodeScheduler(plan, ledger.settled)
+    settled = ledger.episodes(spec.key for spec in plan if ledger.settled(spec.key))
+    progress.begin(total=len(plan), finished=settled)
     tries: dict[EpisodeKey, _Try] = {}
-    later: list[tuple[float, int, Order]] = []
-    apart: deque[Order] = deque()
+    later: list[tuple[float, int, EpisodeSpec]] = []
+    isolated: deque[EpisodeSpec] = deque()
     tie_break = itertools.count()
     in_flight, of_them_apart, detail, refused = 0, 0, "", ""
     silence = _Silence()
-    while left := len(agenda) + len(later) + len(apart) + in_flight:
+    while left := len(agenda) + len(later) + len(isolated) + in_flight:
         pool.expect(left)
         while later and later[0][0] <= clock():
             due_now = heapq.heappop(later)[2]
-            apart.append(due_now) if due_now.apart else agenda.put_back(due_now)
-        while in_flight < pool.capacity and (order := agenda.next(idle=not (in_flight or later or apart))):
-            pool.submit(order)
+            isolated.append(due_now) if due_now.isolated else agenda.put_back(due_now)
+        while in_flight < pool.capacity and (spec := agenda.next(idle=not (in_flight or later or isolated))):
+            pool.submit(spec)
             in_flight += 1
-        if apart and in_flight == of_them_apart and all(one.apart for _, _, one in later):
-            while apart and in_flight < min(pool.num_apart, pool.capacity):
-                pool.submit(apart.popleft())
+        if isolated and in_flight == of_them_apart and all(one.isolated for _, _, one in later):
+            while isolated and in_flight < min(pool.num_isolated, pool.capacity):
+                pool.submit(isolated.popleft())
                 in_flight, of_them_apart = in_flight + 1, of_them_apart + 1
         ended: list[Episode] = []
-        for order, attempt in pool.collect(timeout_s=0.5):
-            in_flight, of_them_apart = in_flight - 1, of_them_apart - order.apart
+        for spec, attempt in pool.collect(timeout_s=0.5):
+            in_flight, of_them_apart = in_flight - 1, of_them_apart - spec.isolated
             silence.heard(attempt.outcome, clock())
             detail = attempt.detail
-            refused = refused or attempt.ends_run
-            if attempt.ends_run:
+            refused = refused or attempt.fatal_error
+            if attempt.fatal_error:
                 continue
-            tried = tries.setdefault(order.key, _Try())
+            tried = tries.setdefault(spec.key, _Try())
             if tried.again(attempt, retries):
                 tried.reasons += (f"attempt {tried.number}: {attempt.outcome.value}: {attempt.detail}"[:2000],)
                 due = clock() + retries.delay_s(attempt.outcome, tried.number)
                 tried.number += 1
-                order = replace(order, apart=tried.excused > retries.infra)
-                heapq.heappush(later, (due, next(tie_break), order))
+                spec = replace(spec, isolated=tried.excused > retries.infra)
+                heapq.heappush(later, (due, next(tie_break), spec))
                 progress.retried(attempt.outcome)
                 continue
-            del tries[order.key]
-            agenda.ended(order.key)
-            ended.append(_episode(order, attempt, tried, cluster(order.task)))
+            del tries[spec.key]
+            agenda.ended(spec.key)
+            ended.append(_episode(spec, attempt, tried, cluster(spec.task)))
         if ended:
             ledger.extend(ended)
             progress.ended(*ended)
@@ -170,13 +144,13 @@ def run_orders(
             silence.check(clock(), in_flight, retries, detail)
         progress.show(in_flight=in_flight, waiting=len(later), pressure=pool.pressure())
     progress.finish()
-    return ledger.episodes(order.key for order in orders)
+    return ledger.episodes(spec.key for spec in plan)
 
 
-def _episode(order: Order, attempt: Attempt, tried: _Try, cluster: str) -> Episode:
+def _episode(spec: EpisodeSpec, attempt: Attempt, tried: _Try, cluster: str) -> Episode:
     return Episode(
-        key=order.key,
-        category=order.task.category,
+        key=spec.key,
+        category=spec.task.category,
         outcome=attempt.outcome,
         score=attempt.score,
         attempts=tried.number,
@@ -185,7 +159,7 @@ def _episode(order: Order, attempt: Attempt, tried: _Try, cluster: str) -> Episo
         detail=attempt.detail,
         retried=tried.reasons,
         scores=attempt.scores,
-        reference=_reference(order.task),
+        reference=_reference(spec.task),
         cluster=cluster,
         started=attempt.started,
         note=attempt.note,

@@ -45,7 +45,7 @@ def stored_policy(text: str, policy: str, benchmark: str) -> PolicySpec | None:
     return PolicySpec(kind, str(ledger), label=f"ledger:{name}", stored=stored)
 
 
-def answered(spec: PolicySpec, tasks: Sequence[Task], epochs: int) -> list[Task]:
+def tasks_with_replies(spec: PolicySpec, tasks: Sequence[Task], epochs: int) -> list[Task]:
     """The tasks that have as many replies as there are epochs, all of them where the policy is no stored one.
 
     What is left out is said on stderr. Raises ValueError where nothing is left.

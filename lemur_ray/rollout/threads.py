@@ -17,7 +17,7 @@ from typing import Protocol
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.rollout.attempt import Attempt, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 from lemur_ray.rollout.calls.deadline import CompanionThread
 from lemur_ray.rollout.episode import MakeEnv, make_by_id, run_episode
 
@@ -35,7 +35,7 @@ class Pool(Protocol):
         ...
 
     @property
-    def num_apart(self) -> int:
+    def num_isolated(self) -> int:
         """Episodes that can be played each where nothing else is, while nothing else is played at all."""
         ...
 
@@ -43,11 +43,11 @@ class Pool(Protocol):
         """No more than so many episodes are still to end: what is not needed for them may go."""
         ...
 
-    def submit(self, order: Order) -> None:
+    def submit(self, spec: EpisodeSpec) -> None:
         """Start an episode."""
         ...
 
-    def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+    def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
         """Episodes that ended since the last call; waits at most ``timeout_s`` for the first."""
         ...
 
@@ -81,22 +81,22 @@ class EpisodeThreads:
         if close:
             close()
 
-    def start(self, order: Order, done: Callable[[Attempt | KeyboardInterrupt], None]) -> None:
+    def start(self, spec: EpisodeSpec, done: Callable[[Attempt | KeyboardInterrupt], None]) -> None:
         """Play ``order`` in a thread of its own; ``done`` is called from that thread.
 
         It is given a KeyboardInterrupt where the policy (a person) left: that stops the whole run, as Ctrl-C does.
         """
-        threading.Thread(target=self._play, args=(order, done), name=order.task.id, daemon=True).start()
+        threading.Thread(target=self._play, args=(spec, done), name=spec.task.id, daemon=True).start()
 
-    def _play(self, order: Order, done: Callable[[Attempt | KeyboardInterrupt], None]) -> None:
-        call = CompanionThread(order.task.id)
+    def _play(self, spec: EpisodeSpec, done: Callable[[Attempt | KeyboardInterrupt], None]) -> None:
+        call = CompanionThread(spec.task.id)
         ended: Attempt | KeyboardInterrupt
         # What a policy without a model plays is the same at any time, and so is its record.
         started = (
             "" if getattr(self._policy, "repeats", False) else datetime.now(UTC).isoformat(timespec="milliseconds")
         )
         try:
-            attempt = run_episode(order, self._policy, clock=time.monotonic, call=call, make_env=self._make_env)
+            attempt = run_episode(spec, self._policy, clock=time.monotonic, call=call, make_env=self._make_env)
             ended = replace(attempt, started=started)
         except KeyboardInterrupt as left:
             ended = left
@@ -112,20 +112,20 @@ class EpisodeThreads:
 class ThreadPool:
     """The pool in this process: for quick tests, and for policies that cost nothing (random, expert)."""
 
-    num_apart = 1
+    num_isolated = 1
 
     def __init__(self, policy: Policy, capacity: int, make_env: MakeEnv = make_by_id) -> None:
         self.capacity = capacity
         self._threads = EpisodeThreads(policy, make_env)
-        self._ended: queue.SimpleQueue[tuple[Order, Attempt | KeyboardInterrupt]] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[tuple[EpisodeSpec, Attempt | KeyboardInterrupt]] = queue.SimpleQueue()
 
     def expect(self, left: int) -> None:
         pass
 
-    def submit(self, order: Order) -> None:
-        self._threads.start(order, lambda attempt: self._ended.put((order, attempt)))
+    def submit(self, spec: EpisodeSpec) -> None:
+        self._threads.start(spec, lambda attempt: self._ended.put((spec, attempt)))
 
-    def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+    def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
         """Raises KeyboardInterrupt where the policy left."""
         try:
             ended = [self._ended.get(timeout=timeout_s)]
@@ -133,11 +133,11 @@ class ThreadPool:
             return []
         while not self._ended.empty():
             ended.append(self._ended.get())
-        attempts: list[tuple[Order, Attempt]] = []
-        for order, attempt in ended:
+        attempts: list[tuple[EpisodeSpec, Attempt]] = []
+        for spec, attempt in ended:
             if isinstance(attempt, KeyboardInterrupt):
                 raise attempt
-            attempts.append((order, attempt))
+            attempts.append((spec, attempt))
         return attempts
 
     def pressure(self) -> Pressure:
@@ -147,18 +147,18 @@ class ThreadPool:
         self._threads.close()
 
 
-class NoPool:
+class EmptyPool:
     """The pool of a run that has nothing left to play."""
 
-    capacity = num_apart = 0
+    capacity = num_isolated = 0
 
     def expect(self, left: int) -> None:
         pass
 
-    def submit(self, order: Order) -> None:
-        raise AssertionError(f"nothing was left to play, but {order.key} was submitted")
+    def submit(self, spec: EpisodeSpec) -> None:
+        raise AssertionError(f"nothing was left to play, but {spec.key} was submitted")
 
-    def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+    def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
         return []
 
     def pressure(self) -> Pressure:

@@ -18,8 +18,9 @@ from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import ThreadPool
 from tests.agents.misbehaving import Answer, completion, refusal, serving
 from tests.rollout.toy import toy_task
@@ -209,13 +210,13 @@ def test_no_episode_is_worse_off_and_the_progress_line_says_what_happens(tmp_pat
 
     with serving(model) as server, Ledger(tmp_path / "episodes.jsonl") as ledger, open(tmp_path / "err", "w") as err:
         policy = OpenAIPolicy(server.url, "toy", timeout_s=10.0, patience_s=60.0)
-        orders = Orders(
+        plan = EpisodePlan(
             [toy_task(f"t{i}", length=5) for i in range(30)],
             epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits(),
         )  # fmt: skip
-        episodes = run_orders(
-            orders, ThreadPool(policy, 30), ledger,
-            retries=Retries(), progress=Told(err, time.monotonic), clock=time.monotonic,
+        episodes = run_episodes(
+            plan, ThreadPool(policy, 30), ledger,
+            retries=RetryPolicy(), progress=Told(err, time.monotonic), clock=time.monotonic,
         )  # fmt: skip
         policy.close()
     assert [(e.outcome, e.score, e.attempts) for e in episodes] == [(Outcome.SOLVED, 1.0, 1)] * 30

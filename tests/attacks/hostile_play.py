@@ -32,8 +32,9 @@ from lemur_ray.benchmarks.discovery import find
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import Pool, ThreadPool
 from tests.attacks import hostile_questions as questions
 from tests.attacks.acts import ACTS
@@ -179,13 +180,13 @@ def play(what: Play, ledger: Path, make_pool: Any = None) -> list[Episode]:
 def _play(what: Play, ledger: Path, make_pool: Any, played: dict[str, tuple[Task, tuple[str, ...]]]) -> list[Episode]:
     policy = Says({name: replies for name, (_, replies) in played.items()})
     tasks = [task for task, _ in played.values()]
-    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
-    orders = [replace(one, limits=replace(one.limits, step_s=shortest_s(one.task.benchmark))) for one in orders]
+    plan = EpisodePlan(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    plan = [replace(one, limits=replace(one.limits, step_s=shortest_s(one.task.benchmark))) for one in plan]
     pool: Pool = make_pool(policy) if make_pool else ThreadPool(policy, what.in_flight)
     try:
         with Ledger(ledger) as book:
             progress = Progress(io.StringIO(), time.monotonic)
-            return list(run_orders(orders, pool, book, retries=Retries(), progress=progress, clock=time.monotonic))
+            return list(run_episodes(plan, pool, book, retries=RetryPolicy(), progress=progress, clock=time.monotonic))
     finally:
         pool.close()
 

@@ -20,7 +20,7 @@ from lemur_ray.agents.trajectory import Outcome, Task
 from lemur_ray.rollout.actors import on_ray as actors_on_ray
 from lemur_ray.rollout.actors.on_ray import RayPool
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
 from lemur_ray.storage.bundles import host_cache, on_ray
 from lemur_ray.storage.bundles.bundle import Bundle, BundleError
 from lemur_ray.storage.bundles.host_path import pack_options
@@ -50,12 +50,14 @@ def tasks(sample: Path, tmp_path: Path) -> list[Task]:
 
 
 def play(actors: RayPool, tasks: list[Task]) -> list[Attempt]:
-    orders = Orders([*tasks], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits(policy_s=60))
-    waiting = list(orders)
+    plan = EpisodePlan(
+        [*tasks], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits(policy_s=60)
+    )
+    waiting = list(plan)
     ended: list[Attempt] = []
     deadline = time.monotonic() + 300
-    while len(ended) < len(orders) and time.monotonic() < deadline:
-        while waiting and len(orders) - len(waiting) - len(ended) < actors.capacity:
+    while len(ended) < len(plan) and time.monotonic() < deadline:
+        while waiting and len(plan) - len(waiting) - len(ended) < actors.capacity:
             actors.submit(waiting.pop(0))
         ended += [attempt for _, attempt in actors.collect(1.0)]
     return ended
@@ -108,12 +110,12 @@ def test_an_actor_that_cannot_have_a_bundle_rests_before_it_says_so(tasks: list[
     monkeypatch.setenv("LEMUR_HOME", str(tmp_path / "home"))
     gone = Bundle(str(tmp_path / "none.tar"), "0" * 64, 1)
     task = replace(tasks[0], options=pack_options(tasks[0].options, lambda source, dated: gone))
-    orders = Orders([task], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    plan = EpisodePlan([task], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     actor = actors_on_ray._Actor(ExpertPolicy)
     assert actor.rest_s >= 5.0
     actor.rest_s = 0.3
     began = time.monotonic()
-    attempt, _ = asyncio.run(actor.play(orders[0], True))
+    attempt, _ = asyncio.run(actor.play(plan[0], True))
     assert (attempt.outcome, time.monotonic() - began > 0.3) == (Outcome.INFRA_LOST, True)
     assert "is not there" in attempt.detail
 
@@ -139,7 +141,7 @@ def test_actors_on_this_host_are_sent_nothing_but_the_path(ray_local: str, tasks
     finally:
         actors.close()
     assert ended.outcome is Outcome.SOLVED
-    assert not actors._crew.publisher._known
+    assert not actors._backend.publisher._known
     assert not (lemur_home / "cache").exists()
 
 

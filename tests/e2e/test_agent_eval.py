@@ -13,7 +13,7 @@ import pytest
 from envs.intercode.benchmark import SqlOptions
 from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, all_options
 from lemur_ray.rollout import evaluation_config
-from lemur_ray.rollout.endpoints.policy_target import checkpoint_label, newest_run, pinned
+from lemur_ray.rollout.endpoints.policy_target import checkpoint_label, newest_run, pin_checkpoint
 from lemur_ray.rollout.evaluation_folder import EvaluationError
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from tests.agents.misbehaving import completion, serving
@@ -188,15 +188,15 @@ def test_the_newest_whole_checkpoint_is_found_and_its_name_changes_with_its_weig
         os.utime(write_checkpoint(tmp_path / run / "checkpoints" / step), ns=(time_ns, time_ns))
     (write_checkpoint(tmp_path / "new" / "checkpoints" / "21") / "state" / "_METADATA").unlink()  # torn: plan only
     assert newest_run(tmp_path) == tmp_path / "new"
-    newest = pinned(str(tmp_path / "new"))
+    newest = pin_checkpoint(str(tmp_path / "new"))
     assert newest == str(tmp_path / "new" / "checkpoints" / "20")
     label = checkpoint_label(newest)
     assert re.fullmatch("new@20-[0-9a-f]{8}", label)
     write_checkpoint(Path(newest), "other weights")
     assert checkpoint_label(newest) != label
-    assert checkpoint_label("random:nano") == pinned("random:nano") == "random:nano"
+    assert checkpoint_label("random:nano") == pin_checkpoint("random:nano") == "random:nano"
     with pytest.raises(EvaluationError, match="no committed checkpoint yet"):
-        pinned(str(tmp_path / "half"))
+        pin_checkpoint(str(tmp_path / "half"))
 
 
 def test_every_set_of_weights_has_a_name_of_its_own(tmp_path: Path):

@@ -10,7 +10,7 @@ import pytest
 
 from lemur_ray.rollout import evaluation
 from lemur_ray.rollout.ledger import read_episodes
-from lemur_ray.rollout.runner import Retries
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from tests.agents.misbehaving import completion, refusal, serving
 from tests.e2e.conftest import Run
 
@@ -26,7 +26,7 @@ def test_an_endpoint_is_asked_what_it_serves_and_its_garbage_is_scored(run: Run,
 def test_an_overflow_is_scored_and_an_endpoint_that_refuses_is_missing_by_blame(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(evaluation, "Retries", partial(Retries, unreachable_delay_s=0.01))
+    monkeypatch.setattr(evaluation, "RetryPolicy", partial(RetryPolicy, unreachable_delay_s=0.01))
 
     def answer(asked: dict[str, Any]) -> Any:
         if "00000" in asked["user"]:
@@ -62,7 +62,7 @@ def test_a_model_of_ours_gets_the_brief_prompt_and_a_prompt_that_does_not_fit_is
 def test_an_evaluation_in_which_nothing_was_scored_fails_and_can_be_run_again(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(evaluation, "Retries", partial(Retries, unreachable_delay_s=0.01))
+    monkeypatch.setattr(evaluation, "RetryPolicy", partial(RetryPolicy, unreachable_delay_s=0.01))
     answers = [refusal(500, message="no memory")]
     with serving(lambda asked: answers[-1]) as server:
         argv = ("--policy", f"openai:{server.url}", "--limit", "2", "--out", str(tmp_path), "--patience-s", "0.3")

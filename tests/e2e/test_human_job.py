@@ -17,8 +17,9 @@ from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import ThreadPool
 from tests.conftest import ROOT
 from tests.rollout.toy import toy_task
@@ -28,12 +29,12 @@ def test_a_person_who_leaves_stops_the_run_and_nothing_of_the_episode_is_written
     left = ["right\n"] * 4
     policy = HumanPolicy(lambda: left.pop(0) if left else "", io.StringIO())
     tasks = [toy_task(f"t{i}", length=3) for i in range(3)]
-    orders = Orders(tasks, epochs=1, policy="human", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    plan = EpisodePlan(tasks, epochs=1, policy="human", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     path = tmp_path / "episodes.jsonl"
     with Ledger(path) as ledger, pytest.raises(KeyboardInterrupt):
-        run_orders(
-            orders, ThreadPool(policy, 1), ledger,
-            retries=Retries(), progress=Progress(io.StringIO(), time.monotonic), clock=time.monotonic,
+        run_episodes(
+            plan, ThreadPool(policy, 1), ledger,
+            retries=RetryPolicy(), progress=Progress(io.StringIO(), time.monotonic), clock=time.monotonic,
         )  # fmt: skip
     (episode,) = read_episodes(path)
     assert (episode.key.task, episode.outcome) == ("t0", Outcome.SOLVED)

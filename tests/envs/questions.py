@@ -17,8 +17,9 @@ from lemur_ray.benchmarks.discovery import find
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import ThreadPool
 
 
@@ -48,11 +49,13 @@ def play(
     tasks: Iterable[Task], policy: Policy, folder: Path, in_flight: int = 4, epochs: int = 1, starved: int = 0
 ) -> list[Episode]:
     """The episodes in the order of the tasks; an attempt is repeated ``starved`` times, where the machine ended it."""
-    orders = Orders(tasks, epochs=epochs, policy=policy.name, recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    plan = EpisodePlan(
+        tasks, epochs=epochs, policy=policy.name, recipe="r", sampling=Sampling(), limits=EpisodeLimits()
+    )
     with Ledger(folder / "episodes.jsonl") as ledger:
-        return run_orders(
-            orders, ThreadPool(policy, in_flight), ledger,
-            retries=Retries(env=0, infra=starved, harness=0), progress=Progress(io.StringIO(), time.monotonic),
+        return run_episodes(
+            plan, ThreadPool(policy, in_flight), ledger,
+            retries=RetryPolicy(env=0, infra=starved, harness=0), progress=Progress(io.StringIO(), time.monotonic),
             clock=time.monotonic,
         )  # fmt: skip
 

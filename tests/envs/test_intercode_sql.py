@@ -20,7 +20,7 @@ from envs.intercode.sql.sqlite_engine import Rows, SqliteDatabase
 from lemur_ray.agents.baselines.scripted import ExpertPolicy, RandomPolicy
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome, Task
-from lemur_ray.rollout.attempt import Attempt, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 from lemur_ray.rollout.episode import run_episode
 from tests.rollout.scripted_policy import ScriptedPolicy
 
@@ -55,8 +55,8 @@ Version: 1
 
 
 def play(task: Task, policy: Any) -> Attempt:
-    order = Order(EpisodeKey(task.benchmark, task.id, policy.name, "r"), task, Sampling())
-    return run_episode(order, policy, clock=time.monotonic)
+    spec = EpisodeSpec(EpisodeKey(task.benchmark, task.id, policy.name, "r"), task, Sampling())
+    return run_episode(spec, policy, clock=time.monotonic)
 
 
 # The parser

@@ -73,11 +73,11 @@ def planned(name: str, home: Path, data: Path | None) -> Json:
     out = f"planned/{digest(name)}"
     argv = f"--benchmark {benchmark} --actors 0 --out {out} --policy {flags}".split()
 
-    def stop(orders: Sequence[Any], *_: Any, **__: Any) -> None:
-        raise Planned(orders)
+    def stop(plan: Sequence[Any], *_: Any, **__: Any) -> None:
+        raise Planned(plan)
 
     told = io.StringIO()
-    with surroundings(home), replaced("run_orders", stop), replaced("lacking", lambda needs: []):
+    with surroundings(home), replaced("run_episodes", stop), replaced("lacking", lambda needs: []):
         keep_sample(home)
         try:
             with contextlib.redirect_stderr(told):

@@ -49,7 +49,7 @@ NAMES = {
     "Tokenizer": "lemur_ray.text.tokenizer:Tokenizer",
     # Where an evaluation has planned all its episodes and is about to play them.
     "lacking": "lemur_ray.evaluation.preflight:lacking",
-    "run_orders": "lemur_ray.rollout.evaluation:run_orders",
+    "run_episodes": "lemur_ray.rollout.evaluation:run_episodes",
     "names": "lemur_ray.benchmarks.discovery:names",
 }
 """What the golden files need of the library besides ``jobs/``: module and name."""

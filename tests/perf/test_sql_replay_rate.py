@@ -17,8 +17,9 @@ from lemur_ray.rollout.actors.on_ray import RayPool
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import Pool, ThreadPool
 
 LOG = "intercode/logs/sql/gpt-3.5/ic_sql_multiturn_gpt-3.5_10_turns_handicap.json.gz"
@@ -32,11 +33,11 @@ def test_a_replay_takes_at_least_150_steps_a_second(ray_local: str, data_dir: Pa
         load_spider_tasks(data_dir, scratch=tmp_path, compat=True), read_recording(path), path, "strict"
     )
     pool: Pool = ThreadPool(policy(), 16) if where == "threads" else RayPool(policy, num_actors=2, episodes_per_actor=8)
-    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    plan = EpisodePlan(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     started, spent = time.monotonic(), time.process_time()
     with Ledger(tmp_path / "episodes.jsonl") as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
-        episodes = run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
+        episodes = run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=time.monotonic)
     took, spent = time.monotonic() - started, time.process_time() - spent
     pool.close()
     steps = sum(len(episode.trajectory.steps) for episode in episodes)

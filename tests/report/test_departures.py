@@ -12,7 +12,7 @@ from lemur_ray.report.pages.agents_section import section
 from lemur_ray.report.policy_results import policy_result
 from lemur_ray.report.run_metadata import RunMetadata
 from lemur_ray.rollout.evaluation_config import Settings
-from lemur_ray.rollout.evaluation_folder import remember
+from lemur_ray.rollout.evaluation_folder import save_settings
 from tests.report.report_samples import alfworld
 
 SAID = "sandbox without gdb (apt-get install -y gdb)"
@@ -20,10 +20,10 @@ SAID = "sandbox without gdb (apt-get install -y gdb)"
 
 def test_departures_are_kept_beside_the_settings_and_change_no_hash(tmp_path: Path) -> None:
     settings = Settings(Sampling(), {"prompt": "full"})
-    remember(tmp_path, settings, {"a": 1}, lambda stored: stored)
+    save_settings(tmp_path, settings, {"a": 1}, lambda stored: stored)
     before = json.loads((tmp_path / "evaluations.json").read_text())
-    remember(tmp_path, settings, {"a": 1}, lambda stored: stored, [SAID])
-    remember(tmp_path, settings, {"a": 1}, lambda stored: stored, [SAID])
+    save_settings(tmp_path, settings, {"a": 1}, lambda stored: stored, [SAID])
+    save_settings(tmp_path, settings, {"a": 1}, lambda stored: stored, [SAID])
     after = json.loads((tmp_path / "evaluations.json").read_text())
     assert list(after) == list(before) == [settings.hash]
     assert after[settings.hash] == {**before[settings.hash], "departures": [SAID]}

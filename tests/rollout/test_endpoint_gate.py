@@ -20,13 +20,14 @@ from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.throttle import Verdict
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.rollout.attempt import EpisodeLimits
-from lemur_ray.rollout.endpoints.endpoint_gate import SharedPlaces, _Gate, open_gate
+from lemur_ray.rollout.endpoints.endpoint_gate import SharedPlaces, _Gate, start_gate
 from lemur_ray.rollout.evaluation import pool_of
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from tests.agents.misbehaving import Answer, completion, refusal, serving
 from tests.rollout.toy import toy_task
 
@@ -100,7 +101,7 @@ def test_actors_of_a_cluster_without_the_variable_share_a_key_and_one_limit(ray_
         return refusal(429, Retry_After="0.2") if refused else completion("right")
 
     config = EvalConfig(NoOptions(), "alfworld/text", in_flight=16, actors=2)
-    orders = Orders(
+    plan = EpisodePlan(
         [toy_task(f"t{i:02d}") for i in range(20)],
         epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits(),
     )  # fmt: skip
@@ -111,15 +112,15 @@ def test_actors_of_a_cluster_without_the_variable_share_a_key_and_one_limit(ray_
         pool = pool_of(config, spec)
         try:
             progress = Progress(said, time.monotonic, every_s=0.1)
-            how: dict[str, Any] = {"retries": Retries(), "progress": progress, "clock": time.monotonic}
-            episodes = run_orders(orders, pool, ledger, **how)
+            how: dict[str, Any] = {"retries": RetryPolicy(), "progress": progress, "clock": time.monotonic}
+            episodes = run_episodes(plan, pool, ledger, **how)
             assert [(e.outcome, e.attempts) for e in episodes] == [(Outcome.SOLVED, 1)] * 20
-            again = Orders(
+            again = EpisodePlan(
                 [toy_task(f"u{i:03d}") for i in range(200)],
                 epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits(),
             )  # fmt: skip
             with pytest.raises(EndpointRefused, match="status 401: no such key <key>"):
-                run_orders(again, pool, ledger, **how)
+                run_episodes(again, pool, ledger, **how)
         finally:
             pool.close()
     assert most[0] > 3, "the endpoint refused"
@@ -179,7 +180,7 @@ def test_what_one_actor_is_refused_another_does_not_ask_for(ray_local: str) -> N
         assert found == expected, "of a, of b, limit, waiting"
 
     ray.init(address=ray_local, ignore_reinit_error=True, log_to_driver=False)
-    gate = open_gate()
+    gate = start_gate()
     kind = ray.remote(num_cpus=0, max_concurrency=4)(Asking)
     a, b = (kind.remote(SharedPlaces(gate)) for _ in range(2))
     try:

@@ -22,12 +22,13 @@ from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.report.tables import summarise
 from lemur_ray.rollout.attempt import EpisodeLimits
-from lemur_ray.rollout.episode import CUT
+from lemur_ray.rollout.episode import TRUNCATED_PROMPT
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import ThreadPool
 from tests.agents.misbehaving import Answer, Server, completion, refusal, serving
 from tests.conftest import ROOT
@@ -44,13 +45,18 @@ def play(
     policy = url
     if isinstance(url, str):
         policy = OpenAIPolicy(url, "toy", options=EndpointOptions(**{"patience_s": 20.0, **options}))
-    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=limits or EpisodeLimits())
+    plan = EpisodePlan(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=limits or EpisodeLimits())
     pool = ThreadPool(policy, 6)
     with Ledger(folder / "episodes.jsonl") as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
         try:
-            return run_orders(
-                orders, pool, ledger, retries=Retries(unreachable_delay_s=0.1), progress=progress, clock=time.monotonic
+            return run_episodes(
+                plan,
+                pool,
+                ledger,
+                retries=RetryPolicy(unreachable_delay_s=0.1),
+                progress=progress,
+                clock=time.monotonic,
             )
         finally:
             pool.close()
@@ -201,7 +207,7 @@ def test_an_endpoint_that_gives_less_context_than_it_says_scores_every_episode_o
     with serving(cutting) as server:
         episodes = play(server.url, tmp_path / "cut")
     assert_scored_once(episodes, tmp_path / "cut")
-    assert all(CUT in e.detail for e in episodes)
+    assert all(TRUNCATED_PROMPT in e.detail for e in episodes)
 
 
 def test_thoughts_and_replies_of_five_megabytes_are_kept_cut_and_never_played(tmp_path: Path) -> None:

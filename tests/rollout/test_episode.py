@@ -10,7 +10,7 @@ import pytest
 from lemur_ray.agents.baselines.scripted import ExpertPolicy, RandomPolicy
 from lemur_ray.agents.messages import ChatReply, ChatRequest, ContextOverflow, PolicyUnreachable, Sampling, Usage
 from lemur_ray.agents.trajectory import Blame, EpisodeKey, Outcome, Task
-from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.calls.deadline import CompanionThread, DeadlineExceeded
 from lemur_ray.rollout.episode import recent_turns, run_episode
 from lemur_ray.sandbox.sandbox import SandboxDestroyed
@@ -37,10 +37,10 @@ class Answering:
 
 
 def play(task: Task, policy: Any, limits: EpisodeLimits | None = None, epoch: int = 0, call: Any = None) -> Attempt:
-    order = Order(EpisodeKey("toy", task.id, policy.name, "r", epoch), task, Sampling(), limits or EpisodeLimits())
+    spec = EpisodeSpec(EpisodeKey("toy", task.id, policy.name, "r", epoch), task, Sampling(), limits or EpisodeLimits())
     ticks = itertools.count()
     extra = {"call": call} if call else {}
-    return run_episode(order, policy, clock=lambda: float(next(ticks)), **extra)
+    return run_episode(spec, policy, clock=lambda: float(next(ticks)), **extra)
 
 
 def raising(error: Exception) -> Answering:
@@ -283,8 +283,8 @@ def test_the_scores_of_several_graders_go_with_the_sandbox():
             if where == "step" and self.at == 2:
                 raise SandboxDestroyed("by itself", "policy")
 
-    order = Order(EpisodeKey("toy", "t", "p", "r"), task)
-    attempt = run_episode(order, ScriptedPolicy(destroys), clock=time.monotonic, make_env=lambda name: Wrecking())
+    spec = EpisodeSpec(EpisodeKey("toy", "t", "p", "r"), task)
+    attempt = run_episode(spec, ScriptedPolicy(destroys), clock=time.monotonic, make_env=lambda name: Wrecking())
     assert attempt.outcome is Outcome.SANDBOX_DESTROYED
     assert attempt.scores == {"kind": 0.0, "strict": 0.0}
 

@@ -11,7 +11,7 @@ import pytest
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.report.pages.whole_page import render_run
 from lemur_ray.rollout.evaluation_folder import replace_file
-from lemur_ray.rollout.exit_codes import ending_well
+from lemur_ray.rollout.exit_codes import job_exit
 from tests.report.report_samples import episode, write_ledger
 
 
@@ -46,7 +46,7 @@ def test_numbers_and_pages_of_a_run_stay_whole(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_job_says_what_to_do_and_that_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
-    with ending_well("agent_eval") as end:
+    with job_exit("agent_eval") as end:
         full(0)
     assert end.code == 1
     said = capsys.readouterr().err

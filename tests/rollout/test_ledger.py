@@ -224,14 +224,14 @@ def test_whatever_is_cut_off_the_end_the_next_run_completes_the_ledger(names: li
 
 
 @settings(max_examples=40, deadline=None)
-@given(order=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)), max_size=20))
-def test_of_any_duplicated_lines_the_first_of_each_key_counts(order: list[tuple[str, int]]):
+@given(spec=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)), max_size=20))
+def test_of_any_duplicated_lines_the_first_of_each_key_counts(spec: list[tuple[str, int]]):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "episodes.jsonl"
-        lines = [json.dumps(episode(name, detail=str(number)).to_json()) + "\n" for name, number in order]
+        lines = [json.dumps(episode(name, detail=str(number)).to_json()) + "\n" for name, number in spec]
         path.write_text("".join(lines))
         first: dict[str, str] = {}
-        for name, number in order:
+        for name, number in spec:
             first.setdefault(name, str(number))
         assert {e.key.task: e.detail for e in read_episodes(path)} == first
         with Ledger(path) as ledger:

@@ -7,7 +7,7 @@ import pytest
 
 from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.rollout.attempt import Attempt, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 from lemur_ray.rollout.threads import ThreadPool
 from tests.rollout.toy import run, toy_task
 
@@ -25,19 +25,19 @@ class Ordered(ThreadPool):
         self.began: list[tuple[str, frozenset[str]]] = []
         self._open: set[str] = set()
 
-    def submit(self, order: Order) -> None:
-        self.began.append((self.called(order), frozenset(self._open)))
-        self._open.add(self.called(order))
-        super().submit(order)
+    def submit(self, spec: EpisodeSpec) -> None:
+        self.began.append((self.called(spec), frozenset(self._open)))
+        self._open.add(self.called(spec))
+        super().submit(spec)
 
-    def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+    def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
         ended = super().collect(timeout_s)
-        self._open -= {self.called(order) for order, _ in ended}
+        self._open -= {self.called(spec) for spec, _ in ended}
         return ended
 
     @staticmethod
-    def called(order: Order) -> str:
-        return order.task.id + str(order.key.epoch or "")
+    def called(spec: EpisodeSpec) -> str:
+        return spec.task.id + str(spec.key.epoch or "")
 
 
 def test_a_task_begins_when_those_it_waits_for_have_ended_and_others_do_not_wait(path: Path):

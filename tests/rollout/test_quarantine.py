@@ -13,12 +13,13 @@ import pytest
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Blame, Episode, Outcome, Task
 from lemur_ray.report.pages.whole_page import render_run
-from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.episode import run_episode
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import ThreadPool
 from lemur_ray.sandbox import warm_pool
 from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxQuarantined, SandboxUnavailable, open_sandbox
@@ -27,11 +28,11 @@ from tests.rollout.scripted_policy import ScriptedPolicy
 
 
 def play(out: Path, tasks: list[Task], policy: Any) -> list[Episode]:
-    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    plan = EpisodePlan(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     with Ledger(out / "episodes.jsonl") as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
         pool = ThreadPool(policy, 2)
-        return run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
+        return run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=time.monotonic)
 
 
 def test_the_attempt_is_the_environments_fault_and_the_episode_is_played_elsewhere_with_the_same_seed(tmp_path: Path):
@@ -84,10 +85,10 @@ def test_a_sandbox_that_does_not_open_is_the_machines_fault():
         def close(self) -> None:
             pass
 
-    (order,) = Orders(
+    (spec,) = EpisodePlan(
         [box_task("t", "none")], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits()
     )
-    attempt = _played(order, Closed())
+    attempt = _played(spec, Closed())
     assert (attempt.outcome, attempt.score) == (Outcome.INFRA_LOST, None)
     assert "reset: bubblewrap starts no sandbox" in attempt.detail
 
@@ -108,11 +109,11 @@ def test_who_ended_a_sandbox_says_whether_that_is_scored(blame: Any, outcome: Ou
             pass
 
     task = box_task("t", "none")
-    (order,) = Orders([task], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
-    attempt = _played(order, Ending())
+    (spec,) = EpisodePlan([task], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    attempt = _played(spec, Ending())
     assert (attempt.outcome, attempt.score) == (outcome, 0.0 if blame == "policy" else None)
     assert "step: the sandbox was destroyed" in attempt.detail
 
 
-def _played(order: Order, env: Any) -> Attempt:
-    return run_episode(order, ScriptedPolicy(["x"]), clock=time.monotonic, make_env=lambda env_id: env)
+def _played(spec: EpisodeSpec, env: Any) -> Attempt:
+    return run_episode(spec, ScriptedPolicy(["x"]), clock=time.monotonic, make_env=lambda env_id: env)

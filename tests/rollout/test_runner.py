@@ -14,11 +14,12 @@ from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import ChatReply, ChatRequest, PolicyUnreachable, Sampling
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import ThreadPool
 from tests.rollout.scripted_policy import ScriptedPolicy
 from tests.rollout.toy import AT_ONCE, run, toy_task
@@ -69,7 +70,7 @@ def test_running_again_plays_nothing_twice_and_more_tasks_only_add(path: Path):
 
 def test_two_tasks_of_one_name_are_refused():
     with pytest.raises(ValueError, match="1 task ids occur twice, for example 't'"):
-        Orders([toy_task("t"), toy_task("t")], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK)
+        EpisodePlan([toy_task("t"), toy_task("t")], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK)
 
 
 @pytest.mark.parametrize(
@@ -111,14 +112,14 @@ def test_what_is_the_policys_own_fault_is_never_tried_again(path: Path):
 def test_hanging_environments_hold_up_nobody_else(path: Path):
     tasks = [toy_task(f"h{i}", step="hang") for i in range(3)] + [toy_task(f"t{i}") for i in range(20)]
     started = time.monotonic()
-    orders = [
-        replace(order, limits=QUICK if order.task.id.startswith("h") else EpisodeLimits())
-        for order in Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    plan = [
+        replace(spec, limits=QUICK if spec.task.id.startswith("h") else EpisodeLimits())
+        for spec in EpisodePlan(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     ]
     with Ledger(path) as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
         pool = ThreadPool(ExpertPolicy(), 4)
-        episodes = run_orders(orders, pool, ledger, retries=AT_ONCE, progress=progress, clock=time.monotonic)
+        episodes = run_episodes(plan, pool, ledger, retries=AT_ONCE, progress=progress, clock=time.monotonic)
     assert time.monotonic() - started < 60
     assert [(e.outcome, e.attempts) for e in episodes] == [(Outcome.ENV_ERROR, 3)] * 3 + [(Outcome.SOLVED, 1)] * 20
 
@@ -141,21 +142,21 @@ class Silent:
 
     def __init__(self, answers: int = 0) -> None:
         self.now, self.answers, self.attempts = 0.0, answers, 0
-        self.running: list[Order] = []
+        self.running: list[EpisodeSpec] = []
 
     def expect(self, left: int) -> None:
         pass
 
-    def submit(self, order: Order) -> None:
-        self.running.append(order)
+    def submit(self, spec: EpisodeSpec) -> None:
+        self.running.append(spec)
 
-    def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+    def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
         self.now += 240.0
         ended, self.running = self.running, []
         self.attempts += len(ended)
         self.answers -= 1
         silent = Attempt(Outcome.POLICY_UNREACHABLE, None, detail="nobody at home")
-        return [(order, Attempt(Outcome.SOLVED, 1.0) if self.answers >= 0 else silent) for order in ended]
+        return [(spec, Attempt(Outcome.SOLVED, 1.0) if self.answers >= 0 else silent) for spec in ended]
 
     def pressure(self) -> Pressure:
         return Pressure()
@@ -166,11 +167,11 @@ class Silent:
 
 def test_a_policy_that_answers_nobody_stops_the_run_which_can_be_resumed(path: Path):
     tasks = [toy_task(f"t{i}") for i in range(100)]
-    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK)
+    plan = EpisodePlan(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK)
     pool = Silent(answers=3)
     with Ledger(path) as ledger, pytest.raises(PolicyUnreachable, match=r"for 8 minutes \(6 attempts.*nobody at home"):
-        run_orders(
-            orders, pool, ledger, retries=Retries(), progress=Progress(io.StringIO(), lambda: pool.now),
+        run_episodes(
+            plan, pool, ledger, retries=RetryPolicy(), progress=Progress(io.StringIO(), lambda: pool.now),
             clock=lambda: pool.now,
         )  # fmt: skip
     assert pool.attempts == 12
@@ -181,11 +182,11 @@ def test_a_policy_that_answers_nobody_stops_the_run_which_can_be_resumed(path: P
 @pytest.mark.parametrize(
     ("outcome", "retries"),
     [
-        (Outcome.POLICY_UNREACHABLE, Retries(unreachable_delay_s=3.0)),
-        (Outcome.INFRA_LOST, Retries(infra_delay_s=3.0)),
+        (Outcome.POLICY_UNREACHABLE, RetryPolicy(unreachable_delay_s=3.0)),
+        (Outcome.INFRA_LOST, RetryPolicy(infra_delay_s=3.0)),
     ],
 )
-def test_a_retry_waits_for_its_delay_while_others_are_played(path: Path, outcome: Outcome, retries: Retries):
+def test_a_retry_waits_for_its_delay_while_others_are_played(path: Path, outcome: Outcome, retries: RetryPolicy):
     class Ticking:
         """A pool without threads on a clock that each look advances by one second."""
 
@@ -197,11 +198,11 @@ def test_a_retry_waits_for_its_delay_while_others_are_played(path: Path, outcome
         def expect(self, left: int) -> None:
             pass
 
-        def submit(self, order: Order) -> None:
-            self.log.append((self.now, order.task.id))
-            self.running.append(order)
+        def submit(self, spec: EpisodeSpec) -> None:
+            self.log.append((self.now, spec.task.id))
+            self.running.append(spec)
 
-        def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+        def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
             self.now += 1.0
             ended, self.running = self.running, []
             fails = [name for _, name in self.log].count("bad") < 3
@@ -215,13 +216,13 @@ def test_a_retry_waits_for_its_delay_while_others_are_played(path: Path, outcome
             pass
 
     pool = Ticking()
-    orders = Orders(
+    plan = EpisodePlan(
         [toy_task("bad"), *(toy_task(f"t{i}") for i in range(3))],
         epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK,
     )  # fmt: skip
     with Ledger(path) as ledger:
         progress = Progress(io.StringIO(), lambda: pool.now)
-        run_orders(orders, pool, ledger, retries=retries, progress=progress, clock=lambda: pool.now)
+        run_episodes(plan, pool, ledger, retries=retries, progress=progress, clock=lambda: pool.now)
     assert pool.log == [(0, "bad"), (1, "t0"), (2, "t1"), (3, "t2"), (4, "bad"), (11, "bad")]
 
 
@@ -232,7 +233,7 @@ class Interrupting(ThreadPool):
         super().__init__(policy, capacity)
         self.left = after
 
-    def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+    def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
         if self.left <= 0:
             raise KeyboardInterrupt
         ended = super().collect(timeout_s)
@@ -261,8 +262,8 @@ def test_the_progress_line_says_what_is_going_on():
     progress = Progress(out, lambda: now[0], label="toy", every_s=10)
     progress.begin(total=10, finished=[])
     pool_done = Attempt(Outcome.SOLVED, 1.0)
-    order = Orders([toy_task()], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK)[0]
-    episode = Episode(order.key, "line", pool_done.outcome, 1.0, 1, pool_done.trajectory)
+    spec = EpisodePlan([toy_task()], epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=QUICK)[0]
+    episode = Episode(spec.key, "line", pool_done.outcome, 1.0, 1, pool_done.trajectory)
     now[0] = 4.0
     progress.ended(episode)
     progress.ended(episode)

@@ -10,7 +10,7 @@ import pytest
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Message, Sampling
 from lemur_ray.agents.trajectory import Episode, EpisodeKey
 from lemur_ray.instruct.solved import SolvedFilter, conversations_of, select
-from lemur_ray.rollout.attempt import Order
+from lemur_ray.rollout.attempt import EpisodeSpec
 from lemur_ray.rollout.episode import run_episode
 from tests.rollout.toy import toy_task
 
@@ -34,7 +34,7 @@ def played(**options: Any) -> tuple[Episode, list[ChatRequest]]:
     """An episode as a ledger gives it back, and what its policy was asked."""
     policy, task = Keeping(), toy_task(length=5, **options)
     key = EpisodeKey("toy", task.id, policy.name, "r")
-    attempt = run_episode(Order(key, task, Sampling()), policy, clock=lambda: 0.0)
+    attempt = run_episode(EpisodeSpec(key, task, Sampling()), policy, clock=lambda: 0.0)
     episode = Episode(key, "line", attempt.outcome, attempt.score, 1, attempt.trajectory, detail=attempt.detail)
     return Episode.from_json(replace(episode, note=attempt.note).to_json()), policy.asked
 

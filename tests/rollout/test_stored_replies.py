@@ -15,7 +15,7 @@ from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.report.samples import pass_at_k, pass_hat_k
 from lemur_ray.rollout.ledger import read_episodes
-from lemur_ray.rollout.stored_replies import answered, read_replies, stored_policy
+from lemur_ray.rollout.stored_replies import read_replies, stored_policy, tasks_with_replies
 from tests.conftest import ROOT
 from tests.envs.questions import Says, play
 from tests.rollout.toy import toy_task
@@ -197,7 +197,7 @@ def test_replies_that_go_on_behind_a_stop_are_told(tmp_path: Path, capsys: pytes
         )
         for task in said
     ]
-    assert answered(spec, tasks, 1) == tasks
+    assert tasks_with_replies(spec, tasks, 1) == tasks
     told = capsys.readouterr().err
     assert "1 replies go on behind a text" in told
     assert r"'\n' in one to 'cut'" in told

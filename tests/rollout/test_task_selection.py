@@ -12,7 +12,7 @@ import pytest
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.rollout.benchmark_tasks import from_json, to_json
 from lemur_ray.rollout.evaluation_config import EvalConfig
-from lemur_ray.rollout.task_selection import named_tasks, sample_over_strata, selected
+from lemur_ray.rollout.schedule.task_selection import named_tasks, sample_over_strata, select_tasks
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,18 @@ def test_a_smaller_sample_is_part_of_a_larger_one_and_depends_on_nothing_else() 
 
 
 def test_a_limit_samples_or_takes_the_first_and_says_whose_data_it_stands_for() -> None:
-    tasks, data = selected(TASKS, config(limit=7))
+    tasks, data = select_tasks(TASKS, config(limit=7))
     assert (len(tasks), list(data)) == (7, TASKS)
-    tasks, data = selected(TASKS, config(limit=7, sample="first"))
+    tasks, data = select_tasks(TASKS, config(limit=7, sample="first"))
     assert tasks == list(data) == TASKS[:7]
-    assert selected(TASKS, config(limit=1000))[0] == selected(TASKS, config())[0] == TASKS
+    assert select_tasks(TASKS, config(limit=1000))[0] == select_tasks(TASKS, config())[0] == TASKS
 
 
 def test_tasks_are_named_by_id_by_place_and_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "ids").write_text("# those that failed\nweb-1\n\n98:\n")
     found = named_tasks(TASKS, f"crypto-3, :1,@{tmp_path / 'ids'}")
     assert [task.id for task in found] == ["web-0", "web-1", "crypto-3", "reverse-29", "reverse-30"]
-    assert len(selected(TASKS, config(tasks="10:20", limit=2))[0]) == 2
+    assert len(select_tasks(TASKS, config(tasks="10:20", limit=2))[0]) == 2
 
 
 def test_a_file_that_names_itself_is_said(tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ def test_an_evaluation_of_before_there_were_samples_played_the_first() -> None:
 def test_who_waited_for_a_task_that_is_left_out_waits_for_those_before_it() -> None:
     after = {"b": ("a",), "c": ("b",), "d": ("c", "gone"), "e": ("d", "a")}
     tasks = [Task("b", name, "e", "k", after=after.get(name, ())) for name in "abcde"]
-    chosen, _ = selected(tasks, config(tasks="e,a,c"))
+    chosen, _ = select_tasks(tasks, config(tasks="e,a,c"))
     assert {task.id: task.after for task in chosen} == {"a": (), "c": ("a",), "e": ("c", "a")}
-    assert selected(tasks, config())[0] == tasks
+    assert select_tasks(tasks, config())[0] == tasks
     circle = [Task("b", name, "e", "k", after=(other,)) for name, other in ("ab", "bc", "cb")]
-    assert selected(circle, config(tasks="a"))[0][0].after == ()
+    assert select_tasks(circle, config(tasks="a"))[0][0].after == ()

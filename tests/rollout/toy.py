@@ -23,14 +23,15 @@ from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import Pool
 from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxFileError
 
 ENV_ID = "tests.rollout.toy:toy/Line-v0"
 PATIENT = EpisodeLimits()
-AT_ONCE = Retries(unreachable_delay_s=0.0)
+AT_ONCE = RetryPolicy(unreachable_delay_s=0.0)
 closed: list[str] = []
 """Names of the tasks whose environment was closed, in this process."""
 
@@ -107,10 +108,10 @@ def run(
     *,
     epochs: int = 1,
     limits: EpisodeLimits = PATIENT,
-    retries: Retries = AT_ONCE,
+    retries: RetryPolicy = AT_ONCE,
 ) -> list[Episode]:
     """Episodes of toy tasks, played in this process and kept in a ledger at ``path``."""
-    orders = Orders(tasks, epochs=epochs, policy="p", recipe="r", sampling=Sampling(), limits=limits)
+    plan = EpisodePlan(tasks, epochs=epochs, policy="p", recipe="r", sampling=Sampling(), limits=limits)
     with Ledger(path) as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
-        return run_orders(orders, pool, ledger, retries=retries, progress=progress, clock=time.monotonic)
+        return run_episodes(plan, pool, ledger, retries=retries, progress=progress, clock=time.monotonic)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lemur_ray.rollout.endpoints.policy_target import checkpoint_label, find_run, pinned
+from lemur_ray.rollout.endpoints.policy_target import checkpoint_label, pin_checkpoint, resolve_model
 from lemur_ray.rollout.evaluation_folder import EvaluationError
 from lemur_ray.storage.file_system import file_system
 from lemur_ray.weights.convert import Convert, convert
@@ -28,15 +28,15 @@ def put(url: str, content: bytes = b"x") -> None:
 
 
 def test_a_run_in_a_bucket_is_named_by_its_newest_checkpoint(url: str, tmp_path: Path) -> None:
-    run = find_run(f"{url}/runs/nano/", tmp_path)
+    run = resolve_model(f"{url}/runs/nano/", tmp_path)
     put(f"{run}/recipe.json")
     with pytest.raises(EvaluationError, match=rf"{run}/checkpoints: no committed checkpoint yet"):
-        pinned(run)
+        pin_checkpoint(run)
     for step in (5, 10):
         put(f"{run}/checkpoints/{step}/plan/metadata", json.dumps({"rows": step}).encode())
         put(f"{run}/checkpoints/{step}/state/_METADATA")
         put(f"{run}/checkpoints/{step}/state/manifest.ocdbt")
-    newest = pinned(run)
+    newest = pin_checkpoint(run)
     assert newest == f"{run}/checkpoints/10"
     assert checkpoint_label(newest).startswith("nano@10-")
     before = checkpoint_label(newest)
@@ -45,12 +45,12 @@ def test_a_run_in_a_bucket_is_named_by_its_newest_checkpoint(url: str, tmp_path:
 
 
 def test_a_model_folder_in_a_bucket_is_named_by_its_content(url: str, tmp_path: Path) -> None:
-    model = find_run(f"{url}/models/seven", tmp_path)
+    model = resolve_model(f"{url}/models/seven", tmp_path)
     with pytest.raises(EvaluationError, match="expected a run folder, a committed checkpoint or a Hugging Face folder"):
         checkpoint_label(model)
     put(f"{model}/config.json", b"{}")
     put(f"{model}/a.safetensors", b"weights")
-    assert pinned(model) == model
+    assert pin_checkpoint(model) == model
     label = checkpoint_label(model)
     assert label.startswith("seven@")
     assert checkpoint_label(model) == label

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from lemur_ray.rollout.endpoints.policy_target import checkpoint_label, find_run, pinned
+from lemur_ray.rollout.endpoints.policy_target import checkpoint_label, pin_checkpoint, resolve_model
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.weights.checkpoints import model_fingerprint
 from lemur_ray.weights.open_model import ModelNotFound, OpenChatModel, load_tokenizer, open_chat_model
@@ -85,8 +85,8 @@ def test_a_torn_checkpoint_is_passed_over(lemur_home: Path, monkeypatch: pytest.
     torn.mkdir(parents=True)
     (torn / "metadata").write_text("{}")
     assert open_chat_model(str(lemur_home / "r")).version.startswith("0-")
-    run = find_run("r", lemur_home)
-    assert checkpoint_label(pinned(run)) == f"r@{open_chat_model(run).version}"
+    run = resolve_model("r", lemur_home)
+    assert checkpoint_label(pin_checkpoint(run)) == f"r@{open_chat_model(run).version}"
 
 
 def test_weights_written_anew_have_another_version(lemur_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.evaluation.suites.tables import Part, left_out, options_of_part, parts_of
 from lemur_ray.host.home import resolve_out
-from lemur_ray.rollout.benchmark_tasks import options_of, parsed, words_for
+from lemur_ray.rollout.benchmark_tasks import arguments_for, options_of, parse_one_of_many
 from lemur_ray.rollout.evaluation_config import EvalConfig
 
 SUITE, WITHOUT = "--suite", "--without"
@@ -56,17 +56,17 @@ def parse_suite(argv: Sequence[str]) -> Suite:
     refused: dict[str, list[str]] = {}
     out = ""
     for part in played:
-        words = words_for(rest, flags[part.benchmark], every)
+        words = arguments_for(rest, flags[part.benchmark], every)
         benchmark = find(part.benchmark)
         try:
-            start = parsed(words, part.benchmark, options_of_part(part, benchmark))
+            start = parse_one_of_many(words, part.benchmark, options_of_part(part, benchmark))
         except ValueError as error:
             refused.setdefault(str(error), []).append(part.benchmark)
             continue
         who = re.sub(r"[^A-Za-z0-9.@_-]+", "-", f"{start.policy} {start.policy_model}".strip())
         out = out or resolve_out(own.get("--out", ""), f"suites/{name}-{who}")
         here = ["--out", f"{out}/{part.folder}"]
-        configs.append((part, parsed([*words, *here], part.benchmark, options_of_part(part, benchmark))))
+        configs.append((part, parse_one_of_many([*words, *here], part.benchmark, options_of_part(part, benchmark))))
     if refused:
         lines = [f"{', '.join(dict.fromkeys(of))}: {problem}" for problem, of in refused.items()]
         hint = f"{WITHOUT} {','.join(dict.fromkeys(one for of in refused.values() for one in of))} leaves them out"

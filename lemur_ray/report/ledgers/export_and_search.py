@@ -11,7 +11,7 @@ from lemur_ray.report.ledgers.find_text import find_text
 from lemur_ray.report.ledgers.inspect_log import write_logs
 from lemur_ray.report.ledgers.stored_episodes import StoredEpisode, stored_episodes
 from lemur_ray.report.tables import by_run
-from lemur_ray.rollout.evaluation_folder import recalled
+from lemur_ray.rollout.evaluation_folder import load_settings
 
 
 def search_ledgers(folders: Sequence[Path], text: str) -> Iterator[str]:
@@ -31,7 +31,7 @@ def export_eval_logs(folders: Sequence[Path], where: Path) -> Iterator[str]:
     for folder in folders:
         for run in by_run(stored_episodes(folder / "episodes.jsonl")).values():
             runs.append([episode for episode in run if isinstance(episode, StoredEpisode)])
-        settings |= {recipe: known.get("settings", {}) for recipe, known in recalled(folder).items()}
+        settings |= {recipe: known.get("settings", {}) for recipe, known in load_settings(folder).items()}
     if not runs:
         raise ValueError(f"--eval {where}: no episodes found; run jobs/agent_eval.py first, or pass --episodes")
     paths = write_logs(where, runs, settings)

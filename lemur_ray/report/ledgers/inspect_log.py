@@ -19,7 +19,7 @@ from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Episode, Outcome, Step
 from lemur_ray.report.escape import slug
 from lemur_ray.report.ledgers.stored_episodes import StoredEpisode, anchor_of
-from lemur_ray.rollout.evaluation_folder import TOLD
+from lemur_ray.rollout.evaluation_folder import PLUGIN_METADATA
 
 Json = dict[str, Any]
 SCORER = "lemur_ray"
@@ -80,7 +80,7 @@ def _text(value: Any) -> str:
 
 def _asked(settings: Mapping[str, Any]) -> Json:
     """Without what its benchmark says of the run."""
-    return {name: value for name, value in settings.items() if name != TOLD}
+    return {name: value for name, value in settings.items() if name != PLUGIN_METADATA}
 
 
 def _header(run: Sequence[StoredEpisode], settings: Mapping[str, Any], created: datetime) -> Json:

@@ -19,7 +19,7 @@ from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.discovery import episode_views
 from lemur_ray.benchmarks.episode_artifacts import View
 from lemur_ray.benchmarks.plugin_metadata import stored_benchmark_name
-from lemur_ray.rollout.evaluation_folder import SETTINGS, TOLD, EvaluationError, recalled
+from lemur_ray.rollout.evaluation_folder import PLUGIN_METADATA, SETTINGS, EvaluationError, load_settings
 
 FOLDER = "pictures"
 MOST_BYTES = 8 << 20
@@ -43,7 +43,7 @@ def pictured(episode: Episode, anchor: str, out: Path, up: str, ledger: Path | N
     beside which stands by which name its benchmark was played."""
     found = {}
     key = episode.key
-    told = _settings(ledger.parent).get(key.recipe, {}).get(TOLD) if ledger else None
+    told = _settings(ledger.parent).get(key.recipe, {}).get(PLUGIN_METADATA) if ledger else None
     for view in episode_views(episode, stored_benchmark_name(told, key.benchmark, key.policy)):
         size = _size(view.picture)
         name = f"{FOLDER}/{anchor}-{view.turn:02d}.png"
@@ -64,7 +64,7 @@ def _settings(folder: Path) -> Mapping[str, Any]:
 @lru_cache(maxsize=16)
 def _read(folder: Path, written_ns: int) -> Mapping[str, Any]:
     """Once for each version of the file."""
-    return recalled(folder)
+    return load_settings(folder)
 
 
 def _size(picture: Path | None) -> tuple[int, int] | None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.report.inputs import ReportError, read_settings
 from lemur_ray.report.pages.whole_page import render_run
-from lemur_ray.rollout.evaluation_folder import TOLD
+from lemur_ray.rollout.evaluation_folder import PLUGIN_METADATA
 
 EVERY_S = 30.0
 SHARE = 0.1
@@ -99,7 +99,7 @@ def main() -> int:
     out, benchmark, policy, recipe, expected = sys.argv[1:]
     try:
         notes = read_settings(Path(out)).get(recipe, {})
-        notes = {name: value for name, value in notes.items() if name != TOLD}
+        notes = {name: value for name, value in notes.items() if name != PLUGIN_METADATA}
         render_run(Path(out), notes, (benchmark, policy, recipe), expected=int(expected))
     except ReportError:
         pass  # nothing has ended yet

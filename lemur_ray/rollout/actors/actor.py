@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lemur_ray.agents.throttle import Pressure
-from lemur_ray.rollout.attempt import Attempt, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 
 
 @dataclass(frozen=True)
-class Runs:
+class ActorStarted:
     """It has a process, and takes episodes from now on. ``elsewhere``: on another node than the pool."""
 
     pid: int
@@ -22,7 +22,7 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Gone:
+class ActorLost:
     """The process is gone, or its node, or there was never any. ``with_host``: no process ended by itself."""
 
     why: str
@@ -30,7 +30,7 @@ class Gone:
 
 
 @dataclass(frozen=True)
-class Ended:
+class EpisodeEnded:
     """An episode. ``stuck``: calls that are stuck in the process for good."""
 
     ticket: int
@@ -38,7 +38,7 @@ class Ended:
     stuck: int = 0
 
 
-ActorEvent = Runs | Gone | Ended | Pressure
+ActorEvent = ActorStarted | ActorLost | EpisodeEnded | Pressure
 
 
 class Actor(Protocol):
@@ -47,7 +47,7 @@ class Actor(Protocol):
     def settle(self) -> None:
         """It runs; called before its first episode. Raises BundleError where episodes could not reach it."""
 
-    def play(self, order: Order, ticket: int) -> None:
+    def play(self, spec: EpisodeSpec, ticket: int) -> None:
         """``Ended`` is told with the ticket, or ``Gone``. Raises BundleError."""
 
     def ask(self) -> None:

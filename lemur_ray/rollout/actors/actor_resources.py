@@ -10,11 +10,11 @@ from typing import Any
 
 from lemur_ray.benchmarks.resource_request import PROCESS, Resources
 
-LITTLE = Resources(PROCESS.cpus, 0)
+MINIMAL = Resources(PROCESS.cpus, 0)
 """What actors ask for on a single host: they share it, however much they take."""
 
 
-def room_of(
+def actor_resources(
     episodes: int,
     each: Resources,
     nodes: Sequence[Mapping[str, Any]],
@@ -34,7 +34,7 @@ def room_of(
         return Resources(cpus, needs.memory_bytes)
     hosts = {node["NodeID"]: node["Resources"] for node in nodes if node["Alive"] and node["Resources"].get("CPU")}
     if hosts.keys() == {own_node} and not grows:
-        return LITTLE
+        return MINIMAL
     if not hosts:
         return needs
     most = Resources(

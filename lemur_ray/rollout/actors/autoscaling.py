@@ -13,7 +13,7 @@ _BY_HAND = "node_"
 """How the type of a node begins that nobody launched (Ray 2.60)."""
 
 
-def says_v1(status: bytes | None) -> bool:
+def autoscales_v1(status: bytes | None) -> bool:
     """``status``: JSON that the monitor keeps in the head's store, None where there is none."""
     try:
         found: Any = json.loads(status or b"{}")
@@ -24,7 +24,7 @@ def says_v1(status: bytes | None) -> bool:
     return any(not kind.startswith(_BY_HAND) for kind in active or {})
 
 
-def says_v2(status: Any) -> bool:
+def autoscales_v2(status: Any) -> bool:
     """``status``: ``GetClusterStatusReply``, what the head answers."""
     named = any(node.ray_node_type_name for node in status.cluster_resource_state.node_states)
     return named and status.autoscaling_state.autoscaler_state_version > 0

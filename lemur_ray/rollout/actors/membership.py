@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import EpisodeKey
 from lemur_ray.rollout.actors.actor import Actor
-from lemur_ray.rollout.attempt import Order
+from lemur_ray.rollout.attempt import EpisodeSpec
 
 
 class Member:
@@ -34,7 +34,7 @@ class Member:
         self.elsewhere = False
         self.asked_at = math.inf
         """When it was asked something that it has not answered."""
-        self.in_flight: dict[int, Order] = {}
+        self.in_flight: dict[int, EpisodeSpec] = {}
         """By ticket."""
         self.pressure = Pressure()
         self.idle_since = math.inf

@@ -26,11 +26,11 @@ from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Outcome, Task
 from lemur_ray.benchmarks.resource_request import Resources
-from lemur_ray.rollout.actors.actor import ActorEvent, Ended, Gone, Runs
-from lemur_ray.rollout.actors.actor_resources import LITTLE, room_of
-from lemur_ray.rollout.actors.autoscaling import says_v1, says_v2
+from lemur_ray.rollout.actors.actor import ActorEvent, ActorLost, ActorStarted, EpisodeEnded
+from lemur_ray.rollout.actors.actor_resources import MINIMAL, actor_resources
+from lemur_ray.rollout.actors.autoscaling import autoscales_v1, autoscales_v2
 from lemur_ray.rollout.actors.pool import ActorPool
-from lemur_ray.rollout.attempt import Attempt, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 from lemur_ray.rollout.threads import EpisodeThreads
 from lemur_ray.storage.bundles.bundle import BundleError
 from lemur_ray.storage.bundles.host_path import host_identity, pack_options, unpack_options
@@ -48,10 +48,10 @@ def cluster_grows() -> bool:
     """Whether the cluster of the Ray that is connected brings hosts by itself; where its head does not say, it does
     not."""
     with contextlib.suppress(ray.exceptions.RayError):
-        if says_v1(_internal_kv_get(DEBUG_AUTOSCALING_STATUS)):
+        if autoscales_v1(_internal_kv_get(DEBUG_AUTOSCALING_STATUS)):
             return True
         said = internal_kv_get_gcs_client().get_cluster_status(timeout_s=_HEAD_ANSWERS_S)
-        return says_v2(GetClusterStatusReply.FromString(said))
+        return autoscales_v2(GetClusterStatusReply.FromString(said))
     return False
 
 
@@ -67,7 +67,7 @@ class RayPool(ActorPool):
         each: Resources | None = None,
         cpus: float = 0.0,
         gates: Sequence[Any] = (),
-        keeper: Any = None,
+        lease_actor: Any = None,
         tasks: Sequence[Task] = (),
         **limits: Any,
     ) -> None:
@@ -76,15 +76,15 @@ class RayPool(ActorPool):
         what environments lease, where they do; all of them end with the pool. ``tasks``: what will be played, as far as
         it is known: published as soon as an actor is on another host. ``limits``: as of ``ActorPool``. Raises
         PoolBroken, BundleError."""
-        asks = LITTLE
+        asks = MINIMAL
         if each is not None:
             here = ray.get_runtime_context().get_node_id()
-            asks = room_of(episodes_per_actor, each, ray.nodes(), here, cpus, grows=cluster_grows())
-        crew = RayCrew(make_policy, episodes_per_actor, asks, gates, tasks, keeper)
-        super().__init__(crew, num_actors=num_actors, episodes_per_actor=episodes_per_actor, **limits)
+            asks = actor_resources(episodes_per_actor, each, ray.nodes(), here, cpus, grows=cluster_grows())
+        backend = RayBackend(make_policy, episodes_per_actor, asks, gates, tasks, lease_actor)
+        super().__init__(backend, num_actors=num_actors, episodes_per_actor=episodes_per_actor, **limits)
 
 
-class RayCrew:
+class RayBackend:
     """Actors in the Ray that is connected; see ``RayPool``."""
 
     def __init__(
@@ -94,11 +94,11 @@ class RayCrew:
         asks: Resources,
         gates: Sequence[Any],
         tasks: Sequence[Task],
-        keeper: Any = None,
+        lease_actor: Any = None,
     ) -> None:
         self.make_policy = ray.put(make_policy)  # once, however many actors: a recording goes along
         self.gates, self.publisher = list(gates), Publisher()
-        self.holding = [*gates, *([] if keeper is None else [keeper])]
+        self.holding = [*gates, *([] if lease_actor is None else [lease_actor])]
         """What holds something for actors, and is told which of them are gone."""
         self._tasks, self.asks = tasks, asks
         self.node = ray.get_runtime_context().get_node_id()
@@ -146,24 +146,24 @@ class RayCrew:
 class RayActor:
     """One actor; ``actors.actor.Actor``."""
 
-    def __init__(self, crew: RayCrew, tell: Tell) -> None:
-        self._crew, self._tell = crew, tell
+    def __init__(self, backend: RayBackend, tell: Tell) -> None:
+        self._backend, self._tell = backend, tell
         self._elsewhere = False
         """Whether it is on another host than this process, so that no path of this one means anything to it."""
-        self._handle: Any = crew.actor_class.remote(crew.make_policy)
+        self._handle: Any = backend.actor_class.remote(backend.make_policy)
         _when_done(self._handle.begun.remote(), self._begun, self._gone)
         _when_done(self._handle.stay.remote(), self._gone, self._gone)
 
     def settle(self) -> None:
         if self._elsewhere:
-            self._crew.publish_tasks()
+            self._backend.publish_tasks()
 
-    def play(self, order: Order, ticket: int) -> None:
+    def play(self, spec: EpisodeSpec, ticket: int) -> None:
         if self._elsewhere:
-            task = replace(order.task, options=pack_options(order.task.options, self._crew.publisher))
-            ref = self._handle.play.remote(replace(order, task=task), True)
+            task = replace(spec.task, options=pack_options(spec.task.options, self._backend.publisher))
+            ref = self._handle.play.remote(replace(spec, task=task), True)
         else:
-            ref = self._handle.play.remote(order)
+            ref = self._handle.play.remote(spec)
         _when_done(ref, partial(self._ended, ticket), partial(self._failed, ticket))
 
     def ask(self) -> None:
@@ -171,25 +171,25 @@ class RayActor:
 
     def end(self) -> None:
         ray.kill(self._handle)
-        for one in self._crew.holding:
+        for one in self._backend.holding:
             one.forget.remote(self._handle._actor_id.hex())
 
     def _begun(self, found: tuple[int, str, str]) -> None:
         pid, host, node = found
         self._elsewhere = host != host_identity()
-        self._tell(Runs(pid, elsewhere=node != self._crew.node))
+        self._tell(ActorStarted(pid, elsewhere=node != self._backend.node))
 
     def _ended(self, ticket: int, found: tuple[Attempt, int]) -> None:
-        self._tell(Ended(ticket, *found))
+        self._tell(EpisodeEnded(ticket, *found))
 
     def _failed(self, ticket: int, error: BaseException) -> None:
         if isinstance(error, ray.exceptions.RayTaskError):  # raised by our own code in a living actor
-            self._tell(Ended(ticket, Attempt(Outcome.HARNESS_BUG, None, detail=str(error)[-4000:])))
+            self._tell(EpisodeEnded(ticket, Attempt(Outcome.HARNESS_BUG, None, detail=str(error)[-4000:])))
         else:
             self._gone(error)
 
     def _gone(self, error: object) -> None:
-        self._tell(Gone(str(error), with_host=went_with_host(error)))
+        self._tell(ActorLost(str(error), with_host=went_with_host(error)))
 
 
 class _Actor:
@@ -212,11 +212,11 @@ class _Actor:
     async def pressure(self) -> Pressure:
         return self._threads.pressure()
 
-    async def play(self, order: Order, is_packed: bool = False) -> tuple[Attempt, int]:
+    async def play(self, spec: EpisodeSpec, is_packed: bool = False) -> tuple[Attempt, int]:
         """The attempt, and the number of calls that are stuck in this process for good."""
         if is_packed:
             try:
-                order = await asyncio.to_thread(_unpacked, order)
+                spec = await asyncio.to_thread(_unpacked, spec)
             except BundleError as error:
                 await asyncio.sleep(self.rest_s)
                 return Attempt(Outcome.INFRA_LOST, None, detail=str(error), excused=True), self._threads.stuck
@@ -228,7 +228,7 @@ class _Actor:
                 attempt = Attempt(Outcome.HARNESS_BUG, None, detail="the policy left; a person plays in threads alone")
             loop.call_soon_threadsafe(ended.set_result, attempt)
 
-        self._threads.start(order, done)
+        self._threads.start(spec, done)
         attempt = await ended
         return attempt, self._threads.stuck
 
@@ -255,5 +255,5 @@ def _nothing(error: BaseException) -> None:
     """It is gone: whoever collects its episodes learns of it."""
 
 
-def _unpacked(order: Order) -> Order:
-    return replace(order, task=replace(order.task, options=unpack_options(order.task.options, unpacked_bundle)))
+def _unpacked(spec: EpisodeSpec) -> EpisodeSpec:
+    return replace(spec, task=replace(spec.task, options=unpack_options(spec.task.options, unpacked_bundle)))

@@ -34,9 +34,9 @@ from functools import partial
 
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Blame, Outcome
-from lemur_ray.rollout.actors.actor import ActorBackend, ActorEvent, Ended, Gone, Runs
+from lemur_ray.rollout.actors.actor import ActorBackend, ActorEvent, ActorLost, ActorStarted, EpisodeEnded
 from lemur_ray.rollout.actors.membership import Member, Membership
-from lemur_ray.rollout.attempt import Attempt, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 from lemur_ray.rollout.threads import PoolBroken
 
 PRESSURE_EVERY_S = 2.0
@@ -57,7 +57,7 @@ class ActorPool:
 
     def __init__(
         self,
-        crew: ActorBackend,
+        backend: ActorBackend,
         *,
         num_actors: int,
         episodes_per_actor: int,
@@ -71,7 +71,7 @@ class ActorPool:
         the pool breaks. ``clock``: monotonic seconds.
 
         Begins with the first actor that runs. Raises PoolBroken, BundleError."""
-        self._crew, self._clock = crew, clock
+        self._backend, self._clock = backend, clock
         self._num_actors, self._episodes_per_actor = num_actors, episodes_per_actor
         self._max_deaths, self._start_timeout_s, self._quiet_s = max_deaths, start_timeout_s, quiet_s
         self._events: queue.SimpleQueue[tuple[Member | int, ActorEvent]] = queue.SimpleQueue()
@@ -105,16 +105,16 @@ class ActorPool:
         while not self.capacity:
             told = self._told(max(0.0, deadline - self._clock()))
             if not told:
-                raise PoolBroken(self._crew.lacking(self._num_actors))
-            for source, news in told:
+                raise PoolBroken(self._backend.lacking(self._num_actors))
+            for source, event in told:
                 if not isinstance(source, Member) or source not in self._membership:
                     continue
-                if isinstance(news, Gone):
+                if isinstance(event, ActorLost):
                     self._remove(source)  # with its host, perhaps, and others have theirs
                     if not len(self._membership):
-                        raise PoolBroken(f"environment actors do not start: {news.why}")
-                elif isinstance(news, Runs):
-                    self._runs(source, news)
+                        raise PoolBroken(f"environment actors do not start: {event.why}")
+                elif isinstance(event, ActorStarted):
+                    self._runs(source, event)
 
     @property
     def capacity(self) -> int:
@@ -127,7 +127,7 @@ class ActorPool:
         return [member.pid for member in self._membership if member.pid]
 
     @property
-    def num_apart(self) -> int:
+    def num_isolated(self) -> int:
         return self._membership.num_open
 
     def expect(self, left: int) -> None:
@@ -135,43 +135,43 @@ class ActorPool:
         self._wanted = max(1, min(self._num_actors, math.ceil(left / self._episodes_per_actor)))
         self._staff()
 
-    def submit(self, order: Order) -> None:
+    def submit(self, spec: EpisodeSpec) -> None:
         """To one of those that play least. Raises BundleError, and IndexError beyond the capacity."""
         member = self._membership.least_busy()
         if member is None:
-            raise IndexError(f"{order.key}: every actor plays as many episodes as it takes")
+            raise IndexError(f"{spec.key}: every actor plays as many episodes as it takes")
         ticket = next(self._tickets)
-        member.in_flight[ticket] = order
+        member.in_flight[ticket] = spec
         self._membership.changed(member)
-        member.actor.play(order, ticket)
+        member.actor.play(spec, ticket)
 
-    def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+    def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
         if self._broken:
             raise PoolBroken(self._broken)
         self._look_at_waiting()
         self._wake()
-        ended: list[tuple[Order, Attempt]] = []
-        gone: dict[Member, Gone] = {}
-        for source, news in self._told(timeout_s):
+        ended: list[tuple[EpisodeSpec, Attempt]] = []
+        gone: dict[Member, ActorLost] = {}
+        for source, event in self._told(timeout_s):
             if isinstance(source, int):
-                if isinstance(news, Pressure):
-                    self._add(news, self._gates.get(source, Pressure()))
-                    self._gates[source] = news
+                if isinstance(event, Pressure):
+                    self._add(event, self._gates.get(source, Pressure()))
+                    self._gates[source] = event
             elif source not in self._membership:
                 continue  # it is replaced, and what it played is given up
-            elif isinstance(news, Ended):
-                ended.append(self._ended(source, news))
-            elif isinstance(news, Runs):
-                self._runs(source, news)
-            elif isinstance(news, Gone):
-                gone.setdefault(source, news)
+            elif isinstance(event, EpisodeEnded):
+                ended.append(self._ended(source, event))
+            elif isinstance(event, ActorStarted):
+                self._runs(source, event)
+            elif isinstance(event, ActorLost):
+                gone.setdefault(source, event)
             else:
                 source.asked_at = math.inf
-                self._add(news, source.pressure)
-                source.pressure = news
-        for member, news in gone.items():
+                self._add(event, source.pressure)
+                source.pressure = event
+        for member, event in gone.items():
             if member in self._membership:
-                self._lose(member, replace(news, with_host=news.with_host or len(gone) > 1), ended)
+                self._lose(member, replace(event, with_host=event.with_host or len(gone) > 1), ended)
         self._release()
         self._staff()
         return ended
@@ -180,7 +180,7 @@ class ActorPool:
         """The sum over the actors and the gates, each as it last told."""
         if self._clock() >= self._ask_at:
             self._ask_at = self._clock() + PRESSURE_EVERY_S
-            self._crew.ask(lambda gate, pressure: self._events.put((gate, pressure)))
+            self._backend.ask(lambda gate, pressure: self._events.put((gate, pressure)))
             self._to_ask = self._to_ask or deque(self._membership)
             for _ in range(min(ASKED_AT_ONCE, len(self._to_ask))):
                 member = self._to_ask.popleft()
@@ -190,13 +190,15 @@ class ActorPool:
                     member.asked_at = self._clock()
                     member.actor.ask()
                 elif (silent_s := self._clock() - member.asked_at) >= SILENT_S:
-                    self._tell(member, Gone(f"it answered nothing for {silent_s / 60:.0f} minutes", with_host=True))
+                    self._tell(
+                        member, ActorLost(f"it answered nothing for {silent_s / 60:.0f} minutes", with_host=True)
+                    )
         return self._pressure
 
     def close(self) -> None:
         for member in list(self._membership):
             self._remove(member)
-        self._crew.close()
+        self._backend.close()
 
     def _told(self, timeout_s: float) -> list[tuple[Member | int, ActorEvent]]:
         """Everything that was told by now; waits at most ``timeout_s`` for the first."""
@@ -208,42 +210,42 @@ class ActorPool:
 
     def _staff(self) -> None:
         """Ask for the actors that lack; wherever there is room for one, it will say so."""
-        roster = self._membership
-        while len(roster) < self._num_actors and roster.num_open + roster.num_pending < self._wanted:
+        membership = self._membership
+        while len(membership) < self._num_actors and membership.num_open + membership.num_pending < self._wanted:
             member = Member(self._losses)
-            member.actor = self._crew.begin(partial(self._tell, member))
-            roster.add(member)
+            member.actor = self._backend.begin(partial(self._tell, member))
+            membership.add(member)
 
-    def _tell(self, member: Member, news: ActorEvent) -> None:
-        self._events.put((member, news))
+    def _tell(self, member: Member, event: ActorEvent) -> None:
+        self._events.put((member, event))
 
-    def _runs(self, member: Member, news: Runs) -> None:
+    def _runs(self, member: Member, event: ActorStarted) -> None:
         """Raises BundleError."""
         member.actor.settle()
-        member.pid, member.elsewhere = news.pid, news.elsewhere
+        member.pid, member.elsewhere = event.pid, event.elsewhere
         self._membership.changed(member)
         self._waits_since = self._clock()
 
-    def _ended(self, member: Member, news: Ended) -> tuple[Order, Attempt]:
-        order, attempt = member.in_flight.pop(news.ticket), news.attempt
+    def _ended(self, member: Member, event: EpisodeEnded) -> tuple[EpisodeSpec, Attempt]:
+        spec, attempt = member.in_flight.pop(event.ticket), event.attempt
         if attempt.outcome.blame is not Blame.INFRA:
             self._in_a_row, self._losing_since = 0, math.inf
             member.lost, member.num_lost = set(), 0
         else:
-            attempt = self._lost_there(member, order, attempt)
-        member.stuck = max(member.stuck, news.stuck)  # answers arrive in any order, and it never falls
+            attempt = self._lost_there(member, spec, attempt)
+        member.stuck = max(member.stuck, event.stuck)  # answers arrive in any order, and it never falls
         self._membership.changed(member)
         if self._membership.is_worn(member) and not member.in_flight:
             self._remove(member)
-        return order, attempt
+        return spec, attempt
 
-    def _lost_there(self, member: Member, order: Order, attempt: Attempt) -> Attempt:
+    def _lost_there(self, member: Member, spec: EpisodeSpec, attempt: Attempt) -> Attempt:
         """An actor that lost several episodes one after another is what is wrong, and not they."""
-        if order.apart:
+        if spec.isolated:
             return replace(attempt, excused=False)
         member.num_lost += 1
         if len(member.lost) < 2:
-            member.lost.add(order.key)
+            member.lost.add(spec.key)
         if len(member.lost) < 2:
             return attempt
         if not member.rests:
@@ -272,16 +274,16 @@ class ActorPool:
                 member.rests = False
                 self._membership.changed(member)
 
-    def _lose(self, member: Member, news: Gone, ended: list[tuple[Order, Attempt]]) -> None:
+    def _lose(self, member: Member, event: ActorLost, ended: list[tuple[EpisodeSpec, Attempt]]) -> None:
         """What is in flight in a dead actor is lost with it; one that it played alone, and not with its host, may be
         what it died of."""
-        why = news.why
+        why = event.why
         if member.after == self._losses:
             self._losses += 1
             self._in_a_row += 1
-        excused = news.with_host or len(member.in_flight) > 1
+        excused = event.with_host or len(member.in_flight) > 1
         lost = Attempt(Outcome.INFRA_LOST, None, detail=f"actor lost: {why}"[:1000], excused=excused)
-        ended += [(order, lost) for order in member.in_flight.values()]
+        ended += [(spec, lost) for spec in member.in_flight.values()]
         self._remove(member)  # ends one that was only unreachable, so that nothing is played twice
         if self._is_quiet() and self._in_a_row > self._max_deaths:
             self._broken = f"actors died {self._in_a_row} times in a row without one episode coming back: {why[:1000]}"
@@ -297,12 +299,12 @@ class ActorPool:
 
     def _release(self) -> None:
         """End the actors that the episodes which are left do not need: that never ran, that are idle elsewhere."""
-        now, roster = self._clock(), self._membership
-        self._enough_since = min(self._enough_since, now) if roster.num_open >= self._wanted else math.inf
+        now, membership = self._clock(), self._membership
+        self._enough_since = min(self._enough_since, now) if membership.num_open >= self._wanted else math.inf
         if now - self._enough_since >= IDLE_S:
-            for member in roster.pending:
+            for member in membership.pending:
                 self._remove(member)
-        while roster.num_open > self._wanted and (idle := roster.longest_idle_elsewhere()) is not None:
+        while membership.num_open > self._wanted and (idle := membership.longest_idle_elsewhere()) is not None:
             if now - idle.idle_since < IDLE_S:
                 break
             self._remove(idle)
@@ -314,8 +316,8 @@ class ActorPool:
             self._waits_since = now
         waited_s = now - self._waits_since
         if waited_s > self._start_timeout_s and number == len(self._membership):
-            raise PoolBroken(self._crew.lacking(number))
+            raise PoolBroken(self._backend.lacking(number))
         if waited_s > SAY_AFTER_S and not self._said:
             self._said = True
-            said = self._crew.lacking(len(self._membership))
+            said = self._backend.lacking(len(self._membership))
             print(f"{number} of {said}; the others play on", file=sys.stderr, flush=True)

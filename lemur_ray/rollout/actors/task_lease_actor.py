@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lemur_ray.agents.task_leases import FileLease, FileLeases, LeasesLost
 from lemur_ray.host.home import lemur_home
-from lemur_ray.rollout.endpoints.endpoint_gate import holder
+from lemur_ray.rollout.endpoints.endpoint_gate import process_name
 
 ANSWER_S = 60.0
 MANY = 10_000
@@ -30,7 +30,7 @@ COMMANDS = 256
 _HEAD = "node:__internal_head__"
 
 
-class _Keeper:
+class _LeaseActor:
     """The inside of the actor. Async: one thread for everything but commands."""
 
     def __init__(self, folder: str) -> None:
@@ -69,42 +69,42 @@ class _Keeper:
         return await asyncio.get_running_loop().run_in_executor(self._commands, self._files.run, command, limit_s)
 
 
-class KeptLeases:
+class RemoteLeases:
     """``leases.Leases`` in any process of the cluster."""
 
-    def __init__(self, keeper: Any) -> None:
-        self._keeper = keeper
+    def __init__(self, lease_actor: Any) -> None:
+        self._lease_actor = lease_actor
 
-    def take(self, names: Sequence[str]) -> HeldThere | None:
-        held = HeldThere(self._keeper, holder(), secrets.token_hex(8))
+    def take(self, names: Sequence[str]) -> RemoteLease | None:
+        held = RemoteLease(self._lease_actor, process_name(), secrets.token_hex(8))
         try:
-            held.name = _answer(self._keeper.take.remote(held.by, held.ticket, list(names)))
+            held.name = _answer(self._lease_actor.take.remote(held.by, held.ticket, list(names)))
         except LeasesLost:
             held.give_back()  # it may have been taken after all
             raise
         return held if held.name else None
 
     def note(self, name: str, text: str | None = None) -> str | None:
-        found: str | None = _answer(self._keeper.note.remote(name, text))
+        found: str | None = _answer(self._lease_actor.note.remote(name, text))
         return found
 
     def run(self, command: Sequence[str], limit_s: float) -> tuple[int, str]:
-        status, said = _answer(self._keeper.run.remote(list(command), limit_s), ANSWER_S + limit_s)
+        status, said = _answer(self._lease_actor.run.remote(list(command), limit_s), ANSWER_S + limit_s)
         return status, said
 
 
-class HeldThere:
+class RemoteLease:
     """What a keeper holds for this process; ``leases.Held``."""
 
-    def __init__(self, keeper: Any, by: str, ticket: str) -> None:
-        self._keeper, self.by, self.ticket = keeper, by, ticket
+    def __init__(self, lease_actor: Any, by: str, ticket: str) -> None:
+        self._lease_actor, self.by, self.ticket = lease_actor, by, ticket
         self.name = ""
 
     def is_held(self) -> bool:
-        return bool(_answer(self._keeper.holds.remote(self.by, self.ticket)))
+        return bool(_answer(self._lease_actor.holds.remote(self.by, self.ticket)))
 
     def give_back(self) -> None:
-        self._keeper.give_back.remote(self.by, self.ticket)
+        self._lease_actor.give_back.remote(self.by, self.ticket)
 
 
 def _answer(ref: Any, limit_s: float = ANSWER_S) -> Any:
@@ -116,11 +116,11 @@ def _answer(ref: Any, limit_s: float = ANSWER_S) -> Any:
         raise LeasesLost(f"the actor that keeps leases: {type(error).__name__}: {said[:300]}") from error
 
 
-def open_keeper() -> Any:
+def start_lease_actor() -> Any:
     """A keeper on the head of the cluster, or beside this process where none is known; ends with this process."""
     own = ray.get_runtime_context().get_node_id()
     heads = [node["NodeID"] for node in ray.nodes() if node["Alive"] and _HEAD in node["Resources"]]
     at = heads[0] if heads else own
     there = NodeAffinitySchedulingStrategy(at, soft=False)
     options = {"num_cpus": 0, "max_restarts": -1, "max_concurrency": MANY, "scheduling_strategy": there}
-    return ray.remote(_Keeper).options(**options).remote(str(lemur_home()) if at == own else "")
+    return ray.remote(_LeaseActor).options(**options).remote(str(lemur_home()) if at == own else "")

@@ -33,7 +33,7 @@ class _Gate:
         self._held: dict[str, dict[int, float]] = {}
         self._gone: set[str] = set()
 
-    async def enter(self, holder: str, ticket: int, patience_s: float, again: bool) -> tuple[float, str]:
+    async def enter(self, process_name: str, ticket: int, patience_s: float, again: bool) -> tuple[float, str]:
         """Seconds waited, and why there is no place; empty where there is."""
         began = time.monotonic()
         place = asyncio.Event()
@@ -46,23 +46,23 @@ class _Gate:
                     self._throttle.look(place, began, patience_s)
                 except EndpointSilent as error:
                     return 0.0, str(error)
-            if holder in self._gone and not place.is_set():
+            if process_name in self._gone and not place.is_set():
                 self._throttle.forget(place)
                 return 0.0, "its process is gone"
         entered = time.monotonic()
-        self._held.setdefault(holder, {})[ticket] = entered
-        if holder in self._gone:
-            self._give_back(holder, ticket, "failed")
+        self._held.setdefault(process_name, {})[ticket] = entered
+        if process_name in self._gone:
+            self._give_back(process_name, ticket, "failed")
         return entered - began, ""
 
-    async def leave(self, holder: str, ticket: int, verdict: Verdict) -> None:
-        self._give_back(holder, ticket, verdict)
+    async def leave(self, process_name: str, ticket: int, verdict: Verdict) -> None:
+        self._give_back(process_name, ticket, verdict)
 
-    async def forget(self, holder: str) -> None:
+    async def forget(self, process_name: str) -> None:
         """The process is gone, with everything that it held or waited for."""
-        self._gone.add(holder)
-        for ticket in list(self._held.get(holder, ())):
-            self._give_back(holder, ticket, "failed")
+        self._gone.add(process_name)
+        for ticket in list(self._held.get(process_name, ())):
+            self._give_back(process_name, ticket, "failed")
 
     async def silence(self) -> Silence:
         return self._throttle.silence()
@@ -70,8 +70,8 @@ class _Gate:
     async def pressure(self) -> Pressure:
         return self._throttle.pressure()
 
-    def _give_back(self, holder: str, ticket: int, verdict: Verdict) -> None:
-        entered = self._held.get(holder, {}).pop(ticket, None)
+    def _give_back(self, process_name: str, ticket: int, verdict: Verdict) -> None:
+        entered = self._held.get(process_name, {}).pop(ticket, None)
         if entered is not None:  # else it is of before the gate died
             self._throttle.leave(verdict, entered)
 
@@ -89,7 +89,7 @@ class SharedPlaces:
         ticket = next(self._numbers)
         self._tickets[threading.get_ident()] = ticket
         try:
-            waited_s, why = ray.get(self._gate.enter.remote(holder(), ticket, patience_s, again))
+            waited_s, why = ray.get(self._gate.enter.remote(process_name(), ticket, patience_s, again))
         except ray.exceptions.RayError:  # it is gone and comes back: nobody is held up meanwhile
             return 0.0
         if why:
@@ -100,7 +100,7 @@ class SharedPlaces:
         """``entered_at`` is of a clock that other machines do not have: the gate knows better."""
         ticket = self._tickets.pop(threading.get_ident(), None)
         if ticket is not None:
-            self._gate.leave.remote(holder(), ticket, verdict)
+            self._gate.leave.remote(process_name(), ticket, verdict)
 
     def silence(self) -> Silence:
         try:
@@ -117,12 +117,12 @@ class SharedPlaces:
         return SharedPlaces, (self._gate,)
 
 
-def holder() -> str:
+def process_name() -> str:
     """This process, by the actor that it is."""
     return str(ray.get_runtime_context().get_actor_id() or f"process {os.getpid()}")
 
 
-def open_gate() -> Any:
+def start_gate() -> Any:
     """A gate beside this process: it lives as long as what is begun here."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options = {"num_cpus": 0, "max_restarts": -1, "max_concurrency": MANY, "scheduling_strategy": here}

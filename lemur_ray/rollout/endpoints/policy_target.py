@@ -17,7 +17,7 @@ from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.host.home import find_model
-from lemur_ray.rollout.endpoints.asked_endpoints import PROBE_S
+from lemur_ray.rollout.endpoints.evaluation_endpoints import PROBE_S
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.evaluation_folder import EvaluationError
 from lemur_ray.rollout.stored_replies import stored_policy
@@ -25,7 +25,7 @@ from lemur_ray.storage.file_system import file_system
 from lemur_ray.weights.checkpoints import CHECKPOINTS, commit_at, model_fingerprint, newest_commit
 
 
-def meant(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySpec:
+def parse_policy(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySpec:
     """What ``--policy`` says. Raises ValueError, EvaluationError where the benchmark cannot be played so, OSError."""
     stored = stored_policy(config.policy, config.policy_model, config.benchmark)
     spec = stored or PolicySpec.parse(config.policy, config.policy_model, benchmark.details.recording_format)
@@ -34,7 +34,7 @@ def meant(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySpec:
     return spec
 
 
-def named(spec: PolicySpec, runs: Path, options: EndpointOptions, chat_template: str = "") -> PolicySpec:
+def resolve_policy(spec: PolicySpec, runs: Path, options: EndpointOptions, chat_template: str = "") -> PolicySpec:
     """The spec with the name that its episodes carry; a checkpoint is found, an endpoint is asked what it serves.
 
     Raises EvaluationError, PolicyUnreachable.
@@ -47,7 +47,7 @@ def named(spec: PolicySpec, runs: Path, options: EndpointOptions, chat_template:
             raise EvaluationError(f"--chat-template: {spec.application} has its own; give it to jobs/serve.py")
         return spec
     if spec.served_here:
-        model = pinned(find_run(spec.target, runs))
+        model = pin_checkpoint(resolve_model(spec.target, runs))
         # Ids are not always what their text is tokenised to: what was asked over HTTP is a policy of its own.
         return replace(spec, target=model, label=("handle:" if spec.kind == "handle" else "") + checkpoint_label(model))
     return served_model(spec) if spec.kind == "openai" else spec
@@ -89,7 +89,7 @@ def newest_run(runs: Path) -> Path:
     return max(newest, key=lambda run: Path(newest[run].folder).stat().st_mtime_ns)
 
 
-def pinned(model: str) -> str:
+def pin_checkpoint(model: str) -> str:
     """A run as the folder of its newest committed checkpoint: what is named is what is loaded, even if the run goes on.
 
     Everything else stays as it is. Raises EvaluationError where a run has no checkpoint.
@@ -127,7 +127,7 @@ def checkpoint_label(model: str) -> str:
         ) from error
 
 
-def find_run(target: str, runs: Path) -> str:
+def resolve_model(target: str, runs: Path) -> str:
     """What ``checkpoint[:RUN]`` names, as the model to serve: see ``home.find_model``; empty is the newest run.
 
     Raises EvaluationError.

@@ -21,7 +21,7 @@ from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey
 from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.report.agreement import measure_agreement
-from lemur_ray.rollout.attempt import EpisodeLimits, Order
+from lemur_ray.rollout.attempt import EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.episode import run_episode
 
 ENTRIES = [
@@ -205,9 +205,11 @@ def test_gpt_35s_runs_are_solved_alike(data_dir: Path):
         tasks = BENCHMARKS["bash"].load(BashOptions(compat=True), EvaluationRequest(data_dir, recording=file))
         policy, episodes = ReplayPolicy(read_recording(file), "replay"), []
         for task in tasks:
-            order = Order(EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=EpisodeLimits(step_s=180.0))
-            tried = run_episode(order, policy, clock=time.monotonic)
-            episodes.append(Episode(order.key, task.category, tried.outcome, tried.score, 1, tried.trajectory))
+            spec = EpisodeSpec(
+                EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=EpisodeLimits(step_s=180.0)
+            )
+            tried = run_episode(spec, policy, clock=time.monotonic)
+            episodes.append(Episode(spec.key, task.category, tried.outcome, tried.score, 1, tried.trajectory))
         found = measure_agreement(episodes, policy.recording, recorded_with(0.011).comparison)
         same, total = same + found.same_success, total + len(episodes)
     assert total == 147

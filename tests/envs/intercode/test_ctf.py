@@ -16,7 +16,7 @@ from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome
 from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.report.agreement import measure_agreement
-from lemur_ray.rollout.attempt import Order
+from lemur_ray.rollout.attempt import EpisodeSpec
 from lemur_ray.rollout.episode import run_episode
 from lemur_ray.rollout.runner import _episode, _Try
 
@@ -113,9 +113,9 @@ def test_recorded_submissions_are_graded_as_they_were(data_dir: Path, tmp_path: 
     policy = ReplayPolicy(read_recording(path), "replay:log.json")
     episodes = []
     for task in found:
-        order = Order(EpisodeKey(task.benchmark, task.id, policy.name, "r"), task, Sampling())
-        attempt = run_episode(order, policy, clock=lambda: 0.0)
-        episodes.append(_episode(order, attempt, _Try(), ""))
+        spec = EpisodeSpec(EpisodeKey(task.benchmark, task.id, policy.name, "r"), task, Sampling())
+        attempt = run_episode(spec, policy, clock=lambda: 0.0)
+        episodes.append(_episode(spec, attempt, _Try(), ""))
     agreed = measure_agreement(episodes, policy.recording, recorded_with().comparison)
     assert agreed.episodes == agreed.same_success == 100
     assert (

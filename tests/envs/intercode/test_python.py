@@ -17,7 +17,7 @@ from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey
 from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.report.agreement import measure_agreement
-from lemur_ray.rollout.attempt import EpisodeLimits, Order
+from lemur_ray.rollout.attempt import EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.episode import run_episode
 
 TASK = {"question": "Double a number.", "name": "twice", "tests": ["assert twice(2) == 4", "assert twice(0) == 0"]}
@@ -67,11 +67,11 @@ def replayed(data: Path, limit: int) -> tuple[list[Episode], Any]:
     tasks = list(BENCHMARKS["python"].load(CodeOptions(), EvaluationRequest(data, recording=file)))[: limit or None]
     policy, episodes = ReplayPolicy(read_recording(file), "replay"), []
     for task in tasks:
-        order = Order(EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=EpisodeLimits(step_s=120.0))
-        attempt = run_episode(order, policy, clock=time.monotonic)
+        spec = EpisodeSpec(EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=EpisodeLimits(step_s=120.0))
+        attempt = run_episode(spec, policy, clock=time.monotonic)
         assert attempt.score is not None, attempt.detail
         episodes.append(
-            Episode(order.key, task.category, attempt.outcome, attempt.score, 1, attempt.trajectory, attempt.wall_s)
+            Episode(spec.key, task.category, attempt.outcome, attempt.score, 1, attempt.trajectory, attempt.wall_s)
         )
     return episodes, measure_agreement(episodes, policy.recording, recorded_with().comparison)
 

@@ -19,7 +19,7 @@ from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.report.agreement import Agreement, compare_recording, measure_agreement
 from lemur_ray.report.paper_groups import had_invalid_action, saw_traceback
-from lemur_ray.rollout.attempt import EpisodeLimits, Order
+from lemur_ray.rollout.attempt import EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.episode import run_episode
 from tests.report.recorded_counts import counts_of_recording
 
@@ -39,10 +39,10 @@ def replay(
     policy = ReplayPolicy(log)
 
     def play(task: Task) -> Episode:
-        order = Order(EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=EpisodeLimits(step_s=120.0))
-        attempt = run_episode(order, policy, clock=time.monotonic)
+        spec = EpisodeSpec(EpisodeKey(task.benchmark, task.id, "replay", "r"), task, limits=EpisodeLimits(step_s=120.0))
+        attempt = run_episode(spec, policy, clock=time.monotonic)
         return Episode(
-            *(order.key, task.category, attempt.outcome, attempt.score, 1, attempt.trajectory, attempt.wall_s),
+            *(spec.key, task.category, attempt.outcome, attempt.score, 1, attempt.trajectory, attempt.wall_s),
             detail=attempt.detail,
             scores=attempt.scores,
         )

@@ -10,7 +10,7 @@ from envs.webarena.env import WebEnv
 from lemur_ray.agents.baselines.human import HumanPolicy
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome, Task
-from lemur_ray.rollout.attempt import Order
+from lemur_ray.rollout.attempt import EpisodeSpec
 from lemur_ray.rollout.episode import run_episode
 from tests.envs.webarena.small_site import SmallSites, record
 
@@ -21,8 +21,8 @@ def test_a_person_plays_at_a_terminal(browser: None, sites: SmallSites) -> None:
     policy = HumanPolicy(lambda: lines.readline().decode(), out)
     os.write(keyboard, b"```\nscroll [down]\n```\n```stop [$7.25]```\n")
     task = Task("webarena/webarena", "1", "small", "shopping", {"record": record(1), "wait_s": 0.1}, 5)
-    order = Order(EpisodeKey("webarena/webarena", "1", "human", "r"), task, Sampling())
-    attempt = run_episode(order, policy, clock=lambda: 0.0, make_env=lambda name: WebEnv(sites))
+    spec = EpisodeSpec(EpisodeKey("webarena/webarena", "1", "human", "r"), task, Sampling())
+    attempt = run_episode(spec, policy, clock=lambda: 0.0, make_env=lambda name: WebEnv(sites))
     lines.close()
     os.close(keyboard)
     assert attempt.outcome is Outcome.SOLVED

@@ -17,7 +17,7 @@ from envs.webarena.recording import _named, called_now, read_recording
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome
 from lemur_ray.benchmarks.contract import EvaluationRequest
-from lemur_ray.rollout.attempt import Order
+from lemur_ray.rollout.attempt import EpisodeSpec
 from lemur_ray.rollout.episode import run_episode
 from tests.envs.webarena.small_site import SmallSite, record
 
@@ -139,7 +139,7 @@ def test_a_recording_is_replayed_in_another_browser(
     (task,) = benchmark.load(options, EvaluationRequest(recording=file))
     policy = PolicySpec.parse(f"replay:{file}", recordings=benchmark.details.recording_format)
     key = EpisodeKey(task.benchmark, task.id, policy.label, "r")
-    attempt = run_episode(Order(key, task), policy(), clock=lambda: 0.0)
+    attempt = run_episode(EpisodeSpec(key, task), policy(), clock=lambda: 0.0)
     assert attempt.outcome is Outcome.SOLVED, attempt.detail
     assert (attempt.trajectory.steps[0].action or "") != "click [5]", "its id is another one here"
 

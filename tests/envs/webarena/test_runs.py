@@ -25,8 +25,9 @@ from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.replay_episodes import replay_episodes
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import ThreadPool
 from tests.envs.webarena.small_site import SmallSite, record
 
@@ -59,11 +60,11 @@ def tasks_on(site: SmallSite, folder: Path, records: Sequence[dict[str, Any]]) -
 
 def played(tasks: Sequence[Task], policy: Answering, folder: Path) -> list[Episode]:
     limits = EpisodeLimits(reset_s=300.0, step_s=300.0)
-    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=limits)
+    plan = EpisodePlan(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=limits)
     with Ledger(folder / "episodes.jsonl") as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
-        return run_orders(
-            orders, ThreadPool(policy, 2), ledger, retries=Retries(), progress=progress, clock=time.monotonic
+        return run_episodes(
+            plan, ThreadPool(policy, 2), ledger, retries=RetryPolicy(), progress=progress, clock=time.monotonic
         )
 
 

@@ -25,13 +25,14 @@ from pathlib import Path
 from lemur_ray.agents.messages import Message, Sampling
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Outcome, Step, Task, Trajectory
-from lemur_ray.rollout.actors.actor import ActorEvent, Ended, Gone, Runs
+from lemur_ray.rollout.actors.actor import ActorEvent, ActorLost, ActorStarted, EpisodeEnded
 from lemur_ray.rollout.actors.pool import ActorPool
-from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 
 TEXT = " ".join(random.Random(0).choices(("drawer", "cabinet", "opens", "nothing", "select", "name", "from"), k=80))
 MOST_TOLD = 500
@@ -66,7 +67,7 @@ class Simulation:
             self._hosts.append([])
         actor = Simulated(self, tell)
         self._hosts[-1].append(actor)
-        tell(Runs(1, elsewhere=True))
+        tell(ActorStarted(1, elsewhere=True))
         return actor
 
     def ask(self, tell: Callable[[int, Pressure], None]) -> None:
@@ -102,11 +103,11 @@ class Simulation:
                 time.sleep(0.001)
             if self.rate and (early_s := began + told / self.rate - time.monotonic()) > 0:
                 time.sleep(early_s)
-            actor.tell(Ended(ticket, self._attempt(name)))
+            actor.tell(EpisodeEnded(ticket, self._attempt(name)))
             if self.losses and told % self.losses == 0:
                 for one in self._hosts[self._random.randrange(len(self._hosts))]:
                     if not one.ended:
-                        one.tell(Gone("its host is lost", with_host=True))
+                        one.tell(ActorLost("its host is lost", with_host=True))
             self.cpu_s = time.thread_time()
 
     def _attempt(self, name: str) -> Attempt:
@@ -127,8 +128,8 @@ class Simulated:
     def settle(self) -> None:
         pass
 
-    def play(self, order: Order, ticket: int) -> None:
-        self._simulation.playing(self, ticket, order.task.id)
+    def play(self, spec: EpisodeSpec, ticket: int) -> None:
+        self._simulation.playing(self, ticket, spec.task.id)
 
     def ask(self) -> None:
         self.tell(Pressure())
@@ -147,7 +148,7 @@ class Watched(ActorPool):
         simulation.backlog = self._events.qsize
         self.say()
 
-    def collect(self, timeout_s: float) -> list[tuple[Order, Attempt]]:
+    def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
         ended = super().collect(timeout_s)
         for _, attempt in ended:
             if attempt.outcome.scored:
@@ -178,20 +179,20 @@ def main() -> None:
     tasks = [Task("made/up", f"t{n}", "none", f"kind {n % 30}", {"question": f"{n} {TEXT}"}) for n in range(1000)]
     epochs = asked.episodes // len(tasks)
     limits, sampling = EpisodeLimits(), Sampling()
-    orders = Orders(tasks, epochs=epochs, policy="p", recipe="r" * 16, sampling=sampling, limits=limits)
+    plan = EpisodePlan(tasks, epochs=epochs, policy="p", recipe="r" * 16, sampling=sampling, limits=limits)
     simulation = Simulation(asked.turns, asked.rate, asked.losses)
-    print(json.dumps({"before_rss_mb": rss_mb(), "orders": len(orders)}), flush=True)
+    print(json.dumps({"before_rss_mb": rss_mb(), "orders": len(plan)}), flush=True)
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "episodes.jsonl") as ledger:
-        pool = Watched(simulation, len(orders), asked.actors, asked.per_actor)
+        pool = Watched(simulation, len(plan), asked.actors, asked.per_actor)
         began = time.monotonic()
         progress = Progress(io.StringIO(), time.monotonic)
-        ended = run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
+        ended = run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=time.monotonic)
         took_s = time.monotonic() - began
         pool.close()
         size = (Path(folder) / "episodes.jsonl").stat().st_size
         found = {"orders_per_s": round(len(ended) / took_s), "ledger_mb": round(size / 1e6)}
         found |= {"peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)}
-        assert len(ended) == len(orders)
+        assert len(ended) == len(plan)
         print(json.dumps({"actors": asked.actors, "episodes": len(ended), **found}), flush=True)
 
 

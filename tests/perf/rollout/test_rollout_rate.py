@@ -21,8 +21,9 @@ from lemur_ray.rollout.actors.on_ray import RayPool
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import Pool, ThreadPool
 from tests.e2e.processes import descendants
 from tests.perf.slow_policies import Slow, Waiting
@@ -61,11 +62,11 @@ def test_three_hundred_episodes_in_flight_reach_ninety_percent_of_the_ideal_rate
 ):
     tasks, replies = world(tmp_path)
     pool = pool_of(where, partial(Slow, replies))
-    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    plan = EpisodePlan(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     started = time.monotonic()
     with Ledger(tmp_path / "episodes.jsonl") as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
-        episodes = run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
+        episodes = run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=time.monotonic)
     took = time.monotonic() - started
     pool.close()
     turns = sum(len(e.trajectory.steps) for e in episodes)
@@ -98,7 +99,7 @@ def test_an_idle_episode_in_flight_costs_less_than_three_megabytes(ray_local: st
     while pool.capacity < IN_FLIGHT:  # it begins with the first actor that runs
         assert pool.collect(1.0) == []
     pids = pool.pids if isinstance(pool, RayPool) else [os.getpid()]
-    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    plan = EpisodePlan(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
 
     def asked() -> int:
         return sum(int(path.read_text() or 0) for path in tmp_path.glob("asked-*"))
@@ -110,12 +111,12 @@ def test_an_idle_episode_in_flight_costs_less_than_three_megabytes(ray_local: st
             time.sleep(0.1)
 
     # The first episodes pay for what all share: modules, the processes that run queries.
-    for order in orders[:8]:
-        pool.submit(order)
+    for spec in plan[:8]:
+        pool.submit(spec)
     waiting_for(8)
     before = all_of(pids)
-    for order in orders[8:IN_FLIGHT]:
-        pool.submit(order)
+    for spec in plan[8:IN_FLIGHT]:
+        pool.submit(spec)
     waiting_for(IN_FLIGHT)
     each_mb = (all_of(pids) - before) / (IN_FLIGHT - 8) / 2**20
     (tmp_path / "go").touch()

@@ -34,8 +34,9 @@ from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import ThreadPool
 from tests.envs.webarena.processes import cpu_by_kind, family
 
@@ -70,11 +71,13 @@ def in_turn(number: int, options: StandinOptions) -> list[Task]:
 def timed(tasks: Sequence[Task], in_flight: int, options: StandinOptions) -> dict[str, Any]:
     """Play all of them. Raises AssertionError where one is not solved: its time would be another's."""
     limits = replace(EpisodeLimits(), reset_s=600.0)
-    orders = Orders(tasks, epochs=1, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
+    plan = EpisodePlan(tasks, epochs=1, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
     before, began = cpu_by_kind(family(os.getpid())), time.monotonic()
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "episodes.jsonl") as ledger:
         progress, pool = Progress(io.StringIO(), time.monotonic), ThreadPool(ExpertPolicy(), in_flight)
-        episodes = list(run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic))
+        episodes = list(
+            run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=time.monotonic)
+        )
         wall_s = time.monotonic() - began
     after = cpu_by_kind(family(os.getpid()))
     took = {kind: seconds - before.get(kind, 0.0) for kind, seconds in after.items()}

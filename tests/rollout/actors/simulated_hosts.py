@@ -16,13 +16,14 @@ from typing import Any
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
-from lemur_ray.rollout.actors.actor import ActorEvent, Ended, Gone, Runs
+from lemur_ray.rollout.actors.actor import ActorEvent, ActorLost, ActorStarted, EpisodeEnded
 from lemur_ray.rollout.actors.pool import ActorPool
-from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, Order
+from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 
 SOLVED = Attempt(Outcome.SOLVED, 1.0)
 DIES = None
@@ -33,7 +34,7 @@ class Hosts:
     """A crew. ``play``: a host's name and an order -> seconds, and how it ends there. ``starts_s``: of an actor."""
 
     def __init__(
-        self, names: str, play: Callable[[str, Order], tuple[float, Attempt | None]], starts_s: float = 8.0
+        self, names: str, play: Callable[[str, EpisodeSpec], tuple[float, Attempt | None]], starts_s: float = 8.0
     ) -> None:
         self.now, self.up, self._play, self.starts_s = 0.0, set(names), play, starts_s
         self.actors: list[SimulatedActor] = []
@@ -58,7 +59,7 @@ class Hosts:
         self.up.discard(name)
         for actor in [one for one in self.actors if one.host == name]:
             actor.is_silent = True
-            self.after(noticed_s, lambda gone=actor: gone.tell(Gone("its node has died", with_host=True)))  # type: ignore[misc]
+            self.after(noticed_s, lambda gone=actor: gone.tell(ActorLost("its node has died", with_host=True)))  # type: ignore[misc]
         self.after(max(back_s, noticed_s), lambda: self.up.add(name))
 
     def kill_any(self) -> None:
@@ -71,13 +72,13 @@ class Hosts:
         self.actors[-1].place()
         return self.actors[-1]
 
-    def played(self, actor: SimulatedActor, order: Order, ticket: int) -> None:
+    def played(self, actor: SimulatedActor, spec: EpisodeSpec, ticket: int) -> None:
         self.attempts += 1
-        seconds, attempt = self._play(actor.host, order)
+        seconds, attempt = self._play(actor.host, spec)
 
         def end() -> None:
             if not actor.is_silent:
-                actor.die() if attempt is DIES else actor.tell(Ended(ticket, attempt))
+                actor.die() if attempt is DIES else actor.tell(EpisodeEnded(ticket, attempt))
 
         self.after(seconds, end)
 
@@ -109,18 +110,18 @@ class SimulatedActor:
     def _run(self) -> None:
         if not self.is_silent:
             self.runs = True
-            self.tell(Runs(id(self), elsewhere=True))
+            self.tell(ActorStarted(id(self), elsewhere=True))
 
     def die(self) -> None:
         if not self.is_silent:
             self.is_silent = True
-            self.tell(Gone("its worker process has died"))
+            self.tell(ActorLost("its worker process has died"))
 
     def settle(self) -> None:
         pass
 
-    def play(self, order: Order, ticket: int) -> None:
-        self._hosts.played(self, order, ticket)
+    def play(self, spec: EpisodeSpec, ticket: int) -> None:
+        self._hosts.played(self, spec, ticket)
 
     def ask(self) -> None:
         pass
@@ -133,12 +134,12 @@ class SimulatedActor:
 class SimulatedPool(ActorPool):
     """Whoever waits for news lets time pass."""
 
-    _crew: Hosts
+    _backend: Hosts
 
     def _told(self, timeout_s: float) -> Any:
-        until = self._crew.now + timeout_s
-        while self._events.empty() and self._crew.now < until:
-            self._crew.pass_time(until - self._crew.now)
+        until = self._backend.now + timeout_s
+        while self._events.empty() and self._backend.now < until:
+            self._backend.pass_time(until - self._backend.now)
         return super()._told(0.0)
 
 
@@ -146,10 +147,12 @@ def run_on(hosts: Hosts, tasks: Sequence[Task], path: Path, **pool: Any) -> list
     """Raises PoolBroken, and AssertionError after a simulated day."""
     hosts.after(86_400.0, _never_ends)
     actors = SimulatedPool(hosts, **{"num_actors": 3, "episodes_per_actor": 3, "clock": lambda: hosts.now, **pool})
-    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    plan = EpisodePlan(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     progress = Progress(io.StringIO(), lambda: hosts.now)
     with Ledger(path) as ledger:
-        return list(run_orders(orders, actors, ledger, retries=Retries(), progress=progress, clock=lambda: hosts.now))
+        return list(
+            run_episodes(plan, actors, ledger, retries=RetryPolicy(), progress=progress, clock=lambda: hosts.now)
+        )
 
 
 def _never_ends() -> None:

@@ -15,7 +15,7 @@ from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.benchmarks.resource_request import COMMANDS, PROCESS
 from lemur_ray.rollout.actors.on_ray import RayPool, went_with_host
-from lemur_ray.rollout.runner import Retries
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import PoolBroken, ThreadPool
 from tests.rollout.test_runner import QUICK, run
 from tests.rollout.toy import SlowExpert, toy_task
@@ -49,7 +49,7 @@ def held_by(actor: Any) -> dict[str, float]:
 def test_actors_play_what_threads_play(ray_pool: Any, path: Path, tmp_path: Path):
     tasks = [toy_task(f"t{i}") for i in range(30)] + [toy_task("bad", reset="raise")]
     pool = ray_pool(each=COMMANDS, cpus=0.25)
-    assert next(held_by(member.actor._handle) for member in pool._roster if member.pid) == {
+    assert next(held_by(member.actor._handle) for member in pool._membership if member.pid) == {
         "CPU": 0.25, "memory": PROCESS.memory_bytes + 10 * COMMANDS.memory_bytes,
     }  # fmt: skip
     in_actors = run(pool, tasks, path)
@@ -98,7 +98,7 @@ def test_an_actor_full_of_calls_that_hang_is_replaced(ray_pool: Any, path: Path)
     pool = ray_pool(num_actors=1, episodes_per_actor=4, max_stuck=2)
     tasks = [toy_task(f"h{i}", step="hang") for i in range(2)]
     before = pool.pids
-    episodes = run(pool, tasks, path, limits=QUICK, retries=Retries(env=0))
+    episodes = run(pool, tasks, path, limits=QUICK, retries=RetryPolicy(env=0))
     assert [e.outcome for e in episodes] == [Outcome.ENV_ERROR] * 2
     assert run(pool, [toy_task("t")], path)[0].outcome is Outcome.SOLVED
     assert len(pool.pids) == 1

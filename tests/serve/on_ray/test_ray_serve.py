@@ -22,8 +22,9 @@ from lemur_ray.rollout.actors.on_ray import RayPool
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.serve.config import EngineOptions, ServeJob
 from lemur_ray.serve.on_ray.handle import HandleSpec
 from tests.rollout.toy import toy_task
@@ -138,10 +139,10 @@ def test_environment_actors_play_with_it_and_never_load_jax(served: HandleSpec, 
     pool = RayPool(served, num_actors=2, episodes_per_actor=6)
     tasks = [toy_task(f"t{i}", length=3, max_turns=3) for i in range(12)]
     sampling = Sampling(max_tokens=6, temperature=1.0, seed=1)
-    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=sampling, limits=EpisodeLimits())
+    plan = EpisodePlan(tasks, epochs=1, policy="p", recipe="r", sampling=sampling, limits=EpisodeLimits())
     with Ledger(tmp_path / "episodes.jsonl") as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
-        episodes = run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
+        episodes = run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=time.monotonic)
     pool.close()
     assert len(episodes) == 12
     assert all(e.outcome.scored and e.attempts == 1 for e in episodes), [e.detail for e in episodes]

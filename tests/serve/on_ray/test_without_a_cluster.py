@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lemur_ray.agents.endpoint import EndpointOptions
 from lemur_ray.agents.policy_spec import PolicySpec
-from lemur_ray.rollout.endpoints.policy_target import named
+from lemur_ray.rollout.endpoints.policy_target import resolve_policy
 from lemur_ray.serve.http.replica_pages import MOST_GONE, Page, kept, merged, newest
 from lemur_ray.serve.on_ray import attach as attaching
 from lemur_ray.serve.on_ray.attach import Running, attach
@@ -164,5 +164,5 @@ def test_a_name_that_two_have_is_refused(running: list[Running]) -> None:
 
 def test_the_policy_of_an_attached_handle_asks_that_application_and_serves_nothing() -> None:
     asked = PolicySpec("handle", "chat", application="lemur", label="handle:chat@7")
-    spec = named(asked, Path("runs"), EndpointOptions(patience_s=9.0))
+    spec = resolve_policy(asked, Path("runs"), EndpointOptions(patience_s=9.0))
     assert serve_policy(spec) == HandleSpec("lemur", "handle:chat@7", 9.0)

@@ -18,7 +18,7 @@ from lemur_ray.agents.openai_wire import request_body
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome
 from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.instruct.solved import SolvedFilter, select
-from lemur_ray.rollout.attempt import Order
+from lemur_ray.rollout.attempt import EpisodeSpec
 from lemur_ray.rollout.episode import run_episode
 from tests.envs.webarena.small_site import record
 from tests.rollout.toy import toy_task
@@ -72,7 +72,7 @@ class Seeing:
 def test_a_record_says_that_there_was_a_picture_and_is_not_exported_without_it() -> None:
     policy, task = Seeing(), toy_task(length=2, reset_info={"picture": PICTURE})
     key = EpisodeKey("toy", task.id, policy.name, "r")
-    attempt = run_episode(Order(key, task, Sampling()), policy, clock=lambda: 0.0)
+    attempt = run_episode(EpisodeSpec(key, task, Sampling()), policy, clock=lambda: 0.0)
     assert policy.pictures == [PICTURE, ""], "of an observation that came without one none is shown"
     record = Episode(key, "line", attempt.outcome, attempt.score, 1, attempt.trajectory).to_json()
     episode = Episode.from_json(record)

@@ -21,8 +21,9 @@ from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import ThreadPool
 from tests.envs.webarena.sites.conftest import installed, shared
 
@@ -67,11 +68,11 @@ def test_every_episode_ends_once_and_is_solved_although_sites_and_browser_were_k
     sites: StandinSites, tmp_path: Path
 ) -> None:
     tasks = list(STANDIN.load(OPTIONS, EvaluationRequest()))[:6]
-    orders = Orders(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
+    plan = EpisodePlan(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     policy = Saboteur(sites)
     with Ledger(tmp_path / "episodes.jsonl") as ledger:
         progress, pool = Progress(io.StringIO(), time.monotonic), ThreadPool(policy, 2)
-        episodes = run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
+        episodes = run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=time.monotonic)
         pool.close()
     assert policy.killed == ["sites", "browser"]
     assert [episode.key.task for episode in episodes] == [task.id for task in tasks]

@@ -20,8 +20,9 @@ from lemur_ray.rollout.actors.on_ray import RayPool
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.sandbox.backends import slots
 from tests.e2e.processes import command_line, descendants, kill_hard
 from tests.e2e.test_chaos_cluster import Cluster, cluster
@@ -86,7 +87,7 @@ def test_episodes_survive_a_killed_actor_and_a_killed_node_and_leave_no_site_and
 ) -> None:
     tasks = list(STANDIN.load(OPTIONS, EvaluationRequest()))
     limits = EpisodeLimits(reset_s=600.0, step_s=600.0)
-    orders = Orders(tasks, epochs=2, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
+    plan = EpisodePlan(tasks, epochs=2, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
     path = tmp_path / "episodes.jsonl"
     ray.init(address=cluster.ray.address, log_to_driver=False)
     try:
@@ -95,15 +96,15 @@ def test_episodes_survive_a_killed_actor_and_a_killed_node_and_leave_no_site_and
         saboteur.start()
         with Ledger(path) as ledger:
             progress = Progress(io.StringIO(), time.monotonic)
-            run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic)
+            run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=time.monotonic)
         saboteur._look()
         pool.close()
     finally:
         ray.shutdown()
     assert saboteur.done == ["actor", "node"]
     episodes = read_episodes(path)
-    assert Counter(str(e.key) for e in episodes) == Counter(str(order.key) for order in orders), "each once"
-    assert [e.score for e in episodes] == [1.0] * len(orders), "on sites in their first state"
+    assert Counter(str(e.key) for e in episodes) == Counter(str(spec.key) for spec in plan), "each once"
+    assert [e.score for e in episodes] == [1.0] * len(plan), "on sites in their first state"
     lost = [reason for e in episodes for reason in e.retried]
     assert lost
     assert all("infra_lost" in reason for reason in lost), lost

@@ -24,8 +24,9 @@ from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.replay_episodes import replay_episodes
-from lemur_ray.rollout.runner import Retries, run_orders
-from lemur_ray.rollout.scheduler import Orders
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
+from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import ThreadPool
 from tests.envs.webarena.sites.conftest import installed, shared
 
@@ -97,10 +98,12 @@ def test_what_the_expert_said_is_solved_again_when_it_is_said_again(env: Standin
         installed(name)
     tasks = list(STANDIN.load(StandinOptions(site_copies=1), EvaluationRequest(prompt="brief")))[::3]
     limits = EpisodeLimits(reset_s=600.0)
-    orders = Orders(tasks, epochs=1, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
+    plan = EpisodePlan(tasks, epochs=1, policy="expert", recipe="r", sampling=Sampling(), limits=limits)
     with Ledger(tmp_path / "episodes.jsonl") as ledger:
         progress, pool = Progress(io.StringIO(), time.monotonic), ThreadPool(ExpertPolicy(), 5)
-        episodes = list(run_orders(orders, pool, ledger, retries=Retries(), progress=progress, clock=time.monotonic))
+        episodes = list(
+            run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=time.monotonic)
+        )
     assert {one.outcome for one in episodes} == {Outcome.SOLVED}
     played = [(one, STANDIN.details.restored_task(task, one)) for one, task in zip(episodes, tasks, strict=True)]
     again = replay_episodes(played, in_flight=5)

@@ -23,17 +23,17 @@ from lemur_ray.rollout.evaluation_config import EvalConfig
 _RANGE = re.compile(r"(\d*):(\d*)")
 
 
-def selected(tasks: Sequence[Task], config: EvalConfig[Any]) -> tuple[list[Task], Sequence[Task]]:
+def select_tasks(tasks: Sequence[Task], config: EvalConfig[Any]) -> tuple[list[Task], Sequence[Task]]:
     """The tasks that are played, and those whose data the recipe stands for: all of them, so that episodes of a sample
     are episodes of the whole run; with ``--sample first`` those that are played, as it was before there were samples.
 
     Raises ValueError, OSError.
     """
-    chosen = in_their_order(_chosen(tasks, config), tasks)
+    chosen = keep_dependencies(_chosen(tasks, config), tasks)
     return chosen, chosen if config.sample == "first" else tasks
 
 
-def in_their_order(chosen: Sequence[Task], tasks: Sequence[Task]) -> list[Task]:
+def keep_dependencies(chosen: Sequence[Task], tasks: Sequence[Task]) -> list[Task]:
     """The chosen ones, each after those that the ones left out before it would have come after."""
     if len(chosen) == len(tasks):
         return list(chosen)

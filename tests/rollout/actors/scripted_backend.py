@@ -8,25 +8,25 @@ from typing import Any
 
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.rollout.actors.actor import ActorEvent, Ended, Gone, Runs
-from lemur_ray.rollout.attempt import Attempt, Order
+from lemur_ray.rollout.actors.actor import ActorEvent, ActorLost, ActorStarted, EpisodeEnded
+from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 
-SOLVED = Ended(0, Attempt(Outcome.SOLVED, 1.0))
-LOST = Gone("killed")
+SOLVED = EpisodeEnded(0, Attempt(Outcome.SOLVED, 1.0))
+LOST = ActorLost("killed")
 PENDING = None
 """What an actor is told to be that no node has room for; and an episode that goes on."""
 
 
 class ScriptedActor:
-    def __init__(self, crew: ScriptedCrew, tell: Callable[[ActorEvent], None]) -> None:
+    def __init__(self, backend: ScriptedBackend, tell: Callable[[ActorEvent], None]) -> None:
         self.tell = tell
         self.played: list[str] = []
         self.tickets: list[int] = []
         self.asked = 0
-        self._crew = crew
+        self._backend = backend
 
     def run(self, pid: int) -> None:
-        self.tell(Runs(pid, self._crew.elsewhere))
+        self.tell(ActorStarted(pid, self._backend.elsewhere))
 
     def lose(self) -> None:
         self.tell(LOST)
@@ -34,25 +34,27 @@ class ScriptedActor:
     def settle(self) -> None:
         pass
 
-    def play(self, order: Order, ticket: int) -> None:
-        self.played.append(order.task.id)
+    def play(self, spec: EpisodeSpec, ticket: int) -> None:
+        self.played.append(spec.task.id)
         self.tickets.append(ticket)
-        news = self._crew.play(order)
-        if news is not None:
-            self.tell(replace(news, ticket=ticket) if isinstance(news, Ended) else news)
+        event = self._backend.play(spec)
+        if event is not None:
+            self.tell(replace(event, ticket=ticket) if isinstance(event, EpisodeEnded) else event)
 
     def ask(self) -> None:
         self.asked += 1
 
     def end(self) -> None:
-        self._crew.alive.remove(self)
+        self._backend.alive.remove(self)
 
 
-class ScriptedCrew:
+class ScriptedBackend:
     """``starts``: what becomes of each new actor, the last of all further ones: a process, PENDING, LOST, or what
     asking for it raises. ``play``: what becomes of an order."""
 
-    def __init__(self, starts: list[Any], play: Callable[[Order], ActorEvent | None] = lambda order: SOLVED) -> None:
+    def __init__(
+        self, starts: list[Any], play: Callable[[EpisodeSpec], ActorEvent | None] = lambda spec: SOLVED
+    ) -> None:
         self.starts, self.play = starts, play
         self.elsewhere = False
         self.alive: list[ScriptedActor] = []

@@ -21,14 +21,14 @@ PROBE_S = 60.0
 _PREFIX = "openai:"
 
 
-def ready(config: EvalConfig[Any]) -> EndpointOptions:
+def prepare_endpoints(config: EvalConfig[Any]) -> EndpointOptions:
     """How the policy is asked. Whoever environments ask has answered by then, and this process knows how it is asked.
 
     Raises ValueError, EvaluationError, EndpointRefused, PolicyUnreachable.
     """
-    options, outside = policy_options(config), outside_endpoints(config)
+    options, outside = policy_options(config), environment_endpoints(config)
     register_endpoints(*outside)
-    look_at(*outside)
+    check_endpoints(*outside)
     return options
 
 
@@ -50,7 +50,7 @@ def policy_options(config: EvalConfig[Any]) -> EndpointOptions:
     )
 
 
-def outside_endpoints(config: EvalConfig[Any]) -> tuple[Endpoint, ...]:
+def environment_endpoints(config: EvalConfig[Any]) -> tuple[Endpoint, ...]:
     """The endpoints that environments ask themselves: that of a simulated user. Raises ValueError, as above."""
     asked = find(config.benchmark).details.endpoints(config.options) if not config.policy.startswith("replay:") else ()
     if config.teacher_key_env and not asked:
@@ -67,7 +67,7 @@ def _endpoint(text: str, config: EvalConfig[Any]) -> Endpoint:
     return Endpoint(url, model, EndpointOptions(key, config.patience_s, body=config.teacher_body))
 
 
-def look_at(*endpoints: Endpoint) -> None:
+def check_endpoints(*endpoints: Endpoint) -> None:
     """Prove that each answers and serves its model, before anything is played.
 
     Raises EvaluationError, EndpointRefused, PolicyUnreachable.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.rollout.actors.task_lease_actor import KeptLeases, open_keeper
+from lemur_ray.rollout.actors.task_lease_actor import RemoteLeases, start_lease_actor
 from lemur_ray.rollout.evaluation import pool_of
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from tests.rollout.actors import leasing
@@ -20,11 +20,11 @@ from tests.rollout.toy import toy_task
 
 
 @pytest.fixture
-def keeper(ray_local: str, lemur_home: Path) -> Iterator[Any]:
+def lease_actor(ray_local: str, lemur_home: Path) -> Iterator[Any]:
     import ray
 
     ray.init(address=ray_local, ignore_reinit_error=True, log_to_driver=False)
-    found = open_keeper()
+    found = start_lease_actor()
     yield found
     ray.kill(found)
 
@@ -44,7 +44,7 @@ def held(host: Any) -> bool:
 
 @pytest.mark.slow
 def test_hosts_without_a_folder_in_common_never_have_one_place_and_reset_a_set_once(
-    keeper: Any, tmp_path: Path
+    lease_actor: Any, tmp_path: Path
 ) -> None:
     import ray
 
@@ -54,7 +54,7 @@ def test_hosts_without_a_folder_in_common_never_have_one_place_and_reset_a_set_o
         ray.remote(num_cpus=0)(leasing.Host).options(runtime_env={"env_vars": {"LEMUR_HOME": str(tmp_path / name)}})
         for name in "xy"
     ]
-    x, y = (kind.remote(KeptLeases(keeper), {"sets": [one]}) for kind in kinds)
+    x, y = (kind.remote(RemoteLeases(lease_actor), {"sets": [one]}) for kind in kinds)
 
     def asked(*refs: Any) -> list[str]:
         found: list[str] = ray.get(list(refs), timeout=120)
@@ -70,9 +70,9 @@ def test_hosts_without_a_folder_in_common_never_have_one_place_and_reset_a_set_o
     assert len(log.read_text().splitlines()) == 1
     assert not [name for name in "xy" if (tmp_path / name).exists()], "nothing is kept on either"
     ray.kill(y)
-    asked(keeper.forget.remote(y._actor_id.hex()))
+    asked(lease_actor.forget.remote(y._actor_id.hex()))
     assert asked(x.lease.remote(0, 1, 1)) == ["a"], "what the dead one held"
-    ray.kill(keeper, no_restart=False)
+    ray.kill(lease_actor, no_restart=False)
     assert not held(x), "others may have been there since"
     assert asked(x.lease.remote(0, 1, 1)) == ["a"]
     assert len(log.read_text().splitlines()) == 1, "what was noted is still known"
