@@ -38,10 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return check_golds(words, partial(print, flush=True)) or end.code
         if is_suite(words):
             suite = parse_suite(words)
-            end.say(with_local_folder(suite.out, lambda out: play_suite(suite.within(out))))
+            end.print_headline(with_local_folder(suite.out, lambda out: play_suite(suite.within(out))))
             return end.code
         config = parse_evaluation(words, DEFAULT)
-        end.say(with_local_folder(config.out, lambda out: evaluate(replace(config, out=out))))
+        end.print_headline(with_local_folder(config.out, lambda out: evaluate(replace(config, out=out))))
     return end.code
 
 

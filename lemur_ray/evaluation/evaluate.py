@@ -21,10 +21,10 @@ from lemur_ray.report.pages.live_page import live_page
 from lemur_ray.report.pages.whole_page import render_run
 from lemur_ray.report.samples import single_turn_sample_rates
 from lemur_ray.report.tables import summarise
-from lemur_ray.rollout.evaluation import Beside, pool_of, run_evaluation
+from lemur_ray.rollout.evaluation import create_pool, run_evaluation
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.exit_codes import warn_of_anomalies
-from lemur_ray.rollout.progress import costs
+from lemur_ray.rollout.progress import Suffix, token_costs
 from lemur_ray.rollout.threads import Pool
 from lemur_ray.serve.on_ray.attach import attach
 
@@ -34,19 +34,18 @@ def evaluate(config: EvalConfig[Any]) -> dict[str, Any]:
     return play_prepared(config, prepare(config, find(config.benchmark), attach_policy))
 
 
-def play_prepared(config: EvalConfig[Any], prepared: Prepared, beside: Beside | None = None) -> dict[str, Any]:
-    """Play and report an evaluation that has passed the preflight. ``beside``: as in ``run_evaluation``."""
+def play_prepared(config: EvalConfig[Any], prepared: Prepared, suffix: Suffix | None = None) -> dict[str, Any]:
+    """Play and report an evaluation that has passed the preflight. ``suffix``: as in ``run_evaluation``."""
     benchmark, spec, tasks, out = find(config.benchmark), prepared.policy, prepared.tasks, prepared.out
-    settings, kept = prepared.settings, prepared.kept(config.benchmark, benchmark)
+    settings, plan = prepared.settings, prepared.plan(config, benchmark)
     departures = prepared.print_departures()
     with live_page(out, tasks, spec.label, settings.hash, config.epochs) as made:
-        start = partial(open_pool, config, prepared)
-        episodes = run_evaluation(config, tasks, spec.label, settings, out, start, beside=beside, **kept)
+        episodes = run_evaluation(plan, partial(open_pool, config, prepared), suffix)
     warn_of_anomalies(counted := drop_texts(episodes))
     notes = prepared.notes(benchmark, counted) | compare_recording(
         spec.recording, benchmark.details.recording_format, episodes, tasks
     )
-    notes |= {**costs(counted, config), **single_turn_sample_rates(counted), **departures}
+    notes |= {**token_costs(counted, config.prices), **single_turn_sample_rates(counted), **departures}
     headline = summarise(counted).headline()
     del counted  # the page reads the ledger anew
     render_run(out, {**settings.values, **notes}, made)
@@ -70,4 +69,4 @@ def open_pool(config: EvalConfig[Any], prepared: Prepared) -> Iterator[Pool]:
 
             stack.callback(serve_cluster.shutdown)
             policy = deployments.serve_policy(prepared.policy)
-        yield stack.enter_context(contextlib.closing(pool_of(config, policy, prepared.tasks)))
+        yield stack.enter_context(contextlib.closing(create_pool(config, policy, prepared.tasks)))

@@ -21,8 +21,14 @@ from lemur_ray.benchmarks.needs import missing_requirements
 from lemur_ray.benchmarks.task_validation import validated_tasks
 from lemur_ray.evaluation.preflight import Prepared, prepare
 from lemur_ray.rollout.attempt import EpisodeLimits
-from lemur_ray.rollout.benchmark_tasks import arguments_for, asked_of, options_of, parse_evaluation, parse_one_of_many
-from lemur_ray.rollout.evaluation import pool_of
+from lemur_ray.rollout.benchmark_tasks import (
+    arguments_for,
+    evaluation_request,
+    options_of,
+    parse_evaluation,
+    parse_one_of_many,
+)
+from lemur_ray.rollout.evaluation import create_pool
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
@@ -56,7 +62,7 @@ def check_golds(words: Sequence[str], report: Print) -> int:
             report(f"{name}: not checked: {error}")
             continue
         if problems := missing_requirements(
-            benchmark.requirements(config.options, asked_of(config, benchmark, "full"))
+            benchmark.requirements(config.options, evaluation_request(config, benchmark, "full"))
         ):
             report(f"{name}: not checked: {'; '.join(problems)}")
         elif has_golds(config, benchmark):
@@ -91,7 +97,7 @@ def has_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> bool:
     """Whether the benchmark has an expert, or a task with a reply that must score 1."""
     if benchmark.has_hints:
         return True
-    asked = asked_of(config, benchmark, "full")
+    asked = evaluation_request(config, benchmark, "full")
     tasks = validated_tasks(config.benchmark, lambda: benchmark.load(config.options, asked))
     return any("gold" in task.options for task in tasks)
 
@@ -102,7 +108,7 @@ def play_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> list[Episo
         config = replace(config, policy="expert", actors=0, out=folder)
         ready = prepare(config, replace(benchmark, has_hints=True), lambda spec: spec)
         tasks = [task for task in ready.tasks if benchmark.has_hints or "gold" in task.options]
-        with Ledger(Path(folder) / "episodes.jsonl") as ledger, closing(pool_of(config, ready.policy)) as pool:
+        with Ledger(Path(folder) / "episodes.jsonl") as ledger, closing(create_pool(config, ready.policy)) as pool:
             clock, plan = time.monotonic, _orders(config, ready, tasks)
             progress = Progress(sys.stderr, clock, label=config.benchmark)
             return list(run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=clock))

@@ -27,7 +27,7 @@ from lemur_ray.benchmarks.plugin_calls import call_notes
 from lemur_ray.benchmarks.plugin_metadata import plugin_metadata
 from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.host.home import lemur_home, resolve_out
-from lemur_ray.rollout.benchmark_tasks import asked_of, tasks_and_settings
+from lemur_ray.rollout.benchmark_tasks import evaluation_request, tasks_and_settings
 from lemur_ray.rollout.endpoints.evaluation_endpoints import (
     check_endpoints,
     environment_endpoints,
@@ -41,7 +41,7 @@ from lemur_ray.rollout.endpoints.policy_target import (
     resolve_policy,
     served_model,
 )
-from lemur_ray.rollout.evaluation import is_finished
+from lemur_ray.rollout.evaluation import EvaluationPlan
 from lemur_ray.rollout.evaluation_config import EvalConfig, Settings
 from lemur_ray.rollout.evaluation_folder import EvaluationError, default_out, prepare_out
 from lemur_ray.rollout.ledger import LedgerError
@@ -84,11 +84,12 @@ class Prepared:
         """The benchmark's own numbers, shown beside the success rate."""
         return call_notes(benchmark, episodes)
 
-    def kept(self, name: str, benchmark: Benchmark[Any]) -> dict[str, Any]:
-        """What of it is kept with the episodes: arguments of ``run_evaluation``. ``name``: of the benchmark."""
-        run = EvaluationRun(self.policy.label, self.settings.values, [task.id for task in self.tasks])
-        metadata = plugin_metadata(name, benchmark, self.tasks[0].benchmark, run)
-        return {"departures": self.departures, "cluster": benchmark.details.cluster, "told": metadata}
+    def plan(self, config: EvalConfig[Any], benchmark: Benchmark[Any]) -> EvaluationPlan:
+        """The plan of ``config``, with what the benchmark declares about the run."""
+        label, settings, tasks, cluster = self.policy.label, self.settings, self.tasks, benchmark.details.cluster
+        run = EvaluationRun(label, settings.values, [task.id for task in tasks])
+        metadata = plugin_metadata(config.benchmark, benchmark, tasks[0].benchmark, run)
+        return EvaluationPlan(config, tasks, label, settings, self.out, self.departures, metadata, cluster)
 
 
 def prepare(config: EvalConfig[Any], benchmark: Benchmark[Any], attach: Callable[[PolicySpec], PolicySpec]) -> Prepared:
@@ -98,7 +99,7 @@ def prepare(config: EvalConfig[Any], benchmark: Benchmark[Any], attach: Callable
     or what resolving and loading raise.
     """
     spec, policy_problems = _policy_spec(config, benchmark)
-    asked = asked_of(config, benchmark, "full", spec.recording if spec else "")
+    asked = evaluation_request(config, benchmark, "full", spec.recording if spec else "")
     policy_problems += missing_requirements(policy_needs(config, spec))
     problems = [
         *policy_problems,
@@ -121,7 +122,7 @@ def prepare(config: EvalConfig[Any], benchmark: Benchmark[Any], attach: Callable
     if too_long := context_problem(spec, benchmark, tasks, settings, count_tokens):
         problems.append(too_long)
     out = resolve_out(config.out, default_out(config.benchmark, spec.label))
-    if problems and not is_finished(config, tasks, spec.label, settings, Path(out)):
+    if problems and EvaluationPlan(config, tasks, spec.label, settings, Path(out)).num_unsettled():
         raise PreflightError(config.benchmark, problems)
     departures = tuple(benchmark.details.departures(config.options, asked, tasks))
     return Prepared(spec, tasks, settings, departures, prepare_out(out))

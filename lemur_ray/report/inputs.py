@@ -132,7 +132,8 @@ def read_run(folder: Path) -> TrainingRun:
 def read_settings(folder: Path) -> dict[str, Mapping[str, Any]]:
     """Recipe hash -> settings of the evaluations in a folder; empty where they were not kept. Raises ReportError.
 
-    Among them, under ``DEPARTURES``, what was not as upstream has it where episodes were played, and under ``TOLD``
+    Among them, under ``DEPARTURES``, what was not as upstream has it where episodes were played, and under
+    ``PLUGIN_METADATA``
     what a benchmark that is none of ours said of the runs.
     """
     try:

@@ -1,6 +1,6 @@
-"""A benchmark's side of an evaluation: its flags among the common ones, its tasks, and how both are kept in a file.
+"""A benchmark's part of an evaluation: its command-line flags, its tasks, and its configuration as JSON.
 
-Benchmarks are found by name; this file names none. Plays nothing.
+Benchmarks are looked up by name; this file names none. Plays nothing.
 """
 
 from __future__ import annotations
@@ -25,41 +25,43 @@ from lemur_ray.rollout.schedule.task_selection import select_tasks
 Config = EvalConfig[Any]
 
 
-def parse_evaluation(argv: Sequence[str], default: str, options_there: Mapping[str, Any] | None = None) -> Config:
-    """A command line whose flags are the common ones and those of the benchmark that it names, or of ``default``.
+def parse_evaluation(argv: Sequence[str], default: str, defaults: Mapping[str, Any] | None = None) -> Config:
+    """Parse a command line with the common flags and those of the benchmark that it names, or of ``default``.
 
-    ``options_there``: of the benchmark and of every evaluation, where the command line says nothing and the defaults
-    are not meant.
+    ``defaults``: values of benchmark options or common flags that replace the usual defaults.
 
-    Ends the process with code 2 where a flag or value is refused. Raises ValueError for an unknown benchmark.
+    Ends the process with code 2 on an invalid flag or value. Raises ValueError for an unknown benchmark.
     """
     name = _value_of("--benchmark", argv) or default
     options = options_of(name, find(name))
     kind: Any = EvalConfig[options]  # type: ignore[valid-type]
     own = {f.name for f in fields(options)}
-    there = dict(options_there or {})
-    meant = options(**{key: there.pop(key) for key in own & there.keys()})
-    start: Config = EvalConfig(options=meant, benchmark=name, **there)
-    found: Config = parse(kind, argv, default=start, bare_flags=True, flat=True)
-    return found
+    start_values = dict(defaults or {})
+    own_values = options(**{key: start_values.pop(key) for key in own & start_values.keys()})
+    start: Config = EvalConfig(options=own_values, benchmark=name, **start_values)
+    config: Config = parse(kind, argv, default=start, bare_flags=True, flat=True)
+    return config
 
 
-def parse_one_of_many(argv: Sequence[str], name: str, options_there: Mapping[str, Any] | None = None) -> Config:
-    """As ``parse_evaluation``, of one of many benchmarks that get the same command line: a value that this one refuses
-    is a ValueError and ends nothing. A flag or value that is none for anybody ends the process all the same."""
-    said = io.StringIO()
+def parse_one_of_many(argv: Sequence[str], name: str, defaults: Mapping[str, Any] | None = None) -> Config:
+    """As ``parse_evaluation``, for one of several benchmarks that get the same command line.
+
+    Raises ValueError for a value that this benchmark refuses. A flag or value that is invalid for every benchmark ends
+    the process as there.
+    """
+    stderr = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
-            return parse_evaluation([*argv, "--benchmark", name], name, options_there)
+        with contextlib.redirect_stderr(stderr):
+            return parse_evaluation([*argv, "--benchmark", name], name, defaults)
     except SystemExit as ended:
         if refused := _refusal(ended):
             raise refused from None
-        print(said.getvalue(), end="", file=sys.stderr, flush=True)
+        print(stderr.getvalue(), end="", file=sys.stderr, flush=True)
         raise
 
 
 def _refusal(ended: BaseException) -> ValueError | None:
-    """What a configuration said of a value that it refused, of which the command line made the end of the process."""
+    """The ValueError of a configuration that made the command-line parser end the process."""
     error = ended.__cause__ or ended.__context__
     while error is not None:
         if isinstance(error, ValueError) and str(error).startswith("--"):
@@ -69,24 +71,24 @@ def _refusal(ended: BaseException) -> ValueError | None:
 
 
 def arguments_for(argv: Sequence[str], ours: set[str], every: set[str]) -> list[str]:
-    """A command line for many benchmarks as it is for one: without the flags, and their values, of others alone.
+    """A command line for several benchmarks without the flags, and their values, that only other benchmarks have.
 
-    ``ours``: names of its options; ``every``: of all of theirs.
+    ``ours``: names of this benchmark's options; ``every``: names of the options of all.
     """
-    kept: list[str] = []
-    keeps = True
+    words: list[str] = []
+    is_ours = True
     for word in argv:
         if word.startswith("--"):
             name = word[2:].partition("=")[0].replace("-", "_")
             known = {name, name.removeprefix("no_")}
-            keeps = bool(known & ours) or not known & every
-        if keeps:
-            kept.append(word)
-    return kept
+            is_ours = bool(known & ours) or not known & every
+        if is_ours:
+            words.append(word)
+    return words
 
 
 def options_of(name: str, benchmark: Benchmark[Any]) -> type[Any]:
-    """The type of a benchmark's options. Raises ValueError where one hides a field of the evaluation or is required."""
+    """The type of a benchmark's options. Raises ValueError if one hides a common flag or has no default."""
     check_options(name, benchmark.options)
     common = {f.name for f in fields(EvalConfig)}
     if hidden := sorted(common & {f.name for f in fields(benchmark.options)}):
@@ -94,8 +96,10 @@ def options_of(name: str, benchmark: Benchmark[Any]) -> type[Any]:
     return benchmark.options
 
 
-def asked_of(config: Config, benchmark: Benchmark[Any], prompt: Prompt, recording: str = "") -> EvaluationRequest:
-    """What the benchmark is told besides its options."""
+def evaluation_request(
+    config: Config, benchmark: Benchmark[Any], prompt: Prompt, recording: str = ""
+) -> EvaluationRequest:
+    """Arguments of the benchmark besides its options."""
     mode = config.replay if config.replay != "auto" else benchmark.details.replay_mode
     return EvaluationRequest(
         outside_data(config.data), prompt, Path(recording) if recording else None, mode, config.epochs
@@ -105,58 +109,58 @@ def asked_of(config: Config, benchmark: Benchmark[Any], prompt: Prompt, recordin
 def tasks_and_settings(
     config: Config, benchmark: Benchmark[Any], knows_our_words: bool = False, recording: str = "", replies: str = ""
 ) -> tuple[list[Task], Settings]:
-    """What is played, and what of the configuration changes the numbers. Raises as ``load_tasks``.
+    """The tasks to play, and the settings that their scores depend on. Raises as ``load_tasks``.
 
-    ``knows_our_words``: whether the model was tuned on brief prompts. ``recording``: the file that is replayed,
-    ``replies``: that is graded again.
+    ``knows_our_words``: whether the model was tuned on brief prompts. ``recording``: the file to replay; ``replies``:
+    the file of replies to grade again.
     """
     prompt: Prompt = config.prompt if config.prompt != "auto" else "brief" if knows_our_words else "full"
-    asked = asked_of(config, benchmark, prompt, recording)
-    tasks, data = select_tasks(available_tasks(config, benchmark, asked), config)
-    identity = benchmark.identity_of(config.options, asked, config.replay)
+    request = evaluation_request(config, benchmark, prompt, recording)
+    tasks, data = select_tasks(available_tasks(config, benchmark, request), config)
+    identity = benchmark.identity_of(config.options, request, config.replay)
     tokens, stop = benchmark.max_tokens[prompt], benchmark.stop
     return tasks, settings_of(config, prompt, tokens, data, identity, stop, recording, replies)
 
 
-def available_tasks(config: Config, benchmark: Benchmark[Any], asked: EvaluationRequest) -> list[Task]:
-    """All tasks, of which those that are played are chosen; of a benchmark that makes them, and where the first ones
-    are asked for, no more than are asked for.
+def available_tasks(config: Config, benchmark: Benchmark[Any], request: EvaluationRequest) -> list[Task]:
+    """All tasks of a benchmark, from which those to play are selected.
 
-    Raises ValueError, or FileNotFoundError where data is gone.
+    A benchmark that generates its tasks, or ``--sample first``, returns no more than the limit. Raises ValueError, and
+    FileNotFoundError if data is missing.
     """
     most = config.limit or benchmark.default_limit if benchmark.default_limit else None
     if config.sample == "first" and config.limit and not config.tasks:
         most = config.limit
-    found = list(validated_tasks(config.benchmark, lambda: benchmark.load(config.options, asked), most))
-    for said in dict.fromkeys(task.benchmark for task in found):
-        if belongs_to_another(said, config.benchmark, benchmark):
+    tasks = list(validated_tasks(config.benchmark, lambda: benchmark.load(config.options, request), most))
+    for name in dict.fromkeys(task.benchmark for task in tasks):
+        if belongs_to_another(name, config.benchmark, benchmark):
             raise ValueError(
-                f"{config.benchmark}: its tasks say that they are of {said}, which is another benchmark: give them a "
+                f"{config.benchmark}: its tasks say that they are of {name}, which is another benchmark: give them a "
                 "name of their own"
             )
-    return found
+    return tasks
 
 
-def load_tasks(config: Config, benchmark: Benchmark[Any], asked: EvaluationRequest) -> list[Task]:
-    """The tasks that are to be played. Raises as ``available_tasks``, and OSError for a file of ids."""
-    return select_tasks(available_tasks(config, benchmark, asked), config)[0]
+def load_tasks(config: Config, benchmark: Benchmark[Any], request: EvaluationRequest) -> list[Task]:
+    """The tasks to play. Raises as ``available_tasks``, and OSError for a file of ids."""
+    return select_tasks(available_tasks(config, benchmark, request), config)[0]
 
 
 def tasks_of(config: Config, prompt: Prompt) -> list[Task]:
     """The tasks of a stored evaluation. Raises as ``load_tasks``."""
     benchmark = find(config.benchmark)
-    return load_tasks(config, benchmark, asked_of(config, benchmark, prompt))
+    return load_tasks(config, benchmark, evaluation_request(config, benchmark, prompt))
 
 
 def to_json(config: Config) -> dict[str, Any]:
-    """A configuration as it may be written down."""
+    """A configuration as JSON, without secrets."""
     return {**asdict(replace(config, options=None)), "options": storable_options(config.options)}
 
 
 def from_json(stored: Mapping[str, Any]) -> Config:
-    """Inverse of ``to_json`` but for what must not be written down. Takes the flat form of earlier versions, too.
+    """Inverse of ``to_json``, except for secrets. Accepts the flat form of earlier versions, too.
 
-    Raises ValueError where the benchmark is gone or does not know an option.
+    Raises ValueError if the benchmark is gone or does not know an option.
     """
     options = options_of(stored["benchmark"], find(stored["benchmark"]))
     known = {f.name for f in fields(options)}
@@ -165,16 +169,16 @@ def from_json(stored: Mapping[str, Any]) -> Config:
     common = {f.name for f in fields(EvalConfig)} - {"options"}
     values = {name: value for name, value in stored.items() if name in common}
     if values.get("limit"):
-        values = {"sample": "first", **values}  # there was nothing else before samples
+        values = {"sample": "first", **values}  # versions before samples took the first tasks
     return EvalConfig(options=from_dict(options, own), **values)
 
 
 def _value_of(flag: str, argv: Sequence[str]) -> str:
-    """The last value that a command line gives a flag; empty where it does not."""
-    found = ""
+    """The last value of a flag on a command line; empty if there is none."""
+    value = ""
     for place, word in enumerate(argv):
         if word.startswith(f"{flag}="):
-            found = word.removeprefix(f"{flag}=")
+            value = word.removeprefix(f"{flag}=")
         elif word == flag and place + 1 < len(argv):
-            found = argv[place + 1]
-    return found
+            value = argv[place + 1]
+    return value

@@ -1,32 +1,31 @@
-"""One episode, from reset to its end: an environment and a policy in, an outcome with a blame out.
+"""One episode from reset to its end: an environment and a policy in, an outcome with its blame out.
 
-Every call that may hang (make, reset, step, close of the environment; reply of the policy) goes through ``call`` with
-its own deadline; ``rollout.calls.deadline`` says what becomes of a call that never returns. Nothing raises out of
-``run_episode`` but KeyboardInterrupt and its like: whatever goes wrong ends the attempt and says whose fault it was.
+Every call that may hang (make, reset, step and close of the environment, reply of the policy) goes through ``call``
+with its own deadline; ``rollout.calls.deadline`` describes what happens to a call that never returns. ``run_episode``
+raises nothing but KeyboardInterrupt and the like: every error ends the attempt with an outcome that names its cause.
 
-| what happened | outcome |
+| event | outcome |
 |---|---|
 | the environment raises, hangs or breaks its protocol in make, reset or step | env_error |
-| a sandbox did not come back clean (SandboxQuarantined): it is never used again | env_error |
+| a sandbox could not be reset to its first state (SandboxQuarantined) and is never used again | env_error |
 | the machine ended a sandbox (SandboxError with the blame ``infra``) | infra_lost |
-| in a step, the policy's code did (SandboxError with the blame ``policy``) | sandbox_destroyed, scored 0 |
+| in a step, the policy's code ended it (SandboxError with the blame ``policy``) | sandbox_destroyed, scored 0 |
 | the policy did not answer (PolicyUnreachable, or its deadline) | policy_unreachable |
-| nobody will be answered by the endpoint (EndpointRefused) | policy_unreachable, and the run ends |
-| who is asked by the environment gives no answer (OutsideFault) | infra_lost |
+| the endpoint refuses every request (EndpointRefused) | policy_unreachable, and the run ends |
+| a service that the environment calls does not answer (OutsideFault) | infra_lost |
 | the episode used up its tokens, time or money (EpisodeLimits) | token_limit, time_limit, cost_limit |
 | the conversation no longer fits the model (ContextOverflow) | context_overflow, scored 0 |
-| the policy raises ValueError, and the environment says what then stands for its reply | goes to it like any other |
-| anything else raises | harness_bug |
-| an empty, endless or senseless reply | goes to the environment like any other, which says what it is |
-| the turns ran out and no action of them could be carried out | invalid_actions |
+| the policy raises ValueError, and the environment declares a reply for that case | the environment gets that reply |
+| any other exception | harness_bug |
+| an empty, endless or senseless reply | the environment gets it like any other |
+| no turns are left, and no action in them could be carried out | invalid_actions |
 
-An environment is told the epoch where its task has an option of that name. At reset it may say ``info['system']``
-(system prompt), ``info['dialogue_limit']`` (messages of past turns that a policy is shown; 0: the newest observation
-alone, in the place of the first), ``info['reply_prefix']`` (what its own replies then begin with), ``info['ask']`` (how
-it is asked: as raw text, with a beginning of its reply, about choices, until which texts; what stands for its reply
-where it raises ValueError) and ``info['hints']``; with any observation ``info['picture']`` (what is seen beside it, a
-PNG as a ``data:`` address, which no record keeps) and ``info['note']``, the newest of which is kept beside the detail;
-at the end ``info['score']`` where it is not the last reward, and ``info['scores']`` where there are several graders.
+A task that has an option ``epoch`` gets the epoch in it. ``info`` of ``reset`` may hold ``system`` (system prompt),
+``dialogue_limit`` (number of messages of past turns in a request; 0: the newest observation alone, in the place of the
+first), ``reply_prefix`` (start of the policy's own replies in a request), ``ask`` (``env_protocol.RequestOptions``) and
+``hints``. Any ``info`` may hold ``picture`` (a PNG as a ``data:`` address, sent with the observation and not recorded)
+and ``note`` (the newest one is recorded beside the detail). The last ``info`` may hold ``score``, if that is not the
+last reward, and ``scores`` by grader.
 
 Knows nothing of Ray, of retries or of where episodes are stored.
 """
@@ -34,44 +33,27 @@ Knows nothing of Ray, of retries or of where episodes are stored.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
 
-from lemur_ray.agents.external_calls import CallMeter, ExternalCallError
+from lemur_ray.agents.external_calls import CallMeter
 from lemur_ray.agents.messages import (
     ChatReply,
     ChatRequest,
     ContextOverflow,
     EndpointRefused,
-    Message,
     Policy,
     PolicyUnreachable,
 )
-from lemur_ray.agents.trajectory import Outcome, Step, Trajectory, newest_steps
+from lemur_ray.agents.trajectory import Outcome, Step
 from lemur_ray.rollout.attempt import Attempt, EpisodeSpec, derive_seed, turn_sampling
 from lemur_ray.rollout.calls.deadline import Call, DeadlineExceeded, call_directly
-from lemur_ray.rollout.calls.env_protocol import (
-    Asking,
-    EnvironmentFault,
-    MachineFault,
-    PolicyFault,
-    asking_of,
-    bounded,
-    outcome_named,
-    reset_answer,
-    score_of,
-    scores_in,
-    step_answer,
-    text_in,
-)
-from lemur_ray.sandbox.sandbox import SandboxError, SandboxQuarantined
-
-MakeEnv = Callable[[str], Any]
-TRUNCATED_PROMPT = "fewer prompt tokens for a longer conversation: the endpoint cuts what it is sent"
-"""Noted of an episode in which it was so."""
+from lemur_ray.rollout.calls.env_protocol import EnvironmentFault, EnvResult, MachineFault, PolicyFault
+from lemur_ray.rollout.calls.env_session import EnvSession, MakeEnv
+from lemur_ray.rollout.episode_record import EpisodeRecord
 
 
 def make_by_id(env_id: str) -> Any:
@@ -87,206 +69,128 @@ def run_episode(
     call: Call = call_directly,
     make_env: MakeEnv = make_by_id,
 ) -> Attempt:
-    """Play one episode to its end. ``clock`` gives monotonic seconds."""
+    """Play one episode to its end. ``clock`` returns monotonic seconds."""
     started = clock()
-    opening: list[Message] = []
-    asked: list[Asking] = []
-    steps: list[Step] = []
-    notes: list[str] = []
-    scores: dict[str, float] = {}
-    said: list[str] = []
+    record = EpisodeRecord(spec.limits)
     fatal_error = ""
-    outcome: Outcome
-    score: float | None
     try:
-        outcome, score = _play(spec, policy, opening, asked, steps, notes, said, scores, clock, call, make_env)
-    except EnvironmentFault as fault:
-        outcome, score = Outcome.INFRA_LOST if isinstance(fault, MachineFault) else Outcome.ENV_ERROR, None
-        notes.append(str(fault))
-    except (PolicyUnreachable, DeadlineExceeded) as error:
-        outcome, score = Outcome.POLICY_UNREACHABLE, None
-        notes.append(str(error))
+        outcome, score = _TurnLoop(spec, policy, record, clock, call).play(make_env)
+    except Exception as error:
+        outcome = outcome_of_error(error)
+        score = 0.0 if outcome.scored else None
+        bug = outcome is Outcome.HARNESS_BUG
+        record.remarks.append("".join(traceback.format_exception(error))[-4000:] if bug else str(error))
         fatal_error = str(error) if isinstance(error, EndpointRefused) else ""
-    except ContextOverflow as error:
-        outcome, score = Outcome.CONTEXT_OVERFLOW, 0.0
-        notes.append(str(error))
-    except Exception as error:  # what nobody foresaw is by definition the harness's fault, never the policy's
-        outcome, score = Outcome.HARNESS_BUG, None
-        notes.append("".join(traceback.format_exception(error))[-4000:])
-    detail = bounded("; ".join(notes), 8000, "detail", [])
-    ask = asked[0] if asked else Asking()
-    shared = min(ask.shared, sum(len(message.content) for message in opening))
-    limit = 0 if ask.dialogue_limit == 0 and len(steps) > 1 else None  # records of other limits are what they were
-    trajectory = Trajectory(tuple(opening), tuple(steps), shared, limit)
-    note = bounded("; ".join(said), 8000, "note", [])
-    return Attempt(outcome, score, trajectory, clock() - started, detail, scores, fatal_error=fatal_error, note=note)
+    return record.attempt(outcome, score, clock() - started, fatal_error)
 
 
-def _play(
-    spec: EpisodeSpec,
-    policy: Policy,
-    opening: list[Message],
-    asked: list[Asking],
-    steps: list[Step],
-    notes: list[str],
-    said: list[str],
-    scores: dict[str, float],
-    clock: Callable[[], float],
-    call: Call,
-    make_env: MakeEnv,
-) -> tuple[Outcome, float | None]:
-    """The turns of an episode. What it fills as it goes (``opening`` to ``scores``) outlives an exception."""
-    task, limits, ask = spec.task, spec.limits, Asking()
+def outcome_of_error(error: Exception) -> Outcome:
+    """Outcome of an episode that ends with an exception. An unforeseen one is the harness's fault, not the policy's."""
+    match error:
+        case MachineFault():
+            return Outcome.INFRA_LOST
+        case EnvironmentFault():
+            return Outcome.ENV_ERROR
+        case PolicyUnreachable() | DeadlineExceeded():
+            return Outcome.POLICY_UNREACHABLE
+        case ContextOverflow():
+            return Outcome.CONTEXT_OVERFLOW
+    return Outcome.HARNESS_BUG
 
-    def of_env(what: str, function: Callable[[], Any], timeout_s: float, meter: CallMeter | None = None) -> Any:
+
+@dataclass
+class _TurnLoop:
+    spec: EpisodeSpec
+    policy: Policy
+    record: EpisodeRecord
+    clock: Callable[[], float]
+    call: Call
+
+    def play(self, make_env: MakeEnv) -> tuple[Outcome, float | None]:
+        """Play all turns; outcome and score. If this raises, ``record`` holds what happened until then."""
+        task, limits, record = self.spec.task, self.spec.limits, self.record
+        env = EnvSession(task.env_id, limits, self.call, make_env)
         try:
-            return call(function, timeout_s, f"{task.env_id}: {what}", meter)
-        except DeadlineExceeded as error:
-            raise EnvironmentFault(str(error)) from error
-        except EndpointRefused:
-            raise
-        except (ExternalCallError, PolicyUnreachable) as error:
-            raise MachineFault(f"{task.env_id}: {what}: {type(error).__name__}: {error}") from error
-        except SandboxQuarantined as error:
-            # An environment lives for one attempt, so the sandbox goes with it; the pool it is from has dropped it.
-            raise EnvironmentFault(f"{task.env_id}: {what}: a sandbox was put in quarantine: {error}") from error
-        except SandboxError as error:
-            kinds: dict[str, type[Exception]] = {"infra": MachineFault}
-            if what == "step":  # before it the policy has done nothing, after it nothing more can come of it
-                kinds["policy"] = PolicyFault
-            raise kinds.get(error.blame, EnvironmentFault)(f"{task.env_id}: {what}: {error}") from error
-        except (Exception, SystemExit) as error:
-            last_lines = "".join(traceback.format_exception(error)[-2:]).strip()
-            raise EnvironmentFault(f"{task.env_id}: {what} raised: {last_lines[-2000:]}") from error
+            result = env.reset(derive_seed(task.benchmark, task.id, self.spec.key.epoch), self._reset_options())
+            record.begin(result)
+            for turn in range(task.max_turns):
+                request = self._request(turn, result)
+                asked_at = self.clock()
+                reply = self._reply(request)
+                text = record.accept(reply)
+                stepped_at, meter, destroyed = self.clock(), CallMeter(), False
+                try:
+                    result = env.step(text, meter)
+                except PolicyFault as fault:
+                    destroyed, result = True, self._destroyed(fault)
+                env_s = max(0.0, self.clock() - stepped_at - meter.seconds)
+                record.add_step(text, reply, result, stepped_at - asked_at, env_s, meter, bool(request.picture))
+                if destroyed:
+                    return Outcome.SANDBOX_DESTROYED, 0.0
+                if result.terminated or result.truncated:
+                    break
+                if limit := limits.reached(record.steps):
+                    return limit, result.score
+            return judge(record.steps, result)
+        finally:
+            try:
+                env.close()
+            except EnvironmentFault as fault:
+                record.remarks.append(f"after the end: {fault}")
 
-    def turn_of_policy(request: ChatRequest, turn: int) -> ChatReply:
+    def _reset_options(self) -> dict[str, Any]:
+        options = dict(self.spec.task.options)
+        if getattr(self.policy, "wants_hints", False):
+            options["hints"] = True
+        if "epoch" in options:
+            options["epoch"] = self.spec.key.epoch
+        return options
+
+    def _request(self, turn: int, newest: EnvResult) -> ChatRequest:
+        """The request of a turn (0-based); ``newest``: what the environment returned last."""
+        options, messages = self.record.request_options, self.record.messages()
+        sampling = turn_sampling(self.spec, turn)
+        return ChatRequest(
+            messages,
+            replace(sampling, stop=options.stop or sampling.stop),
+            episode=str(self.spec.key),
+            hints=newest.info.get("hints") or {},
+            thoughts=self.record.reasoning(messages),
+            raw=options.raw,
+            prefill=options.prefill,
+            choices=options.choices,
+            turn=turn,
+            picture=newest.text("picture") or "",
+        )
+
+    def _reply(self, request: ChatRequest) -> ChatReply:
+        """The policy's reply. Raises what the policy raises, DeadlineExceeded, TypeError."""
+        name, options = self.policy.name, self.record.request_options
         try:
-            reply = call(lambda: policy.reply(request), limits.policy_s, f"policy {policy.name}")
+            reply = self.call(lambda: self.policy.reply(request), self.spec.limits.policy_s, f"policy {name}")
         except ValueError as error:
-            if not ask.on_value_error:
+            if not options.value_error_reply:
                 raise
-            notes.append(f"turn {turn + 1}: policy {policy.name} raised {type(error).__name__}: {error}")
-            return ChatReply(ask.instead_of(error))
+            turn = len(self.record.steps) + 1
+            self.record.remarks.append(f"turn {turn}: policy {name} raised {type(error).__name__}: {error}")
+            return ChatReply(options.reply_to(error))
         if not isinstance(reply, ChatReply):
-            raise TypeError(f"policy {policy.name} answered {type(reply).__name__}: expected ChatReply")
+            raise TypeError(f"policy {name} answered {type(reply).__name__}: expected ChatReply")
         return reply
 
-    env = of_env("make", lambda: make_env(task.env_id), limits.make_s)
-    try:
-        options = {**task.options, "hints": True} if getattr(policy, "wants_hints", False) else dict(task.options)
-        if "epoch" in options:
-            options["epoch"] = spec.key.epoch
-        seed = derive_seed(task.benchmark, task.id, spec.key.epoch)
-        answer = of_env("reset", lambda: env.reset(seed=seed, options=options), limits.reset_s)
-        observation, info = reset_answer(answer, task.env_id)
-        said[:] = [text_in(info, "note", task.env_id) or ""]
-        if system := text_in(info, "system", task.env_id):
-            opening.append(Message("system", system))
-        ask = asking_of(info, task.env_id)
-        asked.append(ask)
-        opening.extend(ask.before)
-        opening.append(Message("user", bounded(observation, limits.observation_chars, "first observation", notes)))
-        prefix = text_in(info, "reply_prefix", task.env_id) or ""
-        reward, terminated = 0.0, False
-        for turn in range(task.max_turns):
-            messages = Trajectory(tuple(opening), tuple(steps), dialogue_limit=ask.dialogue_limit).shown(turn)
-            if prefix:
-                messages = (*opening, *recent_turns(steps, ask.dialogue_limit, prefix))
-            thoughts = thoughts_of(steps, messages, prefix) if ask.dialogue_limit != 0 else {}
-            hints = info.get("hints") or {}
-            thinking = clock()
-            sampling = turn_sampling(spec, turn)
-            if ask.stop:
-                sampling = replace(sampling, stop=ask.stop)
-            request = ChatRequest(messages, sampling, str(spec.key), hints, thoughts)
-            picture = text_in(info, "picture", task.env_id) or ""
-            request = replace(request, raw=ask.raw, prefill=ask.prefill, choices=ask.choices, picture=picture)
-            reply = turn_of_policy(replace(request, turn=turn), turn)
-            if ask.dialogue_limit is None and steps and 0 < reply.usage.prompt_tokens < steps[-1].prompt_tokens:
-                notes.append(
-                    f"turn {turn + 1}: {TRUNCATED_PROMPT} ({reply.usage.prompt_tokens} after {steps[-1].prompt_tokens})"
-                )
-            text = bounded(reply.text, limits.reply_chars, f"reply of turn {turn + 1}", notes)
-            acted, meter = clock(), CallMeter()
-            destroyed = ""
-            try:
-                answer = of_env("step", lambda text=text: env.step(text), limits.step_s, meter)  # type: ignore[misc]
-            except PolicyFault as fault:
-                destroyed = str(fault)
-                notes.append(destroyed)
-                answer = destroyed, 0.0, True, False, {"valid": False, "scores": dict.fromkeys(scores, 0.0)}
-            ended = clock()
-            observation, reward, terminated, truncated, info = step_answer(answer, task.env_id)
-            scores.update(scores_in(info, task.env_id))
-            said[:] = [text_in(info, "note", task.env_id) or said[0]]
-            steps.append(
-                Step(
-                    reply=text,
-                    action=text_in(info, "action", task.env_id),
-                    observation=bounded(observation, limits.observation_chars, f"observation {turn + 1}", notes),
-                    reward=reward,
-                    valid=bool(info.get("valid", True)),
-                    policy_s=acted - thinking,
-                    env_s=max(0.0, ended - acted - meter.seconds),
-                    prompt_tokens=reply.usage.prompt_tokens,
-                    completion_tokens=reply.usage.completion_tokens,
-                    version=reply.version,
-                    reasoning=bounded(reply.reasoning, limits.reasoning_chars, f"thoughts {turn + 1}", notes),
-                    waited_s=reply.waited_s,
-                    outside=meter.counts,
-                    choices=reply.choices,
-                    pictured=bool(picture),
-                )
-            )
-            if destroyed:
-                return Outcome.SANDBOX_DESTROYED, 0.0
-            if terminated or truncated:
-                break
-            if reached := limits.reached(steps):
-                return reached, score_of(info, reward, task.env_id)
-        return judge(steps, info, reward, terminated, task.env_id)
-    finally:
-        try:
-            # After a call that hung, too: closing is what frees the process or connection that it hangs on.
-            of_env("close", env.close, limits.close_s)
-        except EnvironmentFault as fault:
-            notes.append(f"after the end: {fault}")
+    def _destroyed(self, fault: PolicyFault) -> EnvResult:
+        """The result of a step in which the policy's code destroyed its sandbox."""
+        self.record.remarks.append(str(fault))
+        info = {"valid": False, "scores": dict.fromkeys(self.record.scores, 0.0)}
+        return EnvResult(self.spec.task.env_id, str(fault), info, terminated=True)
 
 
-def judge(
-    steps: Sequence[Step], info: Mapping[str, Any], reward: float, terminated: bool, env_id: str
-) -> tuple[Outcome, float | None]:
-    """Outcome and score of an episode whose turns are over. ``info['score']`` goes before the last reward."""
-    if info.get("outcome"):
-        outcome = outcome_named(info["outcome"], env_id)
-    elif info.get("solved"):
-        outcome = Outcome.SOLVED
-    else:
-        outcome = Outcome.FAILED if terminated else Outcome.TURN_LIMIT
+def judge(steps: Sequence[Step], result: EnvResult) -> tuple[Outcome, float | None]:
+    """Outcome and score after the last turn. Raises EnvironmentFault."""
+    outcome = result.outcome
+    if outcome is None:
+        unsolved = Outcome.FAILED if result.terminated else Outcome.TURN_LIMIT
+        outcome = Outcome.SOLVED if result.info.get("solved") else unsolved
     if outcome is Outcome.TURN_LIMIT and steps and not any(step.valid for step in steps):
         outcome = Outcome.INVALID_ACTIONS
-    return outcome, score_of(info, reward, env_id) if outcome.scored else None
-
-
-def recent_turns(steps: Sequence[Step], dialogue_limit: int | None, prefix: str = "") -> list[Message]:
-    """What a policy is shown of the past, its own replies framed by ``prefix``."""
-    return [
-        m for s in newest_steps(steps, dialogue_limit) for m in (*_own(s.reply, prefix), Message("user", s.observation))
-    ]
-
-
-def thoughts_of(steps: Sequence[Step], messages: Sequence[Message], prefix: str = "") -> dict[int, str]:
-    """What was thought before those of the messages that are replies, by their places."""
-    said = [step for step in steps if _own(step.reply, prefix)]
-    places = [place for place, message in enumerate(messages) if message.role == "assistant"]
-    newest_steps = zip(reversed(places), reversed(said), strict=False)
-    return {place: step.reasoning for place, step in newest_steps if step.reasoning}
-
-
-def _own(reply: str, prefix: str) -> list[Message]:
-    """A reply as its model is shown it. Where replies are framed, an empty one leaves no message (as MINT does)."""
-    if not prefix:
-        return [Message("assistant", reply)]
-    if not reply.strip():
-        return []
-    return [Message("assistant", f"{'' if reply.lstrip().startswith(prefix) else prefix}{reply}\n")]
+    return outcome, result.score if outcome.scored else None

@@ -1,6 +1,6 @@
-"""One evaluation run to its end: everything that has no score yet in its ledger is played.
+"""One evaluation, played to its end: every episode that has no score in its ledger yet.
 
-Gets tasks, a policy and a pool handed in; knows no benchmark, no server and no Ray.
+Tasks, policy and pool are arguments; knows no benchmark, no server and no Ray.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -21,107 +22,104 @@ from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.task_leases import WithLeases
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.discovery import find
-from lemur_ray.rollout.attempt import EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.benchmark_tasks import from_json, to_json
 from lemur_ray.rollout.endpoints.evaluation_endpoints import environment_endpoints
 from lemur_ray.rollout.evaluation_config import EvalConfig, Settings
-from lemur_ray.rollout.evaluation_folder import EvaluationError, save_settings
+from lemur_ray.rollout.evaluation_folder import LEDGER, EvaluationError, save_settings
 from lemur_ray.rollout.ledger import Episodes, Ledger
-from lemur_ray.rollout.progress import Progress, prices_of
+from lemur_ray.rollout.progress import Progress, Suffix
 from lemur_ray.rollout.runner import run_episodes
 from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
 from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import EmptyPool, Pool, ThreadPool
 
-Beside = Callable[[int, float], str]
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """What an evaluation plays, with which settings, and the folder of its results."""
+
+    config: EvalConfig[Any]
+    tasks: Sequence[Task]
+    policy: str
+    """Name of the policy in the episodes' keys."""
+    settings: Settings
+    out: Path
+    departures: Sequence[str] = ()
+    """How the tasks differ from the original benchmark's on this machine; recorded if anything is played."""
+    plugin_metadata: Mapping[str, Mapping[str, Any]] | None = None
+    """What a benchmark of another package declares about the run; see ``evaluation_folder.save_settings``."""
+    cluster: Callable[[Task], str] = attrgetter("cluster")
+    """Cluster of a task, if the benchmark has a better one than the task itself."""
+
+    @property
+    def episodes(self) -> EpisodePlan:
+        """Every episode of the run. Raises ValueError on two tasks with one id."""
+        return EpisodePlan(
+            self.tasks,
+            epochs=self.config.epochs,
+            policy=self.policy,
+            recipe=self.settings.hash,
+            sampling=self.settings.sampling,
+            limits=self.config.limits,
+        )
+
+    def num_unsettled(self) -> int:
+        """Number of episodes without a score in the ledger. Raises LedgerError."""
+        episodes = self.episodes
+        if not (self.out / LEDGER).is_file():
+            return len(episodes)
+        with Ledger(self.out / LEDGER) as ledger:
+            return sum(not ledger.settled(spec.key) for spec in episodes)
 
 
 def run_evaluation(
-    config: EvalConfig[Any],
-    tasks: Sequence[Task],
-    policy: str,
-    settings: Settings,
-    out: Path,
-    make_pool: Callable[[], AbstractContextManager[Pool]],
-    departures: Sequence[str] = (),
-    beside: Beside | None = None,
-    cluster: Callable[[Task], str] = attrgetter("cluster"),
-    told: Mapping[str, Mapping[str, Any]] | None = None,
+    plan: EvaluationPlan, make_pool: Callable[[], AbstractContextManager[Pool]], suffix: Suffix | None = None
 ) -> Episodes:
-    """Play everything that has no score in the ledger in ``out``; the episodes of all tasks and epochs, in its file.
+    """Play everything that has no score in the ledger; the episodes of all tasks and epochs, read from its file.
 
-    ``departures``: from upstream's tasks on this machine, kept beside the settings where anything is played.
-    ``beside``: says on the live line what this is a part of, given the episodes that have ended and their cost.
-    ``cluster``: of a task, where the benchmark knows better than the task itself.
-    ``told``: what the benchmark says of the run, kept where it is none of ours.
     ``make_pool`` is called only if there is something to play: a finished evaluation starts no server and no Ray.
+    ``suffix``: text at the end of the progress line.
     """
-    print(f"writing to {out}", file=sys.stderr, flush=True)
-    if not tasks:
+    config, clock = plan.config, time.monotonic
+    print(f"writing to {plan.out}", file=sys.stderr, flush=True)
+    if not plan.tasks:
         raise EvaluationError(f"{config.benchmark}: no tasks, so nothing to evaluate")
-    plan = _orders(config, tasks, policy, settings)
-    with Ledger(out / "episodes.jsonl") as ledger:
-        finished = all(ledger.settled(spec.key) for spec in plan)
-        said = () if finished else departures  # of a machine on which nothing was played
-        save_settings(out, settings, to_json(config), lambda stored: to_json(from_json(stored)), said, told)
+    episodes = plan.episodes
+    with Ledger(plan.out / LEDGER) as ledger:
+        finished = all(ledger.settled(spec.key) for spec in episodes)
+        departures = () if finished else plan.departures  # nothing is played on this machine
+        save_settings(plan.out, plan.settings, to_json(config), _upgrade, departures, plan.plugin_metadata)
         if ledger.repaired:
             print(ledger.repaired, file=sys.stderr, flush=True)
         with contextlib.ExitStack() as stack:
             pool = EmptyPool() if finished else stack.enter_context(make_pool())
-            prices = prices_of(config)
             every_s = math.inf if config.by_hand else 10.0
             progress = Progress(
-                sys.stderr, time.monotonic, label=config.benchmark, every_s=every_s, prices=prices, beside=beside
+                sys.stderr, clock, label=config.benchmark, every_s=every_s, prices=config.prices, suffix=suffix
             )
-            clock = time.monotonic
             return run_episodes(
-                plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=clock, cluster=cluster
+                episodes, pool, ledger, retries=RetryPolicy(), progress=progress, clock=clock, cluster=plan.cluster
             )
 
 
-def is_finished(config: EvalConfig[Any], tasks: Sequence[Task], policy: str, settings: Settings, out: Path) -> bool:
-    """Whether everything has a score in the ledger in ``out``, so that nothing needs to be there but that."""
-    return not num_unsettled(config, tasks, policy, settings, out)
+def _upgrade(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored configuration in the form of this version."""
+    return to_json(from_json(stored))
 
 
-def num_unsettled(config: EvalConfig[Any], tasks: Sequence[Task], policy: str, settings: Settings, out: Path) -> int:
-    """Episodes without a score in the ledger in ``out``."""
-    plan = _orders(config, tasks, policy, settings)
-    if not (out / "episodes.jsonl").is_file():
-        return len(plan)
-    with Ledger(out / "episodes.jsonl") as ledger:
-        return sum(not ledger.settled(spec.key) for spec in plan)
+def create_pool(config: EvalConfig[Any], policy: Callable[[], Policy], tasks: Sequence[Task] = ()) -> Pool:
+    """The pool that a configuration asks for; actors need a connected Ray. ``tasks``: as of ``RayPool``.
 
-
-def _orders(config: EvalConfig[Any], tasks: Sequence[Task], policy: str, settings: Settings) -> Sequence[EpisodeSpec]:
-    limits = EpisodeLimits(
-        step_s=config.step_s,
-        policy_s=config.reply_s,
-        tokens=config.episode_tokens,
-        time_s=config.episode_s,
-        cost=config.episode_cost,
-        price_in=config.price_in,
-        price_out=config.price_out,
-    )
-    return EpisodePlan(
-        tasks, epochs=config.epochs, policy=policy, recipe=settings.hash, sampling=settings.sampling, limits=limits
-    )
-
-
-def pool_of(config: EvalConfig[Any], policy: Callable[[], Policy], tasks: Sequence[Task] = ()) -> Pool:
-    """The pool a configuration asks for; actors need a connected Ray. ``tasks``: as of ``RayPool``.
-
-    What asks an endpoint, the policy or whoever environments ask, does so within one limit for all actors.
+    All actors share one limit of requests for each endpoint, the policy's and those that environments call.
     """
-    outside = environment_endpoints(config)
+    endpoints = environment_endpoints(config)
     if not config.num_actors:
-        return ThreadPool(WithEndpoints(policy, outside)(), 1 if config.by_hand else config.in_flight)
+        return ThreadPool(WithEndpoints(policy, endpoints)(), 1 if config.by_hand else config.in_flight)
+    # Ray is imported only if actors are asked for.
     from lemur_ray.rollout.actors.on_ray import RayPool
-    from lemur_ray.rollout.actors.task_lease_actor import (  # the only roads to Ray, taken only where
-        RemoteLeases,
-        start_lease_actor,
-    )
-    from lemur_ray.rollout.endpoints.endpoint_gate import SharedPlaces, start_gate  # actors are asked for
+    from lemur_ray.rollout.actors.pool import PoolLimits
+    from lemur_ray.rollout.actors.task_lease_actor import RemoteLeases, start_lease_actor
+    from lemur_ray.rollout.endpoints.endpoint_gate import SharedPlaces, start_gate
 
     gates = []
     if isinstance(policy, PolicySpec):
@@ -129,23 +127,21 @@ def pool_of(config: EvalConfig[Any], policy: Callable[[], Policy], tasks: Sequen
             gates.append(start_gate())
             policy = policy.within(SharedPlaces(gates[-1]))
         policy = policy.without_files()
-    shared = []
-    for endpoint in outside:
+    limited = []
+    for endpoint in endpoints:
         gates.append(start_gate())
-        shared.append(endpoint.within(SharedPlaces(gates[-1])))
-    per_actor = math.ceil(config.in_flight / config.actors)
-    equipped: Callable[[], Policy] = WithEndpoints(policy, tuple(shared))
-    benchmark, keeper = find(config.benchmark), None
+        limited.append(endpoint.within(SharedPlaces(gates[-1])))
+    make_policy: Callable[[], Policy] = WithEndpoints(policy, tuple(limited))
+    benchmark, lease_actor = find(config.benchmark), None
     if benchmark.details.uses_leases:
-        keeper = start_lease_actor()
-        equipped = WithLeases(equipped, RemoteLeases(keeper))
+        lease_actor = start_lease_actor()
+        make_policy = WithLeases(make_policy, RemoteLeases(lease_actor))
     return RayPool(
-        equipped,
-        num_actors=config.actors,
-        episodes_per_actor=per_actor,
+        make_policy,
+        PoolLimits(config.actors, math.ceil(config.in_flight / config.actors)),
         each=benchmark.resources,
         cpus=config.actor_cpus,
         gates=gates,
-        keeper=keeper,
+        lease_actor=lease_actor,
         tasks=tasks,
     )

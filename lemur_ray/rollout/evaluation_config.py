@@ -1,6 +1,6 @@
-"""What an evaluation is asked to do: its command line, and what of it changes the numbers.
+"""Configuration of an evaluation: its command-line flags, and the settings that its scores depend on.
 
-The settings of a single benchmark are its ``options``, of a type of its own. Knows no benchmark, no task and no pool.
+The flags of a single benchmark are its ``options``, of a type of its own. Knows no benchmark, no task and no pool.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any, Generic, Literal, TypeVar
 from lemur_ray.agents.endpoint import parse_json_object
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Task
+from lemur_ray.rollout.attempt import EpisodeLimits, Prices
 
 A_WEEK_S = 7 * 86_400.0
-
+"""How long a person may take for one reply."""
 
 Options = TypeVar("Options")
 
@@ -112,11 +113,11 @@ class EvalConfig(Generic[Options]):
     """The same of its replies."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError that names the setting, what was found and what was expected."""
+        """Raises ValueError that names the flag, its value and what was expected."""
         from_0 = dict.fromkeys(("limit", "actors", "max_tokens", "episode_tokens"), 0)
         for name, least in (from_0 | {"epochs": 1, "in_flight": 1}).items():
-            if (found := getattr(self, name)) < least:
-                raise ValueError(f"--{name.replace('_', '-')} {found}: expected {least} or more")
+            if (value := getattr(self, name)) < least:
+                raise ValueError(f"--{name.replace('_', '-')} {value}: expected {least} or more")
         if not 0 <= self.temperature < math.inf:
             raise ValueError(f"--temperature {self.temperature:g}: expected 0 (greedy) or a finite number above it")
         if not 0 < self.top_p <= 1:
@@ -138,39 +139,52 @@ class EvalConfig(Generic[Options]):
 
     @property
     def by_hand(self) -> bool:
-        """Whether a person at the terminal plays: then one episode at a time, in this process."""
+        """Whether a person at the terminal plays, one episode at a time in this process."""
         return self.policy == "human"
 
     @property
     def num_actors(self) -> int:
-        """Ray actors, 0 for threads in this process."""
+        """Number of Ray actors, 0 for threads in this process."""
         return 0 if self.by_hand else self.actors
 
     @property
-    def reply_s(self) -> float:
-        """The last resort against a policy that never answers, beyond its own patience. Waits for a place at its
-        endpoint, and those that the endpoint asks for, do not count (``outside.waiting``)."""
-        return A_WEEK_S if self.by_hand else self.patience_s + 3600.0
+    def prices(self) -> Prices:
+        return Prices(self.price_in, self.price_out, self.teacher_price_in, self.teacher_price_out)
+
+    @property
+    def limits(self) -> EpisodeLimits:
+        """Limits of every episode. A reply may take an hour longer than the policy's own patience (a person: a week).
+
+        Waits for a free request slot, and waits that the endpoint requests, do not count (``external_calls.waiting``).
+        """
+        return EpisodeLimits(
+            step_s=self.step_s,
+            policy_s=A_WEEK_S if self.by_hand else self.patience_s + 3600.0,
+            tokens=self.episode_tokens,
+            time_s=self.episode_s,
+            cost=self.episode_cost,
+            prices=self.prices,
+        )
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What of a configuration changes the numbers, for any policy."""
+    """The settings of a configuration that scores depend on, for any policy."""
 
     sampling: Sampling
     values: Mapping[str, Any]
 
     @property
     def hash(self) -> str:
-        """16 hex digits: the recipe in the key of every episode."""
+        """Recipe hash in the key of every episode, 16 hex digits."""
         return hashlib.sha256(json.dumps(dict(self.values), sort_keys=True).encode()).hexdigest()[:16]
 
 
-_WHERE_GIVEN = (
+_HASHED_IF_CHANGED = (
     *("policy_api", "policy_body", "resend_reasoning", "teacher_body", "top_p"),
     *("episode_tokens", "episode_s", "episode_cost"),
 )
-"""Fields that change what is measured, but did not exist in earlier versions, whose hashes stay."""
+"""Fields that scores depend on but earlier versions lack. Hashed only if changed, so that old hashes stay valid."""
 
 
 def settings_of(
@@ -183,22 +197,25 @@ def settings_of(
     recording: str = "",
     replies: str = "",
 ) -> Settings:
-    """``identity``: what of the benchmark's options decides a score. ``stop``: where its replies end.
-    ``recording``, ``replies``: the file that is replayed or graded, whose content belongs to what is measured."""
+    """Settings of ``config`` for the recipe hash.
+
+    ``prompt``, ``max_tokens``, ``stop``: the benchmark's. ``identity``: values of its options that scores depend on.
+    ``recording``, ``replies``: the file that is replayed or graded; its content is part of the hash.
+    """
     length = config.max_tokens or max_tokens
     sampling = Sampling(length, config.temperature, config.top_p, seed=config.seed, stop=stop)
     data = sorted({str(task.options["database_id"]) for task in tasks if "database_id" in task.options})
     values = {"prompt": prompt, "max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
     values |= {"seed": sampling.seed, "data": data, **identity}
-    for name in _WHERE_GIVEN:
+    for name in _HASHED_IF_CHANGED:
         if getattr(config, name) != getattr(EvalConfig, name):
             values[name] = getattr(config, name)
     if config.episode_cost:
         values |= {"price_in": config.price_in, "price_out": config.price_out}
     if config.chat_template:
         file = Path(config.chat_template).expanduser()
-        shown = hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else config.chat_template
-        values["chat_template"] = shown
+        template = hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else config.chat_template
+        values["chat_template"] = template
     if recording:
         values["recording"] = hashlib.sha256(Path(recording).read_bytes()).hexdigest()[:16]
     if replies:

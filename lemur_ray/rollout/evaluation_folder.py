@@ -1,6 +1,6 @@
-"""The folder of an evaluation: made, proven writable, and told what the recipe hashes in its ledger stand for.
+"""The folder of an evaluation: created, checked for write access, with the settings behind the ledger's recipe hashes.
 
-One in a bucket is a folder of this host while it is played in, or read. Knows nothing of what is in a ledger.
+A folder in a bucket has a local copy while it is written or read. Knows nothing of what is in a ledger.
 """
 
 from __future__ import annotations
@@ -23,75 +23,81 @@ from lemur_ray.storage.folder_mirror import mirror_growing_files
 from lemur_ray.storage.synced_folder import sync_with_bucket
 
 LEDGER, SETTINGS = "episodes.jsonl", "evaluations.json"
-"""Of these everything else in the folder is made."""
+"""Names of the two source files; every other file in the folder is generated from them."""
 DEPARTURES = "departures"
-"""Beside the settings of a recipe hash, which they do not change."""
+"""Key in ``evaluations.json`` for departures from the original benchmark; not part of the recipe hash."""
 PLUGIN_METADATA = "told"
-"""Likewise what a benchmark that is none of ours says of the runs (``lemur_ray.benchmarks.plugin_metadata``)."""
+"""Key for what a benchmark of another package declares about its runs; not part of the recipe hash either."""
 
 
 class EvaluationError(Exception):
-    """The evaluation cannot be run as it was asked for; the message says what to do."""
+    """The evaluation cannot be run as configured; the message says what to do."""
 
 
 def default_out(benchmark: str, label: str) -> str:
-    """Where an evaluation is written under LEMUR_HOME."""
+    """Default folder of an evaluation, relative to LEMUR_HOME."""
     return f"episodes/{re.sub(r'[^A-Za-z0-9._-]+', '-', benchmark)}-{re.sub(r'[^A-Za-z0-9.@_-]+', '-', label)}"
 
 
 def with_local_folder(out: str, play: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """What ``play`` finds, given the folder to play in: ``out``, or for one in a bucket a folder of this host that is
-    brought from there first and kept there. Raises NotKept, LedgerError."""
+    """Call ``play`` with the local folder for ``out``; its result.
+
+    For a folder in a bucket that is a local copy, downloaded first and uploaded as episodes end. Raises NotKept,
+    LedgerError.
+    """
     if not is_bucket(out):
         return play(out)
     url = resolve_out(out, "")
     with sync_with_bucket(url, LEDGER, (SETTINGS,), merge_ledger) as folder:
         print(f"{url} is played in {folder} and stored as episodes end", file=sys.stderr, flush=True)
-        found = play(str(folder))
-    return {**found, "out": url}
+        result = play(str(folder))
+    return {**result, "out": url}
 
 
 def evaluation_folders(named: Sequence[str]) -> list[Path]:
-    """The folders on this host of evaluations that a command line names: a suite's are those of its benchmarks, and
-    those in buckets are copies. Raises OSError, ImportError, ValueError, EvaluationError where a bucket has none."""
-    found: list[Path] = []
+    """Local folders of the evaluations that a command line names.
+
+    A suite's folder stands for those of its benchmarks; folders in buckets are downloaded. Raises OSError, ImportError,
+    ValueError, and EvaluationError if a bucket has no evaluation.
+    """
+    folders: list[Path] = []
     for name in named:
         place = resolve_out(name, "")
         if is_bucket(place):
             ledgers = mirror_growing_files(place, LEDGER, (SETTINGS,))
             if not ledgers:
                 raise EvaluationError(f"{place} has no {LEDGER}: give the folder that jobs/agent_eval.py wrote to")
-            found += [ledger.parent for ledger in ledgers]
+            folders += [ledger.parent for ledger in ledgers]
         else:
             beneath = [] if (Path(place) / LEDGER).is_file() else sorted(Path(place).glob(f"*/{LEDGER}"))
-            found += [ledger.parent for ledger in beneath] or [Path(place)]
-    return found
+            folders += [ledger.parent for ledger in beneath] or [Path(place)]
+    return folders
 
 
 def save_settings(
     out: Path,
     settings: Settings,
     config: Mapping[str, Any],
-    lifted: Callable[[Mapping[str, Any]], Any],
+    upgrade: Callable[[Mapping[str, Any]], Any],
     departures: Sequence[str] = (),
-    told: Mapping[str, Mapping[str, Any]] | None = None,
+    plugin_metadata: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
-    """Keep in ``evaluations.json`` what a recipe hash stands for: replays and exports build the tasks from it again.
+    """Write to ``evaluations.json`` what a recipe hash stands for; replays and exports rebuild the tasks from it.
 
-    ``config``: the configuration as it may be written down. ``lifted``: the same form of one of an earlier version.
-    ``departures``: what was not as upstream has it where episodes are played now; added to what was said before.
-    ``told``: what the benchmark says of this run; it takes the place of what it said before.
+    ``config``: the configuration as JSON. ``upgrade``: converts a configuration of an earlier version to that form.
+    ``departures``: differences from the original benchmark on this machine, added to those recorded before.
+    ``plugin_metadata``: by benchmark and policy, what the benchmark declares; it replaces what was recorded before.
     """
     known = load_settings(out)
     same = known.setdefault(settings.hash, {"settings": dict(settings.values), "configs": []})
-    new = [said for said in departures if said not in same.get(DEPARTURES, ())]
+    new = [departure for departure in departures if departure not in same.get(DEPARTURES, ())]
     if new:
         same[DEPARTURES] = [*same.get(DEPARTURES, ()), *new]
     before = json.dumps(same.get(PLUGIN_METADATA))
-    for benchmark, policies in (told or {}).items():
+    for benchmark, policies in (plugin_metadata or {}).items():
         same.setdefault(PLUGIN_METADATA, {}).setdefault(benchmark, {}).update(policies)
     changed = json.dumps(same.get(PLUGIN_METADATA)) != before
-    is_new = config not in [lifted(stored) for stored in same["configs"]]
+    is_new = config not in [upgrade(stored) for stored in same["configs"]]
     if is_new:
         same["configs"].append(config)
     if is_new or new or changed:
@@ -99,8 +105,10 @@ def save_settings(
 
 
 def load_settings(out: Path) -> dict[str, dict[str, Any]]:
-    """Recipe hash -> settings of the evaluations in a folder, and every configuration that had them (with other limits
-    for example). Raises EvaluationError."""
+    """Recipe hash -> settings of the evaluations in a folder, and every configuration with these settings.
+
+    Configurations with the same settings differ in limits, for example. Raises EvaluationError.
+    """
     path = out / SETTINGS
     if not path.is_file():
         return {}
@@ -111,7 +119,7 @@ def load_settings(out: Path) -> dict[str, dict[str, Any]]:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a whole file, readable as every other, or none of it: nothing of what could not be written stays."""
+    """Write a file atomically, with the usual permissions; an error leaves the old file and nothing else."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         with unfinished.open("w", encoding="utf-8") as file:
@@ -124,7 +132,7 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def prepare_out(folder: str) -> Path:
-    """The output folder, made and proven writable. Raises EvaluationError."""
+    """Create the output folder and check that it is writable. Raises EvaluationError."""
     if "://" in folder:
         raise EvaluationError(f"--out {folder}: this is written to local files; give a local folder")
     path = Path(folder)

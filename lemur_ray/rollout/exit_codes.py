@@ -1,4 +1,4 @@
-"""How a job that plays episodes ends: what it warns of on stderr, its last line, its exit code.
+"""How a job that plays episodes ends: warnings on stderr, the last line on stdout, the exit code.
 
 Knows no benchmark and no pool.
 """
@@ -18,22 +18,22 @@ from typing import Any
 from lemur_ray.agents.messages import PolicyUnreachable
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.host.full_disk import is_full_disk
-from lemur_ray.rollout.episode import TRUNCATED_PROMPT
+from lemur_ray.rollout.episode_record import TRUNCATED_PROMPT
 from lemur_ray.rollout.evaluation_folder import EvaluationError
 from lemur_ray.rollout.ledger import LedgerError
 from lemur_ray.rollout.threads import PoolBroken
 
 
 def warn_of_anomalies(episodes: Sequence[Episode]) -> None:
-    """Say on stderr what a reader of the rate must know of its episodes."""
+    """Print warnings on stderr about episodes that distort the success rate."""
     warn_of_missing(episodes)
     warn_of_overflow(episodes)
-    if cut := sum(TRUNCATED_PROMPT in episode.detail for episode in episodes):
-        print(f"{cut} of {len(episodes)} episodes: {TRUNCATED_PROMPT}", file=sys.stderr, flush=True)
+    if truncated := sum(TRUNCATED_PROMPT in episode.detail for episode in episodes):
+        print(f"{truncated} of {len(episodes)} episodes: {TRUNCATED_PROMPT}", file=sys.stderr, flush=True)
 
 
 def warn_of_missing(episodes: Sequence[Episode]) -> None:
-    """Say why episodes have no score, each reason once, the most frequent first."""
+    """Print the three most frequent reasons for episodes without a score."""
     reasons = Counter(
         episode.detail.strip().splitlines()[-1][:500]
         for episode in episodes
@@ -44,7 +44,7 @@ def warn_of_missing(episodes: Sequence[Episode]) -> None:
 
 
 def warn_of_overflow(episodes: Sequence[Episode]) -> None:
-    """Warn on stderr where episodes ended because the conversation did not fit the model before it really began."""
+    """Warn about episodes whose conversation exceeded the model's context within one turn."""
     early = [e for e in episodes if e.outcome is Outcome.CONTEXT_OVERFLOW and len(e.trajectory.steps) <= 1]
     if early:
         print(
@@ -57,19 +57,19 @@ def warn_of_overflow(episodes: Sequence[Episode]) -> None:
 
 @dataclass
 class JobExit:
-    """How a job ended, as an exit code."""
+    """The exit code of a job."""
 
     code: int = 0
 
-    def say(self, headline: Mapping[str, Any]) -> None:
-        """Print the JSON line that ends a job. An evaluation in which nothing was scored measured nothing: code 1."""
+    def print_headline(self, headline: Mapping[str, Any]) -> None:
+        """Print the JSON line that ends a job. The code is 1 if nothing was scored, since nothing was measured."""
         print(json.dumps(headline, allow_nan=False), flush=True)
         if headline["scored"] == 0:
             self.code = 1
-            why = ", ".join(f"{count} by {blame}" for blame, count in headline["missing_by_blame"].items())
+            blames = ", ".join(f"{count} by {blame}" for blame, count in headline["missing_by_blame"].items())
             print(
-                f"nothing was scored ({why}), so there is no rate; episodes.jsonl says what went wrong, and the same "
-                "command plays them again",
+                f"nothing was scored ({blames}), so there is no rate; episodes.jsonl says what went wrong, and the "
+                "same command plays them again",
                 file=sys.stderr,
                 flush=True,
             )
@@ -77,30 +77,30 @@ class JobExit:
 
 @contextlib.contextmanager
 def job_exit(job: str) -> Iterator[JobExit]:
-    """What may go wrong becomes one line on stderr and an exit code: 1, or 130 where the run was stopped.
+    """Turn expected errors into one line on stderr and an exit code: 1, or 130 if the run was stopped.
 
-    SIGTERM (``ray job stop``) stops a run as Ctrl-C does: resumable, and with everything given back.
+    SIGTERM (``ray job stop``) stops a run as Ctrl-C does: it can be resumed, and all resources are freed.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)
-    end = JobExit()
+    exit_code = JobExit()
     try:
-        yield end
+        yield exit_code
     except (EvaluationError, LedgerError, PoolBroken, PolicyUnreachable, ValueError, OSError) as error:
-        print(f"{job}: {_full_disk(error) or error}", file=sys.stderr, flush=True)
-        end.code = 1
+        print(f"{job}: {_full_disk_advice(error) or error}", file=sys.stderr, flush=True)
+        exit_code.code = 1
     except KeyboardInterrupt:
         print(f"{job}: stopped; the same command goes on where it left off", file=sys.stderr, flush=True)
-        end.code = 130
+        exit_code.code = 130
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _full_disk(error: Exception) -> str:
-    """What to do about a disk without space; empty where it is something else."""
+def _full_disk_advice(error: Exception) -> str:
+    """What to do about a full disk; empty for any other error."""
     if not isinstance(error, OSError) or not is_full_disk(error):
         return ""
     where = f"{error.filename}: " if error.filename else ""

@@ -1,14 +1,14 @@
 """The ledger of a run: one JSON line per finished episode, appended, synced, never rewritten.
 
-The first *scored* record of a key wins. A record without a score (its end was not the policy's doing) stands for its
-key only until a scored one follows: running again plays it again. A tail torn by a crash (bytes after the last newline)
-is cut off when the ledger is opened for writing, and said; a broken line anywhere else is an error that names file and
-line. One writer at a time, held by ``flock``. Readers need no lock: DuckDB's ``read_json`` reads the file as it is, all
-records of a key included. What many openings begin with (``Trajectory.shared``: worked examples) is written out in the
-first record that has it; later ones name its hash in ``trajectory.shared`` and hold what comes after it.
+The first *scored* record of a key wins. A record without a score (its end was not the policy's doing) is current only
+until a scored one follows, because the next run plays it again. Opening a ledger for writing removes an incomplete last
+line, which a crash leaves behind, and reports that; an invalid line anywhere else is an error with file and line
+number. ``flock`` admits one writer at a time. Readers need no lock: DuckDB's ``read_json`` reads the file as it is, all
+records of a key included. A prefix that many openings share (``Trajectory.shared``: worked examples) is written in the
+first record that has it; later records hold its hash in ``trajectory.shared`` and the rest of their opening.
 
-In memory there is of each key where its record begins and whether it is scored: episodes are read when they are asked
-for. Knows nothing of how an episode came about.
+Memory holds the offset of each key's record and whether it is scored; episodes are read from the file on access. Knows
+nothing of how an episode is played.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class LedgerError(Exception):
 
 
 class Ledger:
-    """The open ledger of a run. ``repaired`` says what was wrong with its tail, empty if nothing."""
+    """The open ledger of a run. ``repaired``: what was repaired at its end, empty if nothing."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create for writing. Raises LedgerError: another writer holds it, or a line is not an episode."""
+        """Open or create for writing. Raises LedgerError if another writer has it open, or a line is not an episode."""
         self.path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
@@ -47,26 +47,26 @@ class Ledger:
             self._known: dict[str, tuple[Message, ...]] = {}
             self._places: dict[EpisodeKey, int] = {}
             for offset, _, episode in read_records(path, self._known):
-                if self._stands(episode):
-                    self._places[_shared_words(episode.key)] = _place(offset, episode)
+                if self._is_current(episode):
+                    self._places[_interned(episode.key)] = _place(offset, episode)
             _sync_folder(path.parent)
         except BaseException:
             os.close(self._fd)
             raise
 
     def append(self, episode: Episode) -> bool:
-        """Write an episode and sync it. False, and nothing written, where the record of its key stays (see above)."""
+        """Write an episode and sync it. False, with nothing written, if the existing record of its key wins."""
         return self.extend([episode]) == 1
 
     def extend(self, episodes: Iterable[Episode]) -> int:
-        """Write several episodes with one sync (it costs milliseconds); returns how many were new.
+        """Write several episodes with one sync (it takes milliseconds); return how many were new.
 
-        Raises ValueError, and writes nothing, where one could not be read again.
+        Raises ValueError, with nothing written, if a record could not be read again.
         """
         new: dict[EpisodeKey, Episode] = {}
         for episode in episodes:
             before = new.get(episode.key)
-            if self._stands(episode) and (before is None or _supersedes(episode, before.outcome.scored)):
+            if self._is_current(episode) and (before is None or _supersedes(episode, before.outcome.scored)):
                 new[episode.key] = episode
         known = ChainMap[str, tuple[Message, ...]]({}, self._known)
         written = [_line(e, known) for e in new.values()]
@@ -96,15 +96,16 @@ class Ledger:
         return len(self._places)
 
     def get(self, key: EpisodeKey) -> Episode | None:
-        found = self.episodes([key])
-        return found[0] if found else None
+        """The current episode of a key, None if there is none."""
+        episodes = self.episodes([key])
+        return episodes[0] if episodes else None
 
     def episodes(self, keys: Iterable[EpisodeKey]) -> Episodes:
-        """Of those keys that have one, as they stand now and in their order; also once the ledger is closed."""
+        """The current episodes of ``keys``, in order, without keys that have no record. Works after ``close``."""
         offsets = (self._places[key] >> 1 for key in keys if key in self._places)
         return Episodes(self.path, array("q", offsets), self._known)
 
-    def _stands(self, episode: Episode) -> bool:
+    def _is_current(self, episode: Episode) -> bool:
         before = self._places.get(episode.key)
         return before is None or _supersedes(episode, bool(before & 1))
 
@@ -122,9 +123,9 @@ class Ledger:
 
 
 class Episodes(Sequence[Episode]):
-    """Episodes in a ledger's file, each read whenever it is asked for; equal to any sequence of the same episodes.
+    """Episodes in a ledger's file, each read on access; equal to any sequence of the same episodes.
 
-    Raises LedgerError, FileNotFoundError where the file has been replaced or is gone.
+    Access raises LedgerError if the file was replaced, FileNotFoundError if it is gone.
     """
 
     def __init__(self, path: Path, offsets: array[int], known: MutableMapping[str, tuple[Message, ...]]) -> None:
@@ -162,28 +163,28 @@ class Episodes(Sequence[Episode]):
 
 
 def read_episodes(path: Path) -> list[Episode]:
-    """The episode of each key, in the order the keys first ended; a torn tail is ignored.
+    """The current episode of each key, in the order of the keys' first records; an incomplete last line is ignored.
 
-    The first scored record of a key, or its first record where none is scored.
+    That is the first scored record of a key, or its first record if none is scored.
 
-    Raises LedgerError where a whole line is not an episode, FileNotFoundError where there is no ledger.
+    Raises LedgerError if a complete line is not an episode, FileNotFoundError if there is no ledger.
     """
-    return list(_standing(episode for _, _, episode in read_records(path, {})).values())
+    return list(_current_episodes(episode for _, _, episode in read_records(path, {})).values())
 
 
 def merge_ledger(before: Path, into: Path) -> None:
-    """Add to a ledger what another one has beyond it. Raises as ``read_episodes`` and ``Ledger``."""
+    """Add the episodes of the ledger ``before`` that ``into`` lacks. Raises as ``read_episodes`` and ``Ledger``."""
     with Ledger(into) as ledger:
         ledger.extend(read_episodes(before))
 
 
-def _standing(episodes: Iterable[Episode]) -> dict[EpisodeKey, Episode]:
-    standing: dict[EpisodeKey, Episode] = {}
+def _current_episodes(episodes: Iterable[Episode]) -> dict[EpisodeKey, Episode]:
+    current: dict[EpisodeKey, Episode] = {}
     for episode in episodes:
-        before = standing.get(episode.key)
+        before = current.get(episode.key)
         if before is None or _supersedes(episode, before.outcome.scored):
-            standing[episode.key] = episode
-    return standing
+            current[episode.key] = episode
+    return current
 
 
 def _supersedes(episode: Episode, scored_before: bool) -> bool:
@@ -191,26 +192,26 @@ def _supersedes(episode: Episode, scored_before: bool) -> bool:
 
 
 def _place(offset: int, episode: Episode) -> int:
-    """One number of where a record begins and, in its last bit, whether it is scored."""
+    """The offset of a record and, in the lowest bit, whether it is scored, in one number to save memory."""
     return offset << 1 | episode.outcome.scored
 
 
-def _shared_words(key: EpisodeKey) -> EpisodeKey:
-    """A key that was read: what all keys of a run say stands in memory once."""
+def _interned(key: EpisodeKey) -> EpisodeKey:
+    """A key whose repeated parts exist once in memory."""
     words = [sys.intern(word) for word in (key.benchmark, key.policy, key.recipe)]
     return replace(key, benchmark=words[0], policy=words[1], recipe=words[2])
 
 
 def read_records(path: Path, known: dict[str, tuple[Message, ...]]) -> Iterator[tuple[int, bytes, Episode]]:
-    """Every record with its line and where that begins, one at a time; a torn tail is ignored.
+    """Every record as (offset, line, episode), one at a time; an incomplete last line is ignored.
 
-    ``known`` is filled with the beginnings of openings that later records name. Raises as ``read_episodes``.
+    ``known`` is filled with the shared prefixes that later records refer to. Raises as ``read_episodes``.
     """
     offset = 0
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.endswith(b"\n") and not _is_record(line):
-                return  # torn, or being written this very moment
+                return  # left by a crash, or being written at this moment
             try:
                 yield offset, line, _record(line, known)
             except ValueError as error:
@@ -219,7 +220,7 @@ def read_records(path: Path, known: dict[str, tuple[Message, ...]]) -> Iterator[
 
 
 def record_at(path: Path, offset: int, size: int, known: dict[str, tuple[Message, ...]]) -> Episode:
-    """The record that ``read_records`` found there. Raises LedgerError where it is another file by now."""
+    """The record that ``read_records`` returned for ``offset``. Raises LedgerError if the file was replaced."""
     with path.open("rb") as file:
         file.seek(offset)
         return _record_there(path, offset, file.read(size), known)
@@ -233,22 +234,22 @@ def _record_there(path: Path, offset: int, line: bytes, known: MutableMapping[st
 
 
 def _repair(fd: int, path: Path) -> str:
-    """Make the file end in a newline: complete a last record that lacks only that, cut off any other torn tail."""
+    """Make the file end in a newline: complete a last record that lacks only that, remove any other incomplete line."""
     tail = _tail(path)
     if not tail:
         return ""
     if _is_record(tail):
         os.write(fd, b"\n")
-        said = f"{path}: the last record lacked its newline; added"
+        message = f"{path}: the last record lacked its newline; added"
     else:
         os.ftruncate(fd, os.fstat(fd).st_size - len(tail))
-        said = f"{path}: cut off a torn record of {len(tail)} bytes; its episode will be played again"
+        message = f"{path}: cut off a torn record of {len(tail)} bytes; its episode will be played again"
     os.fsync(fd)
-    return said
+    return message
 
 
 def _tail(path: Path) -> bytes:
-    """What comes after the last newline."""
+    """The bytes after the last newline."""
     blocks: list[bytes] = []
     with path.open("rb") as file:
         at = file.seek(0, os.SEEK_END)
@@ -261,14 +262,14 @@ def _tail(path: Path) -> bytes:
 
 
 def _line(episode: Episode, known: MutableMapping[str, tuple[Message, ...]]) -> bytes:
-    """``known``: by their hashes, the beginnings that stand in the file; filled as it goes. Raises ValueError."""
+    """A record as a line. ``known``: shared prefixes in the file by hash; a new one is added. Raises ValueError."""
     try:
         record = episode.to_json()
         Episode.from_json(record)
         return _dumped(record, episode, known)
     except (TypeError, ValueError, RecursionError) as error:
-        said = f"episode {episode.key!r} is not written, it is no record in JSON that could be read again: {error}"
-        raise ValueError(said) from error
+        message = f"episode {episode.key!r} is not written, it is no record in JSON that could be read again: {error}"
+        raise ValueError(message) from error
 
 
 def _dumped(record: dict[str, Any], episode: Episode, known: MutableMapping[str, tuple[Message, ...]]) -> bytes:
@@ -282,7 +283,7 @@ def _dumped(record: dict[str, Any], episode: Episode, known: MutableMapping[str,
 
 
 def _record(line: bytes, known: MutableMapping[str, tuple[Message, ...]] | None = None) -> Episode:
-    """``known``: as of ``_line``; None: a beginning that is only named is left out."""
+    """The episode in a line. ``known``: as of ``_line``; None: a shared prefix given by its hash is left out."""
     try:
         record = json.loads(line)
         shared = record["trajectory"].get("shared", 0) if isinstance(record, dict) else 0

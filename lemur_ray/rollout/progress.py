@@ -1,4 +1,4 @@
-"""The live line of a run: done, solved, in flight, rate, time left, tokens, cost, and an endpoint that holds it back.
+"""The progress line of a run: episodes done, solved and in flight, rate, time left, tokens, cost, endpoint pressure.
 
 Knows no pool.
 """
@@ -7,46 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TextIO
 
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Episode, Outcome, Step
 from lemur_ray.host.durations import duration
-from lemur_ray.rollout.evaluation_config import EvalConfig
-
-
-@dataclass(frozen=True)
-class Prices:
-    """Of a million tokens, in any one currency. Both 0: cost is not shown."""
-
-    per_million_in: float = 0.0
-    per_million_out: float = 0.0
-
-    outside_in: float = 0.0
-    """Of whoever environments ask."""
-    outside_out: float = 0.0
-
-    def cost(self, tokens_in: float, tokens_out: float) -> float:
-        return (tokens_in * self.per_million_in + tokens_out * self.per_million_out) / 1e6
-
-    def outside(self, tokens_in: float, tokens_out: float) -> float:
-        return (tokens_in * self.outside_in + tokens_out * self.outside_out) / 1e6
-
-
-def prices_of(config: EvalConfig[Any]) -> Prices:
-    return Prices(config.price_in, config.price_out, config.teacher_price_in, config.teacher_price_out)
+from lemur_ray.rollout.attempt import Prices
 
 
 def outside_tokens(steps: Iterable[Step]) -> tuple[float, float]:
-    """Tokens in and out of whoever environments asked."""
-    asked = [counts for step in steps for counts in step.outside.values()]
-    return sum(c.get("prompt_tokens", 0) for c in asked), sum(c.get("completion_tokens", 0) for c in asked)
+    """Prompt and completion tokens of the calls that environments made."""
+    calls = [counts for step in steps for counts in step.outside.values()]
+    return sum(c.get("prompt_tokens", 0) for c in calls), sum(c.get("completion_tokens", 0) for c in calls)
 
 
-def costs(episodes: Iterable[Episode], config: EvalConfig[Any]) -> dict[str, Any]:
-    """``{"cost": {"policy": 1.07, "outside": 0.4}}`` of the last attempts at episodes; empty without prices."""
-    prices = prices_of(config)
+def token_costs(episodes: Iterable[Episode], prices: Prices) -> dict[str, Any]:
+    """``{"cost": {"policy": 1.07, "outside": 0.4}}`` for the last attempt at each episode; empty without prices."""
     if prices == Prices():
         return {}
     tokens_in = tokens_out = 0
@@ -55,14 +31,18 @@ def costs(episodes: Iterable[Episode], config: EvalConfig[Any]) -> dict[str, Any
         steps = episode.trajectory.steps
         tokens_in += sum(step.prompt_tokens for step in steps)
         tokens_out += sum(step.completion_tokens for step in steps)
-        asked_in, asked_out = outside_tokens(steps)
-        outside_in, outside_out = outside_in + asked_in, outside_out + asked_out
+        step_in, step_out = outside_tokens(steps)
+        outside_in, outside_out = outside_in + step_in, outside_out + step_out
     policy, outside = prices.cost(tokens_in, tokens_out), prices.outside(outside_in, outside_out)
     return {"cost": {"policy": round(policy, 6), "outside": round(outside, 6)}}
 
 
+Suffix = Callable[[int, float], str]
+"""Text at the end of the progress line, given the number of episodes that have ended and their cost."""
+
+
 class Progress:
-    """Writes to ``stream``: rewriting one line on a terminal, else a new line every ``every_s`` seconds."""
+    """Writes to ``stream``: on a terminal it rewrites one line, else it writes a new line every ``every_s`` seconds."""
 
     def __init__(
         self,
@@ -72,16 +52,15 @@ class Progress:
         label: str = "",
         every_s: float = 10.0,
         prices: Prices | None = None,
-        beside: Callable[[int, float], str] | None = None,
+        suffix: Suffix | None = None,
     ) -> None:
-        """``beside``: what else stands on the line, given the episodes that have ended and their cost.
-
-        ``every_s`` infinite: only how the run ended (somebody else uses the terminal)."""
+        """``suffix``: text at the end of the line. ``every_s`` infinite: only the last line is written, because the
+        terminal is used by the policy."""
         self._stream = stream
         self._clock = clock
         self._label = label
         self._prices = prices or Prices()
-        self._beside = beside
+        self._suffix = suffix
         self._live = stream.isatty() and every_s < math.inf
         self._every_s = 0.5 if self._live else every_s
         self._total = self._done = self._solved = self._missing = self._retries = self._resumed = 0
@@ -90,11 +69,11 @@ class Progress:
         self._started = self._shown = clock()
 
     def begin(self, total: int, finished: Sequence[Episode]) -> None:
-        """A run of ``total`` episodes begins; ``finished`` of them are in the ledger already."""
+        """Start a run of ``total`` episodes; those in ``finished`` are in the ledger already."""
         self._started = self._clock()
         self._shown = -math.inf if self._every_s < math.inf else self._started
         self._total, self._resumed = total, len(finished)
-        for episode in finished:  # one at a time: they are read from a file
+        for episode in finished:  # one at a time, because each is read from a file
             self.ended(episode)
         if finished:
             self._write(f"resuming: {len(finished)} of {total} episodes are in the ledger and are not played again\n")
@@ -112,7 +91,7 @@ class Progress:
         self._retries += 1
 
     def show(self, in_flight: int, waiting: int, pressure: Pressure | None = None) -> None:
-        """Write the line if it is time for it."""
+        """Write the line if it is due."""
         if self._clock() - self._shown < self._every_s:
             return
         self._shown = self._clock()
@@ -142,8 +121,8 @@ class Progress:
             parts += [f"endpoint refuses: {pressure.limit} requests at once, {pressure.waiting} wait"]
         if pressure is not None and pressure.refused:
             parts += [f"{pressure.refused} refused"]
-        if self._beside is not None:
-            parts += [self._beside(self._done, self._cost)]
+        if self._suffix is not None:
+            parts += [self._suffix(self._done, self._cost)]
         return f"{self._label} {', '.join(parts)}".strip()
 
     @property

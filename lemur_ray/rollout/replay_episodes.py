@@ -1,7 +1,7 @@
-"""Our own episodes are replayed: what their policies said is said again, and the environments judge again.
+"""Replays recorded episodes: the environments judge the recorded replies again.
 
-A proof that a record is what happened: an episode that does not end as before was not played as it says, or its
-environment is not the same every time. Knows no benchmark.
+An episode that ends otherwise than before has a wrong record, or its environment is not deterministic. Knows no
+benchmark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lemur_ray.rollout.threads import ThreadPool
 
 
 def replay_episodes(played: Sequence[tuple[Episode, Task]], in_flight: int) -> dict[EpisodeKey, Outcome]:
-    """How each episode ends when its policy says the same again, ``in_flight`` of them at the same time."""
+    """Outcome of each episode when its recorded replies are played again, ``in_flight`` episodes at a time."""
     recording = record_episodes((episode for episode, _ in played), "ledger")
     plan = [EpisodeSpec(episode.key, task) for episode, task in played]
     pool = ThreadPool(ReplayPolicy(recording), in_flight)

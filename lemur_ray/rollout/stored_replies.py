@@ -1,8 +1,8 @@
-"""Replies that are there already, graded again: of a ledger, or of a file of what was generated anywhere.
+"""Grades existing replies again: those in a ledger, or in a file that was generated anywhere.
 
-``ledger:DIR`` says, turn by turn, what a policy said in the episodes in ``DIR``. ``replies:FILE`` (JSON lines, also
-with .gz) says the ``reply`` to a ``task``; where there are several to one, each has its ``sample``, a whole number, and
-they are the epochs in that order. Only tasks that have replies are played. Knows no benchmark.
+``ledger:DIR`` repeats, turn by turn, the replies of a policy in the episodes in ``DIR``. ``replies:FILE`` (JSON lines,
+optionally .gz) holds a ``reply`` to a ``task`` per line; several replies to one task have a ``sample`` number each, and
+become its epochs in that order. Only tasks with replies are played. Knows no benchmark.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from lemur_ray.rollout.ledger import read_episodes
 
 KINDS = ("ledger", "replies")
 Turns = Mapping[str, Sequence[tuple[str, ...]]]
-"""Task -> its samples, each with its replies in the order of their turns."""
+"""Task -> samples -> replies by turn."""
 
 
 def stored_policy(text: str, policy: str, benchmark: str) -> PolicySpec | None:
-    """The policy that ``--policy`` means, if it is one of stored replies.
+    """The policy that ``--policy`` names, None if it is not one of stored replies.
 
-    ``policy``: which of a ledger, where it holds several. ``benchmark``: whose episodes count, where there are any.
+    ``policy``: which one, if a ledger holds several. ``benchmark``: its episodes are preferred, if the ledger has any.
     Raises ValueError, OSError.
     """
     kind, _, target = text.partition(":")
@@ -38,17 +38,17 @@ def stored_policy(text: str, policy: str, benchmark: str) -> PolicySpec | None:
         expected = "a file of replies" if kind == "replies" else "the folder of an evaluation, or its episodes.jsonl"
         raise ValueError(f"--policy {text}: nothing is at {path}; expected {expected}")
     if kind == "replies":
-        return PolicySpec(kind, str(path), label=f"replies:{path.name}", stored=_recording_of_replies)
+        return PolicySpec(kind, str(path), label=f"replies:{path.name}", stored=_replies_recording)
     ledger = path / "episodes.jsonl" if path.is_dir() else path
     name, recipe = _one_run(read_episodes(ledger), ledger, policy, benchmark)
-    stored = partial(_recording_of_ledger, name, recipe)
+    stored = partial(_ledger_recording, name, recipe)
     return PolicySpec(kind, str(ledger), label=f"ledger:{name}", stored=stored)
 
 
 def tasks_with_replies(spec: PolicySpec, tasks: Sequence[Task], epochs: int) -> list[Task]:
-    """The tasks that have as many replies as there are epochs, all of them where the policy is no stored one.
+    """The tasks with at least ``epochs`` stored replies; all tasks for any other policy.
 
-    What is left out is said on stderr. Raises ValueError where nothing is left.
+    Prints to stderr what is left out. Raises ValueError if no task is left.
     """
     if spec.stored is None:
         return list(tasks)
@@ -57,45 +57,45 @@ def tasks_with_replies(spec: PolicySpec, tasks: Sequence[Task], epochs: int) -> 
     for key in stored:
         task = key.rpartition("|")[0]
         counts[task] = counts.get(task, 0) + 1
-    found = [task for task in tasks if counts.get(task.id, 0) >= epochs]
-    if not found and tasks:
-        there = f"for example {next(iter(counts))!r}" if counts else "none at all"
+    answered = [task for task in tasks if counts.get(task.id, 0) >= epochs]
+    if not answered and tasks:
+        example = f"for example {next(iter(counts))!r}" if counts else "none at all"
         raise ValueError(
             f"{spec.target} holds {epochs} replies to none of the {len(tasks)} tasks; they are called, for example, "
-            f"{tasks[0].id!r}, its replies are to {there}"
+            f"{tasks[0].id!r}, its replies are to {example}"
         )
-    if len(found) < len(tasks):
-        _say(f"{spec.target} holds {epochs} replies to {len(found)} of {len(tasks)} tasks: only these are graded")
+    if len(answered) < len(tasks):
+        _warn(f"{spec.target} holds {epochs} replies to {len(answered)} of {len(tasks)} tasks: only these are graded")
     if foreign := counts.keys() - {task.id for task in tasks}:
-        _say(f"{spec.target}: {len(foreign)} of its tasks are not asked about, for example {min(foreign)!r}")
+        _warn(f"{spec.target}: {len(foreign)} of its tasks are not asked about, for example {min(foreign)!r}")
     if (most := max(counts.values())) > epochs:
-        _say(f"{spec.target} holds up to {most} replies to a task: --epochs {most} grades them all")
-    if cut := _cut(stored, {task.id: task for task in found}):
-        _say(
+        _warn(f"{spec.target} holds up to {most} replies to a task: --epochs {most} grades them all")
+    if cut := _stopped_early(stored, {task.id: task for task in answered}):
+        _warn(
             f"{spec.target}: {len(cut)} replies go on behind a text at which their task ends a reply, for example "
             f"{cut[0][1]!r} in one to {cut[0][0]!r}, and are graded up to it; another --form may have no such end"
         )
-    return found
+    return answered
 
 
-def _cut(stored: Mapping[str, RecordedEpisode], tasks: Mapping[str, Task]) -> list[tuple[str, str]]:
-    """Task and stop of the replies of one turn that a stop of their task cuts short."""
-    found = []
+def _stopped_early(stored: Mapping[str, RecordedEpisode], tasks: Mapping[str, Task]) -> list[tuple[str, str]]:
+    """(task id, stop text) of each single-turn reply that continues after a stop text of its task."""
+    cut = []
     for key, episode in stored.items():
         task = tasks.get(key.rpartition("|")[0])
         if task is None or len(episode.turns) != 1:
             continue
         stops = [stop for stop in task.options.get("stop", ()) if episode.turns[0].reply.partition(stop)[2].strip()]
-        found += [(task.id, stops[0])] if stops else []
-    return found
+        cut += [(task.id, stops[0])] if stops else []
+    return cut
 
 
 def read_replies(path: Path) -> dict[str, list[str]]:
-    """Task -> replies by sample. Raises ValueError that names file and line, OSError."""
-    found: dict[str, dict[int, str]] = {}
+    """Task -> replies by sample. Raises OSError, and ValueError with file and line."""
+    by_task: dict[str, dict[int, str]] = {}
     for number, value in read_json_lines(path):
         row = _row(value, f"{path}, line {number}")
-        samples = found.setdefault(row["task"], {})
+        samples = by_task.setdefault(row["task"], {})
         sample = row.get("sample", 0)
         if sample in samples:
             raise ValueError(
@@ -103,7 +103,7 @@ def read_replies(path: Path) -> dict[str, list[str]]:
                 'with "sample": 0, 1, ...'
             )
         samples[sample] = row["reply"]
-    return {task: [samples[n] for n in sorted(samples)] for task, samples in found.items()}
+    return {task: [samples[n] for n in sorted(samples)] for task, samples in by_task.items()}
 
 
 def _row(row: Any, where: str) -> dict[str, Any]:
@@ -115,12 +115,12 @@ def _row(row: Any, where: str) -> dict[str, Any]:
     return dict(row)
 
 
-def _recording_of_replies(path: Path) -> Recording[RecordedEpisode]:
+def _replies_recording(path: Path) -> Recording[RecordedEpisode]:
     every = {task: [(reply,) for reply in replies] for task, replies in read_replies(path).items()}
     return _recording(path.name, every)
 
 
-def _recording_of_ledger(policy: str, recipe: str, path: Path) -> Recording[RecordedEpisode]:
+def _ledger_recording(policy: str, recipe: str, path: Path) -> Recording[RecordedEpisode]:
     played: dict[str, dict[int, tuple[str, ...]]] = {}
     for episode in read_episodes(path):
         if (episode.key.policy, episode.key.recipe) == (policy, recipe) and episode.outcome.scored:
@@ -144,7 +144,7 @@ def _task_and_epoch(episode: str) -> str:
 
 
 def _one_run(episodes: Sequence[Episode], ledger: Path, policy: str, benchmark: str) -> tuple[str, str]:
-    """Policy and recipe of the run that is meant. Raises ValueError where it is none, or one of several."""
+    """Policy and recipe of the one run in a ledger. Raises ValueError if there is none, or a choice of several."""
     scored = [episode for episode in episodes if episode.outcome.scored]
     scored = [episode for episode in scored if episode.key.benchmark == benchmark] or scored
     runs = sorted({(e.key.policy, e.key.recipe) for e in scored if not policy or e.key.policy == policy})
@@ -156,5 +156,5 @@ def _one_run(episodes: Sequence[Episode], ledger: Path, policy: str, benchmark: 
     raise ValueError(f"{ledger}: name one of its policies with --policy-model: {', '.join(names) or 'it holds none'}")
 
 
-def _say(text: str) -> None:
+def _warn(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

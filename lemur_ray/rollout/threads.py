@@ -1,7 +1,7 @@
-"""Episodes in threads of this process: the pool without Ray, and what runs inside each actor of the pool with Ray.
+"""Episodes in threads of this process: the pool without Ray, which each Ray actor also uses inside.
 
-One daemon thread per episode in flight plus a companion for its calls (``rollout.calls.deadline``). Both mostly wait,
-for a model's answer over HTTP, so hundreds fit in a process. Knows nothing of retries or ledgers.
+Each episode in flight has one daemon thread and a companion thread for its calls (``rollout.calls.deadline``). Both
+mostly wait for a model's reply over HTTP, so hundreds fit in a process. Knows nothing of retries or ledgers.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 from lemur_ray.rollout.calls.deadline import CompanionThread
-from lemur_ray.rollout.episode import MakeEnv, make_by_id, run_episode
+from lemur_ray.rollout.calls.env_session import MakeEnv
+from lemur_ray.rollout.episode import make_by_id, run_episode
 
 
 class PoolBroken(Exception):
-    """Nothing can be played any more; what was finished is in the ledger."""
+    """The pool can play nothing any more; episodes that ended before are in the ledger."""
 
 
 class Pool(Protocol):
-    """Where orders are played. Not thread-safe: one runner owns it."""
+    """Plays episodes. Not thread-safe: one runner uses it."""
 
     @property
     def capacity(self) -> int:
-        """Episodes it can have in flight now; the runner submits no more."""
+        """Maximum number of episodes in flight at present; the runner submits no more."""
         ...
 
     @property
     def num_isolated(self) -> int:
-        """Episodes that can be played each where nothing else is, while nothing else is played at all."""
+        """Number of episodes that can each have a process of their own while nothing else is played."""
         ...
 
-    def expect(self, left: int) -> None:
-        """No more than so many episodes are still to end: what is not needed for them may go."""
+    def expect(self, remaining: int) -> None:
+        """At most ``remaining`` episodes are still to end: whatever they do not need may be freed."""
         ...
 
     def submit(self, spec: EpisodeSpec) -> None:
@@ -48,50 +49,50 @@ class Pool(Protocol):
         ...
 
     def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
-        """Episodes that ended since the last call; waits at most ``timeout_s`` for the first."""
+        """Attempts that have ended since the last call; waits at most ``timeout_s`` for the first."""
         ...
 
     def pressure(self) -> Pressure:
-        """How the policy's endpoint holds the episodes back, as far as it is known."""
+        """How much the policy's endpoint limits requests, as far as it is known."""
         ...
 
     def close(self) -> None:
-        """Give everything back; episodes in flight are lost."""
+        """Free all resources; episodes in flight are lost."""
         ...
 
 
 class EpisodeThreads:
-    """Starts episodes in threads and hands each attempt to a callback; counts calls that never came back."""
+    """Plays episodes in threads, passes each attempt to a callback, and counts calls that never returned."""
 
     def __init__(self, policy: Policy, make_env: MakeEnv = make_by_id) -> None:
         self.stuck = 0
-        """Abandoned calls so far: threads that this process can no longer get rid of."""
+        """Number of abandoned calls: threads that this process cannot end."""
         self._policy = policy
         self._make_env = make_env
         self._lock = threading.Lock()
 
     def pressure(self) -> Pressure:
-        """How the policy is held back, nothing where it has no such thing."""
+        """How much the policy's endpoint limits requests; nothing for a policy without one."""
         ask: Callable[[], Pressure] | None = getattr(self._policy, "pressure", None)
         return ask() if ask else Pressure()
 
     def close(self) -> None:
-        """Close the policy's connections, where it has any. Threads of episodes in flight end with the process."""
+        """Close the policy's connections, if it has any. Threads of episodes in flight end with the process."""
         close: Callable[[], None] | None = getattr(self._policy, "close", None)
         if close:
             close()
 
     def start(self, spec: EpisodeSpec, done: Callable[[Attempt | KeyboardInterrupt], None]) -> None:
-        """Play ``order`` in a thread of its own; ``done`` is called from that thread.
+        """Play an episode in a new thread, which calls ``done`` at its end.
 
-        It is given a KeyboardInterrupt where the policy (a person) left: that stops the whole run, as Ctrl-C does.
+        ``done`` gets a KeyboardInterrupt if the policy (a person) left: that stops the whole run, as Ctrl-C does.
         """
         threading.Thread(target=self._play, args=(spec, done), name=spec.task.id, daemon=True).start()
 
     def _play(self, spec: EpisodeSpec, done: Callable[[Attempt | KeyboardInterrupt], None]) -> None:
         call = CompanionThread(spec.task.id)
         ended: Attempt | KeyboardInterrupt
-        # What a policy without a model plays is the same at any time, and so is its record.
+        # A policy without a model plays the same at any time, and so must its record be the same.
         started = (
             "" if getattr(self._policy, "repeats", False) else datetime.now(UTC).isoformat(timespec="milliseconds")
         )
@@ -100,7 +101,7 @@ class EpisodeThreads:
             ended = replace(attempt, started=started)
         except KeyboardInterrupt as left:
             ended = left
-        except BaseException as error:  # a thread that ended without an answer would be waited for for ever
+        except BaseException as error:  # without an attempt, the runner would wait for this episode for ever
             ended = Attempt(Outcome.HARNESS_BUG, None, detail=f"episode thread: {error!r}")
         finally:
             call.close()
@@ -110,7 +111,7 @@ class EpisodeThreads:
 
 
 class ThreadPool:
-    """The pool in this process: for quick tests, and for policies that cost nothing (random, expert)."""
+    """The pool in this process: for tests, and for policies that cost nothing (random, expert)."""
 
     num_isolated = 1
 
@@ -119,14 +120,14 @@ class ThreadPool:
         self._threads = EpisodeThreads(policy, make_env)
         self._ended: queue.SimpleQueue[tuple[EpisodeSpec, Attempt | KeyboardInterrupt]] = queue.SimpleQueue()
 
-    def expect(self, left: int) -> None:
+    def expect(self, remaining: int) -> None:
         pass
 
     def submit(self, spec: EpisodeSpec) -> None:
         self._threads.start(spec, lambda attempt: self._ended.put((spec, attempt)))
 
     def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
-        """Raises KeyboardInterrupt where the policy left."""
+        """Raises KeyboardInterrupt if the policy left."""
         try:
             ended = [self._ended.get(timeout=timeout_s)]
         except queue.Empty:
@@ -152,7 +153,7 @@ class EmptyPool:
 
     capacity = num_isolated = 0
 
-    def expect(self, left: int) -> None:
+    def expect(self, remaining: int) -> None:
         pass
 
     def submit(self, spec: EpisodeSpec) -> None:

@@ -75,7 +75,7 @@ def run(lemur_home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     monkeypatch.delenv("LEMUR_DATA", raising=False)
     monkeypatch.syspath_prepend(str(ROOT / "jobs"))
     job, evaluation = importlib.import_module("agent_eval"), importlib.import_module("lemur_ray.evaluation.evaluate")
-    for name in ("pool_of", "open_pool"):
+    for name in ("create_pool", "open_pool"):
         monkeypatch.setattr(evaluation, name, lambda *a: pytest.fail("something was started"))
 
     def run_job(*argv: str) -> tuple[int, list[str]]:

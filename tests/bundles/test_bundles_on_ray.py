@@ -19,6 +19,7 @@ from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Outcome, Task
 from lemur_ray.rollout.actors import on_ray as actors_on_ray
 from lemur_ray.rollout.actors.on_ray import RayPool
+from lemur_ray.rollout.actors.pool import PoolLimits
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits
 from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
 from lemur_ray.storage.bundles import host_cache, on_ray
@@ -77,7 +78,7 @@ def test_a_database_that_is_moved_away_once_it_is_published_is_played_on_another
 ):
     if store:
         monkeypatch.setenv("LEMUR_STORE", str(tmp_path / "store"))
-    actors = RayPool(ExpertPolicy, num_actors=2, episodes_per_actor=2, tasks=tasks)
+    actors = RayPool(ExpertPolicy, PoolLimits(num_actors=2, episodes_per_actor=2), tasks=tasks)
     try:
         (tmp_path / "data").rename(tmp_path / "moved")
         ended = play(actors, tasks)
@@ -95,7 +96,7 @@ def test_a_bundle_that_is_gone_loses_the_episode_to_nobodys_fault(
     another_host: Path, tasks: list[Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("LEMUR_STORE", str(tmp_path / "store"))
-    actors = RayPool(ExpertPolicy, num_actors=1, episodes_per_actor=2, tasks=tasks)
+    actors = RayPool(ExpertPolicy, PoolLimits(num_actors=1, episodes_per_actor=2), tasks=tasks)
     try:
         next((tmp_path / "store" / "bundles").iterdir()).unlink()
         (ended,) = play(actors, tasks[:1])
@@ -135,7 +136,7 @@ def test_what_ray_cannot_give_just_now_is_asked_for_again(tmp_path: Path, monkey
 
 
 def test_actors_on_this_host_are_sent_nothing_but_the_path(ray_local: str, tasks: list[Task], lemur_home: Path):
-    actors = RayPool(ExpertPolicy, num_actors=1, episodes_per_actor=2, tasks=tasks)
+    actors = RayPool(ExpertPolicy, PoolLimits(num_actors=1, episodes_per_actor=2), tasks=tasks)
     try:
         (ended,) = play(actors, tasks[:1])
     finally:
@@ -148,7 +149,7 @@ def test_actors_on_this_host_are_sent_nothing_but_the_path(ray_local: str, tasks
 def test_what_cannot_be_shipped_is_said_before_the_first_episode(another_host: Path, tasks: list[Task], tmp_path: Path):
     (tmp_path / "data" / "sample.sqlite").unlink()
     with pytest.raises(BundleError, match=r"sample.sqlite: is not there"):
-        RayPool(ExpertPolicy, num_actors=1, episodes_per_actor=1, tasks=tasks)
+        RayPool(ExpertPolicy, PoolLimits(num_actors=1, episodes_per_actor=1), tasks=tasks)
 
 
 def test_pieces_are_small_end_with_their_publisher_and_are_refused_where_a_store_is_due(

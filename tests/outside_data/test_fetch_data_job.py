@@ -23,7 +23,7 @@ from lemur_ray.benchmarks.discovery import find
 from lemur_ray.outside_data.catalogue import TRAINING
 from lemur_ray.outside_data.source import Address
 from lemur_ray.report.fidelity import FidelityConfig
-from lemur_ray.rollout.benchmark_tasks import asked_of, parse_evaluation
+from lemur_ray.rollout.benchmark_tasks import evaluation_request, parse_evaluation
 from tests.conftest import ROOT
 from tests.outside_data.local_hub import Fault, LocalHub
 
@@ -186,7 +186,7 @@ def test_what_is_fetched_without_a_folder_is_looked_for_there_by_who_plays_it(
     monkeypatch.delenv("LEMUR_DATA", raising=False)
     config = parse_evaluation(["--benchmark", "gsm8k"], "gsm8k")
     benchmark = find("gsm8k")
-    asked = asked_of(config, benchmark, "full")
+    asked = evaluation_request(config, benchmark, "full")
     assert asked.data == lemur_home / "data" == FidelityConfig().folder
     with pytest.raises(FileNotFoundError, match=f"fetch_data.py gsm8k --data {lemur_home / 'data'}"):
         next(iter(benchmark.load(config.options, asked)))

@@ -14,6 +14,7 @@ from envs.intercode.sql.spider import load_spider_tasks
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.rollout.actors.on_ray import RayPool
+from lemur_ray.rollout.actors.pool import PoolLimits
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
@@ -32,7 +33,11 @@ def test_a_replay_takes_at_least_150_steps_a_second(ray_local: str, data_dir: Pa
     tasks = recorded_tasks(
         load_spider_tasks(data_dir, scratch=tmp_path, compat=True), read_recording(path), path, "strict"
     )
-    pool: Pool = ThreadPool(policy(), 16) if where == "threads" else RayPool(policy, num_actors=2, episodes_per_actor=8)
+    pool: Pool = (
+        ThreadPool(policy(), 16)
+        if where == "threads"
+        else RayPool(policy, PoolLimits(num_actors=2, episodes_per_actor=8))
+    )
     plan = EpisodePlan(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     started, spent = time.monotonic(), time.process_time()
     with Ledger(tmp_path / "episodes.jsonl") as ledger:

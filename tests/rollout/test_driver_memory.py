@@ -12,7 +12,7 @@ from pathlib import Path
 from lemur_ray.agents.messages import Message, Sampling
 from lemur_ray.agents.trajectory import Episode, Outcome, Step, Trajectory
 from lemur_ray.rollout.actors.actor import EpisodeEnded
-from lemur_ray.rollout.actors.pool import ActorPool
+from lemur_ray.rollout.actors.pool import ActorPool, PoolLimits
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
@@ -53,7 +53,7 @@ def test_memory_does_not_grow_with_what_was_said_in_episodes(tmp_path: Path):
             [toy_task(f"t{n}") for n in range(TASKS)],
             epochs=EPOCHS, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits(),
         )  # fmt: skip
-        pool = ActorPool(ScriptedBackend([1], play), num_actors=ACTORS, episodes_per_actor=1)
+        pool = ActorPool(ScriptedBackend([1], play), PoolLimits(ACTORS, 1))
         with Ledger(path) as ledger:
             progress = Progress(io.StringIO(), time.monotonic)
             ended = run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=time.monotonic)
@@ -80,7 +80,7 @@ def test_what_a_run_returns_reads_the_file_and_is_equal_to_what_was_written(tmp_
         [toy_task(f"t{n}") for n in range(5)],
         epochs=2, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits(),
     )  # fmt: skip
-    pool = ActorPool(ScriptedBackend([1], long_talk), num_actors=2, episodes_per_actor=2)
+    pool = ActorPool(ScriptedBackend([1], long_talk), PoolLimits(2, 2))
     with Ledger(path) as ledger:
         progress = Progress(io.StringIO(), time.monotonic)
         ended = run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=time.monotonic)

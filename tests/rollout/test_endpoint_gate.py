@@ -21,7 +21,7 @@ from lemur_ray.agents.throttle import Verdict
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.endpoints.endpoint_gate import SharedPlaces, _Gate, start_gate
-from lemur_ray.rollout.evaluation import pool_of
+from lemur_ray.rollout.evaluation import create_pool
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
@@ -109,7 +109,7 @@ def test_actors_of_a_cluster_without_the_variable_share_a_key_and_one_limit(ray_
     with serving(answer) as server, Ledger(tmp_path / "episodes.jsonl") as ledger:
         options = EndpointOptions(Key(SECRET, name="THEIR_KEY"), patience_s=60.0)
         spec = PolicySpec("openai", server.url, "toy", "openai:toy", options=options)
-        pool = pool_of(config, spec)
+        pool = create_pool(config, spec)
         try:
             progress = Progress(said, time.monotonic, every_s=0.1)
             how: dict[str, Any] = {"retries": RetryPolicy(), "progress": progress, "clock": time.monotonic}

@@ -21,8 +21,8 @@ from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, S
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.report.tables import summarise
-from lemur_ray.rollout.attempt import EpisodeLimits
-from lemur_ray.rollout.episode import TRUNCATED_PROMPT
+from lemur_ray.rollout.attempt import EpisodeLimits, Prices
+from lemur_ray.rollout.episode_record import TRUNCATED_PROMPT
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
@@ -248,8 +248,8 @@ class Counted:
     [
         (EpisodeLimits(tokens=220), Outcome.TOKEN_LIMIT, 2),
         (EpisodeLimits(tokens=221), Outcome.SOLVED, 3),
-        (EpisodeLimits(cost=0.002, price_in=10.0, price_out=10.0), Outcome.COST_LIMIT, 2),
-        (EpisodeLimits(cost=1.0, price_in=10.0, price_out=10.0), Outcome.SOLVED, 3),
+        (EpisodeLimits(cost=0.002, prices=Prices(10.0, 10.0)), Outcome.COST_LIMIT, 2),
+        (EpisodeLimits(cost=1.0, prices=Prices(10.0, 10.0)), Outcome.SOLVED, 3),
         (EpisodeLimits(time_s=1e-9), Outcome.TIME_LIMIT, 1),
         (EpisodeLimits(time_s=60.0), Outcome.SOLVED, 3),
     ],

@@ -12,7 +12,8 @@ from lemur_ray.agents.messages import ChatReply, ChatRequest, ContextOverflow, P
 from lemur_ray.agents.trajectory import Blame, EpisodeKey, Outcome, Task
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.calls.deadline import CompanionThread, DeadlineExceeded
-from lemur_ray.rollout.episode import recent_turns, run_episode
+from lemur_ray.rollout.episode import run_episode
+from lemur_ray.rollout.episode_record import recent_turns
 from lemur_ray.sandbox.sandbox import SandboxDestroyed
 from tests.rollout import toy
 from tests.rollout.scripted_policy import ScriptedPolicy

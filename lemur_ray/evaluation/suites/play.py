@@ -14,7 +14,7 @@ from lemur_ray.evaluation.suites.live_suite_page import live_suite
 from lemur_ray.evaluation.suites.page import seconds_before, write_suite
 from lemur_ray.evaluation.suites.progress import PartSoFar, SuiteProgress
 from lemur_ray.evaluation.suites.suite_preflight import prepare_suite
-from lemur_ray.rollout.progress import Prices, prices_of
+from lemur_ray.rollout.attempt import Prices
 
 BENCHMARK_KEYS = ("benchmark", "column", "taught", "n", "scored", "solved", "success_rate")
 """What the last line of a suite says of each benchmark; the rest is in report.json."""
@@ -29,7 +29,7 @@ def play_suite(suite: Suite) -> dict[str, Any]:
         PartSoFar(one.part.shown, one.num_episodes, one.num_left, before_s=earlier_s.get(one.part.folder, 0.0))
         for one in parts
     ]
-    priced = any(prices_of(ready.config) != Prices() for ready in parts)
+    priced = any(ready.config.prices != Prices() for ready in parts)
     progress = SuiteProgress(so_far, time.monotonic, priced)
     write = partial(write_suite, out, suite.name, parts, suite.missing, progress)
     numbers = write()

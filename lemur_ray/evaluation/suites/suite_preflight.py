@@ -14,7 +14,7 @@ from lemur_ray.benchmarks.discovery import find
 from lemur_ray.evaluation.preflight import PreflightError, Prepared, prepare
 from lemur_ray.evaluation.suites.command_line import Suite
 from lemur_ray.evaluation.suites.tables import Part
-from lemur_ray.rollout.evaluation import num_unsettled
+from lemur_ray.rollout.evaluation import EvaluationPlan
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.evaluation_folder import EvaluationError, prepare_out
 from lemur_ray.rollout.ledger import LedgerError
@@ -46,7 +46,7 @@ def prepare_suite(suite: Suite, attach: Callable[[PolicySpec], PolicySpec]) -> l
         except (EvaluationError, LedgerError, ValueError, OSError) as error:
             problems.setdefault(str(error), []).append(part.shown)
             continue
-        left = num_unsettled(config, ready.tasks, ready.policy.label, ready.settings, ready.out)
+        left = EvaluationPlan(config, ready.tasks, ready.policy.label, ready.settings, ready.out).num_unsettled()
         prepared_parts.append(PreparedPart(part, config, ready, len(ready.tasks) * config.epochs, left))
     if problems:
         lines = [f"{', '.join(names)}: {problem}" for problem, names in problems.items()]

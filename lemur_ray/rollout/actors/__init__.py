@@ -1,1 +1,1 @@
-"""The pool of actors: which gets the next episode, and what becomes of those that die; what an actor is in Ray."""
+"""The pool of actors: which actor gets the next episode, what happens when one dies, and how an actor runs in Ray."""

@@ -1,6 +1,6 @@
-"""What an actor is to the pool: a process that is asked for and told nothing twice, and that tells what happens.
+"""The interface between the pool and its actors: a process that plays episodes, and the events it reports.
 
-No call here waits for anything: what comes of it is told as ``ActorEvent``, from any thread. Knows nothing of Ray.
+No call here blocks: results are reported as ``ActorEvent``, from any thread. Knows nothing of Ray.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 
 @dataclass(frozen=True)
 class ActorStarted:
-    """It has a process, and takes episodes from now on. ``elsewhere``: on another node than the pool."""
+    """The actor has a process and accepts episodes. ``elsewhere``: it runs on another node than the pool."""
 
     pid: int
     elsewhere: bool = False
@@ -23,15 +23,15 @@ class ActorStarted:
 
 @dataclass(frozen=True)
 class ActorLost:
-    """The process is gone, or its node, or there was never any. ``with_host``: no process ended by itself."""
+    """The process or its node is gone, or never started. ``with_host``: the process did not end by itself."""
 
-    why: str
+    reason: str
     with_host: bool = False
 
 
 @dataclass(frozen=True)
 class EpisodeEnded:
-    """An episode. ``stuck``: calls that are stuck in the process for good."""
+    """An episode has ended. ``stuck``: number of calls in the process that will never return."""
 
     ticket: int
     attempt: Attempt
@@ -42,32 +42,32 @@ ActorEvent = ActorStarted | ActorLost | EpisodeEnded | Pressure
 
 
 class Actor(Protocol):
-    """One process that plays, or will."""
+    """One process that plays episodes, or will once it has started."""
 
     def settle(self) -> None:
-        """It runs; called before its first episode. Raises BundleError where episodes could not reach it."""
+        """Prepare a started actor for its first episode. Raises BundleError if its host cannot get the tasks' files."""
 
     def play(self, spec: EpisodeSpec, ticket: int) -> None:
-        """``Ended`` is told with the ticket, or ``Gone``. Raises BundleError."""
+        """Start an episode; ``EpisodeEnded`` with ``ticket`` or ``ActorLost`` follows. Raises BundleError."""
 
-    def ask(self) -> None:
-        """Its ``Pressure`` is told."""
+    def request_pressure(self) -> None:
+        """Ask for the actor's ``Pressure``, which is reported as an event."""
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """Kill the process, whatever it does."""
 
 
 class ActorBackend(Protocol):
-    """Where actors come from."""
+    """Starts actors."""
 
-    def begin(self, tell: Callable[[ActorEvent], None]) -> Actor:
-        """Ask for another actor. ``tell``: ``Runs`` first, ``Gone`` last, and more than once."""
+    def start_actor(self, report: Callable[[ActorEvent], None]) -> Actor:
+        """Request another actor. ``report`` gets ``ActorStarted`` first and ``ActorLost`` last, perhaps repeatedly."""
 
-    def ask(self, tell: Callable[[int, Pressure], None]) -> None:
-        """Ask the endpoints' gates for their pressure, which is told with the number of the gate."""
+    def request_pressure(self, report: Callable[[int, Pressure], None]) -> None:
+        """Ask the endpoints' gates for their pressure; ``report`` gets it with the number of the gate."""
 
-    def lacking(self, number: int) -> str:
-        """That so many actors wait for a host, why, and what to do."""
+    def shortage(self, num_actors: int) -> str:
+        """Message: so many actors wait for a host, why, and what to do."""
 
     def close(self) -> None:
-        """Give back what belongs to no single actor. Safe to call twice."""
+        """Free what belongs to no single actor. Safe to call twice."""

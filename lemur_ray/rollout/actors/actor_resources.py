@@ -1,7 +1,4 @@
-"""How much of a host an actor asks for: what its episodes take, so that hosts are brought where they lack.
-
-A single host that is the driver's own is shared as it is where nobody brings another: there is nothing to choose.
-"""
+"""Resources that an actor requests from Ray: the sum over its episodes, so that an autoscaler adds hosts that fit."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 from lemur_ray.benchmarks.resource_request import PROCESS, Resources
 
 MINIMAL = Resources(PROCESS.cpus, 0)
-"""What actors ask for on a single host: they share it, however much they take."""
+"""Request of an actor on a single host without autoscaling: all actors share it, whatever their episodes need."""
 
 
 def actor_resources(
@@ -23,11 +20,12 @@ def actor_resources(
     *,
     grows: bool = False,
 ) -> Resources:
-    """What an actor with so many ``episodes`` asks for.
+    """Resource request of an actor that plays ``episodes`` at once, each with the resources ``each``.
 
-    ``nodes``: as ``ray.nodes()`` has them. ``own_node``: of this process. ``cpus``: what was asked for; 0: by need.
-    ``grows``: whether the cluster brings hosts by itself.
-    No more than the largest host with processors has, where there is one: an actor that fits nowhere never runs.
+    At most what the largest host with CPUs has, if there is one: a larger actor would never start.
+
+    ``nodes``: as ``ray.nodes()`` returns them. ``own_node``: node id of this process. ``cpus``: requested by the user;
+    0: computed. ``grows``: whether the cluster has an autoscaler.
     """
     needs = PROCESS + each * episodes
     if cpus:
@@ -37,7 +35,7 @@ def actor_resources(
         return MINIMAL
     if not hosts:
         return needs
-    most = Resources(
+    largest = Resources(
         max(float(has["CPU"]) for has in hosts.values()), max(int(has.get("memory", 0)) for has in hosts.values())
     )
-    return needs.minimum(most)
+    return needs.minimum(largest)

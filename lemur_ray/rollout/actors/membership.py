@@ -1,6 +1,6 @@
-"""The actors of a pool by how much they play: who plays least, how much all take, who is idle for how long.
+"""The actors of a pool, indexed by load: least busy, total capacity, idle the longest.
 
-Every answer takes the same time however many actors there are. Knows nothing of processes.
+Every query takes constant time, however many actors there are. Knows nothing of processes.
 """
 
 from __future__ import annotations
@@ -15,48 +15,53 @@ from lemur_ray.rollout.attempt import EpisodeSpec
 
 
 class Member:
-    """An actor and what is known of it. Whoever changes anything from ``pid`` to ``in_flight`` tells the roster."""
+    """An actor and its state. After a change of ``pid`` to ``in_flight``, call ``Membership.changed``."""
 
-    def __init__(self, after: int) -> None:
-        """``after``: losses before it was asked for."""
+    def __init__(self, losses_before: int) -> None:
+        """``losses_before``: how many losses the pool had counted when this actor was requested."""
         self.actor: Actor
-        self.after = after
+        self.losses_before = losses_before
         self.pid = 0
-        """Its process, 0 while it does not run."""
+        """Process id, 0 until the actor has started."""
         self.stuck = 0
-        """Calls in it that never came back."""
+        """Calls in the process that will never return."""
         self.lost: set[EpisodeKey] = set()
-        """One or two of the episodes that it lost, one after another, while it lives."""
+        """At most two of the episodes that the living actor lost one after another."""
         self.num_lost = 0
         self.rests_until = -math.inf
         self.rests = False
-        """Whether it loses whatever it is given, and is left alone for a while."""
+        """Whether it gets no episodes for a while, because it loses every one."""
         self.elsewhere = False
-        self.asked_at = math.inf
-        """When it was asked something that it has not answered."""
+        """Whether it runs on another node than the pool."""
+        self.queried_at = math.inf
+        """Time of a question that it has not answered yet."""
         self.in_flight: dict[int, EpisodeSpec] = {}
-        """By ticket."""
+        """Episodes by ticket."""
         self.pressure = Pressure()
         self.idle_since = math.inf
         self.share, self.is_open = 0, False
-        """Its part of the capacity, and whether it takes more or will."""
+        """Its part of the capacity, and whether it accepts episodes, now or once there is room."""
         self.load: int | None = None
-        """Among which it is found: those that play so many. None: it takes no more."""
+        """Number of episodes under which it is indexed. None: it accepts no more."""
 
 
 class Membership:
-    """``episodes_per_actor``: as many as each takes; one with ``max_stuck`` stuck calls takes no more."""
+    """All actors of a pool.
+
+    ``episodes_per_actor``: maximum in flight in one actor. ``max_stuck``: an actor with so many stuck calls accepts no
+    more episodes.
+    """
 
     def __init__(self, episodes_per_actor: int, max_stuck: int, clock: Callable[[], float]) -> None:
         self._episodes_per_actor, self._max_stuck, self._clock = episodes_per_actor, max_stuck, clock
         self._members: dict[Member, None] = {}
         self._pending: dict[Member, None] = {}
         self._by_load: list[dict[Member, None]] = [{} for _ in range(episodes_per_actor)]
-        """Those that take more, the longest there first."""
+        """Actors that accept more, by number of episodes in flight; in each, the one that is there longest first."""
         self.capacity = 0
-        """Episodes for which there are actors that run and take more; and those that the others still play."""
+        """Maximum episodes in flight: of open actors their places, of all others what they still play."""
         self.num_open = 0
-        """Actors that run, do not rest and are not full of stuck calls."""
+        """Actors that run, do not rest and have few stuck calls."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -69,7 +74,7 @@ class Membership:
 
     @property
     def pending(self) -> list[Member]:
-        """Those that do not run yet."""
+        """Actors that have not started yet."""
         return list(self._pending)
 
     @property
@@ -80,27 +85,27 @@ class Membership:
         self._members[member] = self._pending[member] = None
 
     def remove(self, member: Member) -> None:
-        """It is none of the pool's any more, and neither is what it played."""
+        """Drop an actor together with its episodes in flight."""
         del self._members[member]
         member.in_flight = {}
         self.changed(member)
 
     def is_worn(self, member: Member) -> bool:
-        """Whether it is full of stuck calls."""
+        """Whether it has so many stuck calls that it accepts no more episodes."""
         return member.stuck >= self._max_stuck
 
     def changed(self, member: Member) -> None:
-        """Find its place anew. One that lost several episodes and nothing else gets one at a time."""
-        there, plays = member in self._members, len(member.in_flight)
-        is_open = there and member.pid > 0 and not member.rests and not self.is_worn(member)
-        if member.pid or not there:
+        """Index an actor again. One that lost several episodes and completed none gets one at a time."""
+        is_member, load_now = member in self._members, len(member.in_flight)
+        is_open = is_member and member.pid > 0 and not member.rests and not self.is_worn(member)
+        if member.pid or not is_member:
             self._pending.pop(member, None)
         places = 1 if len(member.lost) > 1 else self._episodes_per_actor
-        share = max(places, plays) if is_open else plays
+        share = max(places, load_now) if is_open else load_now
         self.capacity += share - member.share
         self.num_open += is_open - member.is_open
         member.share, member.is_open = share, is_open
-        load = plays if is_open and plays < places else None
+        load = load_now if is_open and load_now < places else None
         if load == member.load:
             return
         if member.load is not None:
@@ -110,12 +115,12 @@ class Membership:
         member.load, member.idle_since = load, self._clock() if load == 0 else math.inf
 
     def least_busy(self) -> Member | None:
-        """Of those that take more, one of those that play least; the longest idle of idle ones."""
+        """An actor with the fewest episodes among those that accept more; of idle ones the longest idle."""
         for members in self._by_load:
             if members:
                 return next(iter(members))
         return None
 
     def longest_idle_elsewhere(self) -> Member | None:
-        """Passes over the idle ones of the pool's own node, which are few and stay."""
+        """The longest idle actor on another node; those on the pool's own node are few and stay."""
         return next((member for member in self._by_load[0] if member.elsewhere), None)

@@ -1,23 +1,24 @@
-"""Episodes in many actors: each is a process that plays many episodes at once; the pool says who plays what.
+"""A pool of actors, each a process that plays many episodes; the pool assigns episodes and replaces lost actors.
 
 | fault | what the pool does |
 |---|---|
 | an actor or its node dies | its episodes end as infra_lost (the runner tries them again), a new actor replaces it |
-| an actor lives and loses one episode after another | it rests, longer each time, and is then tried with one |
-| all of them do, for long | what ended is handed out, then PoolBroken |
-| its process says nothing for ``SILENT_S`` | it is ended, and counts as lost |
-| no node has room for an actor | it gets no episodes until one has; the others play on |
-| calls in an actor never come back | after ``max_stuck`` of them it gets no more episodes, and is replaced once idle |
-| actors die again and again, for long, and nothing is played | likewise |
-| no actor has a node for long | PoolBroken |
+| a living actor loses one episode after another | it rests, longer each time, then gets one episode |
+| all actors do so for ``quiet_s`` | PoolBroken, after the ended episodes have been returned |
+| a process answers nothing for ``SILENT_S`` | it is killed and counts as lost |
+| no node has room for an actor | the actor gets no episodes until one has; the others play on |
+| calls in an actor never return | after ``max_stuck`` of them it gets no more episodes, and is replaced once idle |
+| actors die again and again for ``quiet_s``, and no episode ends | PoolBroken, as above |
+| no actor gets a node for ``start_timeout_s`` | PoolBroken |
 
-What takes many actors at once, a node for example, is one loss: actors count that were begun after the last one. What
-is lost so, or with others, or by an actor that loses everything, is excused (``Attempt.excused``); an episode is not
-that was alone in a process that ended, or that nothing speaks for but its own loss. Where
-fewer episodes are left than there are places, actors that are not needed end, so that an autoscaler takes their hosts.
+Actors that die at once, for example with their node, are one loss: only actors requested after the previous loss count.
+An episode that was lost so, together with others, or in an actor that loses everything is excused
+(``Attempt.excused``). An episode is not excused if it ran alone in the process that died, or if no other loss points to
+the host. If fewer episodes are left than the pool has places, surplus actors end, so that an autoscaler can remove
+their hosts.
 
-What an episode costs here does not grow with the number of actors: they tell what happens in a queue, and nobody looks
-at all of them. Knows nothing of Ray, of retries or of ledgers.
+The cost of an episode does not grow with the number of actors: events arrive in a queue, and nothing iterates over all
+actors. Knows nothing of Ray, of retries or of ledgers.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from lemur_ray.agents.throttle import Pressure
@@ -41,102 +42,105 @@ from lemur_ray.rollout.threads import PoolBroken
 
 PRESSURE_EVERY_S = 2.0
 ASKED_AT_ONCE = 100
-"""Actors are asked for their pressure in turns, so many each time."""
+"""Maximum number of actors asked for their pressure at a time; the others follow in turn."""
 SAY_AFTER_S = 60.0
-"""So long may actors wait for a node before it is said."""
+"""Seconds that actors may wait for a node before a message is printed."""
 IDLE_S = 20.0
-"""So long may an actor, or the wish for one, outlive its use."""
+"""Seconds that a surplus actor, or a surplus request for one, is kept."""
 SILENT_S = 600.0
-"""So long may a process that runs leave a question open."""
+"""Seconds that a running process may leave a question unanswered."""
 LONGEST_REST_S = 60.0
-"""Of an actor that loses whatever it plays."""
+"""Maximum rest of an actor that loses every episode."""
+
+
+@dataclass(frozen=True)
+class PoolLimits:
+    """Size of a pool of actors, and the faults that it tolerates."""
+
+    num_actors: int
+    episodes_per_actor: int
+    max_stuck: int = 8
+    """An actor with so many calls that never return is replaced."""
+    max_deaths: int = 5
+    """The pool breaks after more losses than this in a row and ``quiet_s`` without an episode that ended."""
+    start_timeout_s: float = 600.0
+    """Seconds to wait for the first actor, or for any actor while none runs."""
+    quiet_s: float = 300.0
 
 
 class ActorPool:
-    """At most ``num_actors`` actors with ``episodes_per_actor`` episodes each. One thread uses it."""
+    """A pool on actors of a backend. For use by one thread."""
 
     def __init__(
-        self,
-        backend: ActorBackend,
-        *,
-        num_actors: int,
-        episodes_per_actor: int,
-        max_stuck: int = 8,
-        max_deaths: int = 5,
-        start_timeout_s: float = 600.0,
-        quiet_s: float = 300.0,
-        clock: Callable[[], float] = time.monotonic,
+        self, backend: ActorBackend, limits: PoolLimits, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """``max_deaths``: losses in a row without one episode coming back, and ``quiet_s`` seconds without one: of more
-        the pool breaks. ``clock``: monotonic seconds.
-
-        Begins with the first actor that runs. Raises PoolBroken, BundleError."""
-        self._backend, self._clock = backend, clock
-        self._num_actors, self._episodes_per_actor = num_actors, episodes_per_actor
-        self._max_deaths, self._start_timeout_s, self._quiet_s = max_deaths, start_timeout_s, quiet_s
+        """Return once the first actor has started. ``clock``: monotonic seconds. Raises PoolBroken, BundleError."""
+        self._backend, self._limits, self._clock = backend, limits, clock
         self._events: queue.SimpleQueue[tuple[Member | int, ActorEvent]] = queue.SimpleQueue()
         self._tickets = itertools.count()
-        self._membership = Membership(episodes_per_actor, max_stuck, clock)
-        self._wanted = num_actors
-        """As many as the episodes that are left need."""
+        self._membership = Membership(limits.episodes_per_actor, limits.max_stuck, clock)
+        self._wanted = limits.num_actors
+        """Number of actors that the remaining episodes need."""
         self._enough_since = math.inf
-        """Since when those that run have been enough."""
-        self._losses = self._in_a_row = 0
+        """Since when the running actors are enough."""
+        self._losses = self._losses_in_a_row = 0
         self._losing_since = math.inf
-        """The first loss since an episode came back that was not lost."""
+        """Time of the first loss after the last episode that was not lost."""
         self._resting: list[Member] = []
         self._broken = ""
+        """Why the pool can play nothing any more; empty if it can."""
         self._waits_since = clock()
-        """Since when some actor has had no node."""
-        self._said = False
-        self._ask_at = clock() + PRESSURE_EVERY_S
-        self._to_ask: deque[Member] = deque()
+        """Since when an actor has been waiting for a node."""
+        self._shortage_printed = False
+        self._query_at = clock() + PRESSURE_EVERY_S
+        self._to_query: deque[Member] = deque()
         self._gates: dict[int, Pressure] = {}
         self._pressure = Pressure()
         try:
-            self._staff()
-            self._begin()
+            self._request_actors()
+            self._wait_for_first_actor()
         except BaseException:
             self.close()
             raise
 
-    def _begin(self) -> None:
-        deadline = self._clock() + self._start_timeout_s
+    def _wait_for_first_actor(self) -> None:
+        deadline = self._clock() + self._limits.start_timeout_s
         while not self.capacity:
-            told = self._told(max(0.0, deadline - self._clock()))
-            if not told:
-                raise PoolBroken(self._backend.lacking(self._num_actors))
-            for source, event in told:
+            events = self._next_events(max(0.0, deadline - self._clock()))
+            if not events:
+                raise PoolBroken(self._backend.shortage(self._limits.num_actors))
+            for source, event in events:
                 if not isinstance(source, Member) or source not in self._membership:
                     continue
                 if isinstance(event, ActorLost):
-                    self._remove(source)  # with its host, perhaps, and others have theirs
+                    self._remove(source)  # perhaps with its host; actors on other hosts may still start
                     if not len(self._membership):
-                        raise PoolBroken(f"environment actors do not start: {event.why}")
+                        raise PoolBroken(f"environment actors do not start: {event.reason}")
                 elif isinstance(event, ActorStarted):
-                    self._runs(source, event)
+                    self._start(source, event)
 
     @property
     def capacity(self) -> int:
-        """Episodes for which there are actors that run and take more; and those that the others still play."""
+        """Maximum episodes in flight: of open actors their places, of all others what they still play."""
         return self._membership.capacity
 
     @property
     def pids(self) -> list[int]:
-        """Processes of the actors that run, each on its own node."""
+        """Process ids of the running actors, each on its own node."""
         return [member.pid for member in self._membership if member.pid]
 
     @property
     def num_isolated(self) -> int:
         return self._membership.num_open
 
-    def expect(self, left: int) -> None:
-        """Have as many actors as so many episodes need; those that are too many end where they are idle."""
-        self._wanted = max(1, min(self._num_actors, math.ceil(left / self._episodes_per_actor)))
-        self._staff()
+    def expect(self, remaining: int) -> None:
+        """Keep as many actors as ``remaining`` episodes need; surplus actors end once they are idle."""
+        needed = math.ceil(remaining / self._limits.episodes_per_actor)
+        self._wanted = max(1, min(self._limits.num_actors, needed))
+        self._request_actors()
 
     def submit(self, spec: EpisodeSpec) -> None:
-        """To one of those that play least. Raises BundleError, and IndexError beyond the capacity."""
+        """Start an episode in one of the least busy actors. Raises BundleError, and IndexError beyond the capacity."""
         member = self._membership.least_busy()
         if member is None:
             raise IndexError(f"{spec.key}: every actor plays as many episodes as it takes")
@@ -148,51 +152,50 @@ class ActorPool:
     def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
         if self._broken:
             raise PoolBroken(self._broken)
-        self._look_at_waiting()
-        self._wake()
+        self._check_pending()
+        self._end_rests()
         ended: list[tuple[EpisodeSpec, Attempt]] = []
-        gone: dict[Member, ActorLost] = {}
-        for source, event in self._told(timeout_s):
+        lost: dict[Member, ActorLost] = {}
+        for source, event in self._next_events(timeout_s):
             if isinstance(source, int):
                 if isinstance(event, Pressure):
-                    self._add(event, self._gates.get(source, Pressure()))
+                    self._update_pressure(event, self._gates.get(source, Pressure()))
                     self._gates[source] = event
             elif source not in self._membership:
-                continue  # it is replaced, and what it played is given up
+                continue  # it was replaced, and its episodes were given up
             elif isinstance(event, EpisodeEnded):
-                ended.append(self._ended(source, event))
+                ended.append(self._end_episode(source, event))
             elif isinstance(event, ActorStarted):
-                self._runs(source, event)
+                self._start(source, event)
             elif isinstance(event, ActorLost):
-                gone.setdefault(source, event)
+                lost.setdefault(source, event)
             else:
-                source.asked_at = math.inf
-                self._add(event, source.pressure)
+                source.queried_at = math.inf
+                self._update_pressure(event, source.pressure)
                 source.pressure = event
-        for member, event in gone.items():
+        for member, loss in lost.items():
             if member in self._membership:
-                self._lose(member, replace(event, with_host=event.with_host or len(gone) > 1), ended)
-        self._release()
-        self._staff()
+                self._lose(member, replace(loss, with_host=loss.with_host or len(lost) > 1), ended)
+        self._end_surplus()
+        self._request_actors()
         return ended
 
     def pressure(self) -> Pressure:
-        """The sum over the actors and the gates, each as it last told."""
-        if self._clock() >= self._ask_at:
-            self._ask_at = self._clock() + PRESSURE_EVERY_S
-            self._backend.ask(lambda gate, pressure: self._events.put((gate, pressure)))
-            self._to_ask = self._to_ask or deque(self._membership)
-            for _ in range(min(ASKED_AT_ONCE, len(self._to_ask))):
-                member = self._to_ask.popleft()
+        """Sum over the actors and the gates of the endpoints, each as it last reported."""
+        if self._clock() >= self._query_at:
+            self._query_at = self._clock() + PRESSURE_EVERY_S
+            self._backend.request_pressure(lambda gate, pressure: self._events.put((gate, pressure)))
+            self._to_query = self._to_query or deque(self._membership)
+            for _ in range(min(ASKED_AT_ONCE, len(self._to_query))):
+                member = self._to_query.popleft()
                 if not member.pid or member not in self._membership:
                     continue
-                if member.asked_at == math.inf:
-                    member.asked_at = self._clock()
-                    member.actor.ask()
-                elif (silent_s := self._clock() - member.asked_at) >= SILENT_S:
-                    self._tell(
-                        member, ActorLost(f"it answered nothing for {silent_s / 60:.0f} minutes", with_host=True)
-                    )
+                if member.queried_at == math.inf:
+                    member.queried_at = self._clock()
+                    member.actor.request_pressure()
+                elif (silent_s := self._clock() - member.queried_at) >= SILENT_S:
+                    loss = ActorLost(f"it answered nothing for {silent_s / 60:.0f} minutes", with_host=True)
+                    self._report(member, loss)
         return self._pressure
 
     def close(self) -> None:
@@ -200,47 +203,47 @@ class ActorPool:
             self._remove(member)
         self._backend.close()
 
-    def _told(self, timeout_s: float) -> list[tuple[Member | int, ActorEvent]]:
-        """Everything that was told by now; waits at most ``timeout_s`` for the first."""
+    def _next_events(self, timeout_s: float) -> list[tuple[Member | int, ActorEvent]]:
+        """All events that have arrived; waits at most ``timeout_s`` for the first."""
         try:
-            told = [self._events.get(timeout=timeout_s)]
+            events = [self._events.get(timeout=timeout_s)]
         except queue.Empty:
             return []
-        return told + [self._events.get() for _ in range(self._events.qsize())]  # nobody else takes any
+        return events + [self._events.get() for _ in range(self._events.qsize())]  # this is the only consumer
 
-    def _staff(self) -> None:
-        """Ask for the actors that lack; wherever there is room for one, it will say so."""
+    def _request_actors(self) -> None:
+        """Request the missing actors; each reports once a node has room for it."""
         membership = self._membership
-        while len(membership) < self._num_actors and membership.num_open + membership.num_pending < self._wanted:
+        while len(membership) < self._limits.num_actors and membership.num_open + membership.num_pending < self._wanted:
             member = Member(self._losses)
-            member.actor = self._backend.begin(partial(self._tell, member))
+            member.actor = self._backend.start_actor(partial(self._report, member))
             membership.add(member)
 
-    def _tell(self, member: Member, event: ActorEvent) -> None:
+    def _report(self, member: Member, event: ActorEvent) -> None:
         self._events.put((member, event))
 
-    def _runs(self, member: Member, event: ActorStarted) -> None:
+    def _start(self, member: Member, event: ActorStarted) -> None:
         """Raises BundleError."""
         member.actor.settle()
         member.pid, member.elsewhere = event.pid, event.elsewhere
         self._membership.changed(member)
         self._waits_since = self._clock()
 
-    def _ended(self, member: Member, event: EpisodeEnded) -> tuple[EpisodeSpec, Attempt]:
+    def _end_episode(self, member: Member, event: EpisodeEnded) -> tuple[EpisodeSpec, Attempt]:
         spec, attempt = member.in_flight.pop(event.ticket), event.attempt
         if attempt.outcome.blame is not Blame.INFRA:
-            self._in_a_row, self._losing_since = 0, math.inf
+            self._losses_in_a_row, self._losing_since = 0, math.inf
             member.lost, member.num_lost = set(), 0
         else:
-            attempt = self._lost_there(member, spec, attempt)
-        member.stuck = max(member.stuck, event.stuck)  # answers arrive in any order, and it never falls
+            attempt = self._count_lost_episode(member, spec, attempt)
+        member.stuck = max(member.stuck, event.stuck)  # events arrive in any order, and the number never falls
         self._membership.changed(member)
         if self._membership.is_worn(member) and not member.in_flight:
             self._remove(member)
         return spec, attempt
 
-    def _lost_there(self, member: Member, spec: EpisodeSpec, attempt: Attempt) -> Attempt:
-        """An actor that lost several episodes one after another is what is wrong, and not they."""
+    def _count_lost_episode(self, member: Member, spec: EpisodeSpec, attempt: Attempt) -> Attempt:
+        """Excuse an episode whose actor loses one after another: the actor is at fault. The actor then rests."""
         if spec.isolated:
             return replace(attempt, excused=False)
         member.num_lost += 1
@@ -252,19 +255,20 @@ class ActorPool:
             self._resting.append(member)
         rest_s = min(LONGEST_REST_S, 2.0 ** min(member.num_lost - 2, 10))
         member.rests, member.rests_until = True, self._clock() + rest_s
-        if attempt.outcome is Outcome.INFRA_LOST and self._is_quiet() and self._all_lose():
-            self._broken = f"for {self._quiet_s / 60:.0f} minutes no host could play anything: {attempt.detail[:1000]}"
+        if attempt.outcome is Outcome.INFRA_LOST and self._only_losses() and self._all_lose():
+            minutes = self._limits.quiet_s / 60
+            self._broken = f"for {minutes:.0f} minutes no host could play anything: {attempt.detail[:1000]}"
         return replace(attempt, excused=True)
 
-    def _is_quiet(self) -> bool:
-        """There was a loss. Whether for long nothing but losses came."""
+    def _only_losses(self) -> bool:
+        """Count a loss; whether there have been nothing but losses for ``quiet_s``."""
         self._losing_since = min(self._losing_since, self._clock())
-        return self._clock() - self._losing_since >= self._quiet_s
+        return self._clock() - self._losing_since >= self._limits.quiet_s
 
     def _all_lose(self) -> bool:
         return all(len(member.lost) > 1 for member in self._membership if member.pid)
 
-    def _wake(self) -> None:
+    def _end_rests(self) -> None:
         now, resting = self._clock(), self._resting
         self._resting = []
         for member in resting:
@@ -274,31 +278,30 @@ class ActorPool:
                 member.rests = False
                 self._membership.changed(member)
 
-    def _lose(self, member: Member, event: ActorLost, ended: list[tuple[EpisodeSpec, Attempt]]) -> None:
-        """What is in flight in a dead actor is lost with it; one that it played alone, and not with its host, may be
-        what it died of."""
-        why = event.why
-        if member.after == self._losses:
+    def _lose(self, member: Member, loss: ActorLost, ended: list[tuple[EpisodeSpec, Attempt]]) -> None:
+        """End a dead actor's episodes as lost. One lost alone, without its host, may have killed the actor."""
+        if member.losses_before == self._losses:
             self._losses += 1
-            self._in_a_row += 1
-        excused = event.with_host or len(member.in_flight) > 1
-        lost = Attempt(Outcome.INFRA_LOST, None, detail=f"actor lost: {why}"[:1000], excused=excused)
-        ended += [(spec, lost) for spec in member.in_flight.values()]
-        self._remove(member)  # ends one that was only unreachable, so that nothing is played twice
-        if self._is_quiet() and self._in_a_row > self._max_deaths:
-            self._broken = f"actors died {self._in_a_row} times in a row without one episode coming back: {why[:1000]}"
+            self._losses_in_a_row += 1
+        excused = loss.with_host or len(member.in_flight) > 1
+        attempt = Attempt(Outcome.INFRA_LOST, None, detail=f"actor lost: {loss.reason}"[:1000], excused=excused)
+        ended += [(spec, attempt) for spec in member.in_flight.values()]
+        self._remove(member)  # kills an actor that was only unreachable, so that no episode is played twice
+        if self._only_losses() and self._losses_in_a_row > self._limits.max_deaths:
+            deaths = f"actors died {self._losses_in_a_row} times in a row"
+            self._broken = f"{deaths} without one episode coming back: {loss.reason[:1000]}"
 
     def _remove(self, member: Member) -> None:
         member.actor.end()
         self._membership.remove(member)
-        self._add(Pressure(), member.pressure)
+        self._update_pressure(Pressure(), member.pressure)
 
-    def _add(self, now: Pressure, before: Pressure) -> None:
+    def _update_pressure(self, now: Pressure, before: Pressure) -> None:
         changes = (now.limit - before.limit, now.waiting - before.waiting, now.refused - before.refused)
         self._pressure += Pressure(*changes)
 
-    def _release(self) -> None:
-        """End the actors that the episodes which are left do not need: that never ran, that are idle elsewhere."""
+    def _end_surplus(self) -> None:
+        """End surplus actors: those that have not started, then those that are idle on another node."""
         now, membership = self._clock(), self._membership
         self._enough_since = min(self._enough_since, now) if membership.num_open >= self._wanted else math.inf
         if now - self._enough_since >= IDLE_S:
@@ -309,15 +312,15 @@ class ActorPool:
                 break
             self._remove(idle)
 
-    def _look_at_waiting(self) -> None:
-        """Say it where actors wait for a node for long; break where nothing else goes on."""
+    def _check_pending(self) -> None:
+        """Print once that actors wait for a node. Raises PoolBroken if none runs for too long."""
         number, now = self._membership.num_pending, self._clock()
         if not number:
             self._waits_since = now
         waited_s = now - self._waits_since
-        if waited_s > self._start_timeout_s and number == len(self._membership):
-            raise PoolBroken(self._backend.lacking(number))
-        if waited_s > SAY_AFTER_S and not self._said:
-            self._said = True
-            said = self._backend.lacking(len(self._membership))
-            print(f"{number} of {said}; the others play on", file=sys.stderr, flush=True)
+        if waited_s > self._limits.start_timeout_s and number == len(self._membership):
+            raise PoolBroken(self._backend.shortage(number))
+        if waited_s > SAY_AFTER_S and not self._shortage_printed:
+            self._shortage_printed = True
+            shortage = self._backend.shortage(len(self._membership))
+            print(f"{number} of {shortage}; the others play on", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
-"""The leases of a run whose actors are on several hosts: an actor on the cluster's head keeps them in files there.
+"""The leases of a run on several hosts: an actor on the cluster's head holds them as file locks there.
 
-Whatever plays on the cluster asks that host, other runs too, so that its kernel keeps all of them apart. What a dead
-process held is given back by ``forget``; what a dead keeper held, by the kernel: who played on it learns of it before
-its episode counts (``is_held``). Notes outlive all of them.
+Everything that plays on the cluster, other runs included, uses that host, so its kernel keeps all of them apart. Leases
+of a dead process are released by ``forget``, leases of a dead lease actor by the kernel: an environment checks
+``is_held`` before its episode counts. Notes outlive both.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from lemur_ray.host.home import lemur_home
 from lemur_ray.rollout.endpoints.endpoint_gate import process_name
 
 ANSWER_S = 60.0
+"""Deadline of a question to the lease actor, in seconds."""
 MANY = 10_000
-"""Questions that may be open at once."""
+"""Maximum number of open questions."""
 COMMANDS = 256
-"""Commands that may run at once."""
+"""Maximum number of commands that run at once."""
 _HEAD = "node:__internal_head__"
 
 
 class _LeaseActor:
-    """The inside of the actor. Async: one thread for everything but commands."""
+    """The actor's process. Async: one thread serves everything but commands."""
 
     def __init__(self, folder: str) -> None:
-        """``folder``: empty for the home of the host that it is on."""
+        """``folder``: for the lock files; empty: LEMUR_HOME of the actor's host."""
         self._files = FileLeases(Path(folder) if folder else lemur_home())
         self._held: dict[str, dict[str, FileLease]] = {}
         self._gone: set[str] = set()
         self._commands = ThreadPoolExecutor(COMMANDS)
 
     async def take(self, by: str, ticket: str, names: Sequence[str]) -> str:
-        """The name; empty where all are held, or whoever asks is gone."""
+        """Name of the lease taken; empty if all are taken, or the process ``by`` is gone."""
         held = None if by in self._gone else self._files.take(names)
         if held is None:
             return ""
@@ -57,7 +58,7 @@ class _LeaseActor:
             held.give_back()
 
     async def forget(self, by: str) -> None:
-        """The process is gone, with everything that it held."""
+        """Release every lease of a process that is gone."""
         self._gone.add(by)
         for held in self._held.pop(by, {}).values():
             held.give_back()
@@ -70,57 +71,57 @@ class _LeaseActor:
 
 
 class RemoteLeases:
-    """``leases.Leases`` in any process of the cluster."""
+    """``task_leases.Leases`` in any process of the cluster."""
 
     def __init__(self, lease_actor: Any) -> None:
         self._lease_actor = lease_actor
 
     def take(self, names: Sequence[str]) -> RemoteLease | None:
-        held = RemoteLease(self._lease_actor, process_name(), secrets.token_hex(8))
+        lease = RemoteLease(self._lease_actor, process_name(), secrets.token_hex(8))
         try:
-            held.name = _answer(self._lease_actor.take.remote(held.by, held.ticket, list(names)))
+            lease.name = _result(self._lease_actor.take.remote(lease.by, lease.ticket, list(names)))
         except LeasesLost:
-            held.give_back()  # it may have been taken after all
+            lease.give_back()  # the actor may have taken it all the same
             raise
-        return held if held.name else None
+        return lease if lease.name else None
 
     def note(self, name: str, text: str | None = None) -> str | None:
-        found: str | None = _answer(self._lease_actor.note.remote(name, text))
-        return found
+        note: str | None = _result(self._lease_actor.note.remote(name, text))
+        return note
 
     def run(self, command: Sequence[str], limit_s: float) -> tuple[int, str]:
-        status, said = _answer(self._lease_actor.run.remote(list(command), limit_s), ANSWER_S + limit_s)
-        return status, said
+        status, output = _result(self._lease_actor.run.remote(list(command), limit_s), ANSWER_S + limit_s)
+        return status, output
 
 
 class RemoteLease:
-    """What a keeper holds for this process; ``leases.Held``."""
+    """A lease that the lease actor holds for this process; ``task_leases.Held``."""
 
     def __init__(self, lease_actor: Any, by: str, ticket: str) -> None:
         self._lease_actor, self.by, self.ticket = lease_actor, by, ticket
         self.name = ""
 
     def is_held(self) -> bool:
-        return bool(_answer(self._lease_actor.holds.remote(self.by, self.ticket)))
+        return bool(_result(self._lease_actor.holds.remote(self.by, self.ticket)))
 
     def give_back(self) -> None:
         self._lease_actor.give_back.remote(self.by, self.ticket)
 
 
-def _answer(ref: Any, limit_s: float = ANSWER_S) -> Any:
+def _result(ref: Any, limit_s: float = ANSWER_S) -> Any:
     """Raises LeasesLost."""
     try:
         return ray.get(ref, timeout=limit_s)
     except ray.exceptions.RayError as error:
-        said = (str(error).strip().splitlines() or [""])[-1]
-        raise LeasesLost(f"the actor that keeps leases: {type(error).__name__}: {said[:300]}") from error
+        last_line = (str(error).strip().splitlines() or [""])[-1]
+        raise LeasesLost(f"the actor that keeps leases: {type(error).__name__}: {last_line[:300]}") from error
 
 
 def start_lease_actor() -> Any:
-    """A keeper on the head of the cluster, or beside this process where none is known; ends with this process."""
-    own = ray.get_runtime_context().get_node_id()
+    """A lease actor on the cluster's head, or on this node if no head is known; ends with this process."""
+    own_node = ray.get_runtime_context().get_node_id()
     heads = [node["NodeID"] for node in ray.nodes() if node["Alive"] and _HEAD in node["Resources"]]
-    at = heads[0] if heads else own
-    there = NodeAffinitySchedulingStrategy(at, soft=False)
-    options = {"num_cpus": 0, "max_restarts": -1, "max_concurrency": MANY, "scheduling_strategy": there}
-    return ray.remote(_LeaseActor).options(**options).remote(str(lemur_home()) if at == own else "")
+    node = heads[0] if heads else own_node
+    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+    options = {"num_cpus": 0, "max_restarts": -1, "max_concurrency": MANY, "scheduling_strategy": strategy}
+    return ray.remote(_LeaseActor).options(**options).remote(str(lemur_home()) if node == own_node else "")

@@ -1,1 +1,1 @@
-"""What an episode calls: a deadline for each call, and what of its answer may cross."""
+"""Calls of an episode: deadlines, environments behind them, and checks of what environments return."""

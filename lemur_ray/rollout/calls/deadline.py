@@ -1,8 +1,8 @@
-"""Calls that must come back: run a function in a companion thread and stop waiting for it at a deadline.
+"""Calls with deadlines: run a function in a companion thread and stop waiting for it at the deadline.
 
-A Python thread cannot be killed. A call that is over its deadline is therefore *abandoned*: its thread is a daemon
-that never holds up the end of the process, its result is thrown away, and it is counted, so that the owner of the
-process (the pool) can retire a process that has collected too many of them. Knows nothing of episodes.
+A Python thread cannot be killed. A call that misses its deadline is therefore *abandoned*: its thread is a daemon that
+does not delay the end of the process, its result is discarded, and it is counted, so that the pool can replace a
+process with too many of them. Knows nothing of episodes.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from lemur_ray.sandbox.exec_slots import lost_s
 T = TypeVar("T")
 
 
-_Asked = tuple[Callable[[], Any], CallMeter, "queue.SimpleQueue[Any]"]
+_Request = tuple[Callable[[], Any], CallMeter, "queue.SimpleQueue[Any]"]
 LOOK_S = 0.5
-"""How often it is looked whether time is spent outside."""
+"""Interval, in seconds, between two checks of the time that a call spent outside."""
 OUTSIDE_S = 86_400.0
-"""The last resort against a question to somebody outside that never ends: who is asked has a patience of its own."""
+"""Maximum seconds spent outside in one call. A guard only: each external service has a timeout of its own."""
 
 
 class DeadlineExceeded(Exception):
-    """A call did not come back in time; it may still be running."""
+    """A call did not return in time; it may still be running."""
 
 
 class Call(Protocol):
-    """How an episode makes a call that may hang."""
+    """Makes a call that may hang."""
 
     def __call__(self, function: Callable[[], T], timeout_s: float, what: str, meter: CallMeter | None = None) -> T:
-        """Result of ``function``, or its exception. Raises DeadlineExceeded after ``timeout_s`` seconds, not counting
-        those that ``meter`` counts as spent outside."""
+        """Result of ``function``, or its exception. Raises DeadlineExceeded after ``timeout_s`` seconds, without those
+        that ``meter`` counts as spent outside."""
         ...
 
 
 def call_directly(function: Callable[[], T], timeout_s: float, what: str, meter: CallMeter | None = None) -> T:
-    """The call without a deadline, in the caller's own thread: for tests and for environments that are trusted."""
+    """Make a call without a deadline, in the caller's own thread: for tests and for trusted environments."""
     with use_meter(meter or CallMeter()):
         return function()
 
 
 class CompanionThread:
-    """One reusable daemon thread that makes the calls of one episode, and a new one whenever a call is abandoned."""
+    """A reusable daemon thread for the calls of one episode; a new one replaces it when a call is abandoned."""
 
     def __init__(self, name: str) -> None:
         self.abandoned = 0
         self._name = name
-        self._inbox: queue.SimpleQueue[_Asked | None] | None = None
+        self._inbox: queue.SimpleQueue[_Request | None] | None = None
         self._thread: threading.Thread | None = None
 
     def __call__(self, function: Callable[[], T], timeout_s: float, what: str, meter: CallMeter | None = None) -> T:
@@ -64,9 +64,9 @@ class CompanionThread:
         answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._inbox.put((function, meter, answer))
         try:
-            value, error = _waited_for(answer, timeout_s, meter, self._thread.ident or 0)
+            value, error = _wait_for(answer, timeout_s, meter, self._thread.ident or 0)
         except queue.Empty:
-            self._inbox.put(None)  # should the call ever come back, its thread ends there
+            self._inbox.put(None)  # if the call ever returns, its thread ends
             self._inbox, self.abandoned = None, self.abandoned + 1
             raise DeadlineExceeded(f"{what} did not return within {timeout_s:g} s") from None
         if error is not None:
@@ -80,8 +80,8 @@ class CompanionThread:
             self._inbox = None
 
 
-def _waited_for(answer: queue.SimpleQueue[Any], timeout_s: float, meter: CallMeter, thread: int) -> Any:
-    """Raises queue.Empty after ``timeout_s`` seconds that ``thread`` has neither spent outside nor lost to others."""
+def _wait_for(answer: queue.SimpleQueue[Any], timeout_s: float, meter: CallMeter, thread: int) -> Any:
+    """Raises queue.Empty after ``timeout_s`` seconds that ``thread`` neither spent outside nor waiting for a slot."""
     began, lost_before = time.monotonic(), lost_s(thread)
     while True:
         outside_s = meter.seconds + lost_s(thread) - lost_before
@@ -94,7 +94,7 @@ def _waited_for(answer: queue.SimpleQueue[Any], timeout_s: float, meter: CallMet
             continue
 
 
-def _serve(inbox: queue.SimpleQueue[_Asked | None]) -> None:
+def _serve(inbox: queue.SimpleQueue[_Request | None]) -> None:
     while (item := inbox.get()) is not None:
         function, meter, answer = item
         try:
@@ -102,6 +102,6 @@ def _serve(inbox: queue.SimpleQueue[_Asked | None]) -> None:
                 value = function()
             answer.put((value, None))
             del value
-        except BaseException as error:  # whatever it was, it belongs to the caller's thread, which raises it there
+        except BaseException as error:  # raised again in the caller's thread
             answer.put((None, error))
-        del function, meter, answer, item  # an idle companion keeps no environment alive
+        del function, meter, answer, item  # so that an idle companion keeps no environment alive

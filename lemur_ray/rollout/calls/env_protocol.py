@@ -1,6 +1,6 @@
-"""What crosses between an environment and an episode, checked once: shapes of answers, size and storability of text.
+"""What an environment may return: the results of ``reset`` and ``step``, checked, and the faults of a broken protocol.
 
-Knows nothing of policies or of calls.
+Optional entries of ``info`` are checked when they are read. Knows nothing of policies or of deadlines.
 """
 
 from __future__ import annotations
@@ -15,138 +15,145 @@ from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Outcome
 
 ERROR_CHARS = 500
+"""Maximum characters of an exception's message in the reply that stands in for it."""
 _QUOTING = re.compile(r"[\s`'\"\\]+")
 
 
 class EnvironmentFault(Exception):
-    """The environment raised, hung or broke its protocol."""
+    """The environment raised an exception, missed its deadline or broke its protocol."""
 
 
 class MachineFault(EnvironmentFault):
-    """The machine took from the environment what it runs in."""
+    """The machine or a remote service failed under the environment."""
 
 
 class PolicyFault(Exception):
-    """What the policy's code did to its sandbox ended the turn."""
-
-
-def bounded(text: str, limit: int, what: str, notes: list[str]) -> str:
-    """Text that every reader can store: at most ``limit`` characters, no lone surrogate, no NUL. A cut is noted."""
-    if len(text) > limit:
-        notes.append(f"{what}: {len(text)} characters, cut to {limit}")
-        text = text[:limit]
-    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
-
-
-def reset_answer(answer: Any, env_id: str) -> tuple[str, Mapping[str, Any]]:
-    """The checked answer of ``reset``. Raises EnvironmentFault."""
-    match answer:
-        case (str() as observation, Mapping() as info):
-            return observation, info
-    raise EnvironmentFault(f"{env_id}: reset returned {_shape(answer)}: expected (observation: str, info: dict)")
-
-
-def step_answer(answer: Any, env_id: str) -> tuple[str, float, bool, bool, Mapping[str, Any]]:
-    """The checked answer of ``step``: observation, reward, terminated, truncated, info. Raises EnvironmentFault."""
-    match answer:
-        case (str() as observation, (int() | float()) as reward, terminated, truncated, Mapping() as info):
-            if _finite(reward):
-                return observation, float(reward), bool(terminated), bool(truncated), info
-    expected = "(observation: str, finite reward, terminated, truncated, info: dict)"
-    raise EnvironmentFault(f"{env_id}: step returned {_shape(answer)}: expected {expected}")
-
-
-def score_of(info: Mapping[str, Any], reward: float, env_id: str) -> float:
-    """``info['score']``, or the last reward where there is none. Raises EnvironmentFault."""
-    score = info.get("score", reward)
-    if isinstance(score, int | float) and _finite(score):
-        return float(score)
-    raise EnvironmentFault(f"{env_id}: info['score'] is {str(score)[:40]!r}: expected a finite number")
-
-
-def scores_in(info: Mapping[str, Any], env_id: str) -> dict[str, float]:
-    """The scores of several graders, empty where there are none. Raises EnvironmentFault."""
-    scores = info.get("scores") or {}
-    if not isinstance(scores, Mapping):
-        raise EnvironmentFault(f"{env_id}: info['scores'] is of type {type(scores).__name__}: expected a mapping")
-    return {str(name): score_of({"score": score}, 0.0, env_id) for name, score in scores.items()}
-
-
-def text_in(info: Mapping[str, Any], name: str, env_id: str) -> str | None:
-    """A text of ``info``, None where there is none. Raises EnvironmentFault."""
-    value = info.get(name)
-    if value is None or isinstance(value, str):
-        return value
-    raise EnvironmentFault(f"{env_id}: info[{name!r}] is of type {type(value).__name__}: expected a text or None")
-
-
-def count_in(info: Mapping[str, Any], name: str, env_id: str) -> int | None:
-    """A whole number of ``info``, None where there is none. Raises EnvironmentFault."""
-    value = info.get(name)
-    if value is None or (isinstance(value, int) and value >= 0):
-        return value
-    raise EnvironmentFault(f"{env_id}: info[{name!r}] is {str(value)[:40]!r}: expected a whole number or None")
+    """The policy's code destroyed its sandbox, which ends the episode."""
 
 
 @dataclass(frozen=True)
-class Asking:
-    """How a policy is asked, where an environment says more of it than its observation: single questions."""
+class RequestOptions:
+    """How the policy's requests are made, if the environment asks for more than a plain conversation."""
 
     raw: bool = False
     prefill: str = ""
     choices: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
-    """Instead of the benchmark's, where there are any."""
-    before: tuple[Message, ...] = ()
-    """Messages before the first observation: worked examples as turns."""
-    shared: int = 0
-    """Characters that the opening has in common with others', from its beginning."""
+    """Replace the benchmark's stop texts, if there are any."""
+    examples: tuple[Message, ...] = ()
+    """Worked examples: messages before the first observation."""
+    shared_chars: int = 0
+    """How many characters of the opening, from its start, are the same in other episodes."""
     dialogue_limit: int | None = None
-    """As of ``Trajectory``."""
-    on_value_error: str = ""
-    """What stands for the reply of a policy that raises ValueError, ``{error}`` being what that says; empty: nothing
-    does, it is a bug of the harness."""
+    """See ``Trajectory.dialogue_limit``."""
+    value_error_reply: str = ""
+    """Template of the reply to use if the policy raises ValueError, with ``{error}`` for its message. Empty: the
+    exception is a bug of the harness."""
 
-    def instead_of(self, error: ValueError) -> str:
-        """That reply. In one line without quotes, so that it is what it is in any language of actions."""
-        return self.on_value_error.replace("{error}", _QUOTING.sub(" ", str(error)).strip()[:ERROR_CHARS])
-
-
-def asking_of(info: Mapping[str, Any], env_id: str) -> Asking:
-    """``info['ask']`` and ``info['dialogue_limit']`` of a reset. Raises EnvironmentFault."""
-    ask = info.get("ask") or {}
-    try:
-        return Asking(
-            raw=bool(ask.get("raw", False)),
-            prefill=str(ask.get("prefill", "")),
-            choices=tuple(map(str, ask.get("choices", ()))),
-            stop=tuple(map(str, ask.get("stop", ()))),
-            before=tuple(Message.from_json(message) for message in ask.get("before", ())),
-            shared=int(ask.get("shared", 0)),
-            dialogue_limit=count_in(info, "dialogue_limit", env_id),
-            on_value_error=str(ask.get("on_value_error", "")),
-        )
-    except (AttributeError, TypeError, ValueError) as error:
-        raise EnvironmentFault(f"{env_id}: info['ask'] is {str(ask)[:100]!r}: {error}") from error
+    def reply_to(self, error: ValueError) -> str:
+        """The reply that stands in for ``error``: one line without quotes, so that no action language misreads it."""
+        return self.value_error_reply.replace("{error}", _QUOTING.sub(" ", str(error)).strip()[:ERROR_CHARS])
 
 
-def _finite(number: float) -> bool:
+@dataclass(frozen=True)
+class EnvResult:
+    """What ``reset`` or ``step`` returned. Reading an entry of a wrong type raises EnvironmentFault."""
+
+    env_id: str
+    observation: str
+    info: Mapping[str, Any]
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+
+    @classmethod
+    def of_reset(cls, value: Any, env_id: str) -> EnvResult:
+        """The checked return value of ``reset``. Raises EnvironmentFault."""
+        match value:
+            case (str() as observation, Mapping() as info):
+                return cls(env_id, observation, info)
+        raise EnvironmentFault(f"{env_id}: reset returned {_shape(value)}: expected (observation: str, info: dict)")
+
+    @classmethod
+    def of_step(cls, value: Any, env_id: str) -> EnvResult:
+        """The checked return value of ``step``. Raises EnvironmentFault."""
+        match value:
+            case (str() as observation, (int() | float()) as reward, terminated, truncated, Mapping() as info):
+                if _is_finite(reward):
+                    return cls(env_id, observation, info, float(reward), bool(terminated), bool(truncated))
+        expected = "(observation: str, finite reward, terminated, truncated, info: dict)"
+        raise EnvironmentFault(f"{env_id}: step returned {_shape(value)}: expected {expected}")
+
+    @property
+    def score(self) -> float:
+        """``info['score']``, or the reward if there is none."""
+        return self._finite(self.info.get("score", self.reward))
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """``info['scores']``: score by grader, empty if there is only one grader."""
+        scores = self.info.get("scores") or {}
+        if not isinstance(scores, Mapping):
+            raise self._fault("scores", f"of type {type(scores).__name__}", "a mapping")
+        return {str(name): self._finite(score) for name, score in scores.items()}
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """``info['outcome']``, None if the environment names none."""
+        name = self.info.get("outcome")
+        try:
+            return Outcome(name) if name else None
+        except ValueError:
+            raise self._fault("outcome", repr(name), f"one of {', '.join(Outcome)}") from None
+
+    @property
+    def request_options(self) -> RequestOptions:
+        """``info['ask']`` and ``info['dialogue_limit']`` of a reset."""
+        ask = self.info.get("ask") or {}
+        try:
+            return RequestOptions(
+                raw=bool(ask.get("raw", False)),
+                prefill=str(ask.get("prefill", "")),
+                choices=tuple(map(str, ask.get("choices", ()))),
+                stop=tuple(map(str, ask.get("stop", ()))),
+                examples=tuple(Message.from_json(message) for message in ask.get("before", ())),
+                shared_chars=int(ask.get("shared", 0)),
+                dialogue_limit=self._count("dialogue_limit"),
+                value_error_reply=str(ask.get("on_value_error", "")),
+            )
+        except (AttributeError, TypeError, ValueError) as error:
+            raise EnvironmentFault(f"{self.env_id}: info['ask'] is {str(ask)[:100]!r}: {error}") from error
+
+    def text(self, name: str) -> str | None:
+        """The text ``info[name]``, None if there is none."""
+        value = self.info.get(name)
+        if value is None or isinstance(value, str):
+            return value
+        raise self._fault(name, f"of type {type(value).__name__}", "a text or None")
+
+    def _count(self, name: str) -> int | None:
+        value = self.info.get(name)
+        if value is None or (isinstance(value, int) and value >= 0):
+            return value
+        raise self._fault(name, repr(str(value)[:40]), "a whole number or None")
+
+    def _finite(self, score: Any) -> float:
+        if isinstance(score, int | float) and _is_finite(score):
+            return float(score)
+        raise self._fault("score", repr(str(score)[:40]), "a finite number")
+
+    def _fault(self, name: str, actual: str, expected: str) -> EnvironmentFault:
+        return EnvironmentFault(f"{self.env_id}: info[{name!r}] is {actual}: expected {expected}")
+
+
+def _is_finite(number: float) -> bool:
     try:
         return math.isfinite(number)
-    except OverflowError:  # a whole number beyond every float
+    except OverflowError:  # an integer beyond the range of float
         return False
 
 
-def outcome_named(name: Any, env_id: str) -> Outcome:
-    """The outcome an environment reports in ``info['outcome']``. Raises EnvironmentFault."""
-    try:
-        return Outcome(name)
-    except ValueError:
-        known = ", ".join(Outcome)
-        raise EnvironmentFault(f"{env_id}: info['outcome'] is {name!r}: expected one of {known}") from None
-
-
-def _shape(answer: Any) -> str:
-    if isinstance(answer, tuple):
-        return "(" + ", ".join(repr(v) if isinstance(v, float) else type(v).__name__ for v in answer) + ")"
-    return type(answer).__name__
+def _shape(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "(" + ", ".join(repr(v) if isinstance(v, float) else type(v).__name__ for v in value) + ")"
+    return type(value).__name__

@@ -1,7 +1,7 @@
-"""The places of requests at one endpoint, shared by all processes of a run: one limit, one count of silence.
+"""Request slots of one endpoint, shared by all processes of a run: one limit, one record of when it last answered.
 
-A small actor holds them (``agents.throttle``), every process asks it for a place and gives the place back. What a dead
-process held is given back by ``forget``. A gate that dies comes back empty; until then nobody is held up.
+A small actor, the gate, holds them (``agents.throttle``). Every process takes a slot for a request and returns it;
+``forget`` frees the slots of a dead process. A gate that dies restarts empty, and requests pass freely until then.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from lemur_ray.agents.throttle import LOOK_S, EndpointSilent, Pressure, Silence, Throttle, Verdict
 
 MANY = 100_000
-"""Requests that may wait at once."""
+"""Maximum number of waiting requests."""
 ANSWER_S = 30.0
-"""How long a question that needs no place may take."""
+"""Deadline of a question that waits for no slot, in seconds."""
 
 
 class _Gate:
-    """The inside of the actor. Async: whoever waits costs no thread."""
+    """The gate's process. Async: a waiting request costs no thread."""
 
     def __init__(self) -> None:
         self._throttle = Throttle()
@@ -34,7 +34,7 @@ class _Gate:
         self._gone: set[str] = set()
 
     async def enter(self, process_name: str, ticket: int, patience_s: float, again: bool) -> tuple[float, str]:
-        """Seconds waited, and why there is no place; empty where there is."""
+        """Take a slot; seconds waited, and why there is none (empty if there is one)."""
         began = time.monotonic()
         place = asyncio.Event()
         self._throttle.queue(place, again=again)
@@ -59,7 +59,7 @@ class _Gate:
         self._give_back(process_name, ticket, verdict)
 
     async def forget(self, process_name: str) -> None:
-        """The process is gone, with everything that it held or waited for."""
+        """Free the slots of a process that is gone, and drop its waiting requests."""
         self._gone.add(process_name)
         for ticket in list(self._held.get(process_name, ())):
             self._give_back(process_name, ticket, "failed")
@@ -72,12 +72,12 @@ class _Gate:
 
     def _give_back(self, process_name: str, ticket: int, verdict: Verdict) -> None:
         entered = self._held.get(process_name, {}).pop(ticket, None)
-        if entered is not None:  # else it is of before the gate died
+        if entered is not None:  # else the slot was taken before the gate restarted
             self._throttle.leave(verdict, entered)
 
 
 class SharedPlaces:
-    """``endpoint.Places`` in any process of the cluster. Safe to share between threads, one request each."""
+    """``endpoint.Places`` backed by a gate, in any process of the cluster. Thread-safe, one request per thread."""
 
     def __init__(self, gate: Any) -> None:
         self._gate = gate
@@ -85,32 +85,32 @@ class SharedPlaces:
         self._tickets: dict[int, int] = {}
 
     def enter(self, patience_s: float, *, again: bool) -> float:
-        """Raises NobodyAnswered."""
+        """Take a slot; seconds waited. Raises NobodyAnswered."""
         ticket = next(self._numbers)
         self._tickets[threading.get_ident()] = ticket
         try:
             waited_s, why = ray.get(self._gate.enter.remote(process_name(), ticket, patience_s, again))
-        except ray.exceptions.RayError:  # it is gone and comes back: nobody is held up meanwhile
+        except ray.exceptions.RayError:  # the gate is restarting, and requests pass meanwhile
             return 0.0
         if why:
             raise EndpointSilent(why)
         return float(waited_s)
 
     def leave(self, verdict: Verdict, entered_at: float) -> None:
-        """``entered_at`` is of a clock that other machines do not have: the gate knows better."""
+        """Return the slot. ``entered_at`` is ignored: the gate measures with a clock of its own."""
         ticket = self._tickets.pop(threading.get_ident(), None)
         if ticket is not None:
             self._gate.leave.remote(process_name(), ticket, verdict)
 
     def silence(self) -> Silence:
         try:
-            found: Silence = ray.get(self._gate.silence.remote(), timeout=ANSWER_S)
-            return found
+            silence: Silence = ray.get(self._gate.silence.remote(), timeout=ANSWER_S)
+            return silence
         except ray.exceptions.RayError:
             return Silence(0.0, True)
 
     def pressure(self) -> Pressure:
-        """Nothing of this process alone: whoever owns the gate asks it."""
+        """Always empty: the owner of the gate asks the gate itself."""
         return Pressure()
 
     def __reduce__(self) -> tuple[type[SharedPlaces], tuple[Any]]:
@@ -118,12 +118,12 @@ class SharedPlaces:
 
 
 def process_name() -> str:
-    """This process, by the actor that it is."""
+    """Name of this process: its actor id, or its process id outside of actors."""
     return str(ray.get_runtime_context().get_actor_id() or f"process {os.getpid()}")
 
 
 def start_gate() -> Any:
-    """A gate beside this process: it lives as long as what is begun here."""
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    options = {"num_cpus": 0, "max_restarts": -1, "max_concurrency": MANY, "scheduling_strategy": here}
+    """Start a gate on this node; it ends with this process."""
+    strategy = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    options = {"num_cpus": 0, "max_restarts": -1, "max_concurrency": MANY, "scheduling_strategy": strategy}
     return ray.remote(_Gate).options(**options).remote()

@@ -1,6 +1,6 @@
-"""Which endpoints an evaluation asks, and how, from its command line: the policy's, and whoever its environments ask.
+"""The endpoints of an evaluation and their options, from its command line: the policy's, and those of environments.
 
-Reads keys from the environment, once and where the evaluation is begun. Knows no pool.
+Reads keys from environment variables, once, in the process that starts the evaluation. Knows no pool.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.evaluation_folder import EvaluationError
 
 PROBE_S = 60.0
-"""How long an endpoint may take to answer at all before the evaluation is not even begun."""
+"""Seconds that an endpoint may take to answer before the evaluation is refused."""
 _PREFIX = "openai:"
 
 
 def prepare_endpoints(config: EvalConfig[Any]) -> EndpointOptions:
-    """How the policy is asked. Whoever environments ask has answered by then, and this process knows how it is asked.
+    """Options of the policy's endpoint, after the endpoints that environments call have been checked and registered.
 
     Raises ValueError, EvaluationError, EndpointRefused, PolicyUnreachable.
     """
-    options, outside = policy_options(config), environment_endpoints(config)
-    register_endpoints(*outside)
-    check_endpoints(*outside)
+    options, endpoints = policy_options(config), environment_endpoints(config)
+    register_endpoints(*endpoints)
+    check_endpoints(*endpoints)
     return options
 
 
 def policy_options(config: EvalConfig[Any]) -> EndpointOptions:
-    """How the policy is asked. Raises ValueError for a variable that is not set or a key that cannot be sent."""
+    """Options of the policy's endpoint. Raises ValueError for an unset variable, or a key that HTTP cannot carry."""
     url = config.policy.removeprefix(_PREFIX)
     at_endpoint = url != config.policy
     if not at_endpoint and (config.policy_key_env or config.policy_body or config.policy_api != "chat"):
-        told = "--policy-key-env, --policy-body, --policy-api are of openai:URL"
-        raise ValueError(f"--policy {redact_url(config.policy)}: {told}")
+        flags = "--policy-key-env, --policy-body, --policy-api"
+        raise ValueError(f"--policy {redact_url(config.policy)}: {flags} are of openai:URL")
     return EndpointOptions(
         key=Key.of(config.policy_key_env, "--policy-key-env", url) if at_endpoint else Key(),
         patience_s=config.patience_s,
@@ -51,11 +51,13 @@ def policy_options(config: EvalConfig[Any]) -> EndpointOptions:
 
 
 def environment_endpoints(config: EvalConfig[Any]) -> tuple[Endpoint, ...]:
-    """The endpoints that environments ask themselves: that of a simulated user. Raises ValueError, as above."""
-    asked = find(config.benchmark).details.endpoints(config.options) if not config.policy.startswith("replay:") else ()
-    if config.teacher_key_env and not asked:
+    """Endpoints that environments call, for example of a simulated user. Raises ValueError as ``policy_options``."""
+    addresses = (
+        find(config.benchmark).details.endpoints(config.options) if not config.policy.startswith("replay:") else ()
+    )
+    if config.teacher_key_env and not addresses:
         raise ValueError("--teacher-key-env: no environment of this evaluation asks an endpoint")
-    return tuple(_endpoint(text, config) for text in asked)
+    return tuple(_endpoint(text, config) for text in addresses)
 
 
 def _endpoint(text: str, config: EvalConfig[Any]) -> Endpoint:
@@ -68,7 +70,7 @@ def _endpoint(text: str, config: EvalConfig[Any]) -> Endpoint:
 
 
 def check_endpoints(*endpoints: Endpoint) -> None:
-    """Prove that each answers and serves its model, before anything is played.
+    """Check that each endpoint answers and serves its model.
 
     Raises EvaluationError, EndpointRefused, PolicyUnreachable.
     """

@@ -1,6 +1,6 @@
-"""Which model ``--policy`` means, and the name that its episodes carry.
+"""Resolves ``--policy`` to a model, and to the policy's name in the keys of its episodes.
 
-Looks into run folders and asks endpoints what they serve; knows nothing of tasks, of training or of how models run.
+Reads run folders and queries endpoints for their models; knows nothing of tasks, of training or of how models run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lemur_ray.weights.checkpoints import CHECKPOINTS, commit_at, model_fingerpr
 
 
 def parse_policy(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySpec:
-    """What ``--policy`` says. Raises ValueError, EvaluationError where the benchmark cannot be played so, OSError."""
+    """Parse ``--policy``. Raises ValueError, OSError, and EvaluationError if the benchmark does not support it."""
     stored = stored_policy(config.policy, config.policy_model, config.benchmark)
     spec = stored or PolicySpec.parse(config.policy, config.policy_model, benchmark.details.recording_format)
     if spec.kind in ("expert", "random") and not benchmark.has_hints:
@@ -35,30 +35,30 @@ def parse_policy(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySp
 
 
 def resolve_policy(spec: PolicySpec, runs: Path, options: EndpointOptions, chat_template: str = "") -> PolicySpec:
-    """The spec with the name that its episodes carry; a checkpoint is found, an endpoint is asked what it serves.
+    """The spec with its model and its name in episode keys: a checkpoint is located, an endpoint queried.
 
     Raises EvaluationError, PolicyUnreachable.
     """
     spec = replace(spec, options=options, chat_template=chat_template)
     if chat_template and not spec.served_here:
         raise EvaluationError(f"--chat-template is for a model that is served here, which --policy {spec.kind} is not")
-    if spec.application:  # what serves it has said what it is
+    if spec.application:  # the application has declared its model
         if chat_template:
             raise EvaluationError(f"--chat-template: {spec.application} has its own; give it to jobs/serve.py")
         return spec
     if spec.served_here:
         model = pin_checkpoint(resolve_model(spec.target, runs))
-        # Ids are not always what their text is tokenised to: what was asked over HTTP is a policy of its own.
+        # Token ids and the tokens of their text may differ, so asking for ids is another policy than asking over HTTP.
         return replace(spec, target=model, label=("handle:" if spec.kind == "handle" else "") + checkpoint_label(model))
     return served_model(spec) if spec.kind == "openai" else spec
 
 
 def served_model(spec: PolicySpec, quiet: bool = False) -> PolicySpec:
-    """An endpoint's spec with the model it serves and, where the endpoint tells, its version: ``openai:NAME@VERSION``.
+    """An endpoint's spec with its model and, if the endpoint reports one, its version: ``openai:NAME@VERSION``.
 
-    ``quiet``: where it does not, nobody is told.
+    ``quiet``: print no warning about a missing version.
 
-    Raises EvaluationError, PolicyUnreachable where nothing answers.
+    Raises EvaluationError, and PolicyUnreachable if the endpoint does not answer.
     """
     patience_s = min(spec.options.patience_s, PROBE_S)
     probe = OpenAIPolicy(spec.target, spec.model or "unknown", options=spec.options, patience_s=patience_s)
@@ -66,8 +66,8 @@ def served_model(spec: PolicySpec, quiet: bool = False) -> PolicySpec:
         models = probe.served_models()
     name = spec.model or (next(iter(models)) if len(models) == 1 else "")
     if not name or (models and name not in models):
-        asked = f"model {spec.model!r} is not served" if spec.model else "say with --policy-model which model to ask"
-        raise EvaluationError(f"{spec.target}: {asked} (served: {', '.join(models)[:1000] or 'it does not say'})")
+        problem = f"model {spec.model!r} is not served" if spec.model else "say with --policy-model which model to ask"
+        raise EvaluationError(f"{spec.target}: {problem} (served: {', '.join(models)[:1000] or 'it does not say'})")
     version = re.sub(r"[^A-Za-z0-9._-]", "-", models.get(name, ""))[:64]
     if not version and not quiet:
         print(
@@ -77,12 +77,12 @@ def served_model(spec: PolicySpec, quiet: bool = False) -> PolicySpec:
             flush=True,
         )
     label = f"openai:{name}@{version}" if version else f"openai:{name}"
-    at = spec.at_endpoint(spec.target, name, label)
-    return replace(at, our_server=bool(version), context=probe.contexts.get(name, 0))
+    resolved = spec.at_endpoint(spec.target, name, label)
+    return replace(resolved, our_server=bool(version), context=probe.contexts.get(name, 0))
 
 
 def newest_run(runs: Path) -> Path:
-    """The run folder with the newest committed checkpoint. Raises EvaluationError where there is none."""
+    """The run folder with the newest committed checkpoint. Raises EvaluationError if there is none."""
     newest = {run: commit for run in sorted(runs.glob("*")) if (commit := newest_commit(str(run / CHECKPOINTS)))}
     if not newest:
         raise EvaluationError(f"{runs}: no checkpoint yet; run jobs/pretrain.py, or name another policy with --policy")
@@ -90,9 +90,9 @@ def newest_run(runs: Path) -> Path:
 
 
 def pin_checkpoint(model: str) -> str:
-    """A run as the folder of its newest committed checkpoint: what is named is what is loaded, even if the run goes on.
+    """The folder of a run's newest committed checkpoint, so that a run that goes on does not change the policy.
 
-    Everything else stays as it is. Raises EvaluationError where a run has no checkpoint.
+    Anything but a run is returned unchanged. Raises EvaluationError if a run has no checkpoint.
     """
     if model.startswith("random:"):
         return model
@@ -109,9 +109,9 @@ def pin_checkpoint(model: str) -> str:
 
 
 def checkpoint_label(model: str) -> str:
-    """Name of a checkpoint or a model folder as a policy: ``nano-chat@1500-3f9a01bc``, ``Llama-2-7b@<16 digits>``.
+    """Policy name of a checkpoint or a model folder: ``nano-chat@1500-3f9a01bc``, ``Llama-2-7b@<16 digits>``.
 
-    The last part changes with the weights, so that a ledger never takes one model for another. Raises EvaluationError.
+    The last part is a fingerprint of the weights, so that a ledger never mixes two models. Raises EvaluationError.
     """
     if model.startswith("random:"):
         recipe, at, tokenizer = model.partition("@")
@@ -128,7 +128,7 @@ def checkpoint_label(model: str) -> str:
 
 
 def resolve_model(target: str, runs: Path) -> str:
-    """What ``checkpoint[:RUN]`` names, as the model to serve: see ``home.find_model``; empty is the newest run.
+    """The model to serve for ``checkpoint[:RUN]``; see ``home.find_model``. Empty ``target``: the newest run.
 
     Raises EvaluationError.
     """

@@ -1,30 +1,42 @@
-"""How often an attempt is repeated, and after which delay. Knows nothing of pools or ledgers."""
+"""Which attempts are repeated, when, and what is known of earlier attempts.
+
+Pure: time is an argument. Knows nothing of pools or ledgers.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import heapq
+import itertools
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
-from lemur_ray.agents.trajectory import Blame, Outcome
+from lemur_ray.agents.messages import PolicyUnreachable
+from lemur_ray.agents.trajectory import Blame, EpisodeKey, Outcome
+from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 
 LONGEST_DELAY_S = 60.0
+"""Maximum delay before another attempt."""
+REASON_CHARS = 2000
+"""Maximum characters recorded of why one attempt had no score."""
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often an attempt that says nothing of the policy is repeated, and how long the runner waits before."""
+    """How often an attempt that says nothing about the policy is repeated, and after which delay."""
 
     env: int = 2
     infra: int = 3
     harness: int = 1
     unreachable_delay_s: float = 5.0
-    """Before another attempt at an endpoint that did not answer; doubles with each attempt, up to LONGEST_DELAY_S."""
+    """Delay after an attempt whose endpoint did not answer. Doubles with each attempt, up to LONGEST_DELAY_S."""
     infra_delay_s: float = 1.0
-    """Likewise at an episode that its host lost."""
+    """Delay after an attempt that was lost with its host. Doubles likewise."""
     silence_s: float = 300.0
-    """Of attempts that all found the policy unreachable, more than are in flight: then the run stops."""
+    """The run stops after so many seconds in which no attempt reached the policy."""
 
     def allowed(self, outcome: Outcome) -> int:
-        """Repetitions after the first attempt."""
+        """Maximum number of repetitions after the first attempt."""
         return {Blame.POLICY: 0, Blame.ENV: self.env, Blame.INFRA: self.infra, Blame.HARNESS: self.harness}[
             outcome.blame
         ]
@@ -33,3 +45,105 @@ class RetryPolicy:
         """Seconds to wait after attempt number ``attempt`` (1-based)."""
         first_s = {Outcome.POLICY_UNREACHABLE: self.unreachable_delay_s, Outcome.INFRA_LOST: self.infra_delay_s}
         return min(LONGEST_DELAY_S, first_s.get(outcome, 0.0) * 2 ** min(attempt - 1, 10))
+
+
+@dataclass
+class AttemptHistory:
+    """The attempts at one episode so far."""
+
+    number: int = 1
+    """Number of the current attempt, from 1."""
+    reasons: tuple[str, ...] = ()
+    """Why each earlier attempt had no score."""
+    excused: int = 0
+    counted: Counter[Blame] = field(default_factory=Counter)
+    """Attempts that count against the retries, by blame."""
+
+    def allows_retry(self, attempt: Attempt, policy: RetryPolicy) -> bool:
+        """Count an attempt; whether another one is due."""
+        if attempt.outcome.scored:
+            return False
+        if attempt.excused:
+            self.excused += 1
+            return True
+        self.counted[attempt.outcome.blame] += 1
+        return self.counted[attempt.outcome.blame] <= policy.allowed(attempt.outcome)
+
+
+class RetryQueue:
+    """Episodes that wait for another attempt.
+
+    An episode that was excused more often than ``RetryPolicy.infra`` waits until it can be played isolated.
+    """
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        self._policy = policy
+        self._histories: dict[EpisodeKey, AttemptHistory] = {}
+        self._delayed: list[tuple[float, int, EpisodeSpec]] = []
+        self._isolated: deque[EpisodeSpec] = deque()
+        self._tie_break = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._delayed) + len(self._isolated)
+
+    @property
+    def num_delayed(self) -> int:
+        """Episodes whose delay has not passed yet."""
+        return len(self._delayed)
+
+    def finish(self, spec: EpisodeSpec, attempt: Attempt, now: float) -> AttemptHistory | None:
+        """Count an attempt that has ended. Its history if that was the last one, None if the episode was queued."""
+        history = self._histories.setdefault(spec.key, AttemptHistory())
+        if not history.allows_retry(attempt, self._policy):
+            return self._histories.pop(spec.key)
+        reason = f"attempt {history.number}: {attempt.outcome.value}: {attempt.detail}"
+        history.reasons += (reason[:REASON_CHARS],)
+        due = now + self._policy.delay_s(attempt.outcome, history.number)
+        history.number += 1
+        spec = replace(spec, isolated=history.excused > self._policy.infra)
+        heapq.heappush(self._delayed, (due, next(self._tie_break), spec))
+        return None
+
+    def pop_due(self, now: float) -> Iterator[EpisodeSpec]:
+        """Remove the episodes whose delay has passed and that need no isolation."""
+        while self._delayed and self._delayed[0][0] <= now:
+            spec = heapq.heappop(self._delayed)[2]
+            if spec.isolated:
+                self._isolated.append(spec)
+            else:
+                yield spec
+
+    @property
+    def has_isolated(self) -> bool:
+        """Whether only episodes that need isolation are left, and the delay of one of them has passed."""
+        return bool(self._isolated) and all(spec.isolated for _, _, spec in self._delayed)
+
+    def pop_isolated(self) -> EpisodeSpec:
+        """Remove the next episode that needs isolation."""
+        return self._isolated.popleft()
+
+
+class SilenceWatch:
+    """Counts attempts in a row that did not reach the policy."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._attempts, self._since, self._detail = 0, 0.0, ""
+
+    def observe(self, attempt: Attempt, now: float) -> None:
+        """Take an attempt into account that has ended."""
+        if attempt.outcome is not Outcome.POLICY_UNREACHABLE:
+            self._attempts = 0
+            return
+        self._since = self._since if self._attempts else now
+        self._attempts += 1
+        self._detail = attempt.detail
+
+    def check(self, now: float, in_flight: int) -> None:
+        """Raises PolicyUnreachable if more attempts than are in flight, over the whole limit, got no answer."""
+        lasted = now - self._since
+        if self._attempts > max(2, in_flight) and lasted >= self._limit_s:
+            raise PolicyUnreachable(
+                f"the policy answered nobody for {lasted / 60:.0f} minutes ({self._attempts} attempts in a row, the "
+                f"last: {self._detail[:300]}). What was finished is kept: run the same command again once it answers"
+            )

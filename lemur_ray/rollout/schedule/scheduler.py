@@ -1,8 +1,7 @@
-"""The orders of a run: all of them, and which comes next.
+"""Which episode of a run comes next.
 
-An order is made when its turn comes. What is kept is a place in the plan, and of orders that wait for others which
-these are: of a run of a hundred thousand episodes there are as many orders in memory as are played. Knows nothing of
-attempts, pools or clocks.
+Holds an index into the plan and the indices of episodes that wait for others, so memory grows with the episodes in
+flight and not with the length of the run. Knows nothing of attempts, pools or clocks.
 """
 
 from __future__ import annotations
@@ -17,79 +16,83 @@ from lemur_ray.rollout.attempt import EpisodeSpec
 
 
 class EpisodeScheduler:
-    """Hands out the orders that are not settled, each once, and those that were put back.
+    """Returns each unsettled episode of a plan once, and again after ``put_back``.
 
-    First those put back, then the first whose task waits for none that is open (``Task.after``), nor, where epochs have
-    lanes (``Task.lanes``), for the one before it in its lane.
+    Episodes that were put back come first, then the first in the plan that waits for no other: not for an open episode
+    of a task in ``Task.after``, nor, if epochs have lanes (``Task.lanes``), for the previous epoch in its lane.
     """
 
     def __init__(self, plan: Sequence[EpisodeSpec], settled: Callable[[EpisodeKey], bool]) -> None:
-        self._orders, self._settled = plan, settled
-        self._place = 0
-        """Of the first order that was not looked at yet."""
-        self._back: deque[EpisodeSpec] = deque()
+        self._plan, self._settled = plan, settled
+        self._index = 0
+        """Index of the first episode in the plan that was not considered yet."""
+        self._returned: deque[EpisodeSpec] = deque()
         self._ready: list[int] = []
-        """Places that waited and wait no longer, a heap."""
+        """Heap of the indices of episodes that wait no longer."""
         self._waits_for: dict[int, set[EpisodeKey]] = {}
-        self._who_waits: dict[EpisodeKey, list[int]] = {}
-        awaited = {name for spec in plan for name in spec.task.after}
+        self._waiting: dict[EpisodeKey, list[int]] = {}
+        """Inverse of ``_waits_for``."""
+        predecessors = {name for spec in plan for name in spec.task.after}
         self._open: set[EpisodeKey] = set()
-        """Of the keys that anybody may wait for, those that have not ended."""
-        self._in_lanes: dict[int, set[EpisodeKey]] = {}
-        """Likewise, of tasks whose epochs have lanes, by epoch."""
+        """Open episodes of tasks that other tasks come after."""
+        self._open_in_epoch: dict[int, set[EpisodeKey]] = {}
+        """Open episodes of tasks whose epochs have lanes, by epoch."""
         self._new = 0
         for spec in plan:
             if not settled(spec.key):
                 self._new += 1
-                if spec.task.id in awaited:
+                if spec.task.id in predecessors:
                     self._open.add(spec.key)
                 if spec.task.lanes:
-                    self._in_lanes.setdefault(spec.key.epoch, set()).add(spec.key)
+                    self._open_in_epoch.setdefault(spec.key.epoch, set()).add(spec.key)
 
     def __len__(self) -> int:
-        """Orders that are still to be handed out."""
-        return self._new + len(self._back)
+        """Number of episodes that ``next`` has yet to return."""
+        return self._new + len(self._returned)
 
     def put_back(self, spec: EpisodeSpec) -> None:
-        """It comes next."""
-        self._back.appendleft(spec)
+        """Return an episode again, as the next one."""
+        self._returned.appendleft(spec)
 
     def ended(self, key: EpisodeKey) -> None:
-        """Nobody has to wait for it any more."""
+        """An episode has ended for good, so no other waits for it any more."""
         self._open.discard(key)
-        self._in_lanes.get(key.epoch, set()).discard(key)
-        for place in self._who_waits.pop(key, ()):
-            waits_for = self._waits_for.get(place, set())
+        self._open_in_epoch.get(key.epoch, set()).discard(key)
+        for index in self._waiting.pop(key, ()):
+            waits_for = self._waits_for.get(index, set())
             waits_for.discard(key)
-            if place in self._waits_for and not waits_for:
-                del self._waits_for[place]
-                heapq.heappush(self._ready, place)
+            if index in self._waits_for and not waits_for:
+                del self._waits_for[index]
+                heapq.heappush(self._ready, index)
 
     def next(self, *, idle: bool) -> EpisodeSpec | None:
-        """The next one, None where all that are left have to wait; where nothing else goes on, the first of these."""
-        if self._back:
-            return self._back.popleft()
+        """The next episode; None if all that are left wait for others.
+
+        ``idle``: nothing is in flight or due. Then the first waiting episode is returned, because its wait is circular.
+        """
+        if self._returned:
+            return self._returned.popleft()
         if self._ready:
-            return self._begun(heapq.heappop(self._ready))
-        while self._place < len(self._orders):
-            place, spec = self._place, self._orders[self._place]
-            self._place += 1
+            return self._take(heapq.heappop(self._ready))
+        while self._index < len(self._plan):
+            index, spec = self._index, self._plan[self._index]
+            self._index += 1
             if self._settled(spec.key):
                 continue
             waits_for = {key for task in spec.task.after if (key := replace(spec.key, task=task)) in self._open}
-            if not waits_for and spec.task.lanes:  # others of its epoch begin after it
-                waits_for = set(self._in_lanes.get(spec.key.epoch - spec.task.lanes, ()))
+            if not waits_for and spec.task.lanes:
+                waits_for = set(self._open_in_epoch.get(spec.key.epoch - spec.task.lanes, ()))
             if not waits_for:
-                return self._begun(place)
-            self._waits_for[place] = waits_for
+                return self._take(index)
+            self._waits_for[index] = waits_for
             for key in waits_for:
-                self._who_waits.setdefault(key, []).append(place)
+                self._waiting.setdefault(key, []).append(index)
         if idle and self._waits_for:
             first = min(self._waits_for)
             del self._waits_for[first]
-            return self._begun(first)
+            return self._take(first)
         return None
 
-    def _begun(self, place: int) -> EpisodeSpec:
+    def _take(self, index: int) -> EpisodeSpec:
         self._new -= 1
-        return self._orders[place]
+        return self._plan[index]

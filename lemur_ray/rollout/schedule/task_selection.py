@@ -1,8 +1,8 @@
-"""Which of a benchmark's tasks are played: named ones, and of those a sample over their categories.
+"""Which of a benchmark's tasks are played: tasks by name, and a stratified sample of them.
 
-A sample is proportional: of every category about as many as its share. It depends on ids, categories and a seed alone,
-so every policy gets the same one, and a smaller sample is part of a larger one: going on with more plays nothing twice.
-Who waited for a task that is left out waits for those before it. Knows no benchmark.
+A sample takes its share of every category. It depends on ids, categories and a seed alone, so every policy gets the
+same one; a smaller sample is a part of a larger one, so a larger run plays nothing twice. A task that comes after an
+omitted one comes after the predecessors of that one instead. Knows no benchmark.
 """
 
 from __future__ import annotations
@@ -24,25 +24,27 @@ _RANGE = re.compile(r"(\d*):(\d*)")
 
 
 def select_tasks(tasks: Sequence[Task], config: EvalConfig[Any]) -> tuple[list[Task], Sequence[Task]]:
-    """The tasks that are played, and those whose data the recipe stands for: all of them, so that episodes of a sample
-    are episodes of the whole run; with ``--sample first`` those that are played, as it was before there were samples.
+    """The tasks to play, and the tasks whose data the recipe hash covers.
+
+    The hash covers all tasks, so that episodes of a sample are episodes of the whole run; with ``--sample first`` only
+    the tasks to play, as in versions without samples.
 
     Raises ValueError, OSError.
     """
-    chosen = keep_dependencies(_chosen(tasks, config), tasks)
+    chosen = keep_dependencies(_choose(tasks, config), tasks)
     return chosen, chosen if config.sample == "first" else tasks
 
 
 def keep_dependencies(chosen: Sequence[Task], tasks: Sequence[Task]) -> list[Task]:
-    """The chosen ones, each after those that the ones left out before it would have come after."""
+    """The chosen tasks; predecessors that were not chosen are replaced by their own predecessors (``Task.after``)."""
     if len(chosen) == len(tasks):
         return list(chosen)
-    there = {task.id for task in chosen}
+    names = {task.id for task in chosen}
     after = {task.id: task.after for task in tasks}
-    return [replace(task, after=played_dependencies(task.id, after, there)) for task in chosen]
+    return [replace(task, after=played_dependencies(task.id, after, names)) for task in chosen]
 
 
-def _chosen(tasks: Sequence[Task], config: EvalConfig[Any]) -> list[Task]:
+def _choose(tasks: Sequence[Task], config: EvalConfig[Any]) -> list[Task]:
     chosen = named_tasks(tasks, config.tasks) if config.tasks else list(tasks)
     if not config.limit or len(chosen) <= config.limit:
         return chosen
@@ -52,16 +54,16 @@ def _chosen(tasks: Sequence[Task], config: EvalConfig[Any]) -> list[Task]:
 
 
 def named_tasks(tasks: Sequence[Task], text: str, within: tuple[Path, ...] = ()) -> list[Task]:
-    """Tasks by ids, places (``10:20``: from the eleventh to the twentieth) and ``@FILE`` of those, parted by commas.
+    """Tasks by id, range of positions (``10:20``: the eleventh to the twentieth) or ``@FILE`` of those, with commas.
 
-    ``within``: the files that name this. Raises ValueError for an id that is not there, a range with nothing in it, a
-    file that names itself; OSError for a file.
+    ``within``: the files that include ``text``. Raises ValueError for an unknown id, an empty range or a file that
+    includes itself; OSError for a file.
     """
-    places = {task.id: place for place, task in enumerate(tasks)}
+    positions = {task.id: position for position, task in enumerate(tasks)}
     wanted: set[int] = set()
     for word in filter(None, (word.strip() for word in text.split(","))):
-        if word in places:
-            wanted.add(places[word])
+        if word in positions:
+            wanted.add(positions[word])
         elif word.startswith("@"):
             file = Path(word[1:]).expanduser().resolve()
             if file in within:
@@ -69,25 +71,26 @@ def named_tasks(tasks: Sequence[Task], text: str, within: tuple[Path, ...] = ())
             lines = file.read_text(encoding="utf-8").splitlines()
             rows = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
             for row in rows:
-                found = [task.id for task in named_tasks(tasks, row, (*within, file))] if row not in places else [row]
-                wanted |= {places[task] for task in found}
+                is_id = row in positions
+                ids = [row] if is_id else [task.id for task in named_tasks(tasks, row, (*within, file))]
+                wanted |= {positions[task] for task in ids}
         elif between := _RANGE.fullmatch(word):
-            inside = range(len(tasks))[int(between[1] or 0) : int(between[2] or len(tasks))]
-            if not inside:
-                raise ValueError(f"--tasks {word}: no task stands there, there are {len(tasks)}")
-            wanted |= set(inside)
+            indices = range(len(tasks))[int(between[1] or 0) : int(between[2] or len(tasks))]
+            if not indices:
+                raise ValueError(f"--tasks {word}: no task in that range: there are {len(tasks)}")
+            wanted |= set(indices)
         else:
-            near = difflib.get_close_matches(word, list(places), n=1, cutoff=0.5) or list(places)[:1]
+            near = difflib.get_close_matches(word, list(positions), n=1, cutoff=0.5) or list(positions)[:1]
             raise ValueError(
                 f"--tasks: no task {word!r} among {len(tasks)}, but for example {near}; give ids, places A:B, or @FILE"
             )
     if not wanted:
         raise ValueError(f"--tasks {text!r} names none of the {len(tasks)} tasks: give ids, places A:B, or @FILE")
-    return [tasks[place] for place in sorted(wanted)]
+    return [tasks[position] for position in sorted(wanted)]
 
 
 def sample_over_strata(tasks: Sequence[Task], number: int, seed: int = 0) -> list[Task]:
-    """``number`` of the tasks, of each category about its share, drawn by ``seed``; in their own order."""
+    """A sample of ``number`` tasks, proportional to their categories, drawn by ``seed``, in the order of ``tasks``."""
     strata: dict[str, list[tuple[bytes, int]]] = defaultdict(list)
     for place, task in enumerate(tasks):
         drawn = hashlib.blake2b(f"{seed}|{task.benchmark}|{task.id}".encode(), digest_size=8).digest()

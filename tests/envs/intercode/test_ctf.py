@@ -18,7 +18,8 @@ from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.report.agreement import measure_agreement
 from lemur_ray.rollout.attempt import EpisodeSpec
 from lemur_ray.rollout.episode import run_episode
-from lemur_ray.rollout.runner import _episode, _Try
+from lemur_ray.rollout.runner import episode_of
+from lemur_ray.rollout.schedule.retries import AttemptHistory
 
 ENV = "envs:lemur/InterCodeCTF-v0"
 
@@ -115,7 +116,7 @@ def test_recorded_submissions_are_graded_as_they_were(data_dir: Path, tmp_path: 
     for task in found:
         spec = EpisodeSpec(EpisodeKey(task.benchmark, task.id, policy.name, "r"), task, Sampling())
         attempt = run_episode(spec, policy, clock=lambda: 0.0)
-        episodes.append(_episode(spec, attempt, _Try(), ""))
+        episodes.append(episode_of(spec, attempt, AttemptHistory(), ""))
     agreed = measure_agreement(episodes, policy.recording, recorded_with().comparison)
     assert agreed.episodes == agreed.same_success == 100
     assert (

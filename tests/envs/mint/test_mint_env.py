@@ -183,7 +183,7 @@ def test_replies_are_read_by_named_strategies() -> None:
 
 def test_a_model_is_shown_its_replies_in_mints_frame_and_no_empty_ones() -> None:
     from lemur_ray.agents.trajectory import Step
-    from lemur_ray.rollout.episode import recent_turns
+    from lemur_ray.rollout.episode_record import recent_turns
 
     env = MintEnv()
     _, info = env.reset(options=dict(TASK))

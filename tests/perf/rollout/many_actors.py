@@ -26,7 +26,7 @@ from lemur_ray.agents.messages import Message, Sampling
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Outcome, Step, Task, Trajectory
 from lemur_ray.rollout.actors.actor import ActorEvent, ActorLost, ActorStarted, EpisodeEnded
-from lemur_ray.rollout.actors.pool import ActorPool
+from lemur_ray.rollout.actors.pool import ActorPool, PoolLimits
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
@@ -41,7 +41,7 @@ PER_HOST = 16
 
 
 class Simulation:
-    """A crew, and the thread in which its actors live: it tells what is due, as fast as the driver takes it.
+    """A backend, and the thread in which its actors live: it tells what is due, as fast as the driver takes it.
 
     ``rate``: episodes a second that end at most, 0 for no bound. ``losses``: every so many episodes a host is lost.
     """
@@ -62,7 +62,7 @@ class Simulation:
         self._over = False
         threading.Thread(target=self._live, daemon=True).start()
 
-    def begin(self, tell: Callable[[ActorEvent], None]) -> Simulated:
+    def start_actor(self, tell: Callable[[ActorEvent], None]) -> Simulated:
         if not self._hosts or len(self._hosts[-1]) == PER_HOST:
             self._hosts.append([])
         actor = Simulated(self, tell)
@@ -70,11 +70,11 @@ class Simulation:
         tell(ActorStarted(1, elsewhere=True))
         return actor
 
-    def ask(self, tell: Callable[[int, Pressure], None]) -> None:
+    def request_pressure(self, tell: Callable[[int, Pressure], None]) -> None:
         tell(0, Pressure(512, 3, 1))
 
-    def lacking(self, number: int) -> str:
-        return f"{number} actors wait"
+    def shortage(self, num_actors: int) -> str:
+        return f"{num_actors} actors wait"
 
     def close(self) -> None:
         with self._lock:
@@ -131,7 +131,7 @@ class Simulated:
     def play(self, spec: EpisodeSpec, ticket: int) -> None:
         self._simulation.playing(self, ticket, spec.task.id)
 
-    def ask(self) -> None:
+    def request_pressure(self) -> None:
         self.tell(Pressure())
 
     def end(self) -> None:
@@ -144,7 +144,7 @@ class Watched(ActorPool):
     def __init__(self, simulation: Simulation, episodes: int, actors: int, per_actor: int) -> None:
         self._simulation, self._episodes, self._taken = simulation, episodes, 0
         self._began, self._cpu_before = time.monotonic(), time.process_time()
-        super().__init__(simulation, num_actors=actors, episodes_per_actor=per_actor)
+        super().__init__(simulation, PoolLimits(actors, per_actor))
         simulation.backlog = self._events.qsize
         self.say()
 

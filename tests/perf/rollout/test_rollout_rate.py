@@ -18,6 +18,7 @@ from envs.intercode.sql.sample_tasks import load_sql_tasks
 from lemur_ray.agents.messages import Policy, Sampling
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.rollout.actors.on_ray import RayPool
+from lemur_ray.rollout.actors.pool import PoolLimits
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
@@ -51,7 +52,7 @@ def pool_of(where: str, policy: Callable[[], Policy]) -> Pool:
     return (
         ThreadPool(policy(), IN_FLIGHT)
         if where == "threads"
-        else RayPool(policy, num_actors=2, episodes_per_actor=per_actor)
+        else RayPool(policy, PoolLimits(num_actors=2, episodes_per_actor=per_actor))
     )
 
 

@@ -1,4 +1,4 @@
-"""Actors without processes: what each answers, and when it runs or is lost, is said by a test. Nothing waits."""
+"""Actors without processes: a test scripts when each starts, what it reports and when it is lost. Nothing waits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ScriptedActor:
         if event is not None:
             self.tell(replace(event, ticket=ticket) if isinstance(event, EpisodeEnded) else event)
 
-    def ask(self) -> None:
+    def request_pressure(self) -> None:
         self.asked += 1
 
     def end(self) -> None:
@@ -60,7 +60,7 @@ class ScriptedBackend:
         self.alive: list[ScriptedActor] = []
         self.closed = 0
 
-    def begin(self, tell: Callable[[ActorEvent], None]) -> ScriptedActor:
+    def start_actor(self, tell: Callable[[ActorEvent], None]) -> ScriptedActor:
         start = self.starts.pop(0) if len(self.starts) > 1 else self.starts[0]
         if isinstance(start, BaseException):
             raise start
@@ -72,11 +72,11 @@ class ScriptedBackend:
             tell(start)
         return actor
 
-    def ask(self, tell: Callable[[int, Pressure], None]) -> None:
+    def request_pressure(self, tell: Callable[[int, Pressure], None]) -> None:
         tell(0, Pressure(7, 2, 1))
 
-    def lacking(self, number: int) -> str:
-        return f"{number} environment actors wait for a host"
+    def shortage(self, num_actors: int) -> str:
+        return f"{num_actors} environment actors wait for a host"
 
     def close(self) -> None:
         self.closed += 1

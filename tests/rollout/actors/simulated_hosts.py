@@ -17,7 +17,7 @@ from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.rollout.actors.actor import ActorEvent, ActorLost, ActorStarted, EpisodeEnded
-from lemur_ray.rollout.actors.pool import ActorPool
+from lemur_ray.rollout.actors.pool import ActorPool, PoolLimits
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
@@ -31,7 +31,7 @@ DIES = None
 
 
 class Hosts:
-    """A crew. ``play``: a host's name and an order -> seconds, and how it ends there. ``starts_s``: of an actor."""
+    """A backend. ``play``: a host's name and an order -> seconds, and how it ends there. ``starts_s``: of an actor."""
 
     def __init__(
         self, names: str, play: Callable[[str, EpisodeSpec], tuple[float, Attempt | None]], starts_s: float = 8.0
@@ -67,7 +67,7 @@ class Hosts:
         if running := [one for one in self.actors if one.runs and not one.is_silent]:
             self._random.choice(running).die()
 
-    def begin(self, tell: Callable[[ActorEvent], None]) -> SimulatedActor:
+    def start_actor(self, tell: Callable[[ActorEvent], None]) -> SimulatedActor:
         self.actors.append(SimulatedActor(self, tell))
         self.actors[-1].place()
         return self.actors[-1]
@@ -82,11 +82,11 @@ class Hosts:
 
         self.after(seconds, end)
 
-    def ask(self, tell: Callable[[int, Pressure], None]) -> None:
+    def request_pressure(self, tell: Callable[[int, Pressure], None]) -> None:
         pass
 
-    def lacking(self, number: int) -> str:
-        return f"{number} environment actors wait for a host"
+    def shortage(self, num_actors: int) -> str:
+        return f"{num_actors} environment actors wait for a host"
 
     def close(self) -> None:
         pass
@@ -123,7 +123,7 @@ class SimulatedActor:
     def play(self, spec: EpisodeSpec, ticket: int) -> None:
         self._hosts.played(self, spec, ticket)
 
-    def ask(self) -> None:
+    def request_pressure(self) -> None:
         pass
 
     def end(self) -> None:
@@ -136,17 +136,18 @@ class SimulatedPool(ActorPool):
 
     _backend: Hosts
 
-    def _told(self, timeout_s: float) -> Any:
+    def _next_events(self, timeout_s: float) -> Any:
         until = self._backend.now + timeout_s
         while self._events.empty() and self._backend.now < until:
             self._backend.pass_time(until - self._backend.now)
-        return super()._told(0.0)
+        return super()._next_events(0.0)
 
 
 def run_on(hosts: Hosts, tasks: Sequence[Task], path: Path, **pool: Any) -> list[Episode]:
     """Raises PoolBroken, and AssertionError after a simulated day."""
     hosts.after(86_400.0, _never_ends)
-    actors = SimulatedPool(hosts, **{"num_actors": 3, "episodes_per_actor": 3, "clock": lambda: hosts.now, **pool})
+    limits = PoolLimits(**{"num_actors": 3, "episodes_per_actor": 3, **pool})
+    actors = SimulatedPool(hosts, limits, clock=lambda: hosts.now)
     plan = EpisodePlan(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits())
     progress = Progress(io.StringIO(), lambda: hosts.now)
     with Ledger(path) as ledger:

@@ -12,7 +12,7 @@ import pytest
 
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.rollout.actors.task_lease_actor import RemoteLeases, start_lease_actor
-from lemur_ray.rollout.evaluation import pool_of
+from lemur_ray.rollout.evaluation import create_pool
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from tests.rollout.actors import leasing
 from tests.rollout.test_runner import run
@@ -84,7 +84,7 @@ def test_what_an_actor_held_that_was_killed_is_free_for_the_next_try(
     ray_local: str, lemur_home: Path, tmp_path: Path
 ) -> None:
     config = EvalConfig(leasing.NoOptions(), f"{leasing.__name__}:LEASING", in_flight=1, actors=1)
-    pool = pool_of(config, leasing.Makes(tmp_path / "mark"))
+    pool = create_pool(config, leasing.Makes(tmp_path / "mark"))
     try:
         (episode,) = run(pool, [toy_task("t", hints=True)], tmp_path / "episodes.jsonl")
     finally:

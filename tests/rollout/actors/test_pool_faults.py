@@ -13,7 +13,7 @@ from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.rollout.actors import pool
 from lemur_ray.rollout.actors.actor import ActorEvent, EpisodeEnded
-from lemur_ray.rollout.actors.pool import ActorPool
+from lemur_ray.rollout.actors.pool import ActorPool, PoolLimits
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
 from lemur_ray.rollout.threads import PoolBroken
@@ -27,7 +27,9 @@ def plan(*names: str) -> list[EpisodeSpec]:
 
 
 def pool_of(backend: ScriptedBackend, **more: Any) -> ActorPool:
-    return ActorPool(backend, **{"num_actors": 3, "episodes_per_actor": 2, **more})
+    clock = {"clock": more.pop("clock")} if "clock" in more else {}
+    limits = PoolLimits(**{"num_actors": 3, "episodes_per_actor": 2, **more})
+    return ActorPool(backend, limits, **clock)
 
 
 class Clock:

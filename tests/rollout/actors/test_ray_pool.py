@@ -15,6 +15,7 @@ from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.benchmarks.resource_request import COMMANDS, PROCESS
 from lemur_ray.rollout.actors.on_ray import RayPool, went_with_host
+from lemur_ray.rollout.actors.pool import PoolLimits
 from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import PoolBroken, ThreadPool
 from tests.rollout.test_runner import QUICK, run
@@ -30,8 +31,9 @@ def path(tmp_path: Path) -> Path:
 def ray_pool(ray_local: str) -> Iterator[Callable[..., RayPool]]:
     pools: list[RayPool] = []
 
-    def make(policy: Any = ExpertPolicy, **more: Any) -> RayPool:
-        pools.append(RayPool(policy, **{"num_actors": 2, "episodes_per_actor": 10, **more}))
+    def make(policy: Any = ExpertPolicy, each: Any = None, cpus: float = 0.0, **limits: Any) -> RayPool:
+        size = PoolLimits(**{"num_actors": 2, "episodes_per_actor": 10, **limits})
+        pools.append(RayPool(policy, size, each=each, cpus=cpus))
         return pools[-1]
 
     yield make

@@ -19,6 +19,7 @@ from lemur_ray.agents.messages import ChatRequest, ContextOverflow, Message, Sam
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.recipes import get_recipe
 from lemur_ray.rollout.actors.on_ray import RayPool
+from lemur_ray.rollout.actors.pool import PoolLimits
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
@@ -136,7 +137,7 @@ def test_the_model_answers_turn_by_turn_and_says_when_a_conversation_is_too_long
 
 
 def test_environment_actors_play_with_it_and_never_load_jax(served: HandleSpec, tmp_path: Path):
-    pool = RayPool(served, num_actors=2, episodes_per_actor=6)
+    pool = RayPool(served, PoolLimits(num_actors=2, episodes_per_actor=6))
     tasks = [toy_task(f"t{i}", length=3, max_turns=3) for i in range(12)]
     sampling = Sampling(max_tokens=6, temperature=1.0, seed=1)
     plan = EpisodePlan(tasks, epochs=1, policy="p", recipe="r", sampling=sampling, limits=EpisodeLimits())

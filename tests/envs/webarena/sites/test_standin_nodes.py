@@ -17,6 +17,7 @@ from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Blame
 from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.rollout.actors.on_ray import RayPool
+from lemur_ray.rollout.actors.pool import PoolLimits
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger, read_episodes
 from lemur_ray.rollout.progress import Progress
@@ -92,7 +93,7 @@ def test_episodes_survive_a_killed_actor_and_a_killed_node_and_leave_no_site_and
     ray.init(address=cluster.ray.address, log_to_driver=False)
     try:
         saboteur = Saboteur(cluster, path)
-        pool = RayPool(ExpertPolicy, num_actors=2, episodes_per_actor=2, max_deaths=20)
+        pool = RayPool(ExpertPolicy, PoolLimits(num_actors=2, episodes_per_actor=2, max_deaths=20))
         saboteur.start()
         with Ledger(path) as ledger:
             progress = Progress(io.StringIO(), time.monotonic)

@@ -1,0 +1,75 @@
+"""One environment behind deadlines: every call returns a checked result or raises a fault that names who is to blame.
+
+Knows nothing of policies or of turns.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lemur_ray.agents.external_calls import CallMeter, ExternalCallError
+from lemur_ray.agents.messages import EndpointRefused, PolicyUnreachable
+from lemur_ray.rollout.attempt import EpisodeLimits
+from lemur_ray.rollout.calls.deadline import Call, DeadlineExceeded
+from lemur_ray.rollout.calls.env_protocol import EnvironmentFault, EnvResult, MachineFault, PolicyFault
+from lemur_ray.sandbox.sandbox import SandboxError, SandboxQuarantined
+
+MakeEnv = Callable[[str], Any]
+
+
+class EnvSession:
+    """An environment from its creation to ``close``, for one attempt at one episode."""
+
+    def __init__(self, env_id: str, limits: EpisodeLimits, call: Call, make_env: MakeEnv) -> None:
+        """Create the environment. Raises EnvironmentFault, as every method here does."""
+        self._env_id, self._limits, self._make_call = env_id, limits, call
+        self._env = self._call("make", lambda: make_env(env_id), limits.make_s)
+
+    def reset(self, seed: int, options: Mapping[str, Any]) -> EnvResult:
+        """Start the episode."""
+        value = self._call("reset", lambda: self._env.reset(seed=seed, options=options), self._limits.reset_s)
+        return EnvResult.of_reset(value, self._env_id)
+
+    def step(self, reply: str, meter: CallMeter) -> EnvResult:
+        """Apply a reply. ``meter`` counts the time of calls that the environment makes itself; it extends the deadline.
+
+        Raises PolicyFault if the policy's code destroyed the sandbox.
+        """
+        return EnvResult.of_step(
+            self._call("step", lambda: self._env.step(reply), self._limits.step_s, meter), self._env_id
+        )
+
+    def close(self) -> None:
+        """Free what the environment holds. After a call that hung, this ends the process or connection it hangs on."""
+        self._call("close", self._env.close, self._limits.close_s)
+
+    def _call(
+        self, operation: str, function: Callable[[], Any], timeout_s: float, meter: CallMeter | None = None
+    ) -> Any:
+        try:
+            return self._make_call(function, timeout_s, f"{self._env_id}: {operation}", meter)
+        except EndpointRefused:
+            raise
+        except (Exception, SystemExit) as error:
+            raise env_fault(self._env_id, operation, error) from error
+
+
+def env_fault(env_id: str, operation: str, error: BaseException) -> Exception:
+    """The fault behind an exception of an environment: its own, the machine's, or in ``step`` the policy's."""
+    where = f"{env_id}: {operation}"
+    match error:
+        case DeadlineExceeded():
+            return EnvironmentFault(str(error))
+        case ExternalCallError() | PolicyUnreachable():
+            return MachineFault(f"{where}: {type(error).__name__}: {error}")
+        case SandboxQuarantined():  # its pool has dropped it, and an environment lives for one attempt
+            return EnvironmentFault(f"{where}: a sandbox was put in quarantine: {error}")
+        case SandboxError():
+            faults: dict[str, type[Exception]] = {"infra": MachineFault}
+            if operation == "step":  # only `step` runs code of the policy
+                faults["policy"] = PolicyFault
+            return faults.get(error.blame, EnvironmentFault)(f"{where}: {error}")
+    last_lines = "".join(traceback.format_exception(error)[-2:]).strip()
+    return EnvironmentFault(f"{where} raised: {last_lines[-2000:]}")

@@ -1,0 +1,151 @@
+"""The growing record of one episode. It is complete at any moment, so it survives an exception in the turn loop.
+
+Knows nothing of environments' calls, policies or outcomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lemur_ray.agents.external_calls import CallMeter
+from lemur_ray.agents.messages import ChatReply, Message
+from lemur_ray.agents.trajectory import Outcome, Step, Trajectory, newest_steps
+from lemur_ray.rollout.attempt import Attempt, EpisodeLimits
+from lemur_ray.rollout.calls.env_protocol import EnvResult, RequestOptions
+
+TRUNCATED_PROMPT = "fewer prompt tokens for a longer conversation: the endpoint cuts what it is sent"
+"""Remark in the detail of an episode whose endpoint dropped a part of a prompt."""
+DETAIL_CHARS = 8000
+"""Maximum characters of an episode's detail, and of its note."""
+
+
+class EpisodeRecord:
+    """Collects messages, turns, scores and remarks of one attempt; ``attempt`` returns them as a value."""
+
+    def __init__(self, limits: EpisodeLimits) -> None:
+        self.opening: list[Message] = []
+        self.steps: list[Step] = []
+        self.request_options = RequestOptions()
+        self.reply_prefix = ""
+        """How every reply starts when the conversation is sent again."""
+        self.scores: dict[str, float] = {}
+        self.remarks: list[str] = []
+        """What went wrong, or was truncated; the detail of the episode."""
+        self._env_note = ""
+        self._limits = limits
+
+    def begin(self, reset: EnvResult) -> None:
+        """Write the messages before the first reply. Raises EnvironmentFault."""
+        self._env_note = reset.text("note") or ""
+        if system := reset.text("system"):
+            self.opening.append(Message("system", system))
+        self.request_options = reset.request_options
+        self.opening.extend(self.request_options.examples)
+        observation = self._bounded(reset.observation, self._limits.observation_chars, "first observation")
+        self.opening.append(Message("user", observation))
+        self.reply_prefix = reset.text("reply_prefix") or ""
+
+    def messages(self) -> tuple[Message, ...]:
+        """The messages of the next request."""
+        limit = self.request_options.dialogue_limit
+        if self.reply_prefix:
+            return (*self.opening, *recent_turns(self.steps, limit, self.reply_prefix))
+        return Trajectory(tuple(self.opening), tuple(self.steps), dialogue_limit=limit).shown(len(self.steps))
+
+    def reasoning(self, messages: Sequence[Message]) -> dict[int, str]:
+        """The model's reasoning before its replies, by the index of the reply in ``messages``."""
+        if self.request_options.dialogue_limit == 0:
+            return {}
+        steps = [step for step in self.steps if _reply_messages(step.reply, self.reply_prefix)]
+        indices = [index for index, message in enumerate(messages) if message.role == "assistant"]
+        newest_first = zip(reversed(indices), reversed(steps), strict=False)
+        return {index: step.reasoning for index, step in newest_first if step.reasoning}
+
+    def accept(self, reply: ChatReply) -> str:
+        """The text of a new reply, truncated to its limit. Remarks on prompts that the endpoint truncated."""
+        turn, tokens = len(self.steps) + 1, reply.usage.prompt_tokens
+        before = self.steps[-1].prompt_tokens if self.steps else 0
+        if self.request_options.dialogue_limit is None and 0 < tokens < before:
+            self.remarks.append(f"turn {turn}: {TRUNCATED_PROMPT} ({tokens} after {before})")
+        return self._bounded(reply.text, self._limits.reply_chars, f"reply of turn {turn}")
+
+    def add_step(
+        self,
+        text: str,
+        reply: ChatReply,
+        result: EnvResult,
+        policy_s: float,
+        env_s: float,
+        meter: CallMeter,
+        pictured: bool,
+    ) -> None:
+        """Append a turn. ``text``: as ``accept`` returned it; ``meter``: calls of the environment itself.
+
+        Raises EnvironmentFault.
+        """
+        turn = len(self.steps) + 1
+        self.scores.update(result.scores)
+        self._env_note = result.text("note") or self._env_note
+        self.steps.append(
+            Step(
+                reply=text,
+                action=result.text("action"),
+                observation=self._bounded(result.observation, self._limits.observation_chars, f"observation {turn}"),
+                reward=result.reward,
+                valid=bool(result.info.get("valid", True)),
+                policy_s=policy_s,
+                env_s=env_s,
+                prompt_tokens=reply.usage.prompt_tokens,
+                completion_tokens=reply.usage.completion_tokens,
+                version=reply.version,
+                reasoning=self._bounded(reply.reasoning, self._limits.reasoning_chars, f"thoughts {turn}"),
+                waited_s=reply.waited_s,
+                outside=meter.counts,
+                choices=reply.choices,
+                pictured=pictured,
+            )
+        )
+
+    def attempt(self, outcome: Outcome, score: float | None, wall_s: float, fatal_error: str = "") -> Attempt:
+        """The record as a value."""
+        options = self.request_options
+        shared = min(options.shared_chars, sum(len(message.content) for message in self.opening))
+        limit = 0 if options.dialogue_limit == 0 and len(self.steps) > 1 else None  # older records hold no other limit
+        return Attempt(
+            outcome=outcome,
+            score=score,
+            trajectory=Trajectory(tuple(self.opening), tuple(self.steps), shared, limit),
+            wall_s=wall_s,
+            detail=_storable("; ".join(self.remarks)[:DETAIL_CHARS]),
+            scores=self.scores,
+            note=_storable(self._env_note[:DETAIL_CHARS]),
+            fatal_error=fatal_error,
+        )
+
+    def _bounded(self, text: str, limit: int, name: str) -> str:
+        if len(text) > limit:
+            self.remarks.append(f"{name}: {len(text)} characters, cut to {limit}")
+        return _storable(text[:limit])
+
+
+def recent_turns(steps: Sequence[Step], dialogue_limit: int | None, prefix: str = "") -> list[Message]:
+    """Messages of past turns for the next request; ``prefix`` frames the policy's own replies."""
+    return [
+        message
+        for step in newest_steps(steps, dialogue_limit)
+        for message in (*_reply_messages(step.reply, prefix), Message("user", step.observation))
+    ]
+
+
+def _reply_messages(reply: str, prefix: str) -> list[Message]:
+    """A reply as a message to its model. With a prefix, an empty reply becomes no message (as in MINT)."""
+    if not prefix:
+        return [Message("assistant", reply)]
+    if not reply.strip():
+        return []
+    return [Message("assistant", f"{'' if reply.lstrip().startswith(prefix) else prefix}{reply}\n")]
+
+
+def _storable(text: str) -> str:
+    """The text without lone surrogates and NUL, which not every reader can store."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
