@@ -77,7 +77,7 @@ def planned(name: str, home: Path, data: Path | None) -> Json:
         raise Planned(plan)
 
     told = io.StringIO()
-    with surroundings(home), replaced("run_episodes", stop), replaced("lacking", lambda needs: []):
+    with surroundings(home), replaced("run_episodes", stop), replaced("missing_requirements", lambda needs: []):
         keep_sample(home)
         try:
             with contextlib.redirect_stderr(told):

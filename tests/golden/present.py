@@ -48,7 +48,7 @@ NAMES = {
     "demonstrations": "envs.alfworld.demonstrations:demonstrations",
     "Tokenizer": "lemur_ray.text.tokenizer:Tokenizer",
     # Where an evaluation has planned all its episodes and is about to play them.
-    "lacking": "lemur_ray.evaluation.preflight:lacking",
+    "missing_requirements": "lemur_ray.evaluation.preflight:missing_requirements",
     "run_episodes": "lemur_ray.rollout.evaluation:run_episodes",
     "names": "lemur_ray.benchmarks.discovery:names",
 }
