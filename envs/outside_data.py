@@ -1,7 +1,7 @@
-"""Files that are not part of this project: where each must lie beneath the data folder, and how to get one.
+"""Files that are not part of this project: their places below the data folder, and how to get them.
 
-Of InterCode and MINT, by benchmark; names are paths beneath ``DATA``. Reads none of them. Checksums are those of the
-contents, unpacked, in copies of our own.
+For InterCode and MINT; names are paths below ``DATA``. Reads none of them. Checksums are those of the unpacked
+contents.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def mint_tasks_file(subset: str) -> str:
 
 
 def required(data: Path, name: str) -> Path:
-    """``data/name``. Raises FileNotFoundError: which file, how large, under which licence, and how it is fetched."""
+    """``data/name``. Raises FileNotFoundError with the file's size and licence, and the command that fetches it."""
     return outside.required(data, name, SOURCES)
 
 
@@ -55,7 +55,7 @@ def _mint_tasks(subset: str, size: int, sha256: str, after: str) -> Source:
 
 
 def _examples(of: str, size: int, sha256: str, feedback_size: int, feedback_sha256: str) -> tuple[Source, Source]:
-    """Texts of MINT's own source, without and with a simulated user's feedback."""
+    """MINT's in-context examples, without and with a simulated user's feedback."""
     folder = f"in_context_examples/{of}"
     return (
         _mint(f"mint/{folder}/with_tool.txt", f"mint/tasks/{folder}/with_tool.txt", sha256, size),

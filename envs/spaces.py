@@ -1,6 +1,6 @@
-"""Message: the space of any Unicode text, for observations and for a model's raw replies.
+"""Message: the space of all Unicode texts, for observations and for a model's raw replies.
 
-gymnasium's own ``Text`` holds letters and digits of a bounded length; a reply holds anything. Knows no environment.
+gymnasium's own ``Text`` only has letters and digits of a bounded length. Knows no environment.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 
 _SAMPLE_LENGTH = 64
 _SAMPLE_RANGES = ((0x20, 0x7F), (0x20, 0x7F), (0x09, 0x0B), (0xA1, 0x250), (0x4E00, 0x4F00), (0x1F600, 0x1F640))
-"""Half-open ranges of code points that samples are made of; printable ASCII twice as often as any other."""
+"""Half-open ranges of code points for samples; printable ASCII is twice as likely as any other."""
 
 
 class Message(gymnasium.Space[str]):
-    """All strings that can be encoded as UTF-8, that is, without lone surrogates. Two messages spaces are equal."""
+    """All strings that can be encoded as UTF-8, that is, without lone surrogates. Two message spaces are equal."""
 
     def __init__(self, seed: int | np.random.Generator | None = None) -> None:
         super().__init__(seed=seed)
@@ -26,7 +26,7 @@ class Message(gymnasium.Space[str]):
         return False
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
-        """A short random text, empty ones and line breaks included. Masks have no meaning here: ValueError."""
+        """A short random text, which may be empty or have line breaks. Raises ValueError for masks."""
         if mask is not None or probability is not None:
             raise ValueError("Message.sample takes no mask and no probability")
         length = int(self.np_random.integers(0, _SAMPLE_LENGTH + 1))
@@ -47,5 +47,5 @@ class Message(gymnasium.Space[str]):
 
 
 def is_unicode(text: str) -> bool:
-    """Whether the text can be written as UTF-8: Python strings may hold lone surrogates, which cannot."""
+    """Whether the text can be encoded as UTF-8. Python strings may contain lone surrogates, which cannot."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)

@@ -44,30 +44,30 @@ from lemur_ray.sandbox.sandbox import SandboxError
 
 @dataclass(frozen=True)
 class Opening:
-    """What an episode begins with."""
+    """Start of an episode."""
 
     observation: str
     system: str | None = None
-    """The system prompt that explains the protocol, or None for none."""
+    """The system prompt that explains the protocol, or None."""
     dialogue_limit: int | None = None
-    """How many messages of past turns a model is to be shown besides the opening; None: all of them. 0: none, the
-    newest observation stands in the place of the first."""
+    """Maximum number of messages of past turns that a model is shown besides the opening; None: all. 0: none, and
+    the newest observation replaces the first."""
     reply_prefix: str = ""
-    """What a model's own past replies begin with when it is shown them, where a protocol frames them so."""
+    """Prefix of a model's own past replies when it is shown them, if the protocol has one."""
     examples: tuple[tuple[str, str], ...] = ()
-    """Worked examples, each a turn of the user and of the assistant, that come before the observation."""
+    """Worked examples before the observation, each a turn of the user and of the assistant."""
     picture: str = ""
-    """What is seen beside the observation: a PNG as a ``data:`` address."""
+    """Picture shown with the observation: a PNG as a ``data:`` URL."""
     note: str = ""
-    """As of ``Turn``."""
+    """See ``Turn``."""
     on_value_error: str = ""
-    """What stands for the reply of a policy that raises ValueError, with {error} in it for what it says, where a
-    protocol has that; empty: it is a bug of the harness."""
+    """Reply that replaces a policy's ValueError, with {error} for its text, if the protocol defines one. Empty: such
+    an error is a bug of the harness."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What came of one reply."""
+    """Result of one reply."""
 
     observation: str
     action: str | None
@@ -76,28 +76,28 @@ class Turn:
     finished: bool = False
     """The episode is over although not solved, for example after a wrong submission."""
     score: float = 0.0
-    """What the episode scores if it ends here, from 0 to 1."""
+    """The score if the episode ends here, from 0 to 1."""
     reward: float | None = None
-    """Reward of this very turn, where a benchmark has one. None: 0 until the end, and the score at the end."""
+    """Reward of this turn, if the benchmark has one. None: 0 until the end, then the score."""
     scores: Mapping[str, float] | None = None
-    """Score so far by each grader, where a benchmark has several."""
+    """Score so far by each grader, if there are several."""
     outcome: Outcome | None = None
-    """Why a finished episode ended, where it is neither ``solved`` nor ``failed``."""
+    """Why a finished episode ended, if neither ``solved`` nor ``failed``."""
     note: str = ""
-    """What is kept with the episode beside what was said: the newest one, wherever the episode ends."""
+    """Text stored with the episode in addition to the dialogue; only the newest counts."""
     picture: str = ""
-    """As of ``Opening``."""
+    """See ``Opening``."""
 
 
 class TextEnv(gymnasium.Env[str, str]):
-    """Base class. Options common to all: ``max_steps`` (turns until truncation), ``hints`` (bool, default False)."""
+    """Base class. Common options are ``max_steps`` (turns until truncation) and ``hints`` (bool, default False)."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - gymnasium declares it so
     option_names: ClassVar[frozenset[str]] = frozenset()
-    """The options that ``begin`` understands."""
+    """The options of ``begin``."""
     default_max_steps: ClassVar[int] = 50
     graders: ClassVar[tuple[str, ...]] = ()
-    """Of ``Turn.scores``, where there are several."""
+    """Keys of ``Turn.scores``, if there are several graders."""
 
     def __init__(self) -> None:
         self.observation_space = Message()
@@ -108,21 +108,21 @@ class TextEnv(gymnasium.Env[str, str]):
 
     @abstractmethod
     def begin(self, options: Mapping[str, Any]) -> Opening:
-        """Start the task that the options name (the common ones taken out). Raises ValueError for bad options.
+        """Start the task of the options (without the common ones). Raises ValueError for bad options.
 
-        ``self.np_random`` is seeded, ``self.max_steps`` and ``self.with_hints`` are those of this episode.
+        ``self.np_random`` is seeded; ``self.max_steps`` and ``self.with_hints`` are set for this episode.
         """
 
     @abstractmethod
     def respond(self, reply: str) -> Turn:
-        """Understand one raw reply, carry it out, and say what happened.
+        """Parse one raw reply, execute it, and return the result.
 
-        Must not raise for any text, but what its code did to a sandbox (SandboxError with the blame ``policy``): that
-        ends the episode as ``sandbox_destroyed``.
+        Must not raise for any text, except SandboxError with the blame ``policy`` for what its code did to a sandbox:
+        that ends the episode as ``sandbox_destroyed``.
         """
 
     def hints(self) -> dict[str, Any]:
-        """What scripted policies may see now. Called only when asked for."""
+        """Hints for scripted policies. Called only if requested."""
         raise ValueError(f"{type(self).__name__} has no hints: leave the option out")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -156,7 +156,7 @@ class TextEnv(gymnasium.Env[str, str]):
         return opening.observation, info
 
     def step(self, reply: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Take one turn. Raises RuntimeError before a reset or after the end, TypeError for what is not a string."""
+        """Take one turn. Raises RuntimeError before a reset or after the end, TypeError for anything but a string."""
         if self._turns_left < 1:
             raise RuntimeError("step without a running episode: call reset first")
         if not isinstance(reply, str):
@@ -187,7 +187,7 @@ class TextEnv(gymnasium.Env[str, str]):
         return turn.observation, reward, terminated, truncated, info
 
     def _destroyed(self, reply: str, error: SandboxError) -> Turn:
-        """The last turn of a policy whose code has ended or broken its sandbox, wherever that was noticed."""
+        """The last turn of a policy whose code has ended or broken its sandbox."""
         text = f"The sandbox was destroyed by its code: {error}"
         scores = dict.fromkeys(self.graders, 0.0) or None
         return Turn(
@@ -202,14 +202,15 @@ class TextEnv(gymnasium.Env[str, str]):
 
 
 def _asking(opening: Opening) -> dict[str, Any]:
-    """How a policy is asked: what is said before every first observation, what stands for its errors."""
-    found: dict[str, Any] = {}
+    """Settings for calling the policy: messages before the first observation, and the reply for its ValueErrors."""
+    fields: dict[str, Any] = {}
     if opening.examples:
-        before = [m.to_json() for user, said in opening.examples for m in (Said("user", user), Said("assistant", said))]
-        found = {"before": before, "shared": sum(len(m["content"]) for m in before) + len(opening.system or "")}
+        messages = [m for ask, reply in opening.examples for m in (Said("user", ask), Said("assistant", reply))]
+        before = [m.to_json() for m in messages]
+        fields = {"before": before, "shared": sum(len(m["content"]) for m in before) + len(opening.system or "")}
     if opening.on_value_error:
-        found["on_value_error"] = opening.on_value_error
-    return found
+        fields["on_value_error"] = opening.on_value_error
+    return fields
 
 
 def _outcome(turn: Turn, truncated: bool) -> Outcome:
@@ -219,21 +220,21 @@ def _outcome(turn: Turn, truncated: bool) -> Outcome:
 
 
 def check_option_names(options: Mapping[str, Any], known: frozenset[str]) -> None:
-    """Raises ValueError for an unknown option, with the nearest known name."""
+    """Raise ValueError for an unknown option, with the nearest known name."""
     for name in options:
         if name not in known:
             raise ValueError(f"unknown option {name!r}{did_you_mean(str(name), sorted(known))}")
 
 
 def check_texts(options: Mapping[str, Any], *names: str) -> None:
-    """Raises ValueError for the first of these options that is no text, or an empty one."""
+    """Raise ValueError for the first of these options that is not a non-empty text."""
     for name in names:
         if not isinstance(options.get(name), str) or not options[name]:
             raise ValueError(f"option {name}: {options.get(name)!r}, expected a text that is not empty")
 
 
 def one_of(name: str, value: Any, known: Sequence[Any]) -> Any:
-    """The value of an option that has to be one of these; booleans are no numbers. Raises ValueError."""
+    """The value of an option that must be one of ``known``; booleans are not numbers. Raises ValueError."""
     if value not in known or isinstance(value, bool) != isinstance(known[0], bool):
         raise ValueError(f"option {name}: {value!r}, expected one of {', '.join(map(str, known))}")
     return value

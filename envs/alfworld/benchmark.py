@@ -1,4 +1,4 @@
-"""ALFWorld as benchmarks: ``alfworld/text``, generated games, and its own ``valid_seen`` and ``valid_unseen``.
+"""The benchmarks ``alfworld/text``, with generated games, and ALFWorld's own ``valid_seen`` and ``valid_unseen``.
 
 All have text actions, one command a turn, and 50 turns.
 """
@@ -25,10 +25,10 @@ from lemur_ray.storage.bundles.host_path import HostPath
 
 @dataclass(frozen=True)
 class TextOptions:
-    """Which games."""
+    """Options of generated games."""
 
     split: Literal["heldout", "train", "novel_object"] = "heldout"
-    """Which generated games. Solved games of train may become training data (jobs/export_sft.py)."""
+    """Split of generated games. Solved games of train may become training data (jobs/export_sft.py)."""
 
 
 _LIMITS = (
@@ -40,7 +40,7 @@ _LIMITS = (
     "The model imitates an expert on games of the same generator. It shows that the chain works end to end, not "
     "that a model of this size has general skill.",
 )
-"""What rates on generated games do not show."""
+"""Limits of rates on generated games, for report pages."""
 
 
 def _load(options: TextOptions, request: EvaluationRequest) -> Iterator[Task]:
@@ -49,12 +49,12 @@ def _load(options: TextOptions, request: EvaluationRequest) -> Iterator[Task]:
 
 @dataclass(frozen=True)
 class RealOptions:
-    """Where the games are, and what plays them."""
+    """Options of real games."""
 
     games: str = location_option()
-    """Folder or archive of ALFWorld's games. Empty: alfworld beneath --data, else $ALFWORLD_DATA."""
+    """Folder or archive of ALFWorld's games. Empty: alfworld below --data, else $ALFWORLD_DATA."""
     engine: Literal["own", "alfworld"] = "own"
-    """own, or alfworld: the package of that name plays, in a process of its own for each game (extra alfworld)."""
+    """own, or alfworld: the package of that name plays each game in a process of its own (extra alfworld)."""
 
 
 GAMES = Source(
@@ -71,8 +71,8 @@ def _load_real(split: str, options: RealOptions, request: EvaluationRequest) -> 
     where = find_games(split, options.games, request.data)
     games = game_digests(where, split)
     if len(games) != SPLITS[split]:
-        said = f"{len(games)} solvable games of {split}, ALFWorld's has {SPLITS[split]}: rates are of these alone"
-        print(f"{where}: {said}", file=sys.stderr, flush=True)
+        warning = f"{len(games)} solvable games of {split}, ALFWorld's has {SPLITS[split]}: rates are of these alone"
+        print(f"{where}: {warning}", file=sys.stderr, flush=True)
     shared = {"file": HostPath(where), "real_split": split, "engine": options.engine, "prompt": request.prompt}
     shared["database_id"] = digest_of_all(games)
     return [
@@ -90,8 +90,8 @@ def _load_real(split: str, options: RealOptions, request: EvaluationRequest) -> 
 
 
 def _needs_real(split: str, options: RealOptions, request: EvaluationRequest) -> list[Requirement]:
-    found = [requirement_of("data", partial(find_games, split, options.games, request.data))]
-    return [*found, Requirement("alfworld package", package_missing)] if options.engine == "alfworld" else found
+    required = [requirement_of("data", partial(find_games, split, options.games, request.data))]
+    return [*required, Requirement("alfworld package", package_missing)] if options.engine == "alfworld" else required
 
 
 def _about_real(run: EvaluationRun) -> RunDescription:

@@ -1,4 +1,4 @@
-"""The expert's games as conversations, in exactly the words the environment uses. For instruction tuning."""
+"""The expert's games as conversations, in exactly the environment's wording. For instruction tuning."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from lemur_ray.agents.messages import Message
 def demonstrations(count: int, seed: int = 0, *, prompt: Prompt = "brief") -> Iterator[tuple[str, tuple[Message, ...]]]:
     """(id, messages) of the first ``count`` training games that the expert wins; each ends with its last command.
 
-    A reply is the expert's thought, where it has one, and its command on the last line (docs/decisions/004).
-    A pure function of its arguments. Held-out games cannot be asked for: their goals are no training game's.
+    A reply is the expert's thought, if it has one, and its command on the last line (docs/decisions/004). A pure
+    function of its arguments. Never of held-out games: their goals are no training game's.
     """
     for index in range(count):
         play = Play(Game.from_spec(draw_game("train", seed, index)))

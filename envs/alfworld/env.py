@@ -37,11 +37,11 @@ ENGINES = ("own", "alfworld")
 _NAMED = frozenset({"split", "seed", "index"})
 _REAL = frozenset({"file", "real_split", "id"})
 _NUM_DRAWN = 2**31
-"""An environment that is not told which game to play draws its index below this."""
+"""Range of the index that is drawn if no game is named."""
 
 
 class ALFWorldTextEnv(TextEnv):
-    """Commands in, the game's answers out."""
+    """Takes commands and returns the game's answers."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({*_NAMED, "game", "prompt", *_REAL, "engine", "database_id"})
 

@@ -1,8 +1,8 @@
-"""A player who searches: knows only the texts, looks into the furniture in a fixed order, and never tries in vain.
+"""An expert that searches: it only knows the texts, searches the furniture in a fixed order, and wastes no command.
 
-What it does next depends on what has been seen and not on how it got there, so it can take over from any player in
-the middle of a game; that makes it a teacher for another's mistakes as well. It searches in the order of the room line
-and speaks the new grammar. Knows no state of a game.
+Its next command depends on what has been observed, not on how, so it can take over from any player in the middle of a
+game, and can teach from another's mistakes. It searches in the order of the room line and uses the new grammar. Knows
+no state of a game.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from envs.alfworld.games.game import Goal
 from envs.alfworld.knowledge import Knowledge, kind_of
 
 NOTHING_LEFT = "look"
-"""What the expert says when everything was seen and the goal cannot be reached."""
+"""The expert's command when everything was searched and the goal cannot be reached."""
 
 
 class Expert:
-    """Follows a player's turns with ``observe(command, answer)``; ``advice()`` is its next command and changes nothing.
+    """Follows a player's turns with ``observe(command, answer)``; ``advice()`` is its next command.
 
-    ``goal``: what the task is, where people worded its line. Raises ValueError if the opening has no task or room line
-    or an unknown wording.
+    ``goal`` is needed if people worded the task line. Raises ValueError if the opening has no task or room line, or an
+    unknown wording.
     """
 
     def __init__(self, opening: str, goal: Goal | None = None) -> None:
         self.knowledge = Knowledge.from_opening(opening, goal)
 
     def observe(self, command: str, answer: str) -> None:
-        """Take in what somebody's command did."""
+        """Record the answer to a command of any player."""
         self.knowledge.observe(command, answer)
 
     def advice(self) -> str:
-        """The command to give now."""
+        """The next command."""
         known, goal = self.knowledge, self.knowledge.goal
         if known.held is not None and kind_of(known.held) != goal.object:
             return self._put_back(known.held)
@@ -45,9 +45,9 @@ class Expert:
         return self._at_open(targets[0], f"move {known.held} to {targets[0]}") if targets else NOTHING_LEFT
 
     def thought(self) -> str | None:
-        """What it looks for and where it knows one: ``find: mug? no`` or ``find: mug 2, shelf 1``.
+        """What it searches for and where one was observed: ``find: mug? no`` or ``find: mug 2, shelf 1``.
 
-        None if it looks for nothing, or has only learned that the furniture in front of it is shut.
+        None if it searches for nothing, or has only learned that the furniture in front of it is shut.
         """
         known, kind = self.knowledge, self._wanted()
         if kind is None or known.here in known.shut:
@@ -56,20 +56,20 @@ class Expert:
         return f"find: {kind}? no" if thing is None else f"find: {thing}, {known.seen[thing]}"
 
     def _wanted(self) -> str | None:
-        """The class of thing to find now: the goal's, or a lamp once the goal's is in hand. None: nothing."""
+        """Class of the thing to search for now: the goal's, or a lamp once the goal's is in hand. None: nothing."""
         known, goal = self.knowledge, self.knowledge.goal
         if known.held is None:
             return goal.object
         return LAMP.lower() if goal.light and kind_of(known.held) == goal.object else None
 
     def _known(self, kind: str) -> str | None:
-        """The first thing seen of that class that is not yet where it belongs."""
+        """The first observed thing of that class that is not yet in its target."""
         known, goal = self.knowledge, self.knowledge.goal
         placed = set(known.of_kind(goal.target)[:1]) if goal.two else set()
         return next((thing for thing in known.of_class(kind) if known.seen[thing] not in placed), None)
 
     def _use_up(self, thing: str) -> str:
-        """Take the goal's thing, or switch on the lamp."""
+        """Deliver the goal's thing, or switch on the lamp."""
         place = self.knowledge.seen[thing]
         if self.knowledge.held is None:
             return self._at_open(place, f"take {thing} from {place}")

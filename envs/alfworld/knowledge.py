@@ -1,7 +1,7 @@
-"""What a player can know from the texts alone: the task, the furniture, and what has been seen so far.
+"""What a player can infer from the texts alone: the task, the furniture, and everything observed so far.
 
-Reads the opening and every (command, answer) pair. Knows no engine and no strategy. It follows whoever plays: an
-expert, a model, or both by turns.
+Parses the opening and every (command, answer) pair. Knows no engine and no strategy. It follows any player: an expert,
+a model, or both in turns.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def kind_of(name: str) -> str:
 
 @dataclass
 class Knowledge:
-    """A player's picture of the room. Names are the game's."""
+    """A player's knowledge of the room. Names are the game's."""
 
     goal: Goal
     receptacles: tuple[str, ...]
@@ -65,9 +65,9 @@ class Knowledge:
     here: str | None = None
     held: str | None = None
     seen: dict[str, str] = field(default_factory=dict)
-    """Thing -> receptacle it was last seen in or put into, in the order of first sight; held things are not in it."""
+    """Thing -> receptacle where it was last observed or put, in order of first observation; not for things in hand."""
     explored: set[str] = field(default_factory=set)
-    """Receptacles whose contents have been seen."""
+    """Receptacles whose contents were observed."""
     shut: set[str] = field(default_factory=set)
     """Receptacles known to be closed."""
     treated: dict[str, set[str]] = field(default_factory=dict)
@@ -77,9 +77,9 @@ class Knowledge:
 
     @classmethod
     def from_opening(cls, opening: str, goal: Goal | None = None) -> Knowledge:
-        """Read the task line and the room line, in any order. Raises ValueError where one is missing.
+        """Parse the task line and the room line, in any order. Raises ValueError if one is missing.
 
-        ``goal``: what the task line says, where people worded it.
+        ``goal`` is needed if people worded the task line.
         """
         task, room = _TASK.search(opening), _ROOM.search(opening)
         if not task or not room:
@@ -87,9 +87,9 @@ class Knowledge:
         return cls(goal=goal or read_goal(task[1]), receptacles=tuple(_NAMED.findall(room[1])))
 
     def observe(self, command: str, answer: str) -> None:
-        """Take in what a command did. One that failed teaches nothing, but that one is there already.
+        """Record the answer to a command. A failed one only shows that the player is there already.
 
-        In the real games furniture may share a location: who stands at one piece cannot go to the other.
+        In the real games furniture may share a location: a player at one piece cannot go to the other.
         """
         command = command.strip()
         if answer == NOTHING_HAPPENS:
@@ -127,7 +127,7 @@ class Knowledge:
             self.seen[thing] = receptacle
 
     def of_class(self, kind: str) -> list[str]:
-        """Things of a class seen and not held, in the order of first sight."""
+        """Observed things of a class that are not in hand, in the order of first observation."""
         return [thing for thing in self.seen if kind_of(thing) == kind]
 
     def of_kind(self, kind: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A game played by the ``alfworld`` package itself, in a process of its own; the other side is ``package_process``.
+"""A game played by the ``alfworld`` package itself, in a process of its own (``package_process``).
 
 The package has one global parser, overwrites ``sys.argv`` and draws from the global ``random``: one process plays one
 game and ends with it. Needs the extra ``alfworld``.
@@ -18,7 +18,7 @@ PACKAGES = ("alfworld", "textworld")
 
 
 def package_missing() -> str | None:
-    """Why nothing can be played here, and what mends it; None where the packages are there. Imports neither."""
+    """Why the package cannot play, and how to install it; None if it is installed. Does not import it."""
     absent = [name for name in PACKAGES if find_spec(name) is None]
     if not absent:
         return None
@@ -29,7 +29,7 @@ def package_missing() -> str | None:
 
 
 class PackageGone(RuntimeError):
-    """The process that plays the game ended or said something else; the message holds its last words."""
+    """The process that plays the game has ended or sent malformed output. The message has its last lines."""
 
 
 class PackagePlay:
@@ -53,7 +53,7 @@ class PackagePlay:
         return sorted(self._possible)
 
     def step(self, command: str) -> str:
-        """Carry out one command and return the game's answer. Raises PackageGone."""
+        """Execute one command and return the game's answer. Raises PackageGone."""
         return self._ask(command)
 
     def close(self) -> None:
@@ -70,10 +70,10 @@ class PackagePlay:
         try:
             self._process.stdin.write(json.dumps(value) + "\n")
             self._process.stdin.flush()
-            said = json.loads(self._process.stdout.readline())
+            answer = json.loads(self._process.stdout.readline())
         except (OSError, ValueError) as error:
             self._process.kill()
             words = (self._process.communicate()[1] or "").strip().splitlines()[-1:] or ["nothing"]
             raise PackageGone(f"the alfworld package ended, its last words: {words[0]}") from error
-        self.won, self._possible = bool(said["won"]), list(said["admissible"])
-        return str(said["text"])
+        self.won, self._possible = bool(answer["won"]), list(answer["admissible"])
+        return str(answer["text"])

@@ -1,6 +1,6 @@
-"""The process in which the ``alfworld`` package plays one game: in come JSON lines, the game first, then commands.
+"""The process in which the ``alfworld`` package plays one game. Its input is JSON lines: the game, then commands.
 
-As ``AlfredTWEnv`` plays it: textworld's PDDL environment with ALFWorld's own names for things.
+Plays as ``AlfredTWEnv`` does: textworld's PDDL environment with ALFWorld's own names for things.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Ends with its input."""
+    """Play until standard input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the package prints is no answer
     try:
@@ -25,8 +25,8 @@ def main() -> None:
     env.load(json.loads(sys.stdin.readline()))
     state: Any = env.reset()
     while True:
-        said = {"text": state.feedback, "won": state["won"], "admissible": state["admissible_commands"]}
-        answers.write(json.dumps(said) + "\n")
+        answer = {"text": state.feedback, "won": state["won"], "admissible": state["admissible_commands"]}
+        answers.write(json.dumps(answer) + "\n")
         answers.flush()
         line = sys.stdin.readline()
         if not line:

@@ -1,4 +1,4 @@
-"""What a model is told before a game: a system prompt for any language model, or the bare opening for a tuned one."""
+"""Prompts of a game: a system prompt for any language model, or the bare opening for a tuned one."""
 
 from __future__ import annotations
 

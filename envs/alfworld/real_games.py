@@ -22,14 +22,14 @@ from typing import Any
 from envs.alfworld.games.game_file import GAME_FILE, digest
 
 SPLITS = {"valid_seen": 140, "valid_unseen": 134}
-"""How many games each split has."""
+"""Number of games in each split."""
 _DATA = "json_2.1.1"
 
 
 def find_games(split: str, games: str, data: Path | None) -> Path:
-    """The folder or archive of a split: what ``games`` names, else in the outside data, else ALFWORLD_DATA.
+    """The folder or archive of a split: ``games``, else in the outside data, else ALFWORLD_DATA.
 
-    Raises ValueError that says where it looked and how the games are fetched.
+    Raises ValueError with the places searched and the command that fetches the games.
     """
     if games:
         roots = [Path(games).expanduser()]
@@ -54,9 +54,9 @@ def _places(root: Path, split: str) -> list[Path]:
 
 
 def game_digests(place: Path, split: str) -> dict[str, str]:
-    """What tells each solvable game of a split from another one, by ``<task>/<trial>``, sorted.
+    """Digest of each solvable game of a split by ``<task>/<trial>``, sorted.
 
-    Raises ValueError where there is none.
+    Raises ValueError without any.
     """
     solvable = {name: content for name, content in _contents(place, split) if content.get("solvable", True)}
     if not solvable:
@@ -87,7 +87,7 @@ def _contents(place: Path, split: str) -> Iterator[tuple[str, Mapping[str, Any]]
 
 @lru_cache(maxsize=2)
 def _archived(archive: Path, split: str) -> Mapping[str, Mapping[str, Any]]:
-    """Read once a process."""
+    """Game files of an archive, read once per process."""
     games = {}
     try:
         with tarfile.open(archive) as tar:

@@ -1,7 +1,7 @@
-"""Every sentence the game says, of the state an action has led to. Knows no rules and changes nothing.
+"""Every sentence of the game, as a function of the state after an action. Knows no rules and changes nothing.
 
-The wordings are ALFWorld's (``alfred.twl2`` of alfworld 0.3 and 0.4, MIT): a text here is right when textworld says the
-same, and the tests compare them. There is no other freedom in this file.
+The wordings are ALFWorld's (``alfred.twl2`` of alfworld 0.3 and 0.4, MIT): a text here must equal textworld's, and the
+tests compare them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HELP = "\n".join(
 
 
 def answer(world: World, grammar: Grammar, action: Action) -> str:
-    """What the game says after an action was carried out."""
+    """The game's answer to an executed action."""
     verb, *names = action
     match verb, names:
         case "go", [receptacle]:
@@ -97,7 +97,7 @@ def _look(world: World) -> str:
 
 
 def _furniture(world: World, receptacle: str) -> str:
-    """What one sees in or on it."""
+    """Contents of a receptacle as the game lists them."""
     if not world.game.receptacle[receptacle].openable:
         return f"On the {receptacle}, you see {listing(world.contents(receptacle))}."
     if receptacle in world.opened:
@@ -106,7 +106,7 @@ def _furniture(world: World, receptacle: str) -> str:
 
 
 def _thing(thing: Thing, states: Collection[str]) -> str:
-    """What one sees on looking closely; the first that applies. What is only cool is called cold."""
+    """Description of an examined thing: the first rule that applies. A cool thing is called cold."""
     name, sliced = thing.name, "sliced" in states
     if thing.holding is not None:
         return f"This is a normal {name}. In it, you see {listing(thing.holding)}."

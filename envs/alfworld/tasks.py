@@ -16,7 +16,7 @@ MAX_TURNS = 50
 
 
 def games(split: Split = "heldout", seed: int = 0, prompt: Prompt = "full", hints: bool = False) -> Iterator[Task]:
-    """The games of a split, task types by turns; the category is the task type. Endless.
+    """The games of a split, alternating between task types; the category is the task type. Endless.
 
     The id names the game (split, seed, index) and does not depend on prompt or hints, so runs of several policies on
     the same games can be compared. Raises ValueError for an unknown split or an unknown prompt.

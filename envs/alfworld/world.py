@@ -1,9 +1,9 @@
-"""The state of one game in play: what may be done now, and what it changes.
+"""The state of one game in play: which actions are possible, and their effects.
 
-ALFWorld's domain (``alfred.pddl``) on plain sets: who stands where, what is open, what lies where, what is held, clean,
-hot, cool, lit, sliced. Several receptacles may share a location and a thing may lie in several of them, as in the real
-games. Knows no sentences: an action that is not possible returns False. A world is plain data: it can be copied,
-pickled, and several may be played at once from several threads.
+ALFWorld's domain (``alfred.pddl``) on plain sets: the player's location, what is open, what lies where, what is in
+hand, clean, hot, cool, lit, sliced. Several receptacles may share a location and a thing may lie in several of them, as
+in the real games. Knows no sentences: an impossible action returns False. A world is plain data: it can be copied and
+pickled, and several can be played at once from several threads.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 class World:
-    """One play of a game, from its start. All arguments are names as the player sees them; unknown ones are refused."""
+    """One play of a game, from its start. Arguments are names as players see them; unknown ones are rejected."""
 
     def __init__(self, game: Game) -> None:
         self.game = game
         self.here = game.start.location
-        """The location one stands at."""
+        """The player's location."""
         self.held: str | None = None
         self.opened = set(game.start.opened)
         self.states: dict[str, set[str]] = {}
-        """Thing -> those of clean, hot, cool, lit, sliced that hold of it."""
+        """Thing -> its states: clean, hot, cool, lit, sliced."""
         self.inside: dict[str, set[str]] = {r.name: set() for r in game.receptacles}
-        """Receptacle -> the things in or on it, seen or not."""
+        """Receptacle -> the things in or on it, visible or not."""
         self.lying: dict[str, set[str]] = {t.name: set() for t in game.things}
-        """Thing -> the locations it counts as lying at, held or not."""
+        """Thing -> the locations it counts as lying at, in hand or not."""
         self._taken: set[tuple[str, str]] = set()
-        """(thing, receptacle) it was taken from and not put back into: what a look finds beside the furniture."""
+        """(thing, receptacle) pairs of things taken out and not put back: a look lists them after the furniture."""
         for name, state in game.start.states:
             self.states.setdefault(name, set()).add(state)
         for name, receptacle in game.start.inside:
@@ -43,7 +43,7 @@ class World:
             self.lying[name].add(location)
 
     def do(self, verb: str, *names: str) -> bool:
-        """Carries out an action if it is possible; False and nothing changed if not."""
+        """Execute an action if it is possible; otherwise return False and change nothing."""
         return _RULES[verb](self, *names)
 
     def furniture_here(self) -> list[str]:
@@ -51,17 +51,17 @@ class World:
         return [receptacle.name for receptacle in self.game.at.get(self.here, ())]
 
     def contents(self, receptacle: str) -> list[str]:
-        """Things in or on a receptacle, in the game's order, seen or not."""
+        """Things in or on a receptacle, in the game's order, visible or not."""
         return sorted(self.inside[receptacle], key=self.game.rank.__getitem__)
 
     def beside(self) -> list[str]:
-        """What lies about where one stands: things taken out of one receptacle here and put into another here."""
+        """Things lying loose at the player's location: taken out of one receptacle here and put into another here."""
         here = set(self.furniture_here())
-        found = {t for t, receptacle in self._taken if receptacle in here and self.here in self.lying[t]}
-        return sorted(found, key=self.game.rank.__getitem__)
+        things = {t for t, receptacle in self._taken if receptacle in here and self.here in self.lying[t]}
+        return sorted(things, key=self.game.rank.__getitem__)
 
     def accessible(self, receptacle: str) -> bool:
-        """Whether its contents can be seen and touched: it does not close, or is open."""
+        """Whether its contents can be observed and touched: it does not close, or is open."""
         return not self.game.receptacle[receptacle].openable or receptacle in self.opened
 
     def go(self, receptacle: str) -> bool:
@@ -101,7 +101,7 @@ class World:
         return True
 
     def treat(self, verb: str, thing: str, receptacle: str) -> bool:
-        """``verb`` is clean, heat or cool. The tool may stay closed and what is in it does not matter, as upstream."""
+        """``verb`` is clean, heat or cool. As upstream, the tool may stay closed and its contents do not matter."""
         if not self.can_treat(verb, thing, receptacle):
             return False
         states = self.states.setdefault(thing, set())
@@ -110,7 +110,7 @@ class World:
         return True
 
     def use(self, thing: str) -> bool:
-        """Switch a lamp on. As upstream, it can be used again, never goes off, and may stand in something closed."""
+        """Switch a lamp on. As upstream, it can be used again, never goes off, and may be inside something closed."""
         if not self.can_use(thing):
             return False
         self.states.setdefault(thing, set()).add("lit")
@@ -159,7 +159,7 @@ class World:
         return known is not None and known.switchable and self.stands_here(thing)
 
     def can_slice(self, thing: str, knife: str) -> bool:
-        """As upstream, what is in something closed can be sliced."""
+        """As upstream, things inside something closed can be sliced."""
         return (
             knife == self.held
             and self.game.thing[knife].kind in _KNIVES
@@ -169,11 +169,12 @@ class World:
         )
 
     def can_examine(self, name: str) -> bool:
-        """The furniture where one stands or the thing one holds; upstream's rule for what lies about never applies."""
+        """The furniture at the player's location, or the thing in hand; upstream's rule for loose things has no
+        effect."""
         return name == self.held or self.is_here(name)
 
     def stands_here(self, thing: str) -> bool:
-        """Whether it is in or on some furniture where one stands."""
+        """Whether a thing is in or on furniture at the player's location."""
         return any(thing in self.inside[receptacle.name] for receptacle in self.game.at.get(self.here, ()))
 
     def goal_reached(self) -> bool:
@@ -190,7 +191,7 @@ class World:
         return any(len(wanted & self.inside[receptacle]) >= number for receptacle in game.targets)
 
     def possible(self) -> Iterator[tuple[str, ...]]:
-        """Every action that would do something now, in no order; some may come twice."""
+        """Every action with an effect now, in no order, and possibly with repetitions."""
         game, held = self.game, self.held
         yield from (("look",), ("inventory",), ("help",))
         yield from (("go", r.name) for r in game.receptacles if r.location != self.here)

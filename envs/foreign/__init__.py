@@ -1,1 +1,1 @@
-"""Benchmarks that others made by rules of their own, played as ours are."""
+"""Benchmarks of other authors, with their own rules, in the form of ours."""

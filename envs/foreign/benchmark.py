@@ -1,4 +1,4 @@
-"""Benchmarks by schemes: ``gym:module:Id``, any gymnasium environment of texts, and ``harbor:PATH``, task folders."""
+"""Benchmarks by scheme: ``gym:module:Id`` for any gymnasium environment of texts, ``harbor:PATH`` for task folders."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class GymOptions:
     """How a gymnasium environment becomes tasks."""
 
     arguments: str = "{}"
-    """JSON object of arguments of the environment's constructor. Absolute paths of what is here go along to other
-    hosts, and count for what is there; relative ones are texts like any other."""
+    """JSON object of arguments for the environment's constructor. Absolute paths that exist here are copied to other
+    hosts, and their content is part of the evaluation's identity; relative paths are ordinary texts."""
     seeds: int = 100
-    """Tasks: seeds 0, 1, 2, ... of the environment's reset."""
+    """Number of tasks: seeds 0, 1, 2, ... of the environment's reset."""
     turns: int = 0
-    """Turns of an episode. 0: as many as the environment's own registration says, or 50."""
+    """Turns of an episode. 0: as registered by the environment, else 50."""
     solved_at: float = 1.0
-    """Sum of rewards from which an episode is solved, where the environment does not say whether it is."""
+    """Sum of rewards from which an episode counts as solved, if the environment does not report success."""
 
     def __post_init__(self) -> None:
         """Raises ValueError that names the option."""
@@ -42,14 +42,14 @@ class GymOptions:
         self.parsed()
 
     def parsed(self) -> Mapping[str, Any]:
-        """``arguments`` as values."""
+        """``arguments``, parsed."""
         try:
-            found = json.loads(self.arguments)
+            value = json.loads(self.arguments)
         except ValueError as error:
             raise ValueError(f"--arguments {self.arguments!r}: {error}; expected a JSON object") from error
-        if not isinstance(found, dict):
+        if not isinstance(value, dict):
             raise ValueError(f"--arguments {self.arguments!r}: expected a JSON object")
-        return found
+        return value
 
 
 def _gym_tasks(env_id: str, options: GymOptions, request: EvaluationRequest) -> Iterator[Task]:
@@ -71,6 +71,6 @@ def _gym(env_id: str) -> Benchmark[GymOptions]:
 
 
 BENCHMARKS: Mapping[str, Benchmark[Any]] = {}
-"""None has a name of its own."""
+"""Empty: no benchmark here has a fixed name."""
 SCHEMES: Mapping[str, Callable[[str], Benchmark[Any]]] = {"gym": _gym, "harbor": harbor}
-"""What stands before the first colon of a name -> the benchmark of what stands behind it."""
+"""Scheme (the part of a name before its first colon) -> function that makes the benchmark from the rest."""

@@ -1,10 +1,10 @@
-"""Foreign-v0: any gymnasium environment whose observations and actions are texts, played as one of ours.
+"""Foreign-v0: any gymnasium environment whose observations and actions are texts, in the form of ours.
 
-Options of ``reset``: ``id`` (``module:Id`` as ``gymnasium.make`` takes it), ``arguments`` (of its constructor),
-``seed`` (of its reset), ``solved_at``. The task is solved when at the end of the episode, the environment's or that
-of its turns, the environment says so (``info["is_success"]`` or ``info["success"]``), or, where it says nothing, when
-its rewards sum up to ``solved_at``; the score is their sum over ``solved_at``, from 0 to 1. A reply that is no member
-of its action space costs a turn and does not reach it. What it raises is its own fault.
+Options of ``reset``: ``id`` (``module:Id`` as in ``gymnasium.make``), ``arguments`` (of its constructor), ``seed`` (of
+its reset), ``solved_at``. When the episode ends, by itself or by the turn limit, the task is solved if the environment
+says so (``info["is_success"]`` or ``info["success"]``), or else if the sum of its rewards reaches ``solved_at``. The
+score is that sum over ``solved_at``, from 0 to 1. A reply outside the action space uses up a turn and does not reach
+the environment. Its exceptions are its own fault.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SAYS = ("is_success", "success")
 
 
 class ForeignEnv(TextEnv):
-    """A reply goes to the environment without the blanks around it."""
+    """A text environment of another author. Replies reach it stripped of surrounding whitespace."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({"id", "arguments", "seed", "solved_at"})
 
@@ -63,7 +63,7 @@ class ForeignEnv(TextEnv):
         reward: float | None = None,
         outcome: Outcome | None = None,
     ) -> Turn:
-        """With what the episode is worth: on our last turn it ends, whatever the environment thinks."""
+        """A turn with the score so far. On the last turn the episode ends, whether or not the environment has ended."""
         over = finished or self._turns_left == 1
         solved = over and (self._sum >= self._solved_at if self._said is None else self._said)
         score = 1.0 if solved else min(self._score(), 1.0 if self._said is None else 0.999)
@@ -79,7 +79,7 @@ class ForeignEnv(TextEnv):
 
 
 def made(env_id: str, arguments: Mapping[str, Any]) -> gymnasium.Env[str, str]:
-    """The environment. Raises ValueError where there is none of that id, or where it speaks anything but text."""
+    """Create the environment. Raises ValueError for an unknown id, or for spaces that are not text."""
     try:
         env = gymnasium.make(env_id, disable_env_checker=True, **arguments)
     except (gymnasium.error.Error, ImportError, TypeError) as error:

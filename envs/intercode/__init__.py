@@ -1,1 +1,1 @@
-"""InterCode: tasks solved by trying again in SQL, a shell, a capture-the-flag box or Python."""
+"""InterCode: tasks with repeated attempts in SQL, a shell, a capture-the-flag box or Python."""

@@ -1,6 +1,6 @@
-"""InterCode as benchmarks: ``intercode/sql``, ``bash``, ``ctf`` and ``python``.
+"""The benchmarks ``intercode/sql``, ``bash``, ``ctf`` and ``python``.
 
-What an environment needs is imported when its tasks are asked for.
+Modules of an environment are imported when its tasks are loaded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lemur_ray.sandbox import root_file_system
 
 @dataclass(frozen=True)
 class CodeOptions(Sandboxed):
-    """Python and CTF."""
+    """Options of Python and CTF."""
 
     compat: bool = False
     """Repeat upstream's quirks, to compare with published numbers."""
@@ -34,10 +34,10 @@ class CodeOptions(Sandboxed):
 
 @dataclass(frozen=True)
 class BashOptions(CodeOptions):
-    """Bash."""
+    """Options of Bash."""
 
     rootfs: str = file_option(root_file_system.digest)
-    """A root file system for the sandbox. Empty: /usr of this machine."""
+    """Root file system for the sandbox. Empty: /usr of this machine."""
 
     def __post_init__(self) -> None:
         if self.rootfs and not (Path(self.rootfs) / "usr").is_dir():
@@ -50,18 +50,18 @@ def _kind(engine: str) -> str:
 
 
 def _server_of(kind: str) -> str:
-    """What has to be said with an engine of which its kind alone is known."""
+    """Option that a repeated run still needs if only the kind of its engine was recorded."""
     return f"{kind}:URL" if kind == "mysql" else ""
 
 
 @dataclass(frozen=True)
 class SqlOptions:
-    """SQL."""
+    """Options of SQL."""
 
     reward: Reward = "iou"
     """Overlap of rows, or overlap times agreement of order."""
     handicap: bool = False
-    """Tell the model all tables and columns."""
+    """Give the model all tables and columns."""
     engine: str = location_option("sqlite", stored_as=_kind, full_form=_server_of)
     """sqlite, or mysql:URL of a MySQL or MariaDB, for example mysql://user:password@127.0.0.1:3306."""
     compat: bool = False
@@ -131,7 +131,7 @@ def _sql_identity(options: SqlOptions, request: EvaluationRequest) -> dict[str, 
 
 
 def _database(task: Task) -> str:
-    """Questions about a database are not independent. The sample has one database: there it is nothing."""
+    """Cluster of a question: those on one database are not independent. Empty for the sample, which is one database."""
     return task.id.split("-")[1] if task.id.startswith("spider-") else ""
 
 

@@ -1,7 +1,7 @@
-"""The first fenced block of a reply, in time that grows with the reply alone.
+"""Extracts the first fenced block of a reply in linear time.
 
-One pattern over the whole block would try every way to share blanks between its parts before it gives up on a fence
-that is never closed: a reply of a thousand blanks took seconds. Knows no language.
+One regular expression for the whole block would backtrack over every split of its whitespace before giving up on an
+unclosed fence: a reply of a thousand blanks took seconds. Knows no language.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ FENCE = "```"
 
 
 def first_fenced(text: str, opening: re.Pattern[str]) -> str | None:
-    """What stands between the first two fences, without what ``opening`` matches at its beginning; None without both.
+    """The text between the first two fences, without the match of ``opening`` at its start. None without two fences.
 
-    ``opening`` (the language's name, blanks around it) has to match everywhere, an empty text too, and no backtick.
+    ``opening`` (language name and whitespace) must match any text, even an empty one, and contain no backtick.
     """
     begin = text.find(FENCE)
     end = text.find(FENCE, begin + len(FENCE)) if begin >= 0 else -1
     if end < 0:
         return None
     block = text[begin + len(FENCE) : end]
-    found = opening.match(block)
-    return block[found.end() :] if found else block
+    match = opening.match(block)
+    return block[match.end() :] if match else block

@@ -1,6 +1,6 @@
-"""What InterCode's benchmarks need of a machine, and which tools of upstream's images this machine's sandbox lacks.
+"""Requirements of InterCode's benchmarks, and tools of upstream's images that this machine's sandbox lacks.
 
-Which tools those are stands where the doctor looks for them, too.
+The tools are listed where the doctor uses them, too.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from lemur_ray.doctor import sandbox_tools
 
 DATA = "what InterCode asks"
 CRYPTO = "Crypto"
-"""The module of pycryptodome, which upstream's image has and which the sandbox is shown of this interpreter."""
+"""Module of pycryptodome, which upstream's image has, and which the sandbox mounts from this interpreter."""
 
 
 def files(kind: str, request: EvaluationRequest) -> list[Requirement]:
-    """The data files of a benchmark, each one need with the command that fetches it."""
+    """The data files of a benchmark, each with the command that fetches it."""
     if request.data is None:
         return [requirement_of("data", partial(request.data_folder, DATA))]
     grading = request.recording is not None and request.mode == "grading"
@@ -32,13 +32,13 @@ def files(kind: str, request: EvaluationRequest) -> list[Requirement]:
 
 
 def sandboxed(kind: str, options: Sandboxed, request: EvaluationRequest) -> list[Requirement]:
-    """Data and a sandbox; nothing is run where recorded submissions are graded."""
+    """Data and a sandbox. Replays that only grade recorded submissions run nothing."""
     nothing_runs = kind == "ctf" and request.recording is not None and request.mode == "grading"
     return [*files(kind, request), *([] if nothing_runs else [sandbox_requirement(options)])]
 
 
 def sql(options: Any, request: EvaluationRequest) -> list[Requirement]:
-    """Databases: of files, or on a server that answers. The sample database needs neither."""
+    """Database files, or a server that answers. The sample database needs neither."""
     server = options.engine != "sqlite"
     if request.data is None and not server and request.recording is None:
         return []
@@ -49,19 +49,19 @@ def sql(options: Any, request: EvaluationRequest) -> list[Requirement]:
 
 
 def _connected(engine: str) -> None:
-    """Raises ConnectionError, ValueError, or ModuleNotFoundError that says what is to be installed."""
+    """Connect to a server. Raises ConnectionError, ValueError, or ModuleNotFoundError with the package to install."""
     from envs.intercode.sql.mysql_engine import ServerUrl
 
     ServerUrl.parse(engine).connect(connect_s=LOOK_S).close()
 
 
 def bash_departures(options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Programs that its golds and models may call."""
+    """Missing programs that golds and models may call."""
     return missing_programs_departure(options, sandbox_tools.BASH, options.rootfs)
 
 
 def ctf_departures(options: Sandboxed, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Programs and the Python package that challenges are solved with; none where nothing is run."""
+    """Missing programs and Python packages for solving challenges; none if nothing is run."""
     if request.recording is not None and request.mode == "grading":
         return ()
     module = () if importlib.util.find_spec(CRYPTO) else ("sandbox without pycryptodome (the extra ctf)",)
@@ -69,7 +69,7 @@ def ctf_departures(options: Sandboxed, request: EvaluationRequest, tasks: Sequen
 
 
 def question(task: Task) -> str:
-    """What every environment of InterCode shows first, among other things."""
+    """The question in the first observation of every InterCode environment."""
     return str(task.options.get("question", ""))
 
 

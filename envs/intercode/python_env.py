@@ -1,9 +1,9 @@
-"""InterCode-Python: write the function that a sentence asks for, in an interpreter that keeps its names.
+"""InterCode-Python: write the function that a sentence describes, in an interpreter that keeps its state.
 
-A reply that begins with ``def`` is submitted as well: its function stands under the name that the tests call, and the
-reward is the share of tests that pass. Everything else is run and shown. Tests run in a process of their own
-(``grading/python_tests``). Protocol: princeton-nlp/intercode c3e46d8, seven turns; with ``compat`` a ``def`` that does
-not compile is worth 1, as it was there: neither side had a function, and their answers were equal.
+A reply that begins with ``def`` is also a submission: its function gets the name that the tests call, and the reward is
+the share of tests that pass. Everything else is run and its output shown. Tests run in a process of their own
+(``grading/python_tests``). Protocol: princeton-nlp/intercode c3e46d8, seven turns. With ``compat`` a ``def`` that does
+not compile scores 1, as upstream: without functions, both sides' answers were equal.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class InterCodePythonEnv(TextEnv):
         return Turn(observation, code, valid=not raised, solved=reward == 1, reward=reward, score=self._best)
 
     def _run(self, code: str) -> tuple[str, bool]:
-        """Output of a cell, and whether it raised; what did not raise is in scope of later submissions."""
+        """Output of a cell, and whether it raised. If not, its definitions are available to later submissions."""
         if self._session is None:
             self._sandbox = shared_pool(_CELLS, self._backend).take()
             self._session = PythonSession(self._sandbox)
@@ -104,7 +104,7 @@ class InterCodePythonEnv(TextEnv):
         return sum(run.passed for run in runs) / len(runs)
 
     def hints(self) -> dict[str, Any]:
-        """The gold."""
+        """The gold solution."""
         return {"expert": f"```python\n{self._gold}\n```", "admissible": ["1 + 1", "help(str)"]}
 
     def close(self) -> None:

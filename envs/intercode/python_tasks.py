@@ -1,6 +1,6 @@
-"""Tasks of InterCode-Python: the 974 questions of MBPP, each with tests. Knows no environment and no policy.
+"""Tasks of InterCode-Python: the 974 questions of MBPP with their tests. Knows no environment and no policy.
 
-The data (MBPP, CC BY 4.0) is outside of this project, in ``DATA/intercode/python``.
+The data (MBPP, CC BY 4.0) is not part of this project: ``DATA/intercode/python``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_TURNS = 7
 
 
 def load_python_tasks(data: Path, *, compat: bool = False) -> list[Task]:
-    """All tasks in the data's order. Raises FileNotFoundError that says what to fetch, ValueError naming the place."""
+    """All tasks in the data's order. Raises FileNotFoundError with a command to run, ValueError naming the place."""
     path = required(data, "intercode/python/ic_mbpp.json.gz")
     content = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     tasks = []
@@ -34,7 +34,7 @@ def load_python_tasks(data: Path, *, compat: bool = False) -> list[Task]:
 
 
 def name_under_test(gold: str, tests: list[str]) -> str:
-    """The function of the gold that the tests call; its last one where they call none by name. Raises ValueError."""
+    """The gold's function that the tests call, else its last one. Raises ValueError."""
     defined = [node.name for node in parsed(gold).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     used = {node.id for test in tests for node in ast.walk(parsed(test)) if isinstance(node, ast.Name)}
     called = [name for name in defined if name in used]

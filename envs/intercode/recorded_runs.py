@@ -1,6 +1,6 @@
-"""InterCode's recorded runs: how a file of one is replayed follows from its name, and what replays must reach.
+"""InterCode's recorded runs: replay settings of a file by its name, and what replays must reach.
 
-A goal is asked of all runs it is about together. Plays nothing.
+Goals apply to all of their runs together. Plays nothing.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _GOALS = (
 
 
 def _of_file(file: Path, name: str, strict: StrictReplays) -> Iterator[RecordedRun]:
-    found = _NAME.match(file.name)
-    if found is None or "_react_" in file.name:
+    match = _NAME.match(file.name)
+    if match is None or "_react_" in file.name:
         return
-    kind = found[1]
+    kind = match[1]
     flags: tuple[str, ...] = ()
     if kind == "sql":
         order = "tau" if any(model in name for model in _BY_ORDER) else "iou"

@@ -1,9 +1,9 @@
-"""InterCode's recordings: how its logs are read, and which tasks a replay of one has.
+"""Reads InterCode's recordings, and selects the tasks of a replay.
 
 The format is princeton-nlp/intercode's log (c3e46d8): a JSON object keyed by task index, or one such object per line,
-each episode with ``query``, ``turn_history`` (lists of equal length) and ``summary``. Plain or gzip. A log holds what
-upstream's parser made of a model's words, not the words: the recorded reply is the action, empty where nothing was
-understood, ``skip`` where the episode was given up. Knows no environment and no reward rule.
+each episode with ``query``, ``turn_history`` (lists of equal length) and ``summary``. Plain or gzip. A log has the
+action that upstream parsed, not the model's reply: it serves as the recorded reply, empty if nothing was parsed,
+``skip`` if the episode was given up. Knows no environment and no reward rule.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from lemur_ray.host.json_files import read_json, read_json_lines
 from lemur_ray.storage.bundles.host_path import HostPath
 
 _NOT_CODE = ("No SQL code was found", "Format your SQL command as", "No code was found")
-"""How the answers to a reply without code begin; the logs mark some of these turns as valid."""
+"""Beginnings of answers to a reply without code. Logs mark some of these turns as valid."""
 _ENDED_BY_FAULT = "blocked"
-"""Upstream's action of a turn whose policy raised. The last one, and without an observation."""
+"""Upstream's action of a turn whose policy raised. It is the last, and has no observation."""
 _GIVEN_UP = "skip"
 
 
 @dataclass(frozen=True)
 class InterCodeEpisode(RecordedEpisode):
-    """``gold_output``: what the gold printed, as it was recorded; None where the log does not say."""
+    """A recorded episode. ``gold_output`` is the recorded output of the gold; None if the log has none."""
 
     gold_output: str | None = None
 
@@ -64,7 +64,7 @@ def read_recording(path: Path) -> Recording[InterCodeEpisode]:
 
 
 def _entries(path: Path) -> Iterator[tuple[str, str | None, Any]]:
-    """Place, key (None in lines) and value of every record."""
+    """Place, key (None for lines) and value of every record."""
     if ".jsonl" in path.name:
         for number, value in read_json_lines(path):
             yield f"line {number}", None, value
@@ -97,14 +97,14 @@ def _episode(key: str | None, value: Any) -> InterCodeEpisode:
     if best is None:
         best = max((turn.reward or 0.0 for turn in turns), default=0.0)
     info = value.get("info")
-    said = info.get("eval_obs") if isinstance(info, dict) else None
+    gold_output = info.get("eval_obs") if isinstance(info, dict) else None
     return InterCodeEpisode(
         task=str(index),
         question=str(value["query"]),
         turns=turns,
         solved=_finite(best) == 1,
         afterwards=_GIVEN_UP,
-        gold_output=said if isinstance(said, str) else None,
+        gold_output=gold_output if isinstance(gold_output, str) else None,
     )
 
 
@@ -130,12 +130,11 @@ def _said(error: Exception) -> str:
 def recorded_tasks(
     tasks: Iterable[Task], recording: Recording[InterCodeEpisode], path: Path, mode: ReplayMode
 ) -> list[Task]:
-    """The tasks that a recording holds, each with as many turns as it took then, in the order of the recording.
+    """The tasks of a recording in its order, each with the recorded number of turns.
 
-    A task is known by its number: upstream has reworded some, which the replay's report tells (``reworded``). Where
-    several parts of a benchmark have the number (file systems of Bash), it is the one that asks the same, or of the
-    part that most of the recording is of. Raises ValueError where there is no task of an episode's number: then the
-    log is of other data.
+    Tasks are matched by number: upstream has reworded some, which the replay's report lists (``reworded``). If several
+    parts of a benchmark (file systems of Bash) have the number, the one with the same question is used, or else the
+    part of most episodes. Raises ValueError if no task has an episode's number: then the log is of other data.
     """
     known: dict[str, list[Task]] = {}
     for task in tasks:
@@ -144,7 +143,7 @@ def recorded_tasks(
         episode.task: _asking(known.get(episode.task, ()), episode.question) for episode in recording.episodes.values()
     }
     parts = Counter(_part(task) for task in alike.values() if task is not None)
-    found = []
+    tasks = []
     for episode in recording.episodes.values():
         candidates = known.get(episode.task, [])
         known_task = alike[episode.task] or max(candidates, key=lambda one: parts[_part(one)], default=None)
@@ -156,33 +155,33 @@ def recorded_tasks(
         turns = max(1, len(episode.turns))
         recorded = {"recorded": mode, "recording": HostPath(path.absolute()), "index": int(episode.task)}
         options = {**known_task.options, **recorded, "max_steps": turns}
-        found.append(replace(known_task, options=options, max_turns=turns))
-    return found
+        tasks.append(replace(known_task, options=options, max_turns=turns))
+    return tasks
 
 
 def _asking(candidates: Sequence[Task], question: str) -> Task | None:
-    """The task that asks this, blanks aside."""
+    """The task with this question, ignoring whitespace."""
     words = question.split()
     return next((task for task in candidates if question_of(task).split() == words), None)
 
 
 def _part(task: Task) -> str:
-    """What stands before the number of a task."""
+    """The id of a task without its number."""
     return task.id.rpartition("-")[0]
 
 
 def question_of(task: Task) -> str:
-    """What a task asks, as the logs have it."""
+    """A task's question as in the logs."""
     return str(task.options.get("question", ""))
 
 
 def recorded_episode(options: Mapping[str, Any]) -> InterCodeEpisode:
-    """The episode that the options of a replayed task name."""
+    """The recorded episode named in the options of a replayed task."""
     return read_recording(Path(options["recording"])).episodes[str(options["index"])]
 
 
 def recorded_with(reward_tolerance: float = 0.0051) -> RecordingFormat:
-    """InterCode's format; turns played in both are compared by their rewards. Logs round these to 0.01."""
+    """InterCode's format. Turns are compared by their rewards, which logs round to 0.01."""
     shares = {"reward_agreement": ("same_reward", "turns")}
     comparison = Comparison(partial(_rewards, reward_tolerance), ("turns", "same_reward"), shares)
     return RecordingFormat(read_recording, comparison, question=question_of)

@@ -1,7 +1,7 @@
-"""What a page says of InterCode's runs: departures from the paper's protocol, and what the numbers do not show.
+"""Notes on InterCode's runs for report pages: departures from the paper's protocol, and limits of the numbers.
 
-Upstream's file names say of a recorded run what nothing else does:
-``ic_bash_multiturn_gpt-3.5_10_turns_fs_1.json.gz`` is gpt-3.5, 10 turns, file system 1.
+Some facts about a recorded run are only in its file name: ``ic_bash_multiturn_gpt-3.5_10_turns_fs_1.json.gz`` is
+gpt-3.5, 10 turns, file system 1.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 
 
 def about(kind: str) -> Callable[[EvaluationRun], RunDescription]:
-    """Of ``intercode/<kind>``."""
+    """Function that makes the notes on a run of ``intercode/<kind>``."""
     return partial(_about, kind)
 
 
@@ -61,7 +61,7 @@ def _about(kind: str, run: EvaluationRun) -> RunDescription:
             protocol["replay"] = run.settings["replay"]
         if recorded.turns not in (0, _PAPER_TURNS):
             protocol["turns"] = recorded.turns
-    found = RunDescription(
+    notes = RunDescription(
         limits=_LIMITS[kind],
         beside=_LIMITS[kind] if kind in ("bash", "ctf") else (),
         column=_COLUMNS[kind],
@@ -72,34 +72,34 @@ def _about(kind: str, run: EvaluationRun) -> RunDescription:
         recorded=recorded,
     )
     if kind == "sql" and not all(task.startswith(_SPIDER) for task in run.tasks):
-        return replace(found, column="", limits=(SAMPLE_DATABASE, *found.limits), beside=(SAMPLE_DATABASE,))
-    return found
+        return replace(notes, column="", limits=(SAMPLE_DATABASE, *notes.limits), beside=(SAMPLE_DATABASE,))
+    return notes
 
 
 def recorded_name(policy: str) -> RecordedName | None:
-    """What the name of a replay says; None for every other policy."""
+    """The parts of a replay's name; None for other policies."""
     if not policy.startswith(_REPLAY):
         return None
     stem = policy.removeprefix(_REPLAY).split(".json")[0]
-    found = _NAME.match(stem)
-    if found is None:
+    match = _NAME.match(stem)
+    if match is None:
         return RecordedName(stem, whole=policy)
-    whole = _REPLAY + stem.removesuffix(found["part"] or "")
-    return RecordedName(found["model"], turns=int(found["turns"]), whole=whole)
+    whole = _REPLAY + stem.removesuffix(match["part"] or "")
+    return RecordedName(match["model"], turns=int(match["turns"]), whole=whole)
 
 
 def _departures(kind: str, run: EvaluationRun, recorded: RecordedName | None) -> tuple[str, ...]:
     settings = run.settings
     if not settings:
         return (UNKNOWN,)
-    found = common_departures(settings)
+    departures = common_departures(settings)
     if recorded is not None and recorded.turns not in (0, _PAPER_TURNS):
-        found.append(f"{recorded.turns} turn{'s' * (recorded.turns > 1)}")
+        departures.append(f"{recorded.turns} turn{'s' * (recorded.turns > 1)}")
     if kind == "sql":
         if settings.get("reward", "iou") != "iou":
-            found.append(f"reward {settings['reward']}")
+            departures.append(f"reward {settings['reward']}")
         if not settings.get("handicap"):
-            found.append("no handicap")
+            departures.append("no handicap")
     elif recorded is None and not settings.get("compat"):
-        found.append("without upstream's quirks")
-    return tuple(found)
+        departures.append("without upstream's quirks")
+    return tuple(departures)

@@ -1,1 +1,1 @@
-"""Benchmarks of knowledge and reasoning in words, a folder each."""
+"""Benchmarks of knowledge and reasoning, one folder each."""

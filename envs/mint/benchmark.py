@@ -1,4 +1,4 @@
-"""MINT as benchmarks: ``mint/`` with its eight subsets."""
+"""The benchmarks ``mint/``: MINT's eight subsets."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from lemur_ray.storage.bundles.host_path import host_path_option
 
 @dataclass(frozen=True)
 class MintOptions(Sandboxed):
-    """MINT's own."""
+    """Options of MINT."""
 
     grader: Literal["auto", "mint-2023", "strict"] = "auto"
     """Which verdict ends an episode; both are always reported. auto: mint-2023 for a replay, else strict."""
     option_rule: Literal["legacy", "head"] = "legacy"
     """TheoremQA under mint-2023: as in the recorded runs, or as since 2023-10-11."""
     feedback: Literal["none", "textual", "binary"] = "none"
-    """What a simulated user says after every turn."""
+    """Feedback of a simulated user after every turn."""
     teacher: str = ""
-    """Who that is, openai:URL#MODEL or log:FILE. In a replay the recorded one."""
+    """Source of the feedback, openai:URL#MODEL or log:FILE. In a replay it is the recorded one."""
     ground_truth: bool = False
-    """The simulated user knows the solution."""
+    """Whether the simulated user knows the solution."""
     wikipedia: str = "none"
-    """What the search tool asks: none, live, index:FILE, answers:FILE. In a replay the recorded answers."""
+    """Source of the search tool: none, live, index:FILE, answers:FILE. In a replay the recorded answers."""
     parser: Literal["tags", "lenient"] = "tags"
-    """lenient also takes fenced code and CodeLlama's tag for code to run."""
+    """lenient also accepts fenced code and CodeLlama's tag as code to run."""
 
     def judged_by(self, request: EvaluationRequest) -> str:
-        """The grader, with ``auto`` decided."""
+        """The grader, with ``auto`` resolved."""
         return ("strict" if request.recording is None else "mint-2023") if self.grader == "auto" else self.grader
 
 
@@ -62,12 +62,12 @@ def _load(subset: str, options: MintOptions, request: EvaluationRequest) -> Iter
 
 
 def _of_the_environment(options: MintOptions, request: EvaluationRequest) -> dict[str, Any]:
-    told = {name: value for name, value in asdict(options).items() if name != "sandbox"}
+    fields = {name: value for name, value in asdict(options).items() if name != "sandbox"}
     files = {
         "teacher": host_path_option(options.teacher, "log"),
         "wikipedia": host_path_option(options.wikipedia, "index", "answers", "log"),
     }
-    return {**told, **files, "grader": options.judged_by(request)}
+    return {**fields, **files, "grader": options.judged_by(request)}
 
 
 def _asks(options: MintOptions) -> tuple[str, ...]:
@@ -75,14 +75,14 @@ def _asks(options: MintOptions) -> tuple[str, ...]:
 
 
 def _same_goal(task: Task) -> str:
-    """ALFWorld has several games of one goal in one room: all that stands before the trial."""
+    """Goal of an ALFWorld task without its trial: several games have one goal in one room."""
     return task.id.partition("/")[0] if task.benchmark == "mint/alfworld" else ""
 
 
 def _identity(options: MintOptions, request: EvaluationRequest) -> dict[str, Any]:
-    found = {**asdict(options), "judged_by": options.judged_by(request)}
-    del found["grader"]
-    return found
+    fields = {**asdict(options), "judged_by": options.judged_by(request)}
+    del fields["grader"]
+    return fields
 
 
 BENCHMARKS = {

@@ -1,13 +1,13 @@
-"""What of a replayed MINT episode is compared with its recording, turn by turn.
+"""Compares a replayed MINT episode with its recording, turn by turn.
 
-| number | what |
+| number | counts |
 |---|---|
 | counters, count-down, terminate reason | those that are exactly equal |
 | observations of cells | exact, equal after normalising, same class of error, different; search cells apart |
 | other observations | equal, different |
 
-Normalising leaves out paths, addresses, cell numbers and blanks; of a traceback it keeps what stood before it and its
-last line. Knows no environment.
+Normalising removes paths, addresses, cell numbers, whitespace, and all but the last line of a traceback. Knows no
+environment.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_PROPOSE = 2
 
 
 def compare(episode: Episode, recorded: MintEpisode) -> EpisodeComparison:
-    """A scored episode beside its recording."""
+    """Compare a scored episode with its recording."""
     steps = episode.trajectory.steps
     counts = Counter(
         same_counters=int(counters_of(steps) == {name: n for name, n in recorded.counts.items() if n}),
@@ -61,17 +61,17 @@ COMPARISON = Comparison(
 
 
 def recorded_as(subset: str) -> RecordingFormat:
-    """MINT's format, of one of its subsets."""
+    """MINT's recording format for one subset."""
     return RecordingFormat(partial(read_recording, subset=subset), COMPARISON, name_of, prompt_of)
 
 
 def prompt_of(task: Task) -> str:
-    """What a task asks, as the logs have it."""
+    """A task's question as in the logs."""
     return str(task.options.get("prompt", ""))
 
 
 def counters_of(steps: Sequence[Step]) -> dict[str, int]:
-    """MINT's three counters from the actions that were understood, without those that are 0."""
+    """MINT's three counters of parsed actions, without those that are 0."""
     names = [
         "invalid_action"
         if step.action is None
@@ -84,7 +84,7 @@ def counters_of(steps: Sequence[Step]) -> dict[str, int]:
 
 
 def terminate_reason(episode: Episode) -> str:
-    """MINT's word for how an episode ended."""
+    """MINT's name for how an episode ended."""
     if episode.outcome is Outcome.SOLVED:
         return "task_success"
     if episode.outcome is Outcome.CONTEXT_OVERFLOW:
@@ -94,7 +94,7 @@ def terminate_reason(episode: Episode) -> str:
 
 
 def likeness(recorded: str, ours: str) -> str:
-    """exact, normalised, same_error or different."""
+    """Similarity of two observations: exact, normalised, same_error or different."""
     if recorded == ours:
         return "exact"
     if normalised(recorded) == normalised(ours):
@@ -104,7 +104,7 @@ def likeness(recorded: str, ours: str) -> str:
 
 
 def normalised(text: str) -> str:
-    """What of an observation does not depend on the machine."""
+    """An observation without its machine-dependent parts."""
     if "Traceback (most recent call last)" in text or "Cell In[" in text or _ERROR_LINE.search(text):
         lines = _ERROR_LINE.findall(text) or [line for line in text.splitlines() if line.strip()]
         text = f"{text.split(_DASHES)[0].strip()} | {lines[-1]}"
@@ -115,5 +115,5 @@ def normalised(text: str) -> str:
 
 
 def _error_class(text: str) -> str | None:
-    found = _ERROR_LINE.findall(text)
-    return found[-1].split(":")[0] if found else None
+    lines = _ERROR_LINE.findall(text)
+    return lines[-1].split(":")[0] if lines else None

@@ -1,8 +1,8 @@
-"""Whether feedback gives the solution away, and the feedback without it.
+"""Detects feedback that gives the solution away, and removes the solution from it.
 
-A short solution is given away where it stands in the feedback and in nothing that was said before, or where the
-feedback says that it is the answer and the assistant never did; a program, where one of its longer lines stands there.
-A word like "yes", or a single digit, is given away only by being called the answer. Knows no teacher.
+A short solution counts as given away if it occurs in the feedback and nowhere before, or if the feedback calls it the
+answer and the assistant never did; a program, if one of its longer lines occurs. A word like "yes" or a single digit is
+only given away by being called the answer. Knows no teacher.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import re
 
 WITHHELD = "[withheld]"
 SHORTEST_LINE = 16
-"""Characters of a line of a program, without blanks, that is found by chance nowhere."""
+"""Minimum characters, without whitespace, of a program line that cannot occur by chance."""
 _CALLED = r"(?:answer|solution|option|choice)\W+(?:is|was|be|equals|should be|would be)?\W*"
 _EVERYDAY = frozenset({"yes", "no", "true", "false"})
 
 
-def without_solution(feedback: str, solution: str, before: str, said: str) -> str:
-    """The feedback with the solution taken out; the feedback itself where it gives nothing away.
+def without_solution(feedback: str, solution: str, before: str, replies: str) -> str:
+    """The feedback without the solution, or unchanged if it does not give it away.
 
-    ``before``: everything that the assistant was shown or said so far, ``said``: what of it the assistant said.
+    ``before`` is everything the assistant has read or written so far, ``replies`` only what it has written.
     """
     solution = solution.strip()
     if not solution:
@@ -32,13 +32,13 @@ def without_solution(feedback: str, solution: str, before: str, said: str) -> st
         telling = rf"({_CALLED}){re.escape(form)}(?!\w|\.\d)"
         if len(form) > 1 and form.lower() not in _EVERYDAY and not re.search(alone, before, re.IGNORECASE):
             feedback = re.sub(alone, WITHHELD, feedback, flags=re.IGNORECASE)
-        elif not re.search(alone, said, re.IGNORECASE):
+        elif not re.search(alone, replies, re.IGNORECASE):
             feedback = re.sub(telling, rf"\g<1>{WITHHELD}", feedback, flags=re.IGNORECASE)
     return feedback
 
 
 def _forms(solution: str) -> list[str]:
-    """How a solution may be written: a number with and without its zeros."""
+    """Spellings of a solution: a number with and without trailing zeros."""
     forms = [solution]
     with contextlib.suppress(ValueError, OverflowError):
         number = float(solution.replace(",", ""))

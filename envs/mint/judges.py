@@ -1,6 +1,6 @@
-"""Who says whether a task is solved: graders of answers, or the game that the model's code plays.
+"""Judges whether a task is solved: by grading answers, or by the game that the model's code plays.
 
-``mint-2023`` and ``strict`` are always both kept, so that every episode has both verdicts. Knows no turns.
+``mint-2023`` and ``strict`` are both recorded, so that every episode has both verdicts. Knows no turns.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from lemur_ray.sandbox.warm_pool import WarmPool, shared_pool
 
 COMMAND_LIMIT = 50
 TESTS = SandboxSpec(run="mint-tests")
-"""Where tests run. No code of a model comes here."""
+"""Sandbox of tests. Never runs code of a model."""
 _ARRIVAL = "You arrive at loc "
 
 
 class Judge(Protocol):
-    """Knows whether an episode's task is solved, by either grader."""
+    """Decides whether an episode's task is solved, by either grader."""
 
     def propose(self, answer: str) -> None:
-        """Take a proposal into account."""
+        """Record a proposed answer."""
 
     def solved(self, grader: Grader) -> bool:
-        """Whether the task is solved by now."""
+        """Whether the task is solved now."""
 
     def over(self, grader: Grader) -> bool:
-        """Whether it can no longer be solved."""
+        """Whether the task can no longer be solved."""
 
     def close(self) -> None:
-        """Give back what was opened."""
+        """Release resources."""
 
 
 class AnswerJudge:
-    """Grades proposals. A proposal that either grader accepts stays accepted by it."""
+    """Grades proposals. Once a grader has accepted a proposal, the task stays solved for it."""
 
     def __init__(
         self,
@@ -92,15 +92,15 @@ def _in_fresh_sandboxes(backend: str, solution: str, tests: str, setup: str = ""
 
 @cache
 def _solutions(backend: str) -> WarmPool:
-    """Where solutions run: with this interpreter's packages, as the Python tool has them."""
+    """Sandboxes for solutions, with this interpreter's packages, as the Python tool has them."""
     mounts = own_packages()
     environment = {"PYTHONPATH": ":".join(mounts), "MPLBACKEND": "Agg"}
     return shared_pool(SandboxSpec(mounts=mounts, env=environment, run="mint-solutions"), backend)
 
 
 class HouseholdJudge:
-    """One play of a real ALFWorld game. ``won``: the goal held after some command within the first 50; ``done``: it
-    held after any command, or 50 commands were used up, which the recorded runs count as success."""
+    """One play of a real ALFWorld game. ``won``: one of the first 50 commands reached the goal. ``done``: any
+    command did, or 50 were used up, which the recorded runs count as success."""
 
     def __init__(self, archive: Path, game: str) -> None:
         games = household_games(archive)
@@ -111,7 +111,7 @@ class HouseholdJudge:
         self._won_at: int | None = None
 
     def command(self, tool: Tool, arguments: list[str]) -> str:
-        """The tool's answer: the game's, without the number of the location one arrives at."""
+        """The game's response to a tool call, without the number of the location one arrives at."""
         if tool.command is None or len(arguments) != len(tool.parameters):
             raise ValueError(f"{tool.name}: {len(arguments)} arguments, expected {tool.signature}")
         answer = self._house.step(tool.command(*arguments))
@@ -129,7 +129,7 @@ class HouseholdJudge:
         return self._won_at is not None or self.commands >= COMMAND_LIMIT
 
     def propose(self, answer: str) -> None:
-        """A proposal changes nothing in a household."""
+        """Ignored: a proposal changes nothing in a household."""
 
     def solved(self, grader: Grader) -> bool:
         return self.done if grader == "mint-2023" else self.won

@@ -3,21 +3,21 @@
 | option | |
 |---|---|
 | ``subset``, ``id``, ``prompt``, ``reference``, ``example`` | the task (see ``tasks``) |
-| ``answer_type``, ``games`` | of theoremqa, of alfworld |
-| ``wording`` | what the model is told apart from its task (see ``wording``); default: our words |
+| ``answer_type``, ``games`` | for theoremqa, for alfworld |
+| ``wording`` | wording of all messages apart from the task (see ``wording``); default: our own |
 | ``max_steps`` 5, ``max_propose`` 2 | turns, and proposals among them |
 | ``grader`` strict or mint-2023 | which verdict ends the episode; both are in ``info["scores"]`` |
 | ``option_rule`` legacy or head | TheoremQA's options, mint-2023 alone |
-| ``parser`` tags or lenient | how a reply is read |
+| ``parser`` tags or lenient | how a reply is parsed |
 | ``tools`` run or skip | skip: code of the model is not run (a replay that only grades; not for alfworld) |
-| ``recording`` | file of the run that is graded: with skip, what it was told of its code is shown |
-| ``wikipedia`` none, live, index:FILE, answers:FILE or log:FILE | what the search tool asks; where there is none, or a
- log does not answer, the model's code gets an error; what another source does not answer is nobody's fault here |
-| ``database_id`` | not read: identifies the data |
+| ``recording`` | file of the run that is graded: skip shows its recorded observations |
+| ``wikipedia`` none, live, index:FILE, answers:FILE or log:FILE | source of the search tool; without one, or for
+ a query that a log lacks, the model's code gets an error; a failure of another source makes the episode lost |
+| ``database_id`` | ignored: identifies the data |
 | ``feedback`` none, textual or binary; ``ground_truth`` | the simulated user |
-| ``teacher`` openai:URL#MODEL or log:FILE | who that is |
+| ``teacher`` openai:URL#MODEL or log:FILE | source of the simulated user |
 
-Everything a model wrote is run in a sandbox. Knows no policy.
+All code of a model runs in a sandbox. Knows no policy.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "backend": tuple(BACKENDS),
 }
 MOST_SEARCHES = 100
-"""In one episode; each is a question to somebody outside."""
+"""Maximum searches in one episode, each of which queries an outside source."""
 SEARCHES_S = 900.0
-"""Of all of them: where that many take so long, it is the source that is slow."""
+"""Maximum seconds of all searches together. Beyond that the source is too slow."""
 
 
 class MintEnv(TextEnv):
-    """Replies with ``<execute>`` and ``<solution>`` in, MINT's messages out. See the module for its options."""
+    """Environment with ``<execute>`` and ``<solution>`` replies in and MINT's messages out. Options: see the module."""
 
     option_names: ClassVar[frozenset[str]] = frozenset(
         {
@@ -158,7 +158,7 @@ class MintEnv(TextEnv):
         )
 
     def _act(self, reply: str, judge: Judge) -> tuple[str | None, str]:
-        """What was understood, in tags, and the observation's text."""
+        """The parsed action in tags, and the text of the observation."""
         asked = self._parse(reply)
         if asked.kind == "propose":
             self._accounting.count("propose_solution")
@@ -175,12 +175,12 @@ class MintEnv(TextEnv):
         return f"<execute>{asked.content}</execute>", text
 
     def _not_run(self) -> str:
-        """That this code is not run, and what the recorded run was told of it, where there is one."""
+        """Observation of code that is not run: the recorded one, if there is a recording."""
         seen = self._seen[self._turn] if self._turn < len(self._seen) else None
         return f"{NOT_EXECUTED}\n{seen}" if seen else NOT_EXECUTED
 
     def _call(self, name: str, arguments: list[str]) -> str:
-        """A tool called from the model's code."""
+        """Answer a tool call of the model's code."""
         if isinstance(self._judge, HouseholdJudge):
             return self._judge.command(next(t for t in self._tools if t.name == name), arguments)
         if self._wikipedia is None:
@@ -228,7 +228,7 @@ class MintEnv(TextEnv):
 
 
 PROPOSED_NOTHING = "<solution>"
-"""The action of a proposal in which nothing is proposed."""
+"""Action of a proposal without content."""
 
 
 def _wording(given: Any, subset: str) -> Wording:

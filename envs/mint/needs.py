@@ -1,5 +1,5 @@
-"""What MINT's subsets need: data, a sandbox, what the search tool and the simulated user are made of; whose words they
-are told in."""
+"""Requirements of MINT's subsets: data, a sandbox, sources of the search tool and the simulated user, recorded
+wordings."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _TASKS = {
 
 
 def needs(subset: str, options: Any, request: EvaluationRequest) -> list[Requirement]:
-    """All of a subset's."""
-    found = _files(subset, options, request)
+    """All requirements of a subset."""
+    required = _files(subset, options, request)
     only_graded = request.recording is not None and request.mode == "grading" and subset not in (*_PROGRAMS, "alfworld")
     if not only_graded:
-        found.append(sandbox_requirement(options))
+        required.append(sandbox_requirement(options))
     if request.recording is None:
-        found += _search(options.wikipedia)
+        required += _search(options.wikipedia)
         if options.feedback != "none":
-            found.append(requirement_of("teacher", partial(_teacher, options)))
-    return found
+            required.append(requirement_of("teacher", partial(_teacher, options)))
+    return required
 
 
 def _files(subset: str, options: Any, request: EvaluationRequest) -> list[Requirement]:
@@ -55,7 +55,7 @@ def _search(source: str) -> list[Requirement]:
 
 
 def _opened(source: str) -> None:
-    """Raises ValueError, OSError: what is no source or no file, and how an index is made."""
+    """Open a source. Raises ValueError, OSError if it is none, with the command that builds an index."""
     from envs.mint.sources import wikipedia_of
 
     try:
@@ -78,23 +78,23 @@ def _wikipedia_answers() -> None:
 
 
 def _teacher(options: Any) -> None:
-    """Of an endpoint only whether it can be one: the evaluation asks it."""
+    """Check the teacher option. An endpoint is only checked for its form: the evaluation asks it."""
     from envs.mint.sources import teacher_of
 
     source, _, file = options.teacher.partition(":")
-    if source == "log" and (said := readable_file("--teacher log", Path(file).expanduser()).missing()):
-        raise FileNotFoundError(said)
+    if source == "log" and (problem := readable_file("--teacher log", Path(file).expanduser()).missing()):
+        raise FileNotFoundError(problem)
     teacher_of(options.teacher, options.feedback, options.ground_truth)
 
 
 def departures(subset: str, options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Whether models are told in the words of recorded runs."""
+    """Departures of the wording from recorded runs."""
     ours = asdict(own_wording(subset))
     return (OUR_WORDS,) if tasks and tasks[0].options.get("wording") == ours else ()
 
 
 def opening(task: Task) -> str:
-    """The whole first message."""
+    """The complete first message."""
     options = task.options
     wording = Wording(**options["wording"])
     return wording.first_message(options["example"], options["prompt"], max_steps=options["max_steps"])

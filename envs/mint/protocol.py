@@ -1,7 +1,7 @@
-"""The accounting of a MINT episode and the messages that tell the model of it. Pure; knows no task and no tool.
+"""The accounting of a MINT episode, and the count-down lines in its messages. Pure; knows no task and no tool.
 
-Steps, chances and the lines that count them down are those of mint-bench 3f7f12c (Apache-2.0); the recorded runs hold
-12,291 such lines, which tests recompute.
+Steps, chances and count-down lines are those of mint-bench 3f7f12c (Apache-2.0); tests recompute the 12,291 such lines
+of the recorded runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NO_OUTPUT = "[Executed Successfully with No Output]"
 
 @dataclass
 class Accounting:
-    """Counts what happened, and says what is left."""
+    """Counts steps and proposals, and what is left of them."""
 
     max_steps: int = 5
     max_propose: int = 2
@@ -48,5 +48,5 @@ class Accounting:
 
 
 def with_feedback(message: str, feedback: str) -> str:
-    """The observation with the teacher's words behind it; none where there are none."""
+    """The observation, followed by the teacher's feedback if there is any."""
     return f"{message}\nExpert feedback:\n{feedback}\n" if feedback else message

@@ -1,9 +1,9 @@
-"""MINT's Python tool: a Python that lives from cell to cell in a sandbox, whose functions this process answers.
+"""MINT's Python tool: a Python session in a sandbox, whose tool functions are answered by this process.
 
-The loop over cells is the sandbox's (``sandbox/inside/payload/repl.py``): a cell that calls a function ends a step of
-its session with the call; the answer is the next step's message. So the code runs without network while the search runs
-here, and the game is where no code of the model can reach it.
-Limits and texts are MINT's (mint-bench 3f7f12c): 30 s a cell, 2000 characters. Knows no task.
+The loop over cells is the sandbox's (``sandbox/inside/payload/repl.py``). A cell that calls a function ends a step of
+the session with the call, and the next step's message is the answer. So the code runs without network while searches
+run here, and it cannot reach the game. Limits and texts are MINT's (mint-bench 3f7f12c): 30 s per cell, 2000
+characters. Knows no task.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ TIME_S = 30.0
 MAX_CHARS = 2_000
 TRUNCATED = "...\n[Output Truncated]"
 MAX_CALLS = 2_000
-"""Of functions by one cell: a loop that never ends must not keep the harness busy for ever."""
+"""Maximum function calls of one cell, so that an endless loop cannot occupy the harness."""
 _SLACK_S = 10.0
 _START_S = 60.0
 _MEMORY_BYTES = 2 * 2**30
 _ANSWER = Bounds(16 * ENOUGH_CHARS, nodes=64, depth=3)
-"""Of an answer as JSON: a cell's output, or the name and the few arguments of a call."""
+"""Limits of an answer as JSON: the output of a cell, or name and arguments of a call."""
 _OUTPUT, _CALL = {"out": str}, {"call": str, "arguments": [str]}
 _ARGUMENT_CHARS = 10_000
 _PATIENCE_S = 30.0
-"""With a machine that gives a cell no time."""
+"""Extra seconds for a machine that gives the cell no processor time."""
 
 Call = Callable[[str, list[str]], str]
 
@@ -52,20 +52,20 @@ class PythonTool(Protocol):
     """Runs cells one after another in one interpreter."""
 
     def run(self, code: str) -> str:
-        """What the model is shown of a cell."""
+        """Run a cell and return the observation."""
 
     def close(self) -> None:
-        """Give the interpreter back."""
+        """End the interpreter."""
 
 
 class PythonToolFault(Exception):
-    """The tool broke, and not through the policy's doing."""
+    """The tool failed, and not because of the policy."""
 
 
 class SandboxedPython:
-    """A shell that is started at the first cell, and anew after a cell that killed it.
+    """A Python session that is started at the first cell, and again after a cell that killed it.
 
-    ``call`` answers the functions of ``tools``; what it raises is raised by ``run``, and the shell is given up.
+    ``call`` answers the functions of ``tools``. What it raises is raised by ``run``, and ends the session.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class SandboxedPython:
         self._session: Session | None = None
 
     def run(self, code: str) -> str:
-        """Raises SandboxDestroyed where the code ended its sandbox, PythonToolFault, SandboxUnavailable, and what the
-        functions raise."""
+        """Run a cell. Raises SandboxDestroyed if the code ended its sandbox, PythonToolFault, SandboxUnavailable,
+        and errors of the functions."""
         return shown(self._run(code))
 
     def _run(self, code: str) -> str:
@@ -96,7 +96,7 @@ class SandboxedPython:
             answer, result = self._step(message, left_s)
             left_s -= time.monotonic() - began - (lost_s(threading.get_ident()) - lost)
             if self._session is None or not self._session.alive:
-                answer = None  # whatever it said before it ended
+                answer = None  # output of a session that has ended is not trusted
             if has_shape(answer, _OUTPUT):
                 return str(answer["out"])
             if answer is None or not has_shape(answer, _CALL):
@@ -117,7 +117,7 @@ class SandboxedPython:
         return f"Stopped after {MAX_CALLS} calls of tool functions."
 
     def _answer(self, name: str, arguments: list[str]) -> str:
-        """What a function says to these arguments, which may be forged: code may speak beneath the functions, too."""
+        """Answer a call, whose name and arguments may be forged: code can write to the session's protocol directly."""
         if len(arguments) != len(self._tools.get(name, ())) or name not in self._tools:
             raise ToolRefused(f"no function {name[:100]!r} of {len(arguments)} texts")
         if any(len(argument) > _ARGUMENT_CHARS for argument in arguments):
@@ -125,7 +125,7 @@ class SandboxedPython:
         return self._call(name, arguments)
 
     def _step(self, message: dict[str, Any], time_s: float) -> tuple[Any, ExecResult]:
-        """What was said, None where that was nothing that can be meant, and how the step ended."""
+        """Send a message and return the parsed answer (None if it is malformed) and how the step ended."""
         session = self._session or self._start()
         bound = 2 * _ANSWER.size_bytes
         limits = Limits(time_s=max(time_s, 0.5), patience_s=_PATIENCE_S, output_bytes=bound, kill_at_bytes=bound)
@@ -142,7 +142,7 @@ class SandboxedPython:
             return None, result
 
     def _start(self) -> Session:
-        """A new shell, which has answered once: what ends before its first cell was never the model's doing."""
+        """Start a session and wait for its first answer. A failure before the first cell is never the model's doing."""
         if self._sandbox is None:
             self._sandbox = self._pool.take()
         try:
@@ -154,12 +154,12 @@ class SandboxedPython:
             raise PythonToolFault(f"the Python tool does not start: {error}") from error
         if answer != {"out": ""}:
             self._give_up()
-            said = result.err[-500:] or result.note or f"it answered {result.out[:200]!r}"
-            raise PythonToolFault(f"the Python tool does not start: {said}")
+            problem = result.err[-500:] or result.note or f"it answered {result.out[:200]!r}"
+            raise PythonToolFault(f"the Python tool does not start: {problem}")
         return self._session
 
     def _give_up(self) -> None:
-        """End the shell; the next cell gets a new one in a new sandbox."""
+        """End the session. The next cell gets a new one in a new sandbox."""
         self._session = None
         self.close()
 
@@ -173,7 +173,7 @@ class SandboxedPython:
 
 
 def sandboxes(backend: str, network: bool) -> WarmPool:
-    """Sandboxes with this interpreter's packages in them; network off unless asked."""
+    """Sandboxes with this interpreter's packages. Without network unless ``network`` is set."""
     mounts = own_packages()
     environment = {
         "PYTHONPATH": ":".join(mounts),
@@ -188,11 +188,11 @@ def sandboxes(backend: str, network: bool) -> WarmPool:
 
 
 class ToolRefused(Exception):
-    """A function's answer is an error that the model's code may catch."""
+    """A function call failed with an error that the model's code may catch."""
 
 
 def shown(out: str) -> str:
-    """What MINT shows of a cell's output."""
+    """The part of a cell's output that MINT shows."""
     text = out or NO_OUTPUT
     if len(text) > MAX_CHARS:
         text = text[:MAX_CHARS] + TRUNCATED
@@ -200,7 +200,7 @@ def shown(out: str) -> str:
 
 
 def _ended(result: ExecResult, time_s: float) -> str:
-    """What a model is told of a shell that died in a cell."""
+    """Observation of a cell in which the session died."""
     if result.timed_out:
         return f"Timed out after {time_s:g} seconds. The interpreter was restarted."
     return f"The interpreter ended ({result.note or 'it exited'}) and was restarted."

@@ -1,4 +1,4 @@
-"""MINT's recorded runs: how a file of one is replayed follows from where it lies, and what replays must reach.
+"""MINT's recorded runs: replay settings of a file by its path, and what replays must reach.
 
 Plays nothing.
 """
@@ -22,7 +22,7 @@ _GOALS = (
 
 
 def _of_file(file: Path, name: str, strict: StrictReplays) -> Iterator[RecordedRun]:
-    """``strict``: of which runs without feedback the code is run again too."""
+    """``strict`` selects the runs without feedback whose code is run again, too."""
     subset = subset_of(file)
     if not subset or not is_mint_recording(file):
         return

@@ -1,13 +1,13 @@
-"""MINT's recordings: how the logs of mint-bench are read (one JSON episode a line), and how its messages come apart.
+"""MINT's recordings: reads the logs of mint-bench (one JSON episode a line), and splits its messages into parts.
 
 | in the log | here |
 |---|---|
-| an assistant's message | a reply, without the ``Assistant:`` line in front and one final line break |
+| an assistant's message | a reply, without the leading ``Assistant:`` line and one final line break |
 | two user messages in a row | an empty reply |
-| a user's message last | the model could not answer any more: its context was full |
+| a user's message last | the model could not answer, since its context was full |
 
-A log does not say which benchmark it is of (``task_name`` is "reasoning" for five of them): its file name does, as in
-``gsm8k.results.jsonl.gz``. Knows no environment.
+The subset of a log is in its file name (``gsm8k.results.jsonl.gz``), since ``task_name`` is "reasoning" for five of
+them. Knows no environment.
 """
 
 from __future__ import annotations
@@ -50,43 +50,43 @@ class SeenMessage:
 
 
 def split_observation(content: str) -> SeenMessage:
-    """Takes a user message of MINT's protocol apart; the last count-down before the last feedback is the real one."""
+    """Split a user message of MINT's protocol. The last count-down before the last feedback is the real one."""
     body = content.removeprefix("Observation:\n")
     cut = body.rfind(FEEDBACK)
     feedback = None if cut < 0 else body[cut + len(FEEDBACK) :].removesuffix("\n")
     body = body if cut < 0 else body[:cut]
-    found = list(_COUNT_DOWN.finditer(body))
-    if not found:
+    matches = list(_COUNT_DOWN.finditer(body))
+    if not matches:
         return SeenMessage(body.rstrip("\n"), None, feedback)
-    left = int(found[-1][1]), int(found[-1][2])
-    return SeenMessage(body[: found[-1].start()].rstrip("\n"), left, feedback)
+    left = int(matches[-1][1]), int(matches[-1][2])
+    return SeenMessage(body[: matches[-1].start()].rstrip("\n"), left, feedback)
 
 
 def after_observation(content: str) -> str:
-    """The text of a user message as it was sent, line breaks at its end included, without count-down and feedback."""
+    """The text of a user message without count-down and feedback, with its trailing line breaks."""
     body = content.removeprefix("Observation:\n")
-    found = _COUNT_DOWN.search(body)
-    return body if found is None else body[: found.start()].removesuffix("\n")
+    match = _COUNT_DOWN.search(body)
+    return body if match is None else body[: match.start()].removesuffix("\n")
 
 
 def text_of(turn: RecordedTurn) -> str | None:
-    """What the tool or the environment said after a turn, without count-down and feedback; None after the last."""
+    """The observation after a turn, without count-down and feedback. None after the last turn."""
     return None if turn.observation is None else split_observation(turn.observation).text
 
 
 def subset_of(path: Path) -> str:
-    """The benchmark that a log's file name says; empty where it says none."""
+    """The subset in a log's file name; empty if there is none."""
     name = path.name.split(".")[0]
     return name if name in SUBSETS else ""
 
 
 def name_of(file: Path) -> str:
-    """What a recording is called in keys: by model and setting, its folders, where its name is a subset's."""
+    """Key of a recording: model and setting from its folders, if its file name is only a subset's."""
     return f"{file.parts[-3]}/{file.parts[-2]}" if subset_of(file) and len(file.parts) > 3 else file.name
 
 
 def is_mint_recording(path: Path) -> bool:
-    """Whether the first record of a file looks like one of MINT's; False for what cannot be read at all."""
+    """Whether the first record of a file is in MINT's format. False for files that cannot be read."""
     try:
         _, first = next(read_json_lines(path))
     except (OSError, ValueError, StopIteration):
@@ -95,10 +95,9 @@ def is_mint_recording(path: Path) -> bool:
 
 
 def read_recording(path: Path, subset: str = "") -> Recording[MintEpisode]:
-    """The episodes of a log (``.json``, ``.jsonl``, either with ``.gz``), the first of each task.
+    """Read the episodes of a log (``.json``, ``.jsonl``, either with ``.gz``), the first of each task.
 
-    ``subset``: of which benchmark; empty: as the file name says. Raises FileNotFoundError, ValueError that names file
-    and line.
+    ``subset`` is by default that of the file name. Raises FileNotFoundError, ValueError that names file and line.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such recording")
@@ -144,14 +143,14 @@ def _episode(value: Mapping[str, Any], subset: str) -> MintEpisode:
 
 def _turns(history: Sequence[tuple[str, str]]) -> Iterator[RecordedTurn]:
     """Turns of a history without its first message."""
-    said: str | None = None
+    reply: str | None = None
     for role, content in history:
         if role == "assistant":
-            if said is not None:
+            if reply is not None:
                 raise ValueError("two assistant messages in a row")
-            said = content.removeprefix(PREFIX).removesuffix("\n")
+            reply = content.removeprefix(PREFIX).removesuffix("\n")
         else:
-            yield RecordedTurn(said or "", content, feedback=split_observation(content).feedback)
-            said = None
-    if said is not None:
-        yield RecordedTurn(said)
+            yield RecordedTurn(reply or "", content, feedback=split_observation(content).feedback)
+            reply = None
+    if reply is not None:
+        yield RecordedTurn(reply)

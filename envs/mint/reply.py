@@ -1,8 +1,8 @@
-"""What a reply asks for: a proposal, code to run, or nothing that is understood. Named strategies; knows no episode.
+"""Parses a reply into a proposal, code to run, or neither. Knows no episode.
 
-``tags`` is MINT's own (mint-bench 3f7f12c): ``<solution>`` anywhere makes the reply a proposal, blocks of one kind are
-joined, ``<thought>`` and code fences mean nothing. ``lenient`` takes in addition, where there is no tag of MINT's,
-fenced Python blocks and CodeLlama's ``[PYTHON]`` for code to run.
+``tags`` is MINT's own strategy (mint-bench 3f7f12c): ``<solution>`` anywhere makes the reply a proposal, blocks of one
+kind are joined, ``<thought>`` and code fences are ignored. ``lenient`` also accepts, in a reply without MINT's tags,
+fenced Python blocks and CodeLlama's ``[PYTHON]`` as code to run.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _CODELLAMA = ("[PYTHON]", "[/PYTHON]")
 
 @dataclass(frozen=True)
 class Understood:
-    """``content`` is None where the reply has the opening of a proposal, or nothing, but no content."""
+    """A parsed reply. ``content`` is None if a proposal, or the whole reply, has no content."""
 
     kind: Literal["propose", "execute", "nothing"]
     content: str | None = None
 
 
 def tags(reply: str) -> Understood:
-    """The protocol of the recorded runs."""
+    """Parse by the protocol of the recorded runs."""
     if "<solution>" in reply:
         return Understood("propose", _joined(_between(reply, *_SOLUTION)))
     code = _joined(_between(reply, *_EXECUTE))
@@ -35,7 +35,7 @@ def tags(reply: str) -> Understood:
 
 
 def lenient(reply: str) -> Understood:
-    """As ``tags``; where that finds nothing, fenced blocks or CodeLlama's tag are code."""
+    """Parse as ``tags`` does; without a tag, fenced blocks or CodeLlama's tag are code."""
     understood = tags(reply)
     if understood.kind != "nothing":
         return understood
@@ -44,20 +44,20 @@ def lenient(reply: str) -> Understood:
 
 
 def _between(reply: str, begin: str, end: str) -> list[str]:
-    """The texts between each ``begin`` and the first ``end`` behind it.
+    """The texts between each ``begin`` and the first ``end`` after it.
 
-    A pattern would look for the end of each of many that are never closed, in time that grows with the reply's square.
+    A regular expression would search for the end of each unclosed block, in time quadratic in the reply's length.
     """
-    found = []
+    blocks = []
     at = reply.find(begin)
     while at >= 0 and (close := reply.find(end, at + len(begin))) >= 0:
-        found.append(reply[at + len(begin) : close])
+        blocks.append(reply[at + len(begin) : close])
         at = reply.find(begin, close + len(end))
-    return found
+    return blocks
 
 
 def _joined(blocks: Sequence[str]) -> str | None:
-    """All blocks, each stripped, joined by line breaks; None where there is none, or nothing in them."""
+    """All blocks, stripped and joined by line breaks. None if they are empty."""
     return "\n".join(block.strip() for block in blocks) or None
 
 

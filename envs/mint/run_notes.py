@@ -1,4 +1,4 @@
-"""What a page says of MINT's runs: grader, teacher, departures from the paper's protocol, numbers beside the rate.
+"""Notes on MINT's runs for report pages: grader, teacher, departures from the protocol, numbers beside the rate.
 
 A replay is named by its folders: ``replay:gpt-3.5-turbo-0613/F=gpt-4-0613`` had a teacher.
 """
@@ -43,7 +43,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 
 
 def about(subset: str) -> Callable[[EvaluationRun], RunDescription]:
-    """Of ``mint/<subset>``."""
+    """Function that makes the notes on a run of ``mint/<subset>``."""
     return partial(_about, subset)
 
 
@@ -62,7 +62,7 @@ def _about(subset: str, run: EvaluationRun) -> RunDescription:
 
 
 def recorded_name(policy: str) -> RecordedName | None:
-    """What the name of a replay says; None for every other policy."""
+    """The parts of a replay's name; None for other policies."""
     if not policy.startswith(_REPLAY):
         return None
     name = policy.removeprefix(_REPLAY)
@@ -73,7 +73,7 @@ def recorded_name(policy: str) -> RecordedName | None:
 
 
 def teacher_of(run: EvaluationRun) -> str:
-    """Whose feedback the run was played with, in words: by the name of a replay, else by the settings."""
+    """Description of the run's teacher: by the name of a replay, else by the settings."""
     named = recorded_name(run.policy)
     if named is not None and named.teacher:
         return named.teacher
@@ -88,40 +88,40 @@ def teacher_of(run: EvaluationRun) -> str:
 def _protocol(run: EvaluationRun, recorded: RecordedName | None, teacher: str) -> dict[str, Any]:
     if not run.settings:
         return {}
-    found = {name: value for name, value in protocol_settings(run).items() if name not in _TEACHING}
+    fields = {name: value for name, value in protocol_settings(run).items() if name not in _TEACHING}
     if teacher:
-        found["feedback"] = teacher
+        fields["feedback"] = teacher
     if recorded is not None:
         if "replay" in run.settings:
-            found["replay"] = run.settings["replay"]
-        if "wikipedia" in found:
-            found["wikipedia"] = "as recorded"
-    return found
+            fields["replay"] = run.settings["replay"]
+        if "wikipedia" in fields:
+            fields["wikipedia"] = "as recorded"
+    return fields
 
 
 def _departures(subset: str, run: EvaluationRun, recorded: RecordedName | None, grader: str) -> tuple[str, ...]:
     settings: Settings = run.settings
     if not settings:
         return (UNKNOWN,)
-    found = common_departures(settings)
+    departures = common_departures(settings)
     if grader != _UPSTREAM:
-        found.append(f"{grader} grader")
+        departures.append(f"{grader} grader")
     if settings.get("option_rule", "legacy") != "legacy" and subset == "theoremqa":
-        found.append(f"option rule {settings['option_rule']}")
+        departures.append(f"option rule {settings['option_rule']}")
     if settings.get("parser", "tags") != "tags":
-        found.append(f"{settings['parser']} parser")
+        departures.append(f"{settings['parser']} parser")
     if recorded is None and str(settings.get("wikipedia", "none")) == "none":
-        found.append("no search")
+        departures.append("no search")
     if recorded is not None and settings.get("replay") == "strict":
-        found.append("code run again")
-    return tuple(found)
+        departures.append("code run again")
+    return tuple(departures)
 
 
 def mint_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Solved episodes by each grader, of those that are scored, and the ids on which the graders part.
+    """Number of solved episodes by each grader, of those scored, and the ids on which the graders disagree.
 
-    Where one grader ends an episode, what the other would have said of later turns is unknown: its number is a lower
-    bound. Where programs were run, also the hash seed that they had.
+    If one grader ended an episode, the other's verdict on later turns is unknown: its number is a lower bound. For runs
+    of programs also their hash seed.
     """
     from lemur_ray.grading.mint import GRADERS
     from lemur_ray.grading.python_tests import HASH_SEED

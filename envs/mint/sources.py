@@ -1,6 +1,6 @@
-"""Options that name a source, made into one: where Wikipedia's pages and a teacher's feedback come from.
+"""Opens the sources that options name: Wikipedia's pages and a teacher's feedback.
 
-Files and indexes are opened once a process: many episodes share them.
+Files and indexes are opened once per process and shared by its episodes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from lemur_ray.agents.openai_policy import OpenAIPolicy
 
 
 def check_sources(subset: str, options: Mapping[str, Any]) -> None:
-    """Open what the options of an evaluation name, before anything is played.
+    """Open the sources of an evaluation before it starts.
 
-    Raises ValueError, FileNotFoundError, or another OSError of a file. Says on stderr where a tool that models are told
-    of has nothing to ask.
+    Raises ValueError, FileNotFoundError, or another OSError of a file. Warns on stderr if a tool in the prompt has no
+    source.
     """
     if options.get("feedback", "none") != "none":
         teacher_of(str(options.get("teacher", "")), options["feedback"], bool(options.get("ground_truth")))
@@ -41,8 +41,8 @@ def check_sources(subset: str, options: Mapping[str, Any]) -> None:
 
 @cache
 def wikipedia_of(text: str) -> PageSource | RecordedAnswers | None:
-    """``none``, ``live``, ``index:FILE``, ``answers:FILE`` (lines of query and answer) or ``log:FILE`` (a recorded
-    run). Raises ValueError for all else, or for a file that is not one."""
+    """The source for ``none``, ``live``, ``index:FILE``, ``answers:FILE`` (lines of query and answer) or
+    ``log:FILE`` (a recorded run). Raises ValueError for other texts, and for a file of another format."""
     kind, _, file = text.partition(":")
     if text == "none":
         return None
@@ -59,13 +59,13 @@ def wikipedia_of(text: str) -> PageSource | RecordedAnswers | None:
 
 @cache
 def recorded_observations(file: str) -> Mapping[str, tuple[str | None, ...]]:
-    """What a recorded run was told after each turn, by task; nothing for an empty name. Raises ValueError."""
+    """Observations after each turn of a recorded run, by task; empty for an empty name. Raises ValueError."""
     episodes = read_recording(Path(file)).episodes if file else {}
     return {task: tuple(text_of(turn) for turn in episode.turns) for task, episode in episodes.items()}
 
 
 def teacher_of(text: str, kind: FeedbackKind, ground_truth: bool) -> Teacher:
-    """``openai:URL#MODEL`` or ``log:FILE``. Raises ValueError for all else."""
+    """The teacher for ``openai:URL#MODEL`` or ``log:FILE``. Raises ValueError for other texts."""
     source, _, rest = text.partition(":")
     if source == "log" and rest:
         return _recorded_teacher(rest)

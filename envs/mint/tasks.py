@@ -1,7 +1,7 @@
-"""MINT's 586 tasks from the data folder: prompts as the recorded runs had them. Knows no policy.
+"""MINT's 586 tasks from the data folder, with the prompts of the recorded runs. Knows no policy.
 
 Layout: ``DATA/mint/tasks/<subset>.test_prompts.jsonl.gz``, ``DATA/mint/tasks/alfworld/`` and
-``DATA/mint/in_context_examples/``; ``envs/outside_data.py`` says where each file comes from.
+``DATA/mint/in_context_examples/``; ``envs/outside_data.py`` lists the source of each file.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _HOUSE_FAMILY = {
 
 
 def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[str, Any] | None = None) -> list[Task]:
-    """The tasks of a subset, in the data's order. ``options`` go to every episode (see ``mint_env``).
+    """The tasks of a subset, in the data's order. ``options`` are added to every episode's (see ``mint_env``).
 
-    Raises ValueError for an unknown subset or a malformed file (names file and line), FileNotFoundError that says what
-    is missing and where it comes from.
+    Raises ValueError for an unknown subset or a malformed file (names file and line), FileNotFoundError with the
+    missing file and its source.
     """
     if subset not in SUBSETS:
         raise ValueError(f"MINT has no subset {subset!r}: expected one of {', '.join(SUBSETS)}")
@@ -82,8 +82,8 @@ def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[st
 
 
 def replay_options(file: Path, recording: Recording[MintEpisode], *, strict: bool) -> dict[str, Any]:
-    """Options of a replay of ``file``. Feedback is the recorded one. ``strict``: code is run and search answers as
-    recorded; else proposals alone are graded (and ALFWorld's code, which plays the game)."""
+    """Options of a replay of ``file``, with the recorded feedback. ``strict`` runs code and answers searches from
+    the recording; otherwise only proposals are graded (and ALFWorld's code, which plays the game)."""
     episodes = list(recording.episodes.values())
     options: dict[str, Any] = {"tools": "run" if strict or episodes[0].subset == "alfworld" else "skip"}
     options |= {"wikipedia": HostPath(file, prefix="log:"), "recording": HostPath(file)}
@@ -93,13 +93,12 @@ def replay_options(file: Path, recording: Recording[MintEpisode], *, strict: boo
 
 
 _FEW = 3
-"""Tasks of a log that may all have been worded otherwise."""
+"""Maximum tasks of a log that may all have another wording."""
 
 
 def recorded_tasks(tasks: Sequence[Task], recording: Recording[MintEpisode], path: Path | None) -> list[Task]:
-    """The tasks that a recording holds, known by their ids: some were worded otherwise in some runs, which the
-    replay's report tells. Raises ValueError where it holds another subset's, by its name, its tasks' names or every
-    single wording, or a task that is none of this one's."""
+    """The tasks of a recording, matched by id, since some runs have other wordings, which the replay's report lists.
+    Raises ValueError if the recording is another subset's or has an unknown task."""
     subset = tasks[0].options["subset"]
     texts = {task.id: "".join(str(task.options["prompt"]).split()) for task in tasks}
     known = {task.id for task in tasks}
@@ -116,12 +115,12 @@ def recorded_tasks(tasks: Sequence[Task], recording: Recording[MintEpisode], pat
 
 
 def _log_name(subset: str) -> str:
-    """How logs call the tasks of a subset."""
+    """Name in logs of a subset's tasks."""
     return subset if subset in ("humaneval", "mbpp", "alfworld") else "reasoning"
 
 
 def _given(subset: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """What grades the answer."""
+    """The reference by which a task's answer is graded."""
     if subset == "alfworld":
         return {"games": row["games"], "reference": ""}
     given = {"reference": row["reference"]}
@@ -138,28 +137,28 @@ def task_text(subset: str, raw: str) -> str:
 
 
 def household_prompt(game: Game) -> str:
-    """The text of a game: its opening without the welcome line."""
+    """Prompt of a game: its opening without the welcome line."""
     room, task = Play(game).opening.split("\n\n")[1:]
     return f"{room}\n{task}"
 
 
 @cache
 def _archived(archive: Path) -> Mapping[str, tuple[Game, str]]:
-    """Games and digests, read once a process."""
+    """Games with their digests, read once per process."""
     return read_with_digests(archive)
 
 
 @cache
 def household_games(archive: Path) -> Mapping[str, Game]:
-    """The games of an archive by id (``<task>/<trial>``), read once a process. Raises ValueError on none."""
+    """The games of an archive by id (``<task>/<trial>``), read once per process. Raises ValueError without any."""
     return {name: game for name, (game, _) in _archived(archive).items()}
 
 
 def _games_unlike_pinned(data: Path, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What tells other game files from those of the recorded runs, whose evaluations stay the same ones."""
+    """Digest of the games if they are not those of the recorded runs, whose evaluations keep their identity."""
     games = _archived(required(data, GAMES))
-    found = digest_of_all({row["id"]: games[row["id"]][1] for row in rows})
-    return [] if found == _PINNED_GAMES else [found]
+    digest = digest_of_all({row["id"]: games[row["id"]][1] for row in rows})
+    return [] if digest == _PINNED_GAMES else [digest]
 
 
 def _household_rows(data: Path) -> list[dict[str, Any]]:
@@ -194,13 +193,13 @@ def _rows(data: Path, subset: str) -> list[dict[str, Any]]:
 
 
 def _check_gradable(subset: str, row: Mapping[str, Any]) -> None:
-    """Raises ValueError where no answer to the task could be graded."""
+    """Raise ValueError if no answer to the task could be graded."""
     if subset not in ("humaneval", "mbpp"):
         grade(subset, "0", row["reference"], prompt=row["prompt"], answer_type=row.get("answer_type", ""))
 
 
 def example_files(subset: str, *, with_feedback: bool) -> list[str]:
-    """Names of the in-context examples that a subset's tasks are shown."""
+    """Names of the in-context examples for a subset."""
     plain = subset if subset in ("humaneval", "mbpp") else "reasoning"
     families = [f"alfworld/{name}" for name in _HOUSE_FAMILY.values()] if subset == "alfworld" else [plain]
     return [_example_file(family, with_feedback) for family in families]

@@ -1,15 +1,15 @@
-"""The simulated user of MINT: feedback in words after every turn that did not end an episode.
+"""MINT's simulated user, who gives feedback in words after every turn that did not end an episode.
 
-From any policy (an OpenAI endpoint as a rule), or from a recorded run. What the teacher is told follows mint-bench
-3f7f12c in its parts and their order; the words are ours, because no log holds upstream's. ``ground_truth`` shows it the
-right solution; without it the teacher still sees "Your answer is wrong.", which comes from the grader.
+It is any policy (usually an OpenAI endpoint), or a recorded run. The parts of the teacher's prompt and their order
+follow mint-bench 3f7f12c; the wording is ours, because no log has upstream's. ``ground_truth`` adds the right solution;
+without it the teacher still sees "Your answer is wrong.", which comes from the grader.
 
-What a policy says has no say in whether its episode counts: a teacher that has nothing to say to it, or whose endpoint
-takes other questions and not this one, gives no feedback for this turn, and a trajectory that is too long for it is
-shown without its oldest turns. All of that is counted.
+An episode counts whatever its policy writes: if the teacher has no feedback, or its endpoint rejects only this
+question, the turn has none, and a trajectory that is too long is shown without its oldest turns. All of that is
+counted.
 
-A teacher that was shown the solution and gives it away is asked once more, and what it then still gives away is taken
-out; one that was not shown it may have found it by itself, as upstream's may: that is counted and left as it is.
+A teacher that knows the solution and gives it away is asked once more, and after that the solution is removed from its
+feedback. A teacher without it may have solved the task itself, as upstream's may: that is counted and left unchanged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_TOKENS = 1024
 ATTEMPTS = 2
 GOOD, BAD = "This is GOOD.", "This is BAD."
 MOST_SHOWN = 400_000
-"""Characters of a trajectory, to begin with; half of what a teacher's context turns out to be too short for."""
+"""Initial maximum characters of a trajectory. Halved when the teacher's context is too short."""
 LEAST_SHOWN = 500
 LEFT_OUT = "[...]"
 _SEPARATOR = "\n\n---\n\n"
@@ -58,40 +58,40 @@ class FeedbackMissing(ExternalCallError):
 
 @dataclass(frozen=True)
 class Situation:
-    """What a teacher is asked about: an episode after one of its turns (0-based)."""
+    """Input of a teacher: an episode after one of its turns (0-based)."""
 
     subset: str
     task_id: str
     turn: int
     example: str
-    """The in-context example with feedback, of the task's family."""
+    """In-context example with feedback, of the task's family."""
     tools: str
-    """Description of the assistant's tools, empty where it has none."""
+    """Description of the assistant's tools; empty without any."""
     prompt: str
     dialogue: tuple[Message, ...]
-    """Messages after the first one, the reply of this turn last."""
+    """Messages after the first one; the last is the reply of this turn."""
     observation: str
-    """The observation of this turn with its count-down."""
+    """Observation of this turn with its count-down."""
     solution: str = ""
 
 
 class Teacher(Protocol):
-    """Anything that gives feedback."""
+    """Gives feedback."""
 
     def feedback(self, situation: Situation) -> str:
-        """Feedback in words, empty for none. Raises FeedbackMissing."""
+        """Feedback in words; empty for none. Raises FeedbackMissing."""
 
 
 class ModelTeacher:
-    """Asks a model. ``kind`` binary reduces its answer to GOOD or BAD."""
+    """Asks a model. With ``kind`` binary its answer is reduced to GOOD or BAD."""
 
     def __init__(self, policy: Policy, kind: FeedbackKind = "textual", ground_truth: bool = False) -> None:
         self.policy, self.kind, self.ground_truth = policy, kind, ground_truth
         self._most_shown = MOST_SHOWN
 
     def feedback(self, situation: Situation) -> str:
-        """Empty where the teacher is there and has none. Raises FeedbackMissing, and EndpointRefused where asking again
-        would be of no use."""
+        """Feedback of the model, possibly empty. Raises FeedbackMissing, and EndpointRefused if a retry would be
+        useless."""
         with external_call("teacher") as count:
             return self._feedback(situation, count)
 
@@ -108,9 +108,9 @@ class ModelTeacher:
             except PolicyUnreachable as error:
                 lost = f"{type(error).__name__}: {error}"
                 continue
-            said = reply.text
+            feedback = reply.text
             count(prompt_tokens=reply.usage.prompt_tokens, completion_tokens=reply.usage.completion_tokens)
-            answer = said.strip() if self.kind == "textual" else binary(said)
+            answer = feedback.strip() if self.kind == "textual" else binary(feedback)
             if not answer:
                 continue
             withheld = discreet(answer, situation)
@@ -128,9 +128,9 @@ class ModelTeacher:
         return ""
 
     def _reply(self, situation: Situation, attempt: int, count: Count) -> ChatReply:
-        """Of a teacher that is shown as much as it can read.
+        """Reply to the longest trajectory that the teacher can read.
 
-        Raises WordsRefused, PolicyUnreachable, FeedbackMissing where it cannot even read what we say to it.
+        Raises WordsRefused, PolicyUnreachable, and FeedbackMissing if even the shortest prompt is too long.
         """
         sampling = Sampling(max_tokens=MAX_TOKENS, temperature=0.0, seed=attempt, stop=STOPS)
         episode = f"teacher|{situation.subset}|{situation.task_id}"
@@ -157,7 +157,7 @@ class RecordedTeacher:
         self._episodes = recording.episodes
 
     def feedback(self, situation: Situation) -> str:
-        """Empty where the log has none at this turn. Raises FeedbackMissing for a task that it does not hold."""
+        """Recorded feedback of this turn; empty without any. Raises FeedbackMissing for an unknown task."""
         episode = self._episodes.get(situation.task_id)
         if episode is None:
             raise FeedbackMissing(f"no recorded feedback for task {situation.task_id!r}")
@@ -165,9 +165,9 @@ class RecordedTeacher:
         return (turns[situation.turn].feedback or "") if situation.turn < len(turns) else ""
 
 
-def binary(said: str) -> str:
-    """``This is GOOD.`` or ``This is BAD.`` by the first sentence; empty where it says neither or both."""
-    first = re.split(r"(?<=[.!?])\s|\n", said.strip(), maxsplit=1)[0].upper()
+def binary(feedback: str) -> str:
+    """``This is GOOD.`` or ``This is BAD.`` by the first sentence; empty if it has neither or both."""
+    first = re.split(r"(?<=[.!?])\s|\n", feedback.strip(), maxsplit=1)[0].upper()
     good, bad = re.search(r"\bGOOD\b", first), re.search(r"\bBAD\b", first)
     if bool(good) == bool(bad):
         return ""
@@ -175,15 +175,16 @@ def binary(said: str) -> str:
 
 
 def discreet(answer: str, situation: Situation) -> str:
-    """The answer without the solution; the answer itself where it does not give it away."""
-    said = "\n".join(message.content for message in situation.dialogue if message.role == "assistant")
+    """The answer without the solution, or unchanged if it does not give it away."""
+    replies = "\n".join(message.content for message in situation.dialogue if message.role == "assistant")
     shown = "\n".join(message.content for message in situation.dialogue)
-    return without_solution(answer, situation.solution, f"{situation.prompt}\n{shown}\n{situation.observation}", said)
+    before = f"{situation.prompt}\n{shown}\n{situation.observation}"
+    return without_solution(answer, situation.solution, before, replies)
 
 
 def trajectory(situation: Situation, most_chars: int = MOST_SHOWN) -> str:
-    """The task and what happened. What is longer than ``most_chars`` loses its oldest turns, then what is in the middle
-    of the last one; the task stays whole."""
+    """The task and the turns so far. If longer than ``most_chars``, the oldest turns are dropped, then the middle of
+    the last one is cut out; the task stays complete."""
     lines = [
         f"{PREFIX}{message.content}\n" if message.role == "assistant" else message.content
         for message in situation.dialogue
@@ -206,7 +207,7 @@ def _without_middle(text: str, most_chars: int) -> str:
 
 
 def teacher_prompt(situation: Situation, kind: FeedbackKind, ground_truth: bool, happened: str = "") -> str:
-    """The one message that a teacher is sent. ``happened``: as ``trajectory`` tells it, by default all of it."""
+    """The prompt for a teacher. ``happened`` is the result of ``trajectory``, by default the whole one."""
     example = situation.example[max(0, situation.example.find("Task:")) :].strip()
     happened = happened or trajectory(situation)
     solution = situation.solution.strip() if ground_truth else ""

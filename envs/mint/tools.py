@@ -1,7 +1,7 @@
-"""The functions a model may call from its code, and what the household's mean as commands.
+"""The functions a model may call from its code, and the game commands of the household's functions.
 
-Names, parameters and order are MINT's; the descriptions are ours and stand in for those of recorded runs (``wording``).
-Knows neither the interpreter that calls them nor the game that answers.
+Names, parameters and order are MINT's; the descriptions are ours, for use without recorded ones (``wording``). Knows
+neither the interpreter that calls them nor the game that answers.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tool:
-    """A function of the model's interpreter; all its arguments and its value are texts."""
+    """A function of the model's interpreter. Arguments and value are texts."""
 
     name: str
     parameters: tuple[str, ...]
     description: str
     command: Callable[..., str] | None = None
-    """The game's command for these arguments, for tools of the household."""
+    """For a household tool: makes the game's command from the arguments."""
 
     @property
     def signature(self) -> str:
@@ -30,7 +30,7 @@ WIKIPEDIA = Tool(
     ("query",),
     "Looks a few words up in Wikipedia and returns the summaries of the best pages; print what it returns.",
 )
-"""The one tool of the five reasoning subsets."""
+"""The only tool of the five reasoning subsets."""
 
 
 def _tool(name: str, parameters: tuple[str, ...], what: str, example: str, command: Callable[..., str]) -> Tool:
@@ -54,11 +54,11 @@ HOUSEHOLD: tuple[Tool, ...] = (
     _tool("use", ("receptacle",), "Switches a lamp on", 'use("desklamp 1")', "use {}".format),
     _tool("look", (), "Tells again what is around you", "look()", lambda: "look"),
 )
-"""The eleven tools of the ALFWorld subset, in the order in which they are described. No game knows ``toggle``."""
+"""The eleven tools of the ALFWorld subset, in the order of their descriptions. No game supports ``toggle``."""
 
 
 def tools_of(subset: str) -> tuple[Tool, ...]:
-    """The functions that a subset's model may call."""
+    """The functions of a subset."""
     if subset == "alfworld":
         return HOUSEHOLD
     return () if subset in ("humaneval", "mbpp") else (WIKIPEDIA,)

@@ -1,8 +1,7 @@
-"""What a model is told in a MINT episode, apart from its task: recorded words, or our own.
+"""Wording of a MINT episode apart from its task: that of recorded runs, or our own.
 
-A replay has to be told what the recorded model was told, byte by byte, so the words of recorded runs are read from the
-runs themselves (``DATA/mint/outputs``). Where no run is at hand, the same protocol is told in our words. Knows no
-environment.
+A replay must repeat the recorded prompts byte by byte, so their wording is read from the runs themselves
+(``DATA/mint/outputs``). Without recorded runs the same protocol has our wording. Knows no environment.
 """
 
 from __future__ import annotations
@@ -47,40 +46,40 @@ class Wording:
     """The sentences of one subset's episodes."""
 
     instruction: str
-    """Holds ``{max_steps}`` and ``{max_propose}``."""
+    """Contains ``{max_steps}`` and ``{max_propose}``."""
     tools: str
-    """Describes the functions, with two line breaks at its end; empty where there are none."""
+    """Description of the functions, ending in two line breaks; empty without functions."""
     lead: str
-    """Stands before a task's own text."""
+    """Text before a task's own text."""
     not_understood: str
-    """The observation of a reply without code and solution."""
+    """Observation after a reply without code and solution."""
 
     def first_message(self, example: str, prompt: str, *, max_steps: int = 5, max_propose: int = 2) -> str:
-        """The whole first message. ``example`` is the family's in-context example, ``prompt`` the task's."""
+        """The complete first message. ``example`` is the family's in-context example, ``prompt`` the task's text."""
         instruction = self.instruction.replace(_STEPS, str(max_steps)).replace(_PROPOSALS, str(max_propose))
         return SEPARATOR.join([f"{instruction}{self.tools}\n", f"\n{example}\n", f"\nTask:\n{prompt}\n"])
 
 
 def own_wording(subset: str) -> Wording:
-    """The protocol in our words."""
+    """The protocol in our wording."""
     return Wording(_INSTRUCTION, _described(tools_of(subset)), _LEADS.get(subset, ""), _NOT_UNDERSTOOD)
 
 
 def recorded_wording(outputs: Path, subset: str, texts: Mapping[str, str]) -> Wording:
-    """The words of the first runs in a folder of recorded runs (``<model>/<setting>/<subset>.results.jsonl.gz``).
+    """The wording of the first runs in a folder of recorded runs (``<model>/<setting>/<subset>.results.jsonl.gz``).
 
-    ``texts``: the tasks' own texts by id. What no run shows is said in our words. Raises ValueError for a bad run.
+    ``texts`` are the tasks' own texts by id. Other sentences have our wording. Raises ValueError for a malformed run.
     """
     own = own_wording(subset)
     paths = sorted(outputs.glob("*/*/*.results.jsonl.gz"), key=lambda path: not path.name.startswith(f"{subset}."))
     first = next(_episodes([path for path in paths if path.name.startswith(f"{subset}.")]), None)
     if first is None:
         return own
-    said, *_ = first.first_message.partition(SEPARATOR)
-    said = said.removesuffix("\n")
-    listing = said.find("\n[1] ")
-    tools = said[said.rfind("\n\n", 0, listing) + 2 :] if listing >= 0 else ""
-    instruction = said.removesuffix(tools)
+    opening, *_ = first.first_message.partition(SEPARATOR)
+    opening = opening.removesuffix("\n")
+    listing = opening.find("\n[1] ")
+    tools = opening[opening.rfind("\n\n", 0, listing) + 2 :] if listing >= 0 else ""
+    instruction = opening.removesuffix(tools)
     for recorded, name, number in ((_RECORDED_STEPS, _STEPS, "5"), (_RECORDED_PROPOSALS, _PROPOSALS, "2")):
         instruction = instruction.replace(recorded, recorded.replace(number, name))
     return Wording(instruction, tools, _lead(first, texts), next(_not_understood(paths), own.not_understood))

@@ -1,1 +1,1 @@
-"""Benchmarks of programs that a model writes, a folder each."""
+"""Benchmarks of programs that a model writes, one folder each."""

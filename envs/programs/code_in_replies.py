@@ -1,4 +1,4 @@
-"""The program in a reply: of a chat model a fenced block, of one that goes on with a text all of it. Knows no task."""
+"""Extracts the program from a reply: a chat model's fenced block, or a base model's completion. Knows no task."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _FENCED = re.compile(r"```[ \t]*([\w+#.-]*)[^\n]*\n(.*?)(?:\n[ \t]*```|\Z)", re.
 
 
 def code_in(reply: str, defined: str = "") -> str:
-    """The fenced block that defines a name, else the longest one; a reply without a fence as it is.
+    """The fenced block that matches ``defined``, else the longest one; a reply without fences unchanged.
 
-    ``defined``: a regular expression of what the right block holds. A block without an end reaches to the end.
+    ``defined`` is a regular expression. A block without an end extends to the end of the reply.
     """
     blocks = [block for _, block in _FENCED.findall(reply)]
     if not blocks:

@@ -1,4 +1,4 @@
-"""A Python program and the tests that call it, each in a fresh sandbox without network."""
+"""Runs a Python program and its tests, each in a fresh sandbox without network."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _TESTS = SandboxSpec(run="program-tests")
 
 
 def run_of(program: str, tests: str, backend: str, time_s: float, setup: str = "") -> TestRun:
-    """How a program does. ``setup``: the task's own code for its tests, which no program replaces.
+    """Run a program's tests. ``setup`` is the task's own code for its tests, which the program cannot replace.
 
-    Raises SandboxDestroyed where the machine ended a sandbox.
+    Raises SandboxDestroyed if the machine ended a sandbox.
     """
     with shared_pool(_SOLUTIONS, backend).one() as of_solution, shared_pool(_TESTS, backend).one() as of_tests:
         return run_tests(program, tests, of_solution, of_tests, time_s, setup)
 
 
 def graded(run: TestRun, program: str) -> Graded:
-    """A verdict with the program that was run."""
+    """Score and note of a test run, with the program."""
     return Graded(float(run.passed), program, run.note)

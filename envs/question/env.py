@@ -1,4 +1,4 @@
-"""One question, one reply, and what a grader says of it. Knows no benchmark."""
+"""One question, one reply, and its grade. Knows no benchmark."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class QuestionEnv(TextEnv):
         if not isinstance(graded.score, int | float) or not 0 <= graded.score <= 1:
             raise ValueError(f"{self._options['grade']} gave the score {graded.score!r}: expected a number from 0 to 1")
         shown = "nothing" if graded.answer is None else repr(graded.answer)
-        said = f"{graded.note}\n" if graded.note else ""
+        note = f"{graded.note}\n" if graded.note else ""
         return Turn(
-            f"{said}Understood: {shown}. Score: {graded.score:g}",
+            f"{note}Understood: {shown}. Score: {graded.score:g}",
             graded.answer,
             valid=graded.answer is not None,
             solved=graded.score >= 1,
@@ -62,9 +62,9 @@ class QuestionEnv(TextEnv):
         )
 
     def hints(self) -> dict[str, Any]:
-        """The gold, and what one may choose from."""
-        found: dict[str, Any] = {"admissible": list(self._options.get("choices", ())) or [""]}
-        return found | ({"expert": self._options["gold"]} if "gold" in self._options else {})
+        """The gold reply, and the possible choices."""
+        hints: dict[str, Any] = {"admissible": list(self._options.get("choices", ())) or [""]}
+        return hints | ({"expert": self._options["gold"]} if "gold" in self._options else {})
 
 
 def _messages(options: Mapping[str, Any]) -> list[Message]:
@@ -76,19 +76,19 @@ def _messages(options: Mapping[str, Any]) -> list[Message]:
         if not isinstance(prompt, str) or not isinstance(options.get("shots", ""), str):
             raise ValueError("options prompt and shots: expected texts")
         return [Message("user", options.get("shots", "") + prompt)]
-    found = [Message.from_json(message) for message in messages or ()]
-    if not found or found[-1].role != "user":
+    parsed = [Message.from_json(message) for message in messages or ()]
+    if not parsed or parsed[-1].role != "user":
         raise ValueError("option messages: expected a conversation that ends in a user's message")
-    return found
+    return parsed
 
 
 @cache
 def grader(name: str) -> Grade:
-    """The function behind ``module:function``. Raises ValueError that says what is wrong with the name."""
+    """The function ``module:function``. Raises ValueError that says what is wrong with the name."""
     module, _, function = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function)
+        loaded = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"option grade: {name!r} cannot be found ({error}); expected module:function") from error
-    grade: Grade = found
+    grade: Grade = loaded
     return grade

@@ -1,4 +1,4 @@
-"""WebArena as a benchmark: ``webarena/webarena``, the 812 tasks on sites that the user has."""
+"""The benchmark ``webarena/webarena``: 812 tasks on sites that the user runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class WebOptions(BrowserOptions):
 
 
 def load(options: WebOptions, request: EvaluationRequest) -> Iterator[Task]:
-    """The tasks in an order in which each comes after those it waits for."""
+    """Yield the tasks so that each follows those it depends on."""
     records = {record["task_id"]: record for record in read_records(_file(options, request))}
     recorded = read_recording(request.recording).episodes if request.recording else {}
     if request.recording:
@@ -52,7 +52,7 @@ def load(options: WebOptions, request: EvaluationRequest) -> Iterator[Task]:
     sites = _sites(options)
     waiting = _after(options, list(records), sites)
     after = {} if waiting is None else {task: played_dependencies(task, waiting, records) for task in records}
-    apart = None if waiting is None else spread(list(records), after, len(sites.kept))
+    apart = None if waiting is None else spread(list(records), after, len(sites.lasting))
     more = {**playing(options, request), "sites": sites.to_json()}
     for task in in_order(list(records), after):
         own: dict[str, Any] = {"named": recorded[str(task)].named()} if request.recording else {}
@@ -78,8 +78,8 @@ def _sites(options: WebOptions) -> SitesConfig:
 
 
 def _after(options: WebOptions, ids: Sequence[int], sites: SitesConfig) -> dict[int, tuple[int, ...]] | None:
-    """Task -> those it waits for, which may be none of these; None where no task sees what another did."""
-    if options.order == ANY_ORDER or not sites.kept:
+    """Dependencies of each task, which may name tasks that are not played. None if tasks are independent."""
+    if options.order == ANY_ORDER or not sites.lasting:
         return None
     if options.order:
         return read_order(Path(options.order).expanduser())
@@ -87,7 +87,7 @@ def _after(options: WebOptions, ids: Sequence[int], sites: SitesConfig) -> dict[
 
 
 def needs(options: WebOptions, request: EvaluationRequest) -> list[Requirement]:
-    """A browser, the tasks, and sites that answer."""
+    """Requirements: a browser, the task file, and sites that answer."""
     return [
         *of_browser.needs(options),
         requirement_of("tasks", lambda: read_records(_file(options, request))),
@@ -102,9 +102,9 @@ def _answer(config: SitesConfig) -> None:
 
 
 def unplayable(options: WebOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> list[str]:
-    """Tasks that have to do with a site that a set does not have, which no episode could reach; epochs that would see
-    what the one before did."""
-    found = []
+    """Problems that make tasks unplayable: a site set without a site that a task needs, or epochs that would see
+    changes of the one before."""
+    problems = []
     for copy in _sites(options).copies:
         lacking: dict[str, list[str]] = {}
         for task in tasks:
@@ -113,32 +113,32 @@ def unplayable(options: WebOptions, request: EvaluationRequest, tasks: Sequence[
         for name, ids in sorted(lacking.items()):
             who = f"{len(ids)} of {len(tasks)} tasks have to do with {name}, such as {ids[0]}"
             what = "name one in --sites-file, or choose other --tasks"
-            found.append(f"{who}, and site set {copy.name!r} has no address for it: {what}")
+            problems.append(f"{who}, and site set {copy.name!r} has no address for it: {what}")
     lanes = min((task.lanes for task in tasks if task.lanes), default=0)
-    without = [copy.name for copy in _sites(options).kept if not copy.reset]
+    without = [copy.name for copy in _sites(options).lasting if not copy.reset]
     if lanes and without and request.epochs > lanes:
-        found.append(
+        problems.append(
             f"--epochs {request.epochs}: tasks see what earlier ones did, and site set {without[0]!r} cannot be reset "
             "between epochs: give each set a reset command in --sites-file, or give --order any"
         )
-    return found
+    return problems
 
 
 def departures(options: WebOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> list[str]:
-    """By this machine and its sites."""
-    found = of_browser.departures(options)
+    """Departures from the published protocol that come from this machine and its sites."""
+    notes = of_browser.departures(options)
     if request.recording:
-        found.append("recorded actions are on elements of the same words, since ids are another browser's")
+        notes.append("recorded actions are on elements of the same words, since ids are another browser's")
     if options.order == ANY_ORDER and not all(one.reset_each for one in _sites(options).copies):
-        found.append("in any order, on sites that keep what was done to them")
+        notes.append("in any order, on sites that keep what was done to them")
     for copy in _sites(options).copies:
         hosts: dict[str, list[str]] = {}
         for name, url in sorted(copy.urls.items()):
             hosts.setdefault(urlsplit(url).hostname or "", []).append(name)
         shared = sorted(name for names in hosts.values() if len(names) > 1 for name in names)
         if shared:
-            found.append(f"{', '.join(shared)} of {copy.name} share a host, so their cookies may overwrite each other")
-    return found
+            notes.append(f"{', '.join(shared)} of {copy.name} share a host, so their cookies may overwrite each other")
+    return notes
 
 
 BENCHMARKS = {

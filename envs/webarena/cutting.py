@@ -1,4 +1,4 @@
-"""An observation cut to so many tokens, by the served model's own tokenizer file, or by a bound on characters.
+"""Truncates observations to a number of tokens, by the served model's tokenizer file or by a number of characters.
 
 Knows no model.
 """
@@ -12,12 +12,13 @@ from typing import Any
 
 MAX_TOKENS = 1920
 CHARS_PER_TOKEN = 3
-"""Of an accessibility tree, about; where no tokenizer is given."""
+"""Average characters per token of an accessibility tree, used without a tokenizer."""
 Cut = Callable[[str], str]
 
 
 def cut_of(tokenizer: str, max_tokens: int = MAX_TOKENS) -> Cut:
-    """``tokenizer``: a ``tokenizer.json``, or empty. Raises ValueError for a file that is none."""
+    """Function that truncates a text. ``tokenizer``: a ``tokenizer.json`` or empty. Raises ValueError for other
+    files."""
     if not tokenizer:
         return lambda text: text[: max_tokens * CHARS_PER_TOKEN]
     loaded = _loaded(tokenizer)

@@ -1,9 +1,9 @@
-"""WebArena-v0: one task in a real browser as a gymnasium environment; replies in, accessibility trees out.
+"""WebArena-v0: one task in a real browser as a gymnasium environment, with replies in and accessibility trees out.
 
-Each reply is one action in the language that was asked for; the model is shown the newest observation alone, as
-upstream does, with the last action beneath it. ``stop``, or what ends an episode early, ends it; then, and only then,
-it is scored, on the page it ended on. What a site or the browser does to an episode is nobody's fault in it
-(``SitesLost``, ``BrowserLost``): it is played again. Protocol: libwebarena 0.0.4.
+Each reply is one action in the episode's language. As upstream does, the model is shown only the newest observation,
+with the last action below it. The episode ends by ``stop`` or an early stop, and is then scored once, on its last page.
+Failures of a site or the browser (``SitesLost``, ``BrowserLost``) are not the policy's: the episode is played again.
+Protocol: libwebarena 0.0.4.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 
 from envs.text_env import Opening, TextEnv, Turn
 from envs.webarena.actions.action import Action, Kind
-from envs.webarena.actions.early_stop import ANSWER, EarlyStop, kind_of
+from envs.webarena.actions.early_stop import ANSWER, EarlyStop, StopKind
 from envs.webarena.actions.languages import FENCE, Language, read_reply, render
 from envs.webarena.actions.symbolic import loses
 from envs.webarena.browser.host import shared_host
-from envs.webarena.browser.play import BrowserPlay, Kept, Rules
-from envs.webarena.browser.public_hosts import meant, to_public
+from envs.webarena.browser.play import Artefacts, BrowserPlay, Rules
+from envs.webarena.browser.public_hosts import to_public, with_real_urls
 from envs.webarena.cutting import cut_of
 from envs.webarena.evaluators.evaluate import PURE_HELPERS, Evaluator, Scored
 from envs.webarena.evaluators.program_html import SETTLES_S
@@ -32,7 +32,7 @@ from envs.webarena.evaluators.shop_helpers import shop_helpers
 from envs.webarena.fixed_sites import FixedSites, SitesConfig
 from envs.webarena.judging import judge_of
 from envs.webarena.prompts.wording import NONE_YET, Prompt, build, previous_action, read_prompt
-from envs.webarena.recording import called_now
+from envs.webarena.recording import current_id
 from envs.webarena.site_set import Chain, Lease, Record, SiteSet, SitesLost, host_names
 from envs.webarena.tasks import check, filled, sites_named
 from lemur_ray.agents.external_calls import external_call
@@ -46,7 +46,7 @@ _TYPEABLE = ("textbox", "searchbox", "combobox", "spinbutton")
 
 @dataclass(frozen=True)
 class Playing:
-    """How an episode is played: the options of ``reset`` besides the task and its sites."""
+    """How an episode is played: the options of ``reset`` apart from the task and its sites."""
 
     language: Language = "symbolic"
     evaluator: str = "upstream"
@@ -73,8 +73,8 @@ class Playing:
         return self.evaluator == "strict"
 
     def prompts(self, homepage: bool) -> Prompt:
-        """What is said before the first observation. ``homepage``: whether there is one. Brief: no examples, and no
-        thoughts are asked for; the actions are said, or both languages would be one."""
+        """The prompt before the first observation. ``homepage`` is whether there is one. A brief prompt has no
+        examples and asks for no reasoning, but lists the actions, since otherwise both languages would be one."""
         if self.prompt_file:
             return read_prompt(Path(self.prompt_file))
         how: dict[str, Any] = {"hint": self.hint, "marks": self.marks, "homepage": homepage}
@@ -85,37 +85,37 @@ class Playing:
 
 @dataclass
 class Counts:
-    """Of one episode; stands in its detail."""
+    """Counters of one episode, stored in its detail."""
 
     steps: int = 0
     parse_failures: int = 0
     coercions: int = 0
     in_vain: int = 0
     beyond_symbolic: int = 0
-    """Of Python calls, those that the symbolic form cannot say."""
+    """Python calls that the symbolic form cannot express."""
     early_stop: str = ""
     outside: int = 0
-    """Requests to hosts that are not of the site set; none was let through."""
+    """Blocked requests to hosts outside the site set."""
     dialogs: int = 0
     verdict: bool = True
-    """Whether the score needs no judge that is not there."""
+    """False if the score needs a judge and there is none."""
     artefacts: str = ""
     without_picture: int = 0
-    """Observations of which no picture could be taken, where a model was to be shown one."""
+    """Observations without the screenshot that the model should have been shown."""
 
 
 class WebEnv(TextEnv):
-    """Options: ``record`` (a task in WebArena's format), ``sites`` (JSON of ``SitesConfig``), the fields of
-    ``Playing``, ``reference`` (not read), ``named`` (of a replay: what each turn's action was on), ``chain`` and
-    ``epoch`` (fields of ``Chain``, of a task that sees what others did). ``site_set``: instead of ``sites``, for tests
-    and for stand-ins."""
+    """One WebArena task in a browser. Options: ``record`` (in WebArena's format), ``sites`` (JSON of ``SitesConfig``),
+    the fields of ``Playing``, ``reference`` (ignored), ``named`` (for a replay: the element of each turn's action),
+    ``chain`` and ``epoch`` (fields of ``Chain``, for tasks that see changes of earlier ones). Tests pass ``site_set``
+    instead of ``sites``."""
 
     option_names: ClassVar[frozenset[str]] = frozenset(
         {"record", "sites", "reference", "named", "chain", "epoch", *(f.name for f in fields(Playing))}
     )
     default_max_steps: ClassVar[int] = MAX_STEPS
     play_class: ClassVar[type[BrowserPlay]] = BrowserPlay
-    """What drives the browser. Subclasses have others."""
+    """Class that drives the browser."""
 
     def __init__(self, site_set: SiteSet | None = None) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class WebEnv(TextEnv):
         self._play: BrowserPlay | None = None
 
     def open_sites(self, options: Mapping[str, Any]) -> SiteSet:
-        """The site set of this process. Subclasses have others."""
+        """The site set of this process. Overridden for other kinds of sites."""
         if "sites" not in options:
             raise ValueError("option sites: missing; expected the addresses of the sites (docs/guides/webarena.md)")
         return _fixed(json.dumps(options["sites"], sort_keys=True))
@@ -146,7 +146,7 @@ class WebEnv(TextEnv):
             known = self._lease.host_names | host_names(self._lease.urls)
             host = shared_host(self.playing.chromium_executable, known)
             folder = Path(self.counts.artefacts) if self.counts.artefacts else None
-            kept = Kept(folder, self.playing.screenshots)
+            kept = Artefacts(folder, self.playing.screenshots)
             self._play = self.play_class(host, self.record, self._lease, rules, kept, self.playing.marks)
         self._blame_sites()
         self._stop_rule = EarlyStop(self.max_steps, repeating=self.playing.repeating)
@@ -181,52 +181,52 @@ class WebEnv(TextEnv):
         self.counts.beyond_symbolic += said_in_python and loses(action)
         assert self._lease is not None
         if action.kind is Kind.STOP:
-            return self._ended(meant(action, self._lease.urls).answer, action, "")
+            return self._ended(with_real_urls(action, self._lease.urls).answer, action)
         elements = {at: one.text for at, one in play.seen.elements.items()}
         problem = reading.error
         if action.kind is Kind.NONE:
             self.counts.parse_failures += 1
         else:
-            problem = play.do(meant(action, self._lease.urls))
+            problem = play.do(with_real_urls(action, self._lease.urls))
             self.counts.in_vain += bool(problem)
-        if reason := self._stop_rule.reason(self._actions):
-            return self._ended(ANSWER.format(reason=reason), action, reason)
+        if stop := self._stop_rule.check(self._actions):
+            return self._ended(ANSWER.format(reason=stop.reason), action, stop.kind)
         play.look()
         self._blame_sites()
-        said = to_public(problem, self._lease.urls)
-        previous = previous_action(reading, reply, self.playing.language, elements, said)
+        shown_problem = to_public(problem, self._lease.urls)
+        previous = previous_action(reading, reply, self.playing.language, elements, shown_problem)
         shown, written = self._shown(previous), self._written(action)
         return Turn(shown, written, valid=not problem, picture=play.picture, note=self._note())
 
     def _as_recorded(self, action: Action) -> Action:
-        """With the id that its element has now, where the action is one of a recording."""
+        """The action with the current id of the recorded element, if this episode replays a recording."""
         if self._named is None or not action.element_id:
             return action
         named = self._named[self.counts.steps] if self.counts.steps < len(self._named) else None
-        return replace(action, element_id=called_now(named, self.elements))
+        return replace(action, element_id=current_id(named, self.elements))
 
     def hints(self) -> dict[str, Any]:
-        """Random: anything that can be clicked or typed into. Expert: of tasks that have one, in a subclass."""
-        found = [Action(Kind.SCROLL, direction="down"), Action(Kind.GO_BACK)]
-        for at, one in self.told_of.items():
+        """Actions for the random policy: everything that can be clicked or typed into. A subclass adds the expert's."""
+        actions = [Action(Kind.SCROLL, direction="down"), Action(Kind.GO_BACK)]
+        for at, one in self.shown_elements.items():
             if one.role in _CLICKABLE:
-                found.append(Action(Kind.CLICK, element_id=at))
+                actions.append(Action(Kind.CLICK, element_id=at))
             elif one.role in _TYPEABLE:
-                found.append(Action(Kind.TYPE, element_id=at, text="test", enter=True))
-        return {"admissible": [self._fenced(one) for one in found]}
+                actions.append(Action(Kind.TYPE, element_id=at, text="test", enter=True))
+        return {"admissible": [self._fenced(one) for one in actions]}
 
     @property
     def elements(self) -> Mapping[str, Any]:
-        """What is seen now, by id: each with ``role``, ``name``, ``text`` and ``box``."""
+        """Elements of the current observation by id, each with ``role``, ``name``, ``text`` and ``box``."""
         return self._running().seen.elements
 
     @property
-    def told_of(self) -> Mapping[str, Any]:
-        """Of ``elements``, those whose lines the model is shown: an observation is cut."""
+    def shown_elements(self) -> Mapping[str, Any]:
+        """The ``elements`` whose lines the model is shown: long observations are truncated."""
         return {at: one for at, one in self.elements.items() if at in self._told}
 
     def close(self) -> None:
-        """Close the context and give the sites back, whatever state they are in."""
+        """Close the browser context and release the sites, whatever their state."""
         play, lease, self._play, self._lease = self._play, self._lease, None, None
         try:
             if play is not None:
@@ -249,11 +249,11 @@ class WebEnv(TextEnv):
         return self._prompt.shown(text, url, self.record["intent"], previous)
 
     def _fenced(self, action: Action) -> str:
-        """A reply that is this action."""
+        """A reply that consists of this action."""
         return f"{FENCE}{render(action, self.playing.language)}{FENCE}"
 
     def _note(self) -> str:
-        """What is kept of the episode so far, however it ends."""
+        """Note stored with the episode, wherever it ends."""
         play = self._running()
         self.counts.outside, self.counts.dialogs = sum(play.session.outside.values()), play.session.dialogs
         self.counts.without_picture = play.without_picture
@@ -262,37 +262,37 @@ class WebEnv(TextEnv):
     def _written(self, action: Action) -> str | None:
         return None if action.kind is Kind.NONE else render(action, self.playing.language)
 
-    def _ended(self, answer: str, action: Action, reason: str) -> Turn:
-        """Score the episode once, where it ended."""
+    def _ended(self, answer: str, action: Action, stop: StopKind | None = None) -> Turn:
+        """Score the episode on its last page."""
         play = self._running()
         with external_call("evaluation"):  # pages are loaded and looked at again: no time of a step
             scored = self._evaluator.score(self.record, answer, play.last_page(self.playing.settles_s))
             self._blame_sites(always=True)  # whatever the score, or failures alone would be played again
-        self.counts.early_stop, self.counts.verdict = kind_of(reason), scored.verdict
-        outcome = {"max_steps": Outcome.TURN_LIMIT, "parsing_failure": Outcome.INVALID_ACTIONS}
+        self.counts.early_stop, self.counts.verdict = stop or "", scored.verdict
+        outcomes = {StopKind.MAX_STEPS: Outcome.TURN_LIMIT, StopKind.PARSING_FAILURE: Outcome.INVALID_ACTIONS}
         return Turn(
-            answer if reason else "The episode is over.",
+            answer if stop else "The episode is over.",
             self._written(action),
             valid=action.kind is not Kind.NONE,
             solved=scored.score == 1,
             finished=True,
             score=scored.score,
             scores=_bounds(scored, self.playing.judge),
-            outcome=outcome.get(kind_of(reason), Outcome.FAILED),
+            outcome=outcomes.get(stop, Outcome.FAILED) if stop else Outcome.FAILED,
             note=self._note(),
         )
 
     def _blame_sites(self, always: bool = False) -> None:
-        """Raises SitesLost where a page cannot be had since a site of this task is gone. ``always``: whatever is
-        shown."""
+        """Raise SitesLost if the page cannot be loaded because a site of this task is down. ``always`` checks on any
+        page."""
         look = getattr(self._sites, "is_alive", None)
         if look is None or not (always or self._running().is_without_page):
             return
         assert self._lease is not None
         asked = {name: url for name, url in self._lease.urls.items() if name in self._named_sites}
         if not look(replace(self._lease, urls=asked)):
-            said = f"a site of {', '.join(sorted(asked))} is gone"
-            raise SitesLost(f"{said}: the browser shows {self._running().seen.text[:200]!r}")
+            problem = f"a site of {', '.join(sorted(asked))} is gone"
+            raise SitesLost(f"{problem}: the browser shows {self._running().seen.text[:200]!r}")
 
     def _artefacts(self) -> str:
         if not self.playing.artefacts:
@@ -301,7 +301,7 @@ class WebEnv(TextEnv):
 
 
 def _bounds(scored: Scored, judge: str) -> dict[str, float] | None:
-    """Without a judge: what rules alone say, and what a judge could make of it at best."""
+    """Lower and upper bound of the score without a judge: by rules alone, and if a judge agreed with everything."""
     if judge != "none":
         return None
     return {"rules": scored.score, "rules_at_best": scored.score if scored.verdict else 1.0}
@@ -309,5 +309,5 @@ def _bounds(scored: Scored, judge: str) -> dict[str, float] | None:
 
 @cache
 def _fixed(config: str) -> FixedSites:
-    """One for all episodes of this process."""
+    """The fixed site set of a configuration, shared by all episodes of this process."""
     return FixedSites(SitesConfig.from_json(json.loads(config)))

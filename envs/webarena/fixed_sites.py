@@ -1,4 +1,4 @@
-"""Sites that somebody else runs: addresses, accounts and reset commands from a JSON file, leased between processes.
+"""Sites run by the user: URLs, accounts and reset commands from a JSON file, shared by leases between processes.
 
 ::
 
@@ -6,11 +6,11 @@
                "reset": ["sh", "reset.sh", "a"], "reset_each": false}],
      "accounts": {"shopping": {"user": "...", "password": "..."}}}
 
-A set is one copy of all sites. Tasks of WebArena change what later ones see, and at most 5 of them are independent:
-a set has 5 places (``places``), each a lease (``agents.leases``), which is free again however its holder ended; files
-that name the same addresses mean the same places. Where ``reset_each`` says so, on a set of one place, the ``reset``
-command is run before the next episode: a note that outlives whoever played says that there was one. A chain of tasks is
-played on one set; where that set was played in another epoch, it is reset before the first task. Knows no browser.
+A set is one copy of all sites. WebArena's tasks change what later ones see, and at most 5 of them are independent:
+so many episodes share a set (``places``), each with a lease (``agents.task_leases``) that ends with its process. Files
+with equal URLs share the same leases. With ``reset_each``, which requires one place, the ``reset`` command runs before
+the next episode if a lasting note says that the set was used. A chain of tasks is played on one set, which is reset
+before the first task if it was used in another epoch. Knows no browser.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from lemur_ray.agents.task_leases import HeldLease, Leases, shared_leases
 
 PLACES = 5
 FOLDER = "webarena/leases"
-"""Under ``$LEMUR_HOME``."""
+"""Folder of lease files below ``$LEMUR_HOME``."""
 WAIT_S = 7200.0
-LOOK_S = 10.0
+PROBE_S = 10.0
 RESET_S = 1800.0
-"""A reset of the published images takes 200 to 500 s."""
+"""Seconds. A reset of the published images takes 200 to 500 s."""
 POLL_S = 0.2
 NOT_UP = (502, 503, 504)
-"""What stands before a site says so while the site itself starts, or after it ended."""
+"""Status codes of a reverse proxy while the site behind it starts, or after it has ended."""
 PUBLIC_ACCOUNTS: Mapping[str, Account] = {
     "reddit": Account("MarvelsGrantMan136", "test1234"),
     "gitlab": Account("byteblaze", "hello1234"),
     "shopping": Account("emma.lopez@gmail.com", "Password.123"),
     "shopping_admin": Account("admin", "admin1234"),
 }
-"""Those of the published images."""
+"""Accounts of the published images."""
 
 
 @dataclass(frozen=True)
 class SiteCopy:
-    """One copy of all sites. ``urls``: kept as a browser shows them."""
+    """One copy of all sites. ``urls`` are normalised as a browser shows them."""
 
     name: str
     urls: Mapping[str, str]
@@ -79,22 +79,22 @@ class SiteCopy:
             raise ValueError(f"site set {self.name!r}: reset_each needs a reset command and places: 1")
 
     @property
-    def called(self) -> str:
-        """The same for whoever means the same sites."""
+    def key(self) -> str:
+        """Hash of the URLs: equal for all processes that use the same sites."""
         addresses = sorted(url.rstrip("/").lower() for url in self.urls.values())
         return hashlib.sha256(json.dumps(addresses).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class SitesConfig:
-    """Of a file. ``clashing``: pairs of sites on one host, whose cookies overwrite each other."""
+    """Contents of a sites file."""
 
     copies: tuple[SiteCopy, ...]
     accounts: Mapping[str, Account] = field(default_factory=lambda: PUBLIC_ACCOUNTS)
 
     @classmethod
     def read(cls, file: Path) -> SitesConfig:
-        """Raises ValueError, OSError."""
+        """Read a sites file. Raises ValueError, OSError."""
         try:
             return cls.from_json(json.loads(file.read_text(encoding="utf-8")))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -102,19 +102,19 @@ class SitesConfig:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SitesConfig:
-        """Raises ValueError, TypeError, KeyError."""
+        """Parse the JSON object of a sites file. Raises ValueError, TypeError, KeyError."""
         copies = [SiteCopy(**{"name": str(number), **one}) for number, one in enumerate(value["sets"])]
         if not copies or len({one.name for one in copies}) != len(copies):
             raise ValueError("sets: expected one or more, each with a name of its own")
-        _apart(copies)
+        _check_distinct(copies)
         accounts = {name: Account(**one) for name, one in value.get("accounts", {}).items()}
         if unknown := sorted(accounts.keys() - set(LOGGED_IN_AT)):
             raise ValueError(f"accounts: unknown site {unknown[0]!r}, expected some of {', '.join(LOGGED_IN_AT)}")
         return cls(tuple(copies), {**PUBLIC_ACCOUNTS, **accounts})
 
     @property
-    def kept(self) -> tuple[SiteCopy, ...]:
-        """Those that keep what was done to them from one episode to the next."""
+    def lasting(self) -> tuple[SiteCopy, ...]:
+        """Copies that are not reset after each episode."""
         return tuple(one for one in self.copies if not one.reset_each)
 
     def to_json(self) -> dict[str, Any]:
@@ -124,8 +124,8 @@ class SitesConfig:
         }
 
 
-def _apart(copies: Sequence[SiteCopy]) -> None:
-    """Raises ValueError where two sets share an address, so that they are one."""
+def _check_distinct(copies: Sequence[SiteCopy]) -> None:
+    """Raise ValueError if two sets share a URL and so are one."""
     seen: dict[str, str] = {}
     for one in copies:
         for name, url in one.urls.items():
@@ -134,7 +134,7 @@ def _apart(copies: Sequence[SiteCopy]) -> None:
 
 
 class FixedSites:
-    """The site set of a configuration. ``leases``: the same for all who use these sites; None: of this process."""
+    """The site set of a configuration. ``leases`` is shared with other processes that use it; None: not shared."""
 
     def __init__(self, config: SitesConfig, leases: Leases | None = None, wait_s: float = WAIT_S) -> None:
         self.config = config
@@ -149,17 +149,17 @@ class FixedSites:
         return self.config.copies[0].urls
 
     def lease(self, record: Record, chain: Chain | None = None) -> Lease:
-        copies = self.config.copies if chain is None else [self._of_chain(chain)]
+        copies = self.config.copies if chain is None else [self._copy_of_chain(chain)]
         places = {
             f"{FOLDER}/{copy.called}-{place}": copy
             for place in range(max(one.places for one in copies))
             for copy in copies
             if place < copy.places
         }
-        held = self._taken(list(places), self._wait_s, f"no place in any of {len(copies)} site sets")
+        held = self._take(list(places), self._wait_s, f"no place in any of {len(copies)} site sets")
         copy = places[held.name]
         try:
-            self._make_clean(copy, chain)
+            self._reset_if_used(copy, chain)
         except BaseException:
             held.give_back()
             raise
@@ -173,7 +173,7 @@ class FixedSites:
         lease.token.give_back()
 
     def is_alive(self, lease: Lease) -> bool:
-        """Whether every site that the lease has still answers. Raises SitesLost where it is no lease any more."""
+        """Whether every site of the lease still answers. Raises SitesLost if the lease has expired."""
         if not lease.token.is_held():
             raise SitesLost(f"the lease of site set {lease.name!r} was lost: others may have played on it")
         return all(answers(url) for url in lease.urls.values())
@@ -184,8 +184,8 @@ class FixedSites:
         for one in held:
             one.give_back()
 
-    def _taken(self, names: Sequence[str], wait_s: float, lacking: str) -> HeldLease:
-        """The first of these that is free. Raises SitesLost."""
+    def _take(self, names: Sequence[str], wait_s: float, lacking: str) -> HeldLease:
+        """The first lease of these names that becomes free. Raises SitesLost."""
         deadline = time.monotonic() + wait_s
         while (held := self._leases.take(names)) is None:
             if time.monotonic() > deadline:
@@ -193,12 +193,12 @@ class FixedSites:
             time.sleep(POLL_S)
         return held
 
-    def _of_chain(self, chain: Chain) -> SiteCopy:
-        kept = self.config.kept
-        return kept[chain.epoch % chain.lanes * (len(kept) // chain.lanes) + chain.copy]
+    def _copy_of_chain(self, chain: Chain) -> SiteCopy:
+        lasting = self.config.lasting
+        return lasting[chain.epoch % chain.lanes * (len(lasting) // chain.lanes) + chain.copy]
 
-    def _make_clean(self, copy: SiteCopy, chain: Chain | None) -> None:
-        """Reset what an earlier episode, or one that nobody ended, left, or another epoch did. Raises SitesLost."""
+    def _reset_if_used(self, copy: SiteCopy, chain: Chain | None) -> None:
+        """Reset the copy if an earlier episode or another epoch has changed it. Raises SitesLost."""
         if copy.reset_each:
             mark = f"{FOLDER}/{copy.called}.played"
             if self._leases.note(mark) is not None:
@@ -206,14 +206,14 @@ class FixedSites:
             self._leases.note(mark, "")
         elif chain is not None:
             names, lacking = [f"{FOLDER}/{copy.called}-epoch"], f"site set {copy.name!r} was not reset by another"
-            beginning = self._taken(names, 2 * RESET_S, lacking)
+            beginning = self._take(names, 2 * RESET_S, lacking)
             try:
                 self._begin_epoch(copy, chain.epoch, f"{FOLDER}/{copy.called}.epoch")
             finally:
                 beginning.give_back()
 
     def _begin_epoch(self, copy: SiteCopy, epoch: int, mark: str) -> None:
-        """Reset the copy where another epoch was played on it. ``mark``: says which. Raises SitesLost."""
+        """Reset the copy if another epoch was played on it, as the note ``mark`` says. Raises SitesLost."""
         noted = self._leases.note(mark)
         before = str(epoch) if noted is None else noted
         if before != str(epoch) and copy.reset:
@@ -226,17 +226,18 @@ class FixedSites:
         self._leases.note(mark, str(epoch))
 
     def _reset(self, copy: SiteCopy) -> None:
-        """Run its reset command. Raises SitesLost with what it said."""
-        status, said = self._leases.run(copy.reset, RESET_S)
+        """Run the reset command. Raises SitesLost with its last output."""
+        status, output = self._leases.run(copy.reset, RESET_S)
         if status:
-            raise SitesLost(f"site set {copy.name!r}: {' '.join(copy.reset)} ended with {status}: {said}")
+            raise SitesLost(f"site set {copy.name!r}: {' '.join(copy.reset)} ended with {status}: {output}")
 
 
 def answers(url: str) -> bool:
-    """Whether a site answers there: a page, a redirect, or that it has none; not that it is still to come up."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Stays)
+    """Whether a site answers with a page, a redirect or an error of its own. A proxy without its site does not
+    count."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
     try:
-        with opener.open(url, timeout=LOOK_S):
+        with opener.open(url, timeout=PROBE_S):
             return True
     except urllib.error.HTTPError as error:
         return error.code not in NOT_UP
@@ -244,8 +245,8 @@ def answers(url: str) -> bool:
         return False
 
 
-class _Stays(urllib.request.HTTPRedirectHandler):
-    """Goes nowhere else: where a site sends its visitors may be no site of ours."""
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Does not follow redirects, which may lead to a foreign host."""
 
     def redirect_request(self, *given: Any) -> None:
         return None

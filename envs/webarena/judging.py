@@ -1,11 +1,11 @@
-"""Which judge an episode has: nobody, or a model at an endpoint whose answers are kept and replayed."""
+"""Chooses an episode's judge: none, or a model at an endpoint whose answers are stored and replayed."""
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
 
-from envs.webarena.evaluators.judge import Ask, AskingJudge, Judge, KeptAnswers, NoJudge, NoVerdict
+from envs.webarena.evaluators.judge import Ask, AskingJudge, Judge, NoJudge, NoVerdict, StoredAnswers
 from lemur_ray.agents.external_calls import ContentRefused, ExternalCallError, ask_quoting, endpoint_at, external_call
 from lemur_ray.agents.messages import (
     ChatRequest,
@@ -22,30 +22,30 @@ MAX_TOKENS = 256
 
 
 class JudgeMissing(ExternalCallError):
-    """The judge gives no answer."""
+    """The judge does not answer."""
 
 
 def judge_of(spec: str, kept: str) -> Judge:
-    """``none``, ``replay`` or ``openai:URL#MODEL``. ``kept``: file of its answers, or empty."""
+    """The judge for ``none``, ``replay`` or ``openai:URL#MODEL``. ``kept`` is the file of its answers, or empty."""
     if spec == "none":
         return NoJudge()
     if spec == "replay":
-        return AskingJudge(_nobody, _kept(kept))
-    return AskingJudge(_asked_at(spec), _kept(kept), spec.partition("#")[2])
+        return AskingJudge(_no_model, _stored_answers(kept))
+    return AskingJudge(_endpoint(spec), _stored_answers(kept), spec.partition("#")[2])
 
 
 @cache
-def _kept(file: str) -> KeptAnswers:
-    """One for all episodes of this process."""
-    return KeptAnswers(Path(file) if file else None)
+def _stored_answers(file: str) -> StoredAnswers:
+    """The stored answers of a file, shared by all episodes of this process."""
+    return StoredAnswers(Path(file) if file else None)
 
 
-def _nobody(question: str) -> str:
+def _no_model(question: str) -> str:
     raise JudgeMissing("the recorded answers of the judge do not hold this question: give --judge openai:URL#MODEL")
 
 
 @cache
-def _asked_at(spec: str) -> Ask:
+def _endpoint(spec: str) -> Ask:
     url, _, model = spec.removeprefix(PREFIX).partition("#")
     endpoint = endpoint_at(url, model)
     policy = OpenAIPolicy(endpoint.url, endpoint.model, options=endpoint.options)

@@ -1,4 +1,4 @@
-"""Options of every benchmark that is played in a browser, and tasks made of records with them. Knows no site set."""
+"""Options of every browser benchmark, and the tasks that records give with them. Knows no site set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lemur_ray.storage.bundles.host_path import HostOnly, HostPath
 
 REPLY_TOKENS: Mapping[Prompt, int] = {"full": 384, "brief": 384}
 STEP_S = 60.0
-"""Within which a step has ended whatever a page does: an action, the wait, a look at what does not answer."""
+"""Seconds within which a step always ends: the action, the wait, and a probe of a page that does not answer."""
 MAX_STEPS = 30
 
 
@@ -30,7 +30,7 @@ def _switched(default: bool) -> Any:
 
 @dataclass(frozen=True)
 class BrowserOptions:
-    """How a browser's tasks are played."""
+    """How browser tasks are played."""
 
     actions: Literal["symbolic", "python"] = "symbolic"
     """click [12] or click(id=12): the two action languages of the paper's Figure 4."""
@@ -45,33 +45,33 @@ class BrowserOptions:
     examples: int = 2
     """Worked examples, at most 3."""
     prompt_file: str = file_option()
-    """One of WebArena's own prompt files (JSON with intro, examples, template) instead of the project's prompt."""
+    """A prompt file of WebArena (JSON with intro, examples, template) that replaces the project's prompt."""
     repeating: int = 3
-    """So many equal actions end an episode."""
+    """Number of equal actions that end an episode."""
     wait_s: float = 2.0
-    """Seconds after the beginning and after every action."""
+    """Seconds to wait at the start and after every action."""
     observation_tokens: int = MAX_TOKENS
-    """An observation is cut to so many."""
+    """Maximum tokens of an observation; the rest is cut off."""
     tokenizer: str = file_option()
-    """tokenizer.json of the served model, by which they are counted. Empty: three characters a token."""
+    """tokenizer.json of the served model, to count those tokens. Empty: three characters a token."""
     judge: str = "none"
-    """Of the tasks whose answers need one: none, openai:URL#MODEL, or replay (of judge_file alone)."""
+    """Judge of the answers that need one: none, openai:URL#MODEL, or replay (of judge_file alone)."""
     judge_file: str = location_option()
-    """Where a judge's answers are kept and replayed."""
+    """File in which a judge's answers are stored and replayed."""
     chromium_executable: str = location_option()
     """Empty: the system's Chromium."""
     artefacts: str = location_option()
-    """A folder in which each episode keeps its network log (HAR) and its accessibility trees. Empty: none."""
+    """Folder in which each episode stores its network log (HAR) and its accessibility trees. Empty: none."""
     screenshots: bool = _switched(False)
-    """Keep a screenshot of every observation there, too."""
+    """Store a screenshot of every observation there, too."""
     marks: bool = False
-    """Show the model a screenshot beside each observation, with what can be acted on framed and numbered by its id
-    (set of marks). For models that take images."""
+    """Show the model a screenshot with each observation, its actionable elements framed and numbered by their ids (set
+    of marks). For models that take images."""
 
     def __post_init__(self) -> None:
         for name, least in {"observation_tokens": 16, "repeating": 1, "examples": 0}.items():
-            if (found := getattr(self, name)) < least:
-                raise ValueError(f"--{name.replace('_', '-')} {found}: expected {least} or more")
+            if (value := getattr(self, name)) < least:
+                raise ValueError(f"--{name.replace('_', '-')} {value}: expected {least} or more")
         if self.examples > 3:
             raise ValueError(f"--examples {self.examples}: there are 3")
         if not 0 <= self.wait_s <= 20:
@@ -85,12 +85,14 @@ class BrowserOptions:
 
 
 def playing(options: BrowserOptions, request: EvaluationRequest) -> dict[str, Any]:
-    """The options of ``reset`` beside the record and its sites."""
-    told = {name: getattr(options, name) for name in _NAMES - {"actions"}}
+    """The options of ``reset`` apart from the record and its sites."""
+    values = {name: getattr(options, name) for name in _NAMES - {"actions"}}
     read = ("prompt_file", "tokenizer", *(["judge_file"] if options.judge == "replay" else []))
-    told |= {name: HostPath(told[name]) for name in read if told[name]}
-    told |= {name: HostOnly(told[name], why) for name, why in _OF_ONE_HOST.items() if told[name] and name not in read}
-    return {**told, "language": options.actions, "prompt": request.prompt}
+    values |= {name: HostPath(values[name]) for name in read if values[name]}
+    values |= {
+        name: HostOnly(values[name], why) for name, why in _OF_ONE_HOST.items() if values[name] and name not in read
+    }
+    return {**values, "language": options.actions, "prompt": request.prompt}
 
 
 _ALONE = "play on the driver's host alone (--actors 0)"
@@ -107,7 +109,7 @@ _NAMES = {f.name for f in fields(BrowserOptions)}
 
 
 def task_of(record: Record, benchmark: str, env_id: str, more: Mapping[str, Any], after: tuple[str, ...] = ()) -> Task:
-    """The task of a record. ``more``: options of ``reset`` beside it."""
+    """The task of a record. ``more`` are further options of ``reset``."""
     template = record.get("intent_template_id")
     return Task(
         benchmark,
@@ -122,29 +124,29 @@ def task_of(record: Record, benchmark: str, env_id: str, more: Mapping[str, Any]
 
 
 def identity(options: BrowserOptions, request: EvaluationRequest) -> dict[str, Any]:
-    """What decides a score: every option that is no place; of files their content."""
-    found = all_options(options, request)
+    """Options that affect a score: all except places; files by their content."""
+    fields = all_options(options, request)
     if not options.marks:  # there were none once
-        del found["marks"]
-    return found
+        del fields["marks"]
+    return fields
 
 
 def asks(options: BrowserOptions) -> tuple[str, ...]:
-    """The judge, where there is one."""
+    """Endpoints in use: the judge, if there is one."""
     return (options.judge,) if options.judge.startswith(PREFIX) else ()
 
 
 def needs(options: BrowserOptions) -> list[Requirement]:
-    """A browser, what drives it, and the files that are named."""
-    found = [
+    """Requirements: a browser, its driver, and the files named in the options."""
+    required = [
         requirement_of("playwright", _playwright),
         requirement_of("chromium", lambda: executable(options.chromium_executable)),
     ]
     if options.prompt_file:
-        found.append(requirement_of("prompt", lambda: read_prompt(Path(options.prompt_file))))
+        required.append(requirement_of("prompt", lambda: read_prompt(Path(options.prompt_file))))
     if options.tokenizer:
-        found.append(requirement_of("tokenizer", lambda: cut_of(options.tokenizer)("")))
-    return found
+        required.append(requirement_of("tokenizer", lambda: cut_of(options.tokenizer)("")))
+    return required
 
 
 def _playwright() -> None:
@@ -155,7 +157,7 @@ def _playwright() -> None:
 
 
 def departures(options: BrowserOptions) -> list[str]:
-    """From the protocol of the published prompts and of Chromium in 2023, by this machine."""
+    """Departures from the published prompts' protocol and from Chromium in 2023."""
     if options.tokenizer or options.prompt_file:
         return []
     return [f"observations cut at {3 * options.observation_tokens} characters, no --tokenizer"]

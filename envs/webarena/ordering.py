@@ -1,7 +1,7 @@
-"""The order of tasks that change what later ones see: which wait for which, and on which copy of the sites they are.
+"""Order of tasks that change what later tasks see: dependencies, and the site copy that each task is played on.
 
-Tasks that wait for each other, directly or by others, are a chain: all of it has to be played on one copy, an epoch at
-a time. Knows no site and no task but its id.
+Tasks that depend on each other, directly or through others, form a chain, which must be played on one copy, one epoch
+at a time. Knows no site, and only the ids of tasks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def read_order(file: Path) -> dict[int, tuple[int, ...]]:
-    """A dependency table: a JSON object of task id -> ids of the tasks that must have ended before it begins."""
+    """Read a dependency table: a JSON object of task id -> ids of the tasks that must have ended before it begins."""
     try:
         return {int(task): tuple(map(int, before)) for task, before in json.loads(file.read_text()).items()}
     except (ValueError, TypeError, AttributeError) as error:
@@ -22,10 +22,8 @@ def read_order(file: Path) -> dict[int, tuple[int, ...]]:
 
 
 def in_order(ids: Sequence[int], after: Mapping[int, Sequence[int]]) -> Iterator[int]:
-    """The ids so that each comes after those it waits for; otherwise in their own order. Raises ValueError on a circle.
-
-    Of tasks that are not there nobody waits.
-    """
+    """Yield the ids so that each follows its dependencies, otherwise in their own order. Ids that are not in ``ids``
+    are ignored. Raises ValueError on a cycle."""
     there, done, open_ = set(ids), set(), set()
     for first in ids:
         stack = [first]
@@ -47,7 +45,7 @@ def in_order(ids: Sequence[int], after: Mapping[int, Sequence[int]]) -> Iterator
 
 
 def chains(ids: Sequence[int], after: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """Id -> the number of its chain, from 0 in the order of their first tasks. Of tasks that are not there none is."""
+    """Id -> number of its chain, from 0 in the order of their first tasks. Ids that are not in ``ids`` are ignored."""
     first: dict[int, int] = {one: one for one in ids}
 
     def root(one: int) -> int:
@@ -66,15 +64,16 @@ def chains(ids: Sequence[int], after: Mapping[int, Sequence[int]]) -> dict[int, 
 
 @dataclass(frozen=True)
 class Spread:
-    """Chains over copies of the sites. ``copy_of``: id -> which copy, of those that one epoch takes. ``lanes``: so many
-    epochs are played side by side, each on copies of its own."""
+    """Distribution of chains over site copies. ``copy_of`` maps an id to one of the copies that an epoch uses;
+    ``lanes`` is how many epochs run at once, each on copies of its own."""
 
     copy_of: Mapping[int, int]
     lanes: int
 
 
 def spread(ids: Sequence[int], after: Mapping[int, Sequence[int]], num_copies: int) -> Spread:
-    """The longest chains first, each to the copy with the fewest tasks. An epoch takes no more than shorten it."""
+    """Assign the longest chains first, each to the copy with the fewest tasks. An epoch uses no copy that does not
+    shorten it."""
     chain_of = chains(ids, after)
     lengths = Counter(chain_of.values())
     taken = min(num_copies, len(ids) // max(lengths.values())) if ids else 1

@@ -1,9 +1,9 @@
-"""WebArena's recordings: the published ``render_*.html`` of a run, in a zip file with their log, and their replay.
+"""WebArena's recordings: the published ``render_*.html`` files of a run in a zip file with their log.
 
-Format: web-arena-x/webarena 17aa056, ``RenderHelper`` and ``run.py``. Each page of a file holds the observation, what
-the model said and what was made of it; nothing in it is escaped, so that it is read by its marks and not as HTML. Ids
-of elements are of another browser: a replay acts on the element with the same words, the so-manyeth of them, as the
-recorded action did (``Named``). Knows no browser.
+Format: web-arena-x/webarena 17aa056, ``RenderHelper`` and ``run.py``. Each page of a file holds the observation, the
+model's reply and the parsed action. Nothing is escaped, so files are parsed by markers and not as HTML. Element ids
+belong to the recording browser: a replay acts on the element with the same words and the same rank among equal ones
+(``Named``). Knows no browser.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from lemur_ray.agents.trajectory import Episode, Task
 
 NOTHING = "0"
 Named = tuple[str, int, int]
-"""Role, name and properties of an element as an observation has them; how many before it have the same, and how many
-have the same role and name."""
+"""Role, name and properties of an element in an observation; its rank among elements equal in all three, and among
+those equal in role and name."""
 
 
-class Seen(Protocol):
+class Element(Protocol):
     """An element of an observation."""
 
     @property
@@ -47,7 +47,7 @@ class Seen(Protocol):
 
 
 MOST_BYTES = 256 << 20
-"""Of one file, pictures and all."""
+"""Maximum size of one file, with its pictures."""
 _FILE = re.compile(r"(?:^|/)render_(\d+)\.html$")
 _RESULT = re.compile(r"\[Result\] \((PASS|FAIL)\) \S*?(\d+)\.json")
 _PAGE = re.compile(r"<h2>New Page</h2>\s*<h3 class=[\"']url[\"']>")
@@ -61,18 +61,18 @@ _INTENT = re.compile(r"^intent: (.*)$", re.MULTILINE)
 _ELEMENT = re.compile(r"^\t*\[(\d+)\] (.*)$", re.MULTILINE)
 _ROLE_AND_NAME = re.compile(r"""\S+ (?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 _ACTED_ON = re.compile(r"\w+ ?(?:\[(\d+)\]|\(id=(\d+))")
-"""An action as it was understood, in either language."""
+"""A parsed action on an element, in either language."""
 _ACTS_ON = re.compile(r"\b(?:click|hover|type)\s*\[(\d+)\]")
 
 
 @dataclass(frozen=True)
 class WebEpisode(RecordedEpisode):
-    """``seen``: the observation before each turn."""
+    """A recorded episode. ``seen`` is the observation before each turn."""
 
     seen: tuple[str, ...] = ()
 
     def named(self) -> list[Named | None]:
-        """Of each turn what its action was on; None where that was nothing, or nothing that was seen."""
+        """The element of each turn's action. None for an action without one, or with an unknown id."""
         return [_named(turn.reply, seen) for turn, seen in zip(self.turns, self.seen, strict=True)]
 
 
@@ -83,7 +83,7 @@ def _named(reply: str, seen: str) -> Named | None:
 
 
 def as_named(task: Task, episode: Episode) -> Task:
-    """The task for an episode of ours that is said again: its actions are on elements of the same words."""
+    """The task for a replay of one of our own episodes: its actions refer to elements by their words."""
     named: list[Named | None] = []
     for turn, step in enumerate(episode.trajectory.steps):
         acts = _ACTED_ON.match(step.action or "")
@@ -96,35 +96,35 @@ def _element(wanted: str, seen: str) -> Named | None:
     before: list[str] = []
     for at, words in _ELEMENT.findall(seen):
         if at == wanted:
-            called = _called(words)
-            return words, before.count(words), sum(_called(one) == called for one in before)
+            called = _role_and_name(words)
+            return words, before.count(words), sum(_role_and_name(one) == called for one in before)
         before.append(words)
     return None
 
 
-def _called(words: str) -> str:
-    """Role and name alone, without properties."""
-    found = _ROLE_AND_NAME.match(words)
-    return found[0] if found else words
+def _role_and_name(words: str) -> str:
+    """Role and name without properties."""
+    match = _ROLE_AND_NAME.match(words)
+    return match[0] if match else words
 
 
-def called_now(named: Named | None, elements: Mapping[str, Seen]) -> str:
-    """The id, among what is seen now, of what a recorded action was on; "0", which nothing has, where it is not there.
+def current_id(named: Named | None, elements: Mapping[str, Element]) -> str:
+    """Id of the current element that a recorded action refers to, or "0", which no element has.
 
-    By all words first, then by role and name: properties of an element (whether it has the focus) may differ.
+    Elements match by all words first, then by role and name, since properties (such as the focus) may differ.
     """
     if named is None:
         return NOTHING
     words, place, place_of_name = named
     same = [at for at, one in elements.items() if one.text == words]
-    like = [at for at, one in elements.items() if f"{one.role} {one.name!r}" == _called(words)]
-    found, place = (same, place) if same else (like, place_of_name)
-    return found[min(place, len(found) - 1)] if found else NOTHING
+    like = [at for at, one in elements.items() if f"{one.role} {one.name!r}" == _role_and_name(words)]
+    candidates, place = (same, place) if same else (like, place_of_name)
+    return candidates[min(place, len(candidates) - 1)] if candidates else NOTHING
 
 
 @lru_cache(maxsize=2)
 def read_recording(path: Path) -> Recording[WebEpisode]:
-    """Of a zip file with ``render_<task>.html`` files and a log of results (``merge_log.txt``).
+    """Read a zip file with ``render_<task>.html`` files and a log of results (``merge_log.txt``).
 
     Raises FileNotFoundError, ValueError naming file and place.
     """
@@ -140,7 +140,7 @@ def read_recording(path: Path) -> Recording[WebEpisode]:
 
 
 def _episodes(packed: zipfile.ZipFile, path: Path) -> Iterator[tuple[str, WebEpisode]]:
-    files = {str(int(found[1])): one for one in packed.infolist() if (found := _FILE.search(one.filename))}
+    files = {str(int(match[1])): one for one in packed.infolist() if (match := _FILE.search(one.filename))}
     logs = [one for one in packed.infolist() if one.filename.endswith(".txt") and one.file_size <= MOST_BYTES]
     results = {task: end for one in logs for end, task in _RESULT.findall(_text(packed, one))}
     if not files:
@@ -161,19 +161,19 @@ def _text(packed: zipfile.ZipFile, one: zipfile.ZipInfo) -> str:
 
 
 def read_render(text: str, task: str, solved: bool) -> WebEpisode:
-    """One file, as text. A turn's observation is that of the page after it. Raises ValueError."""
+    """Parse one file. The observation after a turn is that of the next page. Raises ValueError."""
     head, *pages = _PAGE.split(_PICTURE.sub("", text))
     asked = _INTENT.search(head)
     if f"task_id: {task}\n" not in head or asked is None:
         raise ValueError(f"expected the task {task} and its intent at the beginning")
-    seen, said = [], []
+    seen, replies = [], []
     for number, page in enumerate(pages, 1):
         observation, raw, understood = _OBSERVATION.search(page), _SAID.search(page), _UNDERSTOOD.search(page)
         if observation is None or raw is None or understood is None:
             raise ValueError(f"page {number} lacks an observation, a prediction or an action")
         seen.append(observation[1])
-        said.append(raw[1] or f"{FENCE}{understood[1]}{FENCE}")  # an early stop is nobody's prediction
-    turns = [RecordedTurn(reply, after) for reply, after in zip(said, [*seen, None][1:], strict=True)]
+        replies.append(raw[1] or f"{FENCE}{understood[1]}{FENCE}")  # an early stop is nobody's prediction
+    turns = [RecordedTurn(reply, after) for reply, after in zip(replies, [*seen, None][1:], strict=True)]
     return WebEpisode(task, asked[1], tuple(turns), solved, seen=tuple(seen))
 
 

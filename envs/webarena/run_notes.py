@@ -1,4 +1,4 @@
-"""What a page says of WebArena's runs, and the numbers beside their rate. Knows no browser."""
+"""Notes on WebArena's runs for report pages, and the numbers shown with their rate. Knows no browser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lemur_ray.benchmarks.run_notes import UNKNOWN, EvaluationRun, RunDescriptio
 
 NOTE = "webarena: "
 DISPUTED = (144, 407, 408, 584, 643, 649)
-"""Tasks whose reference answers are disputed; they are played and scored as they are."""
+"""Tasks with disputed reference answers. They are played and scored unchanged."""
 _LIMITS = (
     f"The reference answers of tasks {', '.join(map(str, DISPUTED))} are disputed, and scored as upstream has them.",
     "WebArena's tasks change what later ones see, and none asks for a reset: rates depend on the order of tasks.",
@@ -30,7 +30,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 
 
 def about(run: EvaluationRun) -> RunDescription:
-    """Of ``webarena/webarena``."""
+    """Notes on a run of ``webarena/webarena``."""
     settings = run.settings
     beside = (_NO_JUDGE,) if settings and settings.get("judge", "none") == "none" else ()
     return replace(
@@ -61,20 +61,20 @@ _PROTOCOL: Mapping[str, tuple[Any, str]] = {
     "prompt_file": ("", "prompt of a file"),
     "task_file": ("", "tasks of a file"),
 }
-"""Of each setting what the protocol has, and what is said of another; one that was not kept is as in the protocol."""
+"""The protocol's value of each setting, and the text for another value. An unrecorded setting is the protocol's."""
 _UNSAID = {"temperature": 0.0, "top_p": 1.0}
-"""What a setting that was not kept was, where that is not the protocol's."""
+"""Values of settings that were not recorded and differ from the protocol's."""
 
 
 def _departures(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    found = ["Python-call actions"] if settings.get("actions") == "python" else []
+    departures = ["Python-call actions"] if settings.get("actions") == "python" else []
     if settings.get("judge", "none") == "none":
-        found.append("no judge")
+        departures.append("no judge")
     for name, (published, words) in _PROTOCOL.items():
         value = settings.get(name, _UNSAID.get(name, published))
         if value != published:
-            found.append(words.format(value))
-    return tuple(found)
+            departures.append(words.format(value))
+    return tuple(departures)
 
 
 _COUNTED = (
@@ -84,35 +84,35 @@ _COUNTED = (
 
 
 def notes(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Counts over episodes, and the bounds of their rate where no judge was asked."""
+    """Statistics over episodes, and the bounds of their rate if there was no judge."""
     counted = list(_counts(episodes))
-    found: dict[str, Any] = {name: sum(one.get(name, 0) for one in counted) for name in _COUNTED}
+    numbers: dict[str, Any] = {name: sum(one.get(name, 0) for one in counted) for name in _COUNTED}
     stops = [one["early_stop"] for one in counted if one.get("early_stop")]
-    found["early_stops"] = {kind: stops.count(kind) for kind in sorted(set(stops))}
+    numbers["early_stops"] = {kind: stops.count(kind) for kind in sorted(set(stops))}
     if any("rules_at_best" in episode.scores for episode in episodes):
         best = [one.scores.get("rules_at_best", one.score) for one in episodes if one.outcome.scored]
-        found["without_verdict"] = sum(not one.get("verdict", True) for one in counted)
-        found["success_rate_at_best"] = round(100 * sum(score == 1 for score in best) / len(best), 2)
+        numbers["without_verdict"] = sum(not one.get("verdict", True) for one in counted)
+        numbers["success_rate_at_best"] = round(100 * sum(score == 1 for score in best) / len(best), 2)
     missing = sum(not episode.outcome.scored for episode in episodes)
     if missing:  # upstream's mean has them as failures
         solved = sum(episode.score == 1 for episode in episodes)
-        found["missing"] = missing
-        found["success_rate_missing_as_failed"] = round(100 * solved / len(episodes), 2)
-    return found
+        numbers["missing"] = missing
+        numbers["success_rate_missing_as_failed"] = round(100 * solved / len(episodes), 2)
+    return numbers
 
 
 def _counts(episodes: Sequence[Episode]) -> Iterator[Mapping[str, Any]]:
     for episode in episodes:
-        if found := counts_of(episode):
-            yield found
+        if counts := counts_of(episode):
+            yield counts
 
 
 def counts_of(episode: Episode) -> Mapping[str, Any]:
-    """What its environment noted; empty where that was not kept. Older ledgers have it in the detail."""
-    said = episode.note or episode.detail
-    place = said.find(NOTE)
+    """The counters an episode recorded; empty if there are none. Older ledgers have them in the detail."""
+    text = episode.note or episode.detail
+    place = text.find(NOTE)
     try:
-        found = json.JSONDecoder().raw_decode(said[place + len(NOTE) :])[0] if place >= 0 else {}
+        counts = json.JSONDecoder().raw_decode(text[place + len(NOTE) :])[0] if place >= 0 else {}
     except ValueError:  # a text that was cut
         return {}
-    return found if isinstance(found, Mapping) else {}
+    return counts if isinstance(counts, Mapping) else {}

@@ -1,7 +1,7 @@
-"""What an environment asks of the sites it plays on: addresses, who is logged in, a lease for an episode, restoring.
+"""Interface between an environment and its sites: URLs, logins, leases for episodes, and their release.
 
-A *site set* is one copy of all the sites. ``FixedSites`` (``fixed_sites``) are those that somebody runs; the stand-ins
-(``sites``) are started by us. Knows no browser and no task format beyond the record that it is handed.
+A *site set* is one copy of all the sites. ``fixed_sites.FixedSites`` are run by the user, the stand-ins (``sites``) are
+started by this process. Knows no browser, and only the record of a task.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
 
 def place_of(url: str) -> str:
-    """Host and port of an address, in lower case, the port being that of the scheme where none is named.
+    """Host and port of a URL in lower case, with the scheme's port as the default.
 
-    Raises ValueError for what is no address of the web.
+    Raises ValueError if it is no web URL.
     """
     parts = urlsplit(url)
     if not parts.hostname or parts.scheme not in _PORTS:
@@ -32,8 +32,8 @@ def place_of(url: str) -> str:
 
 
 def normalised(url: str) -> str:
-    """An address as a browser shows it: scheme and host in lower case, no port that is the scheme's own, no slash at
-    its end. Raises ValueError as ``place_of``."""
+    """A URL as a browser shows it: scheme and host in lower case, without default port and trailing slash. Raises
+    ValueError as ``place_of`` does."""
     parts = urlsplit(url.strip())
     host, _, port = place_of(url.strip()).rpartition(":")
     user, at, _ = parts.netloc.rpartition("@")
@@ -42,17 +42,17 @@ def normalised(url: str) -> str:
 
 
 def host_names(urls: Mapping[str, str]) -> frozenset[str]:
-    """Hosts of sites without their ports. Raises ValueError as ``place_of``."""
+    """Hosts of sites without their ports. Raises ValueError as ``place_of`` does."""
     return frozenset(place_of(url).rpartition(":")[0] for url in urls.values())
 
 
 class SitesLost(ExternalCallError):
-    """A site does not answer, or could not be put back: the episode says nothing of its policy and is tried again."""
+    """A site does not answer or could not be restored. Not the policy's fault: the episode is tried again."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """Who is logged in at a site."""
+    """Credentials of a site's user."""
 
     user: str
     password: str
@@ -60,29 +60,29 @@ class Account:
 
 @dataclass(frozen=True)
 class Lease:
-    """The sites as one episode has them."""
+    """The sites as leased to one episode."""
 
     urls: Mapping[str, str]
-    """Placeholder without its underscores (SHOPPING) -> base URL without a slash at its end."""
+    """Placeholder without its underscores (SHOPPING) -> base URL without a trailing slash."""
     storage_state: str | Mapping[str, Any] | None = None
-    """Playwright's storage state, or the path of its file: cookies of whoever is logged in. None: nobody is, or the
-    environment logs in by ``accounts``."""
+    """Playwright storage state, or the path of its file: cookies of logged-in users. None: nobody is logged in, or
+    the environment logs in with ``accounts``."""
     accounts: Mapping[str, Account] = field(default_factory=dict)
-    """Site (in lower case, as records name it) -> account that the environment logs in with where there is no storage
-    state; it keeps the state by ``name`` and sites, and reuses it."""
+    """Site (in lower case, as in records) -> account for logging in if there is no storage state. The environment
+    stores the resulting state by ``name`` and sites, and reuses it."""
     name: str = ""
-    """Which copy of the sites: what is logged in there is not logged in elsewhere."""
+    """Name of the site copy. A login at one copy is not valid at another."""
     token: Any = None
-    """Whatever its site set needs to take it back."""
+    """Private value of the site set, for the release."""
     host_names: frozenset[str] = frozenset()
-    """What a browser may look up besides those of ``urls``: hosts of other copies, so that one browser plays all."""
+    """Other hosts that a browser may resolve: those of other copies, since one browser serves all."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Of an episode that sees what others before it did: on which copy these are.
+    """Position of an episode that sees changes of earlier ones.
 
-    ``copy``: of those that one epoch takes. ``lanes``: so many epochs are played side by side, each on its own copies.
+    ``copy`` is one of the copies that an epoch uses. ``lanes`` epochs run at once, each on copies of its own.
     """
 
     copy: int
@@ -91,22 +91,22 @@ class Chain:
 
 
 class SiteSet(Protocol):
-    """Where episodes of one process are played. Every method may be called from many threads at once."""
+    """The sites for episodes of one process. Thread-safe."""
 
     @property
     def urls(self) -> Mapping[str, str]:
-        """As of ``Lease``: of some copy; whether a site is there at all."""
+        """URLs of some copy, as in ``Lease``, to test whether sites exist at all."""
         ...
 
     def lease(self, record: Record, chain: Chain | None = None) -> Lease:
-        """A copy for one episode of this task, in its first state, or as the episodes before it in its chain left it.
-        Waits for one. Raises SitesLost."""
+        """Wait for a copy for one episode of this task, in its initial state, or as earlier episodes of its chain
+        left it. Raises SitesLost."""
         ...
 
     def release(self, lease: Lease) -> None:
-        """Take it back and restore it, however the episode ended. Safe to call twice. Raises SitesLost."""
+        """Release and restore the copy, however the episode ended. Safe to call twice. Raises SitesLost."""
         ...
 
     def close(self) -> None:
-        """End what was started. Safe to call twice."""
+        """Stop what was started. Safe to call twice."""
         ...

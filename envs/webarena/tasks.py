@@ -1,4 +1,4 @@
-"""WebArena's tasks: the 812 records, their placeholders, who must be logged in.
+"""WebArena's tasks: the 812 records, their placeholders, and the logins they need.
 
 Upstream: web-arena-x/webarena f62e0b9, config_files/test.raw.json. Starts nothing and knows no browser.
 """
@@ -19,10 +19,10 @@ from lemur_ray.outside_data.source import Source
 SITES = ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB", "WIKIPEDIA", "MAP", "HOMEPAGE")
 """Placeholders without their underscores."""
 LOGGED_IN_AT = ("shopping", "shopping_admin", "reddit", "gitlab")
-"""As records name them; the other sites know no accounts."""
+"""Sites with accounts, by their names in records."""
 _PLACEHOLDER = re.compile(r"__([A-Z]+(?:_[A-Z]+)*)__")
 TABS = " |AND| "
-"""Between the addresses of several tabs that a task starts with."""
+"""Separates the start URLs of a task with several tabs."""
 FILE = Source(
     "webarena/test.raw.json.gz",
     "git:web-arena-x/webarena@f62e0b99bc7d9e0cd996d0cf5ebb2225780ec279/config_files/test.raw.json",
@@ -35,15 +35,15 @@ FILE = Source(
 
 
 def read_records(file: Path) -> list[dict[str, Any]]:
-    """The records of a file in WebArena's format, packed with gzip or not. Raises ValueError, OSError."""
+    """Read the records of a file in WebArena's format, gzipped or not. Raises ValueError, OSError."""
     content = file.read_bytes()
     try:
-        found = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+        records = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
     except (ValueError, EOFError, OSError) as error:
         raise ValueError(f"{file}: no JSON: {error}") from error
-    if not isinstance(found, list):
-        raise ValueError(f"{file}: a {type(found).__name__}, expected a list of tasks")
-    for place, record in enumerate(found):
+    if not isinstance(records, list):
+        raise ValueError(f"{file}: a {type(records).__name__}, expected a list of tasks")
+    for place, record in enumerate(records):
         try:
             check(record)
             _check_sites(record)
@@ -51,11 +51,11 @@ def read_records(file: Path) -> list[dict[str, Any]]:
             raise ValueError(f"{file}: task {place}: no WebArena task: {type(error).__name__}: {error}") from error
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from error
-    return found
+    return records
 
 
 def check(record: Record) -> None:
-    """Raises ValueError, KeyError, TypeError for a record that no episode could be begun with or scored by."""
+    """Raise ValueError, KeyError or TypeError for a record that cannot be started or scored."""
     for name in ("task_id", "sites", "start_url", "intent", "eval"):
         if name not in record:
             raise ValueError(f"task {record.get('task_id')}: without {name}")
@@ -66,7 +66,7 @@ def check(record: Record) -> None:
 
 
 def _check_sites(record: Record) -> None:
-    """Raises ValueError for a site that is none of WebArena's."""
+    """Raise ValueError for an unknown site."""
     if unknown := sorted(sites_named(record) - set(SITES)):
         raise ValueError(f"task {record['task_id']}: unknown site {unknown[0]}: expected some of {', '.join(SITES)}")
     if unknown := [site for site in logged_in(record) if site not in LOGGED_IN_AT]:
@@ -77,23 +77,23 @@ def _check_sites(record: Record) -> None:
 
 
 def filled(record: Record, urls: Mapping[str, str]) -> dict[str, Any]:
-    """The record with addresses in the place of placeholders, wherever they stand.
+    """The record with URLs in place of placeholders.
 
-    Raises ValueError where one of them has no address: what stands there could not be gone to, or found.
+    Raises ValueError if one of them has no URL.
     """
     text = json.dumps(record)
     for name, url in urls.items():
         text = text.replace(f"__{name}__", json.dumps(url.rstrip("/"))[1:-1])
-    found: dict[str, Any] = json.loads(text)
-    if lacking := sorted(placeholders(found)):
+    complete: dict[str, Any] = json.loads(text)
+    if lacking := sorted(placeholders(complete)):
         raise ValueError(
             f"task {record['task_id']} has to do with {', '.join(lacking)}, whose address is not configured"
         )
-    return found
+    return complete
 
 
 def placeholders(record: Record) -> frozenset[str]:
-    """Names of placeholders, without underscores: WebArena's wherever they stand, others in addresses alone, since
+    """Names of placeholders, without underscores: WebArena's anywhere in the record, others only in URLs, since
     elsewhere they may be words."""
     text = json.dumps(record)
     targets = record["eval"].get("program_html") or ()
@@ -103,16 +103,16 @@ def placeholders(record: Record) -> frozenset[str]:
 
 
 def sites_named(record: Record) -> frozenset[str]:
-    """Placeholders, without underscores, of all sites that a record has to do with."""
+    """Placeholders, without underscores, of all sites that a record uses."""
     return placeholders(record) | {site.upper() for site in record["sites"]}
 
 
 def logged_in(record: Record) -> tuple[str, ...]:
-    """The sites at which somebody must be logged in, as the name of the storage state says."""
+    """Sites at which somebody must be logged in, from the name of the storage state."""
     state = record.get("storage_state")
     return tuple(PurePosixPath(state).name.removesuffix("_state.json").split(".")) if state else ()
 
 
 def start_urls(record: Record) -> list[str]:
-    """Of each tab, the current one first."""
+    """Start URL of each tab, the current one first."""
     return [url.strip() for url in record["start_url"].split(TABS.strip())]

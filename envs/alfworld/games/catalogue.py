@@ -1,4 +1,4 @@
-"""The world in tables: which rooms hold which furniture, what fits where, what can be done to what.
+"""The world in tables: furniture of each room, what fits where, and which actions apply to what.
 
 Knows no game and no player. Class names are ALFRED's (AI2-THOR object types). The facts (what fits where, what can be
 cleaned, heated, cooled, opened) are those of alfworld 0.4.2's ``gen/constants.py``, restricted to the classes used
@@ -38,7 +38,7 @@ TASK_LINES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Treatment:
-    """A change of an object's state that a goal may ask for, and the furniture that makes it."""
+    """A state that a goal may require of an object, and the furniture that gives it."""
 
     verb: str
     tool: str
@@ -125,7 +125,7 @@ STOCK: Mapping[str, tuple[str, ...]] = {
         *("HandTowel", "DishSponge"),
     ),
 }
-"""Room -> the classes of small things found there."""
+"""Room -> classes of its small things."""
 
 ROOMS_OF_TASK: Mapping[str, tuple[str, ...]] = {
     "pick_and_place_simple": ("kitchen", "bedroom", "livingroom", "bathroom"),
@@ -135,7 +135,7 @@ ROOMS_OF_TASK: Mapping[str, tuple[str, ...]] = {
     "pick_cool_then_place_in_recep": ("kitchen",),
     "pick_two_obj_and_place": ("kitchen", "bedroom", "livingroom", "bathroom"),
 }
-"""Task type -> rooms it is played in; a room named twice is drawn twice as often."""
+"""Task type -> rooms it is played in. A room named twice is drawn twice as often."""
 
 LAMP_SPOTS: Mapping[str, tuple[str, ...]] = {
     "bedroom": ("Desk", "SideTable", "Dresser", "Shelf"),

@@ -1,7 +1,7 @@
-"""What a game is: furniture, things, where they start, and the goal; immutable, read once, played many times.
+"""A game: furniture, things, their start positions, and the goal; immutable, parsed once, played many times.
 
-A game is read from a generator's ``GameSpec`` or from a PDDL problem (``pddl_problem``). Everything goes by the names a
-player sees, in the order the game lists them. Knows nothing of play and no sentence.
+Made from a generator's ``GameSpec`` or a PDDL problem (``pddl_problem``). Names are those a player sees, in the game's
+order. Knows nothing of play and no sentence.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Thing:
     treatable: frozenset[str]
     sliceable: bool = False
     holding: tuple[str, ...] | None = None
-    """What lies in a vessel (a pot, a plate) for ever, no rule takes it out; None if it is no vessel."""
+    """Contents of a vessel (a pot, a plate), which no rule takes out. None if it is no vessel."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What must hold in the end. ``target`` is a furniture class, or the lamp's class when ``light``."""
+    """The condition for winning. ``target`` is a furniture class, or the lamp's class when ``light``."""
 
     object: str
     target: str
@@ -55,14 +55,14 @@ class Goal:
 
 @dataclass(frozen=True)
 class Start:
-    """Where everything is before the first command."""
+    """State before the first command."""
 
     location: str
-    """The player's."""
+    """The player's location."""
     inside: tuple[tuple[str, str], ...]
-    """(thing, receptacle); in the real games a thing may be in several at once, or in none."""
+    """(thing, receptacle) pairs. In the real games a thing may be in several at once, or in none."""
     lying: tuple[tuple[str, str], ...]
-    """(thing, location), which in the real games is not always where its receptacle stands."""
+    """(thing, location) pairs. In the real games this is not always the receptacle's location."""
     opened: tuple[str, ...] = ()
     states: tuple[tuple[str, str], ...] = ()
     """(thing, one of clean, hot, cool, lit, sliced)."""
@@ -70,7 +70,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Game:
-    """The unchanging part of a game."""
+    """The immutable part of a game."""
 
     task: str
     goal: Goal
@@ -87,7 +87,7 @@ class Game:
     at: Mapping[str, tuple[Receptacle, ...]] = field(init=False, repr=False, compare=False)
     """Location -> the furniture there, in the game's order; locations without any are not in it."""
     rank: Mapping[str, int] = field(init=False, repr=False, compare=False)
-    """Name of a thing -> its place in any list of things."""
+    """Name of a thing -> its position in any list of things."""
     wanted: frozenset[str] = field(init=False, repr=False, compare=False)
     """The things that can serve as the goal's object."""
     targets: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -170,8 +170,8 @@ class Game:
 def shown_names(ids: Iterable[str]) -> dict[str, str]:
     """Lower-case id -> the name a player sees.
 
-    ALFWorld's rule (its ``Demangler``): the name is what stands before the first ``_bar_``, with "basin" added if the
-    id holds that word; the ids of one name, sorted, are numbered from high to low. Raises ValueError on a doubled id.
+    ALFWorld's rule (its ``Demangler``): the name is the part before the first ``_bar_``, with "basin" added if the id
+    contains it; the ids of one name, sorted, are numbered from high to low. Raises ValueError on a doubled id.
     """
     groups: dict[str, list[str]] = defaultdict(list)
     for identity in sorted(i.lower() for i in ids):

@@ -1,7 +1,7 @@
-"""Reads real games from ALFWorld's files (``game.tw-pddl``): a problem, the domain it is played in, and the grammar.
+"""Parses ALFWorld's game files (``game.tw-pddl``): a problem, its domain, and the grammar.
 
-The domain says which furniture cleans, heats and cools (two of the recorded games have an older rule for sinks); the
-grammar says the task in words and how commands are worded. Knows no play.
+The domain determines which furniture cleans, heats and cools (two of the recorded games have an older rule for sinks);
+the grammar has the task in words and the wording of commands. Knows no play.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GAME_FILE = "game.tw-pddl"
 _PLAYED = ("pddl_problem", "pddl_domain", "grammar")
 _TASK = re.compile(r"Your task is to: (.*?)\.?\"")
 _PUT: Mapping[GrammarName, str] = {"old": '"put {o} in/on {r}"', "new": '"move {o} to {r}"'}
-"""How a grammar words the command that the two differ in."""
+"""Wording in each grammar of the command in which they differ."""
 
 
 def read_game(content: Any) -> Game:
@@ -41,13 +41,13 @@ def read_game(content: Any) -> Game:
 
 
 def digest(content: Mapping[str, Any]) -> str:
-    """16 hex digits of what of a file's JSON decides how the game is played."""
+    """16 hex digits that identify the parts of a file's JSON on which play depends."""
     played = json.dumps([content.get(name) for name in _PLAYED])
     return hashlib.sha256(played.encode()).hexdigest()[:16]
 
 
 def digest_of_all(digests: Mapping[str, str]) -> str:
-    """16 hex digits of several games: their ids and their digests, in whichever order they come."""
+    """16 hex digits of several games, from their ids and digests in any order."""
     return hashlib.sha256(json.dumps(sorted(digests.items())).encode()).hexdigest()[:16]
 
 

@@ -29,7 +29,7 @@ from envs.alfworld.games.spec import GameSpec
 from envs.alfworld.games.triples import SPLITS, Split, Triple, goals_in_room, partition
 
 NUM_CLUTTER = (8, 14)
-"""Fewest and most further things tried beside those of the goal."""
+"""Minimum and maximum number of other things that are placed in addition to the goal's."""
 _MAX_DRAWS = 1000
 
 
@@ -76,7 +76,7 @@ def _possible(task_type: str, room: str) -> frozenset[tuple[str, str]]:
 
 @dataclass
 class _Layout:
-    """A room being furnished: its receptacles, and the things put into them so far."""
+    """A room while it is furnished: its receptacles, and the things placed so far."""
 
     room: str
     rng: random.Random
@@ -102,7 +102,7 @@ class _Layout:
 
 
 def _furnish(layout: _Layout, task_type: str, thing: str, target: str, origin: str) -> GameSpec:
-    """Lay out the lamp, the goal's things and clutter; no thing of the goal's class starts in a target."""
+    """Place the lamp, the goal's things and clutter. No thing of the goal's class starts in a target."""
     rng = layout.rng
     avoid = "" if task_type == LIGHT else target
     if task_type == LIGHT:

@@ -1,7 +1,7 @@
-"""Reads a PDDL problem of ALFWorld, a real game's or a generated one's.
+"""Parses a PDDL problem of ALFWorld, of a real game or a generated one.
 
-Several receptacles may share a location and a thing may lie in several of them, as in the real games. A predicate that
-the rules do not play is an error that says what was found, never a game that plays differently from textworld's.
+Several receptacles may share a location and a thing may lie in several of them, as in the real games. A predicate
+without support is an error that names it, never a game that plays differently from textworld's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from envs.alfworld.games.game import Game, Goal, GrammarName, Receptacle, Start,
 from envs.alfworld.games.pddl import atoms, declared, parse_pddl
 
 _ABLE = {"cleanable": "clean", "heatable": "heat", "coolable": "cool"}
-"""Predicate -> the verb that works on what it holds of."""
+"""Predicate -> the verb that works on its object."""
 _STATES = {"isclean": "clean", "ishot": "hot", "iscool": "cool", "istoggled": "lit", "issliced": "sliced"}
 _TREATED = {"isclean": "clean", "ishot": "heat", "iscool": "cool"}
 _OF_A_THING = ("pickupable", "toggleable", "sliceable", "isreceptacleobject", *_ABLE, *_STATES)
@@ -28,12 +28,12 @@ _ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "objectatlocation": ("thing",),
     "receptacleatlocation": ("receptacle",),
 }
-"""Predicate -> what its first arguments must be."""
+"""Predicate -> required kinds of its first arguments."""
 _WITHOUT_EFFECT = (
     *("checked", "examined", "full", "holdsanyreceptacleobject", "ison", "isreceptacleobjectfull", "moveable"),
     "wasinreceptacle",
 )
-"""Predicates that no action of ALFWorld's domain and no sentence asks for."""
+"""Predicates that no action of ALFWorld's domain and no sentence uses."""
 _NEEDED = frozenset({"atlocation", "receptacletype", "receptacleatlocation", "objecttype"})
 
 _Facts = dict[str, set[tuple[str, ...]]]
@@ -42,10 +42,10 @@ _Facts = dict[str, set[tuple[str, ...]]]
 def read_problem(
     problem: str, task: str, *, tools: frozenset[tuple[str, str]] = TOOLS, grammar: GrammarName = "new"
 ) -> Game:
-    """The game of a PDDL problem. What a problem does not hold is given: ``task``, the goal in words, ``tools`` of the
-    domain and the ``grammar``.
+    """The game of a PDDL problem. Not part of a problem: ``task``, the goal in words, ``tools`` of the domain, and the
+    ``grammar``.
 
-    Raises ValueError that names what was found if the problem is not one that is played here as textworld would.
+    Raises ValueError that names the fault if the problem cannot be played exactly as textworld would.
     """
     try:
         return _read(parse_pddl(problem), task, tools, grammar)
@@ -107,12 +107,12 @@ def _read(expression: Any, task: str, tools: frozenset[tuple[str, str]], grammar
 
 
 def _by_id(pairs: set[tuple[str, ...]]) -> dict[str, str]:
-    """In the order of ids, in which the game lists everything."""
+    """Pairs in the order of ids, in which the game lists everything."""
     return {left: right for left, right in sorted(pairs)}  # noqa: C416 - rows of two, which the type does not say
 
 
 def _check(facts: _Facts) -> None:
-    """Raises ValueError on facts that the rules do not play, or that are about nothing known."""
+    """Raise ValueError on facts that the rules do not support, or about unknown names."""
     if odd := sorted(set(facts) - _NEEDED.union(_ARGUMENTS, _WITHOUT_EFFECT, {"cancontain"})):
         raise ValueError(f"PDDL problem with {odd}: not played here, use textworld")
     if missing := sorted(_NEEDED - set(facts)):
@@ -134,7 +134,7 @@ def _check(facts: _Facts) -> None:
 
 
 def read_goal(formula: Any) -> Goal:
-    """The goal that a formula asks for. Raises ValueError if it is none of the six task types'."""
+    """The goal of a formula. Raises ValueError if it is none of the six task types'."""
     asked = list(atoms(formula))
     predicates = {atom[0] for atom in asked}
     kinds = {variable: _bare(kind) for predicate, variable, kind in _typed(asked) if predicate == "objecttype"}

@@ -1,4 +1,4 @@
-"""A generated game as data: the small JSON form that a generator yields and a task carries. Knows nothing of play."""
+"""A generated game as data: the small JSON form that a generator returns and a task contains. Knows nothing of play."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class GameSpec:
     things: tuple[tuple[str, str, str], ...]
     """(class, id, id of the receptacle it starts in) of every small thing."""
     origin: str = ""
-    """Where the game comes from, for people: split, seed and index of a generated one."""
+    """Source of the game for people: split, seed and index."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> GameSpec:
-        """Inverse of ``to_json``. Raises ValueError that says what is wrong."""
+        """Inverse of ``to_json``. Raises ValueError that names the fault."""
         known = set(cls.__dataclass_fields__)
         if unknown := set(value) - known:
             raise ValueError(f"game spec has unknown fields {sorted(unknown)}: expected {sorted(known)}")

@@ -1,1 +1,1 @@
-"""Task folders of the Harbor and terminal-bench kind: an instruction, an image, tests that write a reward."""
+"""Task folders of Harbor and terminal-bench: an instruction, an image, tests that write a reward."""

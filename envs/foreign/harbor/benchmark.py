@@ -1,4 +1,4 @@
-"""``harbor:PATH``: a task folder of the Harbor kind, or every one beneath a folder, as a benchmark."""
+"""The benchmark ``harbor:PATH``: a task folder of Harbor, or all task folders below a folder."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class HarborOptions:
     """How task folders are played."""
 
     turns: int = 50
-    """Turns of an episode; after the last one the tests are run all the same."""
+    """Turns of an episode. The tests run after the last one as well."""
     command_s: float = 120.0
-    """Seconds that one block of commands may take; all of them together have the task's own time."""
+    """Seconds for one block of commands. All of them together have the task's own time."""
     network: Literal["tests", "format", "none"] = "tests"
-    """Who has the engine's network. tests: the tests, unless the task denies it, and the policy where the task says so.
-    format: the policy too, unless the task denies it, as upstream. none: nobody, whatever the task says."""
+    """Phases with network access. tests: the tests, unless the task denies it, and the policy if the task grants it.
+    format: also the policy, unless the task denies it, as upstream. none: neither, whatever the task says."""
 
     def __post_init__(self) -> None:
         """Raises ValueError that names the option."""
@@ -47,7 +47,7 @@ class HarborOptions:
 
 
 def harbor(path: str) -> Benchmark[HarborOptions]:
-    """The benchmark of a folder. Raises nothing before its tasks are asked for."""
+    """The benchmark of a folder. Errors in it are raised when tasks are loaded."""
     folder = Path(path).expanduser().absolute()
     return Benchmark(
         HarborOptions,
@@ -67,9 +67,9 @@ def _load(folder: Path, options: HarborOptions, request: EvaluationRequest) -> I
     name = f"harbor:{folder.name}"
     for task_id, path in task_folder.folders(folder):
         task = task_folder.read(path)
-        told: dict[str, Any] = {"folder": HostPath(path), "database_id": content_hash(path)}
-        told |= {"command_s": options.command_s, "network": options.network}
-        yield Task(name, task_id, ENV_ID, task.category, told, options.turns)
+        env_options: dict[str, Any] = {"folder": HostPath(path), "database_id": content_hash(path)}
+        env_options |= {"command_s": options.command_s, "network": options.network}
+        yield Task(name, task_id, ENV_ID, task.category, env_options, options.turns)
 
 
 def _needs(options: HarborOptions, request: EvaluationRequest) -> tuple[Requirement, ...]:

@@ -1,11 +1,11 @@
-"""Harbor-v0: a task folder played by commands of bash in a container of the task's own image, judged by its tests.
+"""Harbor-v0: a task folder, played by bash commands in a container of the task's image and judged by its tests.
 
-A reply with one fenced block is a command; ``submit`` alone ends. Then, or after the last turn, or when the commands
-have used up the task's time, everything that the policy left running is ended and the tests are run over what it wrote,
-in a new container; their reward is the score, and 1 is solved. A reward that is no number from 0 to 1 is 0.
+A reply with one fenced block is a command; ``submit`` alone ends the episode, as do the last turn and the task's time
+limit. Then all processes of the policy are killed, and the tests run on its files in a new container. Their reward is
+the score, and 1 is solved; a reward that is no number from 0 to 1 counts as 0.
 
 Options of ``reset``: ``folder`` (on the machine that plays), ``database_id`` (the hash of its content; a folder with
-another one is refused), ``command_s`` (of one command), ``network`` (tests, format or none; see ``HarborOptions``).
+another hash is rejected), ``command_s`` (seconds per command), ``network`` (see ``HarborOptions``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ that you leave are tested.
 
 
 class HarborEnv(TextEnv):
-    """Time in the container is told apart from the environment's own, and no deadline of a step holds for it."""
+    """Environment of one task folder. Time in the container does not count towards the deadline of a step."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({"folder", "database_id", "command_s", "network"})
 
@@ -77,8 +77,8 @@ class HarborEnv(TextEnv):
             )
             if self.with_hints and task.has_solution:
                 self._machine.upload(path / task_folder.SOLUTION, "/solution")
-        told = {"command_s": self._command_s, "agent_s": task.agent_s, "max_turns": self.max_steps}
-        return Opening(f"{task.instruction}\n\nYour first command?", _SYSTEM.format(**told))
+        limits = {"command_s": self._command_s, "agent_s": task.agent_s, "max_turns": self.max_steps}
+        return Opening(f"{task.instruction}\n\nYour first command?", _SYSTEM.format(**limits))
 
     def respond(self, reply: str) -> Turn:
         fenced = first_fenced(reply, _OPENING)
@@ -87,12 +87,12 @@ class HarborEnv(TextEnv):
             return self._judged(SUBMIT, "")
         last = self._turns_left == 1
         if fenced is None or not action:
-            said = "No block of commands was found in your reply. Answer with one: ```bash ... ```, or with submit."
-            return self._judged(None, said, finished=False) if last else Turn(said, None, valid=False)
-        said = self._carried_out(action)
+            output = "No block of commands was found in your reply. Answer with one: ```bash ... ```, or with submit."
+            return self._judged(None, output, finished=False) if last else Turn(output, None, valid=False)
+        output = self._carried_out(action)
         if last or self._left_s <= 0:
-            return self._judged(action, said, finished=not last)
-        return Turn(said, action, valid=True)
+            return self._judged(action, output, finished=not last)
+        return Turn(output, action, valid=True)
 
     def _carried_out(self, action: str) -> str:
         assert self._machine is not None
@@ -103,12 +103,12 @@ class HarborEnv(TextEnv):
         self._left_s -= min(limit_s, time.monotonic() - began)
         return _shown(ran)
 
-    def _judged(self, action: str | None, said: str, finished: bool = True) -> Turn:
-        """The end: ``finished`` by the policy itself or its time, not by the number of turns."""
+    def _judged(self, action: str | None, output: str, finished: bool = True) -> Turn:
+        """Run the tests and end the episode. ``finished``: by the policy or its time limit, not by the turn limit."""
         assert self._machine is not None
         task = self._task
         with external_call("tests"):
-            found = self._machine.verified(
+            checked = self._machine.verified(
                 task.path / task_folder.TESTS,
                 "/tests",
                 "test.sh",
@@ -119,26 +119,26 @@ class HarborEnv(TextEnv):
                 ),
             )
         try:
-            reward, note = reward_in(found.files), ""
+            reward, note = reward_in(checked.files), ""
         except NoReward as error:
             reward, note = 0.0, f"; {error}"
-        if found.ran.exit_code is None:  # what ran out of time may have written half of what it had to say
+        if checked.ran.exit_code is None:  # what ran out of time may have written half of what it had to say
             reward = 0.0
-        text = "\n".join(filter(None, (said, f"Reward of the tests: {reward:g}{note}", _shown(found.ran))))
+        text = "\n".join(filter(None, (output, f"Reward of the tests: {reward:g}{note}", _shown(checked.ran))))
         valid = action is not None
         return Turn(text, action, valid, reward == 1, finished, score=reward)
 
-    def _has_network(self, said: bool | None, of_tests: bool = False) -> bool:
-        """``said``: by the task, which has one by its format where it does not say."""
+    def _has_network(self, declared: bool | None, of_tests: bool = False) -> bool:
+        """Whether a phase has network access. ``declared``: the task's setting; None is the format's default, yes."""
         unsaid = of_tests or self._network == "format"
-        return self._network != "none" and (unsaid if said is None else said)
+        return self._network != "none" and (unsaid if declared is None else declared)
 
     def _resources(self, env: Mapping[str, str], user: str, network: bool) -> Machine:
         task = self._task
         return Machine(int(task.memory_mb * 2**20), task.cpus, network=network, env=env, user=user)
 
     def hints(self) -> dict[str, Any]:
-        """The task's own solution, then the end; and a look around."""
+        """The task's own solution followed by ``submit``, and a harmless command."""
         if not self._task.has_solution:
             return {"admissible": [SUBMIT]}
         self._shown += 1

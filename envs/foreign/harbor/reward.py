@@ -1,4 +1,4 @@
-"""A reward as a task's tests write it, read as what it is: bytes from a container in which a policy was.
+"""Parses the reward that a task's tests wrote: untrusted bytes from a container in which a policy ran.
 
 Knows no container.
 """
@@ -16,11 +16,11 @@ MOST_BYTES = 65_536
 
 
 class NoReward(ValueError):
-    """No reward was written, or nothing that is one; the message says what was found."""
+    """There is no valid reward. The message says why."""
 
 
 def reward_in(files: Mapping[str, bytes]) -> float:
-    """From 0 to 1: the number in ``reward.txt``, else in ``reward.json`` the one called reward, or the mean of all.
+    """The reward, from 0 to 1: ``reward.txt``, else of ``reward.json`` the entry ``reward``, or the mean of all.
 
     Raises NoReward.
     """
@@ -31,10 +31,10 @@ def reward_in(files: Mapping[str, bytes]) -> float:
     if len(files[JSON]) > MOST_BYTES:
         raise NoReward(f"reward.json has {len(files[JSON])} bytes")
     try:
-        found = parse_json(files[JSON], Path(JSON))
+        value = parse_json(files[JSON], Path(JSON))
     except ValueError as error:
         raise NoReward(f"reward.json: {error}") from error
-    numbers = found if isinstance(found, dict) else {"reward": found}
+    numbers = value if isinstance(value, dict) else {"reward": value}
     rewards = [_bounded(value) for value in ([numbers["reward"]] if "reward" in numbers else list(numbers.values()))]
     if not rewards:
         raise NoReward("reward.json holds no number")

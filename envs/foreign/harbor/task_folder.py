@@ -1,7 +1,7 @@
-"""What a task folder of the Harbor kind says: its instruction, and of ``task.toml`` limits, resources and network.
+"""Reads a Harbor task folder: its instruction, and from ``task.toml`` limits, resources and network.
 
-Older and newer spellings are read (``memory = "4G"`` and ``memory_mb``, ``allow_internet`` and ``network_mode``). What
-cannot be played here (several containers, several steps, variables of this machine) is refused in words. Runs nothing.
+Accepts old and new spellings (``memory = "4G"`` and ``memory_mb``, ``allow_internet`` and ``network_mode``).Unsupported
+features (several containers, several steps, variables of this machine) are rejected. Runs nothing.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _MIB = {"": 2**-20, "K": 2**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
 
 @dataclass(frozen=True)
 class TaskFolder:
-    """One task. Times in seconds."""
+    """One task. Times are in seconds."""
 
     path: Path
     instruction: str
     category: str
     image: str
-    """Of a registry, which goes before a Dockerfile, as upstream; empty: made of environment/Dockerfile."""
+    """Image in a registry, preferred to a Dockerfile, as upstream. Empty: built from environment/Dockerfile."""
     build_s: float
     agent_s: float
     tests_s: float
     memory_mb: float
     cpus: float
     policy_network: bool | None
-    """None: the task does not say."""
+    """None if the task does not say."""
     tests_network: bool | None
     env: Mapping[str, str] = field(default_factory=dict)
     agent_user: str = ""
@@ -49,27 +49,27 @@ class TaskFolder:
 
 
 def folders(path: Path) -> Iterator[tuple[str, Path]]:
-    """(id, folder) of a task folder, or of every one beneath a folder, in order. Raises ValueError where none is."""
+    """Yield (id, folder) of the task folders at or below a folder, in order. Raises ValueError without any."""
     if (path / FILE).is_file():
         yield path.resolve().name, path
         return
-    found = sorted(file.parent for file in path.rglob(FILE)) if path.is_dir() else []
-    if not found:
+    paths = sorted(file.parent for file in path.rglob(FILE)) if path.is_dir() else []
+    if not paths:
         raise ValueError(f"harbor:{path}: no {FILE} there or beneath; give a task folder, or a folder of them")
-    yield from ((folder.relative_to(path).as_posix(), folder) for folder in found)
+    yield from ((folder.relative_to(path).as_posix(), folder) for folder in paths)
 
 
 def read(path: Path) -> TaskFolder:
-    """Raises ValueError that names file and field."""
+    """Parse a task folder. Raises ValueError that names file and field."""
     for name in (FILE, INSTRUCTION, f"{TESTS}/test.sh"):
         if not (path / name).is_file():
             raise ValueError(f"{path}: {name} is not there")
     try:
-        said = tomllib.loads((path / FILE).read_text(encoding="utf-8"))
+        fields = tomllib.loads((path / FILE).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}/{FILE}: not TOML: {error}") from error
-    environment, agent, verifier = (_table(path, said, name) for name in ("environment", "agent", "verifier"))
-    if said.get("steps") or (path / "steps").is_dir():
+    environment, agent, verifier = (_table(path, fields, name) for name in ("environment", "agent", "verifier"))
+    if fields.get("steps") or (path / "steps").is_dir():
         raise ValueError(f"{path}: a task of several steps; only those of one step can be played")
     if composed := [file.name for file in (path / "environment").glob("docker-compose.y*ml")]:
         raise ValueError(f"{path}/environment/{composed[0]}: several containers; only one Dockerfile can be played")
@@ -81,7 +81,7 @@ def read(path: Path) -> TaskFolder:
     return TaskFolder(
         path=path,
         instruction=(path / INSTRUCTION).read_text(encoding="utf-8").strip(),
-        category=str(_table(path, said, "metadata").get("category") or "task"),
+        category=str(_table(path, fields, "metadata").get("category") or "task"),
         image=image,
         build_s=_positive(path, environment, "build_timeout_sec", 600.0),
         agent_s=_positive(path, agent, "timeout_sec", 600.0),
@@ -94,51 +94,51 @@ def read(path: Path) -> TaskFolder:
         agent_user=str(agent.get("user") or ""),
         tests_user=str(verifier.get("user") or ""),
         tests_env=_variables(path, verifier),
-        solution_env=_variables(path, _table(path, said, "solution")),
+        solution_env=_variables(path, _table(path, fields, "solution")),
     )
 
 
-def _table(path: Path, said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = said.get(name, {})
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}/{FILE}: {name} is {found!r}, expected a table [{name}]")
-    return found
+def _table(path: Path, fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = fields.get(name, {})
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}/{FILE}: {name} is {value!r}, expected a table [{name}]")
+    return value
 
 
 def _positive(path: Path, table: Mapping[str, Any], name: str, otherwise: float) -> float:
-    found = table.get(name, otherwise)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < 1e7:
-        raise ValueError(f"{path}/{FILE}: {name} = {found!r}, expected a number above 0")
-    return float(found)
+    value = table.get(name, otherwise)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e7:
+        raise ValueError(f"{path}/{FILE}: {name} = {value!r}, expected a number above 0")
+    return float(value)
 
 
 def _network(path: Path, phase: Mapping[str, Any], environment: Mapping[str, Any]) -> bool | None:
-    """Of the policy's phase or of the tests': its own word, else the environment's; None where neither says. A list of
-    hosts, which cannot be held to here, is no network."""
-    said = phase.get("network_mode") or environment.get("network_mode")
-    if said is None:
+    """Network access of a phase (policy or tests): its own setting, else the environment's; None without either. A
+    list of hosts, which cannot be enforced here, means no access."""
+    mode = phase.get("network_mode") or environment.get("network_mode")
+    if mode is None:
         internet = environment.get("allow_internet")
         return internet if isinstance(internet, bool) else None
-    if said not in NETWORKS:
-        raise ValueError(f"{path}/{FILE}: network_mode = {said!r}, expected one of {', '.join(NETWORKS)}")
-    return bool(said == "public")
+    if mode not in NETWORKS:
+        raise ValueError(f"{path}/{FILE}: network_mode = {mode!r}, expected one of {', '.join(NETWORKS)}")
+    return bool(mode == "public")
 
 
 def _mebibytes(path: Path, environment: Mapping[str, Any]) -> float:
     if "memory_mb" in environment or "memory" not in environment:
         return _positive(path, environment, "memory_mb", 2048.0)
-    found = _SIZE.fullmatch(str(environment["memory"]).strip())
-    if found is None or not float(found[1]):
+    match = _SIZE.fullmatch(str(environment["memory"]).strip())
+    if match is None or not float(match[1]):
         raise ValueError(f"{path}/{FILE}: memory = {environment['memory']!r}, expected a size such as 4G")
-    return float(found[1]) * _MIB[found[2].upper()]
+    return float(match[1]) * _MIB[match[2].upper()]
 
 
 def _variables(path: Path, table: Mapping[str, Any]) -> dict[str, str]:
-    found = {str(name): str(value) for name, value in dict(table.get("env") or {}).items()}
-    for name, value in found.items():
+    variables = {str(name): str(value) for name, value in dict(table.get("env") or {}).items()}
+    for name, value in variables.items():
         if "${" in value:
             raise ValueError(
                 f"{path}/{FILE}: env {name} = {value!r} asks for a variable of this machine, which no container of a "
                 "policy is given; write the value into a copy of the task, if it is no secret"
             )
-    return found
+    return variables

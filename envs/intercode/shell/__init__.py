@@ -1,1 +1,1 @@
-"""InterCode-Bash and InterCode-CTF: environments around a terminal in a sandbox."""
+"""InterCode-Bash and InterCode-CTF: environments with a shell in a sandbox."""

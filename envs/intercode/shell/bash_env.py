@@ -1,10 +1,10 @@
 """InterCode-Bash: do in a shell what a sentence asks, with the reward of every attempt shown ("Try Again").
 
-The gold command runs first, in the same sandbox, which is then reset and proven equal by hash; what it changed and
-printed is what the model's commands are compared with. The grader lists the tree itself (``tree_listing``). The reward
-is part of the observation, so this is an oracle-feedback setting and reports must say so. The episode ends at reward 1
-exactly, at ``skip``, or after ``max_steps`` turns; its score is the best reward of any turn.
-Protocol: princeton-nlp/intercode c3e46d8; a model sees the last seven messages.
+The gold command runs first, in the same sandbox, which is then reset, and verified by hash. Its changes and output are
+the reference for the model's commands. The grader lists the file tree itself (``tree_listing``). Since observations
+contain the reward, this is an oracle-feedback setting, and reports must say so. The episode ends at reward 1 exactly,
+at ``skip``, or after ``max_steps`` turns; its score is the best reward of any turn. Protocol: princeton-nlp/intercode
+c3e46d8; a model sees the last seven messages.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ SHOWN_CHARS = 1000
 LIMITS = Limits(time_s=10.0, patience_s=30.0)
 SHELL: tuple[str, ...] = ("/bin/bash",)
 OLD_SHELL = ("/bin/bash", "+O", "globskipdots")
-"""Bash since 5.2 leaves ``.`` and ``..`` out of ``.*`` unless told otherwise; upstream's is 5.1."""
+"""Bash since 5.2 leaves ``.`` and ``..`` out of ``.*`` by default; upstream's is 5.1."""
 ABSENT = ("/usr/bin/c++",)
-"""Programs that upstream's image lacks, and that a task asks for."""
+"""Programs that upstream's image lacks, and that a task looks for."""
 
 _SYSTEM = """\
 This is a game of several turns with a Bourne shell. You are given a task; each of your turns is one command, and each \
@@ -130,7 +130,7 @@ class InterCodeBashEnv(TextEnv):
         return Turn(observation, action, output.understood, solved=reward == 1, reward=reward, score=self._best)
 
     def _played_gold(self, gold: str) -> tuple[str, Tree]:
-        """Output of the gold command and the tree it leaves, and the sandbox as new afterwards."""
+        """Run the gold command. Returns its output and the file tree, and resets the sandbox."""
         assert self._sandbox is not None
         output = self._new_terminal("judge").run(gold)
         if output.destroyed:
@@ -151,7 +151,7 @@ class InterCodeBashEnv(TextEnv):
         return Terminal(self._sandbox, "/", compat=self._compat, limits=LIMITS, env=env, shell=self._shell)
 
     def hints(self) -> dict[str, Any]:
-        """The gold command, and a few that look around."""
+        """The gold command, and a few harmless ones."""
         return {
             "expert": f"```bash\n{self._gold_command}\n```",
             "admissible": ["ls -la /", "pwd", "find / -maxdepth 1"],

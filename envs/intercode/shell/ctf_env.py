@@ -1,8 +1,8 @@
 """InterCode-CTF: find the flag of a challenge with shell and Python, and submit it.
 
-Only ``submit FLAG`` is graded, ignoring case; a wrong flag does not end the episode. The flag is nowhere in the sandbox
-but where the challenge has it. Protocol: princeton-nlp/intercode c3e46d8; a model sees the last five messages.
-Upstream's prompt shows three tasks of its own test set with their flags; this one shows none.
+Only ``submit FLAG`` is graded, ignoring case; a wrong flag does not end the episode. The sandbox contains the flag only
+where the challenge does. Protocol: princeton-nlp/intercode c3e46d8; a model sees the last five messages. Upstream's
+prompt has three tasks of its own test set with their flags; this one has none.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ PACKAGES = "/opt/packages"
 
 
 def _crypto() -> dict[str, Path]:
-    """pycryptodome, which challenges are solved with, where this interpreter has it."""
-    found = importlib.util.find_spec("Crypto")
-    return {f"{PACKAGES}/Crypto": Path(found.origin).parent} if found and found.origin else {}
+    """pycryptodome, which solutions need, if this interpreter has it."""
+    spec = importlib.util.find_spec("Crypto")
+    return {f"{PACKAGES}/Crypto": Path(spec.origin).parent} if spec and spec.origin else {}
 
 
 class InterCodeCTFEnv(TextEnv):
@@ -128,7 +128,7 @@ class InterCodeCTFEnv(TextEnv):
         return self._terminal.argv(["/usr/bin/env", *words], self._terminal.cwd)
 
     def hints(self) -> dict[str, Any]:
-        """The flag, and a few commands that look around."""
+        """The flag, and a few harmless commands."""
         return {"expert": f"submit {self._gold}", "admissible": ["ls -la", "pwd", "cat *"]}
 
     def close(self) -> None:

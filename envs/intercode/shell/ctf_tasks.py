@@ -1,7 +1,7 @@
 """Tasks of InterCode-CTF: 100 challenges of picoCTF, of which 76 can be solved without a network.
 
-The data is under picoCTF's own terms and outside of this project, in ``DATA/intercode/ctf``. All flags are public: a
-model may have read them in training, and reports must say so. Knows no environment and no policy.
+The data is under picoCTF's own terms and not part of this project: ``DATA/intercode/ctf``. All flags are public: models
+may have seen them in training, and reports must say so. Knows no environment and no policy.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ ENV_ID = "envs:lemur/InterCodeCTF-v0"
 MAX_TURNS = 10
 
 NEEDS_HOST = frozenset({1, 9, 16, 20, 28, 29, 35, 39, 41, 42, 43, 54, 57, 62, 66, 73, 87, 88, 89, 95})
-"""A live host of picoCTF is part of the task."""
+"""Tasks that need a live host of picoCTF."""
 NEEDS_ASSET = frozenset({1, 7, 65, 66, 70})
-"""A file is not among the assets (disk images, a link)."""
+"""Tasks with a file that the assets lack (disk images, a link)."""
 NEEDS_LOOKUP = frozenset({59})
-"""A whois query."""
+"""Tasks that need a whois query."""
 NOT_OFFLINE = NEEDS_HOST | NEEDS_ASSET | NEEDS_LOOKUP
 
 CORRECTED_GOLDS = {15: ("1|/|_4", r"1|\/|_4")}
-"""Task -> (what its gold holds, what the program prints). Upstream's gold lacks a backslash."""
+"""Task -> (published gold, real flag). The published gold lacks a backslash."""
 
 
 def load_ctf_tasks(data: Path, *, scratch: Path | None = None, compat: bool = False, files: bool = True) -> list[Task]:
-    """The tasks that can be solved offline, golds corrected; with ``compat`` all 100 with the golds as published.
+    """The tasks that can be solved offline, with corrected golds; with ``compat`` all 100 with the published golds.
 
     ``files``: unpack the assets under ``scratch`` (default: LEMUR_HOME); solutions are never unpacked. The category is
-    the first tag. Upstream's ``setup`` commands fetch from the network and are not run: of the offline tasks only 14
-    has one, and can be solved without. Raises FileNotFoundError that says what to fetch, ValueError naming the place.
+    the first tag. Upstream's ``setup`` commands download files and are not run; of the offline tasks only 14 has one,
+    and does not need it. Raises FileNotFoundError with the command that fetches the data, ValueError naming the place.
     """
     path = required(data, "intercode/ctf/ic_ctf.json.gz")
     entries = _entries(path)
@@ -65,7 +65,7 @@ def load_ctf_tasks(data: Path, *, scratch: Path | None = None, compat: bool = Fa
 
 
 def corrected(number: int, gold: str) -> str:
-    """The flag that the task really has."""
+    """The real flag of a task."""
     wrong, right = CORRECTED_GOLDS.get(number, ("", ""))
     return gold.replace(wrong, right) if wrong else gold
 
@@ -80,7 +80,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
 
 
 def _unpacked(packed: Path, into: Path) -> Path:
-    """The assets as a folder by task number, unpacked unless they are there; nothing named solution."""
+    """Unpack the assets to one folder per task, unless they exist. Files named solution are left out."""
     folder = into / hashlib.sha256(packed.read_bytes()).hexdigest()[:16]
     done = folder / ".done"
     if not done.is_file():

@@ -1,4 +1,4 @@
-"""From a model's reply to the shell action in it, by InterCode's rules. Knows no sandbox."""
+"""Extracts the shell action from a model's reply, by InterCode's rules. Knows no sandbox."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _OPENING = re.compile(r"\s*(?:(?:bash|sh|shell|console)\b)?\s*", re.I)
 
 
 def parse_bash(reply: str, *, compat: bool) -> str:
-    """The first fenced block, else the whole reply; line breaks are blanks. ``compat``: a block in lower case."""
+    """The first fenced block, else the whole reply, with line breaks as blanks. ``compat``: a block in lower case."""
     text = reply.replace("\r", " ").replace("\n", " ")
     fenced = first_fenced(text, _OPENING)
     if fenced is None:
@@ -19,5 +19,5 @@ def parse_bash(reply: str, *, compat: bool) -> str:
 
 
 def parse_ctf(reply: str) -> str:
-    """The reply without a leading ``Action:``; line breaks are blanks."""
+    """The reply without a leading ``Action:``, with line breaks as blanks."""
     return re.sub(r"^\s*Action:\s*", "", reply.replace("\r", " ").replace("\n", " ")).strip()

@@ -1,6 +1,6 @@
-"""One action at a time in a sandbox, as InterCode runs them: each a shell of its own, in a folder that is remembered.
+"""Runs actions in a sandbox as InterCode does: each in a new shell, in the working folder of the one before.
 
-With ``compat`` an action is put between double quotes unescaped and the line is split by a shell lexer without
+With ``compat`` an action is put between double quotes unescaped, and the line is split by a shell lexer without
 expansion, as upstream does: inner double quotes vanish or cut the command short. Source: princeton-nlp/intercode
 c3e46d8. Knows no task and no reward.
 """
@@ -21,7 +21,7 @@ _BOTH_STREAMS = 'exec "$@" 2>&1'
 
 @dataclass(frozen=True)
 class Output:
-    """What an action printed, both streams in the order of writing. ``destroyed``: it ended its sandbox."""
+    """Output of an action, both streams in order of writing. ``destroyed``: it ended its sandbox."""
 
     text: str
     exit_code: int | None = None
@@ -30,7 +30,7 @@ class Output:
 
 
 class Terminal:
-    """Runs actions in ``sandbox``; ``cwd`` moves with an action that is a successful ``cd``."""
+    """Runs actions in ``sandbox``. A successful ``cd`` changes ``cwd``."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Terminal:
         env: Mapping[str, str] | None = None,
         shell: Sequence[str] = ("/bin/bash",),
     ) -> None:
-        """``env``: the whole environment of every action; None: what the sandbox gives. ``shell``: with its options."""
+        """``env`` is the complete environment of all actions (None: the sandbox's), ``shell`` the shell's command."""
         self.sandbox = sandbox
         self.cwd = cwd
         self._compat = compat
@@ -51,7 +51,7 @@ class Terminal:
         self._prefix = ["/usr/bin/env", "-i", *(f"{k}={v}" for k, v in env.items())] if env is not None else []
 
     def run(self, action: str) -> Output:
-        """Carry out one action. Raises SandboxDestroyed where the machine, not the action, ended the sandbox."""
+        """Run one action. Raises SandboxDestroyed if the machine, not the action, ended the sandbox."""
         target = self._changed_folder(action)
         try:
             argv = self._argv(action if target is None else f"cd {target}")
@@ -77,13 +77,13 @@ class Terminal:
         return _output(done)
 
     def _argv(self, action: str) -> list[str]:
-        """Raises ValueError for what the lexer cannot read."""
+        """Command line of an action. Raises ValueError if the lexer cannot split it."""
         if self._compat:
             return [*self._shell, *shlex.split(f'-c "{action.strip()}"')]
         return [*self._shell, "-c", action]
 
     def _changed_folder(self, action: str) -> str | None:
-        """Where an action that only changes the folder leads to; None for any other action."""
+        """Target of an action that only changes the folder; None for other actions."""
         if not action.startswith("cd"):
             return None
         if self._compat:

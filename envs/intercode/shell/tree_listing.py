@@ -1,7 +1,7 @@
-"""The file tree of a sandbox as a grader sees it: paths, kinds, modes and content hashes.
+"""Lists the file tree of a sandbox for the grader: paths, kinds, modes and content hashes.
 
-The sandbox's first process reads them; nothing that the model can write or replace is run or asked. Folders that
-upstream's repository ignores are left out, and those that only our sandbox has.
+The sandbox's init process reads the files; nothing that the model can write or replace is run. Folders that upstream's
+repository ignores, and those that only our sandbox has, are left out.
 """
 
 from __future__ import annotations
@@ -19,5 +19,5 @@ IGNORED = (
 
 
 def listing(sandbox: Sandbox) -> dict[str, Entry]:
-    """Every entry of the tree. Raises SandboxFileError where its paths or their number are beyond reading."""
+    """Every entry of the tree. Raises SandboxFileError if paths or their number are too large to read."""
     return {path: Entry(kind, mode, content) for path, kind, mode, content in sandbox.listing(IGNORED)}

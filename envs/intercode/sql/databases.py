@@ -1,4 +1,4 @@
-"""The database that a task's options name, opened. Knows no task and no reward."""
+"""Opens the database of a task's options. Knows no task and no reward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every SQL engine of InterCode answers: rows or an error, within limits. Knows no engine."""
+"""Interface of InterCode's SQL engines: rows or an error, within limits. Knows no engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class QueryLimits:
-    """What one query may cost. ``max_bytes``: of its rows, as they are held in memory."""
+    """Limits of one query. ``max_bytes`` is the memory of its rows."""
 
     time_s: float = 10.0
     max_rows: int = 10_000
@@ -23,7 +23,7 @@ DEFAULT_LIMITS = QueryLimits()
 
 @dataclass(frozen=True)
 class Rows:
-    """What a query returned. ``cut``: there was more than the limits allow."""
+    """Result of a query. ``cut``: it exceeded the limits."""
 
     rows: tuple[Row, ...]
     cut: bool = False
@@ -31,26 +31,26 @@ class Rows:
 
 @dataclass(frozen=True)
 class SqlError:
-    """Why a query returned nothing."""
+    """Error of a query."""
 
     message: str
     timed_out: bool = False
 
 
 class SqlDatabase(Protocol):
-    """One open database that untrusted queries may be sent to. Of several threads, one query runs after another."""
+    """An open database for untrusted queries. Queries of several threads run one after another."""
 
     name: str
 
     @property
     def tables(self) -> Mapping[str, Sequence[Row]]:
-        """Table name -> rows as DESCRIBE gives them."""
+        """Table name -> rows of DESCRIBE."""
         ...
 
     def execute(self, query: str, limits: QueryLimits = ...) -> Rows | SqlError:
-        """Run one statement. Never raises for anything a query can contain."""
+        """Run one statement. Never raises for any content of a query."""
         ...
 
     def close(self) -> None:
-        """Stop a running statement, if there is one, and give everything back. Safe to call twice, from any thread."""
+        """Stop a running statement and release everything. Safe to call twice, from any thread."""
         ...

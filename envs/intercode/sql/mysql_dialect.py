@@ -27,7 +27,7 @@ _CONTINUES = frozenset(
 
 
 class Token(NamedTuple):
-    """A word, a quoted text or a sign; ``word`` is it in lower case, ``close`` the place of its closing bracket."""
+    """A word, a quoted text or a sign. ``word`` is its lower case, ``close`` the index of its closing bracket."""
 
     word: str
     start: int
@@ -35,13 +35,13 @@ class Token(NamedTuple):
 
 
 def mysql_refuses(query: str) -> str | None:
-    """Why MySQL 8 would not run ``query``; None where nothing is known against it."""
+    """Why MySQL 8 would reject ``query``; None if no reason is known."""
     tokens = [Token(m[0].lower(), m.start(), m.end()) for m in _TOKEN.finditer(query)]
     return next(_objections(tokens, _brackets(tokens)), None)
 
 
 def _brackets(tokens: list[Token]) -> dict[int, int]:
-    """Place of each opening bracket -> place of its closing one; unbalanced ones are left out."""
+    """Index of each opening bracket -> index of its closing one, without unbalanced ones."""
     pairs, opened = {}, []
     for i, token in enumerate(tokens):
         if token.word == "(":
@@ -76,7 +76,7 @@ def _objections(tokens: list[Token], brackets: dict[int, int]) -> Iterator[str]:
 
 
 def _own_words(words: list[str], brackets: dict[int, int], start: int, end: int) -> Iterator[str]:
-    """The words between two places, without what is in brackets."""
+    """The words between two indices, without those in brackets."""
     i = start
     while i < end:
         if i in brackets:

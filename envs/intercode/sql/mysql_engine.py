@@ -30,14 +30,14 @@ from envs.intercode.sql.sqlite_worker import held_bytes
 # ONLY_FULL_GROUP_BY is left out: with it 113 of the 1034 gold queries fail.
 _SQL_MODE = "STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 _TIMED_OUT = {1969, 3024}
-"""Error numbers of a statement that took too long: MariaDB's and MySQL's."""
+"""Error numbers of a timed-out statement: MariaDB's and MySQL's."""
 _GRACE_S = 3.0
 _ROW_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
 class ServerUrl:
-    """Where a server is and who asks: ``mysql://user:password@host:port`` or ``mysql://user@?unix_socket=/path``."""
+    """Address and account of a server: ``mysql://user:password@host:port`` or ``mysql://user@?unix_socket=/path``."""
 
     user: str
     password: str = ""
@@ -47,7 +47,7 @@ class ServerUrl:
 
     @classmethod
     def parse(cls, text: str) -> ServerUrl:
-        """Raises ValueError. ``mysql:mysql://...`` is understood, too."""
+        """Parse a URL; ``mysql:mysql://...`` is accepted, too. Raises ValueError."""
         url = text.removeprefix("mysql:") if text.startswith("mysql:mysql://") else text
         parts = urlsplit(url)
         try:
@@ -68,7 +68,7 @@ class ServerUrl:
         return f"mysql://{who}@{self.host or 'localhost'}:{self.port}{query}"
 
     def connect(self, database: str | None = None, read_timeout_s: float | None = None, connect_s: float = 10.0) -> Any:
-        """An open connection of pymysql. Raises ConnectionError that says what to do, ModuleNotFoundError."""
+        """An open connection of pymysql. Raises ConnectionError with advice, ModuleNotFoundError."""
         pymysql = driver()
         where = {"unix_socket": self.unix_socket} if self.unix_socket else {"host": self.host, "port": self.port}
         try:
@@ -93,7 +93,7 @@ class MySqlDatabase:
     """One database over one connection. Statements of several threads run one after another."""
 
     def __init__(self, url: str, name: str, time_s: float = 10.0) -> None:
-        """``time_s``: the longest any statement may take. Raises ConnectionError, ValueError for a bad URL."""
+        """``time_s`` is the maximum of any statement. Raises ConnectionError, ValueError for a bad URL."""
         self.name = name
         self._lock = threading.Lock()
         self._closed = False
@@ -105,13 +105,13 @@ class MySqlDatabase:
 
     @cached_property
     def tables(self) -> Mapping[str, Sequence[Row]]:
-        """Table name -> rows of DESCRIBE. Raises ConnectionError where the server does not say."""
+        """Table name -> rows of DESCRIBE. Raises ConnectionError if the server does not answer."""
         return {name: self._must(f"DESCRIBE `{name}`") for (name,) in self._must("SHOW TABLES")}
 
     def execute(self, query: str, limits: QueryLimits = DEFAULT_LIMITS) -> Rows | SqlError:
-        """Run one statement. Never raises for anything a query can contain.
+        """Run one statement. Never raises for any content of a query.
 
-        Raises ConnectionError where there is no server any more: no query can bring that about.
+        Raises ConnectionError if the server is gone, which no query can cause.
         """
         with self._lock:
             if self._closed:
@@ -139,7 +139,7 @@ class MySqlDatabase:
                 _forget(cursor)
 
     def close(self) -> None:
-        """Drop the connection; the server ends what runs on it. Safe to call twice, from any thread."""
+        """Drop the connection, whereupon the server ends its statement. Safe to call twice, from any thread."""
         self._closed = True
         self._drop()
 
@@ -173,7 +173,7 @@ class MySqlDatabase:
         self._begin_session()
 
     def _back(self) -> None:
-        """Another connection in place of one that ended in the middle of something."""
+        """Replace a connection that ended during a statement."""
         try:
             self._reopen()
         except (*_broken(), self._errors) as error:
@@ -201,7 +201,7 @@ class MySqlDatabase:
 
 
 def _forget(cursor: Any) -> None:
-    """Let go of a result that may not have been read to its end: pymysql would read the rest when it is deleted."""
+    """Discard a result that was not read to its end: pymysql would read the rest when deleting it."""
     for result in (cursor._result, cursor.connection._result if cursor.connection else None):
         if result is not None:
             result.unbuffered_active = False
@@ -220,7 +220,7 @@ def driver() -> Any:
 
 @cache
 def _bounded() -> Any:
-    """pymysql's connection, which reads no packet that is larger than a row may be."""
+    """pymysql's connection class, with a limit on the size of a packet."""
     pymysql = driver()
 
     class Bounded(pymysql.connections.Connection):  # type: ignore[name-defined]
@@ -242,12 +242,12 @@ def _bounded() -> Any:
 
 
 def message_of(error: BaseException) -> str:
-    """The server's words."""
+    """The server's error message."""
     return str(error.args[1]) if len(error.args) > 1 else str(error)
 
 
 def _broken() -> tuple[type[Exception], ...]:
-    """What pymysql raises of its own or lets through where a connection ends in the middle of something."""
+    """Exceptions of pymysql, its own and others, if a connection ends during a statement."""
     return (OSError, ValueError, AttributeError, RuntimeError)
 
 

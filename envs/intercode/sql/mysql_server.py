@@ -1,7 +1,7 @@
-"""A MySQL or MariaDB server made ready for Spider's databases: loaded, compared with the dump, with a reading account.
+"""Prepares a MySQL or MariaDB server for Spider's databases: loads the dump, verifies it, and makes a reading account.
 
-The server should be one of its own: the dump replaces tables in databases of 20 names. The account in the URL loads
-and makes another, ``lemur_reader``, that can only read; environments see that one alone. Knows no task.
+Use a dedicated server: the dump replaces tables in databases of 20 names. The URL's account loads them and makes
+another, ``lemur_reader``, that can only read and is the only one environments use. Knows no task.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 
 def reader_url(engine: str, data: Path, scratch: Path | None = None) -> str:
-    """URL of an account that may read Spider's databases on the server of ``engine``, which are loaded if need be.
+    """URL of an account that may read Spider's databases on the server of ``engine``, which are loaded if necessary.
 
-    Raises ValueError for a server with other settings or data, ConnectionError where there is none, FileNotFoundError.
+    Raises ValueError for a server with other settings or data, ConnectionError without a server, FileNotFoundError.
     """
     url = ServerUrl.parse(engine)
     dump = required(data, "intercode/sql/ic_spider_dbs.sql.gz")
@@ -53,7 +53,7 @@ def _check_settings(admin: Any) -> None:
 
 
 def _first_difference(admin: Any, expected: Path) -> str:
-    """What the server holds otherwise than the SQLite files made of the dump; empty where it is all the same."""
+    """First difference between the server and the SQLite files made of the dump; empty if there is none."""
     there = {(database, table) for database, table in _all(admin, _TABLES)}
     for database, tables in json.loads((expected / CATALOGUE).read_text(encoding="utf-8")).items():
         with closing(sqlite3.connect(f"file:{expected / database}.sqlite?mode=ro", uri=True)) as reference:
@@ -61,8 +61,8 @@ def _first_difference(admin: Any, expected: Path) -> str:
                 if (database.lower(), table.lower()) not in there:
                     return f"table {database}.{table} is not there"
                 wanted = sorted(map(repr, neutral(reference.execute(f'select * from "{table}"').fetchall())))
-                found = sorted(map(repr, neutral(_all(admin, f"SELECT * FROM `{database}`.`{table}`"))))
-                if wanted != found:
+                current = sorted(map(repr, neutral(_all(admin, f"SELECT * FROM `{database}`.`{table}`"))))
+                if wanted != current:
                     return f"table {database}.{table} has other rows"
     return ""
 
@@ -96,7 +96,7 @@ def _statements(dump: Path) -> Iterator[tuple[int, str]]:
 
 
 def _reader(admin: Any, url: ServerUrl, expected: Path) -> ServerUrl:
-    """The reading account, made if need be; the given one where it may not make others, which is said."""
+    """The reading account, made if necessary. Without the right to make one, the given account, with a warning."""
     password = hashlib.sha256(f"{READER}:{url.password}".encode()).hexdigest()[:32]
     databases = json.loads((expected / CATALOGUE).read_text(encoding="utf-8"))
     try:

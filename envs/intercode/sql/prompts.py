@@ -1,7 +1,7 @@
-"""What a model is told in InterCode-SQL, and how a result is shown to it. Knows no database and no reward rule.
+"""Prompts of InterCode-SQL, and the form of results in them. Knows no database and no reward rule.
 
-``full`` explains the game for a model that can read instructions; ``brief`` is a few dozen tokens, for our own small
-models. The texts are new; what they must tell is the protocol's (multi-turn game, nothing is known of the tables).
+``full`` explains the game for a model that follows instructions; ``brief`` has a few dozen tokens, for our own small
+models. The wording is the project's; the content is the protocol's (multi-turn game, unknown tables).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NO_CODE = {
 
 
 def system_prompt(prompt: Prompt, max_turns: int, tables: Mapping[str, Sequence[str]] | None) -> str:
-    """``tables``: name -> columns, for a model that gets the handicap; None for one that must find out."""
+    """``tables`` maps names to columns, for a model with the handicap; None without it."""
     text = _FULL_SYSTEM.format(max_turns=max_turns) if prompt == "full" else "Answer with one SQL query."
     if tables is None:
         return text
@@ -53,16 +53,16 @@ def no_code(prompt: Prompt) -> str:
 
 
 def turn(prompt: Prompt, question: str, output: str, reward: float) -> str:
-    """The answer to one statement."""
+    """The observation after one statement."""
     if prompt == "brief":
         return f"{output}\nreward {reward:g}"
     return f"Output: {output}\nReward: {reward:g}\nThe question was: {question}\nTry something else."
 
 
 def shown(rows: Sequence[tuple[Any, ...]], cut: bool) -> str:
-    """Rows as a model sees them: Python's text of a list, the first 50, at most 1000 characters; empty: No output."""
+    """Rows as a model sees them: the first 50 as a Python list, at most 1000 characters. Without rows: No output."""
     if not rows:
         return "No output"
     text = str(list(rows[:SHOWN_ROWS]))
-    said = f" ({len(rows)}{' or more' if cut else ''} rows)" if cut or len(rows) > SHOWN_ROWS else ""
-    return (text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "...") + said
+    count = f" ({len(rows)}{' or more' if cut else ''} rows)" if cut or len(rows) > SHOWN_ROWS else ""
+    return (text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "...") + count

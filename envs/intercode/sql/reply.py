@@ -1,4 +1,4 @@
-"""From a model's reply to the SQL statement in it, by InterCode's rule. Knows no database."""
+"""Extracts the SQL statement from a model's reply, by InterCode's rule. Knows no database."""
 
 from __future__ import annotations
 

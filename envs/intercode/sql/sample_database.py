@@ -50,9 +50,9 @@ _KINDS = {"Pre-Depends": "pre-depends", "Depends": "depends", "Recommends": "rec
 
 
 def build_sample(path: Path, dpkg_status: Path = DPKG_STATUS, stdlib: Path | None = None) -> Path:
-    """Write the database to ``path`` unless it is there; returns ``path``. Atomic: never half a file.
+    """Write the database to ``path`` unless it exists, atomically. Returns ``path``.
 
-    Raises FileNotFoundError where the machine has no dpkg.
+    Raises FileNotFoundError if the machine has no dpkg.
     """
     if path.exists():
         return path
@@ -83,7 +83,7 @@ def content_hash(path: Path) -> str:
 
 
 def _installed(status: Path) -> Iterator[dict[str, str]]:
-    """Fields of every installed package, by name; of several architectures of one name the first."""
+    """Fields of every installed package, by name; of several architectures the first."""
     seen: dict[str, dict[str, str]] = {}
     for paragraph in status.read_text(encoding="utf-8", errors="replace").split("\n\n"):
         fields: dict[str, str] = {}
@@ -130,7 +130,7 @@ def _targets(field: str) -> Iterator[str]:
 
 
 def _insert_modules(connection: sqlite3.Connection, stdlib: Path) -> None:
-    """Modules directly in the standard library, and packages by their ``__init__``; private ones left out."""
+    """Insert modules directly in the standard library, and packages by their ``__init__``; without private ones."""
     files = {file.stem: file for file in stdlib.glob("*.py")}
     files |= {file.parent.name: file for file in stdlib.glob("*/__init__.py")}
     for name in sorted(name for name in files if not name.startswith("_") and name != "test"):
@@ -154,20 +154,20 @@ def _num_arguments(arguments: ast.arguments) -> int:
 
 
 def _insert_distributions(connection: sqlite3.Connection) -> None:
-    found: dict[str, tuple[metadata.Distribution, metadata.PackageMetadata]] = {}
+    packages: dict[str, tuple[metadata.Distribution, metadata.PackageMetadata]] = {}
     for distribution in metadata.distributions():
         fields = distribution.metadata  # read from the disk and parsed at each access
         if fields["Name"]:
-            found.setdefault(fields["Name"].lower(), (distribution, fields))
-    for name in sorted(found):
-        distribution, fields = found[name]
+            packages.setdefault(fields["Name"].lower(), (distribution, fields))
+    for name in sorted(packages):
+        distribution, fields = packages[name]
         _insert(connection, "distributions", [(name, fields["Version"], fields["Requires-Python"], fields["Summary"])])
         links = {_requirement(text) for text in distribution.requires or []}
         _insert(connection, "requirements", [(name, target, optional) for target, optional in sorted(links)])
 
 
 def _requirement(text: str) -> tuple[str, int]:
-    """Name of the required package in lower case, and 1 where an extra asks for it."""
+    """Name of the required package in lower case, and 1 if it is required by an extra only."""
     name = re.match(r"[A-Za-z0-9._-]+", text.strip())
     return (name[0].lower() if name else text.strip(), int("extra" in text.partition(";")[2]))
 

@@ -1,8 +1,8 @@
 """Questions about the sample database with their gold queries, in Spider's four levels of hardness.
 
-A template is asked once for each of the values that its ``values`` query finds in the data, so questions fit the
-machine they are asked on; a question whose gold result is empty there is left out. Ties are broken in the question's
-own words, so that every question has one answer. Knows nothing of rewards or prompts.
+A template is used once for each result of its ``values`` query, so questions fit the machine's data; a question with an
+empty gold result is left out. The wording breaks ties, so that every question has one answer. Knows nothing of rewards
+or prompts.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ LEVELS: tuple[Hardness, ...] = ("easy", "medium", "hard", "extra")
 
 @dataclass(frozen=True)
 class Template:
-    """``{value}`` stands in question and gold for each value found, at most ``num_values`` of them."""
+    """A question in which ``{value}`` is replaced, in the gold, too, by at most ``num_values`` values."""
 
     name: str
     hardness: Hardness
     question: str
     gold: str
     values: str = ""
-    """A query of one column; empty: the template is asked once, as it is."""
+    """A query of one column. Empty: the template is used once, unchanged."""
     num_values: int = 2
 
 
@@ -171,7 +171,7 @@ TEMPLATES: tuple[Template, ...] = (
 
 
 def ask_all(rows_of: Callable[[str], list[tuple[object, ...]]]) -> list[Question]:
-    """Every question that has an answer in the data behind ``rows_of`` (query -> rows), levels by turns."""
+    """Every question with an answer in the data of ``rows_of`` (query -> rows), alternating between levels."""
     by_level: dict[Hardness, list[Question]] = {level: [] for level in LEVELS}
     for template in TEMPLATES:
         values = [str(row[0]) for row in rows_of(template.values) if row[0]] if template.values else [""]

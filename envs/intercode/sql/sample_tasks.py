@@ -27,7 +27,7 @@ def load_sql_tasks(
     prompt: Prompt = "full",
     database: Path | None = None,
 ) -> list[Task]:
-    """The questions of the sample database (built if it is not there); the category is the hardness.
+    """The questions of the sample database, which is built if necessary. The category is the hardness.
 
     Raises ValueError for a limit below 1, an unknown prompt, or a machine whose data answers too few questions.
     """

@@ -1,6 +1,6 @@
-"""From a mysqldump of several databases to one SQLite file each, and to what MySQL's DESCRIBE says of every table.
+"""Converts a mysqldump of several databases to one SQLite file each, with MySQL's DESCRIBE of every table.
 
-Reads what mysqldump writes: one column or key per line of CREATE TABLE, one INSERT per line, backslash escapes. Text
+Parses mysqldump's format: one column or key per line of CREATE TABLE, one INSERT per line, backslash escapes. Text
 columns get a collation that ignores case and trailing blanks, as utf8mb4_general_ci does. Knows no task.
 """
 
@@ -32,7 +32,7 @@ _WORD = re.compile(r"[^,)]+")
 
 @dataclass
 class Table:
-    """A table as its CREATE TABLE describes it. ``columns``: name -> (type, rest of the line)."""
+    """A table's definition. ``columns`` maps a name to (type, rest of the line)."""
 
     name: str
     columns: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -64,16 +64,16 @@ class Table:
         return next((key for key in ("PRI", "UNI", "MUL") if key in kinds), "")
 
     def create(self) -> str:
-        """The CREATE TABLE of SQLite."""
+        """CREATE TABLE statement for SQLite."""
         columns = ", ".join(f"{_quoted(name)} {_affinity(kind)}" for name, (kind, _) in self.columns.items())
         return f"create table {_quoted(self.name)} ({columns})"
 
 
 def sqlite_databases(dump: Path, into: Path) -> Path:
-    """The folder of SQLite files made of ``dump`` (gzip), ``into/<hash of the dump>``; made unless it is there.
+    """The folder of SQLite files of ``dump`` (gzip), ``into/<hash of the dump>``, made atomically unless it exists.
 
-    It holds ``<database>.sqlite`` and ``catalogue.json``: database -> table -> rows of DESCRIBE. Atomic: never half a
-    folder. Raises FileNotFoundError, ValueError that names file and line.
+    Contains ``<database>.sqlite`` and ``catalogue.json``: database -> table -> rows of DESCRIBE. Raises
+    FileNotFoundError, ValueError that names file and line.
     """
     folder = into / dump_id(dump)
     if (folder / CATALOGUE).is_file():
@@ -136,7 +136,7 @@ def _convert(dump: Path, folder: Path) -> dict[str, dict[str, list[Row]]]:
 
 
 def _lines(dump: Path) -> Iterator[str]:
-    """Raises ValueError where the file is not what gzip wrote."""
+    """Lines of the dump. Raises ValueError if the file is no complete gzip file."""
     try:
         with gzip.open(dump, "rt", encoding="utf-8", newline="\n") as lines:
             yield from lines
@@ -188,7 +188,7 @@ def _rows(values: str) -> Iterator[list[Any]]:
 
 
 def _text(values: str, at: int) -> tuple[str, int]:
-    """A quoted text from behind its opening quote, and where its closing quote is."""
+    """A quoted text, and the index of its closing quote. ``at`` is the index after the opening one."""
     out: list[str] = []
     while True:
         character = values[at]

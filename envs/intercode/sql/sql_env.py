@@ -1,7 +1,7 @@
 """InterCode-SQL: answer a question by querying a database, with the reward of every attempt shown ("Try Again").
 
-Every statement is executed and graded at once; the reward is part of the observation, so this is an oracle-feedback
-setting and reports must say so. The episode ends at reward 1 exactly, at ``skip``, or after ``max_steps`` turns; its
+Every statement is executed and graded at once. Since observations contain the reward, this is an oracle-feedback
+setting, and reports must say so. The episode ends at reward 1 exactly, at ``skip``, or after ``max_steps`` turns; its
 score is the best reward of any turn. Protocol: princeton-nlp/intercode c3e46d8; its public code shows a model the last
 five messages besides system prompt and question (``dialogue_limit``).
 """
@@ -98,7 +98,7 @@ class InterCodeSQLEnv(TextEnv):
         return self._database.execute(statement, LIMITS) if refused is None else SqlError(refused)
 
     def _answer(self, gold: str) -> Sequence[Row]:
-        """The rows of the gold query. Raises ValueError where they cannot be had in full."""
+        """The rows of the gold query. Raises ValueError if the result is incomplete."""
         assert self._database is not None
         result = self._database.execute(gold, LIMITS)
         if not isinstance(result, Rows) or result.cut:

@@ -26,12 +26,12 @@ from envs.intercode.sql.sqlite_worker import Answer, Query, open_read_only
 
 
 class SqliteDatabase:
-    """One open database. Statements of several threads run one after another; ``close`` may come from any thread."""
+    """An open database. Statements of several threads run one after another; ``close`` works from any thread."""
 
     def __init__(self, path: Path, described: Mapping[str, Sequence[Row]] | None = None) -> None:
-        """``described``: what DESCRIBE says of every table, where SQLite's own schema does not tell.
+        """``described`` is the result of DESCRIBE for every table, if SQLite's own schema does not have it.
 
-        Raises FileNotFoundError, or sqlite3.DatabaseError where the file is no database.
+        Raises FileNotFoundError, or sqlite3.DatabaseError if the file is no database.
         """
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such database")
@@ -42,10 +42,10 @@ class SqliteDatabase:
         self._worker: Worker | None = None
         self._closed = False
         self.tables: Mapping[str, Sequence[Row]] = described if described is not None else _described(path)
-        """Table name -> rows as DESCRIBE gives them."""
+        """Table name -> rows of DESCRIBE."""
 
     def execute(self, query: str, limits: QueryLimits = DEFAULT_LIMITS) -> Rows | SqlError:
-        """Run one statement. Never raises for anything a query can contain."""
+        """Run one statement. Never raises for any content of a query."""
         answered = self._show(query)
         if answered is not None:
             return answered
@@ -78,7 +78,7 @@ class SqliteDatabase:
         return closed if self._closed else answer
 
     def _show(self, query: str) -> Rows | SqlError | None:
-        """The answer of a MySQL statement about the schema; None for any other statement."""
+        """Result of a MySQL statement about the schema; None for other statements."""
         words = query.strip().rstrip(";").strip()
         if re.fullmatch(r"show\s+(full\s+)?tables(\s+(from|in)\s+\S+)?", words, re.I):
             return Rows(tuple((name,) for name in self.tables))

@@ -1,7 +1,7 @@
-"""A few processes that run queries, shared by all databases of this process, started when needed and reused.
+"""A pool of processes that run queries, shared by all databases of this process and started on demand.
 
-Knows nothing of SQL: a query goes in, an answer comes out, or the process is dead and the next query gets another one.
-An answer is read within what the query may say, one at a time: while it is read there is more of it than what it says.
+Knows nothing of SQL: a query gets an answer, or its process dies and the next query gets another one. Answers are
+size-limited, and parsed one at a time, because parsing takes more memory than the text.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from envs.intercode.sql.sqlite_worker import Answer, Query, asked_line
 from lemur_ray.sandbox.untrusted_output import Bounds, UntrustedData, has_shape, untrusted_json
 
 _MOST_AT_ONCE = 32
-"""Processes at work; further queries wait for one of them."""
+"""Maximum number of processes. Further queries wait."""
 _ENOUGH = max(4, 2 * (os.cpu_count() or 1))
-"""As many as keep the processors busy. They stay; another one is started only for a query that waits for long."""
+"""Processes that keep the processors busy. More are started only if a query waits for long, and do not stay."""
 _PATIENCE_S = 1.0
-"""Most queries take milliseconds: one of the processes is free again long before another one would have started."""
+"""Seconds to wait before starting another process. Most queries take milliseconds."""
 _DYING_S = 5.0
 _BEYOND_BYTES = 2**20
-"""Of an answer, besides its rows: an error quotes a query."""
+"""Size of an answer besides its rows: an error quotes the query."""
 _DEPTH = 4
 _SCRIPT = Path(__file__).with_name("sqlite_worker.py")
 
 
 class Worker:
-    """One process. ``kill`` may come from any thread."""
+    """One process. ``kill`` may be called from any thread."""
 
     def __init__(self) -> None:
         # Without the user's site and environment: nothing but the standard library is needed, and it starts faster.
@@ -44,7 +44,7 @@ class Worker:
         self.dead = False
 
     def ask(self, query: Query) -> Answer:
-        """Run a query. Where it ends the process, the answer says so."""
+        """Run a query. If that ends the process, the answer says so."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -69,11 +69,11 @@ class Worker:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End the process at once; a query that runs in it is answered with an error."""
+        """Kill the process. Its running query is answered with an error."""
         self._process.kill()
 
     def close(self) -> None:
-        """End the process and give its pipes back."""
+        """Stop the process and close its pipes."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -83,13 +83,13 @@ class Worker:
 
 
 def _answer(line: bytes, max_bytes: int) -> Answer:
-    """Raises UntrustedData, ValueError."""
+    """Parse an answer. Raises UntrustedData, ValueError."""
     if not line.endswith(b"\n"):
         raise ValueError("not a whole line")
-    said = untrusted_json(line, Bounds(max_bytes + _BEYOND_BYTES, nodes=2**10 + max_bytes // 8, depth=_DEPTH))
-    if not isinstance(said, list) or len(said) != 4:
+    answer = untrusted_json(line, Bounds(max_bytes + _BEYOND_BYTES, nodes=2**10 + max_bytes // 8, depth=_DEPTH))
+    if not isinstance(answer, list) or len(answer) != 4:
         raise ValueError("not an answer")
-    rows, cut, error, timed_out = said
+    rows, cut, error, timed_out = answer
     if not has_shape([rows, cut, timed_out], ([list], bool, bool)) or not isinstance(error, str | None):
         raise ValueError("not an answer")
     for number, row in enumerate(rows):  # each in its place: no two of all of them at once
@@ -97,9 +97,9 @@ def _answer(line: bytes, max_bytes: int) -> Answer:
     return Answer(tuple(rows), cut, error, timed_out)
 
 
-def _value(said: Any) -> Any:
-    """Raises ValueError."""
-    return bytes.fromhex(said["hex"]) if has_shape(said, {"hex": str}) else said
+def _value(value: Any) -> Any:
+    """Decode a value. Raises ValueError."""
+    return bytes.fromhex(value["hex"]) if has_shape(value, {"hex": str}) else value
 
 
 _one_at_a_time = threading.Lock()
@@ -110,7 +110,7 @@ _changed = threading.Condition()
 
 @contextlib.contextmanager
 def worker() -> Iterator[Worker]:
-    """A process of one's own for a while; waits where too many are at work."""
+    """A process for exclusive use; waits if too many are busy."""
     global _busy
     with _changed:
         if _busy >= _ENOUGH:
@@ -139,7 +139,7 @@ def worker() -> Iterator[Worker]:
 
 @atexit.register
 def close_idle() -> None:
-    """End the processes that nobody uses. They would end by themselves with this one."""
+    """Stop unused processes. They would also end with this one."""
     with _changed:
         while _idle:
             _idle.pop().close()

@@ -1,12 +1,11 @@
 """The process that runs untrusted queries on SQLite, and that may be killed in the middle of any of them.
 
-Run as a script by ``sqlite_processes``: reads queries from its standard input one after another and answers on its
-standard output. A query that SQLite itself can stop is stopped by a progress handler and costs no more than its time.
-One that sits inside a single function, or in the planner, is not asked between two steps: for it the kernel's timer
-ends the whole process a moment later. Both directions are one line of JSON (``asked_line``, ``answer_line``): what
-comes out of a process that runs untrusted queries is data and nothing else. A result is measured as it is said and as
-it is held where it arrives, before there is all of it. Imports the standard library alone, so that it starts in a few
-hundredths of a second; knows no task.
+Run as a script by ``sqlite_processes``: reads queries from standard input one by one, and answers on standard output. A
+progress handler stops a query that SQLite can interrupt. One that stays inside a single function, or in the planner, is
+not interruptible: the kernel's timer ends the whole process a moment later. Both directions use one line of JSON
+(``asked_line``, ``answer_line``), since the output of this process is untrusted data. A result is limited in its JSON
+size and in its memory while it is fetched. Imports only the standard library, so that it starts in a few hundredths of
+a second; knows no task.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ _FORBIDDEN_FUNCTIONS = frozenset(
 _HEAP_LIMIT_BYTES = 256 * 2**20
 _MOST_COLUMNS = 500
 _VALUE_BYTES = 32
-"""Of memory, for each value besides its text, and for each row."""
+"""Bytes of memory for each value besides its text, and for each row."""
 _BYTES_BYTES = 256
-"""Of the object that bytes travel in."""
+"""Bytes of JSON around a bytes value."""
 _OPERATIONS_BETWEEN_CHECKS = 5_000
 _OPEN_DATABASES = 16
 COLLATION = "mysql_general_ci"
 GRACE_S = 0.5
-"""Between the end of a query's time and the end of the process that it does not leave."""
+"""Seconds between the end of a query's time and the end of a process that still runs it."""
 
 
 class Query(NamedTuple):
-    """``database``: path of the file. Times in seconds. ``max_bytes``: of the rows, said or held, whatever is more."""
+    """``database`` is a file; times are in seconds. ``max_bytes`` limits the rows in JSON and in memory."""
 
     database: str
     text: str
@@ -52,7 +51,7 @@ class Query(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """``rows`` and whether there were more, or an ``error`` and whether it is that the time was over."""
+    """``rows`` and whether there were more, or an ``error`` and whether it was a timeout."""
 
     rows: tuple[tuple[Any, ...], ...] = ()
     cut: bool = False
@@ -67,19 +66,19 @@ def asked_line(query: Query) -> bytes:
 def answer_line(
     rows: Iterable[str] = (), cut: bool = False, error: str | None = None, timed_out: bool = False
 ) -> bytes:
-    """An Answer as one line; ``rows`` as ``row_text`` says them."""
+    """An Answer as one line. ``rows`` are results of ``row_text``."""
     rest = json.dumps([cut, error, timed_out], ensure_ascii=False).removeprefix("[")
     return f"[[{','.join(rows)}],{rest}\n".encode("utf-8", "replace")
 
 
 def row_text(row: Sequence[Any]) -> str:
-    """A row in JSON, its letters as they are. Bytes become {"hex": ..}, infinities numbers beyond all others."""
+    """A row in JSON without escapes. Bytes become {"hex": ..}, infinities numbers beyond the range of floats."""
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False, default=_tagged)
     except ValueError:
         endless = {math.inf: "1e999", -math.inf: "-1e999"}
-        said = (endless.get(value) or json.dumps(value, ensure_ascii=False, default=_tagged) for value in row)
-        return f"[{','.join(said)}]"
+        cells = (endless.get(value) or json.dumps(value, ensure_ascii=False, default=_tagged) for value in row)
+        return f"[{','.join(cells)}]"
 
 
 def _tagged(value: bytes) -> dict[str, str]:
@@ -87,7 +86,7 @@ def _tagged(value: bytes) -> dict[str, str]:
 
 
 def held_bytes(row: Sequence[Any]) -> int:
-    """About what a row takes of memory. One wide letter widens its whole text."""
+    """Approximate memory of a row. One wide character widens the whole text."""
     size = _VALUE_BYTES
     for value in row:
         size += _VALUE_BYTES
@@ -109,7 +108,7 @@ def open_read_only(path: str) -> sqlite3.Connection:
 
 
 def create_collation(connection: sqlite3.Connection) -> None:
-    """Teach a connection the collation of converted MySQL tables: case and trailing blanks do not count."""
+    """Register the collation of converted MySQL tables, which ignores case and trailing blanks."""
     connection.create_collation(COLLATION, _collate)
 
 
@@ -119,12 +118,12 @@ def _collate(a: str, b: str) -> int:
 
 
 def _concat(*parts: object) -> str | None:
-    """As MySQL's: one NULL makes all of it NULL."""
+    """MySQL's CONCAT: NULL if any argument is NULL."""
     return None if None in parts else "".join(str(part) for part in parts)
 
 
 def guard(connection: sqlite3.Connection) -> None:
-    """From here on the connection reads, and nothing else, and no value or statement is very large."""
+    """Restrict the connection to reading, and limit the size of values and statements."""
     connection.execute("pragma temp_store = memory")
     connection.execute("pragma trusted_schema = off")
     connection.execute(f"pragma hard_heap_limit = {_HEAP_LIMIT_BYTES}")
@@ -139,7 +138,7 @@ def guard(connection: sqlite3.Connection) -> None:
 
 
 def run(connection: sqlite3.Connection, query: Query) -> bytes:
-    """Run one statement; the line of its answer. Never raises for anything a query can contain."""
+    """Run one statement and return the line of its answer. Never raises for any content of a query."""
     deadline = time.monotonic() + query.time_s
     try:
         connection.set_progress_handler(lambda: time.monotonic() > deadline, _OPERATIONS_BETWEEN_CHECKS)
@@ -153,14 +152,14 @@ def run(connection: sqlite3.Connection, query: Query) -> bytes:
 
 def _fetched(cursor: sqlite3.Cursor, query: Query) -> bytes:
     rows: list[str] = []
-    said = held = 0
+    written_bytes = held = 0
     for row in cursor:
         held += held_bytes(row)
         if len(rows) == query.max_rows or held > query.max_bytes:
             return answer_line(rows, cut=True)
         text = row_text(row)
-        said += len(text.encode("utf-8", "replace"))
-        if said > query.max_bytes:
+        written_bytes += len(text.encode("utf-8", "replace"))
+        if written_bytes > query.max_bytes:
             return answer_line(rows, cut=True)
         rows.append(text)
     return answer_line(rows)
@@ -175,7 +174,7 @@ def _authorize(action: int, first: str | None, second: str | None, database: str
 
 
 def main() -> None:
-    """Answer until there is nobody left to ask."""
+    """Answer queries until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then closes this process
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # whoever started this process may have ignored or blocked it
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})

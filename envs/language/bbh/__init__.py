@@ -1,1 +1,1 @@
-"""BIG-Bench Hard: 27 files of questions that need several steps."""
+"""BIG-Bench Hard: 27 files of questions that need several steps of reasoning."""

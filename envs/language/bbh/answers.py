@@ -1,8 +1,8 @@
-"""What counts as the answer to a question of BIG-Bench Hard, and how its files are averaged.
+"""Extracts and grades answers to BIG-Bench Hard, and averages over its files.
 
-``standard``: after "the answer is" up to a full stop, or the whole text; equal letter for letter. ``lemur``: as the
-scripts released with Lemur do it, made for answers alone: what stands before the first full stop, without case and
-punctuation, so that a bracket or a minus is as good as none.
+``standard``: the text after "the answer is" up to a full stop, or the whole reply; must equal the reference exactly.
+``lemur``: as in the scripts released with Lemur, which were made for replies of an answer alone: the text before the
+first full stop, without case and punctuation, so that brackets and minus signs do not count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.benchmarks.question import Graded, continues_prompt
 
 MERGED = ("logical_deduction", "tracking_shuffled_objects")
-"""Tasks of three files each, which are one task where 23 are counted."""
+"""Tasks of three files each. They count as one task where the benchmark has 23."""
 FILES = (
     *("boolean_expressions", "causal_judgement", "date_understanding", "disambiguation_qa", "dyck_languages"),
     *("formal_fallacies", "geometric_shapes", "hyperbaton"),
@@ -44,27 +44,27 @@ def grade_direct(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def grade_lemur(reply: str, options: Mapping[str, Any]) -> Graded:
-    said = lemur_answer(reply if continues_prompt(options) else _without_cue(reply))
-    return Graded(float(_bare(said) == _bare(options["reference"])), said or None)
+    answer = lemur_answer(reply if continues_prompt(options) else _without_cue(reply))
+    return Graded(float(_bare(answer) == _bare(options["reference"])), answer or None)
 
 
 def lemur_answer(reply: str) -> str:
-    """What the released script takes for the answer."""
-    said = reply.strip().split("\n\n")[0].split(".")[0]
-    if "(" in said and ")" in said and "[" not in said and "]" not in said and (letter := _BRACKETED.search(said)):
+    """The answer that the released script extracts."""
+    text = reply.strip().split("\n\n")[0].split(".")[0]
+    if "(" in text and ")" in text and "[" not in text and "]" not in text and (letter := _BRACKETED.search(text)):
         return letter[1]
-    return said
+    return text
 
 
 def _without_cue(reply: str) -> str:
-    """An answer whose ``A:`` nobody began for it, so that it may say that itself."""
+    """A reply without the ``A:`` that it may repeat, if the prompt did not end in one."""
     return reply.strip().removeprefix("A:").strip()
 
 
-def _graded(said: str, target: str) -> Graded:
-    exact = float(said == target)
-    relaxed = float(_bare(said) == _bare(target))
-    return Graded(exact, said or None, scores={"exact": exact, RELAXED: relaxed})
+def _graded(answer: str, target: str) -> Graded:
+    exact = float(answer == target)
+    relaxed = float(_bare(answer) == _bare(target))
+    return Graded(exact, answer or None, scores={"exact": exact, RELAXED: relaxed})
 
 
 def _bare(text: str) -> str:
@@ -72,11 +72,11 @@ def _bare(text: str) -> str:
 
 
 def macro_averages(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Means over files, and over tasks where the files of one task are merged: of the score and of the relaxed one."""
+    """Means over files, and over tasks (with the files of one task merged), of the score and the relaxed score."""
     scored = [episode for episode in episodes if episode.outcome.scored]
     if not scored:
         return {}
-    found: dict[str, Any] = {"files": len({episode.category for episode in scored})}
+    averages: dict[str, Any] = {"files": len({episode.category for episode in scored})}
     for name, value in (("", _solved), (f", {RELAXED}", _relaxed)):
         if name and not any(episode.scores for episode in scored):
             continue
@@ -87,9 +87,9 @@ def macro_averages(episodes: Sequence[Episode]) -> dict[str, Any]:
         by_task: dict[str, list[float]] = {}
         for file, mean in files.items():
             by_task.setdefault(next((task for task in MERGED if file.startswith(task)), file), []).append(mean)
-        found[f"mean_of_files{name}"] = _mean(list(files.values()))
-        found[f"mean_of_tasks{name}"] = _mean([_mean(means) for means in by_task.values()])
-    return found
+        averages[f"mean_of_files{name}"] = _mean(list(files.values()))
+        averages[f"mean_of_tasks{name}"] = _mean([_mean(means) for means in by_task.values()])
+    return averages
 
 
 def _solved(episode: Episode) -> float:

@@ -1,8 +1,8 @@
 """BIG-Bench Hard (Suzgun et al. 2022, arXiv 2210.09261): ``bbh/cot`` and ``bbh/direct``, tasks ``bbh/<file>/<row>``.
 
-Data beneath ``DATA`` as in the authors' repository: ``bbh/<file>.json`` and ``cot-prompts/<file>.txt`` (three worked
-examples each, behind two lines that are no part of them). ``direct`` asks for the answer alone: what its examples say
-after their last "so the answer is".
+Data below ``DATA`` as in the authors' repository: ``bbh/<file>.json`` and ``cot-prompts/<file>.txt`` (two header lines,
+then three worked examples). ``direct`` asks for the answer alone; the answers of its examples are the texts after their
+last "so the answer is".
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _task(kind: Kind, options: Protocol, file: str, number: int, row: dict[str, 
 
 
 def _examples(kind: Kind, options: Protocol, file: Path) -> str:
-    """Description and worked examples of a file of prompts, with a blank line after them. Raises ValueError."""
+    """Description and worked examples of a prompt file, ending in a blank line. Raises ValueError."""
     text = read_text(file).replace("\r\n", "\n")
     above, ruled, below = text.partition("-----\n")
     description, *examples = (below if ruled else above).strip().split("\n\nQ: ")

@@ -1,1 +1,1 @@
-"""GSM8K: grade school mathematics in words."""
+"""GSM8K: word problems of grade school mathematics."""

@@ -1,7 +1,7 @@
 """GSM8K (Cobbe et al. 2021, arXiv 2110.14168) with worked examples: ``gsm8k``, tasks ``gsm8k/test/<row>``.
 
-Data beneath ``DATA``: ``gsm8k/test`` and, for the examples, ``gsm8k/train`` as JSON lines or parquet. Eight examples,
-one line each, as in chain-of-thought prompting (Wei et al. 2022); by default made of the first rows of train.
+Data below ``DATA``: ``gsm8k/test`` and, for the examples, ``gsm8k/train`` as JSON lines or parquet. Eight examples of
+one line each, as in chain-of-thought prompting (Wei et al. 2022); by default the first rows of train.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ SOURCES = (
 
 @dataclass(frozen=True)
 class Gsm8kOptions(Protocol):
-    """GSM8K's own."""
+    """Options of GSM8K."""
 
     shots: int = 8
     """Worked examples before the question."""
     shots_file: str = file_option()
-    """A file with worked examples, used as it is in their place: pairs of Question: and Answer:. Empty: train's first
-    rows."""
+    """A file with worked examples that replaces the default ones: pairs of Question: and Answer:. Empty: train's
+    first rows."""
 
     def __post_init__(self) -> None:
         if self.shots < 0:
@@ -102,7 +102,7 @@ def _load(options: Gsm8kOptions, request: EvaluationRequest) -> Iterator[Task]:
 
 
 def _examples(options: Gsm8kOptions, data: Path) -> tuple[str, list[Path]]:
-    """The worked examples, with a blank line after each, and the files that they are from."""
+    """The worked examples, each followed by a blank line, and their source files."""
     if options.shots_file:
         path = Path(options.shots_file)
         return read_text(path).strip() + "\n\n", [path]
@@ -114,7 +114,7 @@ def _examples(options: Gsm8kOptions, data: Path) -> tuple[str, list[Path]]:
 
 
 def _one_line(answer: str) -> str:
-    """A solution of the data set in one line that ends in a sentence that names its answer."""
+    """A solution of the data set as one line that ends in a sentence with its answer."""
     steps = re.sub(r"\s+", " ", CALCULATOR.sub("", answer.partition("####")[0])).strip()
     return f"{steps} So the answer is {final_answer(answer)}."
 

@@ -1,7 +1,7 @@
-"""Answers that are whole numbers or decimals, in the last sentence of a solution: what is read, and when two are equal.
+"""Extracts and compares numeric answers in the last sentence of a solution.
 
-``standard``: the last number, compared as a number. ``lemur``: as the scripts released with Lemur do it, where a whole
-number has no sign and a point is removed before comparing, so that 3.6 is 36.
+``standard``: the last number, compared as a number. ``lemur``: as in the scripts released with Lemur, in which whole
+numbers have no sign and the decimal point is removed before comparing, so that 3.6 equals 36.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from lemur_ray.benchmarks.question import Graded
 
 CALCULATOR = re.compile(r"<<[^>]*>>")
-"""What the data set's solutions hold for a calculator."""
+"""Calculator annotations in the data set's solutions."""
 _COMMA = re.compile(r"(?<=\d),(?=\d)")
 _NUMBER = re.compile(r"(?:(?<![\w.)])[-+])?(?:\d+(?:\.\d+)?|\.\d+)")
 _LEMUR_COMMA = re.compile(r"(\d),(\d)")
@@ -24,7 +24,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def final_answer(solution: str) -> str:
-    """The answer behind the mark of a solution of the data set. Raises ValueError."""
+    """The answer after the marker in a solution of the data set. Raises ValueError."""
     _, mark, answer = solution.rpartition("####")
     if not mark:
         raise ValueError(f"a solution without ####: {solution[-80:]!r}")
@@ -32,20 +32,20 @@ def final_answer(solution: str) -> str:
 
 
 def standard_answer(text: str) -> str | None:
-    """The last number of a text: no currency, no thousands commas, its sign where it has one."""
+    """The last number of a text with its sign, without currency and thousands separators."""
     plain = _COMMA.sub("", re.sub(r"[$%]", "", text.replace("\u2212", "-")))
     numbers = _NUMBER.findall(plain)
     return numbers[-1] if numbers else None
 
 
 def lemur_answer(text: str) -> str | None:
-    """What the released script takes for the answer."""
+    """The answer that the released script extracts."""
     numbers = _LEMUR_NUMBER.findall(_LEMUR_COMMA.sub(r"\1\2", text))
     return numbers[-1] if numbers else None
 
 
 def equal(answer: str, reference: str) -> bool:
-    """Whether two numbers are the same."""
+    """Whether two numbers are equal."""
     try:
         return Decimal(answer) == Decimal(reference)
     except InvalidOperation:
@@ -53,17 +53,17 @@ def equal(answer: str, reference: str) -> bool:
 
 
 def lemur_equal(answer: str, reference: str) -> bool:
-    """The released comparison: letters and digits alone."""
+    """Whether two answers are equal by the released script, which compares only letters and digits."""
     return _bare(answer) == _bare(reference)
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     reference, rule = options["reference"]["answer"], options["reference"]["rule"]
     if rule == "lemur":
-        said = lemur_answer(reply)
-        return Graded(float(said is not None and lemur_equal(said, lemur_answer(reference) or "")), said)
-    said = standard_answer(reply)
-    return Graded(float(said is not None and equal(said, standard_answer(reference) or "")), said)
+        answer = lemur_answer(reply)
+        return Graded(float(answer is not None and lemur_equal(answer, lemur_answer(reference) or "")), answer)
+    answer = standard_answer(reply)
+    return Graded(float(answer is not None and equal(answer, standard_answer(reference) or "")), answer)
 
 
 def _bare(text: str) -> str:

@@ -1,7 +1,7 @@
 """MMLU (Hendrycks et al. 2021, arXiv 2009.03300), five worked examples: ``mmlu``, tasks ``mmlu/<subject>/<row>``.
 
-Data beneath ``DATA``: the authors' ``mmlu/dev/<subject>_dev.csv`` and ``mmlu/test/<subject>_test.csv``, or the parquet
-files of ``cais/mmlu`` (``mmlu/all``). A base model is asked which letter follows likeliest; a chat model writes it.
+Data below ``DATA``: the authors' ``mmlu/dev/<subject>_dev.csv`` and ``mmlu/test/<subject>_test.csv``, or the parquet
+files of ``cais/mmlu`` (``mmlu/all``). Base models are scored by the likeliest next letter; chat models write one.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ SOURCES = (
     ),
 )
 _LOST = frozenset({"", "None", "NA", "N/A", "NaN", "nan", "null", "NULL", "n/a", "<NA>", "#N/A", "#NA", "-nan", "-NaN"})
-"""Cells that the released reader takes for missing values."""
+"""Cells that the released reader treats as missing values."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """A question with four options. ``answer``: place of the right one."""
+    """A question with four options. ``answer`` is the index of the right one."""
 
     question: str
     options: tuple[str, ...]
@@ -65,17 +65,17 @@ class Item:
 
 @dataclass(frozen=True)
 class MmluOptions(Protocol):
-    """MMLU's own."""
+    """Options of MMLU."""
 
     shots: int = 5
     """Worked examples before the question, at most 5."""
     most_chars: int = 8192
-    """Examples are left out, the last ones first, until a prompt has no more characters: 2,048 tokens. 0: never."""
+    """Maximum characters of a prompt (2,048 tokens): examples are dropped from the end until it fits. 0: no limit."""
     header: str = ""
-    """The line above the examples, with {subject} in it. Empty: the project's own."""
+    """Line above the examples, containing {subject}. Empty: the project's own."""
     ask: Literal["auto", "choices", "generate"] = "auto"
-    """choices: which letter follows likeliest, for endpoints that tell log-probabilities. generate: the reply's letter.
-    auto: choices of a base model, generate of a chat model."""
+    """choices: the likeliest next letter, for endpoints with log-probabilities. generate: the letter in the reply.
+    auto: choices for a base model, generate for a chat model."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.shots <= 5:
@@ -130,7 +130,7 @@ Sets = dict[str, tuple[list[Item], list[tuple[int, Item]]]]
 
 
 def _sets(data: Path, lemur: bool) -> tuple[Sets, list[Path]]:
-    """Subject -> its examples, and its questions with their rows; and the files that they are from."""
+    """Subject -> its examples and its questions with row numbers; and the source files."""
     for home in (data / home for home in _HOMES):
         tests = sorted(path for path in home.glob("test/*_test.csv*") if path.is_file())
         if not tests:
@@ -156,7 +156,7 @@ def _sets(data: Path, lemur: bool) -> tuple[Sets, list[Path]]:
 
 
 def _parquet(data: Path) -> tuple[list[Path], list[Path]]:
-    """The Hub's files of all subjects, else those of each: (test, dev). Raises FileNotFoundError."""
+    """The Hub's files of all subjects together, else of each subject: (test, dev). Raises FileNotFoundError."""
     test, dev = (_FILE.format(split=split) for split in ("test", "dev"))
     for home in _HOMES:
         folders = ["all"] if (data / home / "all" / test).is_file() else sorted(SUBJECTS)
@@ -168,7 +168,7 @@ def _parquet(data: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _of_rows(path: Path, lemur: bool) -> Iterator[tuple[str, Item]]:
-    """Subject and question of every row. Raises ValueError that names the row."""
+    """Yield subject and question of every row. Raises ValueError that names the row."""
     for number, row in enumerate(read_rows(path, ("question", "subject", "choices", "answer"))):
         options, answer = row["choices"], row["answer"]
         if row["subject"] not in SUBJECTS or len(options) != len(LETTERS) or answer not in range(len(LETTERS)):
@@ -178,7 +178,7 @@ def _of_rows(path: Path, lemur: bool) -> Iterator[tuple[str, Item]]:
 
 
 def _item(question: str, options: Sequence[str], answer: int, lemur: bool) -> Item:
-    """Of a row in whichever file: the released reader takes some words in its options for missing values."""
+    """A question. With ``lemur``, some words in its options count as missing values, as in the released reader."""
     return Item(question, tuple("nan" if lemur and text in _LOST else text for text in options), answer)
 
 
@@ -194,8 +194,8 @@ def _not_weighed(settings: Settings) -> Sequence[str]:
 
 
 def _version(options: MmluOptions) -> int:
-    """As released, an option "None" of the parquet files reads nan, too. Of letters that are written, the one that a
-    reply calls its answer goes before one that it only begins with."""
+    """Version of the scoring. With the released reader an option "None" in parquet files also reads nan. For
+    generated letters, the one called the answer takes precedence over the first."""
     return version_by_mode(options) + (not options.weighs)
 
 

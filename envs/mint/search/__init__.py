@@ -1,1 +1,1 @@
-"""What the search tool of MINT asks: recorded answers, the live encyclopedia, a local index of it."""
+"""Sources of MINT's search tool: recorded answers, the live encyclopedia, a local index of it."""

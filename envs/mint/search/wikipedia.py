@@ -1,7 +1,7 @@
-"""The Wikipedia tool of MINT: one function, three sources of pages (live, a local index, recorded answers).
+"""The Wikipedia tool of MINT, with three sources of pages: live, a local index, recorded answers.
 
 The rule is that of mint-bench 3f7f12c: the first 300 characters of the query, the two best titles, "Page: ...",
-"Summary: ...", 1000 characters in all. Nothing found is "no result"; upstream's odd sentence for it is ``compat``.
+"Summary: ...", 1000 characters in all. Without a page it is "no result"; ``compat`` gives upstream's odd sentence.
 """
 
 from __future__ import annotations
@@ -37,49 +37,49 @@ _PAUSE_S = 5.0
 
 
 _OF_MACHINES = re.compile(r"maxlag|ratelimited|readonly|internal_|too-busy|backend|unavailable|timeout")
-"""Codes of the API that say nothing of a question."""
+"""API error codes that do not depend on the question."""
 _ANY_WORD = "water"
 
 
 class WikipediaUnavailable(ExternalCallError):
-    """The source cannot answer: an error of the machines, never of the policy."""
+    """The source cannot answer: an infrastructure failure, never the policy's."""
 
 
 class _QuestionRefused(WikipediaUnavailable):
-    """This question is not taken; another one may be."""
+    """The source rejects this question, but may accept others."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """What the tool shows of an article."""
+    """The part of an article that the tool shows."""
 
     title: str
     summary: str
 
 
 class PageSource(Protocol):
-    """Where pages come from."""
+    """A source of pages."""
 
     def pages(self, query: str) -> list[Page]:
-        """The best pages, best first, at most two. Raises WikipediaUnavailable."""
+        """At most two pages, best first. Raises WikipediaUnavailable."""
 
 
 @dataclass(frozen=True)
 class RecordedAnswers:
-    """Answers by query; ``of_task`` (task id, query) goes before, because the same query was answered differently."""
+    """Recorded answers by query. ``of_task`` (task id, query) takes precedence: a query may have several answers."""
 
     answers: Mapping[str, str]
     of_task: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def answer(self, query: str, task: str = "") -> str:
-        """Raises WikipediaUnavailable for a query that was never asked."""
-        found = self.of_task.get((task, query), self.answers.get(query))
-        if found is None:
+        """The recorded answer. Raises WikipediaUnavailable for an unknown query."""
+        recorded = self.of_task.get((task, query), self.answers.get(query))
+        if recorded is None:
             raise WikipediaUnavailable(
                 f"no recorded answer to {query[:200]!r}: recorded answers serve the logs they come from alone; use a "
                 "local index or the live source"
             )
-        return found
+        return recorded
 
 
 def wikipedia_search(query: str, source: PageSource | RecordedAnswers, *, task: str = "", compat: bool = False) -> str:
@@ -87,8 +87,8 @@ def wikipedia_search(query: str, source: PageSource | RecordedAnswers, *, task: 
     if isinstance(source, RecordedAnswers):
         return source.answer(query, task)
     query = query[:MAX_QUERY]
-    found = source.pages(query) if query.strip() else []
-    shown = [f"Page: {page.title}\nSummary: {page.summary}" for page in found if page.summary]
+    pages = source.pages(query) if query.strip() else []
+    shown = [f"Page: {page.title}\nSummary: {page.summary}" for page in pages if page.summary]
     if not shown:
         return NO_RESULT_2023 if compat else NO_RESULT
     return "\n\n".join(shown[:MAX_TITLES])[:MAX_ANSWER]
@@ -96,29 +96,29 @@ def wikipedia_search(query: str, source: PageSource | RecordedAnswers, *, task: 
 
 @dataclass(frozen=True)
 class LiveWikipedia:
-    """Asks the MediaWiki API. Missing and disambiguation pages are left out, redirects followed. A query that it
-    refuses while it takes another one (a pattern that stays open) finds nothing."""
+    """Queries the MediaWiki API. Redirects are followed, missing and disambiguation pages left out. A query that it
+    rejects while it accepts another one (such as an unclosed pattern) has no result."""
 
     endpoint: str = "https://en.wikipedia.org/w/api.php"
     timeout_s: float = 10.0
     patience_s: float = 120.0
-    """For one question: so long it is asked again where it has too much to do, after the pauses that it asks for."""
+    """Seconds to retry one question if the API is overloaded, after the pauses it asks for."""
     sleep: Callable[[float], None] = time.sleep
 
     def pages(self, query: str) -> list[Page]:
         try:
-            found = self._search(query)
+            hits = self._search(query)
         except _QuestionRefused:
             self._search(_ANY_WORD)
             return []
-        titles = [hit["title"] for hit in found.get("search", [])]
+        titles = [hit["title"] for hit in hits.get("search", [])]
         return [page for title in titles if (page := self._page(title)) is not None]
 
     def _search(self, query: str) -> Mapping[str, Any]:
         return self._get(list="search", srsearch=query, srlimit=str(MAX_TITLES), srprop="")
 
     def _page(self, title: str) -> Page | None:
-        found = self._get(
+        answer = self._get(
             prop="extracts|pageprops",
             ppprop="disambiguation",
             exintro="1",
@@ -126,7 +126,7 @@ class LiveWikipedia:
             redirects="1",
             titles=title,
         )
-        for page in found.get("pages", {}).values():
+        for page in answer.get("pages", {}).values():
             if "missing" not in page and "disambiguation" not in page.get("pageprops", {}):
                 return Page(str(page["title"]), str(page.get("extract", "")))
         return None
@@ -140,29 +140,29 @@ class LiveWikipedia:
                 with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:
                     value = json.load(answer)
                 break
-            except urllib.error.HTTPError as error:
-                pause_s = requested_pause_s({name.lower(): text for name, text in error.headers.items()}, time.time())
+            except urllib.error.HTTPError as fault:
+                pause_s = requested_pause_s({name.lower(): text for name, text in fault.headers.items()}, time.time())
                 pause_s = _PAUSE_S if pause_s is None else pause_s
-                error.close()
-                if error.code not in _BUSY or waited_s + pause_s > self.patience_s:
-                    refused = 400 <= error.code < 500 and error.code not in _BUSY
+                fault.close()
+                if fault.code not in _BUSY or waited_s + pause_s > self.patience_s:
+                    refused = 400 <= fault.code < 500 and fault.code not in _BUSY
                     kind = _QuestionRefused if refused else WikipediaUnavailable
-                    raise kind(f"{self.endpoint}: {error}") from error
+                    raise kind(f"{self.endpoint}: {fault}") from fault
                 self.sleep(pause_s)
                 waited_s += max(pause_s, 1.0)
-            except (OSError, ValueError) as error:
-                raise WikipediaUnavailable(f"{self.endpoint}: {error}") from error
-        told = value.get("error") if isinstance(value, dict) else None
-        if isinstance(told, dict) and not _OF_MACHINES.search(str(told.get("code"))):
-            raise _QuestionRefused(f"{self.endpoint}: {str(told)[:300]}")
+            except (OSError, ValueError) as fault:
+                raise WikipediaUnavailable(f"{self.endpoint}: {fault}") from fault
+        refusal = value.get("error") if isinstance(value, dict) else None
+        if isinstance(refusal, dict) and not _OF_MACHINES.search(str(refusal.get("code"))):
+            raise _QuestionRefused(f"{self.endpoint}: {str(refusal)[:300]}")
         if not isinstance(value, dict) or "error" in value or not isinstance(value.get("query", {}), dict):
-            raise WikipediaUnavailable(f"{self.endpoint}: {str(told or value)[:300]}")
-        found: Mapping[str, Any] = value.get("query", {})
-        return found
+            raise WikipediaUnavailable(f"{self.endpoint}: {str(refusal or value)[:300]}")
+        result: Mapping[str, Any] = value.get("query", {})
+        return result
 
 
 def answers_of_recording(recording: Recording[MintEpisode]) -> RecordedAnswers:
-    """The answers that a recording holds: of turns whose whole code prints one search for a literal text."""
+    """The answers in a recording, from turns whose whole code prints one search for a literal text."""
     answers: dict[str, str] = {}
     of_task: dict[tuple[str, str], str] = {}
     for episode in recording.episodes.values():
@@ -176,18 +176,18 @@ def answers_of_recording(recording: Recording[MintEpisode]) -> RecordedAnswers:
 
 
 def literal_query(reply: str) -> str | None:
-    """The query of a reply that does nothing but print one search for a literal text, else None."""
+    """The query of a reply that only prints one search for a literal text, else None."""
     if "<solution>" in reply or reply.count("<execute>") != 1:
         return None
-    found = _LITERAL.search(reply[reply.index("<execute>") :])
-    if found is None:
+    match = _LITERAL.search(reply[reply.index("<execute>") :])
+    if match is None:
         return None
-    body = found[1][1:-1]
+    body = match[1][1:-1]
     return re.sub(r"\\(['\"\\])", r"\1", body) if "\\" in body else body
 
 
 def read_answers(path: Path) -> RecordedAnswers:
-    """Answers of lines ``{"query": ..., "answer": ...}``; plain or gzip. Raises ValueError naming file and line."""
+    """Read lines ``{"query": ..., "answer": ...}``, plain or gzip. Raises ValueError naming file and line."""
     answers: dict[str, str] = {}
     for number, row in read_json_lines(path):
         try:

@@ -1,4 +1,4 @@
-"""A local Wikipedia: a full-text index (SQLite FTS5) of titles and lead sections, built from a dump the user gives.
+"""A local Wikipedia: a full-text index (SQLite FTS5) of titles and lead sections, built from the user's dump.
 
 Reads MediaWiki XML dumps (``pages-articles.xml``, plain, .gz or .bz2) and lines of ``{"title", "text"}`` (.jsonl, plain
 or .gz). Redirects, disambiguation pages and other namespaces are left out. Knows nothing of MINT's tool.
@@ -22,11 +22,11 @@ from envs.mint.search.wikipedia import MAX_TITLES, Page, WikipediaUnavailable
 from lemur_ray.host.json_files import parse_json
 
 LEAD_CHARS = 4_000
-"""Kept of a lead section: the tool shows 1000 characters of two pages."""
+"""Maximum characters stored of a lead section. The tool shows 1000 characters of two pages."""
 
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _UNSEEN = re.compile(r"<ref\b[^>]*/>|<(ref|gallery|math|timeline|score)\b[^>]*>.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
-"""What stands under the text or is drawn; a reference may be written without content."""
+"""Markup that is not shown in the running text. References may be written without content."""
 _TAG = re.compile(r"<[^>]+>")
 _TEMPLATE = re.compile(r"\{\{\{[^{}]*\}\}\}|\{\{[^{}]*\}\}|\{\|(?:(?!\{\||\|\}).)*\|\}", re.DOTALL)
 _LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
@@ -38,9 +38,9 @@ _WORDS = re.compile(r"\w+")
 
 
 def build_index(dump: Path, index: Path) -> int:
-    """Index a dump; the number of pages. The index appears whole or not at all.
+    """Index a dump and return the number of pages. The index file appears complete or not at all.
 
-    Raises FileNotFoundError, ValueError where the dump holds no page or is not of a known form.
+    Raises FileNotFoundError, ValueError if the dump has no page or an unknown format.
     """
     if not dump.is_file():
         raise FileNotFoundError(f"{dump}: no such dump (a MediaWiki pages-articles XML, or lines of title and text)")
@@ -67,10 +67,10 @@ def build_index(dump: Path, index: Path) -> int:
 
 
 class WikipediaIndex:
-    """Searches an index. Safe to share between threads."""
+    """Searches an index. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        """Raises FileNotFoundError that says how an index is made, ValueError where the file is none."""
+        """Raises FileNotFoundError with the command that builds an index, ValueError if the file is no index."""
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such index; build it with jobs/index_wikipedia.py --dump DUMP")
         self._lock = threading.Lock()
@@ -82,17 +82,17 @@ class WikipediaIndex:
             raise ValueError(f"{path}: not an index of Wikipedia: {error}") from error
 
     def pages(self, query: str) -> list[Page]:
-        """The two best pages: all words of the query first, then any of them; words of the title count ten times."""
+        """The two best pages: with all words of the query first, then with any. Words in the title count ten times."""
         words = [f'"{word}"' for word in _WORDS.findall(query)]
         if not words:
             return []
-        found: dict[str, Page] = {}
+        pages_by_title: dict[str, Page] = {}
         for operator in (" ", " OR "):
             for title, summary in self._match(operator.join(words)):
-                found.setdefault(title, Page(title, summary))
-            if len(found) >= MAX_TITLES:
+                pages_by_title.setdefault(title, Page(title, summary))
+            if len(pages_by_title) >= MAX_TITLES:
                 break
-        return list(found.values())[:MAX_TITLES]
+        return list(pages_by_title.values())[:MAX_TITLES]
 
     def _match(self, expression: str) -> list[tuple[str, str]]:
         statement = (
@@ -158,7 +158,7 @@ def _bare(tag: str) -> str:
 
 
 def lead_section(wikitext: str) -> str:
-    """The text before the first heading without markup, at most LEAD_CHARS characters."""
+    """Plain text before the first heading, at most LEAD_CHARS characters."""
     text = re.split(r"^==", _COMMENT.sub("", wikitext), maxsplit=1, flags=re.MULTILINE)[0]
     text = _TAG.sub("", _UNSEEN.sub("", text))
     text = _inside_out(_TEMPLATE, "", text)
@@ -169,12 +169,12 @@ def lead_section(wikitext: str) -> str:
 
 
 def _inside_out(pattern: re.Pattern[str], by: str | Callable[[re.Match[str]], str], text: str) -> str:
-    """The text with every match replaced, those within others first."""
+    """The text with every match replaced, inner matches first."""
     while (replaced := pattern.sub(by, text)) != text:
         text = replaced
     return text
 
 
 def _shown(link: re.Match[str]) -> str:
-    """What a reader sees of a link: its last part; nothing of a picture and its caption or a category."""
+    """Displayed text of a link: its last part; empty for a picture or a category."""
     return "" if _NO_TEXT.match(link[1]) else link[1].rpartition("|")[2]

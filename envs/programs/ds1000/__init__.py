@@ -1,1 +1,1 @@
-"""DS-1000: snippets that use seven libraries of data science."""
+"""DS-1000: code snippets that use seven data science libraries."""

@@ -1,9 +1,9 @@
 """DS-1000 (Lai et al. 2022, arXiv 2211.11501): ``ds1000``, tasks ``ds1000/<problem_id>``.
 
-Data beneath ``DATA``: ``ds1000/ds1000.jsonl`` of xlang-ai/DS-1000 (or the Hub's ``test.jsonl``), packed or not. The
-paper of Lemur publishes no protocol for it and no script of it was released, so both modes are the same: the prompt as
-it is, 1,024 tokens up to the end of the solution, the item's own tests with the libraries that the data was made for.
-Prompts of the older form have a hole to fill: a chat model sees them whole, a base model goes on with them from there.
+Data below ``DATA``: ``ds1000/ds1000.jsonl`` of xlang-ai/DS-1000 (or the Hub's ``test.jsonl``), packed or not. The paper
+of Lemur publishes neither protocol nor script, so both modes are the same: the unchanged prompt, 1,024 tokens up to the
+end of the solution, the item's own tests with the libraries that the data was made for. Prompts of the older form have
+a gap: a chat model sees the whole prompt, a base model continues the part before the gap.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ _FIELDS = ("prompt", "reference_code", "code_context", "metadata")
 
 @dataclass(frozen=True)
 class Ds1000Options(OneProtocol, Sandboxed):
-    """DS-1000's own."""
+    """Options of DS-1000."""
 
     libraries: str = ""
-    """Tasks of these alone, parted by commas: Pandas, Numpy, Matplotlib, Tensorflow, Scipy, Sklearn, Pytorch. Empty:
+    """Libraries to play, comma-separated: Pandas, Numpy, Matplotlib, Tensorflow, Scipy, Sklearn, Pytorch. Empty:
     all."""
     environment: str = location_option()
-    """The folder of packages, or virtual environment, that programs import. Empty:
-    LEMUR_HOME/environments/ds1000, which python -m envs.programs.ds1000.make_environment makes."""
+    """Folder of packages, or virtual environment, for the programs. Empty: LEMUR_HOME/environments/ds1000, which
+    python -m envs.programs.ds1000.make_environment makes."""
 
     def __post_init__(self) -> None:
         if unknown := [one for one in self.chosen if one not in LIBRARIES]:
@@ -114,19 +114,19 @@ def _task(options: Ds1000Options, row: Mapping[str, Any], metadata: Mapping[str,
 
 
 def _family(metadata: Mapping[str, Any]) -> str:
-    """What the rewritings of one question have in common: origins are counted in each library anew."""
+    """Identifies the rewritings of one question. Origins are numbered separately for each library."""
     origin = metadata.get("perturbation_origin_id")
     return "" if origin is None else f"{metadata['library']} {origin}"
 
 
 def _shipped(named: str) -> str:
-    """Packages that somebody named go along; the default ones each host has under its own LEMUR_HOME."""
+    """A named folder is copied to other hosts; default folders exist on each host under its own LEMUR_HOME."""
     folder = environment.folder_of(named)
     return HostPath(folder) if named and folder.is_dir() else named
 
 
 def _opening(prompt: str) -> str:
-    """The end of a prompt from the mark on behind which the solution stands."""
+    """End of a prompt, from the marker before the solution."""
     return prompt[max((prompt.rfind(mark) for mark in BEGINS), default=0) :] if _is_marked(prompt) else "<code>\n"
 
 
@@ -142,21 +142,17 @@ def _needs(options: Ds1000Options, request: EvaluationRequest) -> list[Requireme
 def _departures(options: Ds1000Options, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
     holes = sum("behind" in task.options["reference"] for task in tasks)
     how = "asked up to it, without what stands behind it" if options.raw else "shown whole"
-    said = [f"{holes} prompts of the older form, with {HOLE} in the solution's place, {how}"] if holes else []
-    return (*said, *environment.other_versions(options.environment))
+    departures = [f"{holes} prompts of the older form, with {HOLE} in the solution's place, {how}"] if holes else []
+    return (*departures, *environment.other_versions(options.environment))
 
 
 def by_library(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Means over the samples of every library; that over all is the success rate."""
-    by_category: dict[str, list[float]] = {}
+    """Success rate of each library."""
+    scores: dict[str, list[float]] = {}
     for episode in episodes:
         if episode.outcome.scored:
-            by_category.setdefault(episode.category, []).append(float(episode.outcome is Outcome.SOLVED))
-    return (
-        {"mean_of_library": {name: math.fsum(of) / len(of) for name, of in sorted(by_category.items())}}
-        if by_category
-        else {}
-    )
+            scores.setdefault(episode.category, []).append(float(episode.outcome is Outcome.SOLVED))
+    return {"mean_of_library": {name: math.fsum(of) / len(of) for name, of in sorted(scores.items())}} if scores else {}
 
 
 def _some_libraries(settings: Settings) -> Sequence[str]:

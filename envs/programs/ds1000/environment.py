@@ -1,7 +1,7 @@
-"""The libraries that DS-1000's programs import: where they lie, which are there, in which versions.
+"""The libraries that DS-1000's programs import: their folder, and the installed and pinned versions.
 
-A folder of packages for this interpreter's version of Python, apart from the project's own, which a sandbox of either
-backend shows read-only. Makes none (``make_environment.py``).
+A folder of packages for this interpreter's version of Python, separate from the project's own, which sandboxes of
+either backend mount read-only. ``make_environment.py`` installs it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "Sklearn": ("scikit-learn",),
     "Pytorch": ("torch",),
 }
-"""The seven, as the data names them, and the distributions without which a program of each runs for nothing."""
+"""The seven libraries, by their names in the data, with the distributions that every program of each needs."""
 _STANDS_FOR = {"tensorflow": "tensorflow-cpu", "tensorflow-intel": "tensorflow-cpu"}
 
 
 IN_IMAGE = Path("/opt/ds1000")
-"""Where they lie in the image that cluster/images/build.sh makes of them."""
+"""Folder of the libraries in the image that cluster/images/build.sh builds."""
 
 
 def folder_of(named: str) -> Path:
-    """Where packages are imported from: a folder of them, that of a virtual environment, the default one, or, where
-    that is not there, the image's."""
+    """Folder from which packages are imported: the named folder or virtual environment, the default one, or the
+    image's."""
     own = lemur_home() / "environments" / "ds1000"
     default = IN_IMAGE if IN_IMAGE.is_dir() and not own.is_dir() else own
     folder = Path(named).expanduser().absolute() if named else default
@@ -44,37 +44,37 @@ def folder_of(named: str) -> Path:
 
 
 def versions(named: str) -> dict[str, str]:
-    """Distributions of an environment -> version; empty where there is none."""
+    """Distributions of an environment -> version; empty without an environment."""
     folder = folder_of(named)
     return dict(_installed(folder, folder.stat().st_mtime_ns)) if folder.is_dir() else {}
 
 
 @cache
 def _installed(folder: Path, changed_ns: int) -> tuple[tuple[str, str], ...]:
-    found = importlib.metadata.distributions(path=[str(folder)])
-    return tuple(sorted((plain_name(one.name), one.version) for one in found))
+    distributions = importlib.metadata.distributions(path=[str(folder)])
+    return tuple(sorted((plain_name(one.name), one.version) for one in distributions))
 
 
 def plain_name(name: str) -> str:
-    """Of a distribution, as one compares them."""
+    """Normalised name of a distribution."""
     plain = re.sub(r"[-_.]+", "-", name).lower()
     return _STANDS_FOR.get(plain, plain)
 
 
 def plain_version(version: str) -> str:
-    """Without what says how it was built: torch 2.2.0+cpu is 2.2.0."""
+    """Version without its local label: torch 2.2.0+cpu is 2.2.0."""
     return version.partition("+")[0]
 
 
 def lacking(named: str, libraries: Sequence[str]) -> str | None:
-    """Why programs of these libraries cannot be run, with the command that mends it; None where they can."""
+    """Why programs of these libraries cannot run, with the command that installs them; None if they can."""
     there = versions(named)
     absent = [one for one in libraries if not set(LIBRARIES[one]) <= there.keys()]
     if not absent:
         return None
-    found = f"lacks what {', '.join(absent)} need{'s' * (len(absent) == 1)}" if there else "is not there"
+    problem = f"lacks what {', '.join(absent)} need{'s' * (len(absent) == 1)}" if there else "is not there"
     makes = f"{COMMAND}{f' {named}' if named else ''} makes it"
-    return f"environment of DS-1000: {folder_of(named)} {found}: {makes}; others are played with --libraries"
+    return f"environment of DS-1000: {folder_of(named)} {problem}: {makes}; others are played with --libraries"
 
 
 def requirements_file() -> Path:
@@ -82,7 +82,7 @@ def requirements_file() -> Path:
 
 
 def pinned() -> Iterator[tuple[str, str, str]]:
-    """Name, version and group (empty: always) of what is to be installed."""
+    """Name, version and group (empty: always) of each pinned requirement."""
     group = ""
     for line in requirements_file().read_text().splitlines():
         if line.startswith("# group "):
@@ -93,9 +93,9 @@ def pinned() -> Iterator[tuple[str, str, str]]:
 
 
 def other_versions(named: str) -> Iterator[str]:
-    """Where the environment is not of the pinned versions, in words."""
+    """Descriptions of installed versions that differ from the pinned ones."""
     there = versions(named)
     for name, version, _ in pinned():
-        found = there.get(plain_name(name))
-        if found is not None and plain_version(found) != version:
-            yield f"{name} {found} instead of {version}"
+        installed = there.get(plain_name(name))
+        if installed is not None and plain_version(installed) != version:
+            yield f"{name} {installed} instead of {version}"

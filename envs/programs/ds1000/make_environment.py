@@ -1,8 +1,8 @@
-"""Install what DS-1000's programs import: ``python -m envs.programs.ds1000.make_environment [FOLDER]``.
+"""Installs the libraries of DS-1000's programs: ``python -m envs.programs.ds1000.make_environment [FOLDER]``.
 
-``--without tensorflow,pytorch`` leaves the large ones out (7 GB with both, 1 GB without). Asks the indexes that pip
-knows; one with torch for processors alone among them (``PIP_EXTRA_INDEX_URL``) makes it 2.5 GB less.
-FOLDER: LEMUR_HOME/environments/ds1000.
+``--without tensorflow,pytorch`` leaves out the large ones (7 GB with both, 1 GB without). Uses pip's configured
+indexes; one with CPU builds of torch among them (``PIP_EXTRA_INDEX_URL``) saves 2.5 GB. Default FOLDER:
+LEMUR_HOME/environments/ds1000.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from envs.programs.ds1000.environment import folder_of, pinned, plain_version, r
 
 
 def made(folder: Path, without: Sequence[str]) -> Path:
-    """The folder, with everything in it or as it was before. Raises RuntimeError with pip's last words."""
+    """Install into the folder, completely or not at all. Raises RuntimeError with pip's last lines."""
     wanted = [f"{name}=={version}" for name, version, group in pinned() if group not in without]
     half = folder.with_name(f"{folder.name}.half")
     shutil.rmtree(half, ignore_errors=True)
@@ -28,15 +28,15 @@ def made(folder: Path, without: Sequence[str]) -> Path:
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         shutil.rmtree(half, ignore_errors=True)
-        said = " / ".join(done.stderr.strip().splitlines()[-3:])
-        raise RuntimeError(f"pip installs no {', '.join(wanted)}: {said or done.returncode}")
+        output = " / ".join(done.stderr.strip().splitlines()[-3:])
+        raise RuntimeError(f"pip installs no {', '.join(wanted)}: {output or done.returncode}")
     shutil.rmtree(folder, ignore_errors=True)
     half.rename(folder)
     return folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0, or 1 with what went wrong on stderr."""
+    """Exit status 0, or 1 with the error on stderr."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", nargs="?", default="", help="default: LEMUR_HOME/environments/ds1000")
     parser.add_argument("--without", default="", help=f"some of {', '.join(groups())}, parted by commas")
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def groups() -> list[str]:
-    """What can be left out."""
+    """Groups that can be left out."""
     return sorted({group for _, _, group in pinned() if group})
 
 

@@ -1,8 +1,8 @@
-"""A reply to a DS-1000 prompt as a solution, and its verdict by the item's own tests.
+"""Extracts the solution from a reply to a DS-1000 prompt, and grades it by the item's own tests.
 
-The tests are programs of the data: they run the solution in their own process, on objects that no plain data can say
-(frames, tensors, figures). So what stands between a solution and its verdict here is the sandbox and a fresh process,
-not a second one as elsewhere: a solution that sets out to attack the comparison can reach it, as it can upstream.
+The tests are programs of the data. They run the solution in their own process, on objects that cannot be sent as plain
+data (frames, tensors, figures). So solution and verdict are separated by the sandbox and a fresh process only, not by a
+second process as elsewhere: a malicious solution can reach the comparison, as it can upstream.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from lemur_ray.sandbox.warm_pool import shared_pool
 BEGINS = ("BEGIN SOLUTION", "# SOLUTION START")
 STOPS = ("</code>", "# SOLUTION END", "\nEND SOLUTION", "### END SOLUTION")
 HOLE = "[insert]"
-"""Stands in the solution's place in prompts of the data's older form, behind a mark: insertion."""
+"""Marks the solution's place in prompts of the data's older form (insertion)."""
 TIME_S = 50.0
-"""That a program may run and sleep, imports included: an environment's step may take 60 s. Upstream's is 120 s on a
-machine of its own."""
+"""Seconds for a program, imports included, since an environment's step may take 60 s. Upstream allows 120 s."""
 _CPU_S = 20.0
-"""Of processor time: one that a busy machine gave less was starved."""
+"""Seconds of processor time that count as a fair share: a program with less on a busy machine was starved."""
 _PATIENCE_S = 60.0
 _INSIDE = "/opt/ds1000"
 _LIMITS = Limits(memory_bytes=4 * 2**30, processes=256, disk_bytes=256 * 2**20)
@@ -43,12 +42,12 @@ _ENVIRONMENT = {
 _BEFORE = {
     "Tensorflow": "try:\n    import distutils.spawn\nexcept ModuleNotFoundError:\n    import setuptools\n",
 }
-"""What a library's programs begin with. Tensorflow imports a part of the standard library that Debian packs apart;
-setuptools, which Tensorflow needs itself, stands in for it."""
+"""Code before a library's programs. Tensorflow imports a module of the standard library that Debian packages
+separately; setuptools, which Tensorflow requires anyway, replaces it."""
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Raises ValueError where the environment lacks the library, SandboxDestroyed where the machine ended a sandbox."""
+    """Grade a reply. Raises ValueError without the library, SandboxDestroyed if the machine ended a sandbox."""
     asked = options["reference"]
     backend = options.get("backend", "bwrap")
     if why := environment.lacking(asked["environment"], [asked["library"]]):
@@ -59,19 +58,19 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def solution_of(reply: str) -> str:
-    """What of a reply stands in the solution's place: behind the last marker that it repeats, in its code tags or
-    fence, up to the first stop."""
+    """The solution in a reply: after the last marker that it repeats, in its code tags or fence, up to the first
+    stop."""
     for marker in BEGINS:
         reply = reply.rpartition(marker)[2]
     opened = reply.partition("<code>")
-    said = cut_at(opened[2] if opened[1] else reply, STOPS)
-    return code_in(said)
+    solution = cut_at(opened[2] if opened[1] else reply, STOPS)
+    return code_in(solution)
 
 
 def around_hole(prompt: str) -> tuple[str, str]:
-    """A prompt up to the place of its solution, and what stands behind that place; nothing does where it goes on.
+    """A prompt up to the solution's place, and the text after it, which is empty if the solution is at the end.
 
-    The solution brings its own indent, so blanks before the hole are left out.
+    Whitespace before the place is dropped, since the solution has its own indentation.
     """
     mark = max(prompt.rfind(one) for one in BEGINS)
     before, hole, behind = prompt[max(mark, 0) :].partition(HOLE)
@@ -81,7 +80,7 @@ def around_hole(prompt: str) -> tuple[str, str]:
 
 
 def program_of(solution: str, code_context: str) -> str:
-    """The item's program, then its tests: of what a solution does and, where it has any, of how it is written."""
+    """The item's program, then its tests: of the solution's results and, if there are any, of its source."""
     calls = ["test_execution(solution)"]
     if re.search(r"^def test_string\(", code_context, re.MULTILINE):
         calls.append("test_string(solution)")

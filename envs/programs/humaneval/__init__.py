@@ -1,1 +1,1 @@
-"""HumanEval: the body of a function from its docstring."""
+"""HumanEval: complete a function from its docstring."""

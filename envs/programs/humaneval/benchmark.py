@@ -1,7 +1,7 @@
 """HumanEval (Chen et al. 2021, arXiv 2107.03374), no examples: ``humaneval``, tasks ``humaneval/HumanEval/<n>``.
 
-Data beneath ``DATA``: ``humaneval/HumanEval.jsonl`` of openai/human-eval, or the parquet file of the Hub. A completion
-of the prompt, or a whole function, is run against the tests in sandboxes, 3 s each.
+Data below ``DATA``: ``humaneval/HumanEval.jsonl`` of openai/human-eval, or the parquet file of the Hub. A completion of
+the prompt, or a whole function, is tested in sandboxes with 3 s each.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SOURCES = (
     ),
 )
 AS_RELEASED = {"temperature": 0.2, "top_p": 0.95}
-"""The released script draws its one reply."""
+"""Sampling of the released script."""
 STOPS = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")
 REQUEST = "Complete this Python function. Reply with its code.\n\n"
 LEAD = "Here is the completed function:\n\n"
@@ -46,7 +46,7 @@ LEAD = "Here is the completed function:\n\n"
 
 @dataclass(frozen=True)
 class HumanEvalOptions(Protocol, Sandboxed):
-    """HumanEval's own."""
+    """Options of HumanEval."""
 
 
 def _load(options: HumanEvalOptions, request: EvaluationRequest) -> Iterator[Task]:

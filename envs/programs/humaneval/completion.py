@@ -1,4 +1,4 @@
-"""A reply to a HumanEval prompt as a program, and its verdict."""
+"""Turns a reply to a HumanEval prompt into a program, and grades it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def program_of(reply: str, prompt: str, name: str, kept: Callable[[str], str] = str) -> str:
-    """The function of that name: as the reply defines it below what the prompt has above it, or the prompt's with the
-    reply as its body. ``kept``: what of the reply's code is."""
+    """The program with the function ``name``: as the reply defines it, after the prompt's imports and helpers, or
+    else the prompt with the reply as the function's body. ``kept`` selects a part of the reply's code."""
     begins = rf"^(?:async\s+)?def\s+{re.escape(name)}\s*\("
     code = kept(code_in(reply, begins))
     if re.search(begins, code, re.MULTILINE):
@@ -41,7 +41,7 @@ def program_of(reply: str, prompt: str, name: str, kept: Callable[[str], str] = 
 
 
 def up_to_last_return(reply: str) -> str:
-    """What the released script keeps of a completion: all up to the last line that begins with return, else nothing."""
+    """The part that the released script uses: up to the last line that begins with return, else nothing."""
     lines = reply.split("\n")
     last = max((n for n, line in enumerate(lines) if line.strip().startswith("return")), default=-1)
     return "\n".join(lines[: last + 1])

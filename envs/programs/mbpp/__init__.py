@@ -1,1 +1,1 @@
-"""MBPP: short functions from a sentence and three tests."""
+"""MBPP: short functions from one sentence and three tests."""

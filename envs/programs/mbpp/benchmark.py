@@ -1,7 +1,7 @@
 """MBPP (Austin et al. 2021, arXiv 2108.07732), three examples: ``mbpp``, tasks ``mbpp/<task_id>``.
 
-Data beneath ``DATA``: ``mbpp/mbpp.jsonl`` of google-research, or the Hub's parquet files (``mbpp/full``). The examples
-are tasks 2, 3 and 4. A reply is run against the three assertions that it was shown, in sandboxes.
+Data below ``DATA``: ``mbpp/mbpp.jsonl`` of google-research, or the Hub's parquet files (``mbpp/full``). The examples
+are tasks 2, 3 and 4. A reply is tested in sandboxes by the three assertions in its prompt.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ EXAMPLES = (2, 3, 4)
 
 @dataclass(frozen=True)
 class MbppOptions(Protocol, Sandboxed):
-    """MBPP's own."""
+    """Options of MBPP."""
 
     split: Literal["test", "train", "validation", "prompt", "all"] = "test"
-    """Which tasks, by their numbers: test are 11 to 510."""
+    """Tasks by their numbers: test is 11 to 510."""
     shots: int = 3
     """Worked examples before the task, at most 3."""
 
@@ -69,7 +69,7 @@ def _load(options: MbppOptions, request: EvaluationRequest) -> Iterator[Task]:
 
 
 def _paths(data: Path, options: MbppOptions) -> list[Path]:
-    """The one file of the authors, or those of the Hub that hold the split and the examples, all of them."""
+    """The authors' one file, or the Hub's files with the split and the examples."""
     there = {split: data / name for split, name in PARQUET.items() if (data / name).is_file()}
     try:
         return [find_file(data, FILES, SOURCE)]
@@ -125,7 +125,7 @@ def _in_turns(row: Mapping[str, Any]) -> str:
 
 
 def _ended(settings: Settings) -> Sequence[str]:
-    """What of the released script no conversation can say: its examples' replies have no end of turn."""
+    """Departure of conversations from the released script, whose example replies have no end of turn."""
     there = settings.get("form") == "chat" and settings.get("mode") == "lemur"
     return ("examples' turns are ended",) if there and settings.get("shots", 1) else ()
 

@@ -1,4 +1,4 @@
-"""A reply to an MBPP task as a program, and its verdict."""
+"""Turns a reply to an MBPP task into a program, and grades it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TIME_S = 10.0
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     asked = options["reference"]
-    said = cut_at(reply.rpartition("[PYTHON]")[2].rpartition("[BEGIN]")[2], ("\n[DONE]", "[/PYTHON]"))
-    program = code_in(said)
+    completion = cut_at(reply.rpartition("[PYTHON]")[2].rpartition("[BEGIN]")[2], ("\n[DONE]", "[/PYTHON]"))
+    program = code_in(completion)
     run = run_of(
         _with_setup(program, asked["setup"]), "\n".join(asked["tests"]) + "\n", options.get("backend", "bwrap"), TIME_S
     )
@@ -24,8 +24,8 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def _with_setup(program: str, setup: str) -> str:
-    """What a task sets up are values that its tests hand to the program, so it is set up where the program runs:
-    before it, or behind it where it is made of classes that the program defines (the two tasks that have any)."""
+    """The program with the task's setup code, which makes values for the tests. It goes before the program, or after
+    it if it uses classes that the program defines (the two tasks that have any setup code)."""
     if not setup:
         return f"{program}\n"
     defines = re.search(r"^(class|def|import|from)\b", setup, re.MULTILINE)

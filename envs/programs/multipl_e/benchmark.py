@@ -1,7 +1,7 @@
 """MultiPL-E (Cassano et al. 2022, arXiv 2208.08227): ``multipl_e/<language>``, tasks ``multipl_e/<language>/<name>``.
 
-HumanEval's prompts in another language, as they are; a completion up to the item's stops, with its tests behind it, is
-compiled and run in a sandbox. The paper publishes no protocol for it, so this is the project's. Data beneath ``DATA``:
+HumanEval's prompts in another language, unchanged. A completion up to the item's stops is compiled with its tests and
+run in a sandbox. The paper publishes no protocol for it, so this one is the project's. Data below ``DATA``:
 ``multipl_e/humaneval-<language>`` as JSON lines or parquet.
 """
 
@@ -40,10 +40,10 @@ REQUEST = "Complete this program in {language}. Reply with its code up to the en
 
 @dataclass(frozen=True)
 class MultiplEOptions(OneProtocol, Sandboxed):
-    """MultiPL-E's own."""
+    """Options of MultiPL-E."""
 
     javatuples: str = file_option()
-    """Of Java: a folder with javatuples-1.2.jar, which its programs import. None: that of Debian's package."""
+    """For Java: a folder with javatuples-1.2.jar, which its programs import. Empty: Debian's package."""
 
 
 def _load(language: str, options: MultiplEOptions, request: EvaluationRequest) -> Iterator[Task]:
@@ -72,7 +72,7 @@ def _load(language: str, options: MultiplEOptions, request: EvaluationRequest) -
 
 
 def _shown(language: str, options: MultiplEOptions) -> dict[str, HostPath]:
-    """Folders of this host that sandboxes show."""
+    """Folders of this host that sandboxes mount."""
     folders = {"javatuples": options.javatuples, "typescript": typescript.installed() if language == "ts" else None}
     return {name: HostPath(folder) for name, folder in folders.items() if folder}
 

@@ -1,8 +1,8 @@
-"""A reply to a MultiPL-E prompt as a program, compiled and run in a fresh sandbox; every step must end with 0.
+"""Turns a reply to a MultiPL-E prompt into a program, compiled and run in a fresh sandbox; every step must exit with 0.
 
-Behind the last test the program says a word that is drawn for it, so to leave before the tests have ended, or to quote
-them, passes nothing. Tests and solution are one program, as upstream has them: one that sets out to read its own file
-can say the word; upstream asks for the 0 alone.
+After the last test the program prints a random word, so that leaving early or quoting the tests does not pass. Tests
+and solution are one program, as upstream, so a program that reads its own file can print the word; upstream only
+requires exit code 0.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _DISK_BYTES = 256 * 2**20
 IMAGE = "multipl_e"
 """The Docker sandbox's image with all tool chains."""
 PATIENCE_S = 60.0
-"""With a machine that gives a step less than a third of its time."""
+"""Seconds of extra time for a machine that gives a step less than a third of its time."""
 SHOWN = {"javatuples": JARS, "typescript": typescript.INSIDE}
-"""Of a reference, what names a folder -> its place in the sandbox."""
+"""Folders named in a reference -> their mount point in the sandbox."""
 _FOLDER = "/work"
-"""Where a sandbox's commands begin."""
+"""Working folder of a sandbox's commands."""
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Raises SandboxDestroyed where the machine ended a sandbox or gave it no time."""
+    """Grade a reply. Raises SandboxDestroyed if the machine ended a sandbox or gave it no time."""
     asked = options["reference"]
     tools, word = TOOLCHAINS[asked["language"]], secrets.token_hex(16)
     program = program_of(reply, asked)
@@ -52,8 +52,8 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
                 if done.blame == "infra":
                     raise SandboxDestroyed(f"the machine gave a program no time: {done.note}", "infra")
                 if not done.ok or (tools.failure and tools.failure in done.err):
-                    said = (done.note or done.err or done.out).strip()[-300:]
-                    return Graded(0.0, program, f"{step[0]}: {said or done.exit_code or done.signal}")
+                    output = (done.note or done.err or done.out).strip()[-300:]
+                    return Graded(0.0, program, f"{step[0]}: {output or done.exit_code or done.signal}")
                 if last and word not in done.out:
                     return Graded(0.0, program, f"{step[0]}: it ended before its tests did")
         except SandboxDestroyed as error:
@@ -64,10 +64,10 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def program_of(reply: str, asked: Mapping[str, Any]) -> str:
-    """The prompt, the completion before the item's first stop, and its tests, which close what the prompt opened.
+    """The prompt, the completion up to the item's first stop, and the tests, which close what the prompt opened.
 
-    A reply that holds the whole function, as chat models give it, stands in the prompt's place; one that holds the
-    tests too is the program.
+    A reply with the whole function, as chat models write it, replaces the prompt; one that also contains the tests is
+    the program.
     """
     if asked["tests"].strip() and asked["tests"].strip() in reply:
         return reply
@@ -84,7 +84,7 @@ def program_of(reply: str, asked: Mapping[str, Any]) -> str:
 
 
 def _cut(code: str, stops: Sequence[str]) -> str:
-    """``code`` up to the first of ``stops``, also where its last line has no end."""
+    """``code`` up to the first of ``stops``, which may also be its last line without a line break."""
     return min(code, cut_at(f"{code}\n", stops), key=len)
 
 

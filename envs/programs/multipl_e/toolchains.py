@@ -1,7 +1,7 @@
-"""How a program of each language is compiled and run: a file name and commands, each of which must end with 0.
+"""Compile and run commands for each language: a file name and commands, each of which must exit with 0.
 
-A program whose tests came to their end says a word that was drawn for it: to end with 0 before them is no success.
-Knows no benchmark and runs nothing.
+A program prints a random word at the end of its tests, since exit code 0 before that is no success. Knows no benchmark
+and runs nothing.
 """
 
 from __future__ import annotations
@@ -14,45 +14,45 @@ from envs.programs.multipl_e import typescript
 
 @dataclass(frozen=True)
 class Toolchain:
-    """``steps``: commands in the folder of ``file``, in a row. ``programs``: what they need -> Debian package.
+    """``steps`` are commands in the folder of ``file``, in order. ``programs`` maps what they need to a Debian package.
 
-    ``says``: the statement that prints two texts as one word.
+    ``says`` is the statement that prints two texts as one word.
     """
 
     file: str
     steps: tuple[tuple[str, ...], ...]
     programs: dict[str, str]
-    """Names of programs, or whole paths of files."""
+    """Program names, or absolute paths of files."""
     says: str
     within: int = 0
-    """How many braces that close the tests come behind that statement."""
+    """Number of closing braces of the tests that follow that statement."""
     etc: tuple[str, ...] = ()
-    """Of /etc, what they read."""
+    """Files and folders of /etc that the commands read."""
     env: dict[str, str] = field(default_factory=dict)
     failure: str = ""
-    """What stands in the error output of a program whose check has failed, where it ends with 0 all the same."""
+    """Text in the error output of a program that failed a check but still exits with 0."""
     check: tuple[str, str] = ("", "")
-    """Where a program can turn off what tests check by: its name, and a ``%s`` that throws, put behind them."""
+    """If a program can disable assertions: name of the check, and a ``%s`` that throws, appended to the tests."""
     compile_s: float = 30.0
-    """Of each step but the last; together they stay within an environment's own time (--step-s)."""
+    """Seconds for each step but the last. Together they stay within an environment's own time (--step-s)."""
     run_s: float = 15.0
     memory_bytes: int = 2**30
 
     def with_word(self, tests: str, word: str) -> str:
-        """Tests that say the word last. It stands in the program in halves, so none says it by showing itself.
+        """Tests that print the word at the end. The program has it in halves, so printing its own source does not help.
 
-        Raises ValueError where the tests do not end as they should.
+        Raises ValueError if the tests do not end as expected.
         """
         place = len(tests.rstrip())
         for _ in range(self.within):
             if (place := tests.rfind("}", 0, place)) < 0:
                 raise ValueError(f"tests of a {self.file} without {self.within} closing braces: {tests[-100:]!r}")
         half = len(word) // 2
-        said = self.says % (word[:half], word[half:])
-        return f"{tests[:place]}\n{said}\n{tests[place:]}"
+        statement = self.says % (word[:half], word[half:])
+        return f"{tests[:place]}\n{statement}\n{tests[place:]}"
 
     def with_own_check(self, tests: str) -> str:
-        """Tests that check by a name that no solution knows, where one could turn off what they check by."""
+        """Tests that use a check under a random name, for languages in which a program can disable the usual one."""
         name, thrower = self.check
         if not name:
             return tests
@@ -61,11 +61,11 @@ class Toolchain:
 
 
 TSC = "tsc"
-"""That of the pinned version where it is shown, else the sandbox's own."""
+"""The pinned compiler if it is mounted, else the sandbox's own."""
 JAVATUPLES = "/usr/share/java/javatuples.jar"
-"""Where Debian puts it."""
+"""Path of Debian's package."""
 JARS = "/opt/java"
-"""Where the folder named by --javatuples is."""
+"""Mount point of the folder named by --javatuples."""
 _JAVA_MEMORY = 2 * 2**30
 # How many threads and how much heap a JVM takes by itself goes by the machine; verdicts should not.
 _JVM = ("-XX:ActiveProcessorCount=2", "-XX:+UseSerialGC", f"-Xmx{_JAVA_MEMORY // 2**21}m", "-XX:-UsePerfData")
@@ -123,4 +123,4 @@ TOOLCHAINS: dict[str, Toolchain] = {
     ),
 }
 DEFAULT = ("cpp", "java", "php", "ts", "cs", "sh")
-"""Those whose mean is the reported score."""
+"""Languages whose mean is the reported score."""

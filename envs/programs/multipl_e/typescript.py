@@ -1,7 +1,7 @@
-"""The TypeScript of the pinned version: ``python -m envs.programs.multipl_e.typescript`` installs it by npm (23 MB).
+"""The pinned TypeScript: ``python -m envs.programs.multipl_e.typescript`` installs it by npm (23 MB).
 
-It lies in LEMUR_HOME/environments/typescript, which sandboxes of either backend show, and goes along to other hosts.
-Where it is not, programs are compiled by the sandbox's own ``tsc``, 4.8 in Debian 12. Version and checksum stand in
+Sandboxes of either backend mount LEMUR_HOME/environments/typescript, which is also copied to other hosts. Without it,
+programs are compiled by the sandbox's own ``tsc``, 4.8 in Debian 12. Version and checksum are in
 ``cluster/images/multipl_e``.
 """
 
@@ -19,26 +19,26 @@ from lemur_ray.host.json_files import read_json
 
 COMMAND = "python -m envs.programs.multipl_e.typescript"
 INSIDE = "/opt/typescript"
-"""Where it is in a sandbox."""
+"""Mount point in a sandbox."""
 PROGRAMS = f"{INSIDE}/node_modules/.bin"
 _PINNED = Path(__file__).resolve().parents[3] / "cluster/images/multipl_e"
 _FILES = ("package.json", "package-lock.json")
 
 
 def pinned() -> str:
-    """Its version."""
+    """The pinned version."""
     return str(read_json(_PINNED / "package.json")["dependencies"]["typescript"])
 
 
 def installed() -> Path | None:
-    """The folder that it lies in; None where that is not there or holds another version."""
+    """Folder of the compiler; None if it is missing or of another version."""
     folder = lemur_home() / "environments" / "typescript"
     about = folder / "node_modules/typescript/package.json"
     return folder if about.is_file() and read_json(about).get("version") == pinned() else None
 
 
 def made(folder: Path) -> Path:
-    """The folder, with the compiler in it or as it was before. Raises RuntimeError with npm's last words."""
+    """Install the compiler into the folder, completely or not at all. Raises RuntimeError with npm's last lines."""
     if shutil.which("npm") is None:
         raise RuntimeError("no npm on this machine: apt-get install -y npm")
     half = folder.with_name(f"{folder.name}.half")
@@ -50,15 +50,15 @@ def made(folder: Path) -> Path:
     done = subprocess.run(command, cwd=half, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         shutil.rmtree(half, ignore_errors=True)
-        said = " / ".join(done.stderr.strip().splitlines()[-3:])
-        raise RuntimeError(f"npm installs no typescript {pinned()}: {said or done.returncode}")
+        output = " / ".join(done.stderr.strip().splitlines()[-3:])
+        raise RuntimeError(f"npm installs no typescript {pinned()}: {output or done.returncode}")
     shutil.rmtree(folder, ignore_errors=True)
     half.rename(folder)
     return folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0, or 1 with what went wrong on stderr."""
+    """Exit status 0, or 1 with the error on stderr."""
     argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args(argv)
     try:
         print(installed() or made(lemur_home() / "environments" / "typescript"))

@@ -1,1 +1,1 @@
-"""RoboCodeGen: functions for a robot, in words of geometry and control."""
+"""RoboCodeGen: functions for a robot, about geometry and control."""

@@ -158,11 +158,11 @@ def _in_turns(task: Task, options: RoboCodeGenOptions) -> Task:
 
 def _identity(options: RoboCodeGenOptions, request: EvaluationRequest) -> dict[str, Any]:
     """What runs of before had; of later options those that are not as they were then."""
-    identity, as_before = (
+    fields, as_before = (
         single_protocol_identity(options, request),
         {"tries": 1, "recursion": False, "compat": False, "draw_seed": 0},
     )
-    return {name: value for name, value in identity.items() if name not in as_before or value != as_before[name]}
+    return {name: value for name, value in fields.items() if name not in as_before or value != as_before[name]}
 
 
 def _departures(options: RoboCodeGenOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
@@ -171,12 +171,13 @@ def _departures(options: RoboCodeGenOptions, request: EvaluationRequest, tasks: 
     data = _data(path)
     problems = data["problems"]
     untested = sum(not problem["tests"] for problem in problems)
-    said = [f"{untested} of {len(problems)} problems have no tests and are left out"] if untested else []
+    departures = [f"{untested} of {len(problems)} problems have no tests and are left out"] if untested else []
     if not options.compat and path.name.removesuffix(".gz").endswith(".ipynb"):
-        said.append("inputs and expected results of the project's own")
+        departures.append("inputs and expected results of the project's own")
     if other := _playable(options, data)[1]:
-        said.append(f"left out, since the data expects other results than the project's reference: {', '.join(other)}")
-    return tuple(said)
+        names = ", ".join(other)
+        departures.append(f"left out, since the data expects other results than the project's reference: {names}")
+    return tuple(departures)
 
 
 def _needs(options: RoboCodeGenOptions, request: EvaluationRequest) -> list[Requirement]:
@@ -192,8 +193,10 @@ def _about(run: EvaluationRun) -> RunDescription:
     settings = run.settings
     given = [(settings.get(name), *words) for name, words in WORDS.items()]
     variant = ", ".join((there if value else absent).format(value=value) for value, there, absent in given)
-    said = (f"{unpublished} Played: {variant}.",) if settings else (unpublished,)
-    return RunDescription(protocol=protocol_settings(run), words=WORDS, limits=said, beside=said, column="RoboCodeGen")
+    limits = (f"{unpublished} Played: {variant}.",) if settings else (unpublished,)
+    return RunDescription(
+        protocol=protocol_settings(run), words=WORDS, limits=limits, beside=limits, column="RoboCodeGen"
+    )
 
 
 BENCHMARKS = {

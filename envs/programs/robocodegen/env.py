@@ -1,7 +1,7 @@
-"""A function for a robot, written in several turns: after an exception the model sees its traceback, and functions that
-its code calls and nobody has defined are asked for in turn.
+"""A robot function written over several turns: after an exception the model gets its traceback, and undefined functions
+that its code calls are requested one by one.
 
-What a function returns is never told, and where it returns something else the episode ends. Knows no data.
+The model never learns what its function returns, and a wrong result ends the episode. Knows no data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from envs.text_env import Opening, Turn
 from lemur_ray.host.python_source import parsed
 
 MOST_FUNCTIONS = 8
-"""That an answer may have written for it, one in a turn."""
+"""Maximum number of helper functions requested for an answer."""
 
 
 class RobotCodeEnv(QuestionEnv):
@@ -66,9 +66,9 @@ class RobotCodeEnv(QuestionEnv):
 
 
 def undefined_call(source: str, helpers: str) -> tuple[str, str] | None:
-    """The first function that is called and defined nowhere: its name, and the statement that calls it as a line.
+    """The first call of an undefined function: its name, and the calling statement as one line.
 
-    None where all are known, or the source cannot be read. ``helpers``: source of functions that are there.
+    None if all are defined, or the source cannot be parsed. ``helpers`` is the source of available functions.
     """
     try:
         tree, known = parsed(source), parsed(helpers)
@@ -85,18 +85,18 @@ def undefined_call(source: str, helpers: str) -> tuple[str, str] | None:
 
 
 def _bound(tree: ast.AST) -> set[str]:
-    """Every name that is given a value anywhere in it."""
-    found = set()
+    """Every name that is bound anywhere in the tree."""
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.arg):
-            found.add(node.arg)
+            names.add(node.arg)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
+            names.add(node.id)
         elif isinstance(node, ast.alias):
-            found.add((node.asname or node.name).partition(".")[0])
-    return found
+            names.add((node.asname or node.name).partition(".")[0])
+    return names
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The reference functions as programs, as a model would write them: answers that must score 1 (``--check-gold``)."""
+"""The reference functions as programs in the form of a model's answer. They must score 1 (``--check-gold``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from envs.programs.robocodegen import reference
 
 
 def gold(name: str, objects: Iterable[str]) -> str | None:
-    """A program that defines the function ``name``; None where there is no reference. ``objects``: of the scene."""
+    """A program that defines the function ``name``; None without a reference. ``objects`` are those of the scene."""
     if name in reference.FUNCTIONS:
         return f"{_source()}\n\ndef {name}(*given):\n    return FUNCTIONS[{name!r}](*given)"
     if name not in reference.IN_SCENE:
@@ -22,7 +22,7 @@ def gold(name: str, objects: Iterable[str]) -> str | None:
 
 @cache
 def _source() -> str:
-    """The module without its imports, docstrings and types, which a program here may not have or does not need."""
+    """Source of the references without imports, docstrings and types, which are not allowed or not needed."""
     tree = ast.parse(inspect.getsource(reference))
     kept = [_plain(node) for node in tree.body if isinstance(node, ast.FunctionDef | ast.AnnAssign)]
     return ast.unparse(ast.fix_missing_locations(ast.Module(kept, [])))

@@ -1,9 +1,8 @@
-"""RoboCodeGen's problems out of the notebook that was published: names, signatures, comparisons and the scene.
+"""Extracts RoboCodeGen's problems from the published notebook: names, signatures, comparisons and the scene.
 
-The notebook is read as text and nothing of it is run. Its inputs are drawn without a seed and its references are code,
-so inputs are drawn here, always the same ones, and what is expected of them is what the project's references return.
-Inputs on which nobody could be judged are not drawn: matrices of which none is stable, a ring asked for one point,
-objects whose equal size rounding decides.
+The notebook is parsed, never run. It draws its inputs without a seed and has code as references, so here inputs are
+fixed and expected results come from the project's references. Inputs without a clear verdict are avoided: matrices of
+which none is stable, a ring with one point, objects whose equal size depends on rounding.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from lemur_ray.benchmarks.rows import read_value
 
 _SEED = 0
 _CHECKS = {"allclose": "allclose", "eq": "equal", "shape_eq": "shape_area"}
-"""How the notebook calls a comparison -> how the data does."""
+"""Comparison in the notebook -> comparison in the data."""
 _LISTS = ("problems_np", "problems_ctrl", "problems_shapely", "problems_api")
 _STABLE = 0.9
-"""Radius of the spectra of matrices that are made stable."""
+"""Spectral radius of matrices that are made stable."""
 
 
 def read_notebook(path: Path) -> dict[str, Any]:
@@ -37,25 +36,25 @@ def read_notebook(path: Path) -> dict[str, Any]:
             name: np.array(FUNCTIONS["make_rectangle"](size, size, place).exterior.coords)
             for name, place, size in zip(names, places, sizes, strict=False)  # there is one place more than names
         }
-        found = [
+        problems = [
             _problem(one, kind.removeprefix("problems_"), outlines) for kind in _LISTS for one in _dicts(assigned[kind])
         ]
     except (LookupError, ValueError, TypeError, SyntaxError, AttributeError) as error:
         raise ValueError(
             f"{path}: not the notebook of RoboCodeGen that was published: {type(error).__name__}: {error}"
         ) from error
-    return {"problems": found, "scene": {"get_obj_outer_pts_np": {n: line.tolist() for n, line in outlines.items()}}}
+    return {"problems": problems, "scene": {"get_obj_outer_pts_np": {n: line.tolist() for n, line in outlines.items()}}}
 
 
 def _assigned(path: Path) -> dict[str, ast.expr]:
-    """What the cell with the problems gives names to; of ``np.array(...)`` what stands within."""
+    """Values assigned in the cell with the problems, without their ``np.array(...)``."""
     sources = ["".join(cell["source"]) for cell in read_value(path)["cells"] if cell["cell_type"] == "code"]
     (cell,) = (source for source in sources if all(f"{name} = [" in source for name in _LISTS))
-    found = {}
+    values = {}
     for one in ast.parse(cell).body:
         if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
-            found[one.targets[0].id] = _in_array(one.value)
-    return found
+            values[one.targets[0].id] = _in_array(one.value)
+    return values
 
 
 def _in_array(value: ast.expr) -> ast.expr:
@@ -160,4 +159,4 @@ _ASKED: dict[str, Callable[[Outlines], list[list[Any]]]] = {
         )
     ],
 }
-"""What problems about the scene's objects are asked."""
+"""Arguments of the problems about the scene's objects."""

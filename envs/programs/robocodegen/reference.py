@@ -1,9 +1,9 @@
-"""What RoboCodeGen's functions return, in words of our own: to say what is expected of inputs that are drawn anew.
+"""The project's own reference functions for RoboCodeGen, which give the expected results of new inputs.
 
-Where the data holds inputs with results, they are checked against these before anybody is judged by them
-(``upstream_draws.py``). Peculiarities of the published references are kept: of both normals of a line one is right, a
-closed ring counts its first corner twice, axes of an ellipse are half axes, distances go from the first object, and an
-object is as near as its nearest corner.
+Inputs with results in the data are checked against them before they are used (``upstream_draws.py``). They keep
+peculiarities of the published references: either normal of a line is right, a closed ring counts its first corner
+twice, axes of an ellipse are half axes, distances are measured from the first object, and an object's distance is that
+of its nearest corner.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def _across(line: LineString) -> Any:
 
 
 def _towards(line: LineString, point: Any) -> Any:
-    """Across the line without an end, to the point's side."""
+    """Direction orthogonal to the infinite line, to the point's side."""
     across = _across(line)
     return np.sign((point - np.array(line.coords[0])) @ across) * across
 
 
 def _along(line: LineString | LinearRing, num_points: int) -> list[Any]:
-    """Raises ZeroDivisionError for one point, as the published reference does."""
+    """Points along a line. Raises ZeroDivisionError for one point, as the published reference does."""
     return [line.interpolate(k / (num_points - 1), normalized=True).coords[0] for k in range(num_points)]
 
 
@@ -91,7 +91,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "make_rectangle": lambda w, h, c: box(c[0] - w / 2, c[1] - h / 2, c[0] + w / 2, c[1] + h / 2),
     "make_ellipse": lambda centre, major, minor: scale(Point(centre).buffer(1.0), major, minor),
 }
-"""By name, of those that know nothing of a scene."""
+"""Functions of plain arguments, by name."""
 
 
 def _does_not_contain(scene: Scene, name: str, others: Sequence[str]) -> bool:
@@ -128,4 +128,4 @@ IN_SCENE: dict[str, Callable[..., Any]] = {
         names, key=lambda name: np.linalg.norm(scene[name] - point, axis=1).min()
     ),
 }
-"""By name, of those that ask for objects: the scene's outlines come first."""
+"""Functions about objects, by name. The scene's outlines are their first argument."""

@@ -1,7 +1,7 @@
-"""What a function for a robot returns, compared here, where no code of a model runs.
+"""Compares the results of robot functions in this process, where no code of a model runs.
 
-The function runs in a sandbox with numpy and shapely; arguments go in and results come out as plain lists by the exact
-type of each value (``called.py``). A result of any other type, an exception or the end of the time fails the problem.
+The function runs in a sandbox with numpy and shapely. Arguments and results are plain lists with the exact type of each
+value (``called.py``). A result of any other type, an exception or a timeout fails the problem.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from lemur_ray.sandbox.untrusted_output import has_shape
 from lemur_ray.sandbox.warm_pool import WarmPool, shared_pool
 
 TIME_S = 10.0
-"""Of one call."""
+"""Seconds of one call."""
 TOTAL_S = 30.0
-"""Of all of a problem's, with the start."""
+"""Seconds of all calls of a problem, with the start."""
 CPU_S = 5.0
-"""Of processor time, for all of them: a function that a busy machine gave less was starved."""
+"""Seconds of processor time for all calls: a function with less on a busy machine was starved."""
 PATIENCE_S = 60.0
 AREA = 1e-3
-"""Of the expected shape, by which another may differ."""
+"""Maximum area by which a shape may differ, relative to the expected one."""
 BANNED = ("import", "__")
 _POINTS = 100
-"""Of a shape that crosses itself: with thousands, geometry computes for hours."""
+"""Maximum points of a self-intersecting shape. With thousands, geometry takes hours."""
 _MEMORY_BYTES = 2 * 2**30
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a function is worth. ``note``: why, in a line. ``traceback``: of an exception, for who wrote it."""
+    """Verdict on a function. ``note`` gives the reason in a line, ``traceback`` an exception for its author."""
 
     score: float
     note: str = ""
@@ -57,7 +57,7 @@ def source_in(reply: str, name: str) -> str:
 
 
 def verdict_on(source: str, options: Mapping[str, Any]) -> Verdict:
-    """Raises SandboxDestroyed where the machine ended a sandbox or gave it no time."""
+    """Run and judge a function. Raises SandboxDestroyed if the machine ended a sandbox or gave it no time."""
     asked = options["reference"]
     if word := next((word for word in BANNED if word in source), ""):
         return Verdict(0.0, f"banned: {word}", f"The code must not hold {word!r}.")
@@ -104,13 +104,13 @@ def _failure(answer: Answer, where: str) -> Verdict | None:
     if answer.fault:
         return Verdict(0.0, f"{where}{answer.fault}")
     try:
-        found = decode(answer.value)
+        value = decode(answer.value)
     except (NotPlain, TypeError, ValueError, OverflowError, RecursionError):
         return None  # no result either, and no test passes with it
-    if not has_shape(found, (str, (str, str))) or found[0] != "raised":
+    if not has_shape(value, (str, (str, str))) or value[0] != "raised":
         return None
-    _, (name, said) = found
-    return Verdict(0.0, f"{where}{name[:200]}", said)
+    _, (name, message) = value
+    return Verdict(0.0, f"{where}{name[:200]}", message)
 
 
 def _ask(process: SolutionProcess, function: str, *args: Any) -> Answer:
@@ -121,7 +121,7 @@ def _ask(process: SolutionProcess, function: str, *args: Any) -> Answer:
 
 
 def passes(check: str, expected: Any, encoded: Any) -> bool:
-    """Whether a result is the expected one. ``encoded``: as it came out of the sandbox; it may be anything."""
+    """Whether a result is the expected one. ``encoded`` is untrusted data from the sandbox."""
     import numpy as np
     import shapely.errors
 
@@ -141,7 +141,7 @@ def passes(check: str, expected: Any, encoded: Any) -> bool:
 
 
 def _is_same(check: str, want: Any, got: Any) -> bool:
-    """Raises what numpy and shapely raise for what cannot be compared."""
+    """Whether two values agree. Raises errors of numpy and shapely for values that cannot be compared."""
     import numpy as np
     import shapely
 
@@ -159,7 +159,7 @@ def _is_same(check: str, want: Any, got: Any) -> bool:
 
 
 def _is_finite(shape: Any) -> bool:
-    """What lies at infinity overlays everything with nothing."""
+    """Whether all coordinates are finite. Overlays with infinite shapes are empty."""
     import numpy as np
     import shapely
 
@@ -173,7 +173,7 @@ def _is_tangled(shape: Any) -> bool:
 
 
 def expected_form(value: Any) -> Any:
-    """A value of the data set, in which an object with one key names a kind, in the form that results have."""
+    """A value of the data set (in which an object with one key is tagged by its type) in the form of results."""
     if isinstance(value, dict):
         ((kind, content),) = value.items()
         if kind == "tuple":
@@ -183,7 +183,7 @@ def expected_form(value: Any) -> Any:
 
 
 def value_of(form: Any) -> Any:
-    """Raises ValueError, TypeError for what is no result."""
+    """Decode a value in the form of results. Raises ValueError, TypeError for anything else."""
     import numpy as np
     from shapely.geometry import LinearRing, LineString, Polygon
 

@@ -1,9 +1,9 @@
-"""RoboCodeGen's inputs as the published notebook draws them, from a seed: ``--compat``.
+"""Draws RoboCodeGen's inputs as the published notebook does, from a seed: ``--compat``.
 
-Five draws a problem; matrices are not scaled, so none of them is stable; a ring may be asked for one point, at which
-the reference divides by zero and everybody fails; shapes are compared laxly. Problems about the scene's objects have no
-draws: theirs are the data's, and the pair of equal blocks whose order rounding decides. A problem's draws depend on the
-seed and its name alone.
+Five draws per problem. Matrices are not scaled, so that none is stable; a ring may have one point, at which the
+reference divides by zero and everybody fails; shapes are compared laxly. Problems about the scene's objects have the
+data's inputs, with the pair of equal blocks whose order depends on rounding. A problem's draws depend only on the seed
+and its name.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ DRAWS: dict[str, Callable[[Random], list[Any]]] = {
 
 
 def as_published(problem: Mapping[str, Any], scene: Mapping[str, Any], seed: int) -> dict[str, Any] | None:
-    """A problem with the inputs of a seed. None where the reference here does not give the data's own results."""
+    """A problem with the inputs of a seed. None if the reference here does not reproduce the data's results."""
     name = str(problem["name"])
     outlines = {of: np.array(points) for of, points in scene.items()}
     if name not in {**FUNCTIONS, **IN_SCENE} or not all(
@@ -103,8 +103,8 @@ def _reproduces(problem: Mapping[str, Any], test: Mapping[str, Any], outlines: M
     name = problem["name"]
     try:
         args = [argument(form) for form in test["args"]]
-        found = IN_SCENE[name](outlines, *args) if name in IN_SCENE else FUNCTIONS[name](*args)
-        return passes(problem["check"], test["expected"], encode(result(found)))
+        value = IN_SCENE[name](outlines, *args) if name in IN_SCENE else FUNCTIONS[name](*args)
+        return passes(problem["check"], test["expected"], encode(result(value)))
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
         return False  # it takes other arguments
 
@@ -124,7 +124,7 @@ def _drawn(name: str, args: list[Any]) -> dict[str, Any]:
 
 
 def form_of(value: Any) -> Any:
-    """A value as the data set writes it."""
+    """A value in the data set's form."""
     kind, content = result(value)
     if kind == "plain":
         return content

@@ -1,8 +1,8 @@
-"""Spider (Yu et al. 2018, arXiv 1809.08887), a question to one query: ``spider``, tasks ``spider/<row of dev>``.
+"""Spider (Yu et al. 2018, arXiv 1809.08887), one query per question: ``spider``, tasks ``spider/<row of dev>``.
 
-The paper publishes no protocol, so this is the project's: no examples, the tables with three rows of each, execution
-accuracy by the test-suite rule on every database file there is. Data beneath ``DATA``: ``spider/dev.json`` and
-``spider/database`` (or the test suite's) as their authors pack them.
+The paper publishes no protocol, so this one is the project's: no examples, the tables with three rows of each,
+execution accuracy by the test-suite rule on every available database file. Data below ``DATA``: ``spider/dev.json`` and
+``spider/database`` (or the test suite's), as the authors pack them.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ SOURCES = (
 
 @dataclass(frozen=True)
 class SpiderOptions(OneProtocol):
-    """Spider's own."""
+    """Options of Spider."""
 
     shots: int = 0
-    """Questions of the same file with their queries, before the question: others of its database."""
+    """Number of other questions on the same database, with their queries, before the question."""
 
     def __post_init__(self) -> None:
         if self.shots < 0:

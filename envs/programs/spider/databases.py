@@ -1,4 +1,4 @@
-"""Spider's databases: SQLite files that somebody brought, or built once from the schema.sql beside which none lies."""
+"""Spider's databases: SQLite files of the user, or built once from a schema.sql without one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def home_of(data: Path) -> Path:
 
 
 def files_of(home: Path, name: str) -> list[Path]:
-    """Every SQLite file of a database, its own first: a test suite has several. Raises FileNotFoundError."""
+    """All SQLite files of a database, its own first; a test suite has several. Raises FileNotFoundError."""
     own_folder, beside = home / "database" / name, home.parent / "database" / name
     folders = [
         beside if beside.is_dir() and not own_folder.is_dir() else own_folder,
@@ -53,7 +53,7 @@ def _built(script: Path, name: str) -> Path:
 
 
 def described(file: Path) -> str:
-    """Every table's CREATE statement with its first rows below it."""
+    """Every table's CREATE statement, followed by its first rows."""
     with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as connection:
         connection.text_factory = lambda data: data.decode("utf-8", "replace")
         tables = connection.execute(

@@ -1,4 +1,4 @@
-"""A reply as a query, run beside the gold on every file of its database. Knows no benchmark's prompts."""
+"""Extracts the query from a reply, and compares its results with the gold's on every file of its database."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from lemur_ray.benchmarks.question import Graded
 
 TIME_S = 10.0
 TOTAL_S = 30.0
-"""Of a reply's query on all files of its database together: a test suite has a hundred of them."""
+"""Seconds of a reply's query on all files of its database together; a test suite has a hundred."""
 _MOST_ROWS = 100_000
 _MOST_BYTES = 4 * 2**20
-"""As rows are held; the largest gold of the questions needs a tenth of it."""
+"""Maximum bytes of a result's rows. The largest gold needs a tenth of it."""
 _BEGINS = re.compile(r"\b(?:select|with)\b", re.IGNORECASE)
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Raises RuntimeError where a gold cannot be run: that is nobody's reply."""
+    """Grade a reply. Raises RuntimeError if the gold query fails."""
     asked = options["reference"]
     query = query_in(reply, asked["begins"])
     if query is None:
@@ -47,12 +47,13 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def query_in(reply: str, begins: str = "") -> str | None:
-    """The query of a reply: of a fence, else from its first SELECT or WITH; ``begins``: what was said for it."""
+    """The query of a reply: in a fence, else from its first SELECT or WITH. ``begins``: the query's start in the
+    prompt."""
     code = code_in(reply, r"(?i)\bselect\b").strip()
     if begins and not re.match(r"(?:select|with)\b", code, re.IGNORECASE):
         code = f"{begins} {code}"
-    found = _BEGINS.search(code)
-    return code[found.start() :].split("\n\n")[0].strip() if found else None
+    match = _BEGINS.search(code)
+    return code[match.start() :].split("\n\n")[0].strip() if match else None
 
 
 def run(database: str, query: str, time_s: float = TIME_S) -> Answer:

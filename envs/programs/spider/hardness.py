@@ -1,7 +1,7 @@
-"""How hard a gold query of Spider is: easy, medium, hard or extra, by the counts that its authors made.
+"""Hardness of a gold query of Spider: easy, medium, hard or extra, by its authors' counts.
 
-Rules: taoyds/spider b7b5b8c, evaluation.py, ``Evaluator.eval_hardness``. Counted in the words of the query; what stands
-in brackets with a SELECT is a query of its own. Executes nothing.
+Rules: taoyds/spider b7b5b8c, evaluation.py, ``Evaluator.eval_hardness``. Counts tokens; a SELECT in brackets is a query
+of its own. Executes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _AGGREGATES = ("max", "min", "count", "sum", "avg")
 
 
 def hardness(query: str) -> str:
-    """One of easy, medium, hard, extra."""
+    """easy, medium, hard or extra."""
     tokens = [token.lower() for token in _TOKEN.findall(query)]
     own = _flat(tokens)
     ends = next((place for place, token in enumerate(own) if token in _SETS), len(own))
@@ -37,7 +37,7 @@ def hardness(query: str) -> str:
 
 
 def _flat(tokens: list[str]) -> list[str]:
-    """The tokens with every query in brackets as one ``<query>``."""
+    """The tokens with every bracketed query replaced by one ``<query>``."""
     out: list[str] = []
     depth = 0
     for place, token in enumerate(tokens):
@@ -53,18 +53,18 @@ def _flat(tokens: list[str]) -> list[str]:
 
 
 def _clauses(tokens: list[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {name: [] for name in _CLAUSES}
+    clauses: dict[str, list[str]] = {name: [] for name in _CLAUSES}
     at = "select"
     for token in tokens:
         if token in _CLAUSES:
             at = token
         else:
-            found[at].append(token)
-    return found
+            clauses[at].append(token)
+    return clauses
 
 
 def _units(condition: list[str]) -> int:
-    """Conditions joined by and, or; the and of a between joins none."""
+    """Number of conditions joined by and, or; the and of a between does not count."""
     if not condition:
         return 0
     between = condition.count("between")

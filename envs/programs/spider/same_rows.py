@@ -1,6 +1,6 @@
-"""Whether two results are the same answer: Spider's test-suite rule (Zhong et al. 2020, arXiv 2010.02840).
+"""Compares two query results by Spider's test-suite rule (Zhong et al. 2020, arXiv 2010.02840).
 
-Rows are a multiset, their order counts where the gold orders, columns may come in any order. Pure; knows no database.
+Rows are a multiset, whose order counts if the gold query orders; columns may be in any order. Pure; knows no database.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _END = re.compile(rf"({_QUOTED})|;")
 
 
 def as_compared(query: str) -> str:
-    """The query that is run: its first statement, without DISTINCT, operators in one piece, this year 2020."""
+    """The query to run: the first statement, without DISTINCT, operators as one token, the current year as 2020."""
     for match in _END.finditer(query):
         if match[1] is None:
             query = query[: match.start()]
@@ -34,7 +34,7 @@ def orders(gold: str) -> bool:
 
 
 def same_rows(got: Sequence[Row], gold: Sequence[Row], ordered: bool) -> bool:
-    """Whether some order of ``got``'s columns makes it the gold."""
+    """Whether some permutation of ``got``'s columns equals the gold."""
     if len(got) != len(gold):
         return False
     if not gold:
@@ -50,7 +50,7 @@ def same_rows(got: Sequence[Row], gold: Sequence[Row], ordered: bool) -> bool:
 
 
 def _fit(chosen: list[int], fits: list[list[int]], columns: list[Row], wanted: list[Row], ordered: bool) -> bool:
-    """Whether the columns that are chosen already go on to a whole order; parts that cannot are left at once."""
+    """Whether the chosen columns extend to a full permutation. Partial choices that cannot match are pruned."""
     if chosen:
         mine = zip(*(columns[n] for n in chosen), strict=True)
         gold = zip(*wanted[: len(chosen)], strict=True)

@@ -1,1 +1,1 @@
-"""What an agent can do in a browser, and the two languages in which it says so. Know no browser."""
+"""Actions of an agent in a browser, and the two languages in which it writes them. Knows no browser."""

@@ -1,6 +1,6 @@
-"""The twelve actions of WebArena and the none-action that stands for a reply nobody understood; when two are the same.
+"""The twelve actions of WebArena, the none-action of a reply that cannot be parsed, and the equivalence of actions.
 
-Equivalence: libwebarena 0.0.4, ``is_equivalent``. Knows no language in which actions are written.
+Equivalence follows libwebarena 0.0.4, ``is_equivalent``. Knows no language in which actions are written.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from enum import StrEnum
 from typing import Any
 
 TYPEABLE = frozenset(chr(code) for code in (*range(32, 128), *range(129, 1000))) | {"\n"}
-"""Characters for which upstream has a key; it raises KeyError for any other."""
+"""Characters that upstream can type. It raises KeyError for any other."""
 
 
 class ActionParsingError(ValueError):
-    """A text is no action; the message says why."""
+    """A text that is no action. The message says why."""
 
 
 class Kind(StrEnum):
-    """Upstream's names of the actions."""
+    """Kinds of actions, by upstream's names."""
 
     NONE = "NONE"
     CLICK = "CLICK"
@@ -40,50 +40,50 @@ ON_ELEMENTS = (Kind.CLICK, Kind.HOVER, Kind.TYPE)
 
 @dataclass(frozen=True)
 class Action:
-    """One action; which fields mean something follows from its kind."""
+    """One action. Its kind determines which fields are used."""
 
     kind: Kind
     element_id: str = ""
-    """Digits, as they were written: of CLICK, HOVER, TYPE."""
+    """Id of a CLICK, HOVER or TYPE: digits, as they were written."""
     text: str = ""
-    """What TYPE types, without the Enter after it."""
+    """Text of a TYPE, without a trailing Enter."""
     enter: bool = False
-    """Whether TYPE presses Enter afterwards."""
+    """Whether a TYPE presses Enter afterwards."""
     key_comb: str = ""
     direction: str = ""
-    """Of SCROLL: up or down."""
+    """Direction of a SCROLL: up or down."""
     url: str = ""
     page_number: int = 0
-    """Of PAGE_FOCUS, from 0."""
+    """Tab of a PAGE_FOCUS, from 0."""
     answer: str = ""
-    """Of STOP."""
+    """Answer of a STOP."""
 
     def to_upstream(self) -> dict[str, Any]:
-        """As the recorded rows of upstream's parser have it."""
-        found: dict[str, Any] = {"type": self.kind.value}
+        """The action as a row of upstream's recorded parser results."""
+        row: dict[str, Any] = {"type": self.kind.value}
         match self.kind:
             case Kind.CLICK | Kind.HOVER:
-                found["element_id"] = self.element_id
+                row["element_id"] = self.element_id
             case Kind.TYPE:
-                found |= {"element_id": self.element_id, "text": self.text + "\n" * self.enter}
+                row |= {"element_id": self.element_id, "text": self.text + "\n" * self.enter}
             case Kind.KEY_PRESS:
-                found["key_comb"] = self.key_comb
+                row["key_comb"] = self.key_comb
             case Kind.SCROLL:
-                found["direction"] = self.direction
+                row["direction"] = self.direction
             case Kind.GOTO_URL:
-                found["url"] = self.url
+                row["url"] = self.url
             case Kind.PAGE_FOCUS:
-                found["page_number"] = self.page_number
+                row["page_number"] = self.page_number
             case Kind.STOP:
-                found["answer"] = self.answer
-        return found
+                row["answer"] = self.answer
+        return row
 
 
 NOTHING = Action(Kind.NONE)
 
 
 def equivalent(one: Action, other: Action) -> bool:
-    """Whether upstream takes them for the same action: what TYPE types does not count."""
+    """Whether upstream treats two actions as equal. The text of a TYPE is ignored."""
     if one.kind is not other.kind:
         return False
     match one.kind:

@@ -1,48 +1,57 @@
-"""When an episode is ended for its agent: too many steps, nothing understood, the same action again and again.
+"""Early stops: too many steps, replies that cannot be parsed, or the same action again and again.
 
-libwebarena 0.0.4, ``early_stop``, whose reasons are scored as the agent's answer. Knows no browser and no score.
+After libwebarena 0.0.4, ``early_stop``, which scores the reason as the agent's answer. Knows no browser and no score.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from envs.webarena.actions.action import Action, Kind, equivalent
 
 ANSWER = "Early stop: {reason}"
 
 
+class StopKind(StrEnum):
+    """Rules that end an episode."""
+
+    MAX_STEPS = "max_steps"
+    PARSING_FAILURE = "parsing_failure"
+    REPEATING = "repeating"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """An early stop: the rule, and its text, which upstream scores as the agent's answer."""
+
+    kind: StopKind
+    reason: str
+
+
 @dataclass(frozen=True)
 class EarlyStop:
-    """Thresholds. Forks of upstream have ``repeating`` 5."""
+    """Thresholds of an early stop. Forks of upstream use ``repeating`` 5."""
 
     max_steps: int = 30
     parsing_failure: int = 3
     repeating: int = 3
 
-    def reason(self, actions: Sequence[Action]) -> str:
-        """Why it ends after these actions; empty where it goes on."""
+    def check(self, actions: Sequence[Action]) -> Stop | None:
+        """The stop after these actions, or None if the episode goes on."""
         if len(actions) >= self.max_steps:
-            return f"Reach max steps {self.max_steps}"
+            return Stop(StopKind.MAX_STEPS, f"Reach max steps {self.max_steps}")
         newest = actions[-self.parsing_failure :]
         if len(newest) >= self.parsing_failure and all(action.kind is Kind.NONE for action in newest):
-            return f"Failed to parse actions for {self.parsing_failure} times"
+            return Stop(StopKind.PARSING_FAILURE, f"Failed to parse actions for {self.parsing_failure} times")
         if not actions:
-            return ""
-        last = actions[-1]
-        if last.kind is Kind.TYPE:
-            if sum(equivalent(action, last) for action in actions) >= self.repeating:
-                return f"Same typing action for {self.repeating} times"
-            return ""
-        newest = actions[-self.repeating :]
-        if len(newest) >= self.repeating and all(equivalent(action, last) for action in newest):
-            return f"Same action for {self.repeating} times"
-        return ""
-
-
-def kind_of(reason: str) -> str:
-    """``max_steps``, ``parsing_failure``, ``repeating`` or empty: for counts."""
-    if not reason:
-        return ""
-    return {"Reach": "max_steps", "Faile": "parsing_failure"}.get(reason[:5], "repeating")
+            return None
+        last, newest = actions[-1], actions[-self.repeating :]
+        if last.kind is Kind.TYPE and sum(equivalent(action, last) for action in actions) >= self.repeating:
+            return Stop(StopKind.REPEATING, f"Same typing action for {self.repeating} times")
+        if last.kind is Kind.TYPE or len(newest) < self.repeating:
+            return None
+        if all(equivalent(action, last) for action in newest):
+            return Stop(StopKind.REPEATING, f"Same action for {self.repeating} times")
+        return None

@@ -1,6 +1,6 @@
-"""The two action languages side by side: how a reply is read, and how an action is written, in either of them.
+"""Reads replies and writes actions in the two action languages.
 
-Everything that a model is shown of actions is made by ``render``, so that the languages differ in nothing else.
+Every action that a model is shown is written by ``render``, so that prompts differ in nothing but the language.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TAG = re.compile(r"\s*(?:python|py|Python)[ \t]*\n")
 
 @dataclass(frozen=True)
 class Reading:
-    """What a reply says. ``error``: why it is a none-action, empty where it is none."""
+    """Result of parsing a reply. ``error`` says why the action is the none-action; empty for a real action."""
 
     action: Action
     coerced: int = 0
@@ -29,12 +29,12 @@ class Reading:
 
 
 def render(action: Action, language: Language) -> str:
-    """An action as a model writes it."""
+    """Write an action as a model would write it."""
     return render_call(action) if language == "python" else render_symbolic(action)
 
 
 def read_reply(reply: str, language: Language, strict: bool = False) -> Reading:
-    """The action in a reply; a none-action where there is none. Never raises."""
+    """Parse the action of a reply. Returns the none-action if there is none; never raises."""
     try:
         return _read_python(reply) if language == "python" else _read_symbolic(reply, strict)
     except ActionParsingError as error:
@@ -42,7 +42,7 @@ def read_reply(reply: str, language: Language, strict: bool = False) -> Reading:
 
 
 def _read_symbolic(reply: str, strict: bool) -> Reading:
-    """The text of the first pair of fences, as upstream takes it."""
+    """Parse the text between the first pair of fences, as upstream does."""
     fenced = _FENCED.search(reply)
     if fenced is None:
         raise ActionParsingError(f"no action between {FENCE} and {FENCE}")
@@ -50,15 +50,15 @@ def _read_symbolic(reply: str, strict: bool) -> Reading:
 
 
 def _read_python(reply: str) -> Reading:
-    """The first fenced block, else the first line that is a call."""
+    """Parse the first fenced block, or without one the first line that is a call."""
     fenced = _FENCED.search(reply)
     if fenced is not None:
-        found = parse_calls(_TAG.sub("", fenced[1], count=1))
-        return Reading(found.action, found.coerced)
+        call = parse_calls(_TAG.sub("", fenced[1], count=1))
+        return Reading(call.action, call.coerced)
     for line in reply.splitlines():
         try:
-            found = parse_calls(line)
+            call = parse_calls(line)
         except ActionParsingError:
             continue
-        return Reading(found.action, found.coerced)
+        return Reading(call.action, call.coerced)
     raise ActionParsingError("no fenced block and no line that is a call")

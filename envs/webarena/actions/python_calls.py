@@ -1,8 +1,8 @@
 """Actions as Python calls: ``type(id=164, content='pens', press_enter_after=True)``. Nothing is ever executed.
 
-The grammar is the project's own; of the paper's there is one sentence (section 4.5, Figure 4). What a reader takes
-for granted is accepted and counted (``coerced``): 0 and 1 for a flag, digits in quotes for a number, a bare number for
-a text, several calls of which the first counts. Knows no browser.
+The grammar is the project's own; the paper has one sentence about it (section 4.5, Figure 4). Common variations are
+accepted and counted (``coerced``): 0 and 1 for a flag, digits in quotes for a number, a bare number for a text, several
+calls of which the first counts. Knows no browser.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REQUIRED = object()
 
 @dataclass(frozen=True)
 class Parameter:
-    """Of a call. ``field``: of the action that it fills."""
+    """A parameter of a call, and the field of the action that it fills."""
 
     name: str
     field: str
@@ -33,7 +33,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Signature:
-    """How an action is called. ``shown``: as a prompt has it."""
+    """The kind of action that a call makes, and its parameters."""
 
     kind: Kind
     parameters: tuple[Parameter, ...] = ()
@@ -63,14 +63,14 @@ _FROM_NUMBERS = ("text", "answer")
 
 @dataclass(frozen=True)
 class Call:
-    """A call that was read. ``coerced``: how often something else was taken for what the signature asks."""
+    """A parsed call. ``coerced`` counts arguments of another form than the signature's."""
 
     action: Action
     coerced: int = 0
 
 
 def signature_of(name: str) -> str:
-    """As a prompt shows it: ``type(id: int, content: str, press_enter_after: bool = True)``."""
+    """Signature as shown in a prompt: ``type(id: int, content: str, press_enter_after: bool = True)``."""
     shown = [
         f"{p.name}: {p.type}" + ("" if p.default is _REQUIRED else f" = {p.default!r}")
         for p in SIGNATURES[name].parameters
@@ -79,7 +79,7 @@ def signature_of(name: str) -> str:
 
 
 def render_call(action: Action) -> str:
-    """The call, every argument by its keyword. Raises ValueError for a none-action, which is none."""
+    """Write an action as a call with keyword arguments. Raises ValueError for the none-action."""
     if action.kind not in _NAME_OF:
         raise ValueError(f"{action.kind} is no action that can be called")
     name = _NAME_OF[action.kind]
@@ -98,7 +98,7 @@ def _is_plain_number(digits: str) -> bool:
 
 
 def parse_calls(code: str) -> Call:
-    """The first of the calls that a text consists of. Raises ActionParsingError and nothing else."""
+    """Parse a text that consists of calls, and return the first one. Raises only ActionParsingError."""
     try:
         body = parsed(code.strip()).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -110,8 +110,8 @@ def parse_calls(code: str) -> Call:
     first = body[0]
     assert isinstance(first, ast.Expr)
     assert isinstance(first.value, ast.Call)
-    found = _read(first.value, code.strip())
-    return Call(found.action, found.coerced + (len(body) > 1))
+    call = _read(first.value, code.strip())
+    return Call(call.action, call.coerced + (len(body) > 1))
 
 
 def _read(call: ast.Call, source: str) -> Call:
@@ -178,7 +178,7 @@ def _str(node: ast.expr, parameter: Parameter, source: str) -> tuple[Any, bool]:
 
 
 def _is_joined(node: ast.Constant, source: str) -> bool:
-    """Whether it is written as several strings in a row. A string that is one token evaluates from one quote pair."""
+    """Whether a string is written as several adjacent literals, which Python joins."""
     segment = ast.get_source_segment(source, node) or ""
     if len(segment) < 4:
         return False

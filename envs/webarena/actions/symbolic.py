@@ -1,8 +1,8 @@
 """Symbolic actions: ``click [12]``, ``type [5] [pens] [1]``, ``stop [N/A]``.
 
-``upstream`` reads as libwebarena 0.0.4 does, its faults included: a text with a character for which it has no key is
-no action. ``strict`` reads what the prompt shows the model (``[press_enter_after=0]``, ``[direction=down]``), texts of
-several lines, and any character. Knows no reply around the action.
+The upstream mode parses as libwebarena 0.0.4 does, its faults included: a text with a character that it cannot type is
+no action. ``strict`` also accepts the forms that the prompt shows (``[press_enter_after=0]``, ``[direction=down]``),
+texts of several lines, and any character. Knows no reply around the action.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from envs.webarena.actions.action import TYPEABLE, Action, ActionParsingError, Kind
 
 MAX_DIGITS = 18
-"""Of a number that anybody means; Python refuses to read thousands of them."""
+"""Maximum digits of a number. Python refuses to convert texts of thousands of digits."""
 _ON_ELEMENT = {"click": Kind.CLICK, "hover": Kind.HOVER}
 _ALONE = {
     "new_tab": Kind.NEW_TAB,
@@ -25,7 +25,7 @@ _ENTER_FLAG = re.compile(r"\[(?:press_enter_after=)?([01])\]$")
 
 
 def parse_symbolic(text: str, strict: bool = False) -> Action:
-    """The action that a text is. Raises ActionParsingError and nothing else."""
+    """Parse a text as one action. Raises only ActionParsingError."""
     text = text.strip()
     if not text:
         raise ActionParsingError("empty text: expected an action such as click [12]")
@@ -99,7 +99,7 @@ NAMES = (*_ON_ELEMENT, *_READERS, *_ALONE)
 
 
 def render_symbolic(action: Action) -> str:
-    """The action as a model writes it; a none-action is ``none``."""
+    """Write an action as a model would write it. The none-action is ``none``."""
     match action.kind:
         case Kind.CLICK | Kind.HOVER:
             return f"{action.kind.lower()} [{action.element_id}]"
@@ -121,7 +121,7 @@ def render_symbolic(action: Action) -> str:
 
 
 def loses(action: Action) -> bool:
-    """Whether the symbolic form cannot say this action, as upstream reads it: texts and answers of several lines."""
+    """Whether the symbolic form cannot express this action for upstream: texts and answers of several lines."""
     try:
         return parse_symbolic(render_symbolic(action)) != action
     except ActionParsingError:

@@ -1,1 +1,1 @@
-"""A real Chromium through Playwright: what is seen of a page, how actions are carried out, what ends when it hangs."""
+"""A real Chromium through Playwright: observations, actions, and time limits for pages that hang."""

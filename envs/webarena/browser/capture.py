@@ -1,9 +1,8 @@
-"""What a page shows, as the protocol tells it: its accessibility tree, and one snapshot of its boxes.
+"""Captures a page for an observation: its accessibility tree, and one snapshot of its bounding boxes.
 
-Upstream asks for the box of every node by itself, two calls each. The texts are equal; what a snapshot has no box for
-(text within a textarea) is asked for alone, in a world of scripts of our own: nothing is asked of the page's, whose
-scripts may have put anything in the place of what a browser has. A page of more than ``MAX_ELEMENTS`` is not read.
-Knows Playwright.
+Upstream queries the box of every node separately, with two calls each; the resulting texts are equal. A box that the
+snapshot lacks (of text within a textarea) is queried alone, in an isolated script world, because a page's own scripts
+may have replaced what the browser provides. A page of more than ``MAX_ELEMENTS`` is not read. Knows Playwright.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from playwright.async_api import Error as PlaywrightError
 from envs.webarena.browser.tree import Box, Node
 
 MAX_ELEMENTS = 40_000
-"""Chromium needs a minute and gigabytes for the tree of many more."""
+"""Maximum elements of a page. For many more, Chromium needs a minute and gigabytes to build the tree."""
 MAX_NODES = 3 * MAX_ELEMENTS
-"""Of elements within shadow roots, of texts and all else."""
+"""Maximum DOM nodes, counting text nodes and those within shadow roots."""
 MAX_ASKED_ALONE = 200
 _HAVE_NO_BOX = {"option", "MenuListPopup", "ListMarker", "InlineTextBox", "none", "generic"}
 _WORLD = "lemur"
@@ -34,14 +33,14 @@ _RECT = """function () {
 
 
 class PageTooLarge(Exception):
-    """Nobody can read it."""
+    """The page has too many elements to be read."""
 
 
-async def captured(cdp: CDPSession) -> tuple[Sequence[Node], dict[int, Box]]:
+async def capture(cdp: CDPSession) -> tuple[Sequence[Node], dict[int, Box]]:
     """The nodes of the tree, and their boxes in the viewport by backend node id.
 
-    Raises PageTooLarge, Playwright's Error where the page goes away meanwhile, and LookupError, TypeError or ValueError
-    for what no browser says.
+    Raises PageTooLarge, Playwright's Error if the page goes away meanwhile, and LookupError, TypeError or ValueError
+    for answers that no real browser gives.
     """
     await _check_size(cdp)
     snapshot, tree = await asyncio.gather(
@@ -55,7 +54,7 @@ async def captured(cdp: CDPSession) -> tuple[Sequence[Node], dict[int, Box]]:
 
 
 async def _check_size(cdp: CDPSession) -> None:
-    """Raises PageTooLarge. The process's own counters see what no script does: closed shadow roots."""
+    """Raise PageTooLarge. Also checks the process's own counters, which include closed shadow roots."""
     if await _nodes(cdp) <= MAX_ELEMENTS:
         return
     asked = {"expression": _ELEMENTS, "contextId": await _own_world(cdp), "returnByValue": True}
@@ -68,19 +67,19 @@ async def _check_size(cdp: CDPSession) -> None:
 
 
 async def _nodes(cdp: CDPSession) -> int:
-    """Of every kind, of all pages that the process shows or has not cleared away yet."""
+    """Number of DOM nodes of all pages in the renderer process, with those not yet collected."""
     return int((await cdp.send("Memory.getDOMCounters"))["nodes"])
 
 
 def _boxes(snapshot: Mapping[str, Any]) -> dict[int, Box]:
-    """Of the main document, relative to what is scrolled into view."""
+    """Boxes of the main document, relative to the scrolled viewport."""
     document = snapshot["documents"][0]
     left, top = document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)
     ids, layout = document["nodes"]["backendNodeId"], document["layout"]
-    found: dict[int, Box] = {}
+    boxes: dict[int, Box] = {}
     for place, (x, y, width, height) in zip(layout["nodeIndex"], layout["bounds"], strict=True):
-        found.setdefault(ids[place], (x - left, y - top, width, height))
-    return found
+        boxes.setdefault(ids[place], (x - left, y - top, width, height))
+    return boxes
 
 
 async def _ask_alone(cdp: CDPSession, nodes: Sequence[Node], boxes: dict[int, Box]) -> None:
@@ -101,7 +100,7 @@ async def _ask_alone(cdp: CDPSession, nodes: Sequence[Node], boxes: dict[int, Bo
 
 
 async def _own_world(cdp: CDPSession) -> int:
-    """Where scripts find what the browser has, whatever the page's did to it. The same one for a document's time."""
+    """Id of an isolated script world, unaffected by the page's scripts, constant for a document's lifetime."""
     frame = (await cdp.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
     made = await cdp.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": _WORLD})
     return int(made["executionContextId"])
@@ -111,8 +110,8 @@ async def _rect(cdp: CDPSession, backend: int, world: int) -> Box | None:
     try:
         remote = await cdp.send("DOM.resolveNode", {"backendNodeId": backend, "executionContextId": world})
         asked = {"objectId": remote["object"]["objectId"], "functionDeclaration": _RECT, "returnByValue": True}
-        said = await cdp.send("Runtime.callFunctionOn", asked)
-        x, y, width, height = map(float, said["result"]["value"])
+        result = await cdp.send("Runtime.callFunctionOn", asked)
+        x, y, width, height = map(float, result["result"]["value"])
     except (PlaywrightError, KeyError, TypeError, ValueError):  # no such node any more, or none with a box
         return None
     return (x, y, width, height) if all(map(math.isfinite, (x, y, width, height))) else None

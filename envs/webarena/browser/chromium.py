@@ -1,4 +1,4 @@
-"""The system's Chromium: where it is, whether it is new enough. Starts it only to ask its version."""
+"""Locates the system's Chromium and checks its version. Starts it only to ask for its version."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 LEAST = 120
-"""Major version: what Playwright's protocol needs, with a margin."""
+"""Minimum major version: what Playwright's protocol needs, with a margin."""
 INSTALL = "apt-get install -y chromium, or name another one with --chromium-executable"
 
 
 class NoChromium(RuntimeError):
-    """None is there, or one that is too old; one line with the command that mends it."""
+    """Chromium is missing or too old. The message is one line with the command that installs it."""
 
 
 def executable(setting: str = "") -> Path:
-    """The Chromium of this machine, or the one that is named. Raises NoChromium."""
-    found = setting or next((spot for name in NAMES if (spot := shutil.which(name))), "")
-    if not found:
+    """Path of the configured Chromium, or of this machine's. Raises NoChromium."""
+    path = setting or next((spot for name in NAMES if (spot := shutil.which(name))), "")
+    if not path:
         raise NoChromium(f"no Chromium is installed: {INSTALL}")
-    if not Path(found).is_file():
-        raise NoChromium(f"--chromium-executable {found}: not there: {INSTALL}")
-    version = version_of(found)
+    if not Path(path).is_file():
+        raise NoChromium(f"--chromium-executable {path}: not there: {INSTALL}")
+    version = version_of(path)
     if version < LEAST:
-        raise NoChromium(f"{found} is of version {version or 'unknown'}, expected {LEAST} or newer: {INSTALL}")
-    return Path(found)
+        raise NoChromium(f"{path} is of version {version or 'unknown'}, expected {LEAST} or newer: {INSTALL}")
+    return Path(path)
 
 
 @cache
 def version_of(program: str) -> int:
-    """Its major version; 0 where it tells none."""
+    """Major version of the program; 0 if unknown."""
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    said = re.search(r"(\d+)\.\d+\.\d+", done.stdout)
-    return int(said[1]) if said else 0
+    match = re.search(r"(\d+)\.\d+\.\d+", done.stdout)
+    return int(match[1]) if match else 0

@@ -1,6 +1,6 @@
-"""An action carried out in a session's current tab, as libwebarena 0.0.4 does it: the mouse and keyboard of a person.
+"""Executes an action in a session's current tab by mouse and keyboard, as libwebarena 0.0.4 does.
 
-``strict`` knows the names of keys that models write (Ctrl); upstream does not. Knows no reply and no score.
+``strict`` accepts the key names that models write (Ctrl); upstream does not. Knows no reply and no score.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from envs.webarena.browser.session import Session
 from envs.webarena.browser.tree import Element
 
 TYPED_CHARS = 500
-"""Key by key; what is longer is put in at once, as a person would paste it."""
+"""Maximum characters that are typed key by key. Longer texts are inserted at once, like a paste."""
 _SCROLL = "(document.scrollingElement || document.body).scrollTop {sign}= window.innerHeight"
 _KEYS = {"ctrl": "Control", "cmd": "Meta", "command": "Meta", "esc": "Escape", "del": "Delete", "return": "Enter"}
 _KEYS |= {"up": "ArrowUp", "down": "ArrowDown", "left": "ArrowLeft", "right": "ArrowRight", "pgup": "PageUp"}
@@ -24,11 +24,11 @@ _KEYS |= {"enter": "Enter", "tab": "Tab", "backspace": "Backspace", "delete": "D
 
 
 class NoElement(Exception):
-    """No element of that id was seen."""
+    """The last observation has no element of that id."""
 
 
-async def carried_out(action: Action, session: Session, elements: Mapping[str, Element], strict: bool = False) -> None:
-    """Do it. Raises NoElement, and what session and Playwright raise: the action was in vain."""
+async def execute(action: Action, session: Session, elements: Mapping[str, Element], strict: bool = False) -> None:
+    """Execute an action. Raises NoElement, and errors of the session and Playwright, if it had no effect."""
     if action.kind in ON_ELEMENTS:
         if action.element_id not in elements:
             raise NoElement(f"no element [{action.element_id}] in the observation")
@@ -60,11 +60,11 @@ async def _on_element(action: Action, page: Page, element: Element) -> None:
         return
     await page.mouse.click(*element.centre)
     if action.kind is Kind.TYPE:
-        await typed(action.text, action.enter, page)
+        await type_text(action.text, action.enter, page)
 
 
-async def typed(text: str, enter: bool, page: Page) -> None:
-    """Into whatever has the focus; a line break is Enter."""
+async def type_text(text: str, enter: bool, page: Page) -> None:
+    """Type into the focused element. A line break is Enter."""
     if len(text) <= TYPED_CHARS:
         await page.keyboard.type(text)
     else:
@@ -74,7 +74,7 @@ async def typed(text: str, enter: bool, page: Page) -> None:
 
 
 def keys(combination: str, strict: bool) -> str:
-    """Names of keys as Playwright has them; Meta is Control where there is no Mac."""
+    """Key names as Playwright has them. Meta is Control on machines other than a Mac."""
     names = combination.split("+")
     if strict:
         names = [_KEYS.get(name.strip().lower(), name.strip()) for name in names]

@@ -1,7 +1,7 @@
-"""What Chromium is started with besides Playwright's own switches: nothing that a page shows, all that costs.
+"""Command-line switches of Chromium besides Playwright's own. They save resources and change nothing that a page shows.
 
-Each context has a window of its own, hidden as it is, and each window loads the pages that an address bar would open:
-a process and two thirds of the processor time of opening a context, for what nobody sees. Knows no browser that runs.
+Each context has a hidden window of its own, and each window loads the pages of the address bar's suggestions: a process
+and two thirds of the processor time of opening a context. Knows no running browser.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _OF_PLAYWRIGHT = (
     *("TcpPortRandomizationWin", "ThirdPartyStoragePartitioning", "msEdgeUpdateLaunchServicesPreferredVersion"),
     "msForceBrowserSignIn",
 )
-"""What Playwright turns off itself: of several such switches Chromium knows the last one alone."""
+"""Features that Playwright switches off itself. They are repeated, because Chromium only obeys the last such switch."""
 _COSTLY = (
     *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "WebUIOmniboxFullPopup"),
     "SpareRendererForSitePerProcess",  # a process for each context in case that it goes to another site

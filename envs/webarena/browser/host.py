@@ -1,10 +1,10 @@
 """One browser for all environments of a process: a thread with an event loop, Playwright's driver, one Chromium.
 
-It looks up no name but those that it is told: a proxy keeps requests in, not the questions that a page's WebRTC asks.
+It resolves only the host names it is given: a proxy blocks requests, but not the name look-ups of a page's WebRTC.
 
-Environments call from their own threads (``run``), every call with a limit. A browser that is gone is started anew for
-the next episode; one that no longer answers is ended by its process id first. Whoever was in it is told
-``BrowserLost``: nobody's fault in the episode. Knows no page and no task.
+Environments call from their own threads (``run``), each call with a time limit. A browser that has ended is started
+again for the next episode; one that no longer answers is first killed by its process id. Its episodes get
+``BrowserLost``, which is not the policy's fault. Knows no page and no task.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from lemur_ray.agents.external_calls import ExternalCallError
 T = TypeVar("T")
 LAUNCH_S = 60.0
 ANSWERS_S = 10.0
-"""A browser that does not say its version within so long is stuck."""
+"""Seconds in which a healthy browser answers a version query."""
 _TAG = "--lemur-browser"
 _ALWAYS = ("127.0.0.1", "[::1]", "localhost")
-"""Of no name server."""
+"""Names that need no name server."""
 
 
 class BrowserLost(ExternalCallError):
-    """The browser is gone or was ended: says nothing of the policy."""
+    """The browser has ended or was killed. Not the policy's fault."""
 
 
 class TooSlow(Exception):
-    """A page did not come to an end with something within its limit; the browser may be well."""
+    """A page did not finish an operation within its limit. The browser may be healthy."""
 
 
 class BrowserHost:
-    """All calls may be made from any thread. ``program``: as of ``chromium.executable``. ``host_names``: what may be
-    looked up, or is an address in numbers, besides those of this machine."""
+    """Runs the browser. Thread-safe. ``program`` as in ``chromium.executable``. ``host_names`` may be resolved, in
+    addition to this machine's names and IP addresses."""
 
     def __init__(self, program: str = "", host_names: frozenset[str] = frozenset()) -> None:
         known = (f"EXCLUDE {name}" for name in (*_ALWAYS, *sorted(host_names)))
@@ -62,8 +62,8 @@ class BrowserHost:
         self.launches = 0
 
     def run(self, work: Coroutine[Any, Any, T], limit_s: float, what: str) -> T:
-        """Its result. Raises TooSlow after ``limit_s`` seconds, BrowserLost where that is since the browser hangs or
-        is gone, and whatever the work raises."""
+        """Run a coroutine in the loop. Raises TooSlow after ``limit_s`` seconds, BrowserLost if the browser hangs or
+        has ended, and errors of the coroutine."""
         future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, limit_s), self._loop)
         try:
             return future.result(limit_s + LAUNCH_S)
@@ -77,11 +77,11 @@ class BrowserHost:
             raise
 
     def is_there(self) -> bool:
-        """Whether a browser runs, as far as is known without asking."""
+        """Whether a browser runs, according to the last known state."""
         return self._browser is not None and self._browser.is_connected()
 
     def check(self) -> None:
-        """Raises BrowserLost where the browser does not answer; it is then ended."""
+        """Raise BrowserLost, after killing the browser, if it does not answer."""
         asked = asyncio.run_coroutine_threadsafe(self._answers(), self._loop)
         try:
             asked.result(ANSWERS_S)
@@ -91,7 +91,7 @@ class BrowserHost:
             raise BrowserLost(f"the browser did not answer within {ANSWERS_S:g} s and was ended") from None
 
     async def browser(self) -> Browser:
-        """The running browser, started where there is none. In the loop's thread alone."""
+        """The running browser, started if necessary. Only for the loop's thread."""
         async with self._starting:
             if self._driver is None:
                 self._driver = await async_playwright().start()
@@ -113,11 +113,11 @@ class BrowserHost:
             return self._browser
 
     def pid(self) -> int:
-        """Of the running browser; 0 where none is found."""
+        """Process id of the running browser; 0 without one."""
         return _pid_of(self._tag) if self._tag else 0
 
     def kill(self) -> None:
-        """End the browser at once, with every process of it."""
+        """Kill the browser with all its processes."""
         if pid := self.pid():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if os.getpgid(pid) != os.getpgid(0):
@@ -126,7 +126,7 @@ class BrowserHost:
                     os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """End everything. Safe to call twice."""
+        """Stop everything. Safe to call twice."""
         if not self._loop.is_running():
             return
         ending = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
@@ -155,7 +155,7 @@ class BrowserHost:
 
 
 def _pid_of(tag: str) -> int:
-    """The first process of a browser: the one that has the tag and is of no type."""
+    """Process id of the browser's main process: the one with the tag and without a process type."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):
@@ -174,7 +174,7 @@ _opening = threading.Lock()
 
 
 def shared_host(program: str = "", host_names: frozenset[str] = frozenset()) -> BrowserHost:
-    """The one of this process, for these names. Raises NoChromium."""
+    """The host of this process for these names. Raises NoChromium."""
     key = program, host_names.difference(_ALWAYS)
     with _opening:
         if key not in _hosts:
@@ -183,7 +183,7 @@ def shared_host(program: str = "", host_names: frozenset[str] = frozenset()) -> 
 
 
 def close_shared() -> None:
-    """End the browsers of this process."""
+    """Stop the browsers of this process."""
     with _opening:
         while _hosts:
             _hosts.popitem()[1].close()

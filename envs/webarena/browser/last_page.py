@@ -1,4 +1,4 @@
-"""The tab that an episode ended on, as its evaluators ask it, from their own thread. Knows no rule."""
+"""The tab in which an episode ended, for evaluators, which call from their own thread. Knows no rule."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CONTENT_S = 60.0
 
 
 class LastTab:
-    """``settles_s``: after it has gone somewhere. A page that could not be gone to holds nothing, whatever the tab
-    still shows of another."""
+    """The last tab. ``settles_s`` is the wait after a navigation. After a failed navigation the content is empty,
+    whatever the tab still shows."""
 
     def __init__(self, session: Session, settles_s: float = SETTLES_S) -> None:
         self._session, self._settles_s = session, settles_s

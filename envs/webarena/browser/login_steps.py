@@ -1,7 +1,7 @@
-"""Logging in to WebArena's sites as a person does, once for each copy of the sites; the state is kept and reused.
+"""Logs in to WebArena's sites through their forms, once per site copy; the storage state is saved and reused.
 
-A state that a site no longer takes for logged in is made anew. Sites at one host name have their cookies in common,
-whatever their ports: where one overwrites another's, nobody can be logged in at both. Knows no task.
+A state that a site no longer accepts is renewed. Sites on one host name share cookies, whatever their ports: if one
+overwrites the other's, nobody can be logged in at both. Knows no task.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _guard = threading.Lock()
 
 
 async def _submitted(page: Page, button: str) -> None:
-    """Until the page that the form leads to is there, of whoever is let in or not."""
+    """Submit the form and wait for the page it leads to, whether the login succeeded or not."""
     async with page.expect_navigation(wait_until="load", timeout=LOAD_S * 1000):
         await page.get_by_role("button", name=button).click()
 
@@ -73,16 +73,16 @@ INSIDE: Mapping[str, str] = {
     "shopping": "/wishlist/",
     "shopping_admin": "/dashboard",
 }
-"""A page that only who is logged in is shown; others are sent to a login."""
+"""A path that only logged-in users see; others are redirected to the login."""
 
 SAYS: Mapping[str, str] = {"shopping_admin": "Dashboard"}
-"""What such a page says that a login in its place does not, of sites that ask for one at the same address."""
+"""Text of such a page, for sites that show their login form at the same URL."""
 
 
 def state_of(host: BrowserHost, lease: Lease, sites: Sequence[str]) -> State | str | None:
-    """What a context of this lease begins with: the lease's own state, or one of having logged in to these sites.
+    """Storage state for a context of this lease: the lease's own, or one made by logging in to these sites.
 
-    Raises SitesLost where nobody can log in.
+    Raises SitesLost if the login fails.
     """
     if lease.storage_state is not None:
         return lease.storage_state
@@ -126,11 +126,13 @@ async def _logged_in(host: BrowserHost, lease: Lease, sites: Sequence[str]) -> S
 
 
 def _overwritten(lease: Lease, lost: str, sites: Sequence[str]) -> str:
-    """Why nobody is logged in at one of the sites any more, and what to do."""
+    """Message about a site whose login another site has overwritten, and what to do."""
     names = {site: place_of(lease.urls[site.upper()]).rpartition(":")[0] for site in sites}
     if clashing := [site for site in sites if site != lost and names[site] == names[lost]]:
-        said = f"{lost} and {', '.join(clashing)} of set {lease.name!r} overwrite each other's cookies at {names[lost]}"
-        return f"{said}: give each site a host name of its own in --sites-file"
+        clash = (
+            f"{lost} and {', '.join(clashing)} of set {lease.name!r} overwrite each other's cookies at {names[lost]}"
+        )
+        return f"{clash}: give each site a host name of its own in --sites-file"
     return f"{lost} is logged out again by the time that all are: give each site an account of its own in --sites-file"
 
 
@@ -144,13 +146,13 @@ async def _still_in(host: BrowserHost, lease: Lease, sites: Sequence[str], state
 
 
 async def _is_inside(session: Session, lease: Lease, site: str) -> bool:
-    """Whether the context is shown that page. In its tab: requests beside tabs take its proxy, past every bypass."""
+    """Whether the context is logged in. Checked in a tab, since other requests use its proxy for every host."""
     url = lease.urls[site.upper()].rstrip("/") + INSIDE[site].format(user=lease.accounts[site].user)
     page = await session.page()
     try:
-        said = await page.goto(url, wait_until="load" if site in SAYS else "commit", timeout=LOAD_S * 1000)
+        response = await page.goto(url, wait_until="load" if site in SAYS else "commit", timeout=LOAD_S * 1000)
         if site in SAYS:
             return SAYS[site] in await page.content()
     except PlaywrightError:
         return False
-    return said is not None and said.status < 300 and said.request.redirected_from is None
+    return response is not None and response.status < 300 and response.request.redirected_from is None

@@ -1,6 +1,6 @@
-"""One episode in the browser, as an environment's own thread drives it: begin, do, see, judge, end. Each has a limit.
+"""One episode in the browser, driven by an environment's own thread. Every operation has a time limit.
 
-Knows actions, no replies, no prompts and no task format beyond the record's start addresses.
+Knows actions, but no replies, no prompts and no task format beyond the record's start URLs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from playwright.async_api import Error as PlaywrightError
 
 from envs.webarena.actions.action import Action
-from envs.webarena.browser.execution import NoElement, carried_out
+from envs.webarena.browser.execution import NoElement, execute
 from envs.webarena.browser.host import LAUNCH_S, BrowserHost, BrowserLost, TooSlow
 from envs.webarena.browser.last_page import LastTab
 from envs.webarena.browser.login_steps import state_of
@@ -41,34 +41,34 @@ from envs.webarena.views import TREES, picture_name
 ACT_S = LOAD_S + 5.0
 SEE_S = 2 * CAPTURE_S
 TURN_S = 50.0
-"""Of an action, the wait and a look together; a page that let the action wait is looked at for less."""
+"""Seconds for an action, the wait and an observation together."""
 LEAST_S = 5.0
 PICTURE_S = 5.0
-"""A picture that takes longer is left out: it must not cost a turn its time."""
+"""Seconds for a screenshot. A slower one is left out, so that it does not use up the turn's time."""
 ERROR_PAGE = "chrome-error://"
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How pages are read and actions carried out."""
+    """How pages are read and actions are executed."""
 
     compat: AxCompat = "2023"
     strict: bool = False
     wait_s: float = 2.0
-    """After the beginning and after every action."""
+    """Seconds to wait at the start and after every action."""
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What an episode leaves behind. ``folder``: for its network log and trees, or None for nothing."""
+class Artefacts:
+    """Artefacts that an episode stores. ``folder`` holds its network log and trees; None: nothing is stored."""
 
     folder: Path | None = None
     screenshots: bool = False
-    """Of every observation, there, too."""
+    """Also store a screenshot of every observation."""
 
 
 class BrowserPlay:
-    """``record``: with addresses in the place of placeholders. ``marks``: a picture is taken with every look."""
+    """Drives one episode. ``record`` has no placeholders; ``marks`` takes a picture with every observation."""
 
     def __init__(
         self,
@@ -76,22 +76,22 @@ class BrowserPlay:
         record: Mapping[str, Any],
         lease: Lease,
         rules: Rules = Rules(),
-        kept: Kept = Kept(),
+        artefacts: Artefacts = Artefacts(),
         marks: bool = False,
     ) -> None:
-        self._host, self._rules, self._kept, self._marks = host, rules, kept, marks
+        self._host, self._rules, self._artefacts, self._marks = host, rules, artefacts, marks
         self._num_seen = 0
         self._acted: float | None = None
         self._without_page = False
         self._easel: Easel | None = None
         self.seen = Seen("", "")
         self.picture = ""
-        """What was seen last, with marks, as a ``data:`` address; empty where there is none."""
+        """Last picture with marks, as a ``data:`` URL; empty if there is none."""
         self.without_picture = 0
         har = None
-        if kept.folder is not None:
-            kept.folder.mkdir(parents=True, exist_ok=True)
-            har = kept.folder / "network.har"
+        if artefacts.folder is not None:
+            artefacts.folder.mkdir(parents=True, exist_ok=True)
+            har = artefacts.folder / "network.har"
         state = state_of(host, lease, logged_in(record))
         self.session = Session(host, hosts_of(lease.urls), har=har)
         urls = start_urls(record)
@@ -107,11 +107,11 @@ class BrowserPlay:
             raise
 
     def do(self, action: Action) -> str:
-        """Carry it out and wait; what went wrong in words, empty for nothing. Raises BrowserLost."""
+        """Execute an action and wait. Returns the problem in words, empty if there was none. Raises BrowserLost."""
         problem = ""
         self._acted, self._without_page = time.monotonic(), False
         try:
-            work = carried_out(action, self.session, self.seen.elements, self._rules.strict)
+            work = execute(action, self.session, self.seen.elements, self._rules.strict)
             self._host.run(work, ACT_S, f"the action {action.kind}")
         except (NoElement, NotAllowed, TabClosed, TooSlow) as error:
             problem = str(error)
@@ -120,11 +120,11 @@ class BrowserPlay:
         except PlaywrightError as error:
             problem = (str(error).strip().splitlines() or ["unknown"])[0]
         with contextlib.suppress(TooSlow):
-            self._host.run(self._rested(), ACT_S + self._rules.wait_s, "waiting for a page")
+            self._host.run(self._wait_until_ready(), ACT_S + self._rules.wait_s, "waiting for a page")
         return problem
 
     def look(self) -> Seen:
-        """See the current tab. Raises BrowserLost."""
+        """Observe the current tab. Raises BrowserLost."""
         try:
             looking = self.session.seen(self._rules.compat, self._rules.strict)
             left_s = SEE_S if self._acted is None else TURN_S - (time.monotonic() - self._acted)
@@ -133,8 +133,8 @@ class BrowserPlay:
             self.seen = Seen("[the page does not answer]", "about:blank", problem="the page does not answer")
         except PlaywrightError as error:
             raise BrowserLost(f"looking at a page: {str(error).splitlines()[0]}") from error
-        wanted = self._marks or (self._kept.folder and self._kept.screenshots)
-        picture = self._taken() if wanted and not self.seen.problem else b""
+        wanted = self._marks or (self._artefacts.folder and self._artefacts.screenshots)
+        picture = self._screenshot() if wanted and not self.seen.problem else b""
         self._keep(picture)
         self.picture = self._with_marks(picture) if self._marks else ""
         self.without_picture += self._marks and not self.picture
@@ -142,15 +142,15 @@ class BrowserPlay:
 
     @property
     def is_without_page(self) -> bool:
-        """Whether a site did not answer the last action or the beginning: no page came, or one of the browser's own."""
+        """Whether the last navigation gave no page, or only an error page of the browser."""
         return self._without_page or self.seen.url.startswith(ERROR_PAGE)
 
     def last_page(self, settles_s: float) -> LastTab:
-        """For evaluators."""
+        """The current tab for evaluators."""
         return LastTab(self.session, settles_s)
 
     def close(self) -> None:
-        """Close the context; a browser that does not let go of it is ended. Never raises."""
+        """Close the context. A browser that does not close it is killed. Never raises."""
         try:
             if self._easel is not None:
                 self._host.run(self._easel.close(), CAPTURE_S, "closing a context")
@@ -160,7 +160,7 @@ class BrowserPlay:
 
     async def _begin(self, state: Any, urls: list[str]) -> None:
         await self.session.open(state)
-        self._opened()
+        self._on_opened()
         for attempt, url in enumerate(urls):
             try:
                 await self.session.start([url])
@@ -173,29 +173,29 @@ class BrowserPlay:
             raise BrowserLost("no tab stayed open at the beginning: the browser has gone")
         await self.session.page()
         await self.session.focus(0)
-        await self._rested()
+        await self._wait_until_ready()
 
-    def _opened(self) -> None:
-        """The context is open and shows nothing yet."""
+    def _on_opened(self) -> None:
+        """Called when the context is open and still blank."""
 
-    async def _rested(self) -> None:
-        """Wait until the page may be looked at, after the beginning and after every action; within ``LOAD_S`` and the
-        configured wait. Subclasses wait for more."""
+    async def _wait_until_ready(self) -> None:
+        """Wait until the page is ready, at the start and after every action, within ``LOAD_S`` and the configured
+        wait. Overridden to wait longer."""
         await asyncio.sleep(self._rules.wait_s)
 
     def _keep(self, picture: bytes) -> None:
-        if self._kept.folder is None:
+        if self._artefacts.folder is None:
             return
         number, self._num_seen = self._num_seen, self._num_seen + 1
         elements = {at: {"text": one.text, "box": one.box} for at, one in self.seen.elements.items()}
         row = {"number": number, "url": self.seen.url, "text": self.seen.text, "elements": elements}
-        with (self._kept.folder / TREES).open("a", encoding="utf-8") as out:
+        with (self._artefacts.folder / TREES).open("a", encoding="utf-8") as out:
             out.write(json.dumps(row) + "\n")
-        if picture and self._kept.screenshots:
-            (self._kept.folder / picture_name(number)).write_bytes(picture)
+        if picture and self._artefacts.screenshots:
+            (self._artefacts.folder / picture_name(number)).write_bytes(picture)
 
-    def _taken(self) -> bytes:
-        """A screenshot of the current tab, a PNG; empty where none can be taken."""
+    def _screenshot(self) -> bytes:
+        """A PNG screenshot of the current tab; empty if none can be taken."""
 
         async def look() -> bytes:
             return await (await self.session.page()).screenshot()

@@ -1,7 +1,7 @@
-"""Public names of sites in the place of their real addresses, in what a model reads as URL and in what it writes.
+"""Translates the real URLs of sites to public names and back, in the URLs that a model reads and writes.
 
-After libwebarena 0.0.4: a model that has seen the web knows reddit.com and not localhost:9999. Observations keep the
-real addresses. Knows no browser.
+After libwebarena 0.0.4: a model knows reddit.com and not localhost:9999. Observations keep the real URLs. Knows no
+browser.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ PUBLIC: Mapping[str, str] = {
     "HOMEPAGE": "http://homepage.com",
     "CMS": "http://gazette.test",
 }
-"""The last is of stand-ins alone: addresses of theirs with ports that change would teach nobody anything."""
+"""Public URL of each site. The last one is for stand-ins only, whose own ports change with every run."""
 
 
 def to_public(text: str, urls: Mapping[str, str]) -> str:
-    """Real addresses replaced by public ones; the longest first, so that no site hides within another."""
+    """Replace real URLs by public ones, the longest first, since one may be the prefix of another."""
     for name in sorted(PUBLIC.keys() & urls.keys(), key=lambda one: -len(urls[one])):
         real = urls[name].rstrip("/")
         text = text.replace(real, PUBLIC[name]).replace(_secure(real), _secure(PUBLIC[name]))
@@ -34,15 +34,15 @@ def to_public(text: str, urls: Mapping[str, str]) -> str:
 
 
 def to_real(text: str, urls: Mapping[str, str]) -> str:
-    """Inverse."""
+    """Replace public URLs by real ones."""
     for name in sorted(PUBLIC.keys() & urls.keys(), key=lambda one: -len(PUBLIC[one])):
         real = urls[name].rstrip("/")
         text = text.replace(PUBLIC[name], real).replace(_secure(PUBLIC[name]), real)
     return text
 
 
-def meant(action: Action, urls: Mapping[str, str]) -> Action:
-    """The action with real addresses."""
+def with_real_urls(action: Action, urls: Mapping[str, str]) -> Action:
+    """The action with real URLs."""
     return replace(
         action,
         url=to_real(action.url, urls),
@@ -52,7 +52,7 @@ def meant(action: Action, urls: Mapping[str, str]) -> Action:
 
 
 def hosts_of(urls: Mapping[str, str]) -> tuple[str, ...]:
-    """Host and port of every site, as of ``place_of``: a host alone would stand for all of its ports."""
+    """Host and port of every site, as in ``place_of``. A host alone would allow all of its ports."""
     return tuple(sorted({place_of(url) for url in urls.values()}))
 
 

@@ -1,11 +1,11 @@
-"""One episode's tabs: a context of its own, what it is allowed to ask for, the current tab, what is seen of it.
+"""The tabs of one episode in a browser context: its network rules, the current tab, and observations of it.
 
-- Whatever is not of the site set goes to a proxy that is not there: requests, sockets and navigations fail within the
-  context. Addresses of another scheme (file:, chrome:) are refused before.
-- Dialogs are dismissed; a tab that raises more than ``MAX_DIALOGS`` of them is closed. Of popups ``MAX_TABS`` stay.
-- A page that asks whether it may be left is left, as by a browser that nobody sits at: upstream's.
-- Downloads are refused, service workers blocked.
-- A closed or crashed tab leaves the last one there is, or a new one.
+- Requests, sockets and navigations to hosts outside the site set go to a proxy that does not exist, and fail. URLs of
+  other schemes (file:, chrome:) are rejected before.
+- Dialogs are dismissed; a tab that raises more than ``MAX_DIALOGS`` is closed. At most ``MAX_TABS`` popups stay open.
+- A page's question whether it may be left is answered with yes, as in upstream's unattended browser.
+- Downloads and service workers are blocked.
+- If the current tab closes or crashes, the last remaining one, or a new one, becomes current.
 
 Everything here runs in the loop of ``host``. Knows no action and no task.
 """
@@ -24,30 +24,30 @@ from playwright.async_api import BrowserContext, CDPSession, Dialog, Page, Reque
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
-from envs.webarena.browser.capture import PageTooLarge, captured
+from envs.webarena.browser.capture import PageTooLarge, capture
 from envs.webarena.browser.host import BrowserHost
-from envs.webarena.browser.tree import AxCompat, Element, observed, well_formed
+from envs.webarena.browser.tree import AxCompat, Element, observe, well_formed
 from envs.webarena.site_set import place_of
 
 VIEWPORT = (1280, 720)
 MAX_TABS = 12
 MAX_DIALOGS = 20
 ALERTED_S = 5.0
-"""A tab that has raised dialogs may hold a navigation up for ever; after so long it is given up for a new one."""
+"""Seconds for a navigation in a tab that has raised dialogs, which may block it; then a new tab replaces it."""
 LOAD_S = 30.0
-"""A page may load so long; what is there then is what is there."""
+"""Seconds for a page to load. After that it is used as it is."""
 CAPTURE_S = 30.0
 CAPTURES = 3
-"""A page that goes away while it is looked at is looked at again."""
+"""Attempts to observe a page that navigates away meanwhile."""
 CLOSE_S = 10.0
 _NOBODY = "http://127.0.0.1:1"
-"""The proxy of everything that is not of the site set: nobody listens there."""
+"""Proxy for every host outside the site set. Nothing listens there."""
 _AWAY = ("interrupted by another navigation", "frame was detached")
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What is seen of the current tab. ``problem``: why that is nothing, where it is nothing."""
+    """Observation of the current tab. ``problem`` says why it is empty, if it is."""
 
     text: str
     url: str
@@ -56,24 +56,24 @@ class Seen:
 
 
 class NotAllowed(Exception):
-    """An address that no episode may go to."""
+    """A URL that no episode may load."""
 
 
 class NotReached(Exception):
-    """An address that no page came of: the tab shows what it showed before."""
+    """A navigation that gave no page: the tab still shows the previous one."""
 
 
 class TabClosed(Exception):
-    """The tab that was acted on is not there any more."""
+    """The tab of the action no longer exists."""
 
 
 class Session:
-    """The tabs of one episode. ``hosts``: of the site set, as of ``place_of``."""
+    """The tabs of one episode. ``hosts`` are those of the site set, as in ``place_of``."""
 
     def __init__(self, host: BrowserHost, hosts: Sequence[str], *, har: Path | None = None) -> None:
         self.host, self.hosts = host, tuple(hosts)
         self.outside: dict[str, int] = {}
-        """Requests to others, by host: none left the context."""
+        """Number of blocked requests by host."""
         self.dialogs = 0
         self._har = har
         self._context: BrowserContext | None = None
@@ -101,7 +101,7 @@ class Session:
         self._context.on("request", self._on_request)
 
     async def start(self, urls: Sequence[str]) -> None:
-        """Open each address in a tab; the first is the current one."""
+        """Open each URL in a tab. The first becomes the current one."""
         for url in urls:
             page = await self._new_tab()
             await self.load(url, page)
@@ -120,11 +120,11 @@ class Session:
 
     @property
     def is_pestered(self) -> bool:
-        """Whether a tab was closed since its dialogs came without end."""
+        """Whether a tab was closed because it raised too many dialogs."""
         return any(number >= MAX_DIALOGS for number in self._dialogs_of.values())
 
     async def page(self) -> Page:
-        """The current tab; where it has gone, the last one there is, or a new one."""
+        """The current tab. If it was closed, the last remaining one, or a new one."""
         if self._page is None or self._page not in self.tabs():
             self._page = self.tabs()[-1] if self.tabs() else await self._new_tab()
         return self._page
@@ -147,9 +147,9 @@ class Session:
         await self._page.bring_to_front()
 
     async def load(self, url: str, page: Page | None = None) -> None:
-        """Go to an address; a page that has come but not loaded within ``LOAD_S`` stays as it is.
+        """Navigate to a URL. A page that has not finished loading within ``LOAD_S`` stays as it is.
 
-        Raises NotAllowed, NotReached where no page came at all, Playwright's Error.
+        Raises NotAllowed, NotReached if there was no page at all, Playwright's Error.
         """
         check_address(url)
         page = page or await self.page()
@@ -176,25 +176,25 @@ class Session:
                     await asyncio.wait_for((await self.protocol(page)).send("Page.stopLoading"), 1.0)
                 raise NotReached(f"{url[:100]}: no page came within {limit_s:g} s") from None
             except PlaywrightError as error:
-                if attempt == 2 or not any(said in str(error) for said in _AWAY):
+                if attempt == 2 or not any(reason in str(error) for reason in _AWAY):
                     raise
                 await asyncio.sleep(0.2)
 
     async def protocol(self, page: Page) -> CDPSession:
-        """The protocol of a tab, popups too."""
+        """Protocol session of a tab; works for popups, too."""
         if page not in self._protocols:
             self._protocols = {one: session for one, session in self._protocols.items() if not one.is_closed()}
             self._protocols[page] = await self.context.new_cdp_session(page)
         return self._protocols[page]
 
     async def seen(self, compat: AxCompat, strict: bool) -> Seen:
-        """Tabs and tree of the current tab; never raises but where the browser is gone."""
+        """Tab list and tree of the current tab. Raises only if the browser has ended."""
         problem = ""
         for attempt in range(CAPTURES):
             page = await self.page()
             try:
-                nodes, boxes = await asyncio.wait_for(captured(await self.protocol(page)), CAPTURE_S)
-                text, elements = observed(nodes, boxes, _screen(page), compat=compat, strict=strict)
+                nodes, boxes = await asyncio.wait_for(capture(await self.protocol(page)), CAPTURE_S)
+                text, elements = observe(nodes, boxes, _screen(page), compat=compat, strict=strict)
                 return Seen(f"{await self._tab_line(page)}\n\n{text}", page.url, elements)
             except PageTooLarge as error:
                 problem = str(error)
@@ -213,7 +213,7 @@ class Session:
         return Seen(f"{line}\n\n[{problem}]", page.url, problem=problem)
 
     async def close(self) -> None:
-        """Close the context; raises nothing but where it takes too long."""
+        """Close the context. Raises only if that takes too long."""
         for task in self._tasks:
             task.cancel()
         if self._context is not None:
@@ -244,7 +244,7 @@ class Session:
             self._later(page.close())
 
     def _give_up(self, page: Page) -> None:
-        """Close a tab that nothing can be had of; from now on it is none, however long its end takes."""
+        """Close a tab that does not respond. It counts as closed at once, however long closing takes."""
         self._gone.add(page)
         self._later(page.close())
 
@@ -266,7 +266,7 @@ class Session:
             self.outside[parts.netloc] = self.outside.get(parts.netloc, 0) + 1
 
     def is_ours(self, url: str) -> bool:
-        """Whether an address is of the site set."""
+        """Whether a URL belongs to the site set."""
         try:
             return place_of(url) in self.hosts
         except ValueError:
@@ -283,13 +283,13 @@ class Session:
 
 
 def _screen(page: Page) -> tuple[float, float]:
-    """Width and height of the screen that the tab has: as emulated for it, which is all of its viewport."""
+    """Width and height of the tab's emulated screen, which is its whole viewport."""
     size = page.viewport_size
     return (size["width"], size["height"]) if size else VIEWPORT
 
 
 def check_address(url: str) -> None:
-    """Raises NotAllowed for what is no address of the web."""
+    """Raise NotAllowed for anything but a web URL."""
     scheme = url.partition(":")[0].lower()
     if scheme not in ("http", "https") and url != "about:blank":
         raise NotAllowed(f"{url[:100]!r}: only http:// and https:// addresses can be gone to")

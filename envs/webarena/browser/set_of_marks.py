@@ -1,7 +1,7 @@
-"""Set of marks: a screenshot in which what can be acted on is framed and bears its id of the observation.
+"""Set of marks: a screenshot in which each actionable element is framed and labelled with its id.
 
-Drawn on a page of its own beside the episode's, over the picture: nothing of it is in the pages that are seen. After
-the idea of set-of-mark prompting (Yang et al. 2023). Knows Playwright, no episode and no model.
+Drawn over the picture in a separate page, so that the episode's pages never contain marks. After set-of-mark prompting
+(Yang et al. 2023). Knows Playwright, no episode and no model.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ MARKED = {
     *("link", "button", "textbox", "searchbox", "combobox", "checkbox", "radio", "tab", "menuitem", "spinbutton"),
     *("slider", "switch", "option", "treeitem", "menuitemcheckbox", "menuitemradio", "gridcell", "listbox"),
 }
-"""Roles of what one clicks or types into."""
+"""Roles of elements that one clicks or types into."""
 COLOURS = ("#c4122f", "#0b57d0", "#137333", "#8430ce", "#b06000", "#00639b")
 _LABEL = 14
 """Height of a label in pixels; a digit is about half as wide."""
 
 
 def drawing(picture: bytes, size: tuple[int, int], elements: Mapping[str, Element]) -> str:
-    """A page of ``size`` that shows a PNG picture with the marks; it asks for nothing."""
+    """HTML of a page of ``size`` that shows a PNG picture with the marks. It loads nothing."""
     shapes = "".join(_mark(at, one, number, size) for number, (at, one) in enumerate(_marked(elements, size)))
     wide, high = size
     return (
@@ -36,9 +36,9 @@ def drawing(picture: bytes, size: tuple[int, int], elements: Mapping[str, Elemen
 
 
 def _marked(elements: Mapping[str, Element], size: tuple[int, int]) -> list[tuple[str, Element]]:
-    """Those that have a place in the picture, the largest first, so that labels of small ones lie above."""
-    found = [(at, one) for at, one in elements.items() if one.role in MARKED and _in_picture(one, size)]
-    return sorted(found, key=lambda item: -item[1].box[2] * item[1].box[3])
+    """Elements inside the picture, the largest first, so that labels of small ones are drawn on top."""
+    marked = [(at, one) for at, one in elements.items() if one.role in MARKED and _in_picture(one, size)]
+    return sorted(marked, key=lambda item: -item[1].box[2] * item[1].box[3])
 
 
 def _in_picture(element: Element, size: tuple[int, int]) -> bool:
@@ -58,19 +58,19 @@ def _mark(at: str, element: Element, number: int, size: tuple[int, int]) -> str:
 
 
 def data_url(picture: bytes) -> str:
-    """A PNG picture as an address that holds it."""
+    """A PNG picture as a ``data:`` URL."""
     return f"data:image/png;base64,{base64.b64encode(picture).decode()}"
 
 
 class Easel:
-    """Where one episode's marks are drawn: a context of its own, which reaches nobody. In the browser's loop."""
+    """Draws the marks of one episode in an offline browser context. Only for the browser's loop."""
 
     def __init__(self, browser: Browser, size: tuple[int, int]) -> None:
         self._browser, self._size = browser, size
         self._context: BrowserContext | None = None
 
     async def marked(self, picture: bytes, elements: Mapping[str, Element]) -> bytes:
-        """The picture, a PNG, with marks. Raises Playwright's Error."""
+        """The PNG picture with marks. Raises Playwright's Error."""
         if self._context is None:
             wide, high = self._size
             self._context = await self._browser.new_context(

@@ -1,7 +1,7 @@
-"""An episode in the browser that looks at a page once it has loaded, at the beginning and after actions, with a cap.
+"""An episode in the browser that observes a page once it has loaded, within a time limit.
 
-WebArena waits for a fixed time, which is right for sites whose answers take as long as they take. Stand-in sites share
-their machine with the browser: on a busy one a fixed time would show the page before. Knows no application.
+WebArena waits for a fixed time, which suits remote sites. Stand-in sites share their machine with the browser, and on a
+busy one a fixed time could show the previous page. Knows no application.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from envs.webarena.browser.play import BrowserPlay
 CAP_S = 15.0
 _POLL_S = 0.05
 _PAGES_TURN = "() => new Promise(done => setTimeout(done, 150))"
-"""A page that is short of processor time has also been short of it for what the action set off."""
+"""A script timer of 150 ms. It is late if the page, and so the action's work, lacks processor time."""
 
 
 class SettledPlay(BrowserPlay):
-    """Arguments as of ``BrowserPlay``."""
+    """Takes the arguments of ``BrowserPlay``."""
 
     def __init__(self, *given: Any) -> None:
         self._asked: set[Request] = set()
         super().__init__(*given)
 
-    def _opened(self) -> None:
+    def _on_opened(self) -> None:
         context = self.session.context
         context.on("request", self._begun)
         context.on("response", self._ended)
@@ -41,8 +41,8 @@ class SettledPlay(BrowserPlay):
     def _ended(self, what: Any) -> None:
         self._asked.discard(getattr(what, "request", what))
 
-    async def _rested(self) -> None:
-        await super()._rested()
+    async def _wait_until_ready(self) -> None:
+        await super()._wait_until_ready()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CAP_S
         with contextlib.suppress(PlaywrightError, TimeoutError):

@@ -1,8 +1,8 @@
-"""An accessibility tree with boxes as the text that a model reads, and what it may act on.
+"""Converts an accessibility tree with boxes into the text that a model reads and the elements it may act on.
 
-Rules of libwebarena 0.0.4 (``TextObervationProcessor``): what is in view, which nodes make a line, which lines stay.
-``strict`` divides the visible area by the area; upstream multiplies by the height. A pure function of its arguments;
-knows no browser.
+Rules of libwebarena 0.0.4 (``TextObervationProcessor``) for what is in view, which nodes make a line, and which lines
+are dropped. ``strict`` divides the visible area by the area; upstream multiplies by the height. A pure function of its
+arguments; knows no browser.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 AxCompat = Literal["2023", "raw"]
-"""2023: without what newer Chromium adds to its trees; raw: as it gives them."""
+"""2023: without what newer Chromium adds to its trees. raw: as Chromium gives them."""
 Node = Mapping[str, Any]
 Box = tuple[float, float, float, float]
 """x, y, width, height in CSS pixels of the viewport."""
@@ -32,7 +32,7 @@ _STATIC_TEXT = re.compile(r"\[\d+\] StaticText (.+)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Element:
-    """What stands behind an id. ``text``: role, name and properties as the model reads them."""
+    """The element of an id. ``text`` is its role, name and properties as the model reads them."""
 
     role: str
     name: str
@@ -45,7 +45,7 @@ class Element:
         return x + width / 2, y + height / 2
 
 
-def observed(
+def observe(
     nodes: Sequence[Node],
     boxes: Mapping[int, Box],
     screen: tuple[float, float],
@@ -53,7 +53,7 @@ def observed(
     compat: AxCompat = "2023",
     strict: bool = False,
 ) -> tuple[str, dict[str, Element]]:
-    """The text of what is in view, and its elements by id. ``boxes``: by backend node id."""
+    """Text of the elements in view, and the elements by id. ``boxes`` are by backend node id."""
     tree = _in_view(nodes, boxes, screen, strict)
     if not tree:
         return "", {}
@@ -63,12 +63,12 @@ def observed(
     while open_:
         at, depth = open_.pop()
         node = tree[at]
-        if found := _line(node.node, compat):
-            elements[at] = Element(*found, node.box)
-            lines.append("\t" * depth + f"[{at}] {found[2]}")
-        deeper = depth + 1 if found else depth
+        if line := _line(node.node, compat):
+            elements[at] = Element(*line, node.box)
+            lines.append("\t" * depth + f"[{at}] {line[2]}")
+        deeper = depth + 1 if line else depth
         open_ += [(child, deeper) for child in reversed(node.children) if child in tree]
-    return _cleaned("\n".join(lines)), elements
+    return _without_repetitions("\n".join(lines)), elements
 
 
 @dataclass
@@ -82,7 +82,7 @@ class _Placed:
 def _in_view(
     nodes: Sequence[Node], boxes: Mapping[int, Box], screen: tuple[float, float], strict: bool
 ) -> dict[str, _Placed]:
-    """The tree without what is out of view; the children of what is gone stand in its place."""
+    """The tree without nodes that are out of view. Their children take their place."""
     tree: dict[str, _Placed] = {}
     for node in nodes:
         if node["nodeId"] not in tree:
@@ -91,25 +91,25 @@ def _in_view(
     gone = {at for at, one in tree.items() if not visible(one.box, screen, strict) and one.parent in tree}
     kept = {at: one for at, one in tree.items() if at not in gone}
     for one in kept.values():
-        one.children = _without(one.children, tree, gone)
+        one.children = _without_removed(one.children, tree, gone)
     return kept
 
 
-def _without(children: Sequence[str], tree: Mapping[str, _Placed], gone: set[str]) -> list[str]:
-    """Children with those that are gone replaced by theirs, however deep."""
-    found: list[str] = []
+def _without_removed(children: Sequence[str], tree: Mapping[str, _Placed], gone: set[str]) -> list[str]:
+    """Children, with removed ones replaced by their own children at any depth."""
+    selected: list[str] = []
     open_ = list(reversed(children))
     while open_:
         at = open_.pop()
         if at not in gone:
-            found.append(at)
+            selected.append(at)
         else:
             open_ += reversed(tree[at].children)
-    return found
+    return selected
 
 
 def visible(box: Box, screen: tuple[float, float], strict: bool) -> bool:
-    """Whether enough of it is in view. Upstream's ratio is overlap / width * height, read from left to right."""
+    """Whether enough of a box is in view. Upstream's ratio is (overlap / width) * height."""
     x, y, width, height = box
     if width == 0 or height == 0:
         return False
@@ -120,7 +120,7 @@ def visible(box: Box, screen: tuple[float, float], strict: bool) -> bool:
 
 
 def _line(node: Node, compat: AxCompat) -> tuple[str, str, str] | None:
-    """Role, name, and both with the properties; None for a node that makes no line."""
+    """Role, name, and both with the properties. None for a node without a line."""
     role, name = _value(node, "role"), _value(node, "name")
     if role is None or name is None or "backendDOMNodeId" not in node:
         return None
@@ -138,23 +138,23 @@ def _line(node: Node, compat: AxCompat) -> tuple[str, str, str] | None:
 
 
 def _value(node: Node, field: str) -> str | None:
-    found = node.get(field, {}).get("value")
-    return found if isinstance(found, str) else None
+    value = node.get(field, {}).get("value")
+    return value if isinstance(value, str) else None
 
 
 def well_formed(text: str) -> str:
-    """The text with a replacement character for every half of a surrogate pair, which pages hold and no file may."""
+    """The text with a replacement character for every lone surrogate, which pages may contain and files may not."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _cleaned(text: str) -> str:
-    """Without texts that one of the last three lines says already."""
+def _without_repetitions(text: str) -> str:
+    """Drop static texts that one of the three preceding lines already contains."""
     kept: list[str] = []
     for line in text.split("\n"):
         if "statictext" in line.lower():
             match = _STATIC_TEXT.search(line)
-            said = match[1][1:-1] if match else ""
-            if not said or any(said in before for before in kept[-3:]):
+            name = match[1][1:-1] if match else ""
+            if not name or any(name in before for before in kept[-3:]):
                 continue
         kept.append(line)
     return "\n".join(kept)

@@ -1,1 +1,1 @@
-"""Recorded behaviour of upstream's evaluators, parser and observations against ours: ``python -m`` this package."""
+"""Compares our evaluators, parser and observations with upstream's recorded behaviour: ``python -m`` this package."""

@@ -19,7 +19,7 @@ from envs.webarena.tasks import FILE, read_records
 
 
 def gates(folder: Path, tasks: Path, chromium: str, *, browser: bool) -> Iterator[Gate]:
-    """Every gate. Raises ValueError, OSError, and NoChromium."""
+    """Run every gate. Raises ValueError, OSError, and NoChromium."""
     records = read_records(tasks)
     yield from answer_gates(folder, {one["task_id"]: one for one in records})
     yield from parser_gates(folder)
@@ -37,7 +37,7 @@ def gates(folder: Path, tasks: Path, chromium: str, *, browser: bool) -> Iterato
 
 
 def task_file(folder: Path) -> Path:
-    """WebArena's tasks: in the folder, beside it, or beneath LEMUR_DATA. Raises FileNotFoundError."""
+    """WebArena's task file: in the folder, in its parent, or under LEMUR_DATA. Raises FileNotFoundError."""
     name = Path(FILE.path).name
     data = os.environ.get("LEMUR_DATA", "")
     places = [folder / name, folder.parent / name, *([Path(data) / FILE.path] if data else [])]
@@ -56,18 +56,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--chromium-executable", default="")
     parser.add_argument("--no-browser", action="store_true", help="only the gates that need none")
     given = parser.parse_args(argv)
-    found: list[Gate] = []
+    results: list[Gate] = []
     try:
         if not given.folder.is_dir():
             raise FileNotFoundError(f"{given.folder}: no folder")
         tasks = given.tasks or task_file(given.folder)
         for one in gates(given.folder, tasks, given.chromium_executable, browser=not given.no_browser):
-            found.append(one)
+            results.append(one)
             print(one.line(), flush=True)
     except (OSError, ValueError, RuntimeError, ImportError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
-    return 0 if found and all(one.met for one in found) else 1
+    return 0 if results and all(one.met for one in results) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One gate: so many recorded rows, so many of them equal, and which differ. Knows no row."""
+"""A gate: the number of recorded rows, how many are equal, and which differ. Knows no row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Gate:
-    """``differing``: ids of rows. ``exempt``: rows that differ and may. Without rows it is not met."""
+    """``differing`` are ids of rows; ``exempt`` counts rows that may differ. A gate without rows is not met."""
 
     name: str
     rows: int
@@ -24,43 +24,43 @@ class Gate:
         return self.rows > 0 and not self.differing
 
     def line(self) -> str:
-        found: dict[str, Any] = {"gate": self.name, "rows": self.rows, "equal": self.rows - len(self.differing)}
-        found["equal"] -= self.exempt
-        found |= {"exempt": self.exempt} if self.exempt else {}
-        found |= {"met": self.met, "differing": list(self.differing)}
+        fields: dict[str, Any] = {"gate": self.name, "rows": self.rows, "equal": self.rows - len(self.differing)}
+        fields["equal"] -= self.exempt
+        fields |= {"exempt": self.exempt} if self.exempt else {}
+        fields |= {"met": self.met, "differing": list(self.differing)}
         note = self.note if self.rows else "no rows to look at"
-        return json.dumps(found | ({"note": note} if note else {}))
+        return json.dumps(fields | ({"note": note} if note else {}))
 
 
 def gate(name: str, rows: Iterable[tuple[str, bool]], note: str = "") -> Gate:
-    """``rows``: id, and whether it is equal."""
-    found = list(rows)
-    return Gate(name, len(found), tuple(row for row, equal in found if not equal), note=note)
+    """A gate of ``rows``: the id of each, and whether it is equal."""
+    results = list(rows)
+    return Gate(name, len(results), tuple(row for row, equal in results if not equal), note=note)
 
 
 Row = Mapping[str, Any]
 
 
 def compared(
-    rows: Iterable[Row], equal: Callable[[Row], bool], called: Callable[[Row], object]
+    rows: Iterable[Row], equal: Callable[[Row], bool], name_of: Callable[[Row], object]
 ) -> Iterator[tuple[str, bool]]:
-    """Id of each row, by its number and what it is called, and whether it is equal; one that is no such row is not."""
+    """Yield the id of each row (its number and name), and whether it is equal. A malformed row is not."""
     for number, row in enumerate(rows):
         try:
-            yield f"{number}:{called(row)}".rstrip(":"), equal(row)
+            yield f"{number}:{name_of(row)}".rstrip(":"), equal(row)
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             yield f"{number}: no such row: {type(error).__name__}: {error}", False
 
 
 def rows_in(folder: Path, name: str) -> list[dict[str, Any]]:
-    """The rows of a file, none where it is not there. Raises ValueError."""
+    """The rows of a file; none if it does not exist. Raises ValueError."""
     file = folder / name
     if not file.is_file():
         return []
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        value = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{file}: no JSON: {error}") from error
-    if not isinstance(found, list):
-        raise ValueError(f"{file}: a {type(found).__name__}, expected a list of rows")
-    return found
+    if not isinstance(value, list):
+        raise ValueError(f"{file}: a {type(value).__name__}, expected a list of rows")
+    return value

@@ -1,4 +1,4 @@
-"""The gates that need a browser: pages as models read them, and what programs find in pages."""
+"""Gates that need a browser: observations of pages, and results of evaluator scripts in pages."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from envs.webarena.evaluators.evaluate import Evaluator
 
 LIMIT_S = 120.0
 FONT = "Liberation Serif"
-"""The rows were recorded with it; other fonts are taller, so that other elements are in view."""
+"""Font of the recorded rows. Other fonts have other heights, so that other elements are in view."""
 _SCROLL = "(document.scrollingElement || document.body).scrollTop += window.innerHeight"
 _SETTLES_S = 0.2
 
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """The address of a server of a folder's files."""
+    """Serve the files of a folder over HTTP, at the URL it yields."""
     handler = functools.partial(_Quiet, directory=str(folder))
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -63,7 +63,7 @@ def browser_gates(folder: Path, host: BrowserHost) -> Iterator[Gate]:
 
 
 def fonts() -> str:
-    """What is wrong with this machine's fonts for these rows; empty where nothing is."""
+    """Problem of this machine's fonts for these rows; empty if there is none."""
     if shutil.which("fc-match") is None:
         return ""
     done = subprocess.run(["fc-match", "Times New Roman"], capture_output=True, text=True, check=False)
@@ -113,6 +113,6 @@ def _opened(host: BrowserHost, base: str, page: str) -> Session:
 
 
 def renumbered(text: str) -> str:
-    """Ids in the order in which they appear."""
+    """Number the ids in order of appearance."""
     numbers: dict[str, int] = {}
     return re.sub(r"(?m)^(\t*)\[(\d+)\]", lambda m: f"{m[1]}[{numbers.setdefault(m[2], len(numbers) + 1)}]", text)

@@ -1,4 +1,4 @@
-"""The gates that need no browser: parser, early stop, answers, addresses, counts of the tasks."""
+"""Gates that need no browser: parser, early stop, answers, URLs, counts of the tasks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BASES: Mapping[str, str] = {
     "WIKIPEDIA": "http://wiki.test:8888/wikipedia_en_all_maxi_2022-05/A/User:The_other_Kiwix_guy/Landing",
     "HOMEPAGE": "http://home.test:4399",
 }
-"""Of the recorded rows."""
+"""Site URLs in the recorded rows."""
 SITES_COUNTS = {
     "shopping": 187, "shopping_admin": 182, "gitlab": 180, "map": 109, "reddit": 106, "wikipedia+map": 16,
     "gitlab+reddit": 10, "reddit+gitlab": 8, "gitlab+wikipedia": 6, "shopping+reddit": 5, "map+shopping_admin": 2,
@@ -50,19 +50,19 @@ REASONS = (
     "Same action for 3 times",
     "Same typing action for 3 times",
 )
-"""With the thresholds of the protocol. Those of forks (5 times) hold the answer of tasks 77 and 136."""
+"""Reasons with the protocol's thresholds. Those of forks (5 times) contain the answer of tasks 77 and 136."""
 
 
 def parser_gates(folder: Path) -> Iterator[Gate]:
     rows = rows_in(folder, "id_action_parsing.json")
 
     def as_upstream(row: Row) -> bool:
-        found = _parsed(row["input"])
-        return bool((found.to_upstream() if found else None) == row["parsed"])
+        action = _parsed(row["input"])
+        return bool((action.to_upstream() if action else None) == row["parsed"])
 
     def the_same_again(row: Row) -> bool:
-        found = _parsed(row["input"])
-        return bool(parse_calls(render_call(found)).action == found)
+        action = _parsed(row["input"])
+        return bool(parse_calls(render_call(action)).action == action)
 
     yield gate("symbolic parser", compared(rows, as_upstream, _input))
     parsed = [row for row in rows if _parsed(str(row.get("input", ""))) is not None]
@@ -92,8 +92,8 @@ def early_stop_gate(folder: Path) -> Iterator[Gate]:
 def _stops(row: Mapping[str, Any]) -> list[Any]:
     thresholds = row["thresholds"]
     rule = EarlyStop(row["max_steps"], thresholds["parsing_failure"], thresholds["repeating_action"])
-    why = rule.reason([_parsed(text) or NOTHING for text in row["actions"]])
-    return [bool(why), why]
+    stop = rule.check([_parsed(text) or NOTHING for text in row["actions"]])
+    return [stop is not None, stop.reason if stop else ""]
 
 
 def answer_gates(folder: Path, records: Mapping[int, Record]) -> Iterator[Gate]:
@@ -108,8 +108,8 @@ def answer_gates(folder: Path, records: Mapping[int, Record]) -> Iterator[Gate]:
         exempt.append(row)
         return True
 
-    found = gate("string_match, upstream", compared(rows, as_scored, _task))
-    yield replace(found, exempt=len(exempt))
+    result = gate("string_match, upstream", compared(rows, as_scored, _task))
+    yield replace(result, exempt=len(exempt))
     rows = rows_in(folder, "url_match_scores.json")
 
     def as_matched(row: Row) -> bool:
@@ -130,14 +130,14 @@ def _of_url(record: Record, url: str, strict: bool = False) -> float:
 
 
 def task_gates(records: Sequence[Record]) -> Iterator[Gate]:
-    """Of the 812 tasks themselves."""
-    found: Callable[[Callable[[Record], str]], Counter[str]] = lambda key: Counter(key(one) for one in records)  # noqa: E731
+    """Gates on the 812 tasks themselves."""
+    count: Callable[[Callable[[Record], str]], Counter[str]] = lambda key: Counter(key(one) for one in records)  # noqa: E731
     counted = {
         "tasks": (len(records), 812),
         "task ids": ([one["task_id"] for one in records], list(range(812))),
-        "sites": (found(lambda one: "+".join(one["sites"])), SITES_COUNTS),
-        "storage_state": (found(_state), STATE_COUNTS),
-        "eval_types": (found(lambda one: "+".join(one["eval"]["eval_types"])), EVAL_COUNTS),
+        "sites": (count(lambda one: "+".join(one["sites"])), SITES_COUNTS),
+        "storage_state": (count(_state), STATE_COUNTS),
+        "eval_types": (count(lambda one: "+".join(one["eval"]["eval_types"])), EVAL_COUNTS),
         "placeholders": (_placeholders(records), PLACEHOLDER_COUNTS),
         "templates": (len({one["intent_template_id"] for one in records}), 190),
     }
@@ -168,7 +168,7 @@ def _placeholders(records: Sequence[Record]) -> dict[str, int]:
 
 
 def _expected_of_na(record: Record) -> float | None:
-    """None: only a judge can say."""
+    """Expected score of the answer N/A; None if only a judge can give it."""
     fuzzy = record["eval"]["reference_answers"].get("fuzzy_match")
     if fuzzy is None:
         return 0.0
@@ -176,7 +176,7 @@ def _expected_of_na(record: Record) -> float | None:
 
 
 def _strict_rows(records: Sequence[Record]) -> Iterator[tuple[str, bool]]:
-    """Gold addresses pass; with letters after their last step, and on a foreign host, they do not."""
+    """A reference URL must pass; with a longer last path segment, or on another host, it must not."""
     for record in records:
         if "url_match" not in record["eval"]["eval_types"]:
             continue

@@ -1,1 +1,1 @@
-"""What an episode is worth: rules over its answer, its last address and its pages. Know no browser."""
+"""Evaluators of an episode: rules on its answer, its last URL and its pages. Know no browser."""

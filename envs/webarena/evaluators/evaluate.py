@@ -1,6 +1,6 @@
-"""The score of a finished episode: the product over the evaluators that its task names, in their order, once.
+"""Score of a finished episode: the product of its task's evaluators, each run once, in their order.
 
-Knows no browser: pages, judge and helpers are handed in.
+Knows no browser: pages, judge and helpers are passed in.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from envs.webarena.evaluators.url_match import RULE, url_match
 Rules = Literal["upstream", "strict"]
 KINDS = ("string_match", "url_match", "program_html")
 PURE_HELPERS: Mapping[str, Lookup] = {"reddit_get_post_url": post_url, "gitlab_get_project_memeber_role": member_role}
-"""Those that ask no site."""
+"""Helpers that query no site."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """``verdict``: False where the score hangs on a judge that is not there; it is then the lower bound, 0."""
+    """A score. ``verdict`` is False if it depends on a missing judge; the score is then the lower bound, 0."""
 
     score: float
     verdict: bool = True
@@ -31,14 +31,14 @@ class Scored:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """How episodes are scored."""
+    """Scores episodes."""
 
     rules: Rules = "upstream"
     judge: Judge = field(default_factory=NoJudge)
     helpers: Mapping[str, Lookup] = field(default_factory=lambda: PURE_HELPERS)
 
     def score(self, record: Mapping[str, Any], answer: str, page: LastPage) -> Scored:
-        """Raises ValueError for a task whose evaluator, locator or helper is unknown."""
+        """Score an episode. Raises ValueError for a task with an unknown evaluator, locator or helper."""
         rubric, score, missing = record["eval"], 1.0, ""
         strict, kinds = self.rules == "strict", checked(record)
         ended_at = page.url() if "url_match" in kinds else ""  # before any other evaluator goes elsewhere
@@ -59,7 +59,7 @@ class Evaluator:
 
 
 def checked(record: Mapping[str, Any]) -> list[str]:
-    """The evaluators of a task. Raises ValueError for an unknown one."""
+    """Names of a task's evaluators. Raises ValueError for an unknown one."""
     kinds = list(record["eval"]["eval_types"])
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise ValueError(f"task {record.get('task_id')}: unknown evaluator {unknown[0]!r}, expected {', '.join(KINDS)}")
@@ -67,6 +67,6 @@ def checked(record: Mapping[str, Any]) -> list[str]:
 
 
 def needs_judge(record: Mapping[str, Any]) -> bool:
-    """Whether some answer to it cannot be scored by rules alone."""
+    """Whether some answers to the task cannot be scored by rules alone."""
     answers = record["eval"].get("reference_answers") or {}
     return "string_match" in record["eval"]["eval_types"] and "fuzzy_match" in answers

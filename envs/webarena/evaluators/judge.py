@@ -1,9 +1,9 @@
-"""Who says whether an answer means the same as a reference: nobody, or a model, whose answers are kept and replayed.
+"""Judges whether an answer means the same as a reference: no judge, or a model whose answers are stored and replayed.
 
-A judge is never imitated by rules: with ``NoJudge`` an answer that needs one has no verdict (``NoVerdict``), and the
-bounds of its score are what the caller reports. Wording of the questions is the project's own, the reading of the
-replies is upstream's (libwebarena 0.0.4): "partially correct" and "incorrect" are 0, otherwise "correct" must stand
-in it; "different" is 0, otherwise "same". Knows no HTTP.
+Rules never imitate a judge: with ``NoJudge`` an answer that needs one raises ``NoVerdict``, and the caller reports the
+bounds of the score. The wording of the questions is the project's own, the parsing of replies is upstream's
+(libwebarena 0.0.4): "partially correct" and "incorrect" score 0, otherwise "correct" must occur; "different" scores 0,
+otherwise "same" must occur. Knows no HTTP.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ A teacher marks the answer of a student. Say whether the answer means the same a
 
 Question: {intent}
 Reference: {reference}
-Answer: {said}
+Answer: {answer}
 
 The text N/A stands for "cannot be done". Reply with one of: correct, incorrect, partially correct."""
 _SAME_REASON = """\
@@ -30,70 +30,70 @@ A task cannot be done. Say whether the reason that is reported is the actual rea
 
 Task: {intent}
 Actual reason: {reference}
-Reported: {said}
+Reported: {answer}
 
 A report without a reason is the same if it follows from the task that it cannot be done, and no other reason is \
 stated. Reply with one of: same, different."""
 
 
 class NoVerdict(Exception):
-    """The score of an answer hangs on a judge, and there is none."""
+    """The score of an answer depends on a judge, and there is none."""
 
 
 class Judge(Protocol):
-    """Scores are 0 or 1. Raises NoVerdict, or an OutsideFault where the judge gives no answer that can be read."""
+    """Gives scores of 0 or 1. Raises NoVerdict, or an OutsideFault if the judge gives no answer that can be parsed."""
 
-    def equivalent(self, record: Record, reference: str, said: str) -> float:
-        """Whether the answer means the reference."""
+    def equivalent(self, record: Record, reference: str, answer: str) -> float:
+        """Whether the answer means the same as the reference."""
         ...
 
-    def same_reason(self, record: Record, said: str) -> float:
-        """Whether the answer names the reason for which the task cannot be done."""
+    def same_reason(self, record: Record, answer: str) -> float:
+        """Whether the answer names the reason why the task cannot be done."""
         ...
 
 
 class NoJudge:
-    """Nobody."""
+    """A judge that never gives a verdict."""
 
-    def equivalent(self, record: Record, reference: str, said: str) -> float:
+    def equivalent(self, record: Record, reference: str, answer: str) -> float:
         raise NoVerdict(f"task {record.get('task_id')}: whether the answer means {reference[:80]!r} needs a judge")
 
-    def same_reason(self, record: Record, said: str) -> float:
+    def same_reason(self, record: Record, answer: str) -> float:
         raise NoVerdict(f"task {record.get('task_id')}: whether the reason is the right one needs a judge")
 
 
 MOST_CHARS = 8000
-"""Of an answer that a judge is shown; a reference is a sentence."""
+"""Maximum characters of an answer that a judge is shown. References are single sentences."""
 Ask = Callable[[str], str]
-"""A question to a model; its reply. Raises an OutsideFault where there is none, NoVerdict where the question is the
-reason."""
+"""Sends a question to a model and returns its reply. Raises an OutsideFault without a reply, NoVerdict if the
+question itself is the cause."""
 
 
 class AskingJudge:
-    """A model behind ``ask``. Each question is asked once; what was said and can be read stands in ``kept``.
+    """A model behind ``ask``. Each question is asked once, and replies that can be parsed are stored in ``kept``.
 
-    ``who``: the model, whose answers are nobody else's. Empty: whoever's are kept, if they are one judge's.
+    ``who`` is the name of the model, which uses only its own stored answers. Empty: stored answers of any single judge.
     """
 
-    def __init__(self, ask: Ask, kept: KeptAnswers | None = None, who: str = "") -> None:
-        """Raises ValueError where nobody is named and answers of several are kept."""
+    def __init__(self, ask: Ask, kept: StoredAnswers | None = None, who: str = "") -> None:
+        """Raises ValueError if ``who`` is empty and ``kept`` has answers of several judges."""
         self._ask = ask
-        self._kept = kept or KeptAnswers(None)
+        self._kept = kept or StoredAnswers(None)
         self._who = who or self._kept.only_judge()
 
-    def equivalent(self, record: Record, reference: str, said: str) -> float:
-        question = _EQUIVALENT.format(intent=record["intent"], reference=reference, said=said[:MOST_CHARS])
-        reply = self._said(question, "correct")
+    def equivalent(self, record: Record, reference: str, answer: str) -> float:
+        question = _EQUIVALENT.format(intent=record["intent"], reference=reference, answer=answer[:MOST_CHARS])
+        reply = self._answer(question, "correct")
         return 0.0 if "partially correct" in reply or "incorrect" in reply else 1.0
 
-    def same_reason(self, record: Record, said: str) -> float:
+    def same_reason(self, record: Record, answer: str) -> float:
         note = record["eval"].get("string_note", "")
-        question = _SAME_REASON.format(intent=record["intent"], reference=note, said=said[:MOST_CHARS])
-        reply = self._said(question, "same", "different")
+        question = _SAME_REASON.format(intent=record["intent"], reference=note, answer=answer[:MOST_CHARS])
+        reply = self._answer(question, "same", "different")
         return 0.0 if "different" in reply else 1.0
 
-    def _said(self, question: str, *readable: str) -> str:
-        """The reply, which holds one of these words. Raises NoVerdict where it holds none."""
+    def _answer(self, question: str, *readable: str) -> str:
+        """The judge's reply, which contains one of ``readable``. Raises NoVerdict if it contains none."""
         reply = self._kept.of(question, self._who)
         if reply is None or not any(word in reply.lower() for word in readable):
             reply = self._ask(question)
@@ -103,10 +103,10 @@ class AskingJudge:
         return reply.lower()
 
 
-class KeptAnswers:
-    """What judges have said, question by question, in a file of JSON lines that a later run replays; or in memory.
+class StoredAnswers:
+    """Answers of judges by question, in memory or in a file of JSON lines that a later run replays.
 
-    The newest line of a question to a judge counts. Lines without a judge are those of one without a name.
+    The newest line for a question and judge counts. Lines without a judge belong to the one without a name.
     """
 
     def __init__(self, file: Path | None) -> None:
@@ -123,14 +123,14 @@ class KeptAnswers:
                         raise ValueError(f"{file}:{number}: no recorded answer of a judge: {error}") from error
 
     def only_judge(self) -> str:
-        """Whose answers these are. Raises ValueError where they are of several."""
-        found = sorted({who for who, _ in self._answers})
-        if len(found) > 1:
-            raise ValueError(f"{self._file}: answers of several judges ({', '.join(found)}); expected those of one")
-        return found[0] if found else ""
+        """Name of the only judge with answers here. Raises ValueError if there are several."""
+        judges = sorted({who for who, _ in self._answers})
+        if len(judges) > 1:
+            raise ValueError(f"{self._file}: answers of several judges ({', '.join(judges)}); expected those of one")
+        return judges[0] if judges else ""
 
     def of(self, question: str, who: str) -> str | None:
-        """The recorded answer of this judge."""
+        """The stored answer of a judge to a question."""
         with self._lock:
             return self._answers.get((who, _digest(question)))
 

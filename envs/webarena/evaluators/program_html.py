@@ -1,7 +1,7 @@
-"""program_html: what stands in pages after an episode, or what a script finds in them.
+"""program_html: checks the content of pages after an episode, or the result of a script in them.
 
-After libwebarena 0.0.4, ``HTMLContentEvaluator``. Upstream evaluates Python of the task; here the five helpers that
-tasks name are a whitelist with literal arguments, and nothing is evaluated. Knows pages as a ``LastPage``, no browser.
+After libwebarena 0.0.4, ``HTMLContentEvaluator``. Upstream evaluates Python code of the task; here the five helpers
+that tasks use are an allowlist with literal arguments, and nothing is evaluated. Knows no browser.
 """
 
 from __future__ import annotations
@@ -17,45 +17,44 @@ from envs.webarena.evaluators.url_match import OR
 from lemur_ray.host.python_source import parsed
 
 SETTLES_S = 3.0
-"""After an evaluator has gone to a page, as upstream waits."""
+"""Seconds to wait after loading a page, as upstream does."""
 _PAGE, _LAST_URL = "__page__", "__last_url__"
 
 
 class LastPage(Protocol):
-    """The tab that an episode ended on."""
+    """The tab in which an episode ended."""
 
     def url(self) -> str: ...
 
     def goto(self, url: str) -> None:
-        """Go there and wait until it has settled."""
+        """Load a URL and wait until the page has settled."""
         ...
 
     def content(self) -> str:
-        """The page's source as it is now."""
+        """The current HTML source of the page."""
         ...
 
     def evaluate(self, script: str) -> Any:
-        """The value of a JavaScript expression. Raises ScriptFailed where the page throws."""
+        """The value of a JavaScript expression. Raises ScriptFailed if the page throws."""
         ...
 
 
 class ScriptFailed(Exception):
-    """A script threw in the page."""
+    """A script threw an exception in the page."""
 
 
 Lookup = Callable[..., str]
-"""A helper that asks a site. First argument: the last page, then the literals of the call."""
+"""A helper that queries a site. Arguments: the last page, then the literals of the call."""
 
 
 def program_html(targets: list[Mapping[str, Any]], page: LastPage, helpers: Mapping[str, Lookup]) -> float:
-    """Score: whether every target holds. Raises ValueError for a locator, helper or key of contents that is unknown.
-
-    Those of the page that the episode ended on are looked at before others, which upstream opens beside it."""
+    """Score 1 if every target matches, else 0. Raises ValueError for an unknown locator, helper or content rule.
+    Targets on the page where the episode ended are checked before others, which upstream loads in another tab."""
     score, ended_at = 1.0, page.url()
     for target in sorted(targets, key=lambda one: one["url"] != "last"):
         _navigate(target["url"], page, helpers, ended_at)
-        found = html.unescape(_selected(target, page, helpers))
-        score *= _holds(target["required_contents"], found)
+        content = html.unescape(_selected(target, page, helpers))
+        score *= _holds(target["required_contents"], content)
     return score
 
 
@@ -86,15 +85,15 @@ def _selected(target: Mapping[str, Any], page: LastPage, helpers: Mapping[str, L
 
 
 def is_script(locator: str) -> bool:
-    """Whether a locator is evaluated in the page."""
+    """Whether a locator is evaluated as JavaScript in the page."""
     return locator.startswith(("document.", "[...document."))
 
 
-def _holds(required: Mapping[str, Any], found: str) -> bool:
+def _holds(required: Mapping[str, Any], content: str) -> bool:
     if "exact_match" in required:
-        return exact_match(required["exact_match"], found)
+        return exact_match(required["exact_match"], content)
     if "must_include" in required:
-        return all(any(must_include(one, found) for one in wanted.split(OR)) for wanted in required["must_include"])
+        return all(any(must_include(one, content) for one in wanted.split(OR)) for wanted in required["must_include"])
     raise ValueError(f"unknown required contents {sorted(required)}: expected {' or '.join(CONTENTS)}")
 
 
@@ -106,11 +105,11 @@ HELPERS: Mapping[str, int] = {
     "shopping_get_sku_latest_review_rating": 1,
     "shopping_get_sku_latest_review_author": 1,
 }
-"""Those that tasks name, each with the number of texts that it takes; a misspelling is upstream's."""
+"""Allowed helpers with their number of text arguments. The misspelled name is upstream's."""
 
 
 def read_call(call: str) -> tuple[str, list[str]]:
-    """Helper and texts of ``name('literal', ...)``; ``__page__``, which every helper is given, is left out.
+    """Parse ``name('literal', ...)`` into a helper and its texts, without ``__page__``, which every helper gets.
 
     Raises ValueError for any other name or argument.
     """
@@ -135,9 +134,9 @@ def read_call(call: str) -> tuple[str, list[str]]:
 
 
 def call_helper(call: str, page: LastPage, helpers: Mapping[str, Lookup], ended_at: str = "") -> str:
-    """What a helper finds, where '__last_url__' stands for the address that the episode ended at.
+    """Result of a helper call, in which '__last_url__' stands for the URL where the episode ended.
 
-    Raises ValueError as ``read_call``, and for a helper that is not among these.
+    Raises ValueError as ``read_call`` does, and for a helper that is not available.
     """
     name, given = read_call(call)
     if name not in helpers:
@@ -146,7 +145,7 @@ def call_helper(call: str, page: LastPage, helpers: Mapping[str, Lookup], ended_
 
 
 def post_url(page: LastPage, url: str) -> str:
-    """The address of the forum's post that a page, or a comment's page, belongs to; any other address as it is."""
+    """URL of the forum post that a page or a comment's page belongs to. Any other URL is returned unchanged."""
     parts = urlsplit(url)
     steps = parts.path.split("/")
     if len(steps) < 4 or steps[1] != "f":
@@ -155,7 +154,7 @@ def post_url(page: LastPage, url: str) -> str:
 
 
 def member_role(page: LastPage, account: str) -> str:
-    """The role of a project's member, on GitLab's page of members; empty where there is none."""
+    """Role of a project member on GitLab's members page; empty without one."""
     script = f"""(() => {{
         const names = [...document.querySelectorAll("td[data-label='Account'] span.gl-avatar-labeled-sublabel")];
         const place = names.findIndex(one => one.outerText === "@" + {_quoted(account)});

@@ -1,7 +1,7 @@
-"""Whether a task's ``eval`` can be scored as it stands, before anything is played. Knows no page and no answer.
+"""Checks before an episode whether a task's ``eval`` can be scored. Knows no page and no answer.
 
-What an evaluator would refuse after an episode, and what it would pass over in silence (a misspelt key, a rule without
-items that every answer keeps), is refused here.
+Rejects everything that an evaluator would reject after an episode, or would silently ignore: a misspelled key, a rule
+without items.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from lemur_ray.config import did_you_mean
 NOT_AVAILABLE = "N/A"
 _KEYS = ("eval_types", "reference_answers", "reference_url", "program_html", "reference_answer_raw_annotation")
 _NOTES = ("note", "annotation")
-"""What other keys of a rubric end in: words for people, among them the judge's ``string_note``."""
+"""Endings of other allowed keys of a rubric, which hold text for people, such as the judge's ``string_note``."""
 _TARGET_KEYS = ("url", "locator", "required_contents", "prep_actions")
 
 
 def check_rubric(record: Mapping[str, Any]) -> None:
-    """Raises ValueError, with the task, what was found and what was expected."""
+    """Raise ValueError with the task, the value and what was expected, if the task cannot be scored."""
+    kinds = checked(record)
     try:
-        _check(record["eval"], checked(record))
+        _check(record["eval"], kinds)
     except ValueError as error:
-        said = str(error)
-        raise ValueError(said if said.startswith("task ") else f"task {record.get('task_id')}: {said}") from None
+        raise ValueError(f"task {record.get('task_id')}: {error}") from None
 
 
 def _check(rubric: Mapping[str, Any], kinds: Sequence[str]) -> None:
@@ -84,8 +84,8 @@ def _check_target(target: Any) -> None:
     elif locator.strip() and not is_script(locator):
         raise ValueError(f"unknown locator {_shown(locator)}: expected none, a script on document, or func:")
     if not isinstance(contents, Mapping) or not contents or set(contents) - set(CONTENTS):
-        found = sorted(contents) if isinstance(contents, Mapping) else contents
-        raise ValueError(f"unknown required contents {_shown(found)}: expected {' or '.join(CONTENTS)}")
+        keys = sorted(contents) if isinstance(contents, Mapping) else contents
+        raise ValueError(f"unknown required contents {_shown(keys)}: expected {' or '.join(CONTENTS)}")
     for rule, wanted in contents.items():
         (_check_text if rule == "exact_match" else _check_texts)(rule, wanted)
     if "prep_actions" in target:
@@ -93,7 +93,7 @@ def _check_target(target: Any) -> None:
 
 
 def is_address(text: str) -> bool:
-    """Of the web, or one that begins with a placeholder of a site."""
+    """Whether a text is a web URL, or starts with the placeholder of a site."""
     return text.startswith(("http://", "https://", "__"))
 
 

@@ -1,4 +1,4 @@
-"""The helpers that ask a shop's own interface: its latest order, the latest review of an article. Magento's REST.
+"""Evaluator helpers that query a Magento shop's REST interface: the latest order, the latest review of a product.
 
 Knows no page.
 """
@@ -19,7 +19,7 @@ LOOK_S = 60.0
 
 
 def shop_helpers(lease: Lease) -> Mapping[str, Lookup]:
-    """Of the shop of a lease; those of a shop that is not there find nothing."""
+    """Helpers for the shop of a lease. Without a shop they return empty results."""
     url, admin = lease.urls.get("SHOPPING", "").rstrip("/"), lease.accounts.get("shopping_admin")
     customer = lease.accounts.get("shopping")
     shop = _Shop(url, admin, customer)
@@ -35,7 +35,7 @@ class _Shop:
         self._url, self._admin, self._customer = url, admin, customer
 
     def latest_order_url(self, page: LastPage) -> str:
-        """The page of the customer's newest order; the shop's own where there is none."""
+        """URL of the customer's newest order, or the shop's own URL without one."""
         whose = self._customer.user if self._customer else ""
         asked = {
             "searchCriteria[filterGroups][0][filters][0][field]": "customer_email",
@@ -44,27 +44,27 @@ class _Shop:
             "searchCriteria[sortOrders][0][direction]": "DESC",
             "searchCriteria[pageSize]": "1",
         }
-        found = self._asked(f"orders?{urllib.parse.urlencode(asked)}")
-        orders = found.get("items") if isinstance(found, dict) else None
+        answer = self._query(f"orders?{urllib.parse.urlencode(asked)}")
+        orders = answer.get("items") if isinstance(answer, dict) else None
         return (
             f"{self._url}/sales/order/view/order_id/{orders[0]['increment_id'].lstrip('0')}/" if orders else self._url
         )
 
     def latest_review_rating(self, page: LastPage, sku: str) -> str:
-        """In percent, as the shop keeps it; empty where there is none."""
+        """Rating of the newest review of a product, in percent; empty without one."""
         review = self._latest_review(sku)
         return str(review["ratings"][0]["percent"]) if review else ""
 
     def latest_review_author(self, page: LastPage, sku: str) -> str:
-        """Nickname; empty where there is none."""
+        """Nickname of the author of the newest review; empty without one."""
         review = self._latest_review(sku)
         return str(review["nickname"]) if review else ""
 
     def _latest_review(self, sku: str) -> Mapping[str, Any] | None:
-        found = self._asked(f"products/{urllib.parse.quote(sku, safe='')}/reviews")
-        return found[-1] if isinstance(found, list) and found else None
+        reviews = self._query(f"products/{urllib.parse.quote(sku, safe='')}/reviews")
+        return reviews[-1] if isinstance(reviews, list) and reviews else None
 
-    def _asked(self, what: str) -> Any:
+    def _query(self, what: str) -> Any:
         if not self._url or self._admin is None:
             return None
         who = {"username": self._admin.user, "password": self._admin.password}
@@ -78,5 +78,5 @@ class _Shop:
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
         asked = urllib.request.Request(f"{self._url}/{path}", data=body, headers=headers)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(asked, timeout=LOOK_S) as said:
-            return json.load(said)
+        with opener.open(asked, timeout=LOOK_S) as response:
+            return json.load(response)

@@ -1,7 +1,7 @@
-"""string_match: an answer against references, exactly, by inclusion, or by a judge.
+"""string_match: compares an answer with references exactly, by inclusion, or by a judge.
 
-After libwebarena 0.0.4, ``StringEvaluator``. ``strict`` finds a reference of one character where no other letter,
-digit or part of a number touches it, and takes an exact N/A for what it is. Knows no task format.
+After libwebarena 0.0.4, ``StringEvaluator``. With ``strict``, a reference of one character must not touch another
+letter, digit or part of a number, and an exact N/A counts as such. Knows no task format.
 """
 
 from __future__ import annotations
@@ -28,60 +28,58 @@ _APART = (
     (re.compile(r"(?<=[^'\s])'(?=\s|$)"), " ' "),
     (re.compile(r"(?<=[^'\s])('s|'m|'d|'ll|'re|'ve|n't)(?=\s|$)"), r" \1 "),
 )
-"""What the Penn Treebank's convention sets apart from words, in this order; texts are in lower case."""
+"""Patterns that separate punctuation from words, in the order of the Penn Treebank convention. For lower-case text."""
 
 
 def word_tokens(text: str) -> list[str]:
-    """Words and marks of a text in lower case."""
+    """Split a text in lower case into words and punctuation marks."""
     for pattern, apart in _APART:
         text = pattern.sub(apart, text)
     return text.split()
 
 
 def clean_answer(text: str) -> str:
-    """Without blanks around it, without one pair of equal quotes around it, in lower case."""
+    """Strip whitespace and one pair of equal quotes, and convert to lower case."""
     text = text.strip()
     if text and text[0] == text[-1] and text[0] in "'\"":
         text = text[1:-1]
     return text.lower()
 
 
-def exact_match(reference: str, said: str) -> bool:
-    return clean_answer(said) == clean_answer(reference)
+def exact_match(reference: str, answer: str) -> bool:
+    return clean_answer(answer) == clean_answer(reference)
 
 
-def must_include(reference: str, said: str, *, as_word: bool = False, strict: bool = False) -> bool:
-    """``as_word``: a reference of one character counts only as a word of its own."""
-    reference, said = clean_answer(reference), clean_answer(said)
+def must_include(reference: str, answer: str, *, as_word: bool = False, strict: bool = False) -> bool:
+    """Whether the answer contains the reference. ``as_word``: one character must be a word of its own."""
+    reference, answer = clean_answer(reference), clean_answer(answer)
     if not as_word or len(reference) != 1:
-        return reference in said
+        return reference in answer
     if strict:
         number = rf"(?<![\w])(?<!\d[.,]){re.escape(reference)}(?![\w])(?!,\d)(?!\.0*[1-9])"
-        return re.search(number, said) is not None
-    return reference in word_tokens(said)
+        return re.search(number, answer) is not None
+    return reference in word_tokens(answer)
 
 
 def string_match(record: Mapping[str, Any], answer: str, judge: Judge, *, strict: bool = False) -> float:
-    """Score of an answer to a task. Raises ValueError for a rule that is unknown, and what the judge raises.
-
-    ``record``: a task in WebArena's format.
-    """
-    said, score = clean_answer(answer), 1.0
+    """Score an answer to ``record``, a task in WebArena's format. Raises ValueError for an unknown rule, and errors
+    of the judge."""
+    cleaned, score = clean_answer(answer), 1.0
     for rule, wanted in record["eval"]["reference_answers"].items():
         match rule:
             case "exact_match":
-                score *= exact_match(_text(rule, wanted), said)
+                score *= exact_match(_text(rule, wanted), cleaned)
             case "must_include":
                 items = _list(rule, wanted)
-                score *= all(must_include(one, said, as_word=len(items) == 1, strict=strict) for one in items)
+                score *= all(must_include(one, cleaned, as_word=len(items) == 1, strict=strict) for one in items)
             case "fuzzy_match" if wanted == "N/A":
                 if strict:
-                    score *= float(exact_match(wanted, said)) or judge.same_reason(record, said)
-                elif not (score := score * exact_match(wanted, said)):
-                    score = judge.same_reason(record, said)
+                    score *= float(exact_match(wanted, cleaned)) or judge.same_reason(record, cleaned)
+                elif not (score := score * exact_match(wanted, cleaned)):
+                    score = judge.same_reason(record, cleaned)
             case "fuzzy_match":
                 for one in _list(rule, wanted):
-                    score *= judge.equivalent(record, one, said) if score else 0.0
+                    score *= judge.equivalent(record, one, cleaned) if score else 0.0
             case _:
                 raise ValueError(f"task {record.get('task_id')}: unknown rule {rule!r} among its reference answers")
     return float(score)

@@ -1,7 +1,7 @@
-"""url_match: the address of the last page against references.
+"""url_match: compares the URL of the last page with references.
 
-After libwebarena 0.0.4, ``URLEvaluator``, which asks only that host and path of a reference stand somewhere in those of
-the page. ``strict`` asks for the same host and for the reference's path, or something beneath it. Knows no browser.
+After libwebarena 0.0.4, ``URLEvaluator``, which only requires host and path of a reference to occur somewhere in those
+of the page. ``strict`` requires the same host, and the reference's path or one below it. Knows no browser.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ OR = " |OR| "
 
 
 def url_match(references: str, url: str, *, rule: str = RULE, strict: bool = False) -> float:
-    """Score of the page at ``url``. ``references``: joined by ``OR``. Raises ValueError for an unknown rule."""
+    """Score of the page at ``url``. ``references`` are joined by ``OR``. Raises ValueError for an unknown rule."""
     if rule != RULE:
         raise ValueError(f"url_note {rule!r}: expected {RULE!r}")
     golds = [_parts(one) for one in references.split(OR)]
     place, query = _parts(url)
-    found = any(_beneath(gold, place) if strict else "".join(gold) in "".join(place) for gold, _ in golds)
+    same_page = any(_beneath(gold, place) if strict else "".join(gold) in "".join(place) for gold, _ in golds)
     wanted: dict[str, set[str]] = {}
     for _, of_gold in golds:
         for key, values in of_gold.items():
             wanted.setdefault(key, set()).update(values)
-    return float(found and all(values & set(query.get(key, ())) for key, values in wanted.items()))
+    return float(same_page and all(values & set(query.get(key, ())) for key, values in wanted.items()))
 
 
 def _parts(url: str) -> tuple[tuple[str, str], dict[str, list[str]]]:
-    """Host with path, without what a semicolon sets apart from its last step, and the query."""
+    """Host and path (without parameters after a semicolon), and the query."""
     try:
         parts = urlparse(url.rstrip("/"))
     except ValueError:  # half an IPv6 address: the page of no site

@@ -1,1 +1,1 @@
-"""What a model is told of browsing. Know no browser."""
+"""Prompts of browser tasks. Know no browser."""

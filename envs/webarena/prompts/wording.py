@@ -1,8 +1,7 @@
 """The prompts of both action languages from one source: every action in them is written by ``render``.
 
-Slots as upstream has them (role, what is given, actions by group, homepage, rules, examples, then observation, URL,
-objective, previous action); the wording is the project's own. Upstream's prompt files are loadable (``read_prompt``).
-Knows no task.
+The slots are upstream's (role, inputs, actions by group, homepage, rules, examples, then observation, URL, objective,
+previous action); the wording is the project's own. ``read_prompt`` loads upstream's prompt files. Knows no task.
 """
 
 from __future__ import annotations
@@ -72,19 +71,19 @@ _HOME = "http://homepage.com"
 
 @dataclass(frozen=True)
 class Prompt:
-    """What comes before the first observation. ``examples``: pairs of a turn of the user and of the assistant."""
+    """Messages before the first observation. ``examples`` are pairs of a user and an assistant turn."""
 
     system: str
     examples: tuple[tuple[str, str], ...] = ()
     turn: str = _TURN
 
     def shown(self, observation: str, url: str, objective: str, previous: str) -> str:
-        """One turn of the user."""
+        """One user turn."""
         slots = {"observation": observation, "url": url, "objective": objective, "previous_action": previous}
-        found = self.turn
-        for name in sorted(slots, key=lambda one: found.find("{" + one + "}"), reverse=True):
-            found = found.replace("{" + name + "}", slots[name], 1)
-        return found
+        text = self.turn
+        for name in sorted(slots, key=lambda one: text.find("{" + one + "}"), reverse=True):
+            text = text.replace("{" + name + "}", slots[name], 1)
+        return text
 
 
 @dataclass(frozen=True)
@@ -134,8 +133,8 @@ def build(
     homepage: bool = True,
     marks: bool = False,
 ) -> Prompt:
-    """The project's own prompt. ``marks``: a screenshot comes with each observation. Raises ValueError for more
-    examples than there are."""
+    """The project's own prompt. ``marks``: each observation comes with a screenshot. Raises ValueError for more
+    examples than exist."""
     if not 0 <= num_examples <= len(_EXAMPLES):
         raise ValueError(f"{num_examples} examples: expected 0 to {len(_EXAMPLES)}")
     example = render(Action(Kind.CLICK, element_id="1234"), language)
@@ -151,7 +150,7 @@ def build(
     )
     prompt = Prompt(system)
     examples = tuple(
-        (prompt.shown(e.observation, e.url, e.objective, NONE_YET), _said(e, language, reasoning))
+        (prompt.shown(e.observation, e.url, e.objective, NONE_YET), _reply_of(e, language, reasoning))
         for e in _EXAMPLES[:num_examples]
     )
     return Prompt(system, examples)
@@ -165,17 +164,18 @@ def _shape(name: str, language: Language) -> str:
     return signature_of(name) if language == "python" else _SHAPES[name][0]
 
 
-def _said(example: _Example, language: Language, reasoning: bool) -> str:
+def _reply_of(example: _Example, language: Language, reasoning: bool) -> str:
     action = f"{FENCE}{render(example.action, language)}{FENCE}"
     return f"{example.thought} {_LEAD} {action}" if reasoning else action
 
 
 def read_prompt(file: Path) -> Prompt:
-    """Upstream's prompt: JSON with ``intro``, ``examples`` (pairs) and ``template``. Raises ValueError, OSError."""
+    """Read upstream's prompt: JSON with ``intro``, ``examples`` (pairs) and ``template``. Raises ValueError,
+    OSError."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        examples = tuple((str(user), str(assistant)) for user, assistant in found["examples"])
-        return Prompt(str(found["intro"]), examples, str(found["template"]))
+        fields = json.loads(file.read_text(encoding="utf-8"))
+        examples = tuple((str(user), str(assistant)) for user, assistant in fields["examples"])
+        return Prompt(str(fields["intro"]), examples, str(fields["template"]))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{file}: no prompt of WebArena's (intro, examples, template): {error}") from error
 
@@ -183,13 +183,13 @@ def read_prompt(file: Path) -> Prompt:
 def previous_action(
     reading: Reading, reply: str, language: Language, elements: Mapping[str, str], problem: str = ""
 ) -> str:
-    """The line of the last action. ``elements``: id -> role, name and properties, as the model saw them. ``problem``:
-    why it was in vain, where it was."""
+    """The prompt's line about the last action. ``elements`` maps an id to role, name and properties as the model saw
+    them. ``problem`` says why the action failed; empty if it did not."""
     action = reading.action
     if action.kind is Kind.NONE:
         shape = "action(argument=value)" if language == "python" else "action [argument]"
-        said = " ".join(reply.split())[-300:]
-        return f'None: your reply "{said}" held no action. Write one as {FENCE}{shape}{FENCE}.'
+        quoted = " ".join(reply.split())[-300:]
+        return f'None: your reply "{quoted}" held no action. Write one as {FENCE}{shape}{FENCE}.'
     written = render(action, language)
     if action.kind is Kind.PAGE_FOCUS:
         written = written.replace("tab_focus", "page_focus", 1)

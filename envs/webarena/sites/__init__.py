@@ -1,1 +1,1 @@
-"""Stand-in sites: real web applications that are started and seeded from packages, and the tasks on them."""
+"""Stand-in sites: real web applications, installed from packages and seeded by this process, and the tasks on them."""

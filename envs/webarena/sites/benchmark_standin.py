@@ -1,6 +1,6 @@
-"""The stand-in suite as a benchmark: tasks in WebArena's format on real applications that are started here.
+"""The benchmark ``webarena/standin``: tasks in WebArena's format on real applications that are started here.
 
-Its numbers are those of this suite, never WebArena's.
+Its rates are not WebArena scores.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LIMITS = (
 
 
 def _copies() -> Any:
-    """Where episodes wait, and no part of what is measured."""
+    """The option for the number of copies. It affects waiting times, not what is measured."""
     return field(default=2, metadata={"location": True, "stored_as": int})
 
 
@@ -42,13 +42,13 @@ class StandinOptions(BrowserOptions):
     """The stand-in suite."""
 
     wait_s: float = 0.3
-    """Seconds after the beginning and after every action; these sites answer from this machine."""
+    """Seconds to wait at the start and after every action. These sites run on this machine."""
     seed_of_sites: int = SEED
-    """Of everything that stands on the sites."""
+    """Seed of all content on the sites."""
     site_copies: int = _copies()
-    """Copies of each application in a process, started when they are needed: so many of its episodes at once."""
+    """Maximum copies of each application per process, started when needed: so many of its episodes run at once."""
     without: str = ""
-    """Applications to do without, by commas: shop, trac, forum, cms, wiki. Their tasks are not played."""
+    """Applications to leave out with their tasks, comma-separated: shop, trac, forum, cms, wiki."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,9 +63,9 @@ class StandinOptions(BrowserOptions):
 
 
 def load(options: StandinOptions, request: EvaluationRequest) -> Iterator[Task]:
-    """All tasks but those on applications that are left out."""
-    told = {name: value for name, value in playing(options, request).items() if name not in _OWN}
-    more = {**told, "seed": options.seed_of_sites, "copies": options.site_copies, "settles_s": options.wait_s}
+    """Yield all tasks except those on applications that are left out."""
+    values = {name: value for name, value in playing(options, request).items() if name not in _OWN}
+    more = {**values, "seed": options.seed_of_sites, "copies": options.site_copies, "settles_s": options.wait_s}
     for record in records(options.seed_of_sites):
         if not set(software_of(record)) & set(options.left_out):
             yield task_of(record, NAME, ENV_ID, more)
@@ -75,18 +75,18 @@ _OWN = ("seed_of_sites", "site_copies", "without")
 
 
 def needs(options: StandinOptions, request: EvaluationRequest) -> list[Requirement]:
-    """A browser, and each application that is played."""
+    """Requirements: a browser, and each application in use."""
     played = [one for one in SOFTWARE.values() if one.name not in options.left_out]
     return [*of_browser.needs(options), *(Requirement(one.title, partial(_lacks, one.name)) for one in played)]
 
 
 def _lacks(name: str) -> str | None:
-    said = missing(SOFTWARE[name])
-    return f"{said} (or --without {name})" if said else None
+    reason = missing(SOFTWARE[name])
+    return f"{reason} (or --without {name})" if reason else None
 
 
 def departures(options: StandinOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> list[str]:
-    """By this machine, and what is left out."""
+    """Departures that come from this machine, and applications left out."""
     return [*of_browser.departures(options), *(f"without {SOFTWARE[name].title}" for name in options.left_out)]
 
 

@@ -1,7 +1,7 @@
-"""What stands on the stand-in sites: products, orders, tickets, topics, articles and pages, all invented.
+"""Invented content of the stand-in sites: products, orders, tickets, topics, articles and pages.
 
-A pure function of a seed number: the seeders write it into the applications' databases, and the tasks take their
-reference answers from it. Knows no application and no task.
+A pure function of a seed: the seeders write it into the applications' databases, and the tasks compute their reference
+answers from it. Knows no application and no task.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import Any
 
 SEED = 17
-"""Of the suite; another one makes other names, prices and answers."""
+"""Seed of the suite. Another one gives other names, prices and answers."""
 CUSTOMER, STAFF, MEMBER = "Ines Halloran", "Odo Farrier", "quillon"
-"""Who is logged in: at the shop, at its dashboard and at the CMS, at tickets, forum and wiki."""
+"""Logged-in users: at the shop; at its dashboard and the CMS; at tickets, forum and wiki."""
 _BEGIN = datetime.date(2024, 2, 5)
 _GIVEN = ("Mara", "Tobin", "Elsie", "Corin", "Petra", "Lucan", "Wilma", "Jonty")
 _FAMILY = ("Ashdown", "Brackwell", "Cressing", "Dunmore", "Eversley", "Fenwick", "Garrity", "Holbeck")
@@ -82,13 +82,13 @@ class Order:
     placed: str
     status: str
     lines: tuple[tuple[str, int], ...]
-    """Title of a product and how many."""
+    """Title and quantity of each product."""
     total: str
 
 
 @dataclass(frozen=True)
 class Ticket:
-    """``number``: as Trac will count them, from 1."""
+    """A ticket. ``number`` is the one Trac will assign, from 1."""
 
     number: int
     summary: str
@@ -116,7 +116,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Article:
-    """A page of the CMS below the page of its section."""
+    """A CMS page below its section's page."""
 
     section: str
     title: str
@@ -129,34 +129,34 @@ class Article:
 @dataclass(frozen=True)
 class WikiPage:
     name: str
-    """With its namespaces, by colons."""
+    """Page name with namespaces, separated by colons."""
     title: str
     facts: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Content:
-    """Everything, in the order in which it is put on the sites."""
+    """All content, in the order in which it is seeded."""
 
     seed: int
     people: tuple[str, ...]
     products: tuple[Product, ...]
     orders: tuple[Order, ...]
     milestones: tuple[tuple[str, str], ...]
-    """Name and day due."""
+    """Name and due day."""
     tickets: tuple[Ticket, ...]
     topics: tuple[Topic, ...]
     articles: tuple[Article, ...]
     wiki: tuple[WikiPage, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values, as the seeders read them."""
+        """JSON values for the seeders."""
         return asdict(self)
 
 
 @lru_cache(maxsize=4)
 def content_of(seed: int = SEED) -> Content:
-    """The same for the same seed, in every process."""
+    """The content of a seed, equal in every process."""
     draw = random.Random(f"stand-in sites {seed}")
     given, family = draw.sample(_GIVEN, 6), draw.sample(_FAMILY, 6)
     people = tuple(f"{first} {last}" for first, last in zip(given, family, strict=True))
@@ -193,8 +193,8 @@ def _products(draw: random.Random, people: tuple[str, ...]) -> tuple[Product, ..
         for number, good in enumerate(goods):
             title = f"{draw.choice(_LOOKS)} {good}"
             authors = draw.sample(people, draw.choice((0, 1, 2, 3)))
-            said = draw.sample(_OPINIONS, len(authors))
-            reviews = tuple(Review(a, draw.randint(1, 5), *o) for a, o in zip(authors, said, strict=True))
+            opinions = draw.sample(_OPINIONS, len(authors))
+            reviews = tuple(Review(a, draw.randint(1, 5), *o) for a, o in zip(authors, opinions, strict=True))
             upc = f"{category[:2].upper()}{100 + number * 7 + draw.randrange(7)}"
             maker, grams = draw.choice(_FAMILY), draw.randrange(2, 90) * 10
             text = f"A {title.lower()} made in the workshop of {maker}. It weighs {grams} g."

@@ -20,7 +20,7 @@ from envs.webarena.site_set import SitesLost
 from envs.webarena.sites.content import content_of
 from envs.webarena.sites.login import LoginFailed, storage_state
 from envs.webarena.sites.restoring import copy
-from envs.webarena.sites.running_site import RunningSite, last_lines, new_folder, started
+from envs.webarena.sites.running_site import RunningSite, last_lines, new_folder, start_program
 from envs.webarena.sites.software import PASSWORD, Software, accounts, interpreter, missing, programs
 from lemur_ray.host.file_lock import hold
 from lemur_ray.host.home import lemur_home
@@ -84,7 +84,7 @@ def _build(software: Software, seed: int, folder: Path) -> None:
     try:
         (work / "key").write_text(secrets.token_urlsafe(48))
         (work / "content.json").write_text(_content(seed), encoding="utf-8")
-        program = started(software, work, "build", str(work))
+        program = start_program(software, work, "build", str(work))
         try:
             if program.wait(BUILD_S):
                 raise SitesLost(f"{software.title} could not be built: {last_lines(work)}")

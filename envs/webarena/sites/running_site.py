@@ -39,8 +39,8 @@ class RunningSite:
         self.folder = folder
         for _ in range(3):  # another process may have taken the port meanwhile
             self.port = free_port()
-            self._process = started(software, folder, "serve", str(folder), str(self.port))
-            if self._answers_in_time():
+            self._process = start_program(software, folder, "serve", str(folder), str(self.port))
+            if self._wait_until_up():
                 return
             self.stop()
         raise SitesLost(f"{software.title} did not start: {last_lines(folder)}")
@@ -72,7 +72,7 @@ class RunningSite:
         if self._process.stdin is not None:
             self._process.stdin.close()
 
-    def _answers_in_time(self) -> bool:
+    def _wait_until_up(self) -> bool:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and self._process.poll() is None:
             if self._probe_succeeds():
@@ -99,7 +99,7 @@ def new_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
 
 
-def started(software: Software, folder: Path, *words: str) -> subprocess.Popen[bytes]:
+def start_program(software: Software, folder: Path, *words: str) -> subprocess.Popen[bytes]:
     """Start the program of an application with the arguments ``words``. Its output goes to ``folder/log``."""
     python = str(interpreter()) if software.module else "python3"
     known = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DJANGO"))}

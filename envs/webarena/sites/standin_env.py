@@ -47,7 +47,7 @@ class StandinEnv(WebEnv):
         hints = super().hints()
         if self._play is None or self._expert is None:
             return hints
-        action = self._expert.next(self.told_of)
+        action = self._expert.next(self.shown_elements)
         return {**hints, "expert": f"{FENCE}{render(action, self.playing.language)}{FENCE}"}
 
 

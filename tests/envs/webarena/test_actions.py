@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.webarena.actions.action import NOTHING, Action, ActionParsingError, Kind, equivalent
-from envs.webarena.actions.early_stop import EarlyStop, kind_of
+from envs.webarena.actions.early_stop import EarlyStop, Stop, StopKind
 from envs.webarena.actions.languages import read_reply, render
 from envs.webarena.actions.python_calls import SIGNATURES, parse_calls, render_call, signature_of
 from envs.webarena.actions.symbolic import loses, parse_symbolic, render_symbolic
@@ -149,8 +149,10 @@ def test_what_is_typed_makes_no_other_action_but_another_element_does() -> None:
 def test_typing_counts_anywhere_and_other_actions_in_a_row() -> None:
     click, typing = Action(Kind.CLICK, "1"), Action(Kind.TYPE, "2", "x")
     rule = EarlyStop()
-    assert rule.reason([typing, click, typing, click, typing]) == "Same typing action for 3 times"
-    assert rule.reason([click, typing, click, typing, click]) == ""
-    assert rule.reason([click] * 3) == "Same action for 3 times"
-    assert rule.reason([]) == ""
-    assert [kind_of(rule.reason([NOTHING] * n)) for n in (2, 3, 30)] == ["", "parsing_failure", "max_steps"]
+    repeated = Stop(StopKind.REPEATING, "Same typing action for 3 times")
+    assert rule.check([typing, click, typing, click, typing]) == repeated
+    assert rule.check([click, typing, click, typing, click]) is None
+    assert rule.check([click] * 3) == Stop(StopKind.REPEATING, "Same action for 3 times")
+    assert rule.check([]) is None
+    stops = [rule.check([NOTHING] * n) for n in (2, 3, 30)]
+    assert [stop and stop.kind for stop in stops] == [None, StopKind.PARSING_FAILURE, StopKind.MAX_STEPS]

@@ -118,12 +118,12 @@ def test_what_may_be_acted_on_at_random_or_by_an_expert_is_what_the_model_is_sho
     shown = began(env, observation_tokens=55, hints=True)
     assert "link 'Add pen'" in shown
     assert "'Add paper'" not in shown, "it is cut"
-    assert id_of(shown, "Add pen") in env.told_of
-    assert {one.name for one in env.elements.values()} > {one.name for one in env.told_of.values()}
-    assert "Add paper" not in {one.name for one in env.told_of.values()}
+    assert id_of(shown, "Add pen") in env.shown_elements
+    assert {one.name for one in env.elements.values()} > {one.name for one in env.shown_elements.values()}
+    assert "Add paper" not in {one.name for one in env.shown_elements.values()}
     acted_on = re.findall(r"(?:click|type) \[(\d+)\]", str(env.hints()["admissible"]))
     assert acted_on
-    assert set(acted_on) <= set(env.told_of)
+    assert set(acted_on) <= set(env.shown_elements)
 
 
 def test_popups_are_listed_can_be_focused_and_are_bounded(env: WebEnv) -> None:

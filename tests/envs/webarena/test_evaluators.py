@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from envs.webarena.evaluators.evaluate import Evaluator, needs_judge
-from envs.webarena.evaluators.judge import AskingJudge, KeptAnswers, NoJudge, NoVerdict
+from envs.webarena.evaluators.judge import AskingJudge, NoJudge, NoVerdict, StoredAnswers
 from envs.webarena.evaluators.program_html import ScriptFailed, call_helper, member_role, post_url, program_html
 from envs.webarena.evaluators.string_match import clean_answer, must_include, string_match, word_tokens
 from envs.webarena.evaluators.url_match import url_match
@@ -96,7 +96,7 @@ def test_a_judges_answers_are_read_as_upstream_reads_them_kept_and_replayed(tmp_
     kept = tmp_path / "judge.jsonl"
 
     def score(letter: str, ask: Callable[[str], str]) -> float:
-        judge = AskingJudge(lambda question: ask(question.split("Answer: ")[1].split("\n")[0]), KeptAnswers(kept))
+        judge = AskingJudge(lambda question: ask(question.split("Answer: ")[1].split("\n")[0]), StoredAnswers(kept))
         return string_match(asking({"fuzzy_match": ["ref"]}), letter, judge)
 
     assert [score(letter, ask) for letter in "abc"] == [1, 0, 0]
@@ -128,7 +128,7 @@ def test_what_one_judge_said_is_no_other_judges_answer_and_what_nobody_can_read_
     kept, record = tmp_path / "judge.jsonl", asking({"fuzzy_match": ["ref"]})
 
     def score(reply: str, who: str) -> float:
-        return string_match(record, "a", AskingJudge(lambda question: reply, KeptAnswers(kept), who))
+        return string_match(record, "a", AskingJudge(lambda question: reply, StoredAnswers(kept), who))
 
     with pytest.raises(NoVerdict):
         score("hm", "strict-judge")

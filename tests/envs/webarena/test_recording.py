@@ -13,7 +13,7 @@ import pytest
 from envs.webarena.actions.languages import read_reply
 from envs.webarena.benchmark import BENCHMARKS, WebOptions
 from envs.webarena.browser.tree import Element
-from envs.webarena.recording import _named, called_now, read_recording
+from envs.webarena.recording import _named, current_id, read_recording
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome
 from lemur_ray.benchmarks.contract import EvaluationRequest
@@ -78,10 +78,10 @@ def test_an_action_is_on_the_element_of_the_same_words_in_the_same_place() -> No
     now = {
         str(at): Element("link", text.split("'")[1], text, (0.0, 0.0, 1.0, 1.0)) for at, text in enumerate(words, 70)
     }
-    assert called_now(("link 'Add'", 1, 1), now) == "72"
-    assert called_now(("link 'Add'", 5, 5), now) == "72", "there were more of them"
-    assert called_now(("link 'Add ink'", 0, 0), now) == "71", "it has the focus now"
-    assert called_now(("link 'Gone'", 0, 0), now) == called_now(None, now) == "0"
+    assert current_id(("link 'Add'", 1, 1), now) == "72"
+    assert current_id(("link 'Add'", 5, 5), now) == "72", "there were more of them"
+    assert current_id(("link 'Add ink'", 0, 0), now) == "71", "it has the focus now"
+    assert current_id(("link 'Gone'", 0, 0), now) == current_id(None, now) == "0"
 
 
 def test_where_properties_differ_an_element_is_that_of_its_place_among_those_of_its_name() -> None:
@@ -90,7 +90,7 @@ def test_where_properties_differ_an_element_is_that_of_its_place_among_those_of_
     assert named == ("textbox '' focused: True required: False", 0, 1)
     texts = ["textbox '' required: False", "textbox '' required: True"]
     now = {str(at): Element("textbox", "", text, (0.0, 0.0, 1.0, 1.0)) for at, text in enumerate(texts, 70)}
-    assert called_now(named, now) == "71", "the second, although it has not the focus yet"
+    assert current_id(named, now) == "71", "the second, although it has not the focus yet"
     assert _named("```click [7]```", """[7] link "it's \\" here" url: x""") == ("""link "it's \\" here" url: x""", 0, 0)
 
 

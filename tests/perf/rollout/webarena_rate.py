@@ -11,7 +11,7 @@ import statistics
 import time
 from typing import Any
 
-from envs.webarena.browser.capture import captured
+from envs.webarena.browser.capture import capture
 from envs.webarena.browser.host import close_shared, shared_host
 from envs.webarena.env import WebEnv
 from tests.envs.webarena import small_site
@@ -38,7 +38,7 @@ def main() -> None:
     in_view, play = len(env._running().seen.elements), env._running()
 
     async def tree() -> int:
-        nodes, _, _ = await captured(await play.session.protocol(await play.session.page()))
+        nodes, _, _ = await capture(await play.session.protocol(await play.session.page()))
         return len(nodes)
 
     nodes = shared_host().run(tree(), 60, "counting nodes")

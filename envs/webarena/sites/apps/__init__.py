@@ -1,1 +1,1 @@
-"""What runs in the interpreter of the sites: programs called by their paths, and what they import."""
+"""Programs of the stand-in sites, run by path in the sites' own environment, and the modules that they import."""

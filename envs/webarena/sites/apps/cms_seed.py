@@ -10,7 +10,7 @@ from wagtail.models import Page, Site
 
 
 def seed(content: dict[str, Any]) -> None:
-    """Once. Takes the place of the page that Wagtail welcomes with."""
+    """Fill the database. Replaces Wagtail's welcome page."""
     for account in content["accounts"]["cms"]:
         get_user_model().objects.create_superuser(
             account["user"], f"{account['user']}@example.test", account["password"]

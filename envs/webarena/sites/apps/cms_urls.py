@@ -1,4 +1,4 @@
-"""Addresses of the CMS: its admin, and the pages."""
+"""URLs of the CMS: its admin, and the pages."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from machina.core.loading import get_class
 
 
 def seed(content: dict[str, Any]) -> None:
-    """Once. Topics are made one after another: the last one of a board is its newest."""
+    """Fill the database. Topics are created in order, so that the last one of a board is its newest."""
     users = {
         account["name"]: get_user_model().objects.create_user(account["user"], password=account["password"])
         for account in content["accounts"]["forum"]
@@ -41,8 +41,8 @@ def _let_guests_read() -> None:
     permission = get_model("forum_permission", "ForumPermission")
     group = get_model("forum_permission", "UserForumPermission")
     for codename in ("can_see_forum", "can_read_forum"):
-        found = permission.objects.get(codename=codename)
-        group.objects.create(permission=found, anonymous_user=True, has_perm=True)
+        granted = permission.objects.get(codename=codename)
+        group.objects.create(permission=granted, anonymous_user=True, has_perm=True)
 
 
 assert get_class  # machina's own loading is set up by the import of its models

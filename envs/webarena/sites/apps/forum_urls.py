@@ -1,4 +1,4 @@
-"""Addresses of the forum, and one to log in at."""
+"""URLs of the forum, with a login page."""
 
 from __future__ import annotations
 

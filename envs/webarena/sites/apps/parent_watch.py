@@ -1,7 +1,8 @@
-"""A site that ends with whoever started it, and takes its folder along: for the programs of this folder.
+"""Ends a site when the process that started it ends, and removes the site's folder. Used by the programs of this
+folder.
 
-The starter holds the other end of the standard input. It is closed by the kernel however the starter ends, ``kill -9``
-too, and whichever thread of it started the site (which the kernel's own death signal would go by).
+The starter holds the other end of standard input, which the kernel closes however the starter ends, by ``kill -9`` too.
+The kernel's parent-death signal would not do: it follows the thread that started the site.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Callable
 
 
 def end_with_input(folder: str, first: Callable[[], object] = lambda: None) -> threading.Event:
-    """From now on: when the standard input ends, do ``first``, remove the folder, end. Returns whether that began."""
+    """Watch standard input in a thread: at its end call ``first``, remove the folder and exit. The event is set when
+    that begins."""
     begun = threading.Event()
 
     def wait() -> None:

@@ -1,7 +1,7 @@
-"""A Django site in the interpreter of the sites: ``build NAME FOLDER`` makes its database, ``serve NAME FOLDER PORT``.
+"""Runs a Django site: ``build NAME FOLDER`` creates its database, ``serve NAME FOLDER PORT`` serves it.
 
-NAME is shop, forum or cms: ``NAME_settings``, ``NAME_urls`` and ``NAME_seed`` beside this file. Ends with its standard
-input, so with whoever started it. Knows no task, and nothing of the project is imported.
+NAME is shop, forum or cms, with ``NAME_settings``, ``NAME_urls`` and ``NAME_seed`` in this folder. Ends when standard
+input does, so with the process that started it. Knows no task, and imports nothing of the project.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from parent_watch import end_with_input
 
 
 def main() -> None:
-    """The content to build with stands in ``FOLDER/content.json``, the key of signatures in ``FOLDER/key``."""
+    """``FOLDER/content.json`` has the content to build with, ``FOLDER/key`` the secret key for signatures."""
     what, name, folder, *port = sys.argv[1:]
     os.environ["SITE_FOLDER"] = folder
     os.environ["DJANGO_SETTINGS_MODULE"] = f"{name}_settings"
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def build(name: str, folder: Path) -> None:
-    """Make the tables and fill them."""
+    """Create the tables and fill them."""
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0, interactive=False, run_syncdb=True)
@@ -43,12 +43,12 @@ def build(name: str, folder: Path) -> None:
 
 
 def serve(port: int) -> None:
-    """Until the standard input ends."""
+    """Serve until standard input ends."""
     from django.contrib.staticfiles.handlers import StaticFilesHandler
     from django.core.servers.basehttp import WSGIRequestHandler, get_internal_wsgi_application, run
 
     def quiet(self: WSGIRequestHandler, *args: object) -> None:
-        """A line for each request is of no use to anybody."""
+        """Log no requests."""
 
     WSGIRequestHandler.log_message = quiet
     handler = StaticFilesHandler(get_internal_wsgi_application())

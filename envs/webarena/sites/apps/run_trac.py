@@ -1,6 +1,6 @@
-"""Trac in the interpreter of the sites: ``build FOLDER`` makes an environment, ``serve FOLDER PORT`` answers with it.
+"""Runs Trac: ``build FOLDER`` creates an environment, ``serve FOLDER PORT`` serves it.
 
-Ends with its standard input. Knows no task, and nothing of the project is imported.
+Ends when standard input does. Knows no task, and imports nothing of the project.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ START = datetime.datetime(2024, 3, 4, 8, tzinfo=datetime.timezone.utc)  # noqa: 
 
 
 def main() -> None:
-    """The content to build with stands in ``FOLDER/content.json``, the accounts in ``FOLDER/accounts.json``."""
+    """``FOLDER/content.json`` has the content to build with, ``FOLDER/accounts.json`` the accounts."""
     what, folder, *port = sys.argv[1:]
     if what == "build":
         build(Path(folder))
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def build(folder: Path) -> None:
-    """An environment with components, milestones, tickets and a page of the wiki."""
+    """Create an environment with components, milestones, tickets and a wiki page."""
     from trac.env import Environment
     from trac.perm import PermissionSystem
 
@@ -88,7 +88,7 @@ def _fill(env: Any, content: dict[str, Any]) -> None:
 
 
 def serve(folder: Path, port: int) -> None:
-    """Until the standard input ends."""
+    """Serve until standard input ends."""
     from trac.web.auth import BasicAuthentication
     from trac.web.main import dispatch_request
     from trac.web.standalone import (
@@ -108,7 +108,7 @@ def serve(folder: Path, port: int) -> None:
             return users.get(user) == password
 
     def quiet(self: Any, *args: object) -> None:
-        """A line for each request is of no use to anybody."""
+        """Log no requests."""
 
     TracHTTPRequestHandler.log_message = quiet
     path = str(folder / "env")

@@ -1,7 +1,7 @@
-"""DokuWiki on PHP's own server: ``build FOLDER`` makes settings and pages, ``serve FOLDER PORT`` answers with them.
+"""Runs DokuWiki on PHP's own server: ``build FOLDER`` creates settings and pages, ``serve FOLDER PORT`` serves them.
 
-The program is that of the Debian package dokuwiki; settings and pages lie in FOLDER, nothing of the machine's own wiki
-is read. Ends with its standard input. Knows no task, and nothing of the project is imported.
+The application is the Debian package dokuwiki; settings and pages are in FOLDER, and the machine's own wiki is not
+read. Ends when standard input does. Knows no task, and imports nothing of the project.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from parent_watch import end_with_input
 PROGRAM = Path(os.environ.get("DOKUWIKI", "/usr/share/dokuwiki"))
 OF_THE_PACKAGE = Path("/etc/dokuwiki")
 START = 1_709_539_200
-"""When all pages were written: 4 March 2024."""
+"""Modification time of all pages: 4 March 2024."""
 _SET_PDEATHSIG = 1
 _ROUTES = """<?php
 $file = $_SERVER['DOCUMENT_ROOT'] . parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH);
@@ -47,7 +47,7 @@ $conf['securecookie'] = 0;
 
 
 def main() -> None:
-    """The content to build with stands in ``FOLDER/content.json``."""
+    """``FOLDER/content.json`` has the content to build with."""
     what, folder, *port = sys.argv[1:]
     if what == "build":
         build(Path(folder))
@@ -56,23 +56,12 @@ def main() -> None:
 
 
 def build(folder: Path) -> None:
-    """Pages with their index of what is on them."""
+    """Create pages and the search index."""
     content = json.loads((folder / "content.json").read_text(encoding="utf-8"))
     conf, data = folder / "conf", folder / "data"
     conf.mkdir()
-    for part in (
-        "pages",
-        "attic",
-        "media",
-        "media_attic",
-        "media_meta",
-        "meta",
-        "cache",
-        "index",
-        "locks",
-        "tmp",
-        "log",
-    ):
+    parts = ("pages", "attic", "media", "media_attic", "media_meta", "meta", "cache", "index", "locks", "tmp", "log")
+    for part in parts:
         (data / part).mkdir(parents=True)
     (folder / "sessions").mkdir()
     rows = []
@@ -94,7 +83,7 @@ def build(folder: Path) -> None:
 
 
 def _settings(folder: Path) -> None:
-    """Where the folder lies stands in its settings."""
+    """Write the settings, which contain the folder's path."""
     text = _SETTINGS % json.dumps(str(folder / "data"))
     path = folder / "conf" / "local.php"
     path.write_text(text)
@@ -130,7 +119,7 @@ def _php(folder: Path) -> list[str]:
 
 
 def serve(folder: Path, port: str) -> None:
-    """Until the standard input ends, or the server does."""
+    """Serve until standard input or the PHP server ends."""
     _settings(folder)
     libc = ctypes.CDLL(None)
     server = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What the Django sites have in common: one SQLite file, no cache, no mail, nothing that asks another machine."""
+"""Settings of all Django sites: one SQLite file, no cache, no mail, no requests to other machines."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ CONTEXT = [
 
 
 class NoMigrations:
-    """In place of a table of migrations: tables are made as the models are now, in seconds instead of minutes."""
+    """Replaces Django's table of migrations: tables are created from the current models, in seconds instead of
+    minutes."""
 
     def __contains__(self, app: object) -> bool:
         return True
@@ -66,9 +67,9 @@ class NoMigrations:
 def templates(
     *processors: str, folders: tuple[str, ...] = (), texts: Mapping[str, str] | None = None
 ) -> list[dict[str, object]]:
-    """Of Django's own engine. ``texts``: templates of our own by name."""
+    """Django's template settings. ``texts`` are our own templates by name."""
     of = "django.template.loaders"
-    found = [(f"{of}.locmem.Loader", dict(texts or {})), f"{of}.filesystem.Loader", f"{of}.app_directories.Loader"]
-    options = {"context_processors": [*CONTEXT, *processors], "loaders": [(f"{of}.cached.Loader", found)]}
+    loaders = [(f"{of}.locmem.Loader", dict(texts or {})), f"{of}.filesystem.Loader", f"{of}.app_directories.Loader"]
+    options = {"context_processors": [*CONTEXT, *processors], "loaders": [(f"{of}.cached.Loader", loaders)]}
     backend = "django.template.backends.django.DjangoTemplates"
     return [{"BACKEND": backend, "DIRS": list(folders), "APP_DIRS": False, "OPTIONS": options}]

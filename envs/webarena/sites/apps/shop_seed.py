@@ -15,7 +15,7 @@ CURRENCY = "GBP"
 
 
 def seed(content: dict[str, Any]) -> None:
-    """Once. The accounts that log in are part of the content."""
+    """Fill the database. Accounts are part of the content."""
     from oscar.apps.address.models import Country
 
     Country.objects.create(
@@ -30,20 +30,20 @@ def seed(content: dict[str, Any]) -> None:
 
 
 def _users(content: dict[str, Any]) -> dict[str, Any]:
-    found = {}
+    users = {}
     for account in content["accounts"]["shop"]:
         first, last = account["name"].split()
-        found[account["name"]] = get_user_model().objects.create_user(
+        users[account["name"]] = get_user_model().objects.create_user(
             username=account["user"], email=account["user"], password=account["password"], first_name=first,
             last_name=last, is_staff=account["staff"], is_superuser=account["staff"],
         )  # fmt: skip
-    return found
+    return users
 
 
 def _products(content: dict[str, Any], users: dict[str, Any]) -> dict[str, Any]:
     partner = get_model("partner", "Partner").objects.create(name="Workshop", code="workshop")
     kind = get_model("catalogue", "ProductClass").objects.create(name="Goods", requires_shipping=True, track_stock=True)
-    found = {}
+    products = {}
     for row in content["products"]:
         category = create_from_breadcrumbs(row["category"])
         product = get_model("catalogue", "Product").objects.create(
@@ -63,8 +63,8 @@ def _products(content: dict[str, Any], users: dict[str, Any]) -> dict[str, Any]:
                 product=product, user=users[review["author"]], score=review["score"], title=review["title"],
                 body=review["body"], status=1,
             )  # fmt: skip
-        found[row["title"]] = product
-    return found
+        products[row["title"]] = product
+    return products
 
 
 def _order(row: dict[str, Any], user: Any, products: dict[str, Any]) -> None:

@@ -9,44 +9,20 @@ from shared_settings import BEFORE, DJANGO, FOLDER, NoMigrations, templates
 ROOT_URLCONF = "shop_urls"
 MIGRATION_MODULES = NoMigrations()
 SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "shop_session", "shop_csrf"
+PARTS = (
+    "analytics", "checkout", "address", "shipping", "catalogue", "catalogue.reviews", "communication", "partner",
+    "basket", "payment", "offer", "order", "customer", "search", "voucher", "wishlists", "dashboard",
+)  # fmt: skip
+DASHBOARD_PARTS = (
+    "reports", "users", "orders", "catalogue", "offers", "partners", "pages", "ranges", "reviews", "vouchers",
+    "communications", "shipping",
+)  # fmt: skip
 INSTALLED_APPS = [
     *DJANGO,
     "django.contrib.flatpages",
     "oscar.config.Shop",
-    "oscar.apps.analytics.apps.AnalyticsConfig",
-    "oscar.apps.checkout.apps.CheckoutConfig",
-    "oscar.apps.address.apps.AddressConfig",
-    "oscar.apps.shipping.apps.ShippingConfig",
-    "oscar.apps.catalogue.apps.CatalogueConfig",
-    "oscar.apps.catalogue.reviews.apps.CatalogueReviewsConfig",
-    "oscar.apps.communication.apps.CommunicationConfig",
-    "oscar.apps.partner.apps.PartnerConfig",
-    "oscar.apps.basket.apps.BasketConfig",
-    "oscar.apps.payment.apps.PaymentConfig",
-    "oscar.apps.offer.apps.OfferConfig",
-    "oscar.apps.order.apps.OrderConfig",
-    "oscar.apps.customer.apps.CustomerConfig",
-    "oscar.apps.search.apps.SearchConfig",
-    "oscar.apps.voucher.apps.VoucherConfig",
-    "oscar.apps.wishlists.apps.WishlistsConfig",
-    "oscar.apps.dashboard.apps.DashboardConfig",
-    *(
-        f"oscar.apps.dashboard.{part}.apps.{name}DashboardConfig"
-        for part, name in {
-            "reports": "Reports",
-            "users": "Users",
-            "orders": "Orders",
-            "catalogue": "Catalogue",
-            "offers": "Offers",
-            "partners": "Partners",
-            "pages": "Pages",
-            "ranges": "Ranges",
-            "reviews": "Reviews",
-            "vouchers": "Vouchers",
-            "communications": "Communications",
-            "shipping": "Shipping",
-        }.items()
-    ),
+    *(f"oscar.apps.{part}.apps.{part.title().replace('.', '')}Config" for part in PARTS),
+    *(f"oscar.apps.dashboard.{part}.apps.{part.title()}DashboardConfig" for part in DASHBOARD_PARTS),
     "widget_tweaks",
     "haystack",
     "treebeard",

@@ -1,4 +1,4 @@
-"""Scripts and styles that a template loads from somebody else's host are taken out of every page."""
+"""Removes scripts and styles that a template loads from a foreign host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FOREIGN = re.compile(
 
 
 class WithoutPublicHosts:
-    """Middleware. The shop's base template has its own copy of each such script as a second choice."""
+    """Django middleware. The shop's base template falls back to its own copy of each such script."""
 
     def __init__(self, get_response: Callable[[Any], Any]) -> None:
         self.get_response = get_response

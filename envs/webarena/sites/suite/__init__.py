@@ -1,1 +1,1 @@
-"""The tasks of the stand-in suite, in WebArena's format, each with the steps of somebody who knows the answer."""
+"""The tasks of the stand-in suite in WebArena's format, each with the steps of an expert who solves it."""

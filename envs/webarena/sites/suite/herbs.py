@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from envs.webarena.sites.content import Content, WikiPage
 from envs.webarena.sites.suite.steps import click, goto, stop, write
 from envs.webarena.sites.suite.task_definition import (
-    Written,
+    SuiteTask,
     ends_at,
     ends_at_and_page_holds,
     mentions,
@@ -24,8 +24,8 @@ def page_url(name: str) -> str:
     return f"{HOME}?id={name}"
 
 
-def tasks(content: Content) -> Iterator[Written]:
-    """In an order that does not depend on the seed; which herbs they are about does."""
+def tasks(content: Content) -> Iterator[SuiteTask]:
+    """Yield the tasks, in an order that does not depend on the seed."""
     herbs = content.wiki
 
     def opened(herb: WikiPage) -> tuple[dict[str, object], ...]:
@@ -33,7 +33,7 @@ def tasks(content: Content) -> Iterator[Written]:
 
     for herb in (herbs[0], herbs[5]):
         height = dict(herb.facts)["Height"]
-        yield Written(
+        yield SuiteTask(
             SITE,
             HOME,
             "How tall does {{herb}} grow?",
@@ -43,31 +43,31 @@ def tasks(content: Content) -> Iterator[Written]:
         )
     for herb in (herbs[1], herbs[6]):
         month = dict(herb.facts)["Flowers in"]
-        yield Written(
+        yield SuiteTask(
             SITE, HOME, "In which month does {{herb}} flower? Answer with the month alone.", {"herb": herb.title},
             says_exactly(month), (*opened(herb), stop(f"'{month}'")),
         )  # fmt: skip
     for herb in (herbs[2], herbs[7]):
-        yield Written(
+        yield SuiteTask(
             SITE, HOME, "Open the page about {{herb}}.", {"herb": herb.title}, ends_at(page_url(herb.name)),
             (*opened(herb), stop()),
         )  # fmt: skip
     herb = herbs[3]
     facts = dict(herb.facts)
-    yield Written(
+    yield SuiteTask(
         SITE, HOME, "Show me the herb that was first described in {{year}} and is {{height}} tall.",
         {"year": facts["First described"], "height": facts["Height"]},
         page_holds(target("last", facts["First described"], facts["Height"], locator=CELLS)), (*opened(herb), stop()),
     )  # fmt: skip
     for name, text in (("nettle", "It stings when it rains."), ("moss", "It prefers the north side.")):
         url = page_url(f"herbs:{name}")
-        yield Written(
+        yield SuiteTask(
             SITE, HOME, 'Make a page herbs:{{name}} that says "{{text}}"', {"name": name, "text": text},
             ends_at_and_page_holds(url, target(url, text, locator="document.querySelector('.page').innerText")),
             (goto(f"{url}&do=edit"), write("", text), click("button", "Save"), stop()),
         )  # fmt: skip
     herb = herbs[4]
-    yield Written(
+    yield SuiteTask(
         SITE, HOME, 'Add the sentence "{{text}}" to the page about {{herb}}.',
         {"text": "Seen near the old mill.", "herb": herb.title},
         page_holds(target(page_url(herb.name), "Seen near the old mill.")),

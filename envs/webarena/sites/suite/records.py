@@ -1,4 +1,4 @@
-"""The whole suite: its records and its plans, by task id. A pure function of the seed."""
+"""The whole suite: its records and plans by task id. A pure function of the seed."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from envs.webarena.sites.content import SEED, content_of
 from envs.webarena.sites.software import SITES
 from envs.webarena.sites.suite import dashboard, forum, herbs, news, shopping, tickets
 from envs.webarena.sites.suite.steps import Step
-from envs.webarena.sites.suite.task_definition import Written
+from envs.webarena.sites.suite.task_definition import SuiteTask
 
 PARTS = (shopping, dashboard, tickets, forum, news, herbs)
 
 
 @lru_cache(maxsize=4)
-def written(seed: int = SEED) -> tuple[Written, ...]:
-    """In the order of their ids, from 0."""
+def definitions(seed: int = SEED) -> tuple[SuiteTask, ...]:
+    """All task definitions; the position is the task id."""
     content = content_of(seed)
     return tuple(one for part in PARTS for one in part.tasks(content))
 
 
 def records(seed: int = SEED) -> list[dict[str, Any]]:
-    """In WebArena's format."""
-    templates = list(dict.fromkeys(one.template for one in written(seed)))
-    return [one.record(number, templates.index(one.template)) for number, one in enumerate(written(seed))]
+    """The tasks in WebArena's format."""
+    templates = list(dict.fromkeys(one.template for one in definitions(seed)))
+    return [one.record(number, templates.index(one.template)) for number, one in enumerate(definitions(seed))]
 
 
 def plan_of(task_id: int, seed: int = SEED) -> Sequence[Step]:
-    """What an expert does, with placeholders in its addresses."""
-    return written(seed)[task_id].plan
+    """Steps that solve a task, with placeholders in URLs."""
+    return definitions(seed)[task_id].plan
 
 
 def software_of(record: dict[str, Any]) -> list[str]:
-    """The applications that a task needs."""
+    """Applications that a task needs."""
     return sorted({SITES[site].name for site in record["sites"]})

@@ -1,4 +1,4 @@
-"""The steps of a plan: what somebody does who finds things by their names on the page. JSON values; knows no page."""
+"""Steps of an expert's plan, which name elements by role and name. JSON values; knows no page."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def goto(url: str) -> Step:
 
 
 def click(role: str, name: str) -> Step:
-    """What has this role and, blanks apart, this name; or else the first whose name holds it."""
+    """Click the element with this role and name (ignoring whitespace), else the first whose name contains it."""
     return {"do": "click", "role": role, "name": name}
 
 
 def write(name: str, text: str, enter: bool = False, role: str = "textbox") -> Step:
-    """Into the field of this name."""
+    """Type into the field of this name."""
     return {"do": "type", "role": role, "name": name, "text": text, "enter": enter}
 
 
@@ -26,5 +26,5 @@ def press(keys: str) -> Step:
 
 
 def stop(answer: str = "") -> Step:
-    """The last one."""
+    """End the task. Always the last step."""
     return {"do": "stop", "answer": answer}

@@ -1,6 +1,6 @@
-"""A task of the suite as it is written down: what it asks, how that is scored, and how it is done.
+"""Definition of one task of the suite: its question, its scoring, and the expert's steps.
 
-``record`` gives WebArena's own fields, placeholders and all. Knows no site.
+``record`` converts it to WebArena's format, with placeholders. Knows no site.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ Rubric = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Written:
-    """``template``: with {{name}} for each of ``names``. ``site``: who is logged in where, as records call it."""
+class SuiteTask:
+    """A task. ``template`` has {{name}} for each of ``names``; ``site`` is the site name in the record."""
 
     site: str
     start: str
@@ -33,7 +33,7 @@ class Written:
         return text
 
     def record(self, task_id: int, template_id: int) -> dict[str, Any]:
-        """All fields that upstream's records have."""
+        """The task with all fields of upstream's records."""
         return {
             "sites": [self.site],
             "task_id": task_id,
@@ -51,8 +51,8 @@ class Written:
 
 
 def _eval(kinds: Sequence[str], answers: Any = None, url: str = "", targets: Sequence[Any] = (), **more: str) -> Rubric:
-    found: dict[str, Any] = {"eval_types": list(kinds), "reference_answers": answers, "reference_url": url}
-    return {**found, "program_html": list(targets), **more}
+    rubric: dict[str, Any] = {"eval_types": list(kinds), "reference_answers": answers, "reference_url": url}
+    return {**rubric, "program_html": list(targets), **more}
 
 
 def says_exactly(answer: str) -> Rubric:
@@ -82,6 +82,7 @@ def ends_at_and_page_holds(url: str, *targets: Mapping[str, Any]) -> Rubric:
 
 
 def target(url: str, *parts: str, locator: str = "", exactly: str = "") -> dict[str, Any]:
-    """``url``: an address, ``last`` or ``func:``; a page without a locator is its source."""
+    """A target of ``program_html``. ``url`` is a URL, ``last`` or ``func:``; without a locator the page's source is
+    compared."""
     wanted: dict[str, Any] = {"exact_match": exactly} if exactly else {"must_include": list(parts)}
     return {"url": url, "locator": locator, "required_contents": wanted}

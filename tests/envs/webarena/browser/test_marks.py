@@ -98,7 +98,7 @@ def test_a_page_is_shown_with_its_marks_and_knows_nothing_of_them(env: WebEnv) -
     assert "label" in info["system"]
     picture = base64.b64decode(info["picture"].removeprefix("data:image/png;base64,"))
     assert struct.unpack(">II", picture[16:24]) == (1280, 720)
-    bare = env._running()._taken()
+    bare = env._running()._screenshot()
     assert len(picture) > len(bare), "frames and labels were drawn"
     observation, _, _, _, info = env.step("```scroll [down]```")
     assert info["picture"]

@@ -1,1 +1,1 @@
-"""The kinds of pages of the CMS."""
+"""Page types of the CMS."""

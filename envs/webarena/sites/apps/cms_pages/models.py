@@ -1,4 +1,4 @@
-"""Sections, and articles within them."""
+"""Page types of the CMS: sections, and articles within them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from wagtail.models import Page
 
 
 class SectionPage(Page):
-    """Shows its live articles."""
+    """A section, which lists its live articles."""
 
 
 class ArticlePage(Page):
-    """An intro of a line, and a text."""
+    """An article: an intro of one line, and a text."""
 
     intro = models.CharField(max_length=250)
     body = RichTextField(blank=True)

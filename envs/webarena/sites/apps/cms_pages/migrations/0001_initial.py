@@ -1,4 +1,4 @@
-"""Both kinds of pages."""
+"""Tables of both page types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARENT = models.OneToOneField(
 
 
 class Migration(migrations.Migration):
-    """The only one."""
+    """The only migration."""
 
     initial = True
     dependencies: ClassVar = [("wagtailcore", "__latest__")]

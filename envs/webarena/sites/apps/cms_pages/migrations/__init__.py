@@ -1,1 +1,1 @@
-"""How the tables of the CMS's own pages are made: after those of Wagtail, whose migrations put its first rows in."""
+"""Migrations of the CMS's own tables. They run after Wagtail's, which insert its first rows."""
