@@ -151,7 +151,7 @@ class FixedSites:
     def lease(self, record: Record, chain: Chain | None = None) -> Lease:
         copies = self.config.copies if chain is None else [self._copy_of_chain(chain)]
         places = {
-            f"{FOLDER}/{copy.called}-{place}": copy
+            f"{FOLDER}/{copy.key}-{place}": copy
             for place in range(max(one.places for one in copies))
             for copy in copies
             if place < copy.places
@@ -200,15 +200,15 @@ class FixedSites:
     def _reset_if_used(self, copy: SiteCopy, chain: Chain | None) -> None:
         """Reset the copy if an earlier episode or another epoch has changed it. Raises SitesLost."""
         if copy.reset_each:
-            mark = f"{FOLDER}/{copy.called}.played"
+            mark = f"{FOLDER}/{copy.key}.played"
             if self._leases.note(mark) is not None:
                 self._reset(copy)
             self._leases.note(mark, "")
         elif chain is not None:
-            names, lacking = [f"{FOLDER}/{copy.called}-epoch"], f"site set {copy.name!r} was not reset by another"
+            names, lacking = [f"{FOLDER}/{copy.key}-epoch"], f"site set {copy.name!r} was not reset by another"
             beginning = self._take(names, 2 * RESET_S, lacking)
             try:
-                self._begin_epoch(copy, chain.epoch, f"{FOLDER}/{copy.called}.epoch")
+                self._begin_epoch(copy, chain.epoch, f"{FOLDER}/{copy.key}.epoch")
             finally:
                 beginning.give_back()
 
