@@ -136,37 +136,11 @@ def row_sets(work: Path, listing: Listing, clean: CleanDocuments, config: Corpus
 def manifest(
     folder: Path, work: Path, listing: Listing, clean: CleanDocuments, sets: Sequence[RowSet], config: CorpusConfig
 ) -> dict[str, Any]:
-    """Commit every row set and return the corpus' manifest: sizes, fill, counts, the mixture as asked and as built."""
+    """Commit every row set and return the manifest: sizes, fill, counts, the requested and the resulting mixture."""
     tokenizer = tokenizer_in(work / stages.TOKENIZER)
     for name in tokenizer.to_files():
         write_atomically(folder / name, (work / stages.TOKENIZER / name).read_bytes())
-    entries = []
-    for row_set in sets:
-        shards = [
-            json.loads((work / "sets" / f"{row_set.name}-{window:05d}.json").read_bytes())
-            for window in range(row_set.num_shards)
-        ]
-        stages.rows_of(work, row_set.name).mkdir(parents=True, exist_ok=True)
-        rows = commit_row_set(
-            stages.rows_of(work, row_set.name),
-            shards,
-            seq_len=config.seq_len,
-            vocab_size=tokenizer.vocab_size,
-            documents=row_set.documents,
-            text_bytes=row_set.text_bytes,
-        )
-        entries.append(
-            {
-                "name": row_set.name,
-                "kind": row_set.kind,
-                "folder": f"rows/{row_set.name}",
-                "rows": rows["rows"],
-                "tokens": rows["tokens"],
-                "documents": row_set.documents,
-                "text_bytes": row_set.text_bytes,
-                "fill": round(rows["tokens"] / (rows["rows"] * config.seq_len), 6),
-            }
-        )
+    entries = [_commit_set(work, row_set, config.seq_len, tokenizer.vocab_size) for row_set in sets]
     sources = [entry for entry in entries if not entry["name"].startswith(HELDOUT)]
     tokens = {kind: sum(s["tokens"] for s in sources if s["kind"] == kind) for kind in ("code", "text")}
     return {
@@ -196,4 +170,32 @@ def manifest(
             "text_tokens": tokens["text"],
             "code_to_text": round(tokens["code"] / tokens["text"], 4) if tokens["text"] else None,
         },
+    }
+
+
+def _commit_set(work: Path, row_set: RowSet, seq_len: int, vocab_size: int) -> dict[str, Any]:
+    """Write the index of a row set from the entries of its shards; returns its entry in the manifest."""
+    shards = [
+        json.loads((work / "sets" / f"{row_set.name}-{window:05d}.json").read_bytes())
+        for window in range(row_set.num_shards)
+    ]
+    folder = stages.rows_of(work, row_set.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = commit_row_set(
+        folder,
+        shards,
+        seq_len=seq_len,
+        vocab_size=vocab_size,
+        documents=row_set.documents,
+        text_bytes=row_set.text_bytes,
+    )
+    return {
+        "name": row_set.name,
+        "kind": row_set.kind,
+        "folder": f"rows/{row_set.name}",
+        "rows": rows["rows"],
+        "tokens": rows["tokens"],
+        "documents": row_set.documents,
+        "text_bytes": row_set.text_bytes,
+        "fill": round(rows["tokens"] / (rows["rows"] * seq_len), 6),
     }

@@ -134,7 +134,7 @@ class BucketRows:
             os.close(lock)
 
     def _used(self, shard: int) -> int:
-        return shard_cache().used(self._name(shard), lambda: self._copy(shard))
+        return shard_cache().acquire(self._name(shard), lambda: self._copy(shard))
 
     def _name(self, shard: int) -> str:
         written = json.dumps(self.index["shards"][shard], sort_keys=True)
@@ -142,7 +142,7 @@ class BucketRows:
 
     def _copy(self, shard: int) -> None:
         here, entry = shard_cache(), self.index["shards"][shard]
-        with here.making(self._name(shard), _size(entry), f"{self.url}/{entry['name']}") as half:
+        with here.staging_folder(self._name(shard), _size(entry), f"{self.url}/{entry['name']}") as half:
             (half / "shard").mkdir()
             for kind, expected in entry["files"].items():
                 self._copy_file(f"{entry['name']}.{kind}", half / "shard", expected)
@@ -174,12 +174,12 @@ class BucketRows:
             for kind, width in widths.items()
             for shard, place in zip(shards.tolist(), within.tolist(), strict=True)
         ]
-        found = self._ranges(asked)
-        tokens = np.frombuffer(b"".join(found[:num]), dtype).reshape(num, self.seq_len)
-        starts = np.frombuffer(b"".join(found[num : 2 * num]), "<i8").reshape(num, 2)
+        ranges = self._ranges(asked)
+        tokens = np.frombuffer(b"".join(ranges[:num]), dtype).reshape(num, self.seq_len)
+        starts = np.frombuffer(b"".join(ranges[num : 2 * num]), "<i8").reshape(num, 2)
         trained = None
         if "trained" in widths:
-            bits = np.frombuffer(b"".join(found[2 * num :]), np.uint8).reshape(num, -1)
+            bits = np.frombuffer(b"".join(ranges[2 * num :]), np.uint8).reshape(num, -1)
             trained = np.unpackbits(bits, axis=1, count=self.seq_len).astype(bool)
         spans = zip(shards.tolist(), starts.tolist(), strict=True)
         pieces = self._ranges([(shard, "lengths", 4 * begin, 4 * (end - begin)) for shard, (begin, end) in spans])
@@ -194,19 +194,19 @@ class BucketRows:
         paths = [f"{self._inner}/{name}" for name in names]
         begins, sizes = [begin for _, _, begin, _ in asked], [size for _, _, _, size in asked]
         ends = [begin + size for begin, size in zip(begins, sizes, strict=True)]
-        found: list[bytes] = self._fs.cat_ranges(paths, begins, ends, on_error="raise")
-        for name, size, piece in zip(names, sizes, found, strict=True):
+        pieces: list[bytes] = self._fs.cat_ranges(paths, begins, ends, on_error="raise")
+        for name, size, piece in zip(names, sizes, pieces, strict=True):
             if len(piece) != size:
                 raise RowSetError(f"{self.url}/{name}: {len(piece)} of {size} bytes came: build this corpus again")
-        return found
+        return pieces
 
     def _check_sizes(self) -> None:
         listed = self._fs.find(self._inner, detail=True).items()
-        found = {path.rsplit("/", 1)[-1]: int(about["size"]) for path, about in listed}
+        sizes = {path.rsplit("/", 1)[-1]: int(about["size"]) for path, about in listed}
         for shard in self.index["shards"]:
             for kind, expected in shard["files"].items():
                 name = f"{shard['name']}.{kind}"
-                check_size(f"{self.url}/{name}", found.get(name), expected["bytes"])
+                check_size(f"{self.url}/{name}", sizes.get(name), expected["bytes"])
 
     @contextlib.contextmanager
     def _said(self) -> Iterator[None]:

@@ -39,12 +39,12 @@ def benchmark_index(files: Iterable[str | Path]) -> dict[int, str]:
     """
     index: dict[int, str] = {}
     for file in map(Path, files):
-        found = 0
+        num_ngrams = 0
         for text in _texts(file):
             for gram in ngrams(text):
                 index.setdefault(gram, file.name)
-                found += 1
-        if not found:
+                num_ngrams += 1
+        if not num_ngrams:
             raise ValueError(f"benchmark file {file} holds no text of {N} words: expected .json, .jsonl or plain text")
     return index
 

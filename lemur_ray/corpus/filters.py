@@ -111,10 +111,10 @@ def mask_personal_data(text: str) -> tuple[str, dict[str, int]]:
 
     Private, loopback and documentation addresses stay: they name no one and code is full of them.
     """
-    found: Counter[str] = Counter()
+    masked: Counter[str] = Counter()
 
     def email(match: re.Match[str]) -> str:
-        found["email"] += 1
+        masked["email"] += 1
         return EMAIL
 
     def address(match: re.Match[str]) -> str:
@@ -123,7 +123,7 @@ def mask_personal_data(text: str) -> tuple[str, dict[str, int]]:
                 return match[0]
         except ValueError:
             return match[0]
-        found["ip_address"] += 1
+        masked["ip_address"] += 1
         return ADDRESS
 
     if "@" in text:
@@ -131,4 +131,4 @@ def mask_personal_data(text: str) -> tuple[str, dict[str, int]]:
     text = _IPV4_PATTERN.sub(address, text)
     if "::" in text or text.count(":") > 3:
         text = _IPV6_PATTERN.sub(address, text)
-    return text, dict(found)
+    return text, dict(masked)

@@ -57,8 +57,8 @@ def check_manifest(manifest: Any, folder: str | Path) -> None:
     """Raises CorpusError where what was read of a corpus in ``folder`` is not a manifest that this version reads."""
     path = f"{str(folder).rstrip('/')}/{MANIFEST}"
     if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
-        found = manifest.get("version") if isinstance(manifest, dict) else type(manifest).__name__
-        raise CorpusError(f"{path} has version {found!r}, expected {VERSION}: {_renewed_by(manifest, folder)}")
+        version = manifest.get("version") if isinstance(manifest, dict) else type(manifest).__name__
+        raise CorpusError(f"{path} has version {version!r}, expected {VERSION}: {_renewed_by(manifest, folder)}")
     missing = [name for name in _REQUIRED if name not in manifest]
     if missing:
         raise CorpusError(f"{path} lacks {', '.join(missing)}: run jobs/build_corpus.py again")

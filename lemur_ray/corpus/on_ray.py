@@ -35,13 +35,13 @@ class Workers:
         if workers != 0 and not ray.is_initialized():
             raise RuntimeError("a build needs a Ray cluster: call ray.init first, or pass workers=0")
         self.workers = workers
-        self.alone = ""
+        self.fallback_reason = ""
         self._options: dict[str, Any] = {}
         blind = []
         if workers != 0 and (must_see or must_read):
             blind = hosts_without_access(must_read, [must_see] if must_see else [])
         if blind:
-            self.alone = f"{', '.join(blind)} cannot see {must_see or Path(must_read[0]).parent}"
+            self.fallback_reason = f"{', '.join(blind)} cannot see {must_see or Path(must_read[0]).parent}"
             here = ray.get_runtime_context().get_node_id()
             if any(node["NodeID"] == here and node["Resources"].get("CPU") for node in ray.nodes()):
                 self._options = {"scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
@@ -119,8 +119,8 @@ def hosts_without_access(
             for node in nodes
         ]
         answers = [one.remote(expected) for one in asked]
-        said = [_answer(answer, silent_sees) for answer in answers]
-        return [node["NodeManagerHostname"] for node, seen in zip(nodes, said, strict=True) if not seen]
+        answers_seen = [_answer(answer, silent_sees) for answer in answers]
+        return [node["NodeManagerHostname"] for node, seen in zip(nodes, answers_seen, strict=True) if not seen]
     finally:
         for mark in marks:
             mark.unlink()

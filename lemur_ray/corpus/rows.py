@@ -319,17 +319,17 @@ def parse_index(content: bytes, path: str) -> dict[str, Any]:
     except ValueError as error:
         raise RowSetError(f"{path} is not JSON ({error}): build the corpus again") from error
     if not isinstance(index, dict) or index.get("version") != VERSION:
-        found = index.get("version") if isinstance(index, dict) else type(index).__name__
-        raise RowSetError(f"{path} has version {found!r}, expected {VERSION}: build the corpus again")
+        version = index.get("version") if isinstance(index, dict) else type(index).__name__
+        raise RowSetError(f"{path} has version {version!r}, expected {VERSION}: build the corpus again")
     return index
 
 
-def check_size(path: str, found: int | None, expected: int) -> None:
+def check_size(path: str, size: int | None, expected: int) -> None:
     """Raises RowSetError where a file has not the size (bytes) that it was written with; None: it is not there."""
-    if found is None:
+    if size is None:
         raise RowSetError(f"{path} is missing: build the corpus again")
-    if found != expected:
-        raise RowSetError(f"{path} has {found} bytes, expected {expected} (cut short?): build the corpus again")
+    if size != expected:
+        raise RowSetError(f"{path} has {size} bytes, expected {expected} (cut short?): build the corpus again")
 
 
 def _size_of(path: Path) -> int | None:

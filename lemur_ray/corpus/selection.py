@@ -68,14 +68,14 @@ def select_documents(work: Path, listing: Listing, config: CorpusConfig) -> tupl
     for index, entry in enumerate(listing.sources):
         total: dict[str, Any] = {"read": 0, "dropped": Counter(), "masked": Counter()}
         for number in entry["parts"]:
-            found, part_ids, part_sizes = stages.read_clean(work, number)
+            part_counts, part_ids, part_sizes = stages.read_clean(work, number)
             ids.append(part_ids)
             sizes.append(part_sizes)
             part.append(np.full(len(part_sizes), number))
             source.append(np.full(len(part_sizes), index))
-            total["read"] += found["read"]
-            total["dropped"].update(found["dropped"])
-            total["masked"].update(found["masked"])
+            total["read"] += part_counts["read"]
+            total["dropped"].update(part_counts["dropped"])
+            total["masked"].update(part_counts["masked"])
         counts.append(total)
     joined = b"".join(ids)
     none = np.zeros(0, np.int64)

@@ -79,17 +79,17 @@ def clean_part(build: Path, number: int) -> None:
     temporary = base.with_suffix(f".{uuid.uuid4().hex[:12]}.part")  # a task of a killed driver may live on for a moment
     with pq.ParquetWriter(temporary, _SCHEMA, compression="zstd") as writer:
         for ref in (FileRef(*fields) for fields in part["files"]):
-            for found in read_texts(ref):
-                rule = found.rule or drop_rule(found.text, part["kind"])
+            for item in read_texts(ref):
+                rule = item.rule or drop_rule(item.text, part["kind"])
                 if rule:
                     dropped[rule] += 1
                     continue
-                text, replaced = mask_personal_data(found.text)
+                text, replaced = mask_personal_data(item.text)
                 masked.update(replaced)
                 ids += content_id(text)
                 sizes.append(len(text.encode()))
-                path = found.path.encode("utf-8", "replace").decode()
-                rows.append({"text": text, "language": ref.language, "licence": found.licence, "path": path})
+                path = item.path.encode("utf-8", "replace").decode()
+                rows.append({"text": text, "language": ref.language, "licence": item.licence, "path": path})
                 if len(rows) == _BATCH:
                     writer.write_table(pa.Table.from_pylist(rows, _SCHEMA))
                     rows = []

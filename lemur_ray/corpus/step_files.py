@@ -61,10 +61,10 @@ class SharedFolder:
         """Those (row set, window) that were not committed."""
         return [shard for shard in shards if not stages.window_done(self.work, *shard)]
 
-    def give(self, *names: str) -> None:
+    def send(self, *names: str) -> None:
         """Files of the driver, or all of a folder (with a slash at its end), to whoever works."""
 
-    def bring(self, *names: str) -> None:
+    def fetch(self, *names: str) -> None:
         """Files that workers made to the driver; those that are not there are passed over."""
 
 
@@ -92,8 +92,8 @@ class ThroughBucket(SharedFolder):
 
     def begin(self) -> None:
         remove_build_files(self.url, but=CLAIM)
-        self.give("parts/")
-        self.give(LISTING)
+        self.send("parts/")
+        self.send(LISTING)
 
     def check(self) -> None:
         fs, there = self._there()
@@ -110,16 +110,16 @@ class ThroughBucket(SharedFolder):
         there = self._names("sets")
         return [(name, window) for name, window in shards if f"sets/{name}-{window:05d}.json" not in there]
 
-    def give(self, *names: str) -> None:
+    def send(self, *names: str) -> None:
         fs, there = self._there()
         files = [name for name in names if not name.endswith("/")]
         for folder in (name for name in names if name.endswith("/")):
             files += [f"{folder}{path.name}" for path in sorted((self.work / folder).iterdir())]
         _in_parallel(lambda name: fs.put_file(str(self.work / name), f"{there}/{name}"), files)
 
-    def bring(self, *names: str) -> None:
+    def fetch(self, *names: str) -> None:
         fs, there = self._there()
-        _in_parallel(lambda name: bring_file(fs, f"{there}/{name}", self.work / name), names)
+        _in_parallel(lambda name: fetch_object(fs, f"{there}/{name}", self.work / name), names)
 
     def _names(self, stage: str) -> set[str]:
         fs, there = self._there()
@@ -129,7 +129,7 @@ class ThroughBucket(SharedFolder):
         return file_system(f"{self.url}/{BUILDS}/{self.name}")
 
 
-def bring_file(fs: Any, path: str, to: Path) -> None:
+def fetch_object(fs: Any, path: str, to: Path) -> None:
     """An object to a file, whole or not at all; one that is there already, or not in the bucket, is left."""
     if to.exists():
         return
@@ -185,7 +185,7 @@ def _elsewhere(
             if needed.endswith("/"):
                 wanted = [path.removeprefix(there).lstrip("/") for path in fs.find(f"{there}/{needed.rstrip('/')}")]
             for one in wanted:
-                bring_file(fs, f"{there}/{one}", build / one)
+                fetch_object(fs, f"{there}/{one}", build / one)
         step(build, **arguments)
         _check(fs, there)
         for made in stages.GIVES[step](build, **arguments):

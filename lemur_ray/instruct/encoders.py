@@ -37,8 +37,8 @@ def encoder(spec: str) -> Encoder:
     model = SentenceTransformer(what)
 
     def encode(texts: Sequence[str]) -> np.ndarray:
-        found = model.encode(list(texts), batch_size=_BATCH, convert_to_numpy=True, show_progress_bar=False)
-        return np.asarray(found, np.float32)
+        vectors = model.encode(list(texts), batch_size=_BATCH, convert_to_numpy=True, show_progress_bar=False)
+        return np.asarray(vectors, np.float32)
 
     return encode
 

@@ -68,10 +68,10 @@ def with_whole_epochs(recipe: Recipe, manifest: Mapping[str, Any], batch_parts: 
         )
     steps = whole.epochs * total // batch
     warmup = math.ceil(recipe.tuning.warmup_fraction * steps)
-    found = examples / filled * batch
+    average = examples / filled * batch
     say = (
         f"{whole.epochs} passes over {examples:,} conversations in {filled:,} rows ({examples / filled:.2f} a row) "
-        f"and {total - filled} empty ones: {steps:,} steps of {batch} rows, {found:.1f} conversations on average "
+        f"and {total - filled} empty ones: {steps:,} steps of {batch} rows, {average:.1f} conversations on average "
         f"(asked: {whole.batch_examples}), warm-up {warmup}"
     )
     return dataclasses.replace(

@@ -51,14 +51,14 @@ def _of_sets(sets: SetsConfig, conversations: Sequence[str], packages_are_here: 
     if sets.files and conversations:
         lacking.append("--conversations joins the games and chats: leave it out with --oasst1 and the other sets")
     if packages_are_here:
-        lacking += [said for package, said in filter_packages(sets).items() if _lacks(package.replace("-", "_"))]
+        lacking += [advice for package, advice in filter_packages(sets).items() if _lacks(package.replace("-", "_"))]
     return lacking
 
 
 def _of_format(tokenizer: Tokenizer, choice: str) -> list[str]:
     turns = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello."}]
     try:
-        template_of(with_chat_format(tokenizer, choice, say=lambda line: None)).said(Chat(turns))
+        template_of(with_chat_format(tokenizer, choice, say=lambda line: None)).render_with_spans(Chat(turns))
     except TemplateUnusable as error:
         return [f"{error} (--chat-template: a file with another one, or chatml)"]
     except TemplateError:  # it may take other conversations

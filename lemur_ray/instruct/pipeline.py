@@ -86,12 +86,12 @@ def _inputs(config: SetsConfig, tokenizer: Tokenizer, seq_len: int, num_rows: Nu
     stamps = []
     for name, file in (*config.files, *(("decontaminate", file) for file in config.decontaminate)):
         if is_bucket(file):
-            found: Any = version_of(file)
+            stamp: Any = version_of(file)
         else:
-            found = (Path(file).stat().st_size, Path(file).stat().st_mtime_ns) if Path(file).is_file() else None
-        if found is None:
+            stamp = (Path(file).stat().st_size, Path(file).stat().st_mtime_ns) if Path(file).is_file() else None
+        if stamp is None:
             raise CorpusError(f"--{name} {file}: no such file")
-        stamps.append(found)
+        stamps.append(stamp)
     made_of = [dataclasses.asdict(config), stamps, tokenizer.made_of, seq_len, repr(num_rows)]
     return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
 
@@ -127,10 +127,10 @@ class _Build:
         ]
         here = [file for _, file in config.files if not is_bucket(file)]
         readers = Workers(self.workers.workers, must_read=here) if here else self.workers
-        if readers.alone:
-            self.say(f"only this host reads the files: {readers.alone}; with files in a bucket all hosts do")
-        found = list(readers.map(files, partial(stages.read_files, config=config, environment=bucket_environment())))
-        talks = self._staying(self.workers.map(found, partial(stages.clean_rows, config=config)))
+        if readers.fallback_reason:
+            self.say(f"only this host reads the files: {readers.fallback_reason}; with files in a bucket all hosts do")
+        rows_in = list(readers.map(files, partial(stages.read_files, config=config, environment=bucket_environment())))
+        talks = self._staying(self.workers.map(rows_in, partial(stages.clean_rows, config=config)))
         self.read.update({name: sum(n for (s, *_), n in self.fallen.items() if s == name) for name in self._names()})
         self.read.update(talks.column("dataset").to_pylist())
         talks = self._drawn(talks)

@@ -44,15 +44,15 @@ def select(episodes: Iterable[Episode], rules: SolvedFilter) -> Selection:
     ranked = sorted(episodes, key=lambda episode: len(episode.trajectory.steps))  # stable: ledger order where equal
     for episode in ranked:
         task = (episode.key.benchmark, episode.key.task)
-        said = (*task, *(step.reply for step in episode.trajectory.steps))
+        content = (*task, *(step.reply for step in episode.trajectory.steps))
         if reason := _reason(episode, rules):
             chosen.dropped[reason] += 1
-        elif said in seen:
+        elif content in seen:
             chosen.dropped["duplicate"] += 1
         elif rules.per_task and of_task[task] >= rules.per_task:
             chosen.dropped["enough_of_task"] += 1
         else:
-            seen.add(said)
+            seen.add(content)
             of_task[task] += 1
             chosen.episodes.append(episode)
     return chosen

@@ -84,17 +84,17 @@ def read_files(table: pa.Table, config: SetsConfig, environment: Mapping[str, st
 
 def _read_file(file: dict[str, Any], path: Path, config: SetsConfig) -> Iterator[pa.Table]:
     rows: list[dict[str, Any]] = []
-    for number, found in enumerate(read_set(file["set"], path, config)):
+    for number, result in enumerate(read_set(file["set"], path, config)):
         row = {
             "order": (file["number"] << 40) + number,
-            "dataset": found.dataset,
-            "id": readable(found.id),
+            "dataset": result.dataset,
+            "id": readable(result.id),
             "note": "",
         }
-        if isinstance(found, Conversation):
-            row |= {"messages": messages_cell(found.messages), "stage": "", "reason": ""}
+        if isinstance(result, Conversation):
+            row |= {"messages": messages_cell(result.messages), "stage": "", "reason": ""}
         else:
-            row |= {"messages": "", "stage": "read", "reason": found.reason}
+            row |= {"messages": "", "stage": "read", "reason": result.reason}
         rows.append(row)
         if len(rows) == ROWS:
             yield pa.Table.from_pylist(rows, CONVERSATIONS)
@@ -119,10 +119,10 @@ def _cleaned(row: dict[str, Any], config: SetsConfig, patterns: list[re.Pattern[
     asked = clean.instruction(messages)
     if row["dataset"] in FILTERED_BY_TEXT:
         if config.language:
-            found = clean.detected_language(asked)
-            if found is None:
+            language = clean.detected_language(asked)
+            if language is None:
                 out["note"] = "language_not_detected"
-            elif found != config.language:
+            elif language != config.language:
                 return _dropped_row("language", f"not_{config.language}")
         if config.character_run and clean.character_run(asked) >= config.character_run:
             if config.character_run_unit == "row":

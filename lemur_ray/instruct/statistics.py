@@ -57,11 +57,11 @@ def summary(rows: int, sums: Mapping[str, int]) -> dict[str, float]:
     }
 
 
-def lines(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def lines(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """A table for people: each set as built, Table 1 under it, and by how much the two differ."""
     head = f"{'':>22} {'rows':>9} {'rounds':>7} {'prompt tok / words':>20} {'completion tok / words':>24}"
     out = [head]
-    for name, one in found.items():
+    for name, one in summaries.items():
         out.append(
             f"{name:>22} {one['rows']:>9,} {one['rounds']:>7.2f} "
             f"{one['prompt_tokens']:>11.1f} / {one['prompt_words']:<6.1f} "
@@ -82,5 +82,5 @@ def lines(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return out
 
 
-def _percent(found: float, wanted: float) -> str:
-    return f"{100 * (found / wanted - 1):+.1f}%"
+def _percent(value: float, wanted: float) -> str:
+    return f"{100 * (value / wanted - 1):+.1f}%"

@@ -178,10 +178,10 @@ def assign_rows(lengths: np.ndarray, seq_len: int, packing: Packing) -> Iterable
             row.append(i)
         yield row
     else:
-        found = pack(lengths, seq_len)
-        bounds = np.searchsorted(found.row, np.arange(found.num_rows + 1))
+        packing_plan = pack(lengths, seq_len)
+        bounds = np.searchsorted(packing_plan.row, np.arange(packing_plan.num_rows + 1))
         for begin, end in itertools.pairwise(bounds):
-            yield found.document[begin:end].tolist()
+            yield packing_plan.document[begin:end].tolist()
 
 
 def _write(

@@ -66,7 +66,7 @@ def look_at_template(tokenizer: Tokenizer) -> None:
     """Raises TemplateUnusable for one that no chat could be shown by; says what a good one does not do."""
     try:
         template = template_of(tokenizer)
-        template.pages([Chat([{"role": "user", "content": "Hello."}], prompts=True)])
+        template.render([Chat([{"role": "user", "content": "Hello."}], add_generation_prompt=True)])
     except TemplateUnusable:
         raise
     except TemplateMissing as error:

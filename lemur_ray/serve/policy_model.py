@@ -69,7 +69,7 @@ def _tokenizer_of(model: str) -> Tokenizer | None:
 def _of_template(tokenizer: Tokenizer, source: str, chats: bool) -> list[str]:
     try:
         template = template_of(with_template(tokenizer, source) if source else tokenizer)
-        template.pages([Chat([{"role": "user", "content": "Hello."}], prompts=True)])
+        template.render([Chat([{"role": "user", "content": "Hello."}], add_generation_prompt=True)])
     except TemplateMissing as error:
         return [str(error)] if chats else []
     except TemplateUnusable as error:

@@ -65,7 +65,7 @@ class TextEngine:
 
     async def chat_prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """``encode_chat`` for the event loop. Raises as ``prompt`` does."""
-        return await self.prompt(Chat(template_messages(messages), prompts=True))
+        return await self.prompt(Chat(template_messages(messages), add_generation_prompt=True))
 
     async def prompt(self, chat: Chat) -> tuple[int, ...]:
         """Ids of a chat, for the event loop.

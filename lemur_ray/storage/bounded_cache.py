@@ -43,7 +43,7 @@ class BoundedCache:
     """What is raised, with one sentence."""
     default_gb: float = 50
 
-    def used(self, name: str, make: Callable[[], None]) -> int:
+    def acquire(self, name: str, make: Callable[[], None]) -> int:
         """The descriptor of a lock that is shared with other users, while the copy is there; closing it ends the use.
 
         make: puts the copy at ``folder / name`` by renaming; called by one process of those that ask, and not where the
@@ -66,7 +66,7 @@ class BoundedCache:
             raise
 
     @contextlib.contextmanager
-    def making(self, name: str, needed: int, what: str) -> Iterator[Path]:
+    def staging_folder(self, name: str, needed: int, what: str) -> Iterator[Path]:
         """An empty folder with room for so many bytes, removed in the end; for ``make``, which renames what it made.
 
         Raises ``error`` where the disk has no room for ``what``.
@@ -89,12 +89,12 @@ class BoundedCache:
         """Raises ``error``."""
         named = os.environ.get(self.variable) or f"{self.default_gb:g}"
         try:
-            found = float(named)
+            limit_gb = float(named)
         except ValueError:
-            found = -1.0
-        if not 0 <= found < 1e6:
+            limit_gb = -1.0
+        if not 0 <= limit_gb < 1e6:
             raise self.error(f"{self.variable}={named}: expected a number of gigabytes, 0 or more")
-        return int(found * _GB)
+        return int(limit_gb * _GB)
 
     def check_room(self, needed: int, what: str) -> None:
         """Raises ``error`` where the disk has less."""

@@ -99,8 +99,8 @@ def _leases(url: str, data: bytes) -> None:
     version = write_if(url, b"before", None)
     with _removed(*file_system(url)):
         write_if(url, data, version)
-        found = read_version(url)
-        _same(found[0] if found else b"", data)
+        stored = read_version(url)
+        _same(stored[0] if stored else b"", data)
 
 
 def _epath(url: str, data: bytes) -> None:

@@ -44,19 +44,19 @@ class BucketLease:
 
     def take(self, patience_s: float) -> None:
         """Take a lease that is free, given back, or not counted up for so long. Raises HeldByAnother, OSError."""
-        found = read_version(self._url)
-        before = decode_record(found)
+        record = read_version(self._url)
+        before = decode_record(record)
         if before and not before.get("given_back"):
-            found = self._once_silent(found, patience_s)
+            record = self._once_silent(record, patience_s)
         number = int(before.get("holder", 0)) + 1
-        self._write({**self._mine, "holder": number, "count": 0}, found[1] if found else None)
+        self._write({**self._mine, "holder": number, "count": 0}, record[1] if record else None)
 
-    def count_up(self) -> None:
+    def renew(self) -> None:
         """Show that the holder lives. Raises HeldByAnother where it was taken over, OSError."""
         self._write({**self._said, "count": self._said["count"] + 1}, self._version)
 
     def give_back(self) -> None:
-        """Leave it to whoever comes next. Raises as ``count_up``."""
+        """Leave it to whoever comes next. Raises as ``renew``."""
         self._write({**self._said, "given_back": True}, self._version)
 
     def _write(self, value: dict[str, Any], version: str | None) -> None:
@@ -112,10 +112,10 @@ class TakeoverWait:
         return True
 
 
-def decode_record(found: tuple[bytes, str] | None) -> dict[str, Any]:
+def decode_record(record: tuple[bytes, str] | None) -> dict[str, Any]:
     """What an object says; nothing where there is none or it is none of ours."""
     try:
-        value = json.loads(found[0]) if found else {}
+        value = json.loads(record[0]) if record else {}
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

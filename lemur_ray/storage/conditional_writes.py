@@ -73,8 +73,8 @@ class _Amazon:
     @staticmethod
     def read(fs: Any, path: str) -> tuple[bytes, str]:
         bucket, key, _ = fs.split_path(path)
-        found: tuple[bytes, str] = asyn.sync(fs.loop, fs.read_version, bucket, key)
-        return found
+        stored: tuple[bytes, str] = asyn.sync(fs.loop, fs.read_version, bucket, key)
+        return stored
 
     @staticmethod
     def write(fs: Any, path: str, data: bytes, version: str | None) -> str:

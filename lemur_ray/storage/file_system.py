@@ -83,7 +83,7 @@ def client_environment() -> dict[str, str]:
     gcsfs is kept from asking by gRPC of which type a bucket is: where that port is closed every start stalls a minute.
     tensorstore ends a transfer that stands still and does not wait for a connection for ever.
     """
-    told = {
+    variables = {
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
         "TENSORSTORE_CURL_CONNECT_TIMEOUT_SECONDS": "15",
         "TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS": "30",
@@ -91,8 +91,8 @@ def client_environment() -> dict[str, str]:
     }
     if emulator := os.environ.get("STORAGE_EMULATOR_HOST", ""):
         url = emulator if "://" in emulator else f"http://{emulator}"
-        told |= {"TENSORSTORE_GCS_HTTP_URL": url, "GOOGLE_AUTH_TOKEN_FOR_TESTING": "none", "NO_GCE_CHECK": "true"}
-    return told
+        variables |= {"TENSORSTORE_GCS_HTTP_URL": url, "GOOGLE_AUTH_TOKEN_FOR_TESTING": "none", "NO_GCE_CHECK": "true"}
+    return variables
 
 
 def bucket_environment() -> dict[str, str]:

@@ -35,7 +35,7 @@ def mirror_growing_files(url: str, growing: str, small: Sequence[str]) -> list[P
     """
     fs, there = file_system(url)
     pieces, whole = list_growing_files(url, growing)
-    found = []
+    paths = []
     for name in sorted({*pieces, *(one for one in whole if one.rsplit("/", 1)[-1] == growing)}):
         path, beside = _place_of(url) / name, name.removesuffix(growing).rstrip("/")
         if name not in pieces or not read_growing(f"{url}/{name}", path):
@@ -43,8 +43,8 @@ def mirror_growing_files(url: str, growing: str, small: Sequence[str]) -> list[P
         written = fs.modified(f"{there}/{name}{PIECES}/{INDEX}" if name in pieces else f"{there}/{name}").timestamp()
         os.utime(path, (written, written))
         mirror_files(f"{url}/{beside}".rstrip("/"), small)
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 def download_file(url: str, path: Path) -> None:

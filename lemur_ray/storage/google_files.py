@@ -93,8 +93,8 @@ class GoogleFiles(GCSFileSystem):
         """The bucket that a request is about, for a sentence."""
         if args:
             return f"gs://{args[0]}"
-        _, found, rest = path.partition("/b/")
-        return f"gs://{rest.split('/')[0]}" if found else "the storage service"
+        _, separator, rest = path.partition("/b/")
+        return f"gs://{rest.split('/')[0]}" if separator else "the storage service"
 
 
 def _of(sentence: BucketError, error: HttpError) -> _Refused:

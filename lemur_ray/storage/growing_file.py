@@ -47,10 +47,10 @@ class GrowingFile:
         self._mine, self._attempt = dict(mine), number
         self._version: str | None = None
         self.pieces: tuple[Piece, ...] = ()
-        while (found := read_version(f"{url}{PIECES}/{INDEX}")) is not None:
-            value = decode_record(found)
+        while (index := read_version(f"{url}{PIECES}/{INDEX}")) is not None:
+            value = decode_record(index)
             self._attempt = max(number, int(value.get("attempt", 0)) + 1)
-            self._version, self.pieces = found[1], _pieces(value)
+            self._version, self.pieces = index[1], _pieces(value)
             if self._commit(self.pieces):
                 return
 
@@ -59,7 +59,7 @@ class GrowingFile:
         """Bytes that are in the bucket."""
         return sum(piece.size for piece in self.pieces)
 
-    def ship(self) -> bool:
+    def upload_next(self) -> bool:
         """Write one piece of the whole lines that the bucket lacks, and commit it; whether there may be more.
 
         Raises HeldByAnother where a later attempt has begun, OSError.
@@ -109,16 +109,16 @@ def read_growing(url: str, path: Path) -> bool:
     Raises OSError, also where a piece is missing or is not what the index says.
     """
     seen: tuple[bytes, str] | None = None
-    while (found := read_version(f"{url}{PIECES}/{INDEX}")) is not None:
-        pieces = _pieces(decode_record(found))
+    while (index := read_version(f"{url}{PIECES}/{INDEX}")) is not None:
+        pieces = _pieces(decode_record(index))
         try:
             if not (starts_with_pieces(path, pieces) and _size(path) == sum(piece.size for piece in pieces)):
                 assemble(url, pieces, path)
             return True
         except FileNotFoundError as error:  # pieces were joined meanwhile
-            if found == seen:
+            if index == seen:
                 raise OSError(f"{url}: a piece that its index names is not there ({error})") from error
-            seen = found
+            seen = index
     return False
 
 

@@ -61,12 +61,12 @@ def timeout_error(where: str, limit_s: float) -> BucketError:
     ).of_kind(BucketProblem.SILENT)
 
 
-def refusal_error(where: str, code: Any, said: str, name: str = "") -> BucketError:
+def refusal_error(where: str, code: Any, reason: str, name: str = "") -> BucketError:
     """The sentence for an answer that trying again will not change, or that was tried often enough.
 
     ``name``: how the service calls it, where a status alone does not say what to do.
     """
-    said = " ".join(str(said).split())[:200]
+    reason = " ".join(str(reason).split())[:200]
     todo = ADVICE_BY_CODE.get(name) or {
         400: "it does not take such a request: look whether the name of the bucket is right",
         401: "its credentials are missing or have expired: log in again, or give the host's service account access",
@@ -76,7 +76,7 @@ def refusal_error(where: str, code: Any, said: str, name: str = "") -> BucketErr
         429: "it is asked too often, and went on saying so: wait, or ask with fewer hosts",
     }.get(_number(code), "the service is in trouble: run the same command again later")
     problem = BucketProblem.ABSENT if _number(code) == 404 and name not in ADVICE_BY_CODE else BucketProblem.REFUSED
-    return BucketError(f"{where} answered {code} ({said}): {todo}").of_kind(problem)
+    return BucketError(f"{where} answered {code} ({reason}): {todo}").of_kind(problem)
 
 
 _LOG_IN = "its credentials have expired: log in again, or give the host's service account access"
@@ -96,10 +96,10 @@ ADVICE_BY_CODE = {
 
 def credentials_error(where: str, error: Exception) -> BucketError:
     """The sentence where this host has no credentials to ask with, or cannot renew them."""
-    said = " ".join(str(error).split())[:200] or type(error).__name__
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
     return BucketError(
-        f"{where}: this host's credentials cannot be used ({said}): log in again, or give its service account access; "
-        "where they are right, look whether its clock is"
+        f"{where}: this host's credentials cannot be used ({reason}): log in again, or give its service account "
+        "access; where they are right, look whether its clock is"
     )
 
 

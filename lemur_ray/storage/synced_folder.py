@@ -122,7 +122,7 @@ class _Kept:
             if self._broken:
                 return
             try:
-                self._count_up()
+                self._renew()
                 if self._restored:
                     self._store(everything=time.monotonic() - self._looked > REST_S)
                 self._heard = time.monotonic()
@@ -150,11 +150,11 @@ class _Kept:
         """Everything, and the files that grow as one object each, for other programs. Raises NotKept."""
         with self._lock, self._said():
             self._store(everything=True)
-            self._count_up()
+            self._renew()
             for name, file in self._files.items():
                 if file.path.is_file():
                     self._fs.put_file(str(file.path), f"{self._there}/{name}")
-                    self._count_up_in_time()
+                    self._renew_if_due()
 
     def give_back(self) -> None:
         if not self._broken:
@@ -176,8 +176,8 @@ class _Kept:
                 f"{self._url} could not be reached for a while and was taken over by another run "
                 f"({describe_holder(error.holder)}): this one stops; what it has ended is in {self._folder}"
             )
-        said = " ".join(str(error).split())
-        return SyncError(f"{said}; what has ended is kept in {self._folder}, and the same command stores it")
+        reason = " ".join(str(error).split())
+        return SyncError(f"{reason}; what has ended is kept in {self._folder}, and the same command stores it")
 
     def _file(self, name: str) -> GrowingFile:
         return GrowingFile(f"{self._url}/{name}", self._folder / name, self._lease.number, self._mine)
@@ -196,8 +196,8 @@ class _Kept:
                 if not starts_with_pieces(path, file.pieces):  # a listing that came late did not name it
                     raise _Lacks(f"{self._url}/{name} has lines that this host was not shown when it began")
                 self._files[name] = file
-            while self._files[name].ship():
-                self._count_up_in_time()
+            while self._files[name].upload_next():
+                self._renew_if_due()
 
     def _put(self, path: Path, name: str) -> None:
         """One file, where it is not as it was stored last."""
@@ -206,17 +206,17 @@ class _Kept:
             if path.is_file() and self._stored.get(name) != stamp:
                 self._fs.put_file(str(path), f"{self._there}/{name}")
                 self._stored[name] = stamp
-                self._count_up_in_time()
+                self._renew_if_due()
         except FileNotFoundError:
             if path.exists():  # so it is the bucket that is gone
                 raise
 
-    def _count_up_in_time(self) -> None:
+    def _renew_if_due(self) -> None:
         if time.monotonic() - self._counted > bucket_lease.HEARTBEAT_S:
-            self._count_up()
+            self._renew()
 
-    def _count_up(self) -> None:
-        self._lease.count_up()
+    def _renew(self) -> None:
+        self._lease.renew()
         self._counted = time.monotonic()
 
 

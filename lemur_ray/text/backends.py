@@ -48,9 +48,9 @@ def _add_named(backend: Backend, files: Mapping[str, str], where: str) -> None:
     config, named = json_file(files, CONFIG), special_names(files)
     wanted: dict[int, AddedToken] = {}
     try:
-        for number, said in (config.get("added_tokens_decoder") or {}).items():
-            flags = {name: bool(said.get(name, name == "normalized")) for name in _FLAGS}
-            wanted[int(number)] = AddedToken(said["content"], **flags)
+        for number, entry in (config.get("added_tokens_decoder") or {}).items():
+            flags = {name: bool(entry.get(name, name == "normalized")) for name in _FLAGS}
+            wanted[int(number)] = AddedToken(entry["content"], **flags)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{where}: {CONFIG} beside it: added_tokens_decoder is no object of ids and tokens "
@@ -63,15 +63,15 @@ def _add_named(backend: Backend, files: Mapping[str, str], where: str) -> None:
         there = backend.get_added_tokens_decoder().get(number)
         if there is not None and repr(there) == repr(token):
             continue
-        found = backend.token_to_id(token.content)
-        if found is None:
+        token_id = backend.token_to_id(token.content)
+        if token_id is None:
             backend.add_tokens([token])
-            found = backend.token_to_id(token.content)
-        elif found == number:
+            token_id = backend.token_to_id(token.content)
+        elif token_id == number:
             backend.add_tokens([token])
-        if found != number:
+        if token_id != number:
             raise ValueError(
-                f"{where}: its files say that {token.content!r} is id {number}, the vocabulary makes it {found}: "
+                f"{where}: its files say that {token.content!r} is id {number}, the vocabulary makes it {token_id}: "
                 "copy all files of the tokenizer anew from one place"
             )
     known = {token.content: token for token in backend.get_added_tokens_decoder().values()}
@@ -136,8 +136,8 @@ def _without_prefix(step: dict[str, Any] | None) -> bool:
     if step is None:
         return False
     if step["type"] == "Sequence":
-        found = [_without_prefix(one) for one in step["pretokenizers"]]  # all of them
-        return any(found)
+        changed = [_without_prefix(one) for one in step["pretokenizers"]]  # all of them
+        return any(changed)
     if step["type"] == "Metaspace" and step["prepend_scheme"] != "never":
         step["prepend_scheme"] = "never"
         return True

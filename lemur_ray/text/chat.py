@@ -43,7 +43,7 @@ def encode_chat(
     template = template or template_of(tokenizer)
     marked, chat = marked_text(tokenizer), training_chat(template, messages, tools)
     disguise = marked.disguise(iter_texts([chat.messages, chat.tools]))
-    text, spans = template.said(_disguised(chat, disguise), disguise.characters)
+    text, spans = template.render_with_spans(_disguised(chat, disguise), disguise.characters)
     spans = _weighed(spans, messages)
     encoding = marked.encode(text, disguise)
     return encoding.ids[:max_tokens], _within(encoding, spans)[:max_tokens]
@@ -51,7 +51,7 @@ def encode_chat(
 
 def encode_prompt(tokenizer: Tokenizer, messages: Sequence[Message], template: ChatTemplate | None = None) -> list[int]:
     """Ids of a conversation that asks for the next assistant turn. Raises TemplateError."""
-    return encode_chat_prompt(tokenizer, Chat(template_messages(messages), prompts=True), template)
+    return encode_chat_prompt(tokenizer, Chat(template_messages(messages), add_generation_prompt=True), template)
 
 
 def encode_chat_prompt(tokenizer: Tokenizer, chat: Chat, template: ChatTemplate | None = None) -> list[int]:
@@ -67,7 +67,7 @@ class Prompt:
         self._marked = marked_text(tokenizer)
         self._disguise = self._marked.disguise(iter_texts([chat.messages, chat.tools, chat.documents, chat.options]))
         template = template or template_of(tokenizer)
-        (self._text,) = template.pages([_disguised(chat, self._disguise)], self._disguise.characters)
+        (self._text,) = template.render([_disguised(chat, self._disguise)], self._disguise.characters)
 
     def least_tokens(self, longest: int) -> int:
         """Fewer ids it has not, where no token but a special one stands for more than ``longest`` bytes."""
@@ -86,12 +86,12 @@ def encode_dialogue(
     TemplateError.
     """
     template, marked = template or template_of(tokenizer), marked_text(tokenizer)
-    said = [turn for turn in turns if not isinstance(turn, Message)]
+    id_turns = [turn for turn in turns if not isinstance(turn, Message)]
     messages = template_messages([turn if isinstance(turn, Message) else Message("assistant", "") for turn in turns])
-    disguise = marked.disguise(iter_texts(messages), len(said))
+    disguise = marked.disguise(iter_texts(messages), len(id_turns))
     marks = iter(disguise.marks)
     shown = [
-        disguise.on(message) if isinstance(turn, Message) else {**message, "content": next(marks)}
+        disguise.apply(message) if isinstance(turn, Message) else {**message, "content": next(marks)}
         for turn, message in zip(turns, messages, strict=True)
     ]
     try:
@@ -100,12 +100,12 @@ def encode_dialogue(
         turn = Message("assistant", _text(tokenizer, turns[error.number]))  # type: ignore[arg-type]
         return encode_dialogue(tokenizer, [*turns[: error.number], turn, *turns[error.number + 1 :]], template)
     pieces = [around[0]]
-    for ids, after in zip(said, around[1:], strict=True):
-        pieces += [disguise.on(_text(tokenizer, ids)), after]
+    for ids, after in zip(id_turns, around[1:], strict=True):
+        pieces += [disguise.apply(_text(tokenizer, ids)), after]
     out: list[int] = []
     for number, part in enumerate(_parts(marked.encode("".join(pieces), disguise), pieces)):
         if number % 2:
-            out += said[number // 2]
+            out += id_turns[number // 2]
         else:  # where a token reaches over a border, what stands around ids is encoded by itself
             out += marked.encode(pieces[number], disguise).ids if part is None else part
     return out
@@ -113,7 +113,7 @@ def encode_dialogue(
 
 def render(messages: Sequence[Message]) -> str:
     """The conversation as text in ChatML, without BOS."""
-    return ChatML().pages([Chat(template_messages(messages))])[0]
+    return ChatML().render([Chat(template_messages(messages))])[0]
 
 
 def training_chat(template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Chat:
@@ -144,19 +144,19 @@ def _as_value(message: Message) -> dict[str, Any]:
 
 def _parsed(arguments: str) -> Any:
     try:
-        found = json.loads(arguments)
+        value = json.loads(arguments)
     except (ValueError, RecursionError):
         return arguments
-    return found if isinstance(found, Mapping) else arguments
+    return value if isinstance(value, Mapping) else arguments
 
 
 def _disguised(chat: Chat, disguise: Disguise) -> Chat:
     return replace(
         chat,
-        messages=disguise.on(chat.messages),
-        tools=disguise.on(chat.tools),
-        documents=disguise.on(chat.documents),
-        options=disguise.on(chat.options),
+        messages=disguise.apply(chat.messages),
+        tools=disguise.apply(chat.tools),
+        documents=disguise.apply(chat.documents),
+        options=disguise.apply(chat.options),
     )
 
 
@@ -215,8 +215,11 @@ def _around(template: ChatTemplate, shown: Sequence[Mapping[str, Any]], disguise
     earlier turn's text, the ids, which began there, have theirs already.
     """
     where = {mark: next(i for i, m in enumerate(shown) if m["content"] == mark) for mark in disguise.marks}
-    chats = [Chat(shown, prompts=True), *(Chat(shown[:i], prompts=True) for i in where.values())]
-    text, *prompts = template.pages(chats, disguise.characters)
+    chats = [
+        Chat(shown, add_generation_prompt=True),
+        *(Chat(shown[:i], add_generation_prompt=True) for i in where.values()),
+    ]
+    text, *prompts = template.render(chats, disguise.characters)
     around, done = [], 0
     for (mark, i), prompt in zip(where.items(), prompts, strict=True):
         at = text.find(mark)

@@ -21,9 +21,9 @@ class Chat:
     tools: Sequence[Mapping[str, Any]] = ()
     """Each ``{"type": "function", "function": {name, description, parameters}}``"""
     documents: Sequence[Mapping[str, Any]] = ()
-    prompts: bool = False
+    add_generation_prompt: bool = False
     """The assistant is asked for its next turn (``add_generation_prompt``)"""
-    goes_on: bool = False
+    continue_final_message: bool = False
     """The last message is not at its end (``continue_final_message``)"""
     options: Mapping[str, Any] = field(default_factory=dict)
     """What else a template may look at (``chat_template_kwargs``)"""
@@ -63,10 +63,10 @@ class ChatTemplate(Protocol):
         """It is rendered in this process, in microseconds."""
         ...
 
-    def pages(self, chats: Sequence[Chat], kept: Sequence[str] = ()) -> list[str]:
-        """Text of each. kept: characters that stand for others and stay themselves in JSON."""
+    def render(self, chats: Sequence[Chat], placeholders: Sequence[str] = ()) -> list[str]:
+        """Text of each. placeholders: characters that stand for others and stay themselves in JSON."""
         ...
 
-    def said(self, chat: Chat, kept: Sequence[str] = ()) -> tuple[str, list[Span]]:
+    def render_with_spans(self, chat: Chat, placeholders: Sequence[str] = ()) -> tuple[str, list[Span]]:
         """Text of one, and where in it the assistant speaks: what it says and the end of its turn."""
         ...

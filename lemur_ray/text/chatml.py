@@ -34,10 +34,10 @@ class ChatML:
     quick = True
     source = WITH_BOS
 
-    def pages(self, chats: Sequence[Chat], kept: Sequence[str] = ()) -> list[str]:
+    def render(self, chats: Sequence[Chat], placeholders: Sequence[str] = ()) -> list[str]:
         return [self._page(chat)[0] for chat in chats]
 
-    def said(self, chat: Chat, kept: Sequence[str] = ()) -> tuple[str, list[Span]]:
+    def render_with_spans(self, chat: Chat, placeholders: Sequence[str] = ()) -> tuple[str, list[Span]]:
         return self._page(chat)
 
     def _page(self, chat: Chat) -> tuple[str, list[Span]]:
@@ -52,8 +52,8 @@ class ChatML:
                 spans.append((length + len(head), length + len(head) + len(body)))
             parts += [head, body]
             length += len(head) + len(body)
-        if chat.goes_on:
+        if chat.continue_final_message:
             parts[-1] = parts[-1].removesuffix("<|im_end|>\n")
-        if chat.prompts:
+        if chat.add_generation_prompt:
             parts.append("<|im_start|>assistant\n")
         return "".join(parts), spans

@@ -63,33 +63,33 @@ class MarkedText:
 
     def spelled(self, text: str, table: Mapping[int, int]) -> str:
         """The text with what it spells of special tokens in other characters."""
-        return self._spelled.sub(lambda found: found[0].translate(table), text)
+        return self._spelled.sub(lambda match: match[0].translate(table), text)
 
     def least_tokens(self, text: str, disguise: Disguise, longest: int) -> int:
         """How many tokens a text has at least, if none of its ordinary ones stands for more than ``longest`` bytes."""
         parts = self._meant.split(text)
-        return len(parts) - 1 + -(-len(disguise.revealed("".join(parts)).encode()) // longest)
+        return len(parts) - 1 + -(-len(disguise.reveal("".join(parts)).encode()) // longest)
 
     def encode(self, text: str, disguise: Disguise | None = None) -> Encoding:
         """Ids and offsets; those of ``text`` are those of the text without disguise, as both are equally long.
 
         Raises TemplateError for a text that only spells special tokens, and cannot be told from one that means them."""
-        if disguise is None or disguise.revealed(text) == text:
+        if disguise is None or disguise.reveal(text) == text:
             return _encoded(self._backend, text)
         return self.encode_by_twin(text, disguise)
 
     def encode_by_twin(self, text: str, disguise: Disguise) -> Encoding:
         """``encode`` for what spells special tokens; where nothing does, the same ids."""
-        revealed = disguise.revealed(text)
+        revealed = disguise.reveal(text)
         twin = self._twin_for(revealed)
-        found = list(self._meant.finditer(text))
-        bounds = [0, *(at for one in found for at in one.span()), len(text)]
+        matches = list(self._meant.finditer(text))
+        bounds = [0, *(at for one in matches for at in one.span()), len(text)]
         named = [
             text[begin:end].translate(twin.names) if number % 2 else revealed[begin:end]
             for number, (begin, end) in enumerate(itertools.pairwise(bounds))
         ]
         encoding = _encoded(twin.backend, "".join(named))
-        meant = [self._specials[one[0]] for one in found]
+        meant = [self._specials[one[0]] for one in matches]
         if sum(i in twin.counted for i in encoding.ids) != sum(i in twin.counted for i in meant):
             raise TemplateError(
                 f"the tokenizer reads special tokens inside of words or after normalising ({revealed[:80]!r} ...): "
@@ -150,17 +150,17 @@ class Disguise:
         """Those that stand for others."""
         return list(map(chr, self._reveal))
 
-    def on(self, value: Any) -> Any:
+    def apply(self, value: Any) -> Any:
         """A plain value with every text in it disguised."""
         if isinstance(value, str):
             return self._marked.spelled(value, self._hide)
         if isinstance(value, Mapping):
-            return {self.on(key): self.on(one) for key, one in value.items()}
+            return {self.apply(key): self.apply(one) for key, one in value.items()}
         if isinstance(value, list | tuple):
-            return [self.on(one) for one in value]
+            return [self.apply(one) for one in value]
         return value
 
-    def revealed(self, text: str) -> str:
+    def reveal(self, text: str) -> str:
         return text.translate(self._reveal)
 
 
@@ -184,10 +184,10 @@ _OF: weakref.WeakKeyDictionary[Tokenizer, MarkedText] = weakref.WeakKeyDictionar
 
 def marked_text(tokenizer: Tokenizer) -> MarkedText:
     """One for each tokenizer."""
-    found = _OF.get(tokenizer)
-    if found is None:
-        found = _OF[tokenizer] = MarkedText(tokenizer.to_json(), tokenizer.splits_specials)
-    return found
+    marked = _OF.get(tokenizer)
+    if marked is None:
+        marked = _OF[tokenizer] = MarkedText(tokenizer.to_json(), tokenizer.splits_specials)
+    return marked
 
 
 def _any_of(parts: set[str]) -> str:
@@ -207,11 +207,11 @@ def _free(texts: Iterable[str], size: int) -> list[int]:
 
 def _private(texts: Iterable[str]) -> set[int]:
     """Those of the two planes that texts have."""
-    found: set[int] = set()
+    private: set[int] = set()
     for text in texts:
         if not text.isascii() and max(text) >= chr(_FIRST):
-            found.update(at for at in map(ord, set(text)) if at >= _FIRST)
-    return found
+            private.update(at for at in map(ord, set(text)) if at >= _FIRST)
+    return private
 
 
 def _unbounded(backend: Backend) -> Backend:

@@ -64,8 +64,8 @@ def special_tokens(backend: Backend, files: Mapping[str, str]) -> SpecialTokens:
     def role(name: str) -> int | None:
         if f"{name}_token" in names:
             return backend.token_to_id(names[f"{name}_token"] or "")
-        found = _listed(generation.get(f"{name}_token_id"))
-        return found[0] if found else None
+        ids = _listed(generation.get(f"{name}_token_id"))
+        return ids[0] if ids else None
 
     bos, eos = role("bos"), role("eos")
     before, after = _around(backend)  # where there is a file, add_bos_token beside it is not read
@@ -84,16 +84,16 @@ def special_tokens(backend: Backend, files: Mapping[str, str]) -> SpecialTokens:
 
 def named_tokens(files: Mapping[str, str]) -> dict[str, str | None]:
     """Role (``bos_token``) -> token or None, for the roles that a folder speaks of."""
-    said = _said(files)
-    return {role: _content(said[role]) for role in NAMED if role in said}
+    named = _said(files)
+    return {role: _content(named[role]) for role in NAMED if role in named}
 
 
 def special_names(files: Mapping[str, str]) -> list[str]:
     """Every token that the files call special, in the order in which ``transformers`` adds those that are missing."""
-    said = _said(files)
-    roles = [*NAMED, *(key for key in said if key.endswith("_token") and key not in (*NAMED, _FILL))]
-    extra = said.get("extra_special_tokens") or said.get("additional_special_tokens") or []
-    listed = [*(said.get(role) for role in roles), *(extra.values() if isinstance(extra, dict) else extra)]
+    named = _said(files)
+    roles = [*NAMED, *(key for key in named if key.endswith("_token") and key not in (*NAMED, _FILL))]
+    extra = named.get("extra_special_tokens") or named.get("additional_special_tokens") or []
+    listed = [*(named.get(role) for role in roles), *(extra.values() if isinstance(extra, dict) else extra)]
     return list(dict.fromkeys(token for one in listed if (token := _content(one))))
 
 

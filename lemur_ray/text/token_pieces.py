@@ -107,8 +107,8 @@ class _Reading:
 
     def byte_fallback(self, step: dict[str, Any]) -> None:
         for i, text in enumerate(self._texts):
-            if found := _BYTE.fullmatch(text):
-                self._bytes[i] = bytes([int(found[1], 16)])
+            if match := _BYTE.fullmatch(text):
+                self._bytes[i] = bytes([int(match[1], 16)])
 
     def byte_level(self, step: dict[str, Any]) -> None:
         """A token that is not all of the alphabet, one that was added, is its own text."""

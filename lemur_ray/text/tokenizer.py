@@ -242,8 +242,8 @@ class Tokenizer:
         return self._special_id(IM_END)
 
     def _special_id(self, token: str) -> int | None:
-        found = self._backend.token_to_id(token)
-        return found if found in self.special_ids else None
+        token_id = self._backend.token_to_id(token)
+        return token_id if token_id in self.special_ids else None
 
     @cached_property
     def _tokens(self) -> list[str]:

@@ -145,12 +145,12 @@ def class_in(config: Mapping[str, Any], model: Mapping[str, Any], tokenizer_json
     kind = str(model.get("model_type") or "") if not config.get("auto_map") else ""
     registered = REGISTERED.get(kind, "")
     if named in _LLAMA and '"ByteLevel"' in tokenizer_json and kind not in MISNAMED:
-        found = AS_FILED  # Llama 3 names the class of Llama 2
+        name = AS_FILED  # Llama 3 names the class of Llama 2
     elif not named or registered == AS_FILED or (registered and kind in MISNAMED):
-        found = registered
+        name = registered
     else:
-        found = named
-    return found if found in _DEFAULTS or found in REFUSED else AS_FILED
+        name = named
+    return name if name in _DEFAULTS or name in REFUSED else AS_FILED
 
 
 def resolve_class_config(
@@ -160,16 +160,16 @@ def resolve_class_config(
 
     listed: the roles that ``special_tokens_map.json`` names.
     """
-    kind, said = class_in(config, model, tokenizer_json), dict(config)
+    kind, resolved = class_in(config, model, tokenizer_json), dict(config)
     if kind != class_in(config, {}, tokenizer_json):
-        said["tokenizer_class"] = kind
-    said |= {
+        resolved["tokenizer_class"] = kind
+    resolved |= {
         role: token for role, token in _DEFAULTS.get(kind, {}).items() if role not in config and role not in listed
     }
     if FIXED in config:
         old = _BEFORE_5.match(str(model.get("transformers_version") or "4"))
-        said[FIXED] = bool(config[FIXED] and model and model.get("model_type") in _MISTRAL and old)
-    return said
+        resolved[FIXED] = bool(config[FIXED] and model and model.get("model_type") in _MISTRAL and old)
+    return resolved
 
 
 def apply_class(tokenizer_json: str, config: Mapping[str, Any]) -> str:

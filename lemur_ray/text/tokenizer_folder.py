@@ -55,9 +55,9 @@ def _of_model(files: dict[str, bytes], config_json: bytes) -> dict[str, bytes]:
         if GENERATION not in files and ids:
             files[GENERATION] = json.dumps(ids).encode()
         config, listed = (json.loads(files.get(name, b"{}")) for name in (CONFIG, MAP))
-        said = resolve_class_config(config, model, listed, files[TOKENIZER].decode())
-        if said != config:
-            files[CONFIG] = json.dumps(said, ensure_ascii=False).encode()
+        resolved = resolve_class_config(config, model, listed, files[TOKENIZER].decode())
+        if resolved != config:
+            files[CONFIG] = json.dumps(resolved, ensure_ascii=False).encode()
     except (ValueError, TypeError, AttributeError):
         pass
     return files

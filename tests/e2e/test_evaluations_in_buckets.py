@@ -137,7 +137,7 @@ def test_of_two_runs_with_one_out_the_second_ends_with_one_sentence(google: Serv
 
     def live() -> None:
         while not over.wait(0.1):
-            other.count_up()
+            other.renew()
 
     thread = threading.Thread(target=live)
     thread.start()

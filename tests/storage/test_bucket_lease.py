@@ -42,7 +42,7 @@ def test_of_two_that_find_a_dead_holder_one_takes_over(google: Service, capsys: 
     assert found is not None
     assert json.loads(found[0])["holder"] == 2
     with pytest.raises(LeaseConflict, match=won[0]):
-        dead.count_up()  # it was only cut off, and comes back
+        dead.renew()  # it was only cut off, and comes back
     assert "process 7 on gone has not given it back: it is taken over if that" in capsys.readouterr().err
 
 
@@ -61,7 +61,7 @@ def test_one_that_is_overtaken_while_it_asks_who_has_it_is_told_who(monkeypatch:
     """Its own write whose answer was lost stands there, and then no more."""
     held = BucketLease("memory://lease/lost", {"id": "mine"})
     held.take(0)
-    held.count_up()
+    held.renew()
     answered = BucketLease("memory://lease/lost", {"id": "mine"})
     answered._said, answered._version = {"id": "mine", "holder": 1, "count": 7}, "of a write before"
 
@@ -73,14 +73,14 @@ def test_one_that_is_overtaken_while_it_asks_who_has_it_is_told_who(monkeypatch:
 
     monkeypatch.setattr(bucket_lease, "read_version", read_and_lose)
     with pytest.raises(LeaseConflict, match="another"):
-        answered.count_up()
+        answered.renew()
 
 
 def test_a_lease_that_is_given_back_may_be_taken_at_once_and_its_number_grows(google: Service) -> None:
     for number in (1, 2, 3):
         one = BucketLease("gs://bucket/run", {"id": str(number)})
         one.take(3600)
-        one.count_up()
+        one.renew()
         one.give_back()
     found = read_version("gs://bucket/run/.run.lease")
     assert found is not None
@@ -97,7 +97,7 @@ def test_a_host_whose_clock_is_wrong_takes_no_lease_that_is_counted_up(
 
     def count() -> None:
         while not ended.wait(0.02):
-            holder.count_up()
+            holder.renew()
 
     counting = threading.Thread(target=count)
     counting.start()
@@ -115,8 +115,8 @@ def test_a_beat_whose_answer_is_lost_keeps_the_lease(google: Service) -> None:
     one = BucketLease("gs://bucket/run", {"id": "one"})
     one.take(0)
     google.trouble(match="POST", lost=True)
-    one.count_up()
-    one.count_up()
+    one.renew()
+    one.renew()
     found = read_version("gs://bucket/run/.run.lease")
     assert found is not None
     assert json.loads(found[0])["count"] == 2

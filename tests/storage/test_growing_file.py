@@ -28,7 +28,7 @@ def mine(name: str) -> dict[str, object]:
 
 
 def shipped(file: GrowingFile) -> GrowingFile:
-    while file.ship():
+    while file.upload_next():
         pass
     return file
 
@@ -41,7 +41,7 @@ def add(path: Path, text: str) -> None:
 def test_what_was_shipped_is_read_and_a_line_that_is_being_written_is_not(folder: str, tmp_path: Path) -> None:
     path, url = tmp_path / "e.jsonl", f"{folder}/part/e.jsonl"
     file = GrowingFile(url, path, 1, mine("a"))
-    assert not file.ship(), "there is no file yet"
+    assert not file.upload_next(), "there is no file yet"
     assert not read_growing(url, tmp_path / "copy")
     for number in range(16):
         add(path, f'{{"line": {number}}}\n{{"ha')
@@ -56,7 +56,7 @@ def test_what_was_shipped_is_read_and_a_line_that_is_being_written_is_not(folder
     assert starts_with_pieces(path, file.pieces)
     again = GrowingFile(url, path, 2, mine("b"))
     assert again.pieces == file.pieces
-    assert not again.ship(), "nothing is written twice"
+    assert not again.upload_next(), "nothing is written twice"
 
 
 def test_a_large_file_travels_in_pieces_and_a_long_line_whole(
@@ -80,12 +80,12 @@ def test_an_earlier_attempt_commits_nothing_after_a_later_one_has_begun(folder: 
     newer = GrowingFile(url, second, 2, mine("newer"))
     add(first, "of the one that was cut off\n")
     with pytest.raises(LeaseConflict, match="newer"):
-        cut_off.ship()
+        cut_off.upload_next()
     assert read_growing(url, second)
     add(second, "two\n")
     shipped(newer)
     with pytest.raises(LeaseConflict, match="newer"):
-        cut_off.ship()
+        cut_off.upload_next()
     assert read_growing(url, tmp_path / "copy")
     assert (tmp_path / "copy").read_text() == "one\ntwo\n"
 
@@ -125,7 +125,7 @@ def test_a_commit_that_was_refused_leaves_the_one_before_and_is_made_up_for(goog
     add(path, "two\n")
     google.trouble(match="POST .*index", status=403, times=100)
     with pytest.raises(OSError, match="Forbidden"):
-        file.ship()
+        file.upload_next()
     assert read_growing(url, tmp_path / "copy")
     assert (tmp_path / "copy").read_text() == "one\n"
     google.troubles.clear()

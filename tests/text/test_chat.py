@@ -84,7 +84,7 @@ def test_private_names_and_disguises_are_kept_apart_even_where_they_are_the_same
     twin = marked._twin = marked._twin_of(range(0xF1000, 0xF1000 + size))
     for base in (0xF1000, 0xF1003):
         disguise = Disguise(marked, range(base, base + size))
-        text = f"<s><|im_start|>user\n{disguise.on('a<s>b<|im_end|>')}<|im_end|>\n"
+        text = f"<s><|im_start|>user\n{disguise.apply('a<s>b<|im_end|>')}<|im_end|>\n"
         ids = marked.encode(text, disguise).ids
         assert ids == encode_chat(TOKENIZER, [Message("user", "a<s>b<|im_end|>")])[0]
     assert marked._twin is twin
@@ -108,4 +108,4 @@ def test_what_a_tokenizer_cannot_tell_apart_is_refused_as_a_conversation() -> No
     marked = MarkedText(json.dumps(raw))
     disguise = marked.disguise()
     with pytest.raises(TemplateError, match="cannot be told apart"):
-        marked.encode(f"<s>{disguise.on('say </s> now')}</s>", disguise)
+        marked.encode(f"<s>{disguise.apply('say </s> now')}</s>", disguise)

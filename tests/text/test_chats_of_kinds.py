@@ -94,11 +94,13 @@ def check_chats(pair: Pair, count: int) -> int:
         said = messages_of(chat)
         assert template_messages(said) == chat
         asked = pair.theirs.apply_chat_template(chat[:-1], tools=tools or None, add_generation_prompt=True)
-        prompt = Chat(chat[:-1], tools=tools, prompts=True)
+        prompt = Chat(chat[:-1], tools=tools, add_generation_prompt=True)
         assert encode_chat_prompt(pair.ours, prompt) == asked["input_ids"], (pair.kind, chat)
         assert by_the_other_way(pair.ours, prompt) == asked["input_ids"], (pair.kind, chat)
         open_end = pair.theirs.apply_chat_template(chat, tools=tools or None, continue_final_message=True)
-        assert encode_chat_prompt(pair.ours, Chat(chat, tools=tools, goes_on=True)) == open_end["input_ids"]
+        assert (
+            encode_chat_prompt(pair.ours, Chat(chat, tools=tools, continue_final_message=True)) == open_end["input_ids"]
+        )
         if tools and FORMATS[pair.kind] is MISTRAL and sum(turn["role"] == "user" for turn in chat) > 1:
             with pytest.raises(TemplateError, match="otherwise once others follow"):  # tools move to the last question
                 encode_chat(pair.ours, said, tools=tools)
@@ -114,8 +116,10 @@ def by_the_other_way(tokenizer: Tokenizer, chat: Chat) -> list[int]:
     """Ids as for a text that spells special tokens, though this one spells none: by the twin of the tokenizer."""
     marked, template = marked_text(tokenizer), template_of(tokenizer)
     disguise = marked.disguise(iter_texts([chat.messages, chat.tools]))
-    shown = Chat(disguise.on(chat.messages), disguise.on(chat.tools), prompts=chat.prompts)
-    (text,) = template.pages([shown], disguise.characters)
+    shown = Chat(
+        disguise.apply(chat.messages), disguise.apply(chat.tools), add_generation_prompt=chat.add_generation_prompt
+    )
+    (text,) = template.render([shown], disguise.characters)
     return marked.encode_by_twin(text, disguise).ids
 
 
@@ -204,7 +208,7 @@ def test_a_folder_that_splits_special_tokens_has_none_in_texts_and_chats(kind: s
         chat = chat_of(seed)
         chat[0]["content"] += names[0]
         asked = theirs.apply_chat_template(chat[:-1], add_generation_prompt=True)["input_ids"]
-        assert encode_chat_prompt(ours, Chat(chat[:-1], prompts=True)) == asked
+        assert encode_chat_prompt(ours, Chat(chat[:-1], add_generation_prompt=True)) == asked
         whole = theirs.apply_chat_template(chat)["input_ids"]
         assert encode_chat(ours, messages_of(chat))[0] == whole
         assert kind == "unigram" or not ours.special_ids & set(whole)
@@ -259,4 +263,4 @@ def own_ids(pair: Pair, talk: list[Message], begin: int) -> list[int]:
     ids = encode_chat(pair.ours, talk)[0][begin:]
     if FORMATS[pair.kind] is LLAMA_2:  # a blank and a token
         return ids[:-2]
-    return ids[: len(encode_chat_prompt(pair.ours, Chat(template_messages(talk), goes_on=True))) - begin]
+    return ids[: len(encode_chat_prompt(pair.ours, Chat(template_messages(talk), continue_final_message=True))) - begin]

@@ -66,14 +66,14 @@ def embedded_sources(budget_bytes: int, code_to_text: float, seed: int) -> list[
 
     The same machine, budget and seed give the same files. Sources without any file are returned empty.
     """
-    found = _list_files()
+    files = _list_files()
     sources: list[Source] = []
     for kind, of_kind in (("code", code_to_text), ("text", 1.0)):
         slots = [slot for slot in _SLOTS if slot.kind == kind]
-        available = [sum(ref.size for ref in found[slot.name]) * slot.text_per_byte for slot in slots]
+        available = [sum(ref.size for ref in files[slot.name]) * slot.text_per_byte for slot in slots]
         budget = budget_bytes * of_kind / (code_to_text + 1.0)
         for slot, part in zip(slots, _fill(budget, [slot.share for slot in slots], available), strict=True):
-            refs = sample(found[slot.name], part, seed, slot.text_per_byte)
+            refs = sample(files[slot.name], part, seed, slot.text_per_byte)
             if slot.source:
                 at = next(i for i, source in enumerate(sources) if source.name == slot.source)
                 sources[at] = replace(sources[at], files=(*sources[at].files, *refs))
@@ -102,7 +102,7 @@ def _fill(budget: float, shares: Sequence[float], available: Sequence[float]) ->
 
 def _list_files() -> dict[str, list[FileRef]]:
     """Every file of the machine that belongs to an embedded source, by the source's name, sorted by name."""
-    found: dict[str, list[FileRef]] = defaultdict(list)
+    files: dict[str, list[FileRef]] = defaultdict(list)
     licences: dict[str, str] = {}
     for label, root in _roots():
         if label == "site-packages":
@@ -116,15 +116,15 @@ def _list_files() -> dict[str, list[FileRef]]:
             belongs = _sources_of(name)
             size = entry.stat().st_size if belongs else 0
             for source, reader in belongs:
-                found[source].append(FileRef(entry.path, size, reader, name, licence))
+                files[source].append(FileRef(entry.path, size, reader, name, licence))
     for folder, name in (("/usr/bin", "bin"), ("/etc/init.d", "etc/init.d"), ("/var/lib/dpkg/info", "dpkg")):
-        found["shell"] += _shell_scripts(folder, name)
+        files["shell"] += _shell_scripts(folder, name)
     status = Path("/var/lib/dpkg/status")
     if status.is_file():
-        found["packages"].append(FileRef(str(status), status.stat().st_size, "package_descriptions", "dpkg/status"))
+        files["packages"].append(FileRef(str(status), status.stat().st_size, "package_descriptions", "dpkg/status"))
     for source in ("python", "shell", "javascript", "sql"):
-        found[source] = with_language(found[source], source)
-    return {slot.name: sorted(found[slot.name], key=lambda ref: ref.name) for slot in _SLOTS}
+        files[source] = with_language(files[source], source)
+    return {slot.name: sorted(files[slot.name], key=lambda ref: ref.name) for slot in _SLOTS}
 
 
 def _roots() -> list[tuple[str, Path]]:

@@ -92,12 +92,12 @@ def _bucket_source(name: str, kind: Kind, url: str) -> Source:
     looked_for = f"text files, .jsonl, .jsonl.gz and .parquet in {url}"
     try:
         fs, root = file_system(url.rstrip("/"))
-        found = fs.find(root, detail=True)
+        objects = fs.find(root, detail=True)
     except (ImportError, OSError, ValueError) as error:
         raise CorpusError(f"source {name}: {url} cannot be listed: {error}; looked for {looked_for}") from error
     refs = []
     scheme = url.partition("://")[0]
-    for path, about in sorted(found.items(), key=lambda item: item[0].split("/")):
+    for path, about in sorted(objects.items(), key=lambda item: item[0].split("/")):
         inner = path.removeprefix(root).lstrip("/") or path.rsplit("/", 1)[-1]
         if about.get("type") != "file" or any(p.startswith(".") or p == "__pycache__" for p in inner.split("/")[:-1]):
             continue

@@ -144,10 +144,10 @@ def _package_descriptions(ref: FileRef) -> Iterator[TextResult]:
             if line.strip():
                 paragraph.append(line)
                 continue
-            found = _description(b"".join(paragraph), ref.name)
+            description = _description(b"".join(paragraph), ref.name)
             paragraph = []
-            if found:
-                yield found
+            if description:
+                yield description
 
 
 def _description(data: bytes, name: str) -> TextResult | None:

@@ -78,8 +78,8 @@ def code_block(pre: Any) -> str:
     codes = pre.find_all("code")
     text = "".join(code.get_text() for code in codes or [pre]).strip("\n")
     classes = " ".join(name for tag in (*codes, pre) for name in tag.get("class") or ())
-    found = _LANGUAGE.search(classes)
-    language = found[1] if found else ""
+    match = _LANGUAGE.search(classes)
+    language = match[1] if match else ""
     if codes and not language:
         for code in codes:
             code.extract()

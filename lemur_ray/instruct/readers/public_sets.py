@@ -56,9 +56,9 @@ def read_set(name: str, path: Path, config: SetsConfig) -> Iterator[ReadResult]:
 
     Raises ValueError or OSError naming a file that cannot be read at all.
     """
-    for found in SETS[name].read(path, config):
-        if isinstance(found, Conversation):
-            why = fault(found, allow_empty_system=config.openorca_system == "lemur")
-            yield Dropped(found.dataset, found.id, why) if why else found
+    for result in SETS[name].read(path, config):
+        if isinstance(result, Conversation):
+            why = fault(result, allow_empty_system=config.openorca_system == "lemur")
+            yield Dropped(result.dataset, result.id, why) if why else result
         else:
-            yield found
+            yield result

@@ -61,10 +61,10 @@ def members(source: Path) -> Iterator[tuple[str, Path]]:
             raise BundleError(f"{source}: is {_kind(source.stat().st_mode)}; only files and folders can be shipped")
         yield source.name, source.resolve()
         return
-    found = sorted(_beneath(source, ""), key=lambda one: os.fsencode(one[0]))
-    if not any(path.is_symlink() or not path.is_dir() for _, path in found):
+    entries = sorted(_beneath(source, ""), key=lambda one: os.fsencode(one[0]))
+    if not any(path.is_symlink() or not path.is_dir() for _, path in entries):
         raise BundleError(f"{source}: there is no file in it, so there is nothing to ship; is it the right folder?")
-    yield from found
+    yield from entries
 
 
 def _beneath(folder: Path, above: str) -> Iterator[tuple[str, Path]]:
@@ -81,19 +81,20 @@ def _beneath(folder: Path, above: str) -> Iterator[tuple[str, Path]]:
 
 
 def _entry(name: str, path: Path, dated: bool) -> tarfile.TarInfo:
-    found = path.lstat()
+    status = path.lstat()
     entry = tarfile.TarInfo(name)
-    entry.mode = stat.S_IMODE(found.st_mode) & 0o777
-    entry.mtime = int(found.st_mtime) if dated else _THEN_S
-    if stat.S_ISDIR(found.st_mode):
+    entry.mode = stat.S_IMODE(status.st_mode) & 0o777
+    entry.mtime = int(status.st_mtime) if dated else _THEN_S
+    if stat.S_ISDIR(status.st_mode):
         entry.type = tarfile.DIRTYPE
-    elif stat.S_ISLNK(found.st_mode):
+    elif stat.S_ISLNK(status.st_mode):
         entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, os.readlink(path), 0o777
         _check_link(name, path, entry.linkname)
-    elif stat.S_ISREG(found.st_mode):
-        entry.size = found.st_size
+    elif stat.S_ISREG(status.st_mode):
+        entry.size = status.st_size
     else:
-        raise BundleError(f"{path}: is {_kind(found.st_mode)}; only files, folders and links can be shipped: remove it")
+        kind = _kind(status.st_mode)
+        raise BundleError(f"{path}: is {kind}; only files, folders and links can be shipped: remove it")
     return entry
 
 

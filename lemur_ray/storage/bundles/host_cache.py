@@ -52,14 +52,14 @@ def unpacked_bundle(bundle: Bundle, fetch: Fetch, cache: Path | None = None, *, 
             os.close(_held.pop(folder))
         if folder not in _held:
             try:
-                _held[folder] = here.used(bundle.digest, lambda: _make(bundle, fetch, here, pause_s))
+                _held[folder] = here.acquire(bundle.digest, lambda: _make(bundle, fetch, here, pause_s))
             except OSError as error:
                 raise BundleError(f"{here.folder}: {bundle.url} cannot be unpacked there: {error}") from error
     return folder
 
 
 def _make(bundle: Bundle, fetch: Fetch, here: BoundedCache, pause_s: float) -> None:
-    with here.making(bundle.digest, 2 * bundle.size, bundle.url) as half:
+    with here.staging_folder(bundle.digest, 2 * bundle.size, bundle.url) as half:
         for attempt in range(ATTEMPTS):
             try:
                 fetch(bundle, half / "bundle.tar")
@@ -74,10 +74,10 @@ def _make(bundle: Bundle, fetch: Fetch, here: BoundedCache, pause_s: float) -> N
                 if is_full_disk(error):
                     raise
                 if attempt + 1 == ATTEMPTS:
-                    said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                    reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
                     raise BundleError(
-                        f"{bundle.url}: could not be fetched in {ATTEMPTS} attempts ({said}): this host must reach and "
-                        "read it"
+                        f"{bundle.url}: could not be fetched in {ATTEMPTS} attempts ({reason}): this host must "
+                        "reach and read it"
                     ) from error
                 time.sleep(pause_s * 2**attempt)
 

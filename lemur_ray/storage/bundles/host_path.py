@@ -34,10 +34,10 @@ class HostPath(str):
         cls, path: str | Path, around: str | Path | None = None, prefix: str = "", dated: bool = False
     ) -> HostPath:
         """``around``: a folder that goes along, as other tasks, or the path's own reader, need what else is there."""
-        found = super().__new__(cls, f"{prefix}{path}")
-        found.prefix, found.dated = prefix, dated
-        found.root = os.path.abspath(Path(around or path).expanduser())
-        return found
+        text = super().__new__(cls, f"{prefix}{path}")
+        text.prefix, text.dated = prefix, dated
+        text.root = os.path.abspath(Path(around or path).expanduser())
+        return text
 
     def __getnewargs__(self) -> Any:
         return self[len(self.prefix) :], self.root, self.prefix, self.dated
@@ -60,9 +60,9 @@ class HostOnly(str):
     """What is said to whoever would have it sent: what it is, and what to do instead."""
 
     def __new__(cls, path: str | Path, why: str) -> HostOnly:
-        found = super().__new__(cls, path)
-        found.why = why
-        return found
+        text = super().__new__(cls, path)
+        text.why = why
+        return text
 
     def __getnewargs__(self) -> Any:
         return str(self), self.why
@@ -125,8 +125,8 @@ def pack_options(options: Mapping[str, Any], publish: Publish) -> Mapping[str, A
             return PackedPath(publish(Path(value.root), value.dated), value.within, value.prefix)
         return value
 
-    found: Mapping[str, Any] = _each(options, one)
-    return found
+    packed: Mapping[str, Any] = _each(options, one)
+    return packed
 
 
 def unpack_options(options: Mapping[str, Any], local: Callable[[Bundle], Path]) -> Mapping[str, Any]:
@@ -137,8 +137,8 @@ def unpack_options(options: Mapping[str, Any], local: Callable[[Bundle], Path]) 
             return f"{value.prefix}{os.path.normpath(local(value.bundle) / value.within)}"
         return value
 
-    found: Mapping[str, Any] = _each(options, one)
-    return found
+    unpacked: Mapping[str, Any] = _each(options, one)
+    return unpacked
 
 
 def _each(value: Any, one: Callable[[Any], Any]) -> Any:
@@ -152,11 +152,11 @@ def _each(value: Any, one: Callable[[Any], Any]) -> Any:
 def host_identity() -> str:
     """What only processes have in common for which a path means the same: machine, its mounts and its root."""
     root = os.stat("/")
-    found = [socket.gethostname(), str(root.st_dev), str(root.st_ino)]
+    identity = [socket.gethostname(), str(root.st_dev), str(root.st_ino)]
     for name in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/mnt"):
         if os.path.exists(name):
-            found.append(os.readlink(name) if os.path.islink(name) else Path(name).read_text().strip())
-    return "|".join(found)
+            identity.append(os.readlink(name) if os.path.islink(name) else Path(name).read_text().strip())
+    return "|".join(identity)
 
 
 _RENAMED = {"named": "host_path_option", "shipped_if_there": "mark_host_paths", "by_content": "replace_paths_by_digest"}

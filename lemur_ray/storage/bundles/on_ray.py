@@ -50,8 +50,8 @@ class Publisher:
         """Raises BundleError."""
         if (source, dated) not in self._known:
             kept = store.store_location()
-            found = store.publish(source, kept, dated=dated) if kept else self._in_pieces(source, dated)
-            self._known[source, dated] = found
+            bundle = store.publish(source, kept, dated=dated) if kept else self._in_pieces(source, dated)
+            self._known[source, dated] = bundle
         return self._known[source, dated]
 
     @staticmethod

@@ -54,24 +54,28 @@ class JinjaTemplate:
     def _source_for(self, tools: bool) -> str:
         return self.named["tool_use"] if tools and "tool_use" in self.named else self.source
 
-    def pages(self, chats: Sequence[Chat], kept: Sequence[str] = ()) -> list[str]:
+    def render(self, chats: Sequence[Chat], placeholders: Sequence[str] = ()) -> list[str]:
         """Raises TemplateError."""
         return [
-            _cut(rendered.text) if chat.goes_on else rendered.text
-            for chat, rendered in zip(chats, self._rendered(chats, kept), strict=True)
+            _cut(rendered.text) if chat.continue_final_message else rendered.text
+            for chat, rendered in zip(chats, self._rendered(chats, placeholders), strict=True)
         ]
 
-    def said(self, chat: Chat, kept: Sequence[str] = ()) -> tuple[str, list[Span]]:
+    def render_with_spans(self, chat: Chat, placeholders: Sequence[str] = ()) -> tuple[str, list[Span]]:
         """Raises TemplateError; also where the template shows an earlier turn otherwise once there are later ones."""
         if self.marks_what_is_said(chat):
-            (rendered,) = self._rendered([chat], kept)
+            (rendered,) = self._rendered([chat], placeholders)
             return rendered.text, list(rendered.spans)
         at = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
         asked = [chat]
         for i in at:
             opening = replace(chat, messages=chat.messages[:i])
-            asked += [opening, replace(opening, prompts=True), replace(chat, messages=chat.messages[: i + 1])]
-        whole, *parts = (rendered.text for rendered in self._rendered(asked, kept))
+            asked += [
+                opening,
+                replace(opening, add_generation_prompt=True),
+                replace(chat, messages=chat.messages[: i + 1]),
+            ]
+        whole, *parts = (rendered.text for rendered in self._rendered(asked, placeholders))
         spans = []
         for n, i in enumerate(at):
             before, prompt, after = parts[3 * n : 3 * n + 3]
@@ -84,19 +88,21 @@ class JinjaTemplate:
             spans.append((max(len(before), _shared(prompt, after)), len(after)))
         return whole, spans
 
-    def _rendered(self, chats: Sequence[Chat], kept: Sequence[str]) -> list[Rendered]:
+    def _rendered(self, chats: Sequence[Chat], placeholders: Sequence[str]) -> list[Rendered]:
         out: dict[int, Rendered] = {}
         for tools in (False, True):
             some = [i for i, chat in enumerate(chats) if bool(chat.tools) is tools]
             if some:
                 source = self._source_for(tools)
-                out |= zip(some, render(source, [self._values(chats[i], source) for i in some], kept), strict=True)
+                out |= zip(
+                    some, render(source, [self._values(chats[i], source) for i in some], placeholders), strict=True
+                )
         return [out[i] for i in range(len(chats))]
 
     def _values(self, chat: Chat, source: str) -> dict[str, Any]:
         """What the template sees."""
         messages = [_message(message, source) for message in chat.messages]
-        if chat.goes_on:
+        if chat.continue_final_message:
             if not isinstance(messages[-1].get("content"), str) or "content" not in source:
                 raise TemplateError("the last message has no text that could go on")
             messages[-1]["content"] += f"{_ON} "
@@ -106,7 +112,7 @@ class JinjaTemplate:
             "messages": messages,
             "tools": list(chat.tools) or None,
             "documents": list(chat.documents) or None,
-            "add_generation_prompt": chat.prompts,
+            "add_generation_prompt": chat.add_generation_prompt,
         }
 
 

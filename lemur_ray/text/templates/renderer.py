@@ -42,12 +42,12 @@ class Rendered:
     spans: tuple[Span, ...] = ()
 
 
-def render(template: str, values: Sequence[Mapping[str, Any]], kept: Sequence[str] = ()) -> list[Rendered]:
+def render(template: str, values: Sequence[Mapping[str, Any]], placeholders: Sequence[str] = ()) -> list[Rendered]:
     """The template with each of these values. Raises TemplateError about the first that gives no text.
 
-    kept: characters that stand for others: they stay themselves where JSON is written in ASCII alone.
+    placeholders: characters that stand for others: they stay themselves where JSON is written in ASCII alone.
     """
-    shared = {"template": template, "kept": list(kept), "most_characters": MOST_CHARACTERS}
+    shared = {"template": template, "kept": list(placeholders), "most_characters": MOST_CHARACTERS}
     answers = _PROCESS.ask([{**shared, "values": dict(one)} for one in values])
     return [_rendered(answer) for answer in answers]
 
@@ -55,16 +55,16 @@ def render(template: str, values: Sequence[Mapping[str, Any]], kept: Sequence[st
 def _rendered(answer: Mapping[str, Any]) -> Rendered:
     if "kind" not in answer:
         return Rendered(answer["text"], tuple((begin, end) for begin, end in answer["spans"]))
-    said = str(answer["error"])[:_LONGEST_MESSAGE]
+    reason = str(answer["error"])[:_LONGEST_MESSAGE]
     match answer["kind"]:
         case "refused":
-            raise TemplateRefused(f"the chat template refuses this conversation: {said}")
+            raise TemplateRefused(f"the chat template refuses this conversation: {reason}")
         case "beyond":
-            raise TemplateUnusable(f"the chat template cannot be used: {said}")
+            raise TemplateUnusable(f"the chat template cannot be used: {reason}")
         case "broken":
-            raise TemplateUnusable(f"the chat template is no Jinja template: {said}")
+            raise TemplateUnusable(f"the chat template is no Jinja template: {reason}")
         case _:
-            raise TemplateError(f"the chat template cannot render this conversation: {said}")
+            raise TemplateError(f"the chat template cannot render this conversation: {reason}")
 
 
 class _Process:

@@ -21,9 +21,9 @@ from lemur_ray.text.tokenizer_folder import PROCESSOR, TEMPLATE
 
 def template_of(tokenizer: Tokenizer) -> ChatTemplate:
     """The template that a tokenizer's files hold. Raises TemplateMissing, TemplateUnusable; ValueError on bad JSON."""
-    if (found := _KNOWN.get(tokenizer)) is None:
-        found = _KNOWN[tokenizer] = _found(tokenizer)
-    return found
+    if (template := _KNOWN.get(tokenizer)) is None:
+        template = _KNOWN[tokenizer] = _found(tokenizer)
+    return template
 
 
 def template_source(choice: str) -> str:

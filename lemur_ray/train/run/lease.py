@@ -52,13 +52,13 @@ def lease(out: str, *, beat_s: float = HEARTBEAT_S) -> Iterator[None]:
     except OSError as error:
         raise RunFolderError(f"{out}: whether another run writes it cannot be told: {error}") from error
 
-    def count_up() -> None:
+    def renew() -> None:
         with contextlib.suppress(OSError):  # a full disk or a lost bucket for a moment: the next one tries again
-            held.count_up()
+            held.renew()
 
     taken: list[Exception] = []
     try:
-        with run_heartbeat(count_up, beat_s) as taken:
+        with run_heartbeat(renew, beat_s) as taken:
             yield
     except LeaseConflict as other:
         raise RunFolderError(
@@ -89,7 +89,7 @@ class _OnDisk:
             if now is None or now.get("id") != self._mine["id"]:
                 raise LeaseConflict(now or {})
 
-    def count_up(self) -> None:
+    def renew(self) -> None:
         now = _read(self._path)
         if now is not None and now.get("id") != self._mine["id"]:
             raise LeaseConflict(now)

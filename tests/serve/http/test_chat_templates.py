@@ -119,7 +119,7 @@ def test_tools_calls_and_results_are_given_to_a_template_that_knows_them(engine:
     )
     parsed = {**FUNCTION, "arguments": json.loads(FUNCTION["arguments"])}
     called = {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": parsed}]}
-    (shown,) = template_of(of(QWEN)).pages([Chat([ASK, called, RESULT], tools=TOOLS, prompts=True)])
+    (shown,) = template_of(of(QWEN)).render([Chat([ASK, called, RESULT], tools=TOOLS, add_generation_prompt=True)])
     assert text_of(tokens) == shown
     assert tokens.json()["tokens"].count(TOKENIZER.im_end_id) == shown.count("<|im_end|>") - 1, "one is only spelled"
     assert text_of(described) == shown.removesuffix("<|im_start|>assistant\n")

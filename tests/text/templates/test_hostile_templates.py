@@ -16,7 +16,7 @@ from lemur_ray.text.templates import renderer
 from lemur_ray.text.templates.jinja_template import JinjaTemplate
 from tests.source_tree import ROOT
 
-USER = Chat([{"role": "user", "content": "hello"}], prompts=True)
+USER = Chat([{"role": "user", "content": "hello"}], add_generation_prompt=True)
 GROWING = "{% set ns = namespace(x='ab') %}{% for i in range(200) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}"
 LOOPING = "{% for a in range(99999) %}{% for b in range(99999) %}{{ '' }}{% endfor %}{% endfor %}"
 
@@ -38,7 +38,7 @@ def template(source: str) -> JinjaTemplate:
 
 def said_of(source: str, chat: Chat = USER) -> str:
     with pytest.raises(TemplateError) as caught:
-        template(source).pages([chat])
+        template(source).render([chat])
     return f"{type(caught.value).__name__}: {caught.value}"
 
 
@@ -69,13 +69,13 @@ def test_what_no_template_may_do_is_an_error_that_says_so(source: str, why: str)
     said = said_of(source)
     assert said.startswith("TemplateUnusable: the chat template ")
     assert why in said
-    assert template("{{ messages[0].content }}").pages([USER]) == ["hello"], "the next one is served"
+    assert template("{{ messages[0].content }}").render([USER]) == ["hello"], "the next one is served"
 
 
 def test_a_template_that_raises_is_quoted() -> None:
     refused = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(TemplateRefused, match="refuses this conversation: roles must alternate"):
-        template(refused).pages([USER])
+        template(refused).render([USER])
     assert "cannot render this conversation: UndefinedError" in said_of("{{ messages[7].content }}")
     assert "cannot render this conversation: TypeError" in said_of("{{ messages[0].content + 1 }}")
     assert "no default" in said_of_named()
@@ -83,7 +83,7 @@ def test_a_template_that_raises_is_quoted() -> None:
 
 def said_of_named() -> str:
     with pytest.raises(TemplateError) as caught:
-        JinjaTemplate({"rag": "x"}, {}, "a test").pages([USER])
+        JinjaTemplate({"rag": "x"}, {}, "a test").render([USER])
     return str(caught.value)
 
 
@@ -100,7 +100,7 @@ def test_the_process_that_renders_can_open_nothing_and_knows_nothing_of_ours(mon
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["24"] * 4
-    assert template("{{ messages[0].content }}").pages([USER]) == ["hello"]
+    assert template("{{ messages[0].content }}").render([USER]) == ["hello"]
     child = renderer._PROCESS._child
     assert child is not None
     with open(f"/proc/{child.pid}/environ") as file:
@@ -112,7 +112,7 @@ def test_a_template_of_one_request_holds_up_no_other_thread_for_longer_than_its_
 
     def ask(number: int) -> str:
         try:
-            return (hostile if number == 3 else fine).pages([USER])[0]
+            return (hostile if number == 3 else fine).render([USER])[0]
         except TemplateUnusable:
             return "unusable"
 

@@ -43,9 +43,9 @@ def test_templates_print_what_transformers_prints(name: str) -> None:
         chat = chat_of(seed, tools=own.knows_tools)
         tools = TOOLS if own.knows_tools and seed % 3 else []
         for messages, asked in ((chat, {}), (chat[:-1], {"add_generation_prompt": True})):
-            found = own.pages([Chat(messages, tools=tools, prompts=bool(asked))])
+            found = own.render([Chat(messages, tools=tools, add_generation_prompt=bool(asked))])
             assert found == [rendered_by_transformers(source, messages, tools=tools or None, **asked)]
-        found = own.pages([Chat(chat, tools=tools, goes_on=True)])
+        found = own.render([Chat(chat, tools=tools, continue_final_message=True)])
         assert found == [rendered_by_transformers(source, chat, tools=tools or None, continue_final_message=True)]
 
 
@@ -68,7 +68,7 @@ def test_what_a_template_sees_and_may_use_is_as_in_transformers(source: str, val
         {"role": "assistant", "content": None, "tool_calls": []},
     ]
     options = {name: value for name, value in values.items() if name != "documents"}
-    found = template(source).pages([Chat(chat, documents=values.get("documents", []), options=options)])
+    found = template(source).render([Chat(chat, documents=values.get("documents", []), options=options)])
     assert found == [rendered_by_transformers(source, chat, **values)]
 
 
@@ -80,13 +80,13 @@ def test_a_prompt_is_what_is_not_trained_and_the_end_of_a_turn_is() -> None:
     assert said["mistral"] == ["  assistant 1 </s>", "  assistant 2 </s>"]
     assert said["qwen"] == [" assistant 1 <|im_end|>\n", " assistant 2 <|im_end|>\n"]
     assert said["zephyr"] == [" assistant 1 </s>", " assistant 2 </s>"]
-    text, spans = ChatML("<s>").said(chat)
+    text, spans = ChatML("<s>").render_with_spans(chat)
     assert [text[a:b] for a, b in spans] == ["assistant 1<|im_end|>\n", "assistant 2<|im_end|>\n"]
     assert [text[a:b] for a, b in spans] == spans_of(WITH_BOS, chat)
 
 
 def spans_of(source: str, chat: Chat) -> list[str]:
-    text, spans = template(source).said(chat)
+    text, spans = template(source).render_with_spans(chat)
     return [text[begin:end] for begin, end in spans]
 
 
@@ -103,18 +103,18 @@ def test_a_template_that_changes_what_was_said_has_to_mark_it() -> None:
     forgetful = "{% for m in messages %}{{ m.content if loop.revindex < 3 else '...' }};{% endfor %}"
     chat = Chat([{"role": ("user", "assistant")[i % 2], "content": str(i)} for i in range(6)])
     with pytest.raises(TemplateError, match=r"message 2 of 6 otherwise .*generation"):
-        template(forgetful).said(chat)
+        template(forgetful).render_with_spans(chat)
 
 
 def test_a_message_goes_on_where_it_is_shown_and_nowhere_else() -> None:
     chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "so far "}]
-    assert template(QWEN).pages([Chat(chat, goes_on=True)])[0].endswith("assistant\nso far ")
-    assert template(LLAMA_2).pages([Chat(chat, goes_on=True)])[0].endswith("/INST] so far ")
-    assert ChatML().pages([Chat(chat, goes_on=True)])[0].endswith("assistant\nso far")
+    assert template(QWEN).render([Chat(chat, continue_final_message=True)])[0].endswith("assistant\nso far ")
+    assert template(LLAMA_2).render([Chat(chat, continue_final_message=True)])[0].endswith("/INST] so far ")
+    assert ChatML().render([Chat(chat, continue_final_message=True)])[0].endswith("assistant\nso far")
     with pytest.raises(TemplateError, match="does not show the last message"):
-        template("{{ messages[0].content }}").pages([Chat(chat, goes_on=True)])
+        template("{{ messages[0].content }}").render([Chat(chat, continue_final_message=True)])
     with pytest.raises(TemplateError, match="no text that could go on"):
-        template(QWEN).pages([Chat([{"role": "assistant", "tool_calls": []}], goes_on=True)])
+        template(QWEN).render([Chat([{"role": "assistant", "tool_calls": []}], continue_final_message=True)])
 
 
 def test_templates_are_found_where_transformers_finds_them(tmp_path: Path) -> None:
@@ -130,9 +130,9 @@ def test_templates_are_found_where_transformers_finds_them(tmp_path: Path) -> No
     config.write_text(json.dumps({"chat_template": named, "bos_token": {"content": "<s>"}, "eos_token": "</s>"}))
     assert shown(tmp_path) == "d"
     found = template_of(load_folder(f"file://{tmp_path}"))
-    assert found.pages([Chat([], tools=TOOLS), Chat([])]) == ["1", "d"]
+    assert found.render([Chat([], tools=TOOLS), Chat([])]) == ["1", "d"]
     config.write_text(json.dumps({"chat_template": named[1:], "bos_token": "<s>"}))
-    assert template_of(load_folder(tmp_path)).pages([Chat([], tools=TOOLS)]) == ["1"]
+    assert template_of(load_folder(tmp_path)).render([Chat([], tools=TOOLS)]) == ["1"]
     config.write_text(json.dumps({"chat_template": WITH_BOS, "bos_token": "</s>"}))
     assert template_of(load_folder(tmp_path)) == ChatML("</s>")
     (tmp_path / "chat_template.jinja").write_text("{{ bos_token }}file")
@@ -150,13 +150,13 @@ def test_templates_are_found_where_transformers_finds_them(tmp_path: Path) -> No
 
 
 def shown(folder: Path) -> str:
-    return template_of(load_folder(folder)).pages([Chat([])])[0]
+    return template_of(load_folder(folder)).render([Chat([])])[0]
 
 
 def test_a_template_can_be_given_and_travels_with_the_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "mine.jinja").write_text("{{ bos_token }}{{ eos_token }}!")
     given = with_template(TOKENIZER, template_source(str(tmp_path / "mine.jinja")))
-    assert template_of(given).pages([Chat([])]) == ["<s></s>!"]
+    assert template_of(given).render([Chat([])]) == ["<s></s>!"]
     save_folder(given, tmp_path)
     assert shown(tmp_path) == "<s></s>!"
     assert shown_by_pickle(given) == "<s></s>!"
@@ -170,4 +170,4 @@ def test_a_template_can_be_given_and_travels_with_the_tokenizer(tmp_path: Path) 
 
 
 def shown_by_pickle(tokenizer: Tokenizer) -> str:
-    return template_of(pickle.loads(pickle.dumps(tokenizer))).pages([Chat([])])[0]
+    return template_of(pickle.loads(pickle.dumps(tokenizer))).render([Chat([])])[0]

@@ -1,0 +1,173 @@
+"""Where a corpus lies: a folder that every worker sees, or a bucket, which each host reaches for itself.
+
+A location answers the questions in which the two differ: what is committed there, whether a build may replace it, how
+workers exchange files, and how the result is committed. Knows nothing of the steps of a build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from lemur_ray.corpus.bucket_build import BucketCorpus
+from lemur_ray.corpus.config import CorpusConfig
+from lemur_ray.corpus.manifest import (
+    MANIFEST,
+    CorpusError,
+    is_complete,
+    local_folder,
+    matches_build,
+    read_manifest,
+    row_folder,
+    write_manifest,
+)
+from lemur_ray.corpus.rows import RowReader, RowSetError
+from lemur_ray.corpus.sources.folders import Source
+from lemur_ray.corpus.step_files import SharedFolder, remove_build_files
+from lemur_ray.storage.file_system import is_bucket
+from lemur_ray.storage.published_folder import check_writable, publish
+
+Say = Callable[[str], None]
+
+
+class CorpusLocation(Protocol):
+    """Destination of a build. Methods raise CorpusError where the corpus may not be built, OSError from storage."""
+
+    folder: Path
+    """Folder on this host in which the driver works."""
+
+    @property
+    def name(self) -> str:
+        """Path or URL of the corpus, for messages."""
+        ...
+
+    @property
+    def shared_folder(self) -> Path | None:
+        """Folder that all workers must see and whose disk holds the build; None if they exchange files by bucket."""
+        ...
+
+    def committed(self) -> dict[str, Any] | None:
+        """Manifest of the committed corpus, whatever its configuration; None where there is none."""
+        ...
+
+    def reusable(self, description: dict[str, Any], overwrite: bool, say: Say) -> dict[str, Any] | None:
+        """Manifest of the committed corpus if it is the described one and intact; else None, ready for its build."""
+        ...
+
+    def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
+        """Manifest of the described corpus if another process has committed it during this build."""
+        ...
+
+    def handover(self, work: Path, sources: Sequence[Source]) -> SharedFolder:
+        """Exchange of files between the driver and workers for a build in ``work``."""
+        ...
+
+    def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Publish the build that lies in ``folder``, the manifest last, and return the manifest as stored."""
+        ...
+
+
+def corpus_location(
+    folder: str | Path, config: CorpusConfig, workers: int | None, overwrite: bool, say: Say
+) -> CorpusLocation:
+    """The location for ``folder``, a path or URL. Hosts build in a bucket together if all sources lie in buckets."""
+    if not is_bucket(str(folder)):
+        return CorpusFolder(local_folder(folder).absolute())
+    bucket = BucketCorpus(str(folder).rstrip("/"))
+    in_buckets = bool(config.source) and all(is_bucket(spec.split(":", 2)[-1]) for spec in config.source)
+    return bucket if in_buckets and workers != 0 else UploadedCorpus(bucket, overwrite, say)
+
+
+class CorpusFolder:
+    """A corpus in a local or mounted folder that every worker sees."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def name(self) -> str:
+        return str(self.folder)
+
+    @property
+    def shared_folder(self) -> Path:
+        return self.folder
+
+    def committed(self) -> dict[str, Any] | None:
+        try:
+            return read_manifest(self.folder)
+        except CorpusError:
+            return None
+
+    def reusable(self, description: dict[str, Any], overwrite: bool, say: Say) -> dict[str, Any] | None:
+        if not is_complete(self.folder):
+            return None
+        manifest = self._intact_manifest(overwrite, say)
+        if manifest and matches_build(self.folder, manifest, description, overwrite, say):
+            return manifest
+        (self.folder / MANIFEST).unlink()
+        return None
+
+    def _intact_manifest(self, overwrite: bool, say: Say) -> dict[str, Any] | None:
+        """The manifest if this version reads it and every row matches its checksum. Raises CorpusError."""
+        try:
+            manifest = read_manifest(self.folder)
+        except CorpusError as error:
+            if not overwrite:
+                raise
+            say(f"{error}: it is replaced")
+            return None
+        try:
+            for source in manifest["sources"]:
+                RowReader(row_folder(self.folder, source["name"])).verify()
+        except RowSetError as error:
+            say(f"{self.folder} is damaged ({error}): it is built again")
+            return None
+        return manifest
+
+    def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
+        return None  # the folder's lock keeps other processes out
+
+    def handover(self, work: Path, sources: Sequence[Source]) -> SharedFolder:
+        return SharedFolder(work)
+
+    def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        write_manifest(self.folder, manifest)
+        return read_manifest(self.folder)
+
+
+class UploadedCorpus(CorpusFolder):
+    """A corpus in a bucket that is built in a folder of this host, because a source or the work is local."""
+
+    def __init__(self, bucket: BucketCorpus, overwrite: bool, say: Say) -> None:
+        super().__init__(bucket.folder)
+        self.bucket, self._overwrite, self._say = bucket, overwrite, say
+
+    @property
+    def name(self) -> str:
+        return self.bucket.url
+
+    def committed(self) -> dict[str, Any] | None:
+        return self.bucket.committed()
+
+    def reusable(self, description: dict[str, Any], overwrite: bool, say: Say) -> dict[str, Any] | None:
+        if (manifest := self.bucket.find(description, overwrite, say)[0]) is not None:
+            return manifest
+        check_writable(self.bucket.url)
+        local = super().reusable(description, True, say)  # built before, but its upload was cut off
+        return self._upload(local) if local else None
+
+    def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
+        return self.bucket.made_meanwhile(description)
+
+    def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        return self._upload(super().commit(manifest))
+
+    def _upload(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Copy the finished build to the bucket unless another host has committed the same corpus meanwhile."""
+        if (other := self.bucket.find(manifest["config"], self._overwrite, self._say)[0]) is not None:
+            return other
+        self.bucket.claim(manifest["build"], self._overwrite)
+        publish(self.folder, self.bucket.url, last=MANIFEST)
+        remove_build_files(self.bucket.url)
+        return manifest
