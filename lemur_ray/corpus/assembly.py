@@ -1,6 +1,6 @@
-"""What one process makes of the chosen documents: the tokenizer, the row sets to be packed, the manifest.
+"""Steps of the driver between and after the parallel ones: tokenizer, plan of the row sets, manifest.
 
-Knows ids, sizes and counts of documents; their texts only for the tokenizer's sample. Knows nothing of Ray.
+Handles ids, sizes and counts of documents; their texts only for the tokenizer's sample. Knows nothing of Ray.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.text.tokenizer_folder import tokenizer_in
 
 HELDOUT = "heldout-"
-"""What the row set of a source's held-out documents is called, before the source's name."""
+"""Prefix of the row set of a source's held-out documents, before the source's name."""
 _SAMPLED_PARTS = 64
-"""Parts of one source that the tokenizer's sample is drawn from at most."""
+"""Maximum number of parts of one source from which the tokenizer's sample is drawn."""
 
 
 def make_tokenizer(
@@ -40,9 +40,9 @@ def make_tokenizer(
     extra: Sequence[str],
     given: Tokenizer | None,
 ) -> Tokenizer:
-    """The tokenizer of this build: the one given, or trained on a seeded sample mixed as the corpus is asked to be.
+    """Write the tokenizer of this build: the given one, or one trained on a seeded sample in the requested mixture.
 
-    A build that was cut off reads back the one it has.
+    A resumed build reads back the tokenizer that it has trained before.
     """
     folder = work / stages.TOKENIZER
     folder.mkdir(exist_ok=True)
@@ -60,7 +60,7 @@ def make_tokenizer(
 
 
 def sampled_parts(listing: Listing, config: CorpusConfig) -> list[list[int]]:
-    """Of every source, the parts that the tokenizer's sample is drawn from."""
+    """Per source, the part numbers from which the tokenizer's sample is drawn."""
     return [
         np.random.default_rng([config.seed, index]).permutation(entry["parts"])[:_SAMPLED_PARTS].tolist()
         for index, entry in enumerate(listing.sources)
@@ -93,7 +93,7 @@ def _sample(work: Path, listing: Listing, clean: CleanDocuments, config: CorpusC
 
 @dataclass(frozen=True)
 class RowSet:
-    """One row set to be packed."""
+    """One row set to pack."""
 
     name: str
     kind: str
@@ -103,7 +103,7 @@ class RowSet:
 
 
 def row_sets(work: Path, listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> list[RowSet]:
-    """Row sets of every source and of the held-out documents of each; writes which documents belong to each."""
+    """Plan the row sets of all sources and of their held-out documents; writes the document list of every shard."""
     lengths = np.zeros(len(clean.sizes), np.int64)
     for number in range(listing.num_parts):
         at = np.arange(*np.searchsorted(clean.part, [number, number + 1]))

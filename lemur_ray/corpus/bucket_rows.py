@@ -1,8 +1,8 @@
-"""Rows of a corpus in a bucket: shards copied to this host when the first of their rows is read, or the rows alone.
+"""Rows of a corpus in a bucket, read from copies of whole shards on this host or by requests for single rows.
 
-The order of a run is a permutation, so a host that reads a hundredth of the rows needs some of every shard. Shards are
-copied where enough of what comes with a row will be read too (``PlanReader`` knows); else each row is a small request.
-Copies are memory-mapped, shared by all processes of a host, and of limited size::
+The order of a run is a permutation, so a host that reads 1 % of the rows needs some of every shard. A shard is copied
+if the run reads enough of its rows (``PlanReader`` decides); otherwise each row is a small request. Copies are
+memory-mapped, shared by all processes of a host, and limited in total size::
 
     $LEMUR_HOME/cache/corpora/<name>/00000.tokens, ..    name: hash of the URL and of the checksums of the shard
 """
@@ -42,14 +42,14 @@ from lemur_ray.storage.file_system import file_system, is_bucket
 
 LIMIT = "LEMUR_CORPUS_GB"
 _PIECE_BYTES = 2**24
-"""Of one request for a part of a shard: each has patience of its own."""
+"""Bytes per request for a part of a shard. Every request has its own timeout."""
 _SHARDS_AT_ONCE = 4
 
 
 def open_rows(corpus: str | Path, source: str, *, check: bool = True) -> Rows:
     """The row set of a source of a corpus, on a disk or in a bucket.
 
-    check: of one in a bucket look at all sizes, which takes a listing. Raises RowSetError.
+    check: in a bucket, compare the sizes of all files, which needs a listing. Raises RowSetError.
     """
     if not is_bucket(str(corpus)):
         return RowReader(row_folder(corpus, source))
@@ -57,12 +57,12 @@ def open_rows(corpus: str | Path, source: str, *, check: bool = True) -> Rows:
 
 
 def shard_cache() -> BoundedCache:
-    """Where copies of this host lie; at most ``$LEMUR_CORPUS_GB``, 50 by default."""
+    """The cache of shards on this host, limited to ``$LEMUR_CORPUS_GB`` gigabytes (default 50)."""
     return BoundedCache(lemur_home() / "cache" / "corpora", LIMIT, RowSetError)
 
 
 def limit_environment() -> dict[str, str]:
-    """The limit as environment of other hosts, where one is set."""
+    """Environment variable of the cache limit for other hosts; empty if it is not set."""
     return {LIMIT: os.environ[LIMIT]} if os.environ.get(LIMIT) else {}
 
 
@@ -70,7 +70,7 @@ class BucketRows:
     """Rows of one source (``rows.Rows``). Every error is a RowSetError."""
 
     def __init__(self, url: str, *, check: bool = True) -> None:
-        """url: of the folder of the row set. check: whether every file has its size; reads a listing."""
+        """url: folder of the row set. check: compare the sizes of all files, which needs a listing."""
         self.url = url
         self._fs, self._inner = file_system(url)
         with self._said():
@@ -83,19 +83,19 @@ class BucketRows:
                 self._check_sizes()
         self.seq_len: int = self.index["seq_len"]
         self.whole = max(map(_size, self.index["shards"]), default=0) <= shard_cache().limit_bytes()
-        """Whether shards are copied; by default where the largest of them may lie on the shelf."""
+        """Whether shards are copied to this host. Default: if the largest one fits in the cache."""
 
     def __len__(self) -> int:
         return int(self.index["rows"])
 
     @property
     def size_bytes(self) -> int:
-        """Of all shards."""
+        """Total bytes of all shards."""
         return sum(map(_size, self.index["shards"]))
 
     @property
     def missing_bytes(self) -> int:
-        """Of those shards that this host has no copy of."""
+        """Total bytes of the shards without a copy on this host."""
         there = shard_cache().folder
         return sum(_size(s) for i, s in enumerate(self.index["shards"]) if not (there / self._name(i)).is_dir())
 
@@ -110,7 +110,7 @@ class BucketRows:
             return gather_rows(self.index, shards, within, self._opened)
 
     def bring(self, indices: np.ndarray) -> None:
-        """Copy the shards of rows that will be read soon, several at once."""
+        """Copy the shards of rows that will be read soon, several in parallel."""
         if self.whole:
             self._bring(locate_rows(self.index, indices, self.url)[0])
 
@@ -162,7 +162,7 @@ class BucketRows:
             raise RowSetError(f"{self.url}/{name}: its content differs from what was written; build this corpus again")
 
     def _read_alone(self, shards: np.ndarray, within: np.ndarray) -> PackedRow:
-        """As ``gather_rows``, by two rounds of requests that are all under way at once."""
+        """As ``gather_rows``, by two rounds of concurrent requests."""
         num, dtype = len(shards), np.dtype(self.index["dtype"])
         if not num:
             return packed_rows(np.empty((0, self.seq_len), dtype), [], None)
@@ -186,11 +186,11 @@ class BucketRows:
         return packed_rows(tokens, [np.frombuffer(piece, "<u4") for piece in pieces], trained)
 
     def _ranges(self, asked: Sequence[tuple[int, str, int, int]]) -> list[bytes]:
-        """The bytes of (shard, kind of file, first byte, how many). Raises RowSetError where there are fewer."""
+        """Read (shard, kind of file, first byte, number of bytes). Raises RowSetError if fewer bytes arrive."""
         names = [f"{self.index['shards'][shard]['name']}.{kind}" for shard, kind, _, _ in asked]
         for (shard, kind, begin, size), name in zip(asked, names, strict=True):
             if not 0 <= begin <= begin + size <= self.index["shards"][shard]["files"][kind]["bytes"]:
-                raise RowSetError(f"{self.url}/{name}: rows are said to lie outside of it; build this corpus again")
+                raise RowSetError(f"{self.url}/{name}: the index places rows outside of it; build this corpus again")
         paths = [f"{self._inner}/{name}" for name in names]
         begins, sizes = [begin for _, _, begin, _ in asked], [size for _, _, _, size in asked]
         ends = [begin + size for begin, size in zip(begins, sizes, strict=True)]
@@ -217,9 +217,9 @@ class BucketRows:
 
 
 def plan_copies(readers: Sequence[BucketRows], whole: Sequence[bool]) -> None:
-    """Say of which readers shards are copied, all of one run. Raises RowSetError where the disk has no room for them.
+    """Set for each reader of a run whether its shards are copied. Raises RowSetError if the disk lacks room for them.
 
-    What other runs have left on the shelf counts as room, as it will be removed.
+    Copies left by other runs count as free space, as they will be evicted.
     """
     here = shard_cache()
     here.folder.mkdir(parents=True, exist_ok=True)

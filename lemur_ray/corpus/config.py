@@ -1,4 +1,4 @@
-"""What a corpus is built from, as one frozen value: everything in it decides the rows, and its hash names the build."""
+"""Configuration of a corpus. Every field affects the rows, and the hash of all of them names the build."""
 
 from __future__ import annotations
 
@@ -15,43 +15,42 @@ from lemur_ray.text.bpe_training import NUMBERED, SMALLEST
 SMALLEST_VOCABULARY = SMALLEST
 WordPattern = Literal["", "general", "numbered"]
 DEFAULT_OLD_PATTERN: WordPattern = NUMBERED
-"""The word pattern of corpora whose description names none."""
+"""Word pattern of corpora from before the option existed: their description has no word_pattern."""
 
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """Sources, filters' seed, tokenizer and packing of a corpus."""
+    """Sources, seed, tokenizer and packing of a corpus."""
 
     source: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """NAME:KIND:PATH with KIND code or text; PATH a .jsonl(.gz), .parquet or text file or a folder of them. May be
-    given several times. None: the embedded corpus, which is this machine's own software."""
+    given several times. Without any: the embedded corpus, which is this machine's own software."""
     embedded_mb: float = 24.0
-    """Millions of bytes of text read for the embedded corpus."""
+    """Megabytes of text read for the embedded corpus."""
     code_to_text: float = 10.0
-    """Bytes of code per byte of text in the embedded corpus; the order of a run is set by its recipe."""
+    """Bytes of code per byte of text in the embedded corpus. The mixture of a run is set by its recipe."""
     seq_len: int = 1024
-    """Tokens of one packed row."""
+    """Tokens per packed row."""
     vocab_size: int = 2048
-    """Tokens of the vocabulary, specials and single bytes included; a small corpus may give fewer."""
+    """Size of the vocabulary, special tokens and single bytes included; a small corpus may yield fewer."""
     word_pattern: WordPattern = ""
-    """What the tokenizer's merges may lie inside of: general, or numbered, where a noun before a number ("shelf 3") and
-    that number are each by themselves, as the demo's games want it. Empty: that of the corpus in the folder, else
-    general."""
+    """Pattern of the words within which the tokenizer merges: general, or numbered, which separates a noun from its
+    number ("shelf 3"), as the demo's games need. Empty: that of the corpus in the folder, else general."""
     tokenizer: str = ""
-    """A tokenizer.json, or the folder of a model with one, to use as it is, for example of the model that --init-from
-    of a run will name; the small files beside it say which tokens begin and end a text. Empty: one is trained on the
+    """A tokenizer.json, or a model folder with one, to use unchanged, for example of the model that --init-from of a
+    run will name; the config files in its folder define which tokens begin and end a text. Empty: train one on the
     corpus."""
     tokenizer_sample_mb: float = 4.0
-    """Millions of bytes of documents that the tokenizer is trained on."""
+    """Megabytes of documents on which the tokenizer is trained."""
     tokenizer_extra: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """.jsonl or text file whose texts join the tokenizer's sample and nothing else, for example transcripts of games.
     May be given several times."""
     tokenizer_extra_share: float = 0.2
-    """Share of the tokenizer's sample that extra texts get: repeated or cut to that many bytes."""
+    """Fraction of the tokenizer's sample that extra texts fill: they are repeated or cut to that many bytes."""
     heldout_rows: int = 32
-    """Rows of each kind kept out of training, for held-out loss by kind and by source; at most 5 % of the kind."""
+    """Rows of each kind held out of training for validation loss by kind and by source; at most 5 % of the kind."""
     part_mb: float = 4.0
-    """Millions of bytes of files that one task reads."""
+    """Megabytes of files that one task reads."""
     seed: int = 0
     """Seed of all samples: files of the embedded corpus, held-out documents, the tokenizer's texts."""
 
@@ -71,7 +70,7 @@ class CorpusConfig:
 
 
 def describe(config: CorpusConfig) -> dict[str, Any]:
-    """JSON form of a configuration."""
+    """The configuration as JSON values, without a word pattern that old corpora did not record."""
     value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
     if value["word_pattern"] in ("", DEFAULT_OLD_PATTERN):
         del value["word_pattern"]
@@ -79,5 +78,5 @@ def describe(config: CorpusConfig) -> dict[str, Any]:
 
 
 def build_hash(description: dict[str, Any]) -> str:
-    """16 hex digits over everything that decides the rows."""
+    """16 hex digits of SHA-256 over a description: the name of a build."""
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,6 +1,6 @@
-"""Overlap with benchmarks: which texts share 13 words in a row with a text of a benchmark.
+"""Overlap with benchmarks: texts that share 13 consecutive words with a text of a benchmark.
 
-Knows files of texts and words; nothing of what is done with what overlaps.
+Knows files, texts and words, but not what happens to a text that overlaps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WORD = re.compile(r"\w+")
 
 
 def ngrams(text: str, n: int = N) -> Iterator[int]:
-    """A 64-bit hash of every ``n`` words in a row, case and punctuation left out; none for shorter texts."""
+    """64-bit hash of every ``n`` consecutive words, ignoring case and punctuation; none for shorter texts."""
     words = _WORD.findall(text.casefold())
     for begin in range(len(words) - n + 1):
         gram = " ".join(words[begin : begin + n]).encode("utf-8", "surrogatepass")
@@ -27,15 +27,15 @@ def ngrams(text: str, n: int = N) -> Iterator[int]:
 
 
 def overlap(texts: Iterable[str], index: dict[int, str]) -> str | None:
-    """The name of the first benchmark that shares words with one of the texts, or None."""
+    """Name of the first benchmark in ``index`` that shares an n-gram with one of the texts, or None."""
     return next((index[gram] for text in texts for gram in ngrams(text) if gram in index), None)
 
 
 def benchmark_index(files: Iterable[str | Path]) -> dict[int, str]:
-    """Every 13 words in a row of the files, and the name of the file they stand in first.
+    """Index from the hash of every 13-gram in the files to the name of the first file that contains it.
 
-    Of .json and .jsonl (either with .gz) every string value counts as a text of its own, of other files the whole.
-    Raises ValueError naming a file that gives none: a report on nothing would read as a clean one.
+    Every string value of a .json or .jsonl file (also .gz) is a text of its own; any other file is one text. Raises
+    ValueError naming a file without any 13-gram: a check against nothing would look like a clean result.
     """
     index: dict[int, str] = {}
     for file in map(Path, files):

@@ -1,6 +1,6 @@
-"""Exact deduplication over all sources: of documents with one id, the first in corpus order stays.
+"""Exact deduplication over all sources: the first document of each id in corpus order stays.
 
-Knows ids and order, nothing of texts. 16 bytes a document in memory, and 8 for the sort.
+Knows ids and order, nothing of texts. Needs 24 bytes of memory per document.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from lemur_ray.corpus.documents import ID_BYTES
 
 
 def first_occurrences(ids: bytes) -> np.ndarray:
-    """Which documents to keep: (n,) bool for ``n`` ids of 16 bytes, concatenated in corpus order."""
+    """Mask of the documents to keep: (n,) bool for ``n`` ids of 16 bytes, concatenated in corpus order."""
     words = _words(ids)
     order = np.lexsort((words[:, 1], words[:, 0]))  # stable: equal ids stay in corpus order
     ordered = words[order]
@@ -25,7 +25,7 @@ def first_occurrences(ids: bytes) -> np.ndarray:
 
 
 def shuffled_order(ids: bytes, seed: int, purpose: str) -> np.ndarray:
-    """Indices (int64) of the documents in an order that is random but fixed by seed and purpose."""
+    """Indices (n,) int64 of the documents in a pseudo-random order that depends on ids, seed and purpose alone."""
     words = _words(ids)
     digest = hashlib.blake2b(f"{seed}/{purpose}".encode(), digest_size=8).digest()
     odd = np.uint64(int.from_bytes(digest, "little") | 1)

@@ -1,4 +1,4 @@
-"""What a document is known by: its kind, and an id that is the hash of its normalised text.
+"""Identity of a document: its kind, and an id that is the hash of its normalised text.
 
 Knows nothing of files, filters or tokens.
 """
@@ -12,7 +12,7 @@ from typing import Literal
 Kind = Literal["code", "text", "chat"]
 
 ID_BYTES = 16
-"""Ids are equal for texts equal up to case, white space and Unicode form."""
+"""Length of an id. Texts that differ only in case, white space or Unicode form have the same id."""
 
 
 def content_id(text: str) -> bytes:
@@ -21,7 +21,7 @@ def content_id(text: str) -> bytes:
 
 
 def normalise(text: str) -> str:
-    """What exact deduplication compares: NFC, case folded, every run of white space one blank."""
+    """Text as deduplication compares it: NFC, case folded, every run of white space one blank."""
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
     return " ".join(text.casefold().split())

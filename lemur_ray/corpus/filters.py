@@ -1,7 +1,7 @@
-"""Which documents stay, by named rules, and which personal data is masked in those that do.
+"""Quality filters by named rules, and masking of personal data in the documents that pass.
 
-Pure functions of a text; thresholds are arguments of nobody but this file. Code rules follow StarCoder (arXiv
-2305.06161, section 3.1), text rules follow Gopher (arXiv 2112.11446, table A1), with the deviations named beside them.
+Pure functions of a text; the thresholds are constants of this file. Code rules follow StarCoder (arXiv 2305.06161,
+section 3.1), text rules follow Gopher (arXiv 2112.11446, table A1); deviations are noted at their constants.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lemur_ray.corpus.documents import Kind
 
 MIN_CHARACTERS = 100
 MAX_BYTES = 1 << 20
-"""Longer files are not read at all: data, minified bundles, amalgamations."""
+"""Longer files, mostly data and minified bundles, are not read at all."""
 
 MAX_LINE = 1000
 MAX_MEAN_LINE = 100
@@ -28,20 +28,20 @@ _GENERATED = re.compile(
 _HEAD_LINES = 8
 
 MIN_WORDS = 20
-"""Gopher asks for 50; package descriptions are shorter and read well."""
+"""Gopher requires 50; package descriptions are good text and shorter."""
 MIN_WORD_LENGTH, MAX_WORD_LENGTH = 3, 10
 MAX_SYMBOLS_PER_WORD = 0.1
 MAX_BULLETS = 0.9
 MAX_ELLIPSES = 0.3
 MIN_ALPHABETIC_WORDS = 0.7
-"""Gopher asks for 0.8; documentation of software quotes more of it."""
+"""Gopher requires 0.8; documentation of software contains more non-words."""
 MAX_REPEATED_LINES = 0.3
 _STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with", "is", "for", "a", "in"))
 _MIN_STOP_WORDS = 2
 
 
 def drop_rule(text: str, kind: Kind) -> str | None:
-    """Name of the first rule that drops this text, or None where it stays."""
+    """Name of the first rule that drops this text, or None if it passes."""
     if "\0" in text:
         return "nul_byte"
     if len(text.strip()) < MIN_CHARACTERS:
@@ -69,7 +69,7 @@ def _code_rule(text: str) -> str | None:
 
 
 def _shares(text: str) -> tuple[float, float]:
-    """Share of letters and digits among all characters, and share of digits among those that are not blank."""
+    """(letters and digits / all characters, digits / non-blank characters)."""
     counts = Counter(text)
     alphanumeric = sum(n for c, n in counts.items() if c.isalnum())
     digits = sum(n for c, n in counts.items() if c.isdigit())
@@ -107,9 +107,9 @@ _IPV6_PATTERN = re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{1,4}:){3,7}(?::|[0-9A-Fa-
 
 
 def mask_personal_data(text: str) -> tuple[str, dict[str, int]]:
-    """The text with e-mail addresses and public IP addresses replaced, and how many of each there were.
+    """The text with e-mail addresses and public IP addresses replaced, and the number of each.
 
-    Private, loopback and documentation addresses stay: they name no one and code is full of them.
+    Private, loopback and documentation addresses stay: they identify no one, and code is full of them.
     """
     masked: Counter[str] = Counter()
 

@@ -1,6 +1,6 @@
 """A corpus folder: ``manifest.json`` (written last), ``tokenizer.json`` and one row set per source under ``rows/``.
 
-Knows the layout and nothing of how rows were made; the pretraining corpus and the instruction table are both one.
+Both the pretraining corpus and the instruction table have this layout. Knows nothing of how rows are made.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REQUIRED = ("version", "tokenizer", "vocab_size", "seq_len", "sources")
 
 
 class CorpusError(Exception):
-    """A corpus cannot be built or read; the message names the folder, what was found and what to do."""
+    """A corpus cannot be built or read. The message names the folder, the problem and what to do."""
 
 
 def local_folder(folder: str | Path) -> Path:
@@ -32,13 +32,13 @@ def local_folder(folder: str | Path) -> Path:
 
 
 def is_complete(folder: str | Path) -> bool:
-    """Whether a corpus was committed in this folder."""
+    """Whether this folder holds a committed corpus, of any version."""
     fs, path = file_system(f"{folder}/{MANIFEST}")
     return bool(fs.isfile(path))
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """The checked manifest of a corpus. Raises CorpusError where there is none, or where it is not ours."""
+    """The validated manifest of a corpus. Raises CorpusError if it is missing, unreadable or of another version."""
     path = f"{str(folder).rstrip('/')}/{MANIFEST}"
     try:
         fs, inner = file_system(path)
@@ -54,7 +54,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
 
 
 def check_manifest(manifest: Any, folder: str | Path) -> None:
-    """Raises CorpusError where what was read of a corpus in ``folder`` is not a manifest that this version reads."""
+    """Raise CorpusError unless ``manifest``, read from ``folder``, is one that this version supports."""
     path = f"{str(folder).rstrip('/')}/{MANIFEST}"
     if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
         version = manifest.get("version") if isinstance(manifest, dict) else type(manifest).__name__
@@ -72,7 +72,7 @@ def _absent(folder: str | Path) -> str:
 
 
 def _renewed_by(manifest: Any, folder: str | Path) -> str:
-    """Which command brings a corpus of another version up to date: its kind is said the same way in every version."""
+    """The command that rebuilds a corpus of another version. All versions record its kind in the same way."""
     sources = manifest.get("sources") if isinstance(manifest, dict) else None
     if isinstance(sources, list) and any(isinstance(one, dict) and one.get("kind") == "chat" for one in sources):
         return (
@@ -82,7 +82,7 @@ def _renewed_by(manifest: Any, folder: str | Path) -> str:
 
 
 def is_current(folder: str | Path) -> bool:
-    """Whether a corpus was committed in this folder and this version reads it."""
+    """Whether a corpus is committed in this folder in the format of this version."""
     if not is_complete(folder):
         return False
     try:
@@ -99,9 +99,9 @@ def matches_build(
     overwrite: bool,
     say: Callable[[str], None],
 ) -> bool:
-    """Whether the corpus that was committed at ``where`` is that of this configuration; another one may be replaced.
+    """Whether the corpus committed at ``where`` has this configuration. If not, it may be replaced.
 
-    Raises CorpusError where it may not.
+    Raises CorpusError for another corpus without ``overwrite``.
     """
     if manifest.get("build") == build_hash(description):
         say(f"{where} is complete and of this configuration: used as it is")
@@ -109,17 +109,17 @@ def matches_build(
     differences = "; ".join(differing_fields(manifest.get("config", {}), description)) or "made by something else"
     if not overwrite:
         raise CorpusError(
-            f"{where} holds another corpus (found != asked: {differences}): choose another --out, or replace it with "
-            "--overwrite (runs that were trained on it cannot be resumed then)"
+            f"{where} holds another corpus (built != requested: {differences}): choose another --out, or replace it "
+            "with --overwrite (runs that were trained on it cannot be resumed then)"
         )
     say(f"{where} holds another corpus ({differences}): it is replaced")
     return False
 
 
 def write_manifest(folder: str | Path, manifest: dict[str, Any]) -> None:
-    """Commit a corpus: ``manifest`` without its version (JSON values). Everything else must lie there already.
+    """Commit a corpus whose other files are complete. ``manifest``: JSON values, without the version.
 
-    Raises CorpusError where a required entry is missing or a listed source has no committed row set.
+    Raises CorpusError if a required entry is missing or a listed source has no committed row set.
     """
     folder = local_folder(folder)
     written = manifest_bytes(folder, manifest)
@@ -129,7 +129,7 @@ def write_manifest(folder: str | Path, manifest: dict[str, Any]) -> None:
 
 
 def manifest_bytes(folder: str | Path, manifest: dict[str, Any]) -> bytes:
-    """What ``manifest.json`` of the folder holds. Raises CorpusError where a required entry is missing."""
+    """Content of ``manifest.json``. Raises CorpusError, naming ``folder``, if a required entry is missing."""
     manifest = {"version": VERSION, **manifest}
     missing = [name for name in _REQUIRED if name not in manifest]
     if missing:
@@ -138,5 +138,5 @@ def manifest_bytes(folder: str | Path, manifest: dict[str, Any]) -> bytes:
 
 
 def row_folder(folder: str | Path, source: str) -> Path:
-    """Where the row set of a source lies on a disk (``bucket_rows.open_rows`` is for any). Raises CorpusError."""
+    """Folder of a source's row set on a disk. Raises CorpusError for a URL, which ``bucket_rows.open_rows`` takes."""
     return local_folder(folder) / "rows" / source

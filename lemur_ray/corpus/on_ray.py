@@ -1,7 +1,7 @@
-"""Where the steps of a build run: as Ray Data pipelines and Ray tasks, or all in this process.
+"""Execution of build steps as Ray Data pipelines and Ray tasks, or sequentially in this process.
 
-The one file of the corpus and of the instruction table that imports Ray. Knows nothing of what a step does: tables keep
-their order and their size whatever the number of workers, so what comes out does not depend on it.
+The only file of the corpus and of the instruction table that imports Ray. Tables keep their order and size for any
+number of workers, so results do not depend on it. Knows nothing of what a step does.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 Step = Callable[[pa.Table], Any]
-"""A table to a table, or to an iterator of several."""
+"""A function from a table to a table, or to an iterator of tables."""
 
 
 class Workers:
-    """workers: tasks at once (None: as many as the cluster has cores), or 0 for this process alone, without Ray.
+    """Workers of a build: all hosts of the Ray cluster, this host only, or this process.
 
-    must_see: a folder that steps read and write; must_read: files that they read. Where not every host of the cluster
-    sees them, only this one works, and ``alone`` says who does not.
+    workers: maximum number of concurrent tasks (None: one per core of the cluster), or 0 for this process without Ray.
+    must_see: a folder that steps read and write. must_read: files that steps read. If a host of the cluster cannot
+    access them, only this host works, and ``fallback_reason`` names the others.
     """
 
     def __init__(
@@ -49,9 +50,9 @@ class Workers:
                 self.workers = 0
 
     def map(self, tables: Sequence[pa.Table], step: Step) -> Iterator[pa.Table]:
-        """Every table through a step, in order; the step of a lost worker runs again elsewhere.
+        """Apply a step to every table and yield results in order; the step of a lost worker runs again elsewhere.
 
-        A step that lacks disk or rights, a package or sound input raises that very OSError, ImportError or ValueError.
+        An OSError, ImportError or ValueError of a step is raised as itself, not wrapped by Ray.
         """
         if self.workers == 0 or not tables:
             for table in tables:
@@ -77,11 +78,11 @@ class Workers:
             raise
 
     def put(self, value: Any) -> Any:
-        """The value where every call of ``run`` finds it, moved there once; to be passed on, not to be looked into."""
+        """A reference to ``value`` for calls of ``run``, which transfers it once; opaque to the caller."""
         return value if self.workers == 0 else ray.put(value)
 
     def run(self, function: Callable[..., Any], calls: Sequence[Sequence[Any]]) -> list[Any]:
-        """The function's results for these arguments, in their order; a value that was ``put`` arrives as itself."""
+        """Call the function once per argument list; results in order. A reference from ``put`` arrives as its value."""
         if self.workers == 0:
             return [function(*arguments) for arguments in calls]
         task = ray.remote(num_cpus=1, **self._options)(function)
@@ -95,9 +96,10 @@ def hosts_without_access(
     *,
     silent_sees: bool = False,
 ) -> list[str]:
-    """Hosts of the cluster that lack one of these files, or see nothing of what is written into one of these folders.
+    """Names of the hosts that lack one of ``files``, or cannot see new files in one of ``folders``.
 
-    ``works``: by a host's resources, whether it is asked. ``silent_sees``: what of one that says nothing for a minute.
+    works: predicate on a host's resources, whether it is checked. silent_sees: whether a host that does not answer
+    within 60 s counts as having access.
     """
     nodes = [node for node in ray.nodes() if node["Alive"] and works(node["Resources"])]
     if not nodes or {node["NodeID"] for node in nodes} == {ray.get_runtime_context().get_node_id()}:
@@ -119,15 +121,15 @@ def hosts_without_access(
             for node in nodes
         ]
         answers = [one.remote(expected) for one in asked]
-        answers_seen = [_answer(answer, silent_sees) for answer in answers]
-        return [node["NodeManagerHostname"] for node, seen in zip(nodes, answers_seen, strict=True) if not seen]
+        access = [_answer(answer, silent_sees) for answer in answers]
+        return [node["NodeManagerHostname"] for node, seen in zip(nodes, access, strict=True) if not seen]
     finally:
         for mark in marks:
             mark.unlink()
 
 
 def _answer(asked: Any, otherwise: bool) -> bool:
-    """What a host says, or ``otherwise`` where it does not within a minute, or is gone."""
+    """Result of a task, or ``otherwise`` if it takes more than 60 s or its host is lost."""
     try:
         return bool(ray.get(asked, timeout=60))
     except ray.exceptions.RayError:

@@ -1,4 +1,4 @@
-"""Best-fit packing of documents into rows, and what a packed row looks like to a model.
+"""Best-fit packing of documents into rows, and the arrays that a model receives for packed rows.
 
 Knows lengths and tokens; nothing of files, sources or tokenizers. Only documents longer than a row are cut, at
 multiples of the row length; nothing is dropped or cropped, so tokens in equal tokens out (pretraining spec, section 3).
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 WINDOW = 8192
-"""Pieces that are packed together: fill stays above 0.999 and memory stays bounded."""
+"""Number of pieces packed together: enough for a fill above 0.999 with bounded memory."""
 
 
 @dataclass(frozen=True)
 class PackedRow:
-    """Packed rows as the model sees them; every array is (rows, seq_len)."""
+    """Packed rows as model input; every array is (rows, seq_len)."""
 
     tokens: np.ndarray
     """int32. Token ids; the padding id where segment_ids is 0."""
@@ -42,9 +42,9 @@ class PackedRow:
 
 @dataclass(frozen=True)
 class Packing:
-    """Where every piece of every document lies. Pieces are sorted by row, then by place in the row.
+    """Position of every piece of every document, sorted by row, then by position in the row.
 
-    All arrays are int64 and as long as there are pieces.
+    All arrays are (pieces,) int64.
     """
 
     document: np.ndarray
@@ -59,7 +59,7 @@ class Packing:
 
 
 def split_long(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pieces (document, start, length) of documents cut at multiples of ``capacity``, in document order.
+    """Cut documents at multiples of ``capacity``: arrays (document, start, length) of the pieces, in document order.
 
     Raises ValueError on a length below 1.
     """
@@ -74,7 +74,7 @@ def split_long(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarr
 
 
 def best_fit(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, int]:
-    """Row of every piece by best fit on decreasing lengths, and the number of rows.
+    """Assign pieces to rows by best fit on decreasing lengths: (row of every piece, number of rows).
 
     ``lengths`` is an integer array in [1, capacity]. The set of free spaces among open rows is one integer (bit f: some
     row has f tokens free), so the tightest row for n tokens is the lowest set bit at or above n.

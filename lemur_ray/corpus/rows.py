@@ -1,4 +1,4 @@
-"""Row sets: packed token rows on disk, read at random by memory map.
+"""Row sets: packed token rows on disk with random access by memory map.
 
 A row set is a folder of shards and a ``rows.json`` that is written last: without it the set does not exist. A shard is
 flat little-endian arrays: tokens (rows x seq_len, uint16, or uint32 where the vocabulary needs it), the lengths of the
@@ -29,8 +29,8 @@ SHARD_ROWS = 8192
 """Rows of a shard written by RowWriter: 16 MiB of uint16 tokens at 1,024 tokens a row."""
 
 Arrays = dict[str, np.ndarray]
-"""Of a shard: tokens (rows, seq_len), lengths of pieces (pieces,), starts (rows + 1,) of each row among them, and for
-chat trained (rows, bytes) with a bit a token."""
+"""Arrays of a shard by kind: tokens (rows, seq_len), lengths of pieces (pieces,), starts (rows + 1,): index of each
+row's first piece, and for chat trained (rows, bytes): one bit per token, most significant first."""
 
 
 class RowSetError(Exception):
@@ -38,14 +38,14 @@ class RowSetError(Exception):
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """Type of tokens on disk: uint16 up to 65,536 ids, uint32 above."""
+    """Stored type of token ids: uint16 for up to 65,536 ids, uint32 above."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Write a file so that it is there whole or not at all after a kill, and where ``durable`` after a power cut too.
+    """Write a file so that a kill leaves it complete or absent; with ``durable`` (fsync) a power cut, too.
 
-    Waiting for the disk takes from milliseconds to seconds; what can be told from its size later need not be durable.
+    An fsync takes milliseconds to seconds. Files whose size is checked later do not need it.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.part")
     with open(temporary, "wb") as f:
@@ -93,7 +93,7 @@ def commit_row_set(
     documents: int,
     text_bytes: int = 0,
 ) -> dict[str, Any]:
-    """Write ``rows.json``: from here on the row set exists. Returns its content."""
+    """Write ``rows.json``, which completes the row set; returns its content."""
     index = {
         "version": VERSION,
         "seq_len": seq_len,
@@ -109,9 +109,9 @@ def commit_row_set(
 
 
 class RowWriter:
-    """Writes a row set from rows given one at a time; ``close`` commits it. Usable as a context manager.
+    """Writer of a row set, one row at a time; ``close`` commits it. Usable as a context manager.
 
-    An older set in the same folder is removed first. Leaving the ``with`` block by an exception commits nothing.
+    Removes an older set in the same folder. Leaving the ``with`` block by an exception commits nothing.
     """
 
     def __init__(
@@ -130,10 +130,10 @@ class RowWriter:
         self._has_trained: bool | None = None
 
     def write(self, pieces: Sequence[np.ndarray], trained: Sequence[np.ndarray] | None = None) -> None:
-        """Add one row made of ``pieces`` (token ids of each document) and, for chat, their trained marks (bool).
+        """Add one row of ``pieces`` (token ids of each document) and, for chat, their trained flags (bool).
 
-        Raises ValueError where the pieces do not fit, a piece is empty, an id is outside the vocabulary, or only some
-        rows have marks.
+        Raises ValueError if the pieces do not fit, a piece is empty, an id is outside the vocabulary, or only some
+        rows have ``trained``.
         """
         lengths = [len(piece) for piece in pieces]
         if not lengths or min(lengths) < 1 or sum(lengths) > self.seq_len:
@@ -199,10 +199,10 @@ class RowWriter:
 
 
 class Rows(Protocol):
-    """Random access to a committed row set, wherever it lies."""
+    """Random access to a committed row set on a disk or in a bucket."""
 
     index: dict[str, Any]
-    """What ``rows.json`` says."""
+    """Content of ``rows.json``."""
     seq_len: int
 
     def __len__(self) -> int: ...
@@ -212,7 +212,7 @@ class Rows(Protocol):
 
 
 class RowReader:
-    """Rows on a disk. Cheap to open and to pickle: the arrays are memory maps."""
+    """Rows of a set on a disk. Cheap to open and to pickle: the arrays are memory maps."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -241,7 +241,7 @@ class RowReader:
         return contextlib.nullcontext(self._maps[shard])
 
     def verify(self) -> None:
-        """Read every byte and compare checksums. Raises RowSetError naming the damaged file."""
+        """Compare the checksum of every file. Raises RowSetError naming the first damaged one."""
         for shard in self.index["shards"]:
             for kind, expected in shard["files"].items():
                 path = self.folder / f"{shard['name']}.{kind}"
@@ -250,7 +250,7 @@ class RowReader:
 
 
 def map_shard(folder: Path, index: dict[str, Any], number: int) -> Arrays:
-    """The arrays of a shard in a folder as memory maps."""
+    """Memory maps of the arrays of shard ``number``, whose files lie in ``folder``."""
     shard, seq_len = index["shards"][number], index["seq_len"]
     base, rows = folder / shard["name"], shard["rows"]
     maps: Arrays = {
@@ -264,7 +264,7 @@ def map_shard(folder: Path, index: dict[str, Any], number: int) -> Arrays:
 
 
 def locate_rows(index: dict[str, Any], indices: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """Shards of rows (int64) and their places within. Raises IndexError that names ``where``, outside of the set."""
+    """(shard of each row, its index in that shard), int64. Raises IndexError naming ``where`` for a row outside."""
     indices = np.asarray(indices, np.int64).reshape(-1)
     ends = np.cumsum([0, *(shard["rows"] for shard in index["shards"])], dtype=np.int64)
     if indices.size and (indices.min() < 0 or indices.max() >= ends[-1]):
@@ -279,7 +279,7 @@ def gather_rows(
     within: np.ndarray,
     opened: Callable[[int], contextlib.AbstractContextManager[Arrays]],
 ) -> PackedRow:
-    """Rows at places (``locate_rows``) of shards, which are opened one after the other."""
+    """Copy the rows at (``shards``, ``within``), as ``locate_rows`` returns them. ``opened`` opens a shard's arrays."""
     tokens = np.empty((len(within), index["seq_len"]), np.dtype(index["dtype"]))
     trained: np.ndarray | None = None
     pieces = [np.zeros(0, np.int64)] * len(within)
@@ -297,13 +297,13 @@ def gather_rows(
 
 
 def packed_rows(tokens: np.ndarray, pieces: Sequence[np.ndarray], trained: np.ndarray | None) -> PackedRow:
-    """Rows from their tokens (rows, seq_len), the lengths of the pieces of each, and marks (rows, seq_len) or None."""
+    """Model input from tokens (rows, seq_len), the piece lengths of each row, and trained (rows, seq_len) or None."""
     counts = np.array([len(piece) for piece in pieces], np.int64)
     return expand(tokens, np.concatenate(pieces) if len(pieces) else np.zeros(0, np.int64), counts, trained)
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """The checked ``rows.json`` of a row set. Raises RowSetError where there is none or it is not ours."""
+    """The validated ``rows.json`` of a row set. Raises RowSetError if it is missing or of another version."""
     path = folder / INDEX
     try:
         return parse_index(path.read_bytes(), str(path))
@@ -313,7 +313,7 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 
 def parse_index(content: bytes, path: str) -> dict[str, Any]:
-    """What a ``rows.json`` says. Raises RowSetError where it is not ours."""
+    """Parse and validate a ``rows.json``. Raises RowSetError naming ``path`` if it is of another version."""
     try:
         index = json.loads(content)
     except ValueError as error:
@@ -325,7 +325,7 @@ def parse_index(content: bytes, path: str) -> dict[str, Any]:
 
 
 def check_size(path: str, size: int | None, expected: int) -> None:
-    """Raises RowSetError where a file has not the size (bytes) that it was written with; None: it is not there."""
+    """Raise RowSetError unless a file has its expected size in bytes. size: None for a missing file."""
     if size is None:
         raise RowSetError(f"{path} is missing: build the corpus again")
     if size != expected:

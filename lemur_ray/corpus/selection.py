@@ -1,6 +1,6 @@
-"""Which cleaned documents a corpus keeps: the first of each, of sources that are large enough; some are held out.
+"""Selection of cleaned documents: drop duplicates and sources that are too small, hold some documents out.
 
-Decided by one process between the parallel steps. Knows ids, sizes and counts of documents, not their texts.
+Runs in the driver between the parallel steps. Knows ids, sizes and counts of documents, not their texts.
 """
 
 from __future__ import annotations
@@ -23,46 +23,46 @@ from lemur_ray.corpus.rows import write_atomically
 from lemur_ray.corpus.sources.listing import Listing
 
 _BYTES_PER_TOKEN = 3.0
-"""Rough guess, used only to size the held-out sets before anything is tokenised."""
+"""Rough estimate, used only to size the held-out sets before tokenisation."""
 _HELDOUT_LIMIT = 0.05
 _SMALLEST_SOURCE_ROWS = 8
-"""An optional source with less text than this many rows is left out: it would be padding more than data."""
+"""An optional source with less text than this many rows is dropped: its rows would be mostly padding."""
 
 
 @dataclass
 class CleanDocuments:
-    """All cleaned documents in corpus order, with what is decided about each of them."""
+    """All cleaned documents in corpus order, with the decisions about each."""
 
     ids: bytes
     sizes: np.ndarray
     """(documents,) int64: bytes of UTF-8."""
     part: np.ndarray
-    """(documents,) int64."""
+    """(documents,) int64: number of the part that holds the document."""
     source: np.ndarray
     """(documents,) int64: index into the listing's sources."""
     keep: np.ndarray
     """(documents,) bool."""
     heldout: np.ndarray
-    """(documents,) bool: kept, but in no training row."""
+    """(documents,) bool: kept, but excluded from training rows."""
     counts: list[dict[str, Any]]
     """Per source: read, dropped by rule, masked by kind."""
 
     @cached_property
     def place(self) -> np.ndarray:
-        """(documents,) int64: index of a kept document among the kept ones of its part."""
+        """(documents,) int64: index of each kept document among the kept ones of its part."""
         before = np.cumsum(self.keep) - self.keep
         first = np.searchsorted(self.part, self.part)
         return before - before[first]
 
     def ids_at(self, at: np.ndarray) -> bytes:
-        """Ids of some documents, concatenated."""
+        """Concatenated ids of the documents with indices ``at``."""
         return np.frombuffer(self.ids, np.uint8).reshape(-1, ID_BYTES)[at].tobytes()
 
 
 def select_documents(work: Path, listing: Listing, config: CorpusConfig) -> tuple[CleanDocuments, list[str]]:
-    """Drop duplicates and sources that are too small, choose the held-out documents; and lines about what is missing.
+    """Apply the selection and write ``keep/N.npy`` for every part; also returns a line for each omitted source.
 
-    Raises CorpusError where a required source has no document left.
+    Raises CorpusError if a required source has no document left.
     """
     ids, sizes, part, source, counts = [], [], [], [], []
     for index, entry in enumerate(listing.sources):
@@ -133,7 +133,7 @@ def _hold_out(listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> 
         at = np.flatnonzero(clean.keep & np.isin(clean.source, of_kind))
         wanted = config.heldout_rows * config.seq_len * _BYTES_PER_TOKEN
         wanted = min(wanted, _HELDOUT_LIMIT * float(clean.sizes[at].sum()))
-        at = at[clean.sizes[at] <= wanted / 2]  # no single long file stands for a kind
+        at = at[clean.sizes[at] <= wanted / 2]  # so that no single long file represents a kind
         at = at[shuffled_order(clean.ids_at(at), config.seed, "heldout")]
         total = np.cumsum(clean.sizes[at])
         clean.heldout[at[total <= wanted]] = True

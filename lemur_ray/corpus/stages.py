@@ -1,14 +1,14 @@
-"""The three steps that run on many machines at once: clean a part, tokenise a part, pack a window.
+"""The three parallel steps of a build: clean a part, tokenise a part, pack a window.
 
-Each reads files of the build folder and commits its own output by a small file, written last, that holds the sizes of
-the others; one that finds its output whole does nothing. So any of them may be killed and run again, anywhere, and a
-power cut costs a part at most. The build folder is FOLDER/.build/NAME of a corpus folder. ``NEEDS`` and ``GIVES`` say
-which files each reads and makes, for hosts that do not share that folder (``handover``). Knows nothing of Ray and of
-the other parts.
+Each reads files of the build folder and commits its output by a small JSON file, written last, with the sizes of the
+other files; it does nothing if its output is already complete. So a step may be killed and run again on any host, and a
+power cut costs at most one part. The build folder is FOLDER/.build/NAME of a corpus folder. ``NEEDS`` and ``GIVES``
+list the files that each step reads and writes, for hosts that do not share that folder (``step_files``). Knows nothing
+of Ray and of other parts.
 
     parts/N.json   files of one source                sets/NAME-W.npy    (part, index, length) of a shard's documents
-    clean/N.*      texts that stay, and their ids     sets/NAME-W.json   manifest entry of shard W of a row set
-    keep/N.npy     which of them are unique           tokens/N.*         those as token ids
+    clean/N.*      texts that pass, and their ids     sets/NAME-W.json   manifest entry of shard W of a row set
+    keep/N.npy     mask of those that are selected    tokens/N.*         those as token ids
     tokenizer/     files of the tokenizer
 """
 
@@ -34,23 +34,23 @@ from lemur_ray.corpus.tokenise import tokenise
 from lemur_ray.text.tokenizer_folder import tokenizer_in
 
 _BATCH = 512
-"""Documents held in memory at once while a part is cleaned or tokenised."""
+"""Documents in memory at a time while a part is cleaned or tokenised."""
 TOKENIZER = "tokenizer"
 """Folder of the tokenizer's files in the build folder."""
 FOLDERS = ("parts", "clean", "keep", "tokens", "sets", TOKENIZER)
-"""Of a build folder."""
+"""Subfolders of a build folder."""
 _CLEAN, _TOKENS = (".parquet", ".ids", ".sizes"), (".bin", ".lengths")
 _SCHEMA = pa.schema([("text", pa.string()), ("language", pa.string()), ("licence", pa.string()), ("path", pa.string())])
 
 
 def part_done(build: Path, number: int, stage: str) -> bool:
-    """Whether a part's output of ``clean`` or ``tokens`` was committed and is whole."""
+    """Whether a part's output of ``stage`` (clean or tokens) is committed and complete."""
     base = build / stage / f"{number:05d}"
     return _whole({base.with_suffix(s): n for s, n in _read_json(base.with_suffix(".json")).get("files", {}).items()})
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Content of a commit file; empty where it is missing or was cut short."""
+    """Content of a commit file; empty if it is missing or truncated."""
     try:
         value = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):
@@ -68,7 +68,7 @@ def _commit(base: Path, suffixes: tuple[str, ...], **more: Any) -> None:
 
 
 def clean_part(build: Path, number: int) -> None:
-    """Read the files of a part, filter, mask personal data; keep texts, ids and sizes, and count every drop by rule."""
+    """Read, filter and mask the documents of a part; writes texts, ids, sizes, and counts of dropped ones by rule."""
     if part_done(build, number, "clean"):
         return
     part = json.loads((build / "parts" / f"{number:05d}.json").read_bytes())
@@ -76,7 +76,7 @@ def clean_part(build: Path, number: int) -> None:
     dropped: Counter[str] = Counter()
     masked: Counter[str] = Counter()
     ids, sizes, rows = bytearray(), [], []
-    temporary = base.with_suffix(f".{uuid.uuid4().hex[:12]}.part")  # a task of a killed driver may live on for a moment
+    temporary = base.with_suffix(f".{uuid.uuid4().hex[:12]}.part")  # a task of a killed driver may still run
     with pq.ParquetWriter(temporary, _SCHEMA, compression="zstd") as writer:
         for ref in (FileRef(*fields) for fields in part["files"]):
             for item in read_texts(ref):
@@ -102,20 +102,20 @@ def clean_part(build: Path, number: int) -> None:
 
 
 def read_clean(build: Path, number: int) -> tuple[dict[str, Any], bytes, np.ndarray]:
-    """Counts, ids (16 bytes each) and sizes in bytes (int64) of a cleaned part."""
+    """(counts, ids of 16 bytes each, sizes in bytes as int64) of a cleaned part."""
     base = build / "clean" / f"{number:05d}"
     counts = json.loads(base.with_suffix(".json").read_bytes())
     return counts, base.with_suffix(".ids").read_bytes(), np.fromfile(base.with_suffix(".sizes"), "<i8")
 
 
 def texts_of(build: Path, number: int, keep: np.ndarray) -> list[str]:
-    """Texts of a cleaned part where ``keep`` (bool, one per document) is true, in order."""
+    """Texts of the documents of a cleaned part selected by ``keep`` (documents,) bool, in order."""
     table = pq.read_table(build / "clean" / f"{number:05d}.parquet", columns=["text"])
     return table.filter(pa.array(keep)).column("text").to_pylist()
 
 
 def tokenise_part(build: Path, number: int) -> None:
-    """Token ids of the documents of a part that ``keep/N.npy`` marks."""
+    """Encode the documents of a part that ``keep/N.npy`` selects; writes token ids and lengths."""
     if part_done(build, number, "tokens"):
         return
     keep = np.load(build / "keep" / f"{number:05d}.npy")
@@ -139,29 +139,29 @@ def tokenise_part(build: Path, number: int) -> None:
 
 
 def read_lengths(build: Path, number: int) -> np.ndarray:
-    """Tokens of every tokenised document of a part (int64)."""
+    """Number of tokens of every tokenised document of a part, (documents,) int64."""
     return np.fromfile(build / "tokens" / f"{number:05d}.lengths", "<i8")
 
 
 def rows_of(build: Path, name: str) -> Path:
-    """Folder of a row set of the corpus that this build makes."""
+    """Folder of a row set in the corpus folder of this build."""
     return build.parents[1] / "rows" / name
 
 
 def window_done(build: Path, name: str, window: int) -> bool:
-    """Whether a shard of a row set was committed and is whole."""
+    """Whether a shard of a row set is committed and complete."""
     return _whole(dict(_shard(build, name, window)))
 
 
 def _shard(build: Path, name: str, window: int) -> Iterator[tuple[Path, int]]:
-    """Files of a committed shard and their bytes; none where it was not."""
+    """(path, bytes) of the files of a shard; nothing if it is not committed."""
     entry = _read_json(build / "sets" / f"{name}-{window:05d}.json")
     for kind, file in entry.get("files", {}).items():
         yield rows_of(build, name) / f"{entry['name']}.{kind}", file["bytes"]
 
 
 def pack_window(build: Path, name: str, window: int, *, seq_len: int, pad_id: int, vocab_size: int) -> None:
-    """Pack the documents that ``sets/NAME-W.npy`` lists into shard ``window`` of a row set."""
+    """Pack the documents listed in ``sets/NAME-W.npy`` into shard ``window`` of a row set."""
     if window_done(build, name, window):
         return
     documents = np.load(build / "sets" / f"{name}-{window:05d}.npy")
@@ -207,11 +207,11 @@ NEEDS: dict[Callable[..., None], Callable[..., Iterator[str]]] = {
     ),
     pack_window: _needs_of_window,
 }
-"""By step: (build folder, its arguments) -> names below the build folder, a folder's with a slash at its end. A name
-may depend on the content of those before it."""
+"""Input files by step: (build folder, its arguments) -> names below the build folder; a folder ends in a slash. A name
+may depend on the content of earlier ones."""
 GIVES: dict[Callable[..., None], Callable[..., list[Path]]] = {
     clean_part: _gives_of_part("clean", _CLEAN),
     tokenise_part: _gives_of_part("tokens", _TOKENS),
     pack_window: _gives_of_window,
 }
-"""By step: (build folder, its arguments) -> what it made, the commit file last."""
+"""Output files by step: (build folder, its arguments) -> paths, the commit file last."""

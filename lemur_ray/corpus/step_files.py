@@ -1,9 +1,9 @@
-"""How the driver of a build and its steps hand each other files: through a folder that all see, or through a bucket.
+"""Exchange of files between the driver of a build and its steps: through a shared folder or through a bucket.
 
-Names are those of files below the build folder. In a bucket, a step runs in a folder of its own on whatever host takes
-it: what it needs comes there first, what it made goes back, its commit file last. A build is the one whose listing is
-there: a step that outlived its build, on a host that was cut off for example, gives nothing back. Knows names, not what
-is in files.
+Names are relative to the build folder. With a bucket, a step runs in a temporary folder of its host: its inputs are
+downloaded first and its outputs uploaded afterwards, the commit file last. A build exists as long as its listing does:
+a step that outlives its build, for example on a host that lost its connection, uploads nothing. Knows names of files,
+not their content.
 """
 
 from __future__ import annotations
@@ -26,57 +26,60 @@ from lemur_ray.storage.published_folder import scratch_folder
 
 BUILDS, CLAIM = ".build", "claim.json"
 _AT_ONCE = 16
-"""Objects that the driver moves at the same time."""
+"""Number of objects that the driver transfers in parallel."""
 
 
 class BuildGone(OSError):
-    """The build that a step belongs to is no more: it was committed by another process, or another one began."""
+    """The build of a step no longer exists: another process has committed it or begun another one."""
 
 
 class SharedFolder:
-    """Whoever works sees the build folder."""
+    """Exchange through a build folder that the driver and all workers see: nothing to transfer."""
 
     def __init__(self, work: Path) -> None:
         self.work = work
 
     def was_begun(self) -> bool:
-        """Whether there is a listing, so that whatever is there belongs to it."""
+        """Whether the build has a listing, to which its other files belong."""
         return (self.work / LISTING).is_file()
 
     def begin(self) -> None:
-        """Give parts and their listing; whatever was there before is none of this build's."""
+        """Publish parts and their listing; files of earlier builds are removed."""
 
     def check(self) -> None:
-        """Raises BuildGone."""
+        """Raise BuildGone if the build no longer exists."""
 
     def runs(self, step: Callable[..., None]) -> Callable[..., None]:
-        """The step as a function of its arguments that any worker can call."""
+        """The step as a function of its arguments that can run on any worker."""
         return partial(step, self.work)
 
     def parts_to_do(self, stage: str, numbers: Iterable[int]) -> list[int]:
-        """Those whose output of ``clean`` or ``tokens`` was not committed."""
+        """Part numbers whose output of ``stage`` (clean or tokens) is not committed."""
         return [number for number in numbers if not stages.part_done(self.work, number, stage)]
 
     def shards_to_do(self, shards: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Those (row set, window) that were not committed."""
+        """(row set, window) of the shards that are not committed."""
         return [shard for shard in shards if not stages.window_done(self.work, *shard)]
 
     def send(self, *names: str) -> None:
-        """Files of the driver, or all of a folder (with a slash at its end), to whoever works."""
+        """Make files of the driver available to workers; a name with a slash at its end is a whole folder."""
 
     def fetch(self, *names: str) -> None:
-        """Files that workers made to the driver; those that are not there are passed over."""
+        """Make files of workers available to the driver; missing ones are skipped."""
 
 
 class ThroughBucket(SharedFolder):
-    """``url``: of the corpus; ``work``: the driver's folder; ``name``: of this build, of these very sources."""
+    """Exchange through the bucket of the corpus ``url``.
+
+    work: the driver's build folder. name: of this build, unique to the state of its sources.
+    """
 
     def __init__(self, work: Path, url: str, name: str) -> None:
         super().__init__(work)
         self.url, self.name = url, name
 
     def was_begun(self) -> bool:
-        """What this host has of an earlier build goes where that is another one."""
+        """As above; also replaces local files of another build by this build's listing."""
         fs, there = self._there()
         try:
             listed = bytes(fs.cat_file(f"{there}/{LISTING}"))
@@ -100,7 +103,7 @@ class ThroughBucket(SharedFolder):
         _check(fs, there)
 
     def runs(self, step: Callable[..., None]) -> Callable[..., None]:
-        return partial(_elsewhere, self.url, self.name, bucket_environment(), step)
+        return partial(_run_remotely, self.url, self.name, bucket_environment(), step)
 
     def parts_to_do(self, stage: str, numbers: Iterable[int]) -> list[int]:
         there = self._names(stage)
@@ -130,7 +133,7 @@ class ThroughBucket(SharedFolder):
 
 
 def fetch_object(fs: Any, path: str, to: Path) -> None:
-    """An object to a file, whole or not at all; one that is there already, or not in the bucket, is left."""
+    """Download an object atomically; does nothing if the file exists or the object does not."""
     if to.exists():
         return
     to.parent.mkdir(parents=True, exist_ok=True)
@@ -144,9 +147,9 @@ def fetch_object(fs: Any, path: str, to: Path) -> None:
 
 
 def remove_build_files(url: str, but: str = "") -> None:
-    """Remove what was handed over in the making of a corpus, the listings first: without them nothing else counts.
+    """Remove the intermediate files of builds of a corpus, listings first, which invalidates the rest.
 
-    but: name of an object that stays. Raises OSError.
+    but: name of an object to keep. Raises OSError.
     """
     fs, there = file_system(f"{url}/{BUILDS}")
     for _ in range(3):
@@ -169,10 +172,10 @@ def _in_parallel(move: Callable[[str], None], names: Sequence[str]) -> None:
         list(threads.map(move, names))
 
 
-def _elsewhere(
+def _run_remotely(
     url: str, name: str, environment: dict[str, str], step: Callable[..., None], /, **arguments: Any
 ) -> None:
-    """Run a step on this host, which shares nothing with the driver's. Raises what it raises, and OSError."""
+    """Run a step on a host without access to the driver's folder. Raises the step's errors, BuildGone and OSError."""
     os.environ.update(environment)
     fs, corpus = file_system(url)
     with scratch_folder() as folder:

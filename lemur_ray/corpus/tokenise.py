@@ -1,4 +1,4 @@
-"""From texts to token ids, and the sample of texts that a tokenizer is trained on. Knows nothing of files or rows."""
+"""Encode texts as token ids, and train a tokenizer on a sample of texts. Knows nothing of files or rows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from lemur_ray.text.tokenizer import Tokenizer
 
 
 def tokenise(texts: Sequence[str], tokenizer: Tokenizer, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Ids of every document as BOS, text, EOS: all documents flat (``dtype``), and the length of each (int64).
+    """Encode every document as BOS, text, EOS: (all ids in one flat array of ``dtype``, length of each, int64).
 
-    Where the tokenizer has no BOS or no EOS, documents have none.
+    BOS or EOS is omitted if the tokenizer has none.
     """
     before, after = ([i] if i is not None else [] for i in (tokenizer.bos_id, tokenizer.eos_id))
     pieces: list[np.ndarray] = []
@@ -24,7 +24,7 @@ def tokenise(texts: Sequence[str], tokenizer: Tokenizer, dtype: np.dtype) -> tup
 
 
 def repeat_to(texts: Sequence[str], num_bytes: float) -> list[str]:
-    """The texts over and over until they hold ``num_bytes`` bytes of UTF-8; the text that crosses the line is kept."""
+    """Repeat the texts until they hold at least ``num_bytes`` bytes of UTF-8; the last one is not cut."""
     out: list[str] = []
     total = 0
     sizes = [len(text.encode()) for text in texts]
@@ -40,9 +40,9 @@ def repeat_to(texts: Sequence[str], num_bytes: float) -> list[str]:
 def train_tokenizer(
     texts: Iterable[str], extra: Sequence[str], extra_share: float, vocab_size: int, pattern: str = GENERAL
 ) -> Tokenizer:
-    """A tokenizer learned from corpus texts and, for ``extra_share`` of all bytes, from extra texts.
+    """Train a tokenizer on corpus texts and, for ``extra_share`` of all bytes, on extra texts.
 
-    pattern: what merges may lie inside of, by name (``text.bpe_training``).
+    pattern: name of the word pattern that bounds merges (``text.bpe_training``).
     """
     sample = list(texts)
     if extra and extra_share > 0:

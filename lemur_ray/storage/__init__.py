@@ -1,1 +1,1 @@
-"""Where what lasts is kept: a disk, a mount or a bucket. One file system for every client, conditional writes."""
+"""Persistent storage on a disk, a mount or in a bucket: file systems, conditional writes, leases, caches."""

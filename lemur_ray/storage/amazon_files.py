@@ -1,6 +1,6 @@
-"""``s3://`` through s3fs, with deadlines, without a cache of listings, and with errors that are sentences.
+"""File system for ``s3://``: s3fs with timeouts and readable errors, without a cache of listings.
 
-Another server than Amazon's is named by AWS_ENDPOINT_URL. Imported where a URL asks for it.
+AWS_ENDPOINT_URL selects another server than Amazon's. Imported when a URL needs it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _READS = 3
 
 
 class AmazonFiles(S3FileSystem):
-    """What fsspec gives for ``s3://`` once ``storage.file_system`` is imported."""
+    """The implementation of ``s3://`` that ``storage.file_system`` registers with fsspec."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("use_listings_cache", False)
@@ -32,7 +32,7 @@ class AmazonFiles(S3FileSystem):
     async def read_version(self, bucket: str, key: str) -> tuple[bytes, str]:
         """(content, ETag) of one object. Raises as ``_call_s3``.
 
-        The content comes after the answer, so s3fs's own retries know nothing of one that is cut short.
+        The body arrives after the response headers, where s3fs does not retry, so truncated reads are repeated here.
         """
         where, read = f"s3://{bucket}", 0
         while True:
@@ -47,7 +47,8 @@ class AmazonFiles(S3FileSystem):
                     ) from error
 
     async def _call_s3(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """One request with the retries of s3fs and botocore. Raises BucketError, FileNotFoundError, FileExistsError."""
+        """Send one request with the retries of s3fs and botocore. Raises BucketError, FileNotFoundError,
+        FileExistsError."""
         where = f"s3://{kwargs.get('Bucket', '')}"
         body = kwargs.get("Body")
         try:

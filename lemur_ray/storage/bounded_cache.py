@@ -1,12 +1,12 @@
-"""A folder of this host that holds copies: each made once, whole or not at all, all of them within a limit of bytes.
+"""A cache of folders on this host: each is made once, atomically, and their total size is limited.
 
 ::
 
-    <shelf>/<name>/        a copy
-            <name>.lock    held alone by who makes or removes it, together by who uses it
+    <folder>/<name>/        an entry
+             <name>.lock    exclusive lock while the entry is made or removed, shared lock while it is in use
 
-What nobody uses is removed, the longest unused first, where all of it together is more than the limit. Knows nothing of
-what is copied.
+Entries that are not in use are evicted, least recently used first, when the total exceeds the limit. Knows nothing of
+their content.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from lemur_ray.host.full_disk import is_full_disk
 
 _GB = 10**9
 _WAIT_S = 3600.0
-"""For another process that makes the same: longer than any does."""
+"""Maximum wait for another process that makes the same entry; making one takes less."""
 _OLD_S = 86_400.0
 MARGIN_BYTES = 2**20
-"""Of a disk that stay free, for what is written beside a copy."""
+"""Free disk space to leave, for files written next to an entry."""
 
 
 @dataclass(frozen=True)
 class BoundedCache:
-    """Where copies lie and how many bytes they may take."""
+    """A cache folder with a size limit in gigabytes from an environment variable."""
 
     folder: Path
-    """Absolute; made where it is not there."""
+    """Absolute path; created if missing."""
     variable: str
-    """Environment variable of the limit, in gigabytes."""
+    """Environment variable with the limit in gigabytes."""
     error: type[Exception]
-    """What is raised, with one sentence."""
+    """Class of the errors raised, each with a one-sentence message."""
     default_gb: float = 50
 
     def acquire(self, name: str, make: Callable[[], None]) -> int:
-        """The descriptor of a lock that is shared with other users, while the copy is there; closing it ends the use.
+        """Mark the entry ``name`` as in use, making it first if it is missing; returns a lock's file descriptor.
 
-        make: puts the copy at ``folder / name`` by renaming; called by one process of those that ask, and not where the
-        copy is there. Raises ``error``, OSError, and what ``make`` raises.
+        Closing the descriptor ends the use. make: renames the finished entry to ``folder / name``; one process calls
+        it, while others wait. Raises ``error``, OSError, and the errors of ``make``.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         copy, lock = self.folder / name, self._lock_of(name)
@@ -55,7 +55,7 @@ class BoundedCache:
             while True:
                 fcntl.flock(lock, fcntl.LOCK_SH)
                 if copy.is_dir():
-                    os.utime(lock)  # used now
+                    os.utime(lock)  # time of last use
                     return lock
                 if not take(lock, wait_s=_WAIT_S):
                     raise self.error(f"{copy}: another process has held it for {_WAIT_S:g} s without making anything")
@@ -67,14 +67,14 @@ class BoundedCache:
 
     @contextlib.contextmanager
     def staging_folder(self, name: str, needed: int, what: str) -> Iterator[Path]:
-        """An empty folder with room for so many bytes, removed in the end; for ``make``, which renames what it made.
+        """A temporary folder with room for ``needed`` bytes, in which ``make`` prepares the entry before renaming it.
 
-        Raises ``error`` where the disk has no room for ``what``.
+        Raises ``error`` if the disk has no room for ``what``.
         """
         self.make_room(needed)
         self.check_room(needed + MARGIN_BYTES, what)
         half = self.folder / f".making-{name}"
-        remove_tree(half)  # of a process that was killed
+        remove_tree(half)  # left by a killed process
         half.mkdir()
         try:
             yield half
@@ -86,7 +86,7 @@ class BoundedCache:
             remove_tree(half)
 
     def limit_bytes(self) -> int:
-        """Raises ``error``."""
+        """The limit in bytes. Raises ``error`` if the variable is not a number."""
         named = os.environ.get(self.variable) or f"{self.default_gb:g}"
         try:
             limit_gb = float(named)
@@ -97,12 +97,12 @@ class BoundedCache:
         return int(limit_gb * _GB)
 
     def check_room(self, needed: int, what: str) -> None:
-        """Raises ``error`` where the disk has less."""
+        """Raise ``error`` if fewer than ``needed`` bytes of the disk are free."""
         if shutil.disk_usage(self.folder).free < needed:
             raise self.error(self.no_room(needed, what))
 
     def no_room(self, needed: int, what: str) -> str:
-        """The sentence about a disk that is too small."""
+        """Error message for a disk that is too small."""
         free = shutil.disk_usage(self.folder).free
         return (
             f"{self.folder}: {needed} bytes are needed for {what}, {free} are free: make room there, or set LEMUR_HOME "
@@ -110,9 +110,9 @@ class BoundedCache:
         )
 
     def make_room(self, more: int) -> None:
-        """Remove what nobody uses, the longest unused first, until ``more`` bytes fit in the limit, as far as one can.
+        """Evict unused entries, least recently used first, until ``more`` bytes fit in the limit or all are in use.
 
-        Raises ``error`` where the limit is none."""
+        Raises ``error`` if the limit is invalid."""
         limit = self.limit_bytes()
         self._sweep()
         unused = sorted((lock.stat().st_mtime_ns, lock.stem) for lock in self.folder.glob("*.lock"))
@@ -128,7 +128,7 @@ class BoundedCache:
         return os.open(self.folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def _sweep(self) -> None:
-        """Remove what processes left behind that were killed."""
+        """Remove leftovers of killed processes."""
         for half in [*self.folder.glob(".making-*"), *self.folder.glob(".gone-*")]:
             lock = self._lock_of(half.name.partition("-")[2])
             try:
@@ -142,14 +142,14 @@ class BoundedCache:
                     remove_tree(packing)
 
     def _remove(self, name: str) -> bool:
-        """Whether nobody used a copy, which is then gone."""
+        """Remove an entry unless it is in use; returns whether it was removed."""
         lock = self._lock_of(name)
         try:
             if not take(lock):
                 return False
             gone = self.folder / f".gone-{name}"
             remove_tree(gone)
-            with contextlib.suppress(FileNotFoundError):  # another process made room, too
+            with contextlib.suppress(FileNotFoundError):  # another process evicted it
                 (self.folder / name).rename(gone)
             remove_tree(gone)
             return True
@@ -158,7 +158,7 @@ class BoundedCache:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, also where what is in it may not be written to."""
+    """Remove a folder, including read-only subfolders."""
     for inside, names, _ in os.walk(folder):
         for name in names:
             if not (path := Path(inside, name)).is_symlink():
@@ -167,7 +167,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def tree_size(folder: Path) -> int:
-    """Bytes of all files in a folder, which another process may be removing."""
+    """Total bytes of the files in a folder, which another process may be removing."""
     total = 0
     for inside, _, names in os.walk(folder):
         for name in names:

@@ -1,6 +1,6 @@
-"""Whether this host can write, read and remove in a bucket, asked through every client that a job uses.
+"""Check that this host can write, read and remove objects in a bucket, with every client that a job uses.
 
-Each client has credentials of its own finding, so that one may be let in where another is not. Knows no cluster.
+Each client looks up credentials by itself, so one may have access where another has not. Knows no cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lemur_ray.storage.retry_policy import (
 
 
 class _Differs(OSError):
-    """What was read is not what was written."""
+    """The content read back differs from the content written."""
 
 
 class AccessFailure(NamedTuple):
@@ -38,22 +38,22 @@ class AccessFailure(NamedTuple):
 
 
 def check_clients(url: str, environment: Mapping[str, str] | None = None) -> dict[str, AccessFailure | None]:
-    """Client -> why it could not write, read and remove a small object there; None where it could.
+    """Write, read and remove a small object with each client: client -> the failure, or None if it has access.
 
-    ``environment``: variables to have while looking, as the driver has them (``file_system.passed_on``). The clients of
-    ``gs://`` are those of files (gcsfs), of Ray Train and Ray Data (pyarrow), of leases (conditional writes) and of
-    checkpoints (orbax's epath and tensorstore), those of ``s3://`` all but the last two.
+    environment: variables of the driver to set before (``file_system.bucket_environment``). Clients of ``gs://``: files
+    (gcsfs), Ray Train and Ray Data (pyarrow), leases (conditional writes) and checkpoints (orbax's epath and
+    tensorstore); those of ``s3://`` are the first three.
     """
     os.environ.update(environment or {})
     clients: dict[str, Callable[[str, bytes], None]] = {"files": _files, "pyarrow": _arrow, "leases": _leases}
     if url.startswith("gs://"):
         clients |= {"epath": _epath, "tensorstore": _tensorstore}
-    with ThreadPoolExecutor(len(clients)) as at_once:  # each waits as long as patience where nobody answers
+    with ThreadPoolExecutor(len(clients)) as at_once:  # an unreachable bucket costs each a full timeout
         return dict(zip(clients, at_once.map(partial(_why_not, url.rstrip("/")), clients.values()), strict=True))
 
 
 def _why_not(url: str, ask: Callable[[str, bytes], None]) -> AccessFailure | None:
-    """Why a client cannot use it; None where it can. Equal for clients that meet the same problem."""
+    """Failure of one client, or None. Equal for clients with the same problem."""
     bucket = "/".join(url.split("/")[:3])
     try:
         ask(f"{url}/.probe-{uuid.uuid4().hex[:12]}", uuid.uuid4().bytes)
@@ -61,9 +61,9 @@ def _why_not(url: str, ask: Callable[[str, bytes], None]) -> AccessFailure | Non
         return _failure(missing_bucket_error(url))
     except TimeoutError:
         return _failure(timeout_error(bucket, request_timeout_s()))
-    except Exception as error:  # whatever a client raises, it says why this host cannot use it
+    except Exception as error:  # clients have no common error class
         text = re.sub(r"https?://\S+ ?", "", " ".join(str(error).split()))
-        if (status := re.search(r"http_response_code='(\d+)'", text)) is None:  # which is tensorstore's way
+        if (status := re.search(r"http_response_code='(\d+)'", text)) is None:  # only tensorstore reports it so
             problem = error.problem if isinstance(error, BucketError) else BucketProblem.REFUSED
             return AccessFailure(problem, text[:400] or type(error).__name__)
         return _failure(
@@ -104,7 +104,7 @@ def _leases(url: str, data: bytes) -> None:
 
 
 def _epath(url: str, data: bytes) -> None:
-    fs, path = file_system(url)  # which epath then asks, unless TensorFlow is installed
+    fs, path = file_system(url)  # epath uses it, unless TensorFlow is installed
     from etils import epath
 
     epath.Path(url).write_bytes(data)
@@ -113,7 +113,7 @@ def _epath(url: str, data: bytes) -> None:
 
 
 def _tensorstore(url: str, data: bytes) -> None:
-    file_system(url)  # tells it where the service is
+    file_system(url)  # sets the variables that name its endpoint
     import tensorstore
 
     bucket, _, path = url.removeprefix("gs://").partition("/")
@@ -126,7 +126,7 @@ def _tensorstore(url: str, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _removed(fs: Any, path: str) -> Iterator[None]:
-    """The object, gone after the block; a probe that cannot be removed is said, too."""
+    """Remove the object after the block; a failure to remove it is an error, too."""
     try:
         yield
     finally:

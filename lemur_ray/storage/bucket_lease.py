@@ -1,7 +1,7 @@
-"""The lease of a folder in a bucket: a small object that is only ever replaced by compare-and-swap.
+"""The lease of a folder in a bucket: a small object that is replaced by compare-and-swap only.
 
-Of any number of hosts that want it at once exactly one gets it, and none overwrites what it has not seen. Knows nothing
-of what is written under it.
+Among hosts that compete for it exactly one succeeds, and none overwrites a version that it has not read. Knows nothing
+of the folder's content.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from lemur_ray.storage.conditional_writes import VersionConflict, read_version, 
 
 LEASE = ".run.lease"
 HEARTBEAT_S = 5.0
-"""Seconds between two counts."""
+"""Seconds between two renewals."""
 MISSED_HEARTBEATS = 4
-"""Counts that may fail to come before a lease is taken over."""
+"""Number of missed renewals after which a lease may be taken over."""
 
 
 class LeaseConflict(Exception):
-    """Somebody else has it; ``holder`` is what the object says."""
+    """Another process holds the lease; ``holder`` is the content of the lease object."""
 
     def __init__(self, holder: dict[str, Any]) -> None:
         super().__init__(str(holder))
@@ -29,21 +29,21 @@ class LeaseConflict(Exception):
 
 
 class BucketLease:
-    """The lease of one run folder, as one process sees it."""
+    """The lease of one run folder from the view of one process."""
 
     def __init__(self, out: str, mine: dict[str, Any]) -> None:
-        """mine: id, host, pid of this process; the id is of no other."""
+        """mine: id, host and pid of this process; the id is unique."""
         self._url, self._mine = f"{out}/{LEASE}", mine
         self._version: str | None = None
         self._said: dict[str, Any] = {}
 
     @property
     def number(self) -> int:
-        """Of this holder among all that ever had it, from 1; 0 before it was taken."""
+        """Ordinal of this holder among all holders of the lease, from 1; 0 before ``take``."""
         return int(self._said.get("holder", 0))
 
     def take(self, patience_s: float) -> None:
-        """Take a lease that is free, given back, or not counted up for so long. Raises HeldByAnother, OSError."""
+        """Acquire a lease that is free, released, or not renewed for ``patience_s``. Raises LeaseConflict, OSError."""
         record = read_version(self._url)
         before = decode_record(record)
         if before and not before.get("given_back"):
@@ -52,11 +52,11 @@ class BucketLease:
         self._write({**self._mine, "holder": number, "count": 0}, record[1] if record else None)
 
     def renew(self) -> None:
-        """Show that the holder lives. Raises HeldByAnother where it was taken over, OSError."""
+        """Renew the lease. Raises LeaseConflict if another process has taken it over, OSError."""
         self._write({**self._said, "count": self._said["count"] + 1}, self._version)
 
     def give_back(self) -> None:
-        """Leave it to whoever comes next. Raises as ``renew``."""
+        """Release the lease. Raises as ``renew``."""
         self._write({**self._said, "given_back": True}, self._version)
 
     def _write(self, value: dict[str, Any], version: str | None) -> None:
@@ -65,14 +65,15 @@ class BucketLease:
         except VersionConflict as error:
             now = read_version(self._url)
             holder = decode_record(now)
-            # An earlier write of ours whose answer never came, nor that of the question about it.
+            # Not a conflict: an earlier write of this process whose response was lost.
             if now is None or holder.get("id") != self._mine["id"]:
                 raise LeaseConflict(holder) from error
-            self._write(value, now[1])  # between both somebody may have taken it over
+            self._write(value, now[1])  # a takeover between the two is a conflict again
         self._said = value
 
     def _once_silent(self, seen: tuple[bytes, str] | None, patience_s: float) -> tuple[bytes, str] | None:
-        """The lease once it stood still for so long, or was given back. No clocks of two hosts are compared."""
+        """Wait until the lease is released or unchanged for ``patience_s``; returns it. Compares no clocks of two
+        hosts."""
         waiting = TakeoverWait(self._url, decode_record(seen), patience_s)
         while waiting.goes_on():
             now = read_version(self._url)
@@ -84,19 +85,19 @@ class BucketLease:
 
 
 def describe_holder(holder: dict[str, Any]) -> str:
-    """A holder, for a sentence."""
+    """Text that names a holder in messages."""
     return f"process {holder.get('pid')} on {holder.get('host')}" if holder.get("pid") else "another process"
 
 
 class TakeoverWait:
-    """For a lease to show that its holder lives; says so once that has missed a count: its host may be lost."""
+    """Wait before a takeover. Prints one notice when the holder has missed a renewal and may be lost."""
 
     def __init__(self, url: str, holder: dict[str, Any], patience_s: float) -> None:
         self._url, self._holder, self._patience_s = url, holder, patience_s
         self._began, self._said = time.monotonic(), False
 
     def goes_on(self) -> bool:
-        """Whether to look once more, after a moment."""
+        """Sleep briefly; returns False once ``patience_s`` has passed."""
         waited_s = time.monotonic() - self._began
         if waited_s >= self._patience_s:
             return False
@@ -113,7 +114,7 @@ class TakeoverWait:
 
 
 def decode_record(record: tuple[bytes, str] | None) -> dict[str, Any]:
-    """What an object says; nothing where there is none or it is none of ours."""
+    """JSON content of a (content, version) pair; empty if it is None or not a JSON object."""
     try:
         value = json.loads(record[0]) if record else {}
     except ValueError:

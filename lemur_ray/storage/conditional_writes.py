@@ -1,9 +1,8 @@
-"""Writes that count only where nobody wrote in between: the one thing that two hosts can agree on through a bucket.
+"""Conditional writes (compare-and-swap) to objects in a bucket, the basis of agreement between hosts.
 
-An object has a version (Google's generation, the ETag of S3); ``write_if`` names the version that it replaces. An
-answer that is lost on its way looks like a refusal, because the client's own second try finds the first: so what is
-written must be unlike anything that another writer writes (it holds an id), and is read again before it counts as lost.
-Knows nothing of what is written.
+An object has a version (Google's generation, the ETag of S3), and ``write_if`` names the version to replace. If a
+response is lost, the client's retry conflicts with its own first attempt. Content must therefore be unique to its
+writer (it holds an id), and is read back before a conflict is reported. Knows nothing of the content.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from lemur_ray.storage.file_system import file_system
 
 
 class VersionConflict(Exception):
-    """Another writer was first: the object is not of the version that was named."""
+    """Another writer was first: the object does not have the expected version."""
 
 
 def read_version(url: str) -> tuple[bytes, str] | None:
-    """(content, version) of an object, None where there is none. Raises OSError."""
+    """(content, version) of an object, None if it does not exist. Raises OSError."""
     fs, path = file_system(url)
     try:
         return _client(url).read(fs, path)
@@ -31,11 +30,11 @@ def read_version(url: str) -> tuple[bytes, str] | None:
 
 
 def write_if(url: str, data: bytes, version: str | None) -> str:
-    """Write an object in place of that version, or where there is none (None); returns the new version.
+    """Replace the given version of an object, or create it (None); returns the new version.
 
     Raises:
         Overtaken: it has another version by now, and that is not this very write.
-        OSError: the bucket does not answer; whether it was written is not known.
+        OSError: the bucket does not answer; the object may or may not have been written.
     """
     fs, path = file_system(url)
     try:
@@ -91,7 +90,7 @@ class _Amazon:
 
 
 class _OneProcess:
-    """Any other file system, ``memory://`` above all: right among the threads of one process."""
+    """Any other file system, mainly ``memory://``: atomic among the threads of one process only."""
 
     _lock = threading.Lock()
 

@@ -1,9 +1,9 @@
-"""The one file system of a URL: for us, for pyarrow, Ray Train and Ray Data, and below orbax.
+"""The file system of a path or URL, shared by this project, pyarrow, Ray Train, Ray Data and orbax.
 
-Every client of a bucket brings an endpoint, credentials, deadlines and retries of its own, and some wait for ever. Here
-``gs://`` and ``s3://`` get one implementation with deadlines (``google_files``, ``amazon_files``), registered with
-fsspec so that libraries which ask fsspec by themselves (etils below orbax, Ray Data) get the same, and the C++ clients
-(tensorstore) are told by environment variables to go to the same place. Knows nothing of what is stored.
+Bucket clients differ in endpoints, credentials, timeouts and retries, and some wait for ever. Here ``gs://`` and
+``s3://`` get one implementation with timeouts (``google_files``, ``amazon_files``), registered with fsspec so that
+libraries that use fsspec by themselves (etils below orbax, Ray Data) get it, too. C++ clients (tensorstore) are pointed
+to the same service by environment variables. Knows nothing of what is stored.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     import pyarrow.fs
 
 EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
-"""By scheme, the extra of this package that brings its client."""
+"""Extra of this package with the client of each URL scheme."""
 BUCKET_VARIABLES = (
     "STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL", "GOOGLE_AUTH_TOKEN_FOR_TESTING", "NO_GCE_CHECK",
     "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION",
     "LEMUR_BUCKET_PATIENCE_S",
 )  # fmt: skip
-"""Environment variables of the driver that say where a bucket is; its workers share them. Credentials are not among
-them: every host has its own (workload identity, a role of the machine)."""
+"""Environment variables that locate a bucket, passed from the driver to its workers. Credentials are not among them:
+every host has its own (workload identity, a role of the machine)."""
 _OURS = {
     "gs": "lemur_ray.storage.google_files.GoogleFiles",
     "gcs": "lemur_ray.storage.google_files.GoogleFiles",
@@ -38,7 +38,7 @@ def file_system(url: str) -> tuple[Any, str]:
 
     Raises:
         ImportError: the client of that scheme is not installed; the message names the extra.
-        ValueError: no scheme that anything here knows.
+        ValueError: the scheme is unknown.
     """
     scheme = url.partition("://")[0] if "://" in url else ""
     configure_clients()
@@ -56,7 +56,7 @@ def file_system(url: str) -> tuple[Any, str]:
 def arrow_file_system(url: str) -> tuple[pyarrow.fs.FileSystem | None, str]:
     """(pyarrow file system over ``file_system``, path in it), for Ray Train, Ray Data and parquet.
 
-    (None, the path) for a local path: their own handling of those needs no help.
+    (None, the path) for a local path, which those libraries open themselves.
     """
     if "://" not in url:
         return None, url
@@ -67,21 +67,21 @@ def arrow_file_system(url: str) -> tuple[pyarrow.fs.FileSystem | None, str]:
 
 
 def is_bucket(url: str) -> bool:
-    """Whether a path lies in a bucket; ``memory://``, which tests use, counts as one."""
+    """Whether a path is a URL of a bucket; ``memory://``, which tests use, counts as one."""
     return "://" in url
 
 
 def configure_clients() -> None:
-    """Settle endpoints and deadlines of the clients that are not ours; again and again, costs nothing."""
+    """Set ``client_environment`` for variables that are not set. Cheap, so it may be called repeatedly."""
     for name, value in client_environment().items():
         os.environ.setdefault(name, value)
 
 
 def client_environment() -> dict[str, str]:
-    """Environment variables that lead the other clients to the same place and give them deadlines.
+    """Environment variables that set endpoints and timeouts of third-party clients.
 
-    gcsfs is kept from asking by gRPC of which type a bucket is: where that port is closed every start stalls a minute.
-    tensorstore ends a transfer that stands still and does not wait for a connection for ever.
+    gcsfs must not query the type of a bucket by gRPC: where that port is closed, every start would stall for a minute.
+    tensorstore gets timeouts for connections and for stalled transfers.
     """
     variables = {
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
@@ -96,7 +96,7 @@ def client_environment() -> dict[str, str]:
 
 
 def bucket_environment() -> dict[str, str]:
-    """What the workers of this driver must have in their environment to reach the same buckets."""
+    """Environment variables that workers need to reach the same buckets as this process."""
     configure_clients()
     return {name: os.environ[name] for name in BUCKET_VARIABLES if os.environ.get(name)}
 

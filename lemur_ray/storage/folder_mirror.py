@@ -1,6 +1,6 @@
-"""What a folder of a bucket holds now, on a disk of this host: small files, and files that grow while they are read.
+"""Local mirrors of files in a bucket that change while they are read: small files, and files that only grow.
 
-Unlike ``copies``, what is read is not what was published once. Knows nothing of what is in the files.
+Knows nothing of the content of the files.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from lemur_ray.storage.growing_file import INDEX, PIECES, list_growing_files, re
 
 
 def mirror_files(url: str, names: Sequence[str]) -> Path:
-    """A folder of this host with those of the named files of a folder in a bucket that are there, as they are now.
+    """Download the current versions of the named files of a bucket folder; returns the local folder.
 
-    Raises OSError, ImportError.
+    Files that do not exist in the bucket are removed locally. Raises OSError, ImportError.
     """
     folder = _place_of(url)
     for name in names:
@@ -29,9 +29,9 @@ def mirror_files(url: str, names: Sequence[str]) -> Path:
 
 
 def mirror_growing_files(url: str, growing: str, small: Sequence[str]) -> list[Path]:
-    """Of every file called ``growing`` beneath a folder in a bucket a copy as it is now, with its ``small`` files.
+    """Download all files named ``growing`` below a bucket folder, each with its ``small`` files; returns local paths.
 
-    The time of a copy is that of the last commit. Raises OSError, ImportError.
+    The modification time of a copy is that of its last commit. Raises OSError, ImportError.
     """
     fs, there = file_system(url)
     pieces, whole = list_growing_files(url, growing)
@@ -48,7 +48,7 @@ def mirror_growing_files(url: str, growing: str, small: Sequence[str]) -> list[P
 
 
 def download_file(url: str, path: Path) -> None:
-    """One object as a file, whole or not at all. Raises OSError, FileNotFoundError where there is none."""
+    """Download one object atomically. Raises FileNotFoundError if it does not exist, OSError."""
     fs, there = file_system(url)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -60,7 +60,7 @@ def download_file(url: str, path: Path) -> None:
 
 
 def display_name(path: Path) -> str:
-    """How a folder is named to people: by its URL where ``mirror_files`` made it."""
+    """Name of a folder for messages: the URL if it is a mirror, else the path."""
     if not path.is_relative_to(_shelf()):
         return str(path)
     scheme, *rest = path.relative_to(_shelf()).parts

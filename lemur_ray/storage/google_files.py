@@ -1,6 +1,6 @@
-"""``gs://`` through gcsfs, with deadlines, without a cache of listings, and with errors that are sentences.
+"""File system for ``gs://``: gcsfs with timeouts and readable errors, without a cache of listings.
 
-Another host may write at any moment, so nothing is remembered of a listing. Imported where a URL asks for it.
+Listings are not cached because other hosts may write at any moment. Imported when a URL needs it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from google.auth.exceptions import GoogleAuthError
 from lemur_ray.storage.retry_policy import BucketError, credentials_error, idle_timeout_s, refusal_error, with_deadline
 
 if not os.environ.get("GCSFS_DEBUG"):
-    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # what it logs with a traceback it raises, too
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it also raises what it logs
 
 
 class _Refused(BucketError, HttpError):
-    """Both: ours for those who show it to a person, theirs for the code within gcsfs that looks for it."""
+    """A BucketError for callers that is also an HttpError, which code inside gcsfs catches."""
 
     def __reduce__(self) -> Any:
         return BucketError, (str(self),)
 
 
 class GoogleFiles(GCSFileSystem):
-    """What fsspec gives for ``gs://`` once ``storage.file_system`` is imported."""
+    """The implementation of ``gs://`` that ``storage.file_system`` registers with fsspec."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("use_listings_cache", False)
@@ -45,19 +45,19 @@ class GoogleFiles(GCSFileSystem):
             raise credentials_error("gs://", error) from error
 
     def __reduce__(self) -> Any:
-        """Another process finds the same service, also one whose environment does not name it (a controller of Ray)."""
+        """Pickle with the emulator's address, for processes whose environment lacks it (Ray's controller)."""
         there = {"endpoint_url": self._location, "token": "anon"} if os.environ.get("STORAGE_EMULATOR_HOST") else {}
         return make_instance, (type(self), self.storage_args, {**self.storage_options, **there})
 
     def __eq__(self, other: object) -> bool:
-        """Ray Train asks whether a checkpoint lies in the storage that another process told it of."""
+        """Compare by service: Ray Train compares the file systems of a checkpoint and of its storage."""
         return isinstance(other, GoogleFiles) and self._location == other._location
 
     def __hash__(self) -> int:
         return hash(self._location)
 
     async def _request(self, method: str, path: str, *args: Any, **kwargs: Any) -> Any:
-        """One HTTP request with gcsfs's retries. Raises BucketError, FileNotFoundError, FileExistsError (412)."""
+        """Send one HTTP request with gcsfs's retries. Raises BucketError, FileNotFoundError, FileExistsError (412)."""
         data = kwargs.get("data")
         where = self._where(path, args)
         try:
@@ -83,14 +83,14 @@ class GoogleFiles(GCSFileSystem):
             raise refusal_error(where, 403, str(error)) from error
 
     async def _isdir(self, path: str) -> bool:
-        """As gcsfs has it, but a bucket that does not answer is no missing folder."""
+        """As in gcsfs, but a bucket that does not answer raises instead of counting as a missing folder."""
         try:
             return bool((await self._info(path))["type"] == "directory")
         except FileNotFoundError:
             return False
 
     def _where(self, path: str, args: tuple[Any, ...]) -> str:
-        """The bucket that a request is about, for a sentence."""
+        """The bucket of a request, for error messages."""
         if args:
             return f"gs://{args[0]}"
         _, separator, rest = path.partition("/b/")

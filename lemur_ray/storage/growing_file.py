@@ -1,9 +1,9 @@
-"""A file of lines that only grows, in a bucket: pieces that are never written again, and an index of those that count.
+"""A file of lines in a bucket that only grows, stored as immutable pieces and an index of the valid ones.
 
-Beneath ``<url>.pieces/`` lie the pieces and ``index.json``. A commit is the index, replaced in place of the version
-that was seen, so it is whole or absent. It holds the number of the attempt that wrote it: who comes later writes a
-higher one first, and from then on nobody before it commits anything. Small pieces are joined as the file grows, so that
-there are few; what they were is removed. Knows nothing of what a line means.
+Below ``<url>.pieces/`` lie the pieces and ``index.json``. A commit replaces the index by compare-and-swap, so it is
+atomic. The index holds the number of the attempt that wrote it: a later attempt first writes a higher number, after
+which earlier attempts can no longer commit. Small pieces are merged as the file grows, and the old ones removed. Knows
+nothing of the meaning of a line.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from lemur_ray.storage.file_system import file_system
 
 PIECES, INDEX = ".pieces", "index.json"
 PIECE_BYTES = 2 << 20
-"""Of one piece, but for a line that is longer by itself."""
+"""Maximum size of a piece, unless a single line is longer."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """So many bytes of the file, in the order of the index."""
+    """A contiguous range of the file. Pieces follow each other in the order of the index."""
 
     name: str
     size: int
@@ -36,12 +36,12 @@ class Piece:
 
 
 class GrowingFile:
-    """The file as its one writer has it: local, and in the bucket as far as it was shipped."""
+    """The writer's view of the file: the local file, and the prefix of it that is in the bucket."""
 
     def __init__(self, url: str, path: Path, number: int, mine: Mapping[str, Any]) -> None:
-        """Claim what is there. ``number``: of this attempt, larger than any before. ``mine``: its id, host and pid.
+        """Claim the file. number: of this attempt, larger than all before. mine: id, host and pid of this process.
 
-        Raises HeldByAnother where a later attempt has it, OSError.
+        Raises LeaseConflict if a later attempt has claimed it, OSError.
         """
         self.url, self.path = url, path
         self._mine, self._attempt = dict(mine), number
@@ -56,13 +56,13 @@ class GrowingFile:
 
     @property
     def size(self) -> int:
-        """Bytes that are in the bucket."""
+        """Bytes stored in the bucket."""
         return sum(piece.size for piece in self.pieces)
 
     def upload_next(self) -> bool:
-        """Write one piece of the whole lines that the bucket lacks, and commit it; whether there may be more.
+        """Upload and commit one piece of complete lines that the bucket lacks; returns whether more may remain.
 
-        Raises HeldByAnother where a later attempt has begun, OSError.
+        Raises LeaseConflict if a later attempt has begun, OSError.
         """
         start, grown, kept = self.size, _size(self.path) - self.size, list(self.pieces)
         if grown <= 0:
@@ -87,7 +87,7 @@ class GrowingFile:
         return True
 
     def _commit(self, pieces: Sequence[Piece]) -> bool:
-        """Whether the index says so now; else it was another's, of an earlier attempt, and is to be looked at again."""
+        """Write the index. False if an earlier attempt has changed it since; the caller then retries."""
         value = {"attempt": self._attempt, **self._mine, "pieces": [astuple(piece) for piece in pieces]}
         url = f"{self.url}{PIECES}/{INDEX}"
         try:
@@ -104,9 +104,9 @@ class GrowingFile:
 
 
 def read_growing(url: str, path: Path) -> bool:
-    """Make a local file what the one in the bucket is now; False where there is none.
+    """Download the current content to a local file; False if the file does not exist in the bucket.
 
-    Raises OSError, also where a piece is missing or is not what the index says.
+    Raises OSError, also if a piece is missing or damaged.
     """
     seen: tuple[bytes, str] | None = None
     while (index := read_version(f"{url}{PIECES}/{INDEX}")) is not None:
@@ -115,7 +115,7 @@ def read_growing(url: str, path: Path) -> bool:
             if not (starts_with_pieces(path, pieces) and _size(path) == sum(piece.size for piece in pieces)):
                 assemble(url, pieces, path)
             return True
-        except FileNotFoundError as error:  # pieces were joined meanwhile
+        except FileNotFoundError as error:  # pieces may have been merged meanwhile
             if index == seen:
                 raise OSError(f"{url}: a piece that its index names is not there ({error})") from error
             seen = index
@@ -123,17 +123,17 @@ def read_growing(url: str, path: Path) -> bool:
 
 
 def list_growing_files(url: str, growing: str) -> tuple[list[str], list[str]]:
-    """Names beneath a folder: of the files called ``growing`` that are kept in pieces, and of all other objects."""
+    """Relative names below a bucket folder: (files called ``growing`` stored in pieces, all other objects)."""
     fs, there = file_system(url)
     names = [str(path).removeprefix(there).lstrip("/") for path in fs.find(there)]
-    names = [name for name in names if ".." not in name.split("/")]  # they become names of files here
+    names = [name for name in names if ".." not in name.split("/")]  # names become local paths
     index = f"{growing}{PIECES}/{INDEX}"
     indexed = [name.removesuffix(f"{PIECES}/{INDEX}") for name in names if f"/{name}".endswith(f"/{index}")]
     return indexed, [name for name in names if f"{growing}{PIECES}/" not in name]
 
 
 def starts_with_pieces(path: Path, pieces: Sequence[Piece]) -> bool:
-    """Whether a local file begins with what these pieces hold."""
+    """Whether a local file begins with the content of these pieces."""
     if not pieces or _size(path) < sum(piece.size for piece in pieces):
         return not pieces
     with path.open("rb") as file:
@@ -141,7 +141,7 @@ def starts_with_pieces(path: Path, pieces: Sequence[Piece]) -> bool:
 
 
 def assemble(url: str, pieces: Sequence[Piece], path: Path) -> None:
-    """Put a local file together. Raises FileNotFoundError for a piece that is gone, OSError for a damaged one."""
+    """Concatenate pieces to a local file. Raises FileNotFoundError for a missing piece, OSError for a damaged one."""
     fs, there = file_system(f"{url}{PIECES}")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")

@@ -1,7 +1,7 @@
-"""Waiting for a client that has no deadline of its own, for as long as its bucket answers others.
+"""Run a client without timeouts for as long as its bucket responds to health probes.
 
-tensorstore asks again for many minutes and says nothing. How long a good transfer takes nobody knows, but whether the
-bucket is there can be asked. Knows nothing of what is waited for.
+tensorstore retries silently for many minutes. The duration of a legitimate transfer is unknown, but whether the bucket
+responds can be probed. Knows nothing of the operation.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _T = TypeVar("_T")
 
 
 def run_while_reachable(url: str, do: Callable[[], _T]) -> _T:
-    """What ``do`` returns or raises; for a local path nothing else.
+    """Call ``do`` and return its result, while the bucket of ``url`` responds; a local path is not probed.
 
-    ``do`` runs in a thread of its own, which is left behind where the bucket stops to answer: end the process then.
+    ``do`` runs in a thread, which is abandoned if the bucket stops responding: the caller should then end the process.
 
     Raises:
-        OSError: the bucket of ``url`` did not answer a small question within patience while ``do`` was under way.
+        OSError: a probe of the bucket timed out while ``do`` was running. Errors of ``do`` are raised as they are.
     """
     if not is_bucket(url):
         return do()
@@ -38,7 +38,7 @@ def run_while_reachable(url: str, do: Callable[[], _T]) -> _T:
         finally:
             ended.set()
 
-    threading.Thread(target=run, name="while it answers", daemon=True).start()
+    threading.Thread(target=run, name="run while reachable", daemon=True).start()
     fs, path = file_system(url)
     while not ended.wait(request_timeout_s() / 10):
         fs.exists(path)

@@ -1,6 +1,6 @@
-"""Something that goes on beside the work of a process, every few seconds: a lease is renewed, what has ended is stored.
+"""A periodic background call during the main work, for example to renew a lease or to upload results.
 
-Where it cannot go on the work ends, wherever it is, as Ctrl-C would end it. Knows nothing of leases.
+If the call fails, the main thread is interrupted as by Ctrl-C. Knows nothing of leases.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 @contextlib.contextmanager
 def run_heartbeat(beat: Callable[[], None], every_s: float) -> Iterator[list[Exception]]:
-    """Call ``beat`` in a thread every so many seconds while the block runs; gives the list of what it raised.
+    """Call ``beat`` in a thread every ``every_s`` seconds while the block runs; yields the list of its errors.
 
-    Whatever it raises is its last word: the main thread is interrupted, and once the block has ended by that, it is
-    raised from here. A block that ends well all the same is left alone.
+    The first error stops the calls and interrupts the main thread. It is raised when the block ends by the
+    interruption; a block that completes nevertheless is not disturbed.
     """
     ended, raised = threading.Event(), list[Exception]()
     main = threading.main_thread().ident or 0
@@ -31,12 +31,12 @@ def run_heartbeat(beat: Callable[[], None], every_s: float) -> Iterator[list[Exc
                 signal.pthread_kill(main, signal.SIGINT)
                 return
 
-    thread = threading.Thread(target=run, name="beats", daemon=True)
+    thread = threading.Thread(target=run, name="heartbeat", daemon=True)
     thread.start()
     try:
         with _interruptible(raised):
             yield raised
-    except BaseException:  # what the interruption becomes on its way is the business of what was interrupted
+    except BaseException:  # the interrupted code may turn it into another error
         if not raised:
             raise
         raise raised[0] from None
@@ -47,17 +47,17 @@ def run_heartbeat(beat: Callable[[], None], every_s: float) -> Iterator[list[Exc
 
 @contextlib.contextmanager
 def _interruptible(raised: list[Exception]) -> Iterator[None]:
-    """A process that ignores SIGINT, as one in the background of a script does, hears that it is to end."""
+    """Let the interruption reach a process that ignores SIGINT, as background processes of a script do."""
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def hear(number: int, frame: Any) -> None:
+    def interrupt(number: int, frame: Any) -> None:
         if raised:
             signal.default_int_handler(number, frame)
 
-    signal.signal(signal.SIGINT, hear)
+    signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:

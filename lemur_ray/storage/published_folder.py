@@ -1,6 +1,6 @@
-"""A folder that is made on this host and then published in a bucket.
+"""Folders and files that are made on this host and then uploaded to a bucket.
 
-It counts as there once one object of it, the one written last, is. Knows nothing of what is in it.
+A published folder exists once the object that is uploaded last does. Knows nothing of its content.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from lemur_ray.storage.file_system import file_system, is_bucket
 from lemur_ray.storage.retry_policy import missing_bucket_error
 
 _VERSIONS = ("generation", "ETag", "mtime", "created")
-"""How file systems call what changes when an object is written."""
+"""Keys under which file systems report a value that changes with every write of an object."""
 _SCRATCH = "scratch-"
 _SCRATCH_LASTS_S = 86_400.0
 
 
 def work_folder(url: str) -> Path:
-    """Where this host makes what is then published under ``url``; the same for the same URL."""
+    """Folder of this host for the preparation of ``url``; always the same for a URL."""
     folder = lemur_home() / "copies" / f"making-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def publish(folder: Path, url: str, *, last: str) -> None:
-    """Copy all files but hidden ones, ``last`` after all others; what was published before stops to count first."""
+    """Upload all files except hidden ones, ``last`` at the end. The old ``last`` is removed first."""
     fs, there = file_system(url)
     if fs.exists(f"{there}/{last}"):
         fs.rm_file(f"{there}/{last}")
@@ -45,7 +45,7 @@ def publish(folder: Path, url: str, *, last: str) -> None:
 
 @contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """A path of a file as it is; of an object in a bucket a copy that lasts as long as the context. Raises OSError."""
+    """A local path for a file or object: an object is copied for the duration of the block. Raises OSError."""
     if not is_bucket(path):
         yield path
         return
@@ -57,7 +57,7 @@ def local_copy(path: str) -> Iterator[str]:
 
 
 def version_of(path: str) -> tuple[int, str] | None:
-    """(bytes, what changes when it is written) of a file or an object; None where there is none. Raises OSError."""
+    """(bytes, version string that changes with every write) of a file or object; None if absent. Raises OSError."""
     fs, there = file_system(path)
     try:
         about = fs.info(there)
@@ -70,7 +70,7 @@ def version_of(path: str) -> tuple[int, str] | None:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """An empty folder beside the copies, gone at the end; those of processes that were killed go after a day."""
+    """A temporary folder on the disk of LEMUR_HOME. Leftovers of killed processes are removed after a day."""
     shelf = lemur_home() / "copies"
     shelf.mkdir(parents=True, exist_ok=True)
     for old in shelf.glob(f"{_SCRATCH}*"):
@@ -83,9 +83,9 @@ def scratch_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def output_folder(place: str, *, last: str) -> Iterator[Path]:
-    """The folder to make in what is to stand in a folder or a bucket, where it is after the block.
+    """A local folder whose content lies in ``place``, a folder or a URL, after the block.
 
-    Raises OSError before the block where a bucket cannot be written to.
+    Raises OSError before the block if a bucket is not writable.
     """
     if not is_bucket(place):
         yield Path(place)
@@ -97,10 +97,9 @@ def output_folder(place: str, *, last: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def output_file(place: str, *, beside: Sequence[str] = ()) -> Iterator[Path]:
-    """The path of a file that is to stand in a folder or a bucket, where it is after the block.
+    """A local path for a file that lies at ``place``, a path or a URL, after the block.
 
-    beside: what names of files that are made with it have after its own. Raises OSError before the block where a bucket
-    cannot be written to.
+    beside: suffixes of further files to upload with it. Raises OSError before the block if a bucket is not writable.
     """
     if not is_bucket(place):
         yield Path(place)
@@ -115,7 +114,7 @@ def output_file(place: str, *, beside: Sequence[str] = ()) -> Iterator[Path]:
 
 
 def check_writable(url: str) -> None:
-    """Write a small object there and remove it. Raises OSError: one sentence on why that cannot be done."""
+    """Write and remove a small object. Raises OSError with a one-sentence reason."""
     fs, there = file_system(url)
     probe = f"{there}/.probe-{uuid.uuid4().hex[:12]}"
     try:

@@ -1,8 +1,9 @@
-"""A folder of this host that is kept in a bucket while it is worked in: brought from there first, stored as it grows.
+"""A local folder that is synchronised with a bucket folder: downloaded first, uploaded while it changes.
 
-One process has it at a time (``bucket_lease``). What must not be lost is in files that grow (``growing_file``), which
-are stored every few seconds; everything else is made of them and stored every minute, and at the end. Local files are
-never behind the bucket, so that nothing is lost where it stops to answer. Knows nothing of what is in the files.
+One process holds it at a time (``bucket_lease``). Essential data is in files that only grow (``growing_file``), which
+are uploaded every few seconds; all other files derive from them and are uploaded every minute and at the end. Local
+files are never older than the bucket, so an unreachable bucket loses nothing. Knows nothing of the content of the
+files.
 """
 
 from __future__ import annotations
@@ -29,27 +30,27 @@ from lemur_ray.storage.published_folder import work_folder
 from lemur_ray.storage.retry_policy import missing_bucket_error, request_timeout_s
 
 REST_S = 60.0
-"""Seconds between two looks at what is made of the files that grow."""
+"""Seconds between two uploads of derived files."""
 
 
 class SyncError(OSError):
-    """The folder cannot be had, or not be kept, in the bucket; one sentence that says why, and where things are."""
+    """The folder cannot be downloaded or uploaded. The message gives the reason and where the data is."""
 
 
 class _Lacks(Exception):
-    """The bucket has what the local folder has not; the message says what."""
+    """The bucket has lines that the local folder lacks; the message names the file."""
 
 
 @contextlib.contextmanager
 def sync_with_bucket(
     url: str, growing: str, small: Sequence[str], join: Callable[[Path, Path], None]
 ) -> Iterator[Path]:
-    """The local folder; what is in it when the block has ended, well or not, is in the bucket.
+    """The local folder of ``url``. When the block has ended, with or without an error, its content is in the bucket.
 
-    ``growing``: name of the files of lines that only grow, anywhere beneath. ``small``: names of files that go with
-    them. ``join``: add to the second file what only the first has, where a host comes back after others went on.
+    growing: name of the files that only grow, at any depth. small: names of files that belong to them. join: append
+    to the second file the records that only the first has, for a host that returns after others continued.
 
-    Raises NotKept: another process has it, or took it over, or the bucket does not answer for longer than patience. The
+    Raises SyncError if another process holds it or takes it over, or if the bucket is unreachable for too long. The
     block is then interrupted as by Ctrl-C.
     """
     mine = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid()}
@@ -70,7 +71,7 @@ def sync_with_bucket(
     try:
         with run_heartbeat(here.beat, every_s):
             here.restore(join)
-            with here.whatever_happens():
+            with here.upload_on_error():
                 yield folder
             here.store_all()
     finally:
@@ -92,8 +93,8 @@ class _Kept:
         self._looked = -math.inf
 
     def restore(self, join: Callable[[Path, Path], None]) -> None:
-        """Make the local folder what is in the bucket, and more where this host had more."""
-        with self._said():  # beside the beats, which only renew the lease until this is done
+        """Download the bucket's files, joined with lines that only this host has."""
+        with self._as_sync_error():  # heartbeats only renew the lease until this is done
             growing, whole = list_growing_files(self._url, self._growing)
             for name in growing:
                 file = self._files[name] = self._file(name)
@@ -102,7 +103,7 @@ class _Kept:
                         assemble(file.url, file.pieces, new)
             for name in whole:
                 path, url = self._folder / name, f"{self._url}/{name}"
-                if path.name == self._growing and name not in growing:  # put there by hand
+                if path.name == self._growing and name not in growing:  # uploaded by hand
                     with _renewed(path, join) as new:
                         download_file(url, new)
                 elif path.name in self._small:
@@ -114,9 +115,9 @@ class _Kept:
             self._restored = True
 
     def beat(self) -> None:
-        """Store what is new and renew the lease. What fails is tried again for half as long as buckets are waited for.
+        """Upload changes and renew the lease. Failures are retried for half the request timeout.
 
-        Raises NotKept.
+        Raises SyncError.
         """
         with self._lock:
             if self._broken:
@@ -133,13 +134,13 @@ class _Kept:
                     raise self._ended(error) from error
 
     @contextlib.contextmanager
-    def whatever_happens(self) -> Iterator[None]:
-        """Where the block does not end well, what has ended before that is stored all the same, if it can be."""
+    def upload_on_error(self) -> Iterator[None]:
+        """Upload finished records even if the block raises, as far as possible."""
         try:
             yield
         except BaseException:
             try:
-                with self._lock, self._said():
+                with self._lock, self._as_sync_error():
                     if self._restored and not self._broken:
                         self._store(everything=False)
             except SyncError as error:
@@ -147,8 +148,8 @@ class _Kept:
             raise
 
     def store_all(self) -> None:
-        """Everything, and the files that grow as one object each, for other programs. Raises NotKept."""
-        with self._lock, self._said():
+        """Upload all files, and each growing file also as one object, for other programs. Raises SyncError."""
+        with self._lock, self._as_sync_error():
             self._store(everything=True)
             self._renew()
             for name, file in self._files.items():
@@ -162,8 +163,8 @@ class _Kept:
                 self._lease.give_back()
 
     @contextlib.contextmanager
-    def _said(self) -> Iterator[None]:
-        """What goes wrong with the bucket is a sentence."""
+    def _as_sync_error(self) -> Iterator[None]:
+        """Turn errors of the bucket into SyncError."""
         try:
             yield
         except (OSError, LeaseConflict, _Lacks) as error:
@@ -193,14 +194,14 @@ class _Kept:
             name = path.relative_to(self._folder).as_posix()
             if name not in self._files:
                 file = self._file(name)
-                if not starts_with_pieces(path, file.pieces):  # a listing that came late did not name it
+                if not starts_with_pieces(path, file.pieces):  # the first listing was outdated
                     raise _Lacks(f"{self._url}/{name} has lines that this host was not shown when it began")
                 self._files[name] = file
             while self._files[name].upload_next():
                 self._renew_if_due()
 
     def _put(self, path: Path, name: str) -> None:
-        """One file, where it is not as it was stored last."""
+        """Upload one file if it has changed since its last upload."""
         try:
             stamp = (path.stat().st_mtime_ns, path.stat().st_size)
             if path.is_file() and self._stored.get(name) != stamp:
@@ -208,7 +209,7 @@ class _Kept:
                 self._stored[name] = stamp
                 self._renew_if_due()
         except FileNotFoundError:
-            if path.exists():  # so it is the bucket that is gone
+            if path.exists():  # then the bucket is missing, not the file
                 raise
 
     def _renew_if_due(self) -> None:
@@ -222,7 +223,7 @@ class _Kept:
 
 @contextlib.contextmanager
 def _renewed(path: Path, join: Callable[[Path, Path], None]) -> Iterator[Path]:
-    """What the block writes takes the place of a file, with what only that had."""
+    """A new file that replaces ``path`` after the block, joined with records that only the old one has."""
     new = path.with_name(f".{path.name}.new")
     new.parent.mkdir(parents=True, exist_ok=True)
     new.unlink(missing_ok=True)

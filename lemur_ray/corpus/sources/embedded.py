@@ -1,7 +1,7 @@
 """The embedded corpus: the machine's own software as sources of code by language and of natural text.
 
-Nothing is downloaded. What a machine does not have is left out and said; Python code and its docstrings are always
-there. Knows where software lies on Debian and Ubuntu and how Python lays out packages, not what files hold.
+Nothing is downloaded. Sources that the machine lacks are omitted and reported; Python code and its docstrings always
+exist. Knows the file layout of Debian, Ubuntu and Python packages, not the content of files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lemur_ray.corpus.sources.texts import FileRef
 
 @dataclass(frozen=True)
 class _Slot:
-    """One embedded group of files: its share of the bytes of its kind, and what is looked for."""
+    """A group of embedded files and its share of the bytes of its kind."""
 
     name: str
     kind: Kind
@@ -30,9 +30,9 @@ class _Slot:
     looked_for: str
     required: bool = False
     text_per_byte: float = 1.0
-    """Bytes of text that one byte on disk gives."""
+    """Bytes of text per byte on disk."""
     source: str = ""
-    """Source that the group belongs to, where it is not one of its own."""
+    """Source to which the group belongs; empty: a source of its own."""
 
 
 # Shares of code follow table 8 of the paper in order (Python first by far); of text they are ours.
@@ -50,7 +50,7 @@ _SLOTS = (
 )
 
 SOURCES = tuple(dict.fromkeys(slot.source or slot.name for slot in _SLOTS))
-"""Names of sources that an embedded corpus may have; a machine without the files of one has it not."""
+"""Names of all embedded sources. A machine without files for one omits it."""
 
 _LICENCE_NAME = re.compile(r"^(?:licen[cs]es?|copying|copyright|notice|authors)\b", re.IGNORECASE)
 _NO_PROSE = re.compile(
@@ -62,7 +62,7 @@ _SCRIPT_ENDS = (".preinst", ".postinst", ".prerm", ".postrm", ".config")
 
 
 def embedded_sources(budget_bytes: int, code_to_text: float, seed: int) -> list[Source]:
-    """Sources from this machine's software with about ``budget_bytes`` of text in all, split by ``code_to_text``.
+    """Sources from this machine's software, about ``budget_bytes`` of text in total, split by ``code_to_text``.
 
     The same machine, budget and seed give the same files. Sources without any file are returned empty.
     """
@@ -83,7 +83,7 @@ def embedded_sources(budget_bytes: int, code_to_text: float, seed: int) -> list[
 
 
 def _fill(budget: float, shares: Sequence[float], available: Sequence[float]) -> list[float]:
-    """Split a budget by shares; what a source does not have goes to the others in proportion."""
+    """Split a budget by shares; bytes that a source lacks go to the others in proportion."""
     parts = [0.0] * len(shares)
     open_slots = [i for i in range(len(shares)) if available[i] > 0]
     while open_slots:
@@ -101,7 +101,7 @@ def _fill(budget: float, shares: Sequence[float], available: Sequence[float]) ->
 
 
 def _list_files() -> dict[str, list[FileRef]]:
-    """Every file of the machine that belongs to an embedded source, by the source's name, sorted by name."""
+    """All files of this machine that belong to a group, by the group's name, each list sorted by name."""
     files: dict[str, list[FileRef]] = defaultdict(list)
     licences: dict[str, str] = {}
     for label, root in _roots():
@@ -128,7 +128,7 @@ def _list_files() -> dict[str, list[FileRef]]:
 
 
 def _roots() -> list[tuple[str, Path]]:
-    """Folders that are searched, under the names that their files carry."""
+    """(label, folder) of the folders to search. The label is the prefix of the names of their files."""
     paths = sysconfig.get_paths()
     candidates = [
         ("stdlib", paths["stdlib"]),
@@ -146,7 +146,7 @@ def _roots() -> list[tuple[str, Path]]:
 
 
 def _sources_of(name: str) -> list[tuple[str, str]]:
-    """(source, reader) of a file, by its name alone."""
+    """(group, reader) pairs for a file, from its name alone."""
     base = os.path.basename(name)
     suffix = os.path.splitext(base.removesuffix(".gz"))[1].lower()
     if suffix == ".py":
@@ -168,7 +168,7 @@ def _sources_of(name: str) -> list[tuple[str, str]]:
 
 
 def _shell_scripts(folder: str, label: str) -> list[FileRef]:
-    """Files of a folder (not below it) whose first line calls a shell."""
+    """Files directly in a folder whose first line names a shell as interpreter."""
     refs: list[FileRef] = []
     if not os.path.isdir(folder):
         return refs
@@ -188,7 +188,7 @@ def _shell_scripts(folder: str, label: str) -> list[FileRef]:
 
 
 def _package_licences(site_packages: Path) -> dict[str, str]:
-    """Licence of every importable top-level name, as the metadata of its distribution states it."""
+    """Licence of every importable top-level name, from the metadata of its distribution."""
     licences: dict[str, str] = {}
     for info in sorted(site_packages.glob("*.dist-info")):
         try:

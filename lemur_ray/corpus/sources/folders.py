@@ -1,4 +1,4 @@
-"""Sources of a corpus: which files belong to each, from a folder of the user's or from the machine (``embedded``).
+"""Sources of a corpus and their files, from a user's folder or bucket. ``embedded`` lists the machine's own.
 
 Knows names and sizes of files, not what is in them.
 """
@@ -19,7 +19,7 @@ from lemur_ray.corpus.sources.texts import FileRef
 from lemur_ray.storage.file_system import file_system, is_bucket
 
 _VERSIONS = ("generation", "ETag", "etag", "md5Hash", "created")
-"""What clients of buckets call the version of an object; the first that is there counts."""
+"""Keys under which bucket clients report the version of an object, in order of preference."""
 
 LANGUAGES = {
     ".py": "python", ".pyi": "python", ".c": "c", ".h": "c", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".hh": "cpp",
@@ -37,13 +37,13 @@ class Source:
     kind: Kind
     files: tuple[FileRef, ...]
     looked_for: str
-    """What was looked for and where: the second half of the error where nothing is found."""
+    """Description of the expected files and their location, for error messages."""
     required: bool = True
     """Whether a build without any document of this source is an error."""
 
 
 def walk(root: str) -> Iterator[os.DirEntry[str]]:
-    """Regular files below a folder in sorted order; links, hidden folders and unreadable folders are passed over."""
+    """Regular files below a folder in sorted order, without links, hidden folders and unreadable folders."""
     try:
         with os.scandir(root) as entries:
             ordered = sorted(entries, key=lambda entry: entry.name)
@@ -61,7 +61,7 @@ def walk(root: str) -> Iterator[os.DirEntry[str]]:
 
 
 def folder_source(spec: str) -> Source:
-    """A source from ``NAME:KIND:PATH``: a .jsonl(.gz), .parquet or text file, or a tree of such; in a bucket, too.
+    """Parse ``NAME:KIND:PATH`` and list its files: PATH is a .jsonl(.gz), .parquet or text file, a folder, or a URL.
 
     Raises CorpusError on a malformed spec, a missing or unreadable path, and a folder without files.
     """
@@ -88,7 +88,7 @@ def folder_source(spec: str) -> Source:
 
 
 def _bucket_source(name: str, kind: Kind, url: str) -> Source:
-    """All objects below a URL, in the order that a walk over such a folder has."""
+    """All objects below a URL, in the order in which ``walk`` lists the same folder on a disk."""
     looked_for = f"text files, .jsonl, .jsonl.gz and .parquet in {url}"
     try:
         fs, root = file_system(url.rstrip("/"))
@@ -119,11 +119,10 @@ def _file(path: str, size: int, name: str, version: str = "") -> FileRef:
 
 
 def sample(refs: Sequence[FileRef], budget_bytes: float, seed: int, bytes_per_byte: float = 1.0) -> list[FileRef]:
-    """A seeded subset of about ``budget_bytes`` of text, sorted by name; all where they fit.
+    """A seeded subset of about ``budget_bytes`` of text, sorted by name; all files if they fit.
 
-    Files are taken in the order of a hash of (seed, name), so the subset does not depend on where the machine keeps
-    them; one that would fill more than a quarter of the budget is passed over. ``bytes_per_byte``: text a reader gets
-    out of one byte on disk.
+    Files are drawn in the order of a hash of (seed, name), so the subset does not depend on their location; files of
+    more than a quarter of the budget are skipped. ``bytes_per_byte``: bytes of text per byte on disk.
     """
     if sum(ref.size for ref in refs) * bytes_per_byte <= budget_bytes:
         return sorted(refs, key=lambda ref: ref.name)
@@ -142,5 +141,5 @@ def sample(refs: Sequence[FileRef], budget_bytes: float, seed: int, bytes_per_by
 
 
 def with_language(refs: Sequence[FileRef], language: str) -> list[FileRef]:
-    """The same files, said to be in one language."""
+    """The same files, labelled with one language."""
     return [replace(ref, language=language) for ref in refs]

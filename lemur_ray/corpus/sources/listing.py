@@ -1,4 +1,4 @@
-"""The files of every source, cut into parts: written down when a build begins, found again when it goes on.
+"""Files of every source, cut into parts: stored when a build begins and read back when it is resumed.
 
 Knows names, sizes and times of files, not what is in them.
 """
@@ -21,7 +21,7 @@ LISTING = "listing.json"
 
 @dataclass(frozen=True)
 class Listing:
-    """Sources and their parts, as they were listed when the build began."""
+    """Sources and their parts, as listed when the build began."""
 
     sources: tuple[dict[str, Any], ...]
     """name, kind, looked_for, required, files, bytes, state (see ``files_hash``), parts (numbers)."""
@@ -32,7 +32,7 @@ class Listing:
 
 
 def write_listing(work: Path, sources: Sequence[Source], part_bytes: float) -> Listing:
-    """Cut every source into parts of about ``part_bytes`` bytes of files and write them down."""
+    """Cut every source into parts of about ``part_bytes`` bytes of files and store the listing."""
     entries: list[dict[str, Any]] = []
     number = 0
     for source in sources:
@@ -62,7 +62,7 @@ def write_listing(work: Path, sources: Sequence[Source], part_bytes: float) -> L
 
 
 def read_listing(work: Path, sources: Sequence[Source]) -> Listing | None:
-    """The listing of an earlier, unfinished build of these very files; None where there is none or they changed."""
+    """The listing of an unfinished build of the same files; None if there is none or files have changed."""
     path = work / LISTING
     if not path.is_file():
         return None
@@ -72,6 +72,6 @@ def read_listing(work: Path, sources: Sequence[Source]) -> Listing | None:
 
 
 def files_hash(source: Source) -> str:
-    """A hash of a source's files: paths, sizes, times of change, of objects their versions."""
+    """16 hex digits over paths, sizes and modification times (or object versions) of a source's files."""
     files = [[*ref.to_json(), os.stat(ref.path).st_mtime_ns if os.path.exists(ref.path) else 0] for ref in source.files]
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]

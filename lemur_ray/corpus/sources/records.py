@@ -1,7 +1,7 @@
-"""Records of a data file as they come: JSON lines, one JSON list or parquet, plain or gzip.
+"""Records of a data file: JSON lines, one JSON list or parquet, plain or gzip.
 
-A line that gives no record is told to the reader instead of ending the file; a file that is none of these is an error.
-Knows nothing of texts and conversations.
+An invalid line yields a BadRecord and reading continues; a file of another format is an error. Knows nothing of texts
+and conversations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FORMS = ".jsonl, .json, either with .gz, or .parquet"
 
 
 class BadRecord(ValueError):
-    """One record cannot be read; ``reason`` is the name it is counted under."""
+    """One record cannot be read; ``reason`` is the name under which it is counted."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -27,10 +27,10 @@ class BadRecord(ValueError):
 
 
 def records(path: Path) -> Iterator[tuple[int, Any]]:
-    """(number from 0, record) of every record, in file order; a BadRecord stands in the place of one that is no JSON.
+    """(number from 0, record) of every record, in file order; a BadRecord in place of invalid JSON.
 
-    Raises ValueError naming the file where it is of another form, cut short or damaged, and the line where that is no
-    UTF-8; OSError where it is not there.
+    Raises ValueError naming the file if it has another format, is cut short or damaged, and also the line if that is
+    not UTF-8; OSError if the file does not exist.
     """
     name = path.name.lower()
     try:
@@ -46,7 +46,7 @@ def records(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def parquet_rows(path: Path, columns: Sequence[str] | None = None, batch_size: int = 1024) -> Iterator[dict[str, Any]]:
-    """The rows of a table; of ``columns`` those that are there. Raises ArrowException, OSError."""
+    """Rows of a parquet table, with those of ``columns`` that it has (default: all). Raises ArrowException, OSError."""
     with pq.ParquetFile(path) as table:
         there = [name for name in columns if name in table.schema_arrow.names] if columns is not None else None
         for batch in table.iter_batches(batch_size=batch_size, columns=there):
@@ -54,8 +54,11 @@ def parquet_rows(path: Path, columns: Sequence[str] | None = None, batch_size: i
 
 
 def json_lines(data: BinaryIO, path: Path, longest: int = -1) -> Iterator[tuple[int, Any]]:
-    """(line number from 1, value) of every line that is not blank; a BadRecord where there is none: not_json, not_utf8,
-    nested_too_deep, or too_large for a line of ``longest`` bytes or more, which is passed over in little memory."""
+    """(line number from 1, value) of every line that is not blank.
+
+    The value is a BadRecord for an invalid line: not_json, not_utf8, nested_too_deep, or too_large for a line of
+    ``longest`` bytes or more, which is skipped without loading it whole.
+    """
     number = 0
     while line := data.readline(longest):
         number += 1

@@ -1,6 +1,6 @@
-"""From a file to texts: whole files, JSON lines, parquet, package descriptions, docstrings; gzip too.
+"""Readers from a file to texts: whole files, JSON lines, parquet, package descriptions, docstrings; also gzip.
 
-Nothing here is fatal: what cannot be read is a named rule in the place of a text. Knows nothing of sources or filters.
+Unreadable content is never an error but a result with the name of a rule. Knows nothing of sources or filters.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from lemur_ray.host.python_source import parsed
 from lemur_ray.storage.published_folder import local_copy
 
 TEXT_FIELDS = ("text", "content", "code", "body")
-"""Fields of a record that may hold its text; the first that is there counts."""
+"""Fields that may hold the text of a record, in order of preference."""
 _LINE_BYTES = 4 * MAX_BYTES
-"""Longest JSON line that is parsed: escapes make a text longer."""
+"""Maximum length of a parsed JSON line. Escapes make it longer than its text."""
 
 
 @dataclass(frozen=True)
 class FileRef:
-    """One file to read, and how. JSON round trip by ``to_json`` and the constructor."""
+    """A file and the reader for it. JSON round trip by ``to_json`` and the constructor."""
 
     path: str
-    """Of a disk, or the URL of an object."""
+    """Local path, or URL of an object."""
     size: int
-    """Bytes on disk."""
+    """Bytes of the file as stored."""
     reader: str = "file"
     """Name of a reader in READERS."""
     name: str = ""
-    """Path as people and sampling see it, without the machine's prefix."""
+    """Path without the machine's prefix, for messages and for sampling."""
     licence: str = ""
     language: str = ""
     version: str = ""
-    """Of an object: what tells this content from another of the same size."""
+    """Version of an object, which distinguishes contents of the same size; empty for a local file."""
 
     def to_json(self) -> list[Any]:
         return [self.path, self.size, self.reader, self.name, self.licence, self.language, self.version]
@@ -52,7 +52,7 @@ class FileRef:
 
 @dataclass(frozen=True)
 class TextResult:
-    """A text, or the rule by which there is none."""
+    """A text, or the name of the rule by which it was rejected."""
 
     path: str
     text: str = ""
@@ -61,9 +61,9 @@ class TextResult:
 
 
 def read_texts(ref: FileRef) -> Iterator[TextResult]:
-    """Every text of a file, in order. Never raises on what is in the file or missing from it.
+    """Every text of a file, in order. Damaged content yields a result with a rule instead of an error.
 
-    Raises OSError where a bucket does not give an object that was listed: no text is lost for the network's sake.
+    Raises OSError if a listed object cannot be downloaded, so that a network failure never drops a text silently.
     """
     with local_copy(ref.path) as path:
         try:
@@ -73,7 +73,7 @@ def read_texts(ref: FileRef) -> Iterator[TextResult]:
 
 
 def decode(data: bytes) -> str | None:
-    """UTF-8 text with Unix line ends and without a byte order mark; None where it is not UTF-8."""
+    """UTF-8 text with Unix line ends and without a byte order mark; None if it is not UTF-8."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -164,7 +164,7 @@ def _description(data: bytes, name: str) -> TextResult | None:
 
 
 def _metadata(ref: FileRef) -> Iterator[TextResult]:
-    """The long description of a Python distribution: what follows the headers of its METADATA."""
+    """The long description of a Python distribution: the part of METADATA after the headers."""
     whole = _whole(ref)
     yield TextResult(whole.path, whole.text.partition("\n\n")[2], whole.rule, whole.licence)
 
