@@ -16,7 +16,7 @@ import numpy as np
 
 from lemur_ray.corpus import stages
 from lemur_ray.corpus.config import CorpusConfig
-from lemur_ray.corpus.dedup import shuffled_order
+from lemur_ray.corpus.documents import shuffled_order
 from lemur_ray.corpus.packing import WINDOW, windows
 from lemur_ray.corpus.rows import commit_row_set, write_atomically
 from lemur_ray.corpus.selection import CleanDocuments

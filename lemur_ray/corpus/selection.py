@@ -16,8 +16,7 @@ import numpy as np
 
 from lemur_ray.corpus import stages
 from lemur_ray.corpus.config import CorpusConfig
-from lemur_ray.corpus.dedup import first_occurrences, shuffled_order
-from lemur_ray.corpus.documents import ID_BYTES
+from lemur_ray.corpus.documents import ID_BYTES, first_occurrences, shuffled_order
 from lemur_ray.corpus.manifest import CorpusError
 from lemur_ray.corpus.rows import write_atomically
 from lemur_ray.corpus.sources.listing import Listing

@@ -1,6 +1,6 @@
-"""The format in which a model is tuned on conversations: its own, one that is given, else ChatML with its two tokens.
+"""Chat format for tuning: the model's own template, a given one, or ChatML with its two special tokens.
 
-The only place that adds tokens to a vocabulary, and it says so. Knows nothing of models: a run gives its model rows.
+The only place that adds tokens to a vocabulary, which it reports. The run extends the model's embeddings.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def _print(line: str) -> None:
 
 
 def with_chat_format(tokenizer: Tokenizer, choice: str = "", say: Callable[[str], None] = _print) -> Tokenizer:
-    """The tokenizer with the chat template that it is to be tuned on, which travels with it from here on.
+    """The tokenizer with the chat template for tuning among its files.
 
-    choice: a file with a template, or chatml; empty: its own, and ChatML where it has none. Raises TemplateUnusable.
+    choice: a file with a template, or chatml; empty: the model's own, or ChatML without one. Raises TemplateUnusable.
     """
     source = template_source(choice)
     if not source:
@@ -35,7 +35,7 @@ def with_chat_format(tokenizer: Tokenizer, choice: str = "", say: Callable[[str]
 
 
 def with_chat_tokens(tokenizer: Tokenizer, say: Callable[[str], None] = _print) -> Tokenizer:
-    """The tokenizer itself where it has them, else one with those it lacks as its last."""
+    """The tokenizer with the tokens of ChatML; missing ones are appended to the vocabulary."""
     missing = [name for name, i in zip(CHATML, (tokenizer.im_start_id, tokenizer.im_end_id), strict=True) if i is None]
     if not missing:
         return tokenizer

@@ -1,7 +1,7 @@
-"""Filters on the text of a conversation (paper A.2.1): language, runs of foreign letters, unwanted words.
+"""Text filters for one conversation (paper A.2.1): language, runs of non-Latin letters, unwanted words.
 
-Each looks at the instruction, which is the first user turn, and says under which name a conversation falls. Knows
-nothing of other conversations; near-duplicates have a file of their own.
+Language and letters are tested in the instruction, which is the first user turn. ``near_duplicates`` compares
+conversations with each other.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def instruction(messages: Messages) -> str:
 
 
 def detected_language(text: str) -> str | None:
-    """Language code of a text as langdetect says it with its seed fixed, or None where it finds nothing to go by.
+    """Language code of a text by langdetect with a fixed seed, or None if it cannot tell.
 
-    Fenced code is left out: it is no language, and langdetect would name one all the same.
+    Fenced code is removed first, as langdetect would assign it a language, too.
 
     Raises ModuleNotFoundError that names the extra.
     """
@@ -35,7 +35,7 @@ def detected_language(text: str) -> str | None:
             "the language filter needs langdetect: pip install 'lemur-ray[instruct]', or pass --language '' to keep "
             "every language"
         ) from error
-    langdetect.DetectorFactory.seed = 0  # without it the same text is now one language, now another
+    langdetect.DetectorFactory.seed = 0  # without a seed results vary between calls
     try:
         return str(langdetect.detect(_FENCED.sub(" ", text)))
     except langdetect.LangDetectException:
@@ -48,8 +48,8 @@ _FENCED = re.compile(r"```.*?(?:```|\Z)", re.S)
 def character_run(text: str) -> int:
     """Length of the longest run of letters outside the Latin script.
 
-    Marks and joiners between letters neither count nor end a run: Hindi is written with them. Letters that belong to
-    no script (mathematical alphabets, ordinals, the micro sign) are none of these.
+    Marks and joiners between letters (as in Hindi) neither count nor end a run. Letters without a script, such as
+    mathematical alphabets, ordinals and the micro sign, do not count.
     """
     if text.isascii():
         return 0
@@ -75,7 +75,7 @@ _NO_SCRIPT = (
     "ANGSTROM SIGN",
     "INFORMATION SOURCE",
 )
-"""How names of letters begin that stand among symbols rather than in a script."""
+"""Prefixes of the Unicode names of letters that are symbols rather than part of a script."""
 
 
 @lru_cache(maxsize=1 << 16)
@@ -93,16 +93,16 @@ _SENTENCE = re.compile("[^{0}\n]*(?:[{0}]+|\n+|\\Z)\\s*".format(".!?\u3002\uff01
 
 
 def without_foreign_sentences(text: str, longest: int) -> str:
-    """The text without the sentences that hold a run of ``longest`` or more foreign letters."""
+    """The text without sentences that have a run of at least ``longest`` non-Latin letters."""
     return "".join(part for part in _SENTENCE.findall(text) if character_run(part) < longest).strip()
 
 
 def with_instruction(messages: Messages, text: str) -> Messages:
-    """The conversation with another first user turn."""
+    """The conversation with ``text`` as its first user turn."""
     at = next(i for i, message in enumerate(messages) if message.role == "user")
     return (*messages[:at], Message("user", text), *messages[at + 1 :])
 
 
 def holds(messages: Messages, patterns: Iterable[re.Pattern[str]]) -> bool:
-    """Whether any turn holds one of the patterns."""
+    """Whether a pattern matches in any turn."""
     return any(pattern.search(message.content) for pattern in patterns for message in messages)

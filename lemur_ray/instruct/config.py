@@ -1,7 +1,7 @@
-"""What an instruction table is made of: files of the public sets, and every choice on the way from them to rows.
+"""Configuration of an instruction table: files of the public sets and all options of their processing.
 
-The defaults are the paper's where it states them (2.2, A.2); what it leaves open is an option with its default's reason
-in docs/guides/instruct.md. Knows no file and no tokenizer.
+Defaults follow the paper where it states them (2.2, A.2); docs/guides/instruct.md gives the reasons for the others.
+Knows no file and no tokenizer.
 """
 
 from __future__ import annotations
@@ -33,37 +33,38 @@ class SetsConfig:
     """Your own set of verified programs, rows {instruction, output}; the paper's is unreleased."""
 
     truncate_prompter_leaf: bool = False
-    """Open Assistant: a path that ends in a question is kept up to its last answer instead of dropped."""
+    """Open Assistant: cut a path that ends in a question after its last answer, instead of dropping it."""
     top_k_reply: int = 0
-    """Open Assistant: replies of a message that are kept, best rank first. 0: all."""
+    """Open Assistant: number of replies per message to use, best rank first. 0: all."""
     lang: str = ""
     """Open Assistant: only messages of this language code (for example en). Empty: all."""
     openorca_rows: int = 200_000
     """OpenOrca: rows drawn with the seed. 0: all."""
     openorca_system: Literal["omit_empty", "lemur"] = "omit_empty"
-    """OpenOrca: an empty system prompt gives no system turn; lemur gives an empty one, as the public converter does."""
+    """OpenOrca: omit_empty makes no system turn of an empty system prompt; lemur an empty one, as the public
+    converter."""
     sharegpt_html: Literal["auto", "always", "never"] = "auto"
-    """ShareGPT: which turns are HTML and become Markdown; auto: those that begin and end with a tag."""
+    """ShareGPT: which turns are converted from HTML to Markdown; auto: those that begin and end with a tag."""
 
     language: str = "en"
     """ShareGPT: language code of the first user turn (needs the extra [instruct]). Empty: no filter."""
     character_run: int = 3
-    """ShareGPT: letters outside the Latin script in a row at which an instruction falls. 0: no filter."""
+    """ShareGPT: minimum run of non-Latin letters for which an instruction is dropped. 0: no filter."""
     character_run_unit: Literal["row", "sentence"] = "row"
-    """What falls: the conversation, or the sentence out of the instruction."""
+    """What the filter drops: the conversation, or the sentence of the instruction."""
     near_duplicate: float = 0.95
-    """ShareGPT, Evol and verified: an instruction whose cosine to an earlier one is above this falls. 0: no filter."""
+    """ShareGPT, Evol and verified: drop an instruction whose cosine to an earlier one is above this. 0: no filter."""
     encoder: str = "sentence-transformers:all-mpnet-base-v2"
-    """What embeds instructions: sentence-transformers:MODEL (needs the extra [instruct]) or hashing:DIM."""
+    """Encoder of instructions: sentence-transformers:MODEL (needs the extra [instruct]) or hashing:DIM."""
     drop_patterns: tuple[str, ...] = ()
-    """Regular expressions (case ignored) that no turn of a kept conversation holds, in any set."""
+    """Regular expressions (case ignored); a conversation with a match in any turn is dropped, in every set."""
     decontaminate: tuple[str, ...] = ()
-    """Benchmark files (every text in them) whose 13-grams are looked for in the conversations and reported."""
+    """Benchmark files; conversations that share a 13-gram with any text in them are reported."""
     decontaminate_drop: bool = False
-    """Conversations that share a 13-gram with a benchmark are dropped, not only reported."""
+    """Drop conversations that share a 13-gram with a benchmark, instead of only reporting them."""
 
     packing: Packing = "best_fit"
-    """best_fit: several examples a row, apart from each other. none: one a row. lemur: as the released code did."""
+    """best_fit: several separate examples per row. none: one per row. lemur: as in the paper's released code."""
     sets_seed: int = 0
     """Seed of the draw from OpenOrca and of the order in which examples are packed."""
 
@@ -83,17 +84,17 @@ class SetsConfig:
 
     @property
     def files(self) -> list[tuple[str, str]]:
-        """(set, file) of every file, in the order of Table 1 and as given."""
+        """(set, file) of every file, in the order of Table 1 and of the options."""
         return [(name, file) for name in SET_NAMES for file in getattr(self, name)]
 
     @property
     def paths(self) -> list[str]:
-        """Every file that is read."""
+        """All input files."""
         return [*(file for _, file in self.files), *self.decontaminate]
 
 
 Sets = Annotated[SetsConfig, tyro.conf.arg(name="")]
-"""The files and options as flags without a prefix."""
+"""``SetsConfig`` as command-line flags without a prefix."""
 Template = Annotated[
     str,
     tyro.conf.arg(
@@ -105,4 +106,4 @@ SET_NAMES = ("oasst1", "openorca", "sharegpt", "evol", "verified")
 FILTERED_BY_TEXT = ("sharegpt",)
 """Sets whose instructions pass the language and the character filter (paper A.2.1)."""
 WITHOUT_NEAR_DUPLICATES = ("sharegpt", "evol", "verified")
-"""Sets whose near-duplicates fall (paper A.2.1); the last one takes the place of a set that was deduplicated."""
+"""Sets that are filtered for near-duplicates (paper A.2.1); verified replaces a set that the paper filtered."""

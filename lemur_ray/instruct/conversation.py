@@ -1,8 +1,8 @@
-"""A conversation to be trained on, and the rules a well-formed one keeps.
+"""Conversations for training, their rules and their file format.
 
-The one shape every reader produces (specified as {dataset, id, messages}, and tools where there are some): at most one
-system turn, first; then user and assistant by turns, beginning with user. An assistant that calls tools is answered by
-these, each result of a call that was made, and speaks again. Knows nothing of tokens or files.
+Every reader produces them, as {dataset, id, messages} and tools if any: at most one system turn, first, then
+alternating turns of user and assistant, beginning with the user. Tool calls of the assistant are followed by their
+results and another assistant turn. Knows nothing of tokens.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _FIRST = ("system", "developer")
 
 @dataclass(frozen=True)
 class Conversation:
-    """One training example. ``dataset`` names where it came from."""
+    """One training example. ``dataset`` names its source."""
 
     dataset: str
     id: str
     messages: tuple[Message, ...]
     tools: tuple[Mapping[str, Any], ...] = ()
-    """What the assistant could call, each in OpenAI's form: {type: function, function: {name, ...}}"""
+    """Tools offered to the assistant in OpenAI's format: {type: function, function: {name, ...}}"""
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """A row that gives no conversation, and the name of the rule it fell by."""
+    """A row without a valid conversation, and the name of the rule that it violates."""
 
     dataset: str
     id: str
@@ -42,7 +42,7 @@ class Dropped:
 
 
 def readable(text: str) -> str:
-    """The text, with what no encoding can write (half a surrogate pair) as U+FFFD."""
+    """The text with unpaired surrogates, which cannot be encoded, replaced by U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -51,9 +51,9 @@ def readable(text: str) -> str:
 
 
 def read_conversations(file: str | Path) -> Iterator[Conversation]:
-    """Rows {dataset, id, messages, tools} of JSON lines, plain or gzip, on a disk or in a bucket.
+    """Read JSON lines {dataset, id, messages, tools}, plain or gzip, from a path or URL.
 
-    Raises ValueError that names file and line, OSError.
+    Raises ValueError naming file and line, OSError.
     """
     with local_copy(str(file)) as path:
         try:
@@ -80,7 +80,7 @@ def _read(path: Path) -> Iterator[Conversation]:
 
 
 def conversation_lines(conversations: Iterable[Conversation]) -> Iterator[str]:
-    """What ``read_conversations`` reads, line by line."""
+    """Conversations as JSON lines that ``read_conversations`` reads."""
     for one in conversations:
         row: dict[str, Any] = {"dataset": one.dataset, "id": one.id, "messages": [m.to_json() for m in one.messages]}
         row |= {"tools": list(one.tools)} if one.tools else {}
@@ -88,7 +88,7 @@ def conversation_lines(conversations: Iterable[Conversation]) -> Iterator[str]:
 
 
 def _tools(listed: Any) -> tuple[Mapping[str, Any], ...]:
-    """Raises ValueError that says what is wrong."""
+    """Validate the tools of a row. Raises ValueError."""
     if not isinstance(listed or [], list):
         raise ValueError(f"tools of type {type(listed).__name__}: expected a list")
     for tool in listed or ():
@@ -101,7 +101,7 @@ def _tools(listed: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def fault(conversation: Conversation, *, allow_empty_system: bool = False) -> str | None:
-    """Why a conversation cannot be trained on, as a short rule name, or None."""
+    """Name of the first rule that a conversation violates, or None if it is valid."""
     messages = conversation.messages
     turns = messages[1:] if messages and messages[0].role in _FIRST else messages
     if not turns:
@@ -122,7 +122,7 @@ def fault(conversation: Conversation, *, allow_empty_system: bool = False) -> st
 
 
 def _after(turn: Message) -> tuple[str, ...]:
-    """Who may speak next."""
+    """Roles allowed after this turn."""
     if turn.role == "assistant":
         return ("tool",) if turn.tool_calls else ("user",)
     return ("tool", "assistant") if turn.role == "tool" else ("assistant",)

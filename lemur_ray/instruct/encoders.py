@@ -1,6 +1,6 @@
-"""What turns instructions into vectors whose cosine says how alike they are.
+"""Encoders of instructions: functions from texts to a float32 array (texts, dim) for comparison by cosine.
 
-An encoder is a function from texts to a float32 array (texts, dim). Knows nothing of what is compared.
+Knows nothing of the comparison.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _BATCH = 64
 
 @functools.lru_cache(maxsize=2)
 def encoder(spec: str) -> Encoder:
-    """``sentence-transformers:MODEL``, the paper's kind of encoder, or ``hashing:DIM``, which needs no weights.
+    """Load ``sentence-transformers:MODEL``, as in the paper, or ``hashing:DIM``, which needs no weights.
 
-    One per process. Raises ModuleNotFoundError that names the extra.
+    Cached per process. Raises ModuleNotFoundError naming the extra.
     """
     kind, _, what = spec.partition(":")
     if kind == "hashing":
@@ -31,7 +31,7 @@ def encoder(spec: str) -> Encoder:
         from sentence_transformers import SentenceTransformer
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "near-duplicates are found with sentence-transformers: pip install 'lemur-ray[instruct]', or pass "
+            "the search for near-duplicates needs sentence-transformers: pip install 'lemur-ray[instruct]', or pass "
             "--encoder hashing:1024 (same words, not same meaning) or --near-duplicate 0 (no such filter)"
         ) from error
     model = SentenceTransformer(what)
@@ -44,7 +44,7 @@ def encoder(spec: str) -> Encoder:
 
 
 def hash_vectors(texts: Sequence[str], dim: int) -> np.ndarray:
-    """Signed counts of the words and pairs of words of each text, hashed into ``dim`` places: (texts, dim) float32."""
+    """Signed counts of words and word pairs of each text, hashed into ``dim`` buckets: (texts, dim) float32."""
     out = np.zeros((len(texts), dim), np.float32)
     for row, text in enumerate(texts):
         words = re.findall(r"\w+|[^\w\s]", text.lower())

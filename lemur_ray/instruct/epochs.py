@@ -1,7 +1,7 @@
-"""Steps and batches of a run that is measured in whole epochs: passes over a table of conversations.
+"""Steps and batch size of a run that consists of whole epochs over a table of conversations.
 
-The paper's batch is 128 conversations (2.2). Rows hold several, and how many depends on the table; so the rows of a
-batch follow from it, the table gets as many empty rows as make every pass whole, and each conversation is visited
+The paper's batch is 128 conversations (2.2), but rows hold several of them. So the rows per batch follow from the
+table, which is padded with empty rows until ``epochs`` passes are whole batches: every conversation is then seen
 exactly ``epochs`` times. Knows no files.
 """
 
@@ -18,24 +18,24 @@ from lemur_ray.config import Recipe
 
 @dataclass(frozen=True)
 class WholeEpochs:
-    """What decides the shape of a table: called with (rows, examples) it gives the rows the table shall have."""
+    """Rule for the number of rows of a table: called with (rows, examples), it returns the padded number of rows."""
 
     epochs: int
     batch_examples: int
     multiple: int
-    """The rows of a batch are a multiple of this: workers, devices and microbatches share them evenly."""
+    """Divisor of the rows per batch, so that workers, devices and microbatches share them evenly."""
 
     def __repr__(self) -> str:
-        """Part of the name under which a shelf keeps a table: unchanged, so that tables of older versions are found."""
+        """Part of the name of a cached table; must not change, so that tables of older versions are reused."""
         return f"Passes(epochs={self.epochs}, batch_examples={self.batch_examples}, multiple={self.multiple})"
 
     def rows_per_step(self, rows: int, examples: int) -> int:
-        """The multiple nearest to ``batch_examples`` conversations, at least one."""
+        """The multiple of ``multiple`` closest to ``batch_examples`` conversations, at least one."""
         wanted = self.batch_examples * rows / examples
         return max(1, round(wanted / self.multiple)) * self.multiple
 
     def __call__(self, rows: int, examples: int) -> int:
-        """The least number of rows, empty ones included, of which ``epochs`` passes are whole batches."""
+        """The least number of rows, including empty ones, for which ``epochs`` passes are whole batches."""
         if not self.epochs:
             return rows
         batch = self.rows_per_step(rows, examples)
@@ -44,15 +44,15 @@ class WholeEpochs:
 
 
 def whole_epochs(recipe: Recipe, batch_parts: int) -> WholeEpochs:
-    """The epochs of a recipe whose batches the devices share in so many parts (``train.pod.placement``)."""
+    """The rule of a recipe; batch_parts: number of equal parts of a batch on devices (``train.pod.placement``)."""
     return WholeEpochs(recipe.tuning.epochs, recipe.tuning.batch_examples, batch_parts * recipe.train.microbatches)
 
 
 def with_whole_epochs(recipe: Recipe, manifest: Mapping[str, Any], batch_parts: int) -> tuple[Recipe, str]:
-    """The recipe with steps, warm-up and rows of a batch for this table, and a line that says so.
+    """The recipe with steps, warm-up and rows per batch for this table, and a line that reports them.
 
-    A recipe without ``tuning.epochs`` comes back as it is. Raises ValueError for a table that was made for other
-    batches: its passes would not be whole.
+    A recipe without ``tuning.epochs`` is returned unchanged. Raises ValueError if the table was padded for another
+    batch size, so that passes would not be whole batches.
     """
     if not recipe.tuning.epochs:
         return recipe, f"{recipe.train.steps} steps of {recipe.train.rows_per_step} rows"

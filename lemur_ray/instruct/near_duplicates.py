@@ -1,8 +1,8 @@
-"""Near-duplicates by cosine: a row falls if an earlier row that stays is more alike to it than the threshold.
+"""Near-duplicates by cosine: a row is dropped if its cosine to an earlier kept row is above the threshold.
 
-Exact: products in float32 decide what is clear, and the few pairs within rounding of the threshold are worked out
-without rounding. So which rows fall depends on the vectors alone, not on how they are cut into blocks or on how many
-machines multiply them. Knows nothing of texts, and of Ray only that somebody may run a list of calls elsewhere.
+Float32 products decide clear cases, and pairs within rounding error of the threshold are computed exactly. So the
+result depends on the vectors alone, not on block sizes or the number of machines. Knows nothing of texts; calls may run
+elsewhere through ``compare``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 BLOCK = 4096
-"""Rows compared at a time: a product of two blocks takes 64 MiB."""
+"""Rows per block: the product of two blocks takes 64 MiB."""
 
 AnySimilar = Callable[[np.ndarray, Sequence[Any], float], Sequence[np.ndarray]]
 """(rows, blocks of kept rows, threshold) -> ``any_similar`` of the rows and each block."""
@@ -30,11 +30,11 @@ def keep_first(
     compare: AnySimilar | None = None,
     put: Put = lambda rows: rows,
 ) -> np.ndarray:
-    """Which rows stay, (n,) bool: in input order, each that is not above ``threshold`` to an earlier row that stays.
+    """Mask (n,) bool of the rows to keep, in input order: those with no earlier kept row above ``threshold``.
 
-    vectors: (n, dim) float32, any length; a row of zeros is like nothing. compare, put: where the products of a block
-    with the blocks before it are computed, and how a block of kept rows gets there; by default here. Raises ValueError
-    where a vector is not finite.
+    vectors: (n, dim) float32 of any norm; a zero vector is similar to nothing. compare, put: execution of the products
+    of a block with earlier blocks, and transfer of a block there; default: in this process. Raises ValueError if a
+    vector is not finite.
     """
     if not np.isfinite(vectors).all():
         bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
@@ -56,7 +56,7 @@ def keep_first(
 
 
 def any_similar(rows: np.ndarray, kept: np.ndarray, threshold: float) -> np.ndarray:
-    """For each row, whether any of ``kept`` is more alike than the threshold: (rows,) bool."""
+    """For each row, whether its cosine to any row of ``kept`` is above the threshold: (rows,) bool."""
     sure, unsure = _compared(rows, kept, threshold)
     out: np.ndarray = np.any(sure, axis=1)
     for row in np.flatnonzero(~out & unsure.any(axis=1)):
@@ -65,7 +65,7 @@ def any_similar(rows: np.ndarray, kept: np.ndarray, threshold: float) -> np.ndar
 
 
 def _first_within(rows: np.ndarray, threshold: float) -> np.ndarray:
-    """``keep_first`` inside one block."""
+    """``keep_first`` within one block."""
     sure, unsure = _compared(rows, rows, threshold)
     keep = np.zeros(len(rows), bool)
     for row in range(len(rows)):
@@ -77,7 +77,7 @@ def _first_within(rows: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def _compared(a: np.ndarray, b: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs surely above the threshold, and pairs too close to it for float32 to say, each (len(a), len(b)) bool."""
+    """(pairs certainly above the threshold, pairs too close for float32), each (len(a), len(b)) bool."""
     products = _unit(a) @ _unit(b).T
     margin = 1e-5 + 4e-7 * a.shape[1]  # above the worst rounding of a product of two unit vectors
     return products > threshold + margin, np.abs(products - threshold) <= margin
@@ -89,7 +89,7 @@ def _unit(rows: np.ndarray) -> np.ndarray:
 
 
 def exceeds(a: np.ndarray, b: np.ndarray, threshold: float) -> bool:
-    """Whether the cosine of two vectors is above the threshold, a decimal number; equal is not above."""
+    """Whether the cosine of two vectors is strictly above the threshold, computed exactly."""
     x, y = a.astype(np.float64), b.astype(np.float64)  # products of float32 are exact in float64
     norms = math.sqrt(math.fsum(x * x) * math.fsum(y * y))
     difference = math.fsum(x * y) - threshold * norms

@@ -1,4 +1,4 @@
-"""What an instruction table needs before it is made: packages of the filters, one source of conversations, a format.
+"""Preflight checks of an instruction table: packages of the filters, one source of conversations, a chat format.
 
 Reads no conversation. Knows nothing of models and of devices.
 """
@@ -31,7 +31,7 @@ def check_table_needs(
 
 
 def filter_packages(sets: SetsConfig) -> dict[str, str]:
-    """Packages besides the project's own that the filters want, each with what to do where it is not installed."""
+    """Optional packages that the filters need, each with advice for the case that it is not installed."""
     wanted = {}
     near = sets.near_duplicate and any(getattr(sets, name) for name in WITHOUT_NEAR_DUPLICATES)
     if near and not sets.encoder.startswith("hashing:"):
@@ -61,7 +61,7 @@ def _of_format(tokenizer: Tokenizer, choice: str) -> list[str]:
         template_of(with_chat_format(tokenizer, choice, say=lambda line: None)).render_with_spans(Chat(turns))
     except TemplateUnusable as error:
         return [f"{error} (--chat-template: a file with another one, or chatml)"]
-    except TemplateError:  # it may take other conversations
+    except TemplateError:  # it may accept other conversations
         pass
     except ValueError as error:
         return [str(error)]

@@ -1,4 +1,4 @@
-"""How long a bucket may say nothing, and what is said about it then. Knows nothing of any client."""
+"""Timeouts of requests to buckets, and their errors with advice for the user. Knows nothing of any client."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _T = TypeVar("_T")
 
 _PATIENCE_S = 100.0
 _SLOWEST_BYTES_PER_S = 250_000
-"""An upload may take so much longer than a question."""
+"""Slowest acceptable transfer: an upload's timeout is longer by its size divided by this."""
 
 
 class BucketProblem(StrEnum):
-    """What kind of trouble a bucket makes: a person must do something else about each."""
+    """Kind of a bucket error. Each needs another reaction of the user."""
 
     ABSENT = "absent"
     SILENT = "silent"
@@ -24,7 +24,7 @@ class BucketProblem(StrEnum):
 
 
 class BucketError(OSError):
-    """A bucket does not answer, or refuses; the message states which and what to do, ``problem`` its kind."""
+    """A bucket does not answer or refuses a request. The message says what to do, ``problem`` is the kind."""
 
     problem = BucketProblem.REFUSED
 
@@ -35,17 +35,17 @@ class BucketError(OSError):
 
 
 def request_timeout_s() -> float:
-    """Seconds that one request may take with all its retries (LEMUR_BUCKET_PATIENCE_S, 100 by default)."""
+    """Timeout in seconds of one request with all its retries (LEMUR_BUCKET_PATIENCE_S, default 100)."""
     return float(os.environ.get("LEMUR_BUCKET_PATIENCE_S") or _PATIENCE_S)
 
 
 def idle_timeout_s() -> float:
-    """Seconds that a connection may stand still before the request is tried again: several fit into patience."""
+    """Seconds without data after which a request is retried; several of these fit in ``request_timeout_s``."""
     return max(0.5, request_timeout_s() / 8)
 
 
 async def with_deadline(answer: Awaitable[_T], where: str, num_bytes: int = 0) -> _T:
-    """What ``answer`` brings. Raises BucketError once it took longer than patience allows for so many bytes."""
+    """Await ``answer``. Raises BucketError after ``request_timeout_s`` plus the time to transfer ``num_bytes``."""
     limit_s = request_timeout_s() + num_bytes / _SLOWEST_BYTES_PER_S
     try:
         return await asyncio.wait_for(answer, limit_s)
@@ -54,7 +54,7 @@ async def with_deadline(answer: Awaitable[_T], where: str, num_bytes: int = 0) -
 
 
 def timeout_error(where: str, limit_s: float) -> BucketError:
-    """The sentence for a bucket that says nothing."""
+    """Error for a bucket that does not answer."""
     return BucketError(
         f"{where} did not answer within {limit_s:.0f} s: look whether the service and the network are up, then run the "
         "same command again"
@@ -62,18 +62,18 @@ def timeout_error(where: str, limit_s: float) -> BucketError:
 
 
 def refusal_error(where: str, code: Any, reason: str, name: str = "") -> BucketError:
-    """The sentence for an answer that trying again will not change, or that was tried often enough.
+    """Error for a response that retries will not change, or did not change, with advice by HTTP status ``code``.
 
-    ``name``: how the service calls it, where a status alone does not say what to do.
+    name: error name of the service, for statuses with several causes.
     """
     reason = " ".join(str(reason).split())[:200]
     todo = ADVICE_BY_CODE.get(name) or {
-        400: "it does not take such a request: look whether the name of the bucket is right",
+        400: "it rejects the request: check whether the name of the bucket is right",
         401: "its credentials are missing or have expired: log in again, or give the host's service account access",
         403: "these credentials may not do that: give them the right to read and write objects there",
         404: "there is no such bucket: make it first, or correct its name",
         301: "the bucket lies in another region: set AWS_REGION to it",
-        429: "it is asked too often, and went on saying so: wait, or ask with fewer hosts",
+        429: "it limits the rate of requests, also after retries: wait, or use fewer hosts",
     }.get(_number(code), "the service is in trouble: run the same command again later")
     problem = BucketProblem.ABSENT if _number(code) == 404 and name not in ADVICE_BY_CODE else BucketProblem.REFUSED
     return BucketError(f"{where} answered {code} ({reason}): {todo}").of_kind(problem)
@@ -91,11 +91,11 @@ ADVICE_BY_CODE = {
     "AuthorizationHeaderMalformed": "the bucket lies in another region: set AWS_REGION to it",
     "IllegalLocationConstraintException": "the bucket lies in another region: set AWS_REGION to it",
 }
-"""What to do, by Amazon's names of errors."""
+"""Advice by Amazon's names of errors."""
 
 
 def credentials_error(where: str, error: Exception) -> BucketError:
-    """The sentence where this host has no credentials to ask with, or cannot renew them."""
+    """Error for missing credentials, or credentials that cannot be renewed."""
     reason = " ".join(str(error).split())[:200] or type(error).__name__
     return BucketError(
         f"{where}: this host's credentials cannot be used ({reason}): log in again, or give its service account "
@@ -104,7 +104,7 @@ def credentials_error(where: str, error: Exception) -> BucketError:
 
 
 def missing_bucket_error(url: str) -> BucketError:
-    """The sentence for a bucket that nothing can be written to because it is not there."""
+    """Error for a bucket that does not exist."""
     message = f"{url}: there is no such bucket: make it first, or correct its name"
     return BucketError(message).of_kind(BucketProblem.ABSENT)
 

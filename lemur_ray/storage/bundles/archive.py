@@ -1,8 +1,8 @@
-"""A file or folder as an archive that is a function of its content, and back. Knows no store and no host.
+"""Deterministic archives of a file or folder, and their extraction. Knows no store and no host.
 
-The archive is a tar of names, modes and bytes in the order of the names, without owners; times are left out unless they
-are part of what is shown of the files (``dated``). A file alone is an archive of one member of its name. What could
-mean something else, or nothing, on another host is refused here, where the person is who can mend it.
+An archive is a tar of names, modes and bytes in the order of the names, without owners, and with modification times
+only if ``dated``. A single file is an archive with one member. Content that would mean something else on another host,
+such as a link that leaves the folder, is rejected here, where the user can correct it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.storage.bundles.bundle import BundleError
 
 _THEN_S = 315_532_800
-"""1980-01-01, before which some formats know no time."""
+"""1980-01-01, the earliest time that all archive formats can represent."""
 
 
 def pack(source: Path, archive: Path, *, dated: bool = False) -> str:
-    """Write the archive of ``source``; its SHA-256 in hex digits. Raises BundleError, OSError where it cannot write."""
+    """Write the archive of ``source`` and return its SHA-256 in hex. Raises BundleError, OSError if writing fails."""
     with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
         for name, path in members(source):
             entry = _entry(name, path, dated)
@@ -43,17 +43,17 @@ def pack(source: Path, archive: Path, *, dated: bool = False) -> str:
 
 
 def packed_size(source: Path) -> int:
-    """Bytes that the archive of ``source`` takes at most, about. Raises BundleError as ``pack``."""
+    """Approximate upper bound in bytes for the archive of ``source``. Raises BundleError as ``pack``."""
     return 10_240 + sum(2048 + path.lstat().st_size for _, path in members(source))
 
 
 def content_size(source: Path) -> int:
-    """Bytes of the files in ``source``: its archive takes no less. Raises BundleError as ``pack``."""
+    """Total bytes of the files in ``source``, a lower bound for its archive. Raises BundleError as ``pack``."""
     return sum(path.lstat().st_size for _, path in members(source) if path.is_file() and not path.is_symlink())
 
 
 def members(source: Path) -> Iterator[tuple[str, Path]]:
-    """Name in the archive and place of everything in it, each folder before what it holds. Raises BundleError."""
+    """(name in the archive, path) of all members, folders before their content. Raises BundleError."""
     if not source.exists():
         raise BundleError(f"{source}: is not there, so it cannot be shipped to other hosts")
     if not source.is_dir():
@@ -99,7 +99,7 @@ def _entry(name: str, path: Path, dated: bool) -> tarfile.TarInfo:
 
 
 def _check_link(name: str, path: Path, target: str) -> None:
-    """Raises BundleError for a link that leads out of what is shipped, at once or over others."""
+    """Raise BundleError for a link that leads, directly or through other links, out of the shipped folder."""
     top = path
     for _ in name.split("/"):
         top = top.parent
@@ -118,14 +118,14 @@ def _kind(mode: int) -> str:
 
 
 def unpack(archive: Path, folder: Path, what: str) -> None:
-    """Unpack into a new folder, modes and times as they were. Raises BundleError that names ``what``; OSError where the
+    """Unpack into a new folder with the original modes and times. Raises BundleError naming ``what``; OSError if the
     disk is full."""
     folder.mkdir()
     try:
         with tarfile.open(archive) as tar:
             entries = tar.getmembers()
             tar.extractall(folder, entries, filter="data")
-        for entry in reversed(entries):  # the filter makes modes harmless, but in a sandbox's tree they are a task's
+        for entry in reversed(entries):  # the filter restricts modes, but tasks in a sandbox depend on them
             if not entry.issym():
                 os.utime(folder / entry.name, (entry.mtime, entry.mtime))
                 (folder / entry.name).chmod(entry.mode)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class BundleError(ValueError):
-    """A bundle cannot be made, kept or had. One sentence: what was found and what to do."""
+    """A bundle cannot be made, stored or fetched. The message gives the reason and what to do."""
 
 
 @dataclass(frozen=True)

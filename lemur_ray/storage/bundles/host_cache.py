@@ -1,8 +1,8 @@
-"""What was unpacked of bundles on this host: once, whole or not at all, and of limited size.
+"""Cache of unpacked bundles on this host: each is unpacked once, atomically, and the total size is limited.
 
-A shelf ``$LEMUR_HOME/cache/bundles`` with one folder a digest. A process that was given a folder uses it to its end:
-environments keep it open between episodes. What nobody uses is removed, the longest unused first, where all of it
-together is more than ``$LEMUR_BUNDLES_GB`` (default 50).
+``$LEMUR_HOME/cache/bundles`` has one folder per digest. A process keeps using a folder until it ends, because
+environments keep it open between episodes. Unused folders are evicted, least recently used first, when the total
+exceeds ``$LEMUR_BUNDLES_GB`` (default 50).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Fetch = Callable[[Bundle, Path], None]
 LIMIT = "LEMUR_BUNDLES_GB"
 ATTEMPTS = 3
 _held: dict[Path, int] = {}
-"""Folder -> descriptor of its lock, of what this process uses."""
+"""Folder in use by this process -> file descriptor of its lock."""
 _asked: dict[Path, threading.Lock] = {}
 _mutex = threading.Lock()
 
@@ -34,21 +34,21 @@ def cache_folder() -> Path:
 
 
 def bundle_cache(cache: Path | None = None) -> BoundedCache:
-    """That of this host, or another folder with the same limit."""
+    """The cache of this host, or of another folder with the same limit."""
     return BoundedCache((cache or cache_folder()).absolute(), LIMIT, BundleError)
 
 
 def unpacked_bundle(bundle: Bundle, fetch: Fetch, cache: Path | None = None, *, pause_s: float = 1.0) -> Path:
-    """The folder of a bundle on this host, fetched and unpacked by whoever of its processes asks first.
+    """The unpacked folder of a bundle on this host; the first process that needs it fetches and unpacks it.
 
-    ``pause_s``: before a second attempt at fetching; doubles. Raises BundleError.
+    pause_s: seconds before the second attempt to fetch, doubled for each further one. Raises BundleError.
     """
     here = bundle_cache(cache)
     folder = here.folder / bundle.digest
     with _mutex:
         mine = _asked.setdefault(folder, threading.Lock())
     with mine:
-        if folder in _held and not folder.is_dir():  # somebody has cleared the cache by hand
+        if folder in _held and not folder.is_dir():  # the cache was cleared by hand
             os.close(_held.pop(folder))
         if folder not in _held:
             try:
@@ -64,7 +64,7 @@ def _make(bundle: Bundle, fetch: Fetch, here: BoundedCache, pause_s: float) -> N
             try:
                 fetch(bundle, half / "bundle.tar")
                 _check(bundle, half / "bundle.tar")
-                remove_tree(half / "out")  # of the attempt before
+                remove_tree(half / "out")  # left by the previous attempt
                 unpack(half / "bundle.tar", half / "out", bundle.url)
                 (half / "out").rename(here.folder / bundle.digest)
                 return

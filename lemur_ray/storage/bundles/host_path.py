@@ -1,8 +1,8 @@
-"""Paths in the options of a task: of this host as they are, on the way to another one as bundles.
+"""Paths in the options of a task: local paths on this host, bundles on the way to another host.
 
-Whoever makes a task says which of its texts are paths (``HostPath``), and what has to go along with each; an
-environment is given a path of its own host and knows nothing of this. What is of use on this host alone (``HostOnly``)
-does not go at all. All are found by walking through JSON values.
+The author of a task marks the strings that are paths (``HostPath``), with the files to ship for each. An environment
+receives a path of its own host. Paths that are of no use elsewhere (``HostOnly``) cannot be shipped. Marked strings may
+be nested in any JSON values.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from lemur_ray.storage.bundles.bundle import Bundle, BundleError
 
 
 class HostPath(str):
-    """A text that is a path of this host, or ends in one (``log:FILE``)."""
+    """A string that is a path of this host, or ends in one (``log:FILE``)."""
 
     __slots__ = ("dated", "prefix", "root")
 
     root: str
-    """The file or folder that is shipped: itself, or a folder around it."""
+    """The file or folder to ship: the path itself, or a folder that contains it."""
     prefix: str
-    """What stands before the path."""
+    """Text before the path, for example ``log:``."""
     dated: bool
-    """Whether the times of files are part of what is shown of them."""
+    """Whether modification times are part of the content."""
 
     def __new__(
         cls, path: str | Path, around: str | Path | None = None, prefix: str = "", dated: bool = False
     ) -> HostPath:
-        """``around``: a folder that goes along, as other tasks, or the path's own reader, need what else is there."""
+        """around: folder to ship instead of the path alone, because other tasks or the path's reader need its files."""
         text = super().__new__(cls, f"{prefix}{path}")
         text.prefix, text.dated = prefix, dated
         text.root = os.path.abspath(Path(around or path).expanduser())
@@ -44,7 +44,7 @@ class HostPath(str):
 
     @property
     def within(self) -> str:
-        """The path from the folder that a bundle of ``root`` is unpacked to."""
+        """The path relative to the folder to which a bundle of ``root`` is unpacked."""
         path = os.path.abspath(Path(self[len(self.prefix) :]).expanduser())
         if os.path.isdir(self.root):
             return os.path.relpath(path, self.root)
@@ -52,12 +52,12 @@ class HostPath(str):
 
 
 class HostOnly(str):
-    """A text that is a path of this host, where another host could not use what it names: it is written to, or run."""
+    """A string that is a path of this host whose file is written to or run, so that other hosts cannot use a copy."""
 
     __slots__ = ("why",)
 
     why: str
-    """What is said to whoever would have it sent: what it is, and what to do instead."""
+    """Error message for an attempt to ship it: what it is, and what to do instead."""
 
     def __new__(cls, path: str | Path, why: str) -> HostOnly:
         text = super().__new__(cls, path)
@@ -69,9 +69,9 @@ class HostOnly(str):
 
 
 def mark_host_paths(value: Any) -> Any:
-    """JSON values of somebody else's, in which absolute paths of files and folders that are here are HostPaths.
+    """Foreign JSON values with every string that is an absolute path of an existing file or folder as a HostPath.
 
-    What lies directly beneath the root (``/tmp``) is every host's own.
+    Entries of the root folder (``/tmp``) are not marked: every host has its own.
     """
 
     def one(inner: Any) -> Any:
@@ -85,7 +85,7 @@ def mark_host_paths(value: Any) -> Any:
 
 
 def replace_paths_by_digest(value: Any, held: Callable[[str], str]) -> Any:
-    """JSON values of somebody else's with a digest in the place of everything that ``mark_host_paths`` ships.
+    """Foreign JSON values with a digest in place of every path that ``mark_host_paths`` would mark.
 
     ``held``: a path -> the digest of what is there.
     """
@@ -97,14 +97,14 @@ def replace_paths_by_digest(value: Any, held: Callable[[str], str]) -> Any:
 
 
 def host_path_option(text: str, *kinds: str) -> str:
-    """The text of an option as a HostPath where it is ``KIND:FILE`` with one of these kinds; else as it is."""
+    """An option of the form ``KIND:FILE`` with one of these kinds as a HostPath; any other text unchanged."""
     kind, colon, file = text.partition(":")
     return HostPath(file, prefix=f"{kind}:") if colon and file and kind in kinds else text
 
 
 @dataclass(frozen=True)
 class PackedPath:
-    """What stands for a HostPath on the way."""
+    """Replacement of a HostPath during transport."""
 
     bundle: Bundle
     within: str
@@ -112,11 +112,11 @@ class PackedPath:
 
 
 Publish = Callable[[Path, bool], Bundle]
-"""A file or folder of this host, and whether times matter -> its bundle."""
+"""(file or folder of this host, whether modification times matter) -> its bundle."""
 
 
 def pack_options(options: Mapping[str, Any], publish: Publish) -> Mapping[str, Any]:
-    """The options without a path of this host. Raises what ``publish`` raises, and BundleError."""
+    """Replace every HostPath in options by a bundle. Raises the errors of ``publish``, and BundleError."""
 
     def one(value: Any) -> Any:
         if isinstance(value, HostOnly):
@@ -130,7 +130,7 @@ def pack_options(options: Mapping[str, Any], publish: Publish) -> Mapping[str, A
 
 
 def unpack_options(options: Mapping[str, Any], local: Callable[[Bundle], Path]) -> Mapping[str, Any]:
-    """Inverse of ``pack_options`` on another host, with its own paths. Raises what ``local`` raises."""
+    """Inverse of ``pack_options`` on another host, with paths of that host. Raises the errors of ``local``."""
 
     def one(value: Any) -> Any:
         if isinstance(value, PackedPath):
@@ -150,7 +150,7 @@ def _each(value: Any, one: Callable[[Any], Any]) -> Any:
 
 
 def host_identity() -> str:
-    """What only processes have in common for which a path means the same: machine, its mounts and its root."""
+    """Identity shared by processes for which a path means the same: machine, mount namespace and root."""
     root = os.stat("/")
     identity = [socket.gethostname(), str(root.st_dev), str(root.st_ino)]
     for name in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/mnt"):

@@ -1,7 +1,7 @@
-"""Bundles for the actors of a job: in ``$LEMUR_STORE`` where there is one, else in Ray's own object store.
+"""Bundles for the actors of a job, through ``$LEMUR_STORE`` if it is set, else through Ray's object store.
 
-Without a store an archive travels in pieces that an actor beside the driver holds: each host takes them once, over
-Ray's own connections, and they are gone with the job. That is for what is small; the rest needs a store.
+Without a store, an actor on the driver's host holds the pieces of each archive. Every host fetches them once over Ray's
+connections, and they disappear with the job. Only small archives can travel this way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCHEME = "pieces:"
 
 
 class _Holder:
-    """Holds references, so that what they mean stays."""
+    """Actor that holds references to pieces, so that Ray does not free them."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, Sequence[Any]] = {}
@@ -39,7 +39,7 @@ class _Holder:
 
 
 class Publisher:
-    """Publishes each file or folder once; ends with ``close``. Needs a connected Ray where there is no store."""
+    """Publish each file or folder once, until ``close``. Needs a connected Ray if there is no store."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Path, bool], Bundle] = {}
@@ -47,7 +47,7 @@ class Publisher:
         self._holder: Any = None
 
     def __call__(self, source: Path, dated: bool) -> Bundle:
-        """Raises BundleError."""
+        """The bundle of ``source``, published on the first call. Raises BundleError."""
         if (source, dated) not in self._known:
             kept = store.store_location()
             bundle = store.publish(source, kept, dated=dated) if kept else self._in_pieces(source, dated)
@@ -56,7 +56,7 @@ class Publisher:
 
     @staticmethod
     def environment() -> dict[str, str]:
-        """What actors must have in their environment to find the store that the driver means. Raises BundleError."""
+        """Environment variables with which actors reach the driver's store. Raises BundleError."""
         return bucket_environment() if is_bucket(store.store_location()) else {}
 
     def _in_pieces(self, source: Path, dated: bool) -> Bundle:
@@ -83,9 +83,9 @@ class Publisher:
 
 
 def fetch(bundle: Bundle, archive: Path) -> None:
-    """Copy an archive here, whoever holds it.
+    """Download an archive from the store or from the holder actor.
 
-    Raises BundleError where nobody does, and what Ray raises where it only cannot be had just now.
+    Raises BundleError if it no longer exists, and errors of Ray if a retry may help.
     """
     if not bundle.url.startswith(SCHEME):
         store.fetch(bundle, archive)
@@ -103,5 +103,5 @@ def fetch(bundle: Bundle, archive: Path) -> None:
 
 
 def unpacked_bundle(bundle: Bundle) -> Path:
-    """The folder of a bundle on this host, whoever holds its archive. Raises BundleError."""
+    """The unpacked folder of a bundle on this host, from either source. Raises BundleError."""
     return host_cache.unpacked_bundle(bundle, fetch)

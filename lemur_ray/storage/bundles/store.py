@@ -1,4 +1,4 @@
-"""Where bundles are kept for every host: ``$LEMUR_STORE/bundles/``, a bucket or a mounted folder. Knows no Ray."""
+"""The store of bundles for all hosts: ``$LEMUR_STORE/bundles/``, a bucket or a mounted folder. Knows no Ray."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VARIABLE = "LEMUR_STORE"
 
 
 def store_location() -> str:
-    """What ``$LEMUR_STORE`` says: a URL or an absolute folder; empty where nothing does. Raises BundleError."""
+    """Value of ``$LEMUR_STORE``, a URL or an absolute folder; empty if it is not set. Raises BundleError."""
     named = os.environ.get(VARIABLE, "").rstrip("/")
     if named and "://" not in named and not Path(named).is_absolute():
         raise BundleError(f"{VARIABLE}={named}: expected a URL such as gs://bucket/folder, or an absolute folder")
@@ -28,7 +28,7 @@ def store_location() -> str:
 
 
 def publish(source: Path, store: str, *, dated: bool = False) -> Bundle:
-    """Keep the archive of a file or folder in ``store`` unless it is there. Raises BundleError."""
+    """Upload the archive of a file or folder to ``store`` unless it exists there. Raises BundleError."""
     with packed_archive(source, dated=dated) as (archive, digest):
         size = archive.stat().st_size
         bundle = Bundle(f"{store.rstrip('/')}/bundles/{digest}.tar", digest, size)
@@ -46,7 +46,7 @@ def publish(source: Path, store: str, *, dated: bool = False) -> Bundle:
 
 @contextlib.contextmanager
 def packed_archive(source: Path, *, dated: bool = False) -> Iterator[tuple[Path, str]]:
-    """The archive of a file or folder in a file that is gone afterwards, and its digest. Raises BundleError."""
+    """(temporary archive of a file or folder, its digest); removed after the block. Raises BundleError."""
     here = bundle_cache()
     cache = here.folder
     cache.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def packed_archive(source: Path, *, dated: bool = False) -> Iterator[tuple[Path,
 
 
 def _put(fs: Any, archive: Path, inner: str) -> None:
-    """A bucket's object is whole or absent; a file of a mounted folder is renamed once it is whole."""
+    """Upload atomically: in a mounted folder by renaming the complete file."""
     if "file" not in fs.protocol:
         fs.put_file(str(archive), inner)
         return
@@ -76,8 +76,7 @@ def _put(fs: Any, archive: Path, inner: str) -> None:
 
 
 def fetch(bundle: Bundle, archive: Path) -> None:
-    """Copy the archive of a bundle here. Raises BundleError where trying again is of no use, else what the client
-    raises."""
+    """Download the archive of a bundle. Raises BundleError if retries are useless, else the client's error."""
     try:
         fs, inner = file_system(bundle.url)
         fs.get_file(inner, str(archive))

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lemur_ray.corpus.dedup import first_occurrences, shuffled_order
-from lemur_ray.corpus.documents import content_id
+from lemur_ray.corpus.documents import content_id, first_occurrences, shuffled_order
 
 
 @given(st.lists(st.sampled_from("abcdefgh"), max_size=60))
