@@ -30,7 +30,7 @@ _OTHER_CONFIGURATION = "another corpus"
 
 @dataclass(frozen=True)
 class BucketCorpus:
-    """The corpus at ``url`` (see ``locations.CorpusLocation``)."""
+    """The corpus at ``url`` (see ``locations.CorpusFolder`` for the shared methods)."""
 
     url: str
 

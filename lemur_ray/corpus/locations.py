@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lemur_ray.corpus.bucket_build import BucketCorpus
 from lemur_ray.corpus.config import CorpusConfig
@@ -31,75 +31,35 @@ from lemur_ray.storage.published_folder import check_writable, publish
 Say = Callable[[str], None]
 
 
-class CorpusLocation(Protocol):
-    """Destination of a build. Methods raise CorpusError where the corpus may not be built, OSError from storage."""
-
-    folder: Path
-    """Folder on this host in which the driver works."""
-
-    @property
-    def name(self) -> str:
-        """Path or URL of the corpus, for messages."""
-        ...
-
-    @property
-    def shared_folder(self) -> Path | None:
-        """Folder that all workers must see and whose disk holds the build; None if they exchange files by bucket."""
-        ...
-
-    def committed(self) -> dict[str, Any] | None:
-        """Manifest of the committed corpus, whatever its configuration; None where there is none."""
-        ...
-
-    def reusable(self, description: dict[str, Any], overwrite: bool, say: Say) -> dict[str, Any] | None:
-        """Manifest of the committed corpus if it is the described one and intact; else None, ready for its build."""
-        ...
-
-    def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
-        """Manifest of the described corpus if another process has committed it during this build."""
-        ...
-
-    def handover(self, work: Path, sources: Sequence[Source]) -> SharedFolder:
-        """Exchange of files between the driver and workers for a build in ``work``."""
-        ...
-
-    def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Publish the build that lies in ``folder``, the manifest last, and return the manifest as stored."""
-        ...
-
-
-def corpus_location(
-    folder: str | Path, config: CorpusConfig, workers: int | None, overwrite: bool, say: Say
-) -> CorpusLocation:
-    """The location for ``folder``, a path or URL. Hosts build in a bucket together if all sources lie in buckets."""
-    if not is_bucket(str(folder)):
-        return CorpusFolder(local_folder(folder).absolute())
-    bucket = BucketCorpus(str(folder).rstrip("/"))
-    in_buckets = bool(config.source) and all(is_bucket(spec.split(":", 2)[-1]) for spec in config.source)
-    return bucket if in_buckets and workers != 0 else UploadedCorpus(bucket, overwrite, say)
-
-
 class CorpusFolder:
-    """A corpus in a local or mounted folder that every worker sees."""
+    """A corpus in a local or mounted folder that every worker sees.
+
+    Methods raise CorpusError if the corpus may not be built, and OSError from storage.
+    """
 
     def __init__(self, folder: Path) -> None:
+        """folder: where the driver of a build works, on this host."""
         self.folder = folder
 
     @property
     def name(self) -> str:
+        """Path or URL of the corpus, for messages."""
         return str(self.folder)
 
     @property
     def shared_folder(self) -> Path:
+        """Folder that all workers must see, on whose disk the build lies; None if they exchange files by bucket."""
         return self.folder
 
     def committed(self) -> dict[str, Any] | None:
+        """Manifest of the committed corpus, whatever its configuration; None if there is none."""
         try:
             return read_manifest(self.folder)
         except CorpusError:
             return None
 
     def reusable(self, description: dict[str, Any], overwrite: bool, say: Say) -> dict[str, Any] | None:
+        """Manifest of the committed corpus if it is the described one and intact; else None, ready for its build."""
         if not is_complete(self.folder):
             return None
         manifest = self._intact_manifest(overwrite, say)
@@ -126,12 +86,15 @@ class CorpusFolder:
         return manifest
 
     def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
+        """Manifest if another process has committed the described corpus during this build."""
         return None  # the folder's lock keeps other processes out
 
     def handover(self, work: Path, sources: Sequence[Source]) -> SharedFolder:
+        """Exchange of files between the driver and the workers of a build in ``work``."""
         return SharedFolder(work)
 
     def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Publish the build in ``folder``, the manifest last; returns the manifest as stored."""
         write_manifest(self.folder, manifest)
         return read_manifest(self.folder)
 
@@ -171,3 +134,18 @@ class UploadedCorpus(CorpusFolder):
         publish(self.folder, self.bucket.url, last=MANIFEST)
         remove_build_files(self.bucket.url)
         return manifest
+
+
+CorpusLocation = CorpusFolder | BucketCorpus
+"""Destination of a build; UploadedCorpus is a CorpusFolder."""
+
+
+def corpus_location(
+    folder: str | Path, config: CorpusConfig, workers: int | None, overwrite: bool, say: Say
+) -> CorpusLocation:
+    """The location for ``folder``, a path or URL. Hosts build in a bucket together if all sources lie in buckets."""
+    if not is_bucket(str(folder)):
+        return CorpusFolder(local_folder(folder).absolute())
+    bucket = BucketCorpus(str(folder).rstrip("/"))
+    in_buckets = bool(config.source) and all(is_bucket(spec.split(":", 2)[-1]) for spec in config.source)
+    return bucket if in_buckets and workers != 0 else UploadedCorpus(bucket, overwrite, say)

@@ -1,8 +1,8 @@
-"""Files of the public sets to one instruction table: read, clean, draw, deduplicate, encode on Ray Data, then pack.
+"""Files of the public sets to one instruction table: read, clean, sample, deduplicate, encode on Ray Data, then pack.
 
-The same files and options give the same bytes with any number of workers: tables keep their order and size, what
-depends on other rows goes by their place in the input, and rows are sorted by (set, id) before they are packed. Knows
-the order of the steps; each is in its own file.
+The same files and options give the same bytes with any number of workers: tables keep their order and size, decisions
+across rows depend on their position in the input, and rows are sorted by (set, id) before packing. Knows the order of
+the steps; each is in its own file.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ def build_sets(
     block: int = BLOCK,
     say: Say = _print,
 ) -> tuple[Path | str, dict[str, Any]]:
-    """The instruction table of ``config``'s files, in a folder of ``shelf`` named by its content, and its manifest.
+    """Build the instruction table of ``config``'s files in ``shelf``; returns its folder, named by content, and
+    manifest.
 
-    Files and shelf may lie in buckets.
+    Files and ``shelf`` may be URLs. A table of the same files (path, size, time), options and tokenizer is reused.
 
-    The same files (by path, size and time), options and tokenizer are read once only. workers: tasks at once on the
-    cluster that ``ray.init`` has joined (default: as many as it has cores), or 0 for none and no Ray. num_rows: see
-    ``write_table``; told apart by its ``repr``. block: rows compared at a time. Raises CorpusError or ValueError on
-    files that cannot be read or leave nothing, ModuleNotFoundError naming the extra that a filter needs.
+    workers: maximum number of concurrent tasks on the cluster that ``ray.init`` has joined (default: one per core), or
+    0 for this process without Ray. num_rows: see ``write_table``; identified by its ``repr``. block: rows per block of
+    comparisons. Raises CorpusError or ValueError for files that cannot be read or leave no conversation,
+    ModuleNotFoundError naming the extra that a filter needs.
     """
     known = f"{shelf}/{_inputs(config, tokenizer, seq_len, num_rows)}.json"
     fs, inner = file_system(known)
@@ -82,7 +83,7 @@ def build_sets(
 
 
 def _inputs(config: SetsConfig, tokenizer: Tokenizer, seq_len: int, num_rows: NumRows | None) -> str:
-    """16 hex digits over everything that a table is made of."""
+    """16 hex digits over all inputs of a table: options, file versions, tokenizer, shape."""
     stamps = []
     for name, file in (*config.files, *(("decontaminate", file) for file in config.decontaminate)):
         if is_bucket(file):
@@ -98,7 +99,8 @@ def _inputs(config: SetsConfig, tokenizer: Tokenizer, seq_len: int, num_rows: Nu
 
 @dataclasses.dataclass
 class _Build:
-    """One table under way; ``fallen`` counts (set, stage, reason), ``notes`` (set, note), ``read`` rows of a set."""
+    """One build. ``fallen`` counts dropped rows by (set, stage, reason), ``notes`` (set, note), ``read`` rows by
+    set."""
 
     config: SetsConfig
     tokenizer: Tokenizer
@@ -120,7 +122,7 @@ class _Build:
             with local_copy(file) as path:
                 benchmarks = {**benchmark_index([path]), **benchmarks}
         if config.near_duplicate and any(getattr(config, name) for name in WITHOUT_NEAR_DUPLICATES):
-            encoder(config.encoder)  # a missing package is said before hours of reading
+            encoder(config.encoder)  # a missing package fails here, before hours of reading
         files = [
             pa.Table.from_pylist([{"set": name, "path": _absolute(file), "number": number}], stages.FILES)
             for number, (name, file) in enumerate(config.files)
@@ -151,7 +153,7 @@ class _Build:
         return [name for name in SETS if getattr(self.config, name)]
 
     def _staying(self, tables: Iterator[pa.Table], schema: pa.Schema = stages.CONVERSATIONS) -> pa.Table:
-        """The rows that stay; those that fell are counted."""
+        """Collect the rows that were not dropped, and count the others."""
         kept = []
         for table in tables:
             columns = (table.column(name).to_pylist() for name in ("dataset", "stage", "reason", "note"))
@@ -164,7 +166,7 @@ class _Build:
         return pa.concat_tables([schema.empty_table(), *kept])
 
     def _drawn(self, talks: pa.Table) -> pa.Table:
-        """OpenOrca cut to ``openorca_rows`` drawn with the seed."""
+        """Sample ``openorca_rows`` rows of OpenOrca with the seed."""
         wanted = self.config.openorca_rows
         orders = talks.filter(pc.equal(talks.column("dataset"), "openorca")).column("order").to_numpy()
         if not wanted or len(orders) <= wanted:
@@ -197,7 +199,7 @@ class _Build:
         return self.workers.run(any_similar, [(here, kept, threshold) for kept in blocks])
 
     def _report(self, encoded: pa.Table) -> dict[str, Any]:
-        """Counts of every stage and statistics, as they go into the manifest; said aloud too."""
+        """Counts of every stage and statistics for the manifest; also printed."""
         stayed = Counter(encoded.column("dataset").to_pylist())
         counts, statistics = {}, {}
         for name in self._names():
@@ -230,7 +232,7 @@ class _Build:
 STAGES = (
     "read", "language", "character_run", "patterns", "draw", "near_duplicate", "decontaminate", "truncate",
 )  # fmt: skip
-"""In the order rows pass them."""
+"""Stages in processing order."""
 
 
 def _absolute(file: str) -> str:
@@ -238,7 +240,7 @@ def _absolute(file: str) -> str:
 
 
 def _cut(table: pa.Table) -> list[pa.Table]:
-    """Tables of ``stages.ROWS`` rows: one task each."""
+    """Split into tables of ``stages.ROWS`` rows, one per task."""
     table = table.combine_chunks()
     return [table.slice(begin, stages.ROWS) for begin in range(0, len(table), stages.ROWS)]
 

@@ -1,6 +1,6 @@
-"""Solved episodes as conversations to train on: which are good enough, which are new, and what is left out and why.
+"""Solved episodes as training conversations: selection by quality, removal of duplicates, conversion.
 
-Knows records of episodes and nothing of how they are played or stored.
+Knows records of episodes, but not how they are run or stored.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from lemur_ray.instruct.conversation import Conversation, fault
 
 @dataclass(frozen=True)
 class SolvedFilter:
-    """What a solved episode must be like."""
+    """Conditions for an episode to be used."""
 
     min_score: float = 1.0
-    """Least score of an episode."""
+    """Minimum score."""
     max_invalid: float = 0.0
-    """Greatest share of turns whose action could not be carried out."""
+    """Maximum fraction of turns with an invalid action."""
     max_turns: int = 0
-    """Most turns. 0: any number."""
+    """Maximum number of turns. 0: no limit."""
     per_task: int = 0
-    """Most episodes of one task, those with the fewest turns. 0: all that differ."""
+    """Maximum number of episodes per task, shortest first. 0: all distinct ones."""
 
 
 @dataclass
 class Selection:
-    """The episodes that passed, and how many fell for each reason."""
+    """The selected episodes, and the number of dropped ones by reason."""
 
     episodes: list[Episode] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
 
 
 def select(episodes: Iterable[Episode], rules: SolvedFilter) -> Selection:
-    """Solved episodes that keep the rules, without those that say the same as an earlier one."""
+    """Select solved episodes that meet the rules, without those whose replies repeat an earlier one's."""
     chosen = Selection()
     seen: set[tuple[str, ...]] = set()
     of_task: Counter[tuple[str, str]] = Counter()
@@ -76,10 +76,10 @@ def _reason(episode: Episode, rules: SolvedFilter) -> str | None:
 
 
 def conversations_of(episode: Episode) -> list[Conversation]:
-    """What its model read and said: the messages up to its last reply, or each turn by itself.
+    """The training conversations of an episode: all messages up to its last reply, or one conversation per turn.
 
-    By itself where a turn was not shown all that had been said: then only what was said in that turn is trained.
-    Replies of worked examples are never trained: no model said them.
+    One per turn, with loss on its reply only, if a prompt did not contain the whole history. Replies in worked examples
+    have weight 0, as no model wrote them.
     """
     trajectory, name = episode.trajectory, str(episode.key)
     turns = range(len(trajectory.steps))

@@ -1,7 +1,7 @@
-"""The steps from a file to tokens, each a pure function of one table: read, clean, embed, encode.
+"""Steps from a file to tokens, each a pure function of one table: read, clean, embed, encode.
 
-A row that falls stays in its table until it is counted, with the stage and the name of the rule; so nothing is lost on
-the way and every step's numbers add up. Knows nothing of Ray, of other tables or of their order.
+A dropped row stays in its table, marked with the stage and the name of the rule, until it is counted, so that the
+numbers of all steps add up. Knows nothing of Ray, of other tables or of their order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lemur_ray.text.chat_template import TemplateError, TemplateUnusable
 from lemur_ray.text.tokenizer import Tokenizer
 
 ROWS = 512
-"""Rows of one table; fixed, so that what depends on a batch (an encoder's rounding) does not depend on workers."""
+"""Rows per table; constant, so that batch effects such as an encoder's rounding do not depend on workers."""
 
 FILES = pa.schema([("set", pa.string()), ("path", pa.string()), ("number", pa.int64())])
 CONVERSATIONS = pa.schema(
@@ -46,8 +46,8 @@ CONVERSATIONS = pa.schema(
         ("note", pa.string()),
     ]
 )
-"""order: place in the input, one number for all files. messages: JSON. stage, reason: where and why a row fell, empty
-while it stays. note: what was found and kept all the same."""
+"""order: position in the input, unique over all files. messages: JSON. stage, reason: where and why a row was dropped,
+else empty. note: remark on a row that is kept."""
 TOKENS = pa.schema(
     [
         *(field for field in CONVERSATIONS),
@@ -59,7 +59,7 @@ TOKENS = pa.schema(
 
 
 def messages_of(text: str) -> tuple[Message, ...]:
-    """The turns of a ``messages`` cell."""
+    """Parse a ``messages`` cell."""
     return tuple(Message.from_json(message) for message in json.loads(text))
 
 
@@ -69,9 +69,9 @@ def messages_cell(messages: tuple[Message, ...]) -> str:
 
 
 def read_files(table: pa.Table, config: SetsConfig, environment: Mapping[str, str] | None = None) -> Iterator[pa.Table]:
-    """Files (FILES), also of buckets, to conversations (TALKS), ``ROWS`` at a time.
+    """Read files (FILES), local or in buckets, to conversations (CONVERSATIONS), ``ROWS`` at a time.
 
-    environment: where the driver finds its buckets; a worker may not have heard of it.
+    environment: variables with which the driver reaches its buckets, for workers that lack them.
     """
     os.environ.update(environment or {})
     for file in table.to_pylist():
@@ -104,7 +104,7 @@ def _read_file(file: dict[str, Any], path: Path, config: SetsConfig) -> Iterator
 
 
 def clean_rows(table: pa.Table, config: SetsConfig) -> pa.Table:
-    """The filters that look at one conversation by itself, in the paper's order."""
+    """Apply the filters of single conversations, in the paper's order."""
     patterns = [re.compile(pattern, re.IGNORECASE) for pattern in config.drop_patterns]
     rows = table.to_pylist()
     for row in rows:
@@ -114,7 +114,7 @@ def clean_rows(table: pa.Table, config: SetsConfig) -> pa.Table:
 
 
 def _cleaned(row: dict[str, Any], config: SetsConfig, patterns: list[re.Pattern[str]]) -> dict[str, Any]:
-    """What changes in a row."""
+    """The changed columns of a row."""
     messages, out = messages_of(row["messages"]), {}
     asked = clean.instruction(messages)
     if row["dataset"] in FILTERED_BY_TEXT:
@@ -142,7 +142,7 @@ def _dropped_row(stage: str, reason: str) -> dict[str, Any]:
 
 
 def embed(table: pa.Table, spec: str) -> pa.Table:
-    """``order`` and ``vector`` (float32) of the instruction of every row."""
+    """Embed the instruction of every row: columns ``order`` and ``vector`` (float32)."""
     texts = [clean.instruction(messages_of(cell)) for cell in table.column("messages").to_pylist()]
     vectors = np.asarray(encoder(spec)(texts), np.float32)
     flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
@@ -152,7 +152,7 @@ def embed(table: pa.Table, spec: str) -> pa.Table:
 def encode(
     table: pa.Table, tokenizer: Tokenizer, seq_len: int, benchmarks: dict[int, str], drop_overlap: bool
 ) -> pa.Table:
-    """Conversations to token ids with their trained marks, cut at ``seq_len``, and their lengths (TOKENS)."""
+    """Encode conversations: token ids and whether each is trained, cut at ``seq_len``, and lengths (TOKENS)."""
     rows = table.to_pylist()
     for row in rows:
         messages = messages_of(row["messages"])
@@ -179,5 +179,5 @@ def encode(
 
 
 def draw_keys(orders: np.ndarray, seed: int) -> list[bytes]:
-    """One key a row for a draw without replacement: the smallest are drawn. Depends on seed and order alone."""
+    """One pseudo-random key per row from seed and order alone; a sample takes the rows with the smallest keys."""
     return [hashlib.blake2b(f"{seed} {order}".encode(), digest_size=16).digest() for order in orders.tolist()]

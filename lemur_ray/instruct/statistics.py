@@ -1,8 +1,8 @@
-"""Numbers of rows and lengths of an instruction table, beside those of the paper's Table 1.
+"""Row counts and lengths of an instruction table, compared with the paper's Table 1.
 
-The paper does not say in what it counts lengths, so both are given: tokens of the model's tokenizer and words between
-blanks. Lengths are means over turns; a system turn counts to the question after it. Nothing is ever adjusted to the
-targets. Knows nothing of files.
+The paper does not state the unit of its lengths, so both are reported: tokens of the model's tokenizer and words
+between blanks. Lengths are means over turns; a system turn counts towards the next question. Nothing is adjusted to
+match the targets. Knows nothing of files.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ TABLE_1 = {
     "sharegpt": Target(81_319, 6.0, 96.7, 340.2),
     "evol": Target(51_952, 1.0, 93.9, 343.5),
 }
-"""As printed; its rows sum to 367,817 while the text says about 300K (the table is the target)."""
+"""As printed. The rows sum to 367,817 although the text gives about 300K; the table is the target."""
 
 
 def measures(messages: Sequence[Message], tokenizer: Tokenizer) -> dict[str, int]:
-    """``MEASURES`` of one conversation before it is cut: answered questions, and sums of lengths over its turns."""
+    """``MEASURES`` of one uncut conversation: number of answered questions, and lengths summed over its turns."""
     out = dict.fromkeys(MEASURES, 0)
     for message in messages:
         side = "completion" if message.role == "assistant" else "prompt"
@@ -48,7 +48,7 @@ def measures(messages: Sequence[Message], tokenizer: Tokenizer) -> dict[str, int
 
 
 def summary(rows: int, sums: Mapping[str, int]) -> dict[str, float]:
-    """Means of a set of ``rows`` conversations whose ``MEASURES`` sum to ``sums``."""
+    """Means over a set of ``rows`` conversations, from the sums of their ``MEASURES``."""
     rounds = max(sums["rounds"], 1)
     return {
         "rows": rows,
@@ -58,7 +58,7 @@ def summary(rows: int, sums: Mapping[str, int]) -> dict[str, float]:
 
 
 def lines(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A table for people: each set as built, Table 1 under it, and by how much the two differ."""
+    """Text table with each set as built, its row of Table 1, and the deviation in percent."""
     head = f"{'':>22} {'rows':>9} {'rounds':>7} {'prompt tok / words':>20} {'completion tok / words':>24}"
     out = [head]
     for name, one in summaries.items():

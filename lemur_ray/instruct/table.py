@@ -1,9 +1,9 @@
-"""Conversations into an instruction table: a corpus folder with one row set, ``chat``, and trained marks per token.
+"""Instruction tables: a corpus folder with one row set, ``chat``, and a flag per token whether it is trained.
 
-The trainer reads it like any corpus. The data sets are packed together, because a small one in rows of its own would
-come as a shock to a model that has long been reading the other. Loss falls on the assistant alone; a conversation
-longer than a row is cut on the right, and one without a trained token left is dropped and counted. A table is named by
-its content, so one that a run reads is never rewritten. Knows no model and no Ray.
+The trainer reads a table like any corpus. Data sets are packed together, so that a small one does not come as a sudden
+change of distribution. Only the assistant's tokens are trained; a conversation longer than a row is cut on the right,
+and dropped and counted if no trained token is left. A table is named by its content, so a table in use is never
+rewritten. Knows no model and no Ray.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.text.tokenizer_folder import save_folder
 
 SOURCE = "chat"
-"""Name of the one source of an instruction table."""
+"""Name of the only source of an instruction table."""
 
 
 REFUSED = "refused_by_the_chat_template"
-"""Why a conversation is dropped that the model's own template does not take: roles it does not know, for example."""
+"""Drop reason for a conversation that the model's template rejects, for example because of unknown roles."""
 NumRows = Callable[[int, int], int]
-"""(rows packed, examples) -> rows the table is to have, at least as many; those added hold no trained token."""
+"""(packed rows, examples) -> total rows of the table, at least as many; added rows have no trained token."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Example:
     dataset: str
     id: str
     messages: str
-    """The turns as JSON; empty where the table need not hold them as text."""
+    """The turns as JSON; empty if the table does not store text."""
     tokens: np.ndarray
-    """int32, at most as long as a row."""
+    """(tokens,) int32, at most ``seq_len``."""
     trained: np.ndarray
-    """bool, one per token."""
+    """(tokens,) bool: whether the token is trained."""
 
 
 def build_table(
@@ -66,10 +66,10 @@ def build_table(
     seq_len: int,
     num_rows: NumRows | None = None,
 ) -> tuple[Path | str, dict[str, Any]]:
-    """Write the instruction table of ``conversations`` into a corpus folder of its own; returns it and its manifest.
+    """Encode ``conversations`` and write their instruction table; returns its folder and manifest.
 
-    The folder lies in ``shelf``, a path or a URI: the same conversations in the same order are the same table, which is
-    written once, others are other folders. Raises CorpusError where no conversation is left, TemplateUnusable.
+    The folder lies in ``shelf``, a path or URL, and is named by content: the same conversations in the same order give
+    the same table, which is written once. Raises CorpusError if no conversation is left, TemplateUnusable.
     """
     examples: list[Example] = []
     kept: Counter[str] = Counter()
@@ -111,9 +111,9 @@ def write_table(
     num_rows: NumRows | None = None,
     report: dict[str, Any],
 ) -> tuple[Path | str, dict[str, Any]]:
-    """Pack examples and commit their table; returns its folder and manifest, of which ``report`` becomes a part.
+    """Pack examples and commit their table; returns its folder and manifest, which includes ``report``.
 
-    seed: of the order in which examples are packed; None: as they come. num_rows: how many rows it shall have.
+    seed: of the order in which examples are packed; None: input order. num_rows: rule for the total number of rows.
     """
     if not examples:
         raise CorpusError(f"no conversation left for {shelf}: {json.dumps(report['counts'])}")
@@ -155,15 +155,15 @@ def write_table(
 
 
 def place_in(shelf: str | Path, name: str) -> Path | str:
-    """The folder of a table on a shelf: a path, or a URI where the shelf lies in a bucket."""
+    """The folder ``name`` of ``shelf``: a path, or a URL if the shelf is one."""
     return f"{shelf}/{name}" if is_bucket(str(shelf)) else Path(shelf) / name
 
 
 def assign_rows(lengths: np.ndarray, seq_len: int, packing: Packing) -> Iterable[Sequence[int]]:
-    """Which examples lie in each row, in their order.
+    """Indices of the examples in each row, in their order.
 
-    lemur: each example behind the one before while there is room for it and the token between them (the released code
-    left that token out of its sum, so its rows could be one longer than allowed).
+    lemur: append examples in input order while there is room for the next one and a separator (the released code did
+    not count the separator, so its rows could exceed the limit by one token).
     """
     if packing == "none":
         yield from ([i] for i in range(len(lengths)))
@@ -193,7 +193,7 @@ def _write(
     seq_len: int,
     packing: Packing,
 ) -> dict[str, Any]:
-    """Write the rows, and empty ones up to ``total``; returns the source's entry in the manifest."""
+    """Write the rows, padded with empty ones to ``total``; returns the source's entry of the manifest."""
     joint = (
         np.array([_or(tokenizer.eos_id, tokenizer.filler_id)], np.int32),
         np.zeros(1, bool),
@@ -203,7 +203,7 @@ def _write(
     ) as writer:
         for members in rows:
             pieces = [(examples[i].tokens, examples[i].trained) for i in members]
-            if packing == "lemur":  # one document to the model: nothing is masked, positions run on
+            if packing == "lemur":  # one document: attention is not separated, positions continue
                 parts = [part for piece in pieces for part in (joint, piece)][1:]
                 pieces = [(np.concatenate([t for t, _ in parts]), np.concatenate([m for _, m in parts]))]
             writer.write([tokens for tokens, _ in pieces], [marks for _, marks in pieces])

@@ -1,8 +1,8 @@
 """Tokenizers of the ``tokenizers`` library from the files of a folder, and their variants for parts of a text.
 
-The files are read as ``transformers`` 5 reads them: tokens that only the files beside ``tokenizer.json`` name are
-added, and the class that a folder names may read its file in a way of its own (``tokenizer_classes.py``). Knows nothing
-of what tokens are for.
+Files are interpreted as in ``transformers`` 5: tokens that only the config files name are added, and the tokenizer
+class of a folder may change how ``tokenizer.json`` is read (``tokenizer_classes.py``). Knows nothing of the purpose of
+tokens.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from lemur_ray.text.tokenizer_classes import ClassRefused, apply_class
 
 TOKENIZER = "tokenizer.json"
 _CONTROLLED = ("Unigram", "WordPiece", "WordLevel")
-"""Models that find a token of their vocabulary in a text by its spelling alone, special ones too."""
+"""Models that match tokens of their vocabulary in any text by spelling, including special tokens."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def read_backend(files: Mapping[str, str], where: str) -> Backend:
-    """The backend of a folder's files (name -> text). Raises ValueError that names ``where`` they came from."""
+    """Build the backend from a folder's files (name -> text). Raises ValueError naming their origin ``where``."""
     text = files[TOKENIZER]
     try:
         config = json_file(files, CONFIG)
@@ -44,7 +44,7 @@ def read_backend(files: Mapping[str, str], where: str) -> Backend:
 
 
 def _add_named(backend: Backend, files: Mapping[str, str], where: str) -> None:
-    """Add what the files beside name and the vocabulary lacks; tokens with special roles become special ones."""
+    """Add tokens that only the config files name, and mark tokens with special roles as special."""
     config, named = json_file(files, CONFIG), special_names(files)
     wanted: dict[int, AddedToken] = {}
     try:
@@ -84,7 +84,7 @@ def _add_named(backend: Backend, files: Mapping[str, str], where: str) -> None:
 
 
 def with_listed(files: Mapping[str, str], backend: Backend, tokens: Sequence[str]) -> dict[str, str]:
-    """The files of a folder with tokens that were added listed where it lists them: some readers look nowhere else."""
+    """The files with ``tokens`` in the config's list of added tokens, which is all that some readers look at."""
     config = json_file(files, CONFIG)
     if "added_tokens_decoder" not in config:
         return dict(files)
@@ -95,7 +95,7 @@ def with_listed(files: Mapping[str, str], backend: Backend, tokens: Sequence[str
 
 
 def plain_text_backend(backend: Backend) -> Backend:
-    """One that never makes a special token of a text; the same object where it never does."""
+    """A variant that never encodes text as a special token; the same object if it already does not."""
     backend.encode_special_tokens = True
     model = type(backend.model).__name__
     if model not in _CONTROLLED and not getattr(backend.model, "ignore_merges", False):
@@ -107,7 +107,7 @@ def plain_text_backend(backend: Backend) -> Backend:
         return backend
     raw = json.loads(backend.to_str())
     vocab = raw["model"]["vocab"]
-    # A model that looks words up finds those tokens too: here they have names that nobody can spell.
+    # A lookup model would match those tokens, so they get random names that no text contains.
     secret = {name: f"\0{secrets.token_hex(16)}{name}" for name in hidden}
     if isinstance(vocab, list):
         raw["model"]["vocab"] = [[secret.get(name, name), score] for name, score in vocab]
@@ -121,7 +121,7 @@ def plain_text_backend(backend: Backend) -> Backend:
 
 
 def inner_text_backend(backend: Backend) -> Backend:
-    """The same for a piece of text that others stand around: nothing is put before it."""
+    """A variant for text in the middle of another text: adds no prefix before it."""
     raw = json.loads(backend.to_str())
     changed = [_without_prefix(raw["pre_tokenizer"]), _without_prepend(raw)]
     if not any(changed):
@@ -132,7 +132,7 @@ def inner_text_backend(backend: Backend) -> Backend:
 
 
 def _without_prefix(step: dict[str, Any] | None) -> bool:
-    """Take prefixes out of a pre-tokenizer; whether there were any."""
+    """Remove prefixes from a pre-tokenizer; returns whether there were any."""
     if step is None:
         return False
     if step["type"] == "Sequence":
@@ -148,7 +148,7 @@ def _without_prefix(step: dict[str, Any] | None) -> bool:
 
 
 def _without_prepend(raw: dict[str, Any]) -> bool:
-    """Take ``Prepend`` out of the normalizer; whether there was one."""
+    """Remove ``Prepend`` from the normalizer; returns whether there was one."""
     step = raw["normalizer"]
     if step is None:
         return False

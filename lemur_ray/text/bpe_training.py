@@ -1,6 +1,6 @@
-"""Vocabularies of our own: byte-level BPE with our special tokens, learned from texts cut by a pattern of words.
+"""Training of this project's vocabularies: byte-level BPE with its special tokens, on texts cut by a word pattern.
 
-Knows nothing of corpora and of who chooses the pattern.
+Knows nothing of corpora.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ WORD_PATTERNS = {
     + _OTHERS,
 }
 SMALLEST = len(SPECIALS) + 256
-"""Special tokens and single bytes."""
+"""Minimum vocabulary: special tokens and single bytes."""
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int, pattern: str = GENERAL) -> Backend:
-    """Learn merges from texts; the same texts in the same order give the same vocabulary. pattern: of WORD_PATTERNS."""
+    """Train merges on texts; deterministic in texts and their order. pattern: key of WORD_PATTERNS."""
     if vocab_size < SMALLEST:
         raise ValueError(f"vocab_size {vocab_size} cannot hold all bytes and the specials: use at least {SMALLEST}")
     backend = Backend(models.BPE())

@@ -1,8 +1,8 @@
-"""Chats to ids: prompts to be answered, conversations to be trained on, dialogues with a model whose ids are known.
+"""Encoding of chats as token ids: prompts, training conversations, and dialogues with known ids of the model.
 
-One way for training, serving and evaluation: the chat template renders the whole chat, the tokenizer encodes that text
-once, as ``transformers`` does, and special tokens that a message spells are ordinary text. Without another template it
-is the tokenizer's own. Knows nothing of models, of data sets or of where templates lie.
+Training, serving and evaluation share it: the chat template renders the whole chat, and the tokenizer encodes the text
+once, as ``transformers`` does. Special tokens spelled in a message are ordinary text. The default template is the
+tokenizer's own. Knows nothing of models, data sets and the location of templates.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def encode_chat(
     template: ChatTemplate | None = None,
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[list[int], list[bool]]:
-    """Ids of a conversation and, per id, whether it is trained; cut on the right at ``max_tokens``.
+    """(ids of a conversation, whether each is trained), cut on the right at ``max_tokens``.
 
-    Of an assistant's message whose weight is 0 nothing is trained. ``tools``: those that could be called, as in
-    ``Chat``. Raises TemplateError where the template has no text for it.
+    Assistant messages with weight 0 are not trained. tools: the offered tools, as in ``Chat``. Raises TemplateError if
+    the template cannot render the conversation.
     """
     template = template or template_of(tokenizer)
     marked, chat = marked_text(tokenizer), training_chat(template, messages, tools)
@@ -50,17 +50,17 @@ def encode_chat(
 
 
 def encode_prompt(tokenizer: Tokenizer, messages: Sequence[Message], template: ChatTemplate | None = None) -> list[int]:
-    """Ids of a conversation that asks for the next assistant turn. Raises TemplateError."""
+    """Ids of a conversation up to the start of the next assistant turn. Raises TemplateError."""
     return encode_chat_prompt(tokenizer, Chat(template_messages(messages), add_generation_prompt=True), template)
 
 
 def encode_chat_prompt(tokenizer: Tokenizer, chat: Chat, template: ChatTemplate | None = None) -> list[int]:
-    """Ids of a chat with all that it may hold. Raises TemplateError."""
+    """Ids of a chat with tools, documents and options. Raises TemplateError."""
     return Prompt(tokenizer, chat, template).ids()
 
 
 class Prompt:
-    """A chat that is rendered, and perhaps not yet encoded: how long its text is says whether it can fit."""
+    """A rendered chat that is encoded on demand; the length of its text bounds the number of tokens."""
 
     def __init__(self, tokenizer: Tokenizer, chat: Chat, template: ChatTemplate | None = None):
         """Raises TemplateError."""
@@ -70,7 +70,7 @@ class Prompt:
         (self._text,) = template.render([_disguised(chat, self._disguise)], self._disguise.characters)
 
     def least_tokens(self, longest: int) -> int:
-        """Fewer ids it has not, where no token but a special one stands for more than ``longest`` bytes."""
+        """Lower bound on the number of ids, if ordinary tokens stand for at most ``longest`` bytes."""
         return self._marked.least_tokens(self._text, self._disguise, longest)
 
     def ids(self) -> list[int]:
@@ -80,10 +80,9 @@ class Prompt:
 def encode_dialogue(
     tokenizer: Tokenizer, turns: Sequence[Message | Sequence[int]], template: ChatTemplate | None = None
 ) -> list[int]:
-    """``encode_prompt`` where some turns are ids: the content of an assistant turn as the model itself generated it.
+    """``encode_prompt`` for turns of which some are ids: assistant turns exactly as the model generated them.
 
-    Those ids stay as they are; what stands around them has the ids that it has in the text as a whole. Raises
-    TemplateError.
+    Those ids are kept; the text around them is encoded as part of the whole. Raises TemplateError.
     """
     template, marked = template or template_of(tokenizer), marked_text(tokenizer)
     id_turns = [turn for turn in turns if not isinstance(turn, Message)]
@@ -96,7 +95,7 @@ def encode_dialogue(
     ]
     try:
         around = _around(template, shown, disguise)
-    except _ShownOtherwise as error:  # then the text of those ids has to do
+    except _RenderedDifferently as error:  # fall back to the text of those ids
         turn = Message("assistant", _text(tokenizer, turns[error.number]))  # type: ignore[arg-type]
         return encode_dialogue(tokenizer, [*turns[: error.number], turn, *turns[error.number + 1 :]], template)
     pieces = [around[0]]
@@ -106,7 +105,7 @@ def encode_dialogue(
     for number, part in enumerate(_parts(marked.encode("".join(pieces), disguise), pieces)):
         if number % 2:
             out += id_turns[number // 2]
-        else:  # where a token reaches over a border, what stands around ids is encoded by itself
+        else:  # if a token crosses a border, the text around ids is encoded separately
             out += marked.encode(pieces[number], disguise).ids if part is None else part
     return out
 
@@ -117,8 +116,8 @@ def render(messages: Sequence[Message]) -> str:
 
 
 def training_chat(template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Chat:
-    """A whole conversation as a template is shown it: tools and calls in words where it knows of none, results in the
-    order of their calls."""
+    """A conversation as template input: results in the order of their calls, and tools described in text if the
+    template does not support them."""
     messages = sort_results_by_call(messages)
     if not template.knows_tools:
         messages = spell_out_calls(messages)
@@ -127,8 +126,8 @@ def training_chat(template: ChatTemplate, messages: Sequence[Message], tools: Se
 
 
 def template_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Messages as templates see them: arguments of calls are objects, where they can be read as such, and a turn of
-    calls alone has no content."""
+    """Messages as template input: arguments of calls are parsed if they are JSON objects, and a turn that only calls
+    tools has no content."""
     return [_as_value(message) for message in messages]
 
 
@@ -161,7 +160,7 @@ def _disguised(chat: Chat, disguise: Disguise) -> Chat:
 
 
 def _weighed(spans: list[Span], messages: Sequence[Message]) -> list[Span]:
-    """Those of messages that have a weight. Raises TemplateError where spans cannot be told apart by messages."""
+    """Drop the spans of messages with weight 0. Raises TemplateError if spans do not correspond to messages."""
     weights = [message.weight for message in messages if message.role == "assistant"]
     if all(weights):
         return spans
@@ -174,7 +173,7 @@ def _weighed(spans: list[Span], messages: Sequence[Message]) -> list[Span]:
 
 
 def _within(encoding: Encoding, spans: Sequence[Span]) -> list[bool]:
-    """Per token, whether it stands in a span: all that make its characters, of the last one too."""
+    """Per token, whether it overlaps a span; all tokens of a span's last character count."""
     begins, ends = [begin for begin, _ in encoding.offsets], [end for _, end in encoding.offsets]
     marks = [False] * len(encoding.ids)
     for begin, end in spans:
@@ -190,7 +189,7 @@ def _text(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
 
 
 def _parts(encoding: Encoding, pieces: Sequence[str]) -> list[list[int] | None]:
-    """The ids of every piece of a text; None for all where a token belongs to two of them."""
+    """The ids of every piece of a text; None for all if a token spans two pieces."""
     begins, cuts = [begin for begin, _ in encoding.offsets], [0]
     for end in itertools.accumulate(map(len, pieces)):
         at = bisect.bisect_left(begins, end)
@@ -200,8 +199,8 @@ def _parts(encoding: Encoding, pieces: Sequence[str]) -> list[list[int] | None]:
     return [encoding.ids[begin:end] for begin, end in itertools.pairwise(cuts)]
 
 
-class _ShownOtherwise(Exception):
-    """A turn that the template does not print as it is, once."""
+class _RenderedDifferently(Exception):
+    """The template does not print a turn exactly once and unchanged."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -209,10 +208,10 @@ class _ShownOtherwise(Exception):
 
 
 def _around(template: ChatTemplate, shown: Sequence[Mapping[str, Any]], disguise: Disguise) -> list[str]:
-    """What the template prints before, between and behind the turns that are ids.
+    """Texts that the template prints before, between and after the turns that are ids.
 
-    A model that is asked goes on where the prompt ends. Where a template writes blanks between that place and an
-    earlier turn's text, the ids, which began there, have theirs already.
+    Generation starts at the end of a prompt. If the template prints blanks between that position and the text of the
+    turn, they are omitted, because the generated ids contain their own.
     """
     where = {mark: next(i for i, m in enumerate(shown) if m["content"] == mark) for mark in disguise.marks}
     chats = [
@@ -224,7 +223,7 @@ def _around(template: ChatTemplate, shown: Sequence[Mapping[str, Any]], disguise
     for (mark, i), prompt in zip(where.items(), prompts, strict=True):
         at = text.find(mark)
         if at < 0 or text.find(mark, at + 1) >= 0 or at < done:
-            raise _ShownOtherwise(i)
+            raise _RenderedDifferently(i)
         asked = len(prompt)
         blank = text.startswith(prompt) and not text[asked:at].strip()
         around.append(text[done : asked if blank else at])

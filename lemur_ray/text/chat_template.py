@@ -1,6 +1,6 @@
-"""What a chat is to those who render it, and what a chat template can do.
+"""The input of chat templates, and the interface of a template.
 
-Knows nothing of tokens, nor of any one format.
+Knows nothing of tokens and of particular formats.
 """
 
 from __future__ import annotations
@@ -10,63 +10,63 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 Span = tuple[int, int]
-"""From which character to which."""
+"""(first character, end) of a part of a text."""
 
 
 @dataclass(frozen=True)
 class Chat:
-    """A conversation as templates see it: plain values in the form of OpenAI's protocol, arguments of calls parsed."""
+    """Template input: plain values as in OpenAI's protocol, with parsed arguments of calls."""
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] = ()
     """Each ``{"type": "function", "function": {name, description, parameters}}``"""
     documents: Sequence[Mapping[str, Any]] = ()
     add_generation_prompt: bool = False
-    """The assistant is asked for its next turn (``add_generation_prompt``)"""
+    """Whether to append the header of the next assistant turn."""
     continue_final_message: bool = False
-    """The last message is not at its end (``continue_final_message``)"""
+    """Whether the last message is unfinished, so that the text ends with it."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What else a template may look at (``chat_template_kwargs``)"""
+    """Further variables of the template (``chat_template_kwargs``)."""
 
 
 class TemplateError(ValueError):
-    """A chat template gave no text; the message says why. This class alone: it could not render these messages."""
+    """A chat template cannot render; the message gives the reason. This base class: for these messages only."""
 
 
 class TemplateRefused(TemplateError):
-    """The template itself says that it does not take such a conversation."""
+    """The template itself rejects the conversation (``raise_exception``)."""
 
 
 class TemplateUnusable(TemplateError):
-    """It is no template, or wants more than any may have: time, memory, files, attributes."""
+    """The template is invalid, or exceeds its limits of time, memory, files or attributes."""
 
 
 class TemplateMissing(TemplateError):
-    """There is no template."""
+    """The model has no template."""
 
 
 class ChatTemplate(Protocol):
-    """Of one model. Raises TemplateError."""
+    """The chat template of one model. Methods raise TemplateError."""
 
     @property
     def source(self) -> str:
-        """In Jinja, as exported folders carry it."""
+        """Jinja source, as stored in exported folders."""
         ...
 
     @property
     def knows_tools(self) -> bool:
-        """Tools, calls and results are shown as the model was taught; else they must be described in words."""
+        """Whether the template renders tools, calls and results; else they must be described in text."""
         ...
 
     @property
     def quick(self) -> bool:
-        """It is rendered in this process, in microseconds."""
+        """Whether rendering takes microseconds in this process, rather than a call to another one."""
         ...
 
     def render(self, chats: Sequence[Chat], placeholders: Sequence[str] = ()) -> list[str]:
-        """Text of each. placeholders: characters that stand for others and stay themselves in JSON."""
+        """Text of each chat. placeholders: characters that must not be escaped in JSON, as they stand for others."""
         ...
 
     def render_with_spans(self, chat: Chat, placeholders: Sequence[str] = ()) -> tuple[str, list[Span]]:
-        """Text of one, and where in it the assistant speaks: what it says and the end of its turn."""
+        """Text of one chat, and the spans of the assistant's content, each with the end of its turn."""
         ...

@@ -1,8 +1,8 @@
-"""ChatML, the format of our own chat models (paper A.2), rendered without Jinja.
+"""ChatML, the format of this project's chat models (paper A.2), rendered without Jinja.
 
 Each turn is ``<|im_start|>role\\n``, the stripped content, ``<|im_end|>\\n``; BOS once in front, where there is one.
-Trained are the assistant's content, its ``<|im_end|>`` and the newline after it. Knows no tools: they are described in
-words by who offers them.
+The assistant's content, its ``<|im_end|>`` and the newline after it are trained. Has no syntax for tools: callers
+describe them in text.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + (message['content'] | trim) + "
     "'<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-"""The same in Jinja, but for BOS."""
+"""Jinja source of the format, without BOS."""
 WITH_BOS = "{{ bos_token }}" + TEMPLATE
-"""As exported tokenizers carry it."""
+"""Jinja source with BOS, as in exported tokenizers."""
 NAME = "chatml"
-"""What stands for it where a file with a template may be given."""
+"""Name of the format where an option takes a template file."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ChatML:
     """See ``ChatTemplate``."""
 
     bos: str = ""
-    """Spelling of the token in front"""
+    """Text of the BOS token, empty if there is none."""
 
     knows_tools = False
     quick = True

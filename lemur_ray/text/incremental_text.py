@@ -1,7 +1,7 @@
-"""Token ids to text as they come: what each makes certain, no character split, together the text of all ids.
+"""Streaming detokenisation: the text that each id adds, without split characters; the parts join to the whole text.
 
-Two ways with one face: bytes one after another where the tokenizer's decoder works token by token, else the difference
-that a token makes to the decoded text of the few before it. Knows nothing of stop strings.
+Two implementations: concatenated bytes if the tokenizer's decoder works token by token, else the change of the decoded
+text of the last few ids. Knows nothing of stop strings.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import Protocol
 from lemur_ray.text.token_pieces import TokenPieces
 
 _BEFORE = 6
-"""Ids of what came before that a text goes on from: more than any decoder looks back."""
+"""Number of preceding ids to decode with; more than any decoder looks back."""
 _HELD = 8
-"""Ids that may wait for the rest of a character: one of four bytes has four at most."""
+"""Maximum number of ids that wait for the rest of a character, which has at most four bytes."""
 
 
 class IncrementalText(Protocol):
-    """Text of one sequence of ids."""
+    """Incremental text of one sequence of ids."""
 
     def push(self, token: int) -> str:
-        """Add an id; returns the text that is certain now, perhaps none."""
+        """Add an id; returns the newly completed text, possibly empty."""
 
     def end(self) -> str:
-        """No more ids come: the text that was held back. Bytes of an unfinished character become U+FFFD."""
+        """Finish: returns the pending text. Bytes of an incomplete character become U+FFFD."""
 
 
 class BytesText:
-    """The bytes of tokens one after another."""
+    """Text from the concatenated bytes of tokens."""
 
     def __init__(self, pieces: TokenPieces, hidden: Collection[int] = (), *, begins: bool = True):
-        """hidden: ids without text. begins: whether the first id begins a text rather than goes on with one."""
+        """hidden: ids without text. begins: whether the first id is the start of a text, not a continuation."""
         self._pieces, self._hidden = pieces, hidden
         self._is_first, self._cuts = begins, pieces.times if begins else 0
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -45,7 +45,7 @@ class BytesText:
         return self._utf8.decode(b"", final=True)
 
     def bytes_of(self, token: int) -> bytes:
-        """What the next id adds."""
+        """Bytes that the next id adds."""
         if token in self._hidden or not 0 <= token < len(self._pieces.spelled):
             return b""
         piece = self._pieces.spelled[token]
@@ -61,19 +61,19 @@ class BytesText:
 
 
 class WindowText:
-    """What each id adds to the decoded text of the last few."""
+    """Text from the change of the decoded text of the last few ids."""
 
     def __init__(
         self, decode: Callable[[Sequence[int]], str], hidden: Collection[int] = (), before: Sequence[int] = ()
     ):
-        """decode: of a whole text; hidden: ids without text; before: what stood in front of the first id, whose text
-        was told already."""
+        """decode: ids of a whole text to text. hidden: ids without text. before: preceding ids, whose text is not
+        returned."""
         self._decode, self._hidden = decode, hidden
         shown = (token for token in reversed(before) if token not in hidden)
         self._ids = list(itertools.islice(shown, _BEFORE))[::-1]
-        self._told = decode(self._ids) if self._ids else ""
+        self._emitted = decode(self._ids) if self._ids else ""
         self._old = len(self._ids)
-        """Ids of the window whose text was told."""
+        """Number of ids of the window whose text was returned."""
 
     def push(self, token: int) -> str:
         if token in self._hidden:
@@ -81,15 +81,15 @@ class WindowText:
         self._ids.append(token)
         text = self._decode(self._ids)
         waits = text.endswith("\ufffd") and len(self._ids) - self._old < _HELD
-        return "" if waits else self._tell(text)
+        return "" if waits else self._emit(text)
 
     def end(self) -> str:
-        return self._tell(self._decode(self._ids)) if len(self._ids) > self._old else ""
+        return self._emit(self._decode(self._ids)) if len(self._ids) > self._old else ""
 
-    def _tell(self, text: str) -> str:
-        if not text.startswith(self._told) or len(text) == len(self._told):
+    def _emit(self, text: str) -> str:
+        if not text.startswith(self._emitted) or len(text) == len(self._emitted):
             return ""
-        new = text[len(self._told) :]
+        new = text[len(self._emitted) :]
         self._ids = self._ids[max(0, self._old - 1) :]
-        self._told, self._old = self._decode(self._ids), len(self._ids)
+        self._emitted, self._old = self._decode(self._ids), len(self._ids)
         return new

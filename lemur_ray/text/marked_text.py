@@ -1,10 +1,10 @@
-"""Text in which some special tokens are meant and others are only spelled: each is encoded as what it is.
+"""Encoding of rendered chats in which special tokens of the template count and those in user text do not.
 
-Who renders a chat first disguises what callers wrote: every special token that is spelled in it, and every part of one
-at its ends, becomes private characters, one for one, which no template takes for anything. In the rendered text only
-the template's own special tokens are left. Where nothing is disguised the text is encoded as ``transformers`` does it;
-else by a twin of the tokenizer whose special tokens have private names: so both go through the same machinery, with
-the same blanks in front of pieces, and what a caller spelled is ordinary text. Knows nothing of messages.
+Before rendering, user text is disguised: every special token spelled in it, and every part of one at its ends, is
+replaced one for one by private-use characters, which templates ignore. The rendered text then contains only the
+template's own special tokens. A text without disguise is encoded as in ``transformers``. Otherwise a twin of the
+tokenizer, whose special tokens have private names, encodes the revealed text with the same pre-processing, so that
+special tokens spelled by a user are ordinary text. Knows nothing of messages.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from lemur_ray.text.chat_template import TemplateError
 from lemur_ray.text.tokenizer import Tokenizer
 
 _FIRST, _LAST = 0xF0000, 0x10FFF0
-"""Private characters: two planes of them, but for the last few, which templates.jinja_template uses."""
+"""Range of private-use characters: two planes without the last few, which templates.jinja_template uses."""
 MOST_DEPTH = 128
-"""Of lists and objects in each other; what walks through them calls itself."""
+"""Maximum nesting of lists and objects, which are walked recursively."""
 _LONG = 8192
-"""Characters from which a text is treated as a batch of one: only batches let go of the interpreter lock."""
+"""Characters from which a text is encoded as a batch of one, because only batches release the interpreter lock."""
 
 
 class MarkedText:
-    """What one tokenizer makes of such texts. Safe to use from several threads."""
+    """Encoder of such texts for one tokenizer. Thread-safe."""
 
     def __init__(self, tokenizer_json: str, splits_specials: bool = False):
-        """splits_specials: the template's own special tokens are ordinary text, too (``Tokenizer.splits_specials``)."""
+        """splits_specials: special tokens of the template are ordinary text, too (``Tokenizer.splits_specials``)."""
         self._json = tokenizer_json
         self._backend = _unbounded(Backend.from_str(tokenizer_json))
         self._backend.encode_special_tokens = splits_specials
@@ -56,30 +56,30 @@ class MarkedText:
         self._twin: _Twin | None = None
 
     def disguise(self, texts: Iterable[str] = (), marks: int = 0) -> Disguise:
-        """For the texts of one chat; ``marks``: private characters that are wanted besides.
+        """A disguise for the texts of one chat. marks: number of additional private-use characters.
 
-        Raises TemplateError for texts that have nearly all private characters there are."""
+        Raises TemplateError if the texts leave too few private-use characters unused."""
         return Disguise(self, _free(texts, len(self.alphabet) + marks))
 
     def spelled(self, text: str, table: Mapping[int, int]) -> str:
-        """The text with what it spells of special tokens in other characters."""
+        """The text with spelled special tokens, and parts of them at its ends, translated by ``table``."""
         return self._spelled.sub(lambda match: match[0].translate(table), text)
 
     def least_tokens(self, text: str, disguise: Disguise, longest: int) -> int:
-        """How many tokens a text has at least, if none of its ordinary ones stands for more than ``longest`` bytes."""
+        """Lower bound on the number of tokens, if ordinary ones stand for at most ``longest`` bytes."""
         parts = self._meant.split(text)
         return len(parts) - 1 + -(-len(disguise.reveal("".join(parts)).encode()) // longest)
 
     def encode(self, text: str, disguise: Disguise | None = None) -> Encoding:
-        """Ids and offsets; those of ``text`` are those of the text without disguise, as both are equally long.
+        """Ids and offsets. Offsets hold for the disguised and the revealed text, as both have the same length.
 
-        Raises TemplateError for a text that only spells special tokens, and cannot be told from one that means them."""
+        Raises TemplateError if the tokenizer cannot distinguish spelled special tokens from real ones."""
         if disguise is None or disguise.reveal(text) == text:
             return _encoded(self._backend, text)
         return self.encode_by_twin(text, disguise)
 
     def encode_by_twin(self, text: str, disguise: Disguise) -> Encoding:
-        """``encode`` for what spells special tokens; where nothing does, the same ids."""
+        """``encode`` by the twin tokenizer; gives the same ids if no special token is spelled."""
         revealed = disguise.reveal(text)
         twin = self._twin_for(revealed)
         matches = list(self._meant.finditer(text))
@@ -93,26 +93,26 @@ class MarkedText:
         if sum(i in twin.counted for i in encoding.ids) != sum(i in twin.counted for i in meant):
             raise TemplateError(
                 f"the tokenizer reads special tokens inside of words or after normalising ({revealed[:80]!r} ...): "
-                "a text that only spells them cannot be told apart"
+                "a text that only spells them cannot be distinguished"
             )
         return encoding
 
     def _twin_for(self, text: str) -> _Twin:
-        """One whose names are made of characters that the text has not."""
+        """A twin whose private names use characters that the text lacks."""
         twin = self._twin
         if twin is None or not _private([text]).isdisjoint(twin.names.values()):
             twin = self._twin = self._twin_of(_free([text], len(self.alphabet)))
         return twin
 
     def _twin_of(self, free: Sequence[int]) -> _Twin:
-        """The same tokenizer with other names of its special tokens, wherever its file has them."""
+        """The same tokenizer with private names for its special tokens throughout its file."""
         names = {ord(character): private for character, private in zip(self.alphabet, free, strict=True)}
         known = {special: special.translate(names) for special in self._specials}
         written = json.loads(self._json)
         for token in written["added_tokens"]:
             token["content"] = known.get(token["content"], token["content"])
         model = written["model"]
-        # A model has its token for what it does not know for many reasons: that one is not counted.
+        # Unknown input also gives the unknown token, so that one is not counted.
         unknown = model.get("unk_id", self._specials.get(model.get("unk_token", "")))
         if isinstance(model["vocab"], dict):
             model["vocab"] = {known.get(piece, piece): number for piece, number in model["vocab"].items()}
@@ -131,14 +131,14 @@ class _Twin:
     names: Mapping[int, int]
     backend: Backend
     counted: frozenset[int]
-    """Ids that only a special token can have"""
+    """Ids that only special tokens can produce."""
 
 
 class Disguise:
-    """Private characters that stand for those of special tokens, and some that stand for nothing (``marks``)."""
+    """Private-use characters in place of those of special tokens, and additional ones (``marks``)."""
 
     def __init__(self, marked: MarkedText, free: Sequence[int]):
-        """``free``: private characters, first those that stand for the others."""
+        """free: unused private-use characters, first the replacements, then the marks."""
         self._marked = marked
         size = len(marked.alphabet)
         self._hide = {ord(character): free[at] for at, character in enumerate(marked.alphabet)}
@@ -147,11 +147,11 @@ class Disguise:
 
     @cached_property
     def characters(self) -> list[str]:
-        """Those that stand for others."""
+        """The replacement characters."""
         return list(map(chr, self._reveal))
 
     def apply(self, value: Any) -> Any:
-        """A plain value with every text in it disguised."""
+        """A plain value with every string in it disguised."""
         if isinstance(value, str):
             return self._marked.spelled(value, self._hide)
         if isinstance(value, Mapping):
@@ -165,7 +165,7 @@ class Disguise:
 
 
 def iter_texts(value: Any, depth: int = 0) -> Iterable[str]:
-    """Every text of a plain value. Raises TemplateError for one that nests more deeply than anything that is meant."""
+    """Every string in a plain value. Raises TemplateError if it nests deeper than MOST_DEPTH."""
     if depth > MOST_DEPTH:
         raise TemplateError(f"messages, tools, documents or options of a chat nest more than {MOST_DEPTH} deep")
     if isinstance(value, str):
@@ -183,7 +183,7 @@ _OF: weakref.WeakKeyDictionary[Tokenizer, MarkedText] = weakref.WeakKeyDictionar
 
 
 def marked_text(tokenizer: Tokenizer) -> MarkedText:
-    """One for each tokenizer."""
+    """The MarkedText of a tokenizer, cached."""
     marked = _OF.get(tokenizer)
     if marked is None:
         marked = _OF[tokenizer] = MarkedText(tokenizer.to_json(), tokenizer.splits_specials)
@@ -195,7 +195,8 @@ def _any_of(parts: set[str]) -> str:
 
 
 def _free(texts: Iterable[str], size: int) -> list[int]:
-    """Private characters that no text has; others each time. Raises TemplateError where there are not so many."""
+    """``size`` private-use characters that no text contains, randomly chosen. Raises TemplateError if there are too
+    few."""
     taken = _private(texts)
     begin = _FIRST + secrets.randbelow(_LAST - _FIRST)
     around = itertools.chain(range(begin, _LAST), range(_FIRST, begin))
@@ -206,7 +207,7 @@ def _free(texts: Iterable[str], size: int) -> list[int]:
 
 
 def _private(texts: Iterable[str]) -> set[int]:
-    """Those of the two planes that texts have."""
+    """Private-use characters in the texts."""
     private: set[int] = set()
     for text in texts:
         if not text.isascii() and max(text) >= chr(_FIRST):
@@ -215,7 +216,7 @@ def _private(texts: Iterable[str]) -> set[int]:
 
 
 def _unbounded(backend: Backend) -> Backend:
-    """Files may ask for cut or filled texts; nobody here does."""
+    """Disable truncation and padding that the file may request."""
     backend.no_truncation()
     backend.no_padding()
     return backend

@@ -1,7 +1,7 @@
-"""Which tokens begin and end texts and turns: what the files beside a ``tokenizer.json`` say, and nothing else.
+"""Special tokens of a tokenizer and their roles, from the config files next to its ``tokenizer.json`` only.
 
-A token that the files do not name is None. Our own vocabularies have their seven special tokens by name and need no
-other file. Knows nothing of where files lie.
+A role that the files do not assign is None. This project's vocabularies have seven special tokens with fixed names and
+need no other file. Knows nothing of the location of files.
 """
 
 from __future__ import annotations
@@ -16,43 +16,43 @@ from tokenizers import Tokenizer as Backend
 PAD, BOS, EOS = "<pad>", "<s>", "</s>"
 IM_START, IM_END, IM_SEP, DIFF_MARKER = "<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|diff_marker|>"
 SPECIALS = (PAD, BOS, EOS, IM_START, IM_END, IM_SEP, DIFF_MARKER)
-"""Those of our own vocabularies."""
+"""Special tokens of this project's vocabularies."""
 CHATML = (IM_START, IM_END)
-"""Those that a conversation in ChatML is made with."""
+"""Special tokens of ChatML."""
 
 CONFIG, MAP, ADDED, GENERATION = (
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "generation_config.json",
 )  # fmt: skip
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-"""Roles that a folder gives tokens to."""
+"""Roles of special tokens in config files."""
 _FILL = "fill_token"
-"""Where readers of Code Llama part a text that is to be filled in: it is never an id, and models have no row for it."""
+"""Role of Code Llama's infilling marker, which is never an id and has no row in models."""
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids by what they are for; None where the vocabulary has none."""
+    """Token ids by role; None if the vocabulary has none."""
 
     bos: int | None
     eos: int | None
     pad: int | None
     unk: int | None
     stops: frozenset[int]
-    """All that end what a model says."""
+    """All ids that end a model's reply."""
     before: tuple[int, ...]
-    """What stands in front of a text when it is encoded with its special tokens."""
+    """Ids before a text that is encoded with special tokens."""
     after: tuple[int, ...]
-    """And what behind it."""
+    """Ids after such a text."""
 
 
 def is_ours(backend: Backend) -> bool:
-    """Whether a vocabulary has all seven special tokens of ours, as special ones."""
+    """Whether a vocabulary has all special tokens of this project, marked as special."""
     special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
     return special.issuperset(SPECIALS)
 
 
 def special_tokens(backend: Backend, files: Mapping[str, str]) -> SpecialTokens:
-    """Those of a vocabulary with the files that lie beside it (name -> text). Raises ValueError on bad files."""
+    """The special tokens of a vocabulary and its config files (name -> text). Raises ValueError on bad files."""
     generation = json_file(files, GENERATION)
     end_turn = backend.token_to_id(IM_END)
     if is_ours(backend) and backend.post_processor is None:
@@ -68,7 +68,7 @@ def special_tokens(backend: Backend, files: Mapping[str, str]) -> SpecialTokens:
         return ids[0] if ids else None
 
     bos, eos = role("bos"), role("eos")
-    before, after = _around(backend)  # where there is a file, add_bos_token beside it is not read
+    before, after = _around(backend)  # with a tokenizer.json, add_bos_token is ignored
     if bos is None and "bos_token" not in names and before:
         bos = before[0]
     return SpecialTokens(
@@ -83,14 +83,14 @@ def special_tokens(backend: Backend, files: Mapping[str, str]) -> SpecialTokens:
 
 
 def named_tokens(files: Mapping[str, str]) -> dict[str, str | None]:
-    """Role (``bos_token``) -> token or None, for the roles that a folder speaks of."""
-    named = _said(files)
+    """Role (``bos_token``) -> token or None, for the roles that the files mention."""
+    named = _merged_config(files)
     return {role: _content(named[role]) for role in NAMED if role in named}
 
 
 def special_names(files: Mapping[str, str]) -> list[str]:
-    """Every token that the files call special, in the order in which ``transformers`` adds those that are missing."""
-    named = _said(files)
+    """All tokens that the files mark as special, in the order in which ``transformers`` adds missing ones."""
+    named = _merged_config(files)
     roles = [*NAMED, *(key for key in named if key.endswith("_token") and key not in (*NAMED, _FILL))]
     extra = named.get("extra_special_tokens") or named.get("additional_special_tokens") or []
     listed = [*(named.get(role) for role in roles), *(extra.values() if isinstance(extra, dict) else extra)]
@@ -98,25 +98,25 @@ def special_names(files: Mapping[str, str]) -> list[str]:
 
 
 def splits_specials(files: Mapping[str, str]) -> bool:
-    """Whether a folder says that special tokens which a text spells are ordinary text (``split_special_tokens``)."""
+    """Whether the config treats special tokens in a text as ordinary text (``split_special_tokens``)."""
     return bool(json_file(files, CONFIG).get("split_special_tokens"))
 
 
-def _said(files: Mapping[str, str]) -> dict[str, Any]:
-    """The config together with the map, which counted before configs held all added tokens."""
+def _merged_config(files: Mapping[str, str]) -> dict[str, Any]:
+    """The config merged with the special tokens map, which has priority unless the config lists added tokens."""
     config, listed = json_file(files, CONFIG), json_file(files, MAP)
     return {**listed, **config} if "added_tokens_decoder" in config else {**config, **listed}
 
 
 def _content(token: Any) -> str | None:
-    """A token as files write it: its text, an object with ``content``, or nothing."""
+    """Text of a token in a config file: a string, an object with ``content``, or None."""
     if isinstance(token, dict):
         token = token.get("content")
     return token if isinstance(token, str) else None
 
 
 def json_file(files: Mapping[str, str], name: str) -> dict[str, Any]:
-    """A file as an object; empty where it is not there. Raises ValueError."""
+    """Content of a JSON file as an object; empty if the file is missing. Raises ValueError."""
     if name not in files:
         return {}
     try:
@@ -129,7 +129,7 @@ def json_file(files: Mapping[str, str], name: str) -> dict[str, Any]:
 
 
 def _listed(ids: Any) -> list[int]:
-    """Ids as ``generation_config.json`` writes them: one, several or none."""
+    """Ids from ``generation_config.json``, which has one, a list or none."""
     return [i for i in (ids if isinstance(ids, list) else [ids]) if isinstance(i, int)]
 
 
@@ -138,7 +138,7 @@ def _ids(*ids: int | None) -> frozenset[int]:
 
 
 def _around(backend: Backend) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Ids that the post-processor puts before and behind a text."""
+    """(ids before, ids after) that the post-processor adds to a text."""
     if backend.post_processor is None:
         return (), ()
     probe = backend.encode("a", add_special_tokens=True)

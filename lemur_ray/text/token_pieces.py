@@ -1,8 +1,8 @@
-"""The bytes that every token of a vocabulary stands for, read from the decoder that its file declares.
+"""The bytes of every token of a vocabulary, derived from the decoder that its file declares.
 
-Nothing is concluded from how tokens look: each step of the decoder says what it makes of a token. Where the steps make
-something of each token by itself, the text of ids is their bytes one after another; where they do not, the bytes are
-those of the token alone, and the text is the library's to tell. Knows nothing of special tokens or of streams.
+Each decoder step is applied to the tokens; nothing is guessed from their spelling. If all steps work token by token,
+the text of ids is the concatenation of their bytes (``exact``). Otherwise the bytes are those of each token decoded
+alone, and texts must be decoded by the library. Knows nothing of special tokens or of streams.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from tokenizers import Tokenizer as Backend
 
 
 class DecoderRefused(ValueError):
-    """A vocabulary whose tokens have no text of their own; the message says which decoder it declares."""
+    """The tokens of a vocabulary have no text of their own; the message names the decoder."""
 
 
 @dataclass(frozen=True)
 class TokenPieces:
-    """What tokens spell."""
+    """The bytes of all tokens."""
 
     spelled: list[bytes]
-    """Of every id: its bytes where something stands before it."""
+    """Bytes of every id in the middle of a text."""
     first: dict[int, bytes] = field(default_factory=dict)
-    """Of ids that are spelled otherwise as the first of a text."""
+    """Bytes of ids that differ at the start of a text."""
     cut: bytes = b""
-    """What is cut off where a text begins, ``times`` times at most: the dummy blank of SentencePiece."""
+    """Bytes removed at the start of a text, at most ``times`` times: the dummy blank of SentencePiece."""
     times: int = 0
     exact: bool = True
-    """Whether the text of ids is these bytes one after another. False: ``spelled`` is each token decoded alone."""
+    """Whether the text of ids is the concatenation of these bytes. False: ``spelled`` is each token decoded alone."""
 
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -49,28 +49,28 @@ def read_pieces(backend: Backend, tokens: Sequence[str]) -> TokenPieces:
     none = [i for i, token in enumerate(tokens) if not token]
     if all(reading.take(step) for step in steps):
         pieces = reading.pieces()
-        for i in none:  # numbers between those of tokens
+        for i in none:  # unused ids
             pieces.spelled[i] = b""
             pieces.first.pop(i, None)
         return pieces
-    if (suffix := declared.get("suffix")) is not None:  # BPEDecoder: a blank for the suffix but at the end of a text
+    if (suffix := declared.get("suffix")) is not None:  # BPEDecoder: the suffix is a blank, except at the end of a text
         return TokenPieces([token.replace(suffix, " ").encode() for token in tokens], exact=False)
     return TokenPieces([backend.decoder.decode([token]).encode() for token in tokens], exact=False)
 
 
 class _Reading:
-    """Tokens on their way through the steps of a decoder."""
+    """State of all tokens while decoder steps are applied."""
 
     def __init__(self, tokens: list[str]):
         self._texts: list[str] = tokens
         self._bytes: dict[int, bytes] = {}
-        """Of ids whose piece is no text any more."""
+        """Ids whose piece is bytes instead of text."""
         self._first: dict[int, str] = {}
         self._joined = False
         self._cut, self._times = "", 0
 
     def take(self, step: dict[str, Any]) -> bool:
-        """Apply a step; False where it does not make something of each token by itself."""
+        """Apply a step; False if it does not work token by token."""
         kind = step["type"]
         if kind == "Fuse":
             self._joined = True
@@ -111,7 +111,8 @@ class _Reading:
                 self._bytes[i] = bytes([int(match[1], 16)])
 
     def byte_level(self, step: dict[str, Any]) -> None:
-        """A token that is not all of the alphabet, one that was added, is its own text."""
+        """Map byte-level tokens to bytes. A token with characters outside the alphabet (an added one) is its own
+        text."""
         for i, text in enumerate(self._texts):
             if all(c in _BYTE_OF for c in text):
                 self._bytes[i] = bytes(_BYTE_OF[c] for c in text)
@@ -128,13 +129,13 @@ class _Reading:
         inner = [text.removeprefix(prefix) if text.startswith(prefix) else f" {text}" for text in self._texts]
         self._first = dict(enumerate(self._texts))
         if step["cleanup"]:
-            tidy = decoders.WordPiece(prefix="\0", cleanup=True)  # which tidies the first of its tokens as it is
+            tidy = decoders.WordPiece(prefix="\0", cleanup=True)  # cleans up its first token unchanged
             self._first = {i: tidy.decode([text]) for i, text in self._first.items()}
             inner = [tidy.decode([text]) for text in inner]
         self._texts = inner
 
     def blanks(self, step: dict[str, Any]) -> None:
-        """No decoder: tokens stand with a blank between them."""
+        """Without a decoder, tokens are joined by blanks."""
         self._first = dict(enumerate(self._texts))
         self._texts = [f" {text}" for text in self._texts]
 

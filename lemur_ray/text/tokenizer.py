@@ -1,8 +1,8 @@
-"""A tokenizer of any kind, as its files declare it: text to ids and back, whole or by and by, and the bytes of tokens.
+"""Tokenizers from their files: text to ids and back, streaming decoding, and the bytes of tokens.
 
-A thin layer over the ``tokenizers`` library. Text never turns into special ids, whatever it contains: specials are
-placed by the callers (documents, chat template) by id; where a text may spell them, ``encode_marked`` says so. Nothing
-is added to a vocabulary but what its own files name. Knows nothing of chat roles, corpora or models.
+A thin layer over the ``tokenizers`` library. Text is never encoded as special ids: callers (documents, chat template)
+insert them by id. ``encode_marked`` is the exception. Nothing is added to a vocabulary except tokens that its own files
+name. Knows nothing of chat roles, corpora or models.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from lemur_ray.text.whole_texts import is_lossless, longest_source
 __all__ = ["SPECIALS", "Tokenizer"]
 
 _LONG = 8192
-"""Characters from which a text is treated as a batch of one: only batches let go of the interpreter lock."""
+"""Characters from which a text is encoded as a batch of one, because only batches release the interpreter lock."""
 
 
 class Tokenizer:
-    """Text to ids and back. Safe to call from several threads."""
+    """Text to ids and back. Thread-safe."""
 
     def __init__(self, backend: Backend, files: Mapping[str, str] | None = None):
-        """files: the small files of its folder besides ``tokenizer.json``, name -> text; they say which tokens are
-        special and travel with it. Raises ValueError where they or the backend's decoder cannot be used."""
+        """files: config files of its folder, name -> text, without ``tokenizer.json``. They define special tokens and
+        are saved with it. Raises ValueError if they or the backend's decoder are unusable."""
         self._backend = backend
         self.files = {name: text for name, text in (files or {}).items() if name != TOKENIZER}
         self.special: SpecialTokens = special_tokens(backend, self.files)
@@ -50,18 +50,18 @@ class Tokenizer:
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, pattern: str = bpe_training.GENERAL) -> Tokenizer:
-        """Learn merges from texts; the same texts in the same order give the same tokenizer."""
+        """Train a byte-level BPE tokenizer; deterministic in texts and their order."""
         return cls(bpe_training.train_bpe(texts, vocab_size, pattern))
 
     @classmethod
     def bytes_only(cls) -> Tokenizer:
-        """The tokenizer without merges: one token per byte, and the specials."""
-        # Tables are named by their tokenizer's file, so it is spelled as it ever was; without merges no pattern counts.
+        """The tokenizer without merges: one token per byte, and the special tokens."""
+        # The file's hash is part of names of tables, so it must not change. Without merges the pattern has no effect.
         return cls(bpe_training.train_bpe([], bpe_training.SMALLEST, bpe_training.NUMBERED))
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Read a ``tokenizer.json`` alone. ``tokenizer_folder.load_folder`` reads the files beside it, too."""
+        """Read a single ``tokenizer.json``. ``tokenizer_folder.load_folder`` also reads the config files."""
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"no tokenizer at {path}: expected a tokenizer.json of the tokenizers library")
@@ -69,12 +69,12 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "the text") -> Tokenizer:
-        """``load`` for the content of a file. Raises ValueError that names ``where`` the text came from."""
+        """``load`` from the content of a file. Raises ValueError naming its origin ``where``."""
         return cls.from_files({TOKENIZER: text}, where)
 
     @classmethod
     def from_files(cls, files: Mapping[str, str | bytes], where: str = "the text") -> Tokenizer:
-        """The tokenizer of a folder's files, name -> content. Raises ValueError that names ``where`` they came from."""
+        """The tokenizer of a folder's files, name -> content. Raises ValueError naming their origin ``where``."""
         texts = {name: _text_of(content, name, where) for name, content in files.items()}
         try:
             backend = backends.read_backend(texts, where)
@@ -92,26 +92,26 @@ class Tokenizer:
         return self._backend.to_str(pretty=False)
 
     def to_files(self) -> dict[str, str]:
-        """``tokenizer.json`` and the small files of its folder: what ``from_files`` makes the same tokenizer of."""
+        """``tokenizer.json`` and config files, from which ``from_files`` restores the same tokenizer."""
         return {TOKENIZER: self.to_json(), **self.files}
 
     def is_same(self, other: Tokenizer) -> bool:
-        """Whether both have the same vocabulary, ids and merges; how their files are written does not matter."""
+        """Whether both have the same vocabulary, ids and merges, regardless of the format of their files."""
         return self._merges == other._merges and self._backend.get_vocab() == other._backend.get_vocab()
 
     def grows_to(self, other: Tokenizer) -> bool:
-        """Whether the other one is this one with tokens added behind."""
+        """Whether ``other`` is this tokenizer with tokens appended."""
         mine, theirs = self._backend.get_vocab(), other._backend.get_vocab()
         old = {token: i for token, i in theirs.items() if i < self.vocab_size}
         return self._merges == other._merges and mine == old
 
     @property
     def made_of(self) -> str:
-        """Everything that it is read from, as one text: what is made with it may be named by that."""
+        """All files in one string, for hashes that name data made with this tokenizer."""
         return json.dumps(self.to_files(), sort_keys=True) if self.files else self.to_json()
 
     def with_tokens(self, tokens: Sequence[str]) -> Tokenizer:
-        """The same with these special tokens, those it lacks behind all others."""
+        """The same tokenizer with these special tokens; missing ones are appended."""
         backend = Backend.from_str(self.to_json())
         missing = [t for t in tokens if backend.token_to_id(t) is None]
         backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in missing])
@@ -129,11 +129,11 @@ class Tokenizer:
         return _encode(self._plain, text)
 
     def encode_inside(self, text: str) -> list[int]:
-        """Ids of a text that goes on with another: nothing is put before it, no dummy blank of SentencePiece either."""
+        """Ids of a text that continues another: no prefix is added, not even the dummy blank of SentencePiece."""
         return _encode(self._inner, text)
 
     def encode_marked(self, text: str) -> list[int]:
-        """Ids of a text in which special tokens may be spelled out, as tokenizers of Hugging Face read every text."""
+        """Ids of a text in which spelled special tokens count, as Hugging Face tokenizers treat every text."""
         return _encode(self._marking, text)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -147,28 +147,28 @@ class Tokenizer:
         return b"".join(map(text.bytes_of, ids)).decode(errors="replace")
 
     def text_stream(self, before: Sequence[int] = ()) -> IncrementalText:
-        """The text of ids that come by and by behind those ``before`` (a prompt): with these its whole is what
-        ``decode`` says of all, without the text that the prompt has alone."""
+        """Streaming decoder of ids that follow those of ``before`` (a prompt). The joined text is ``decode`` of all ids
+        without the text of ``before``."""
         if self._pieces.exact:
             begins = all(i in self.special_ids for i in before)
             return BytesText(self._pieces, self.special_ids, begins=begins)
         return WindowText(self.decode, self.special_ids, before)
 
     def byte_stream(self, before: Sequence[int] = ()) -> Callable[[int], bytes]:
-        """``text_stream`` by bytes: what each id adds that is asked for behind those ``before`` and asked for."""
+        """``text_stream`` in bytes: a function that returns the bytes added by the next id after ``before``."""
         text = self.text_stream(before)
         return text.bytes_of if isinstance(text, BytesText) else lambda token: text.push(token).encode()
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes one id stands for where something stands before it; a special token is its own spelling."""
+        """Bytes of one id in the middle of a text; a special token is its own spelling."""
         return self._pieces.spelled[token_id]
 
     def names(self, ids: Sequence[int]) -> list[str]:
-        """What the vocabulary calls tokens; nothing for rows that no token belongs to."""
+        """Names of tokens in the vocabulary; empty for unused ids."""
         return [self._tokens[i] if i < len(self._tokens) else "" for i in ids]
 
     def num_bytes(self, ids: Sequence[int]) -> int:
-        """Bytes of the text that ids make, without special tokens and the dummy blank before it."""
+        """Bytes of the text of ids, without special tokens and the leading dummy blank."""
         if not self._pieces.exact:
             return len(self.decode(ids).encode())
         text = BytesText(self._pieces, self.special_ids)
@@ -176,29 +176,29 @@ class Tokenizer:
 
     @property
     def spells_by_token(self) -> bool:
-        """Whether the text of ids is their ``token_bytes`` one after another (but for how a text begins)."""
+        """Whether the text of ids is the concatenation of their ``token_bytes``, except at the start of a text."""
         return self._pieces.exact
 
     @cached_property
     def keeps_text(self) -> bool:
-        """Whether tokens hold every byte of a text: nothing is normalised away, nothing becomes one unknown token."""
+        """Whether tokens represent every byte of a text: no lossy normalisation, no unknown tokens."""
         return is_lossless(self._backend)
 
     @cached_property
     def longest_token(self) -> int:
-        """Bytes that a token stands for at most, if it is no special one: where a tokenizer keeps the text, one of n
-        bytes has at least n / longest_token tokens."""
+        """Maximum bytes of text per ordinary token. If ``keeps_text``, n bytes have at least n / longest_token
+        tokens."""
         plain = [i for i in range(self.vocab_size) if i not in self.special_ids]
         return longest_source([self._pieces.spelled[i] for i in plain], [self._tokens[i] for i in plain])
 
     @cached_property
     def vocab_size(self) -> int:
-        """Rows that a model needs: one more than the largest id."""
+        """Number of embedding rows that a model needs: the largest id plus one."""
         return len(self._tokens)
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """Tokens that are no text."""
+        """Ids of special tokens, which have no text."""
         return frozenset(i for i, token in self._added.items() if token.special)
 
     @property
@@ -215,22 +215,22 @@ class Tokenizer:
 
     @property
     def filler_id(self) -> int:
-        """What fills a row up, where nothing reads it."""
+        """Id for padding: pad, else eos, else 0."""
         return next((i for i in (self.special.pad, self.special.eos) if i is not None), 0)
 
     @cached_property
     def is_ours(self) -> bool:
-        """Whether its special tokens are those of our own vocabularies."""
+        """Whether it has the special tokens of this project's vocabularies."""
         return is_ours(self._backend)
 
     @property
     def stop_ids(self) -> frozenset[int]:
-        """All tokens that end what a model says."""
+        """Ids of all tokens that end a reply."""
         return self.special.stops
 
     @property
     def splits_specials(self) -> bool:
-        """Whether its files say that a text has no special tokens, a rendered chat neither."""
+        """Whether its config treats special tokens in any text, also in a rendered chat, as ordinary text."""
         return splits_specials(self.files)
 
     @cached_property
@@ -267,7 +267,7 @@ class Tokenizer:
 
     @cached_property
     def _marking(self) -> Backend:
-        """The same, which takes special tokens for what they are: a switch of the whole object, hence another one."""
+        """A copy that recognises special tokens in text; the switch applies to a whole backend."""
         backend = Backend.from_str(self.to_json())
         backend.encode_special_tokens = self.splits_specials
         return backend
@@ -277,7 +277,7 @@ class Tokenizer:
 
 
 def _text_of(content: str | bytes, name: str, where: str) -> str:
-    """Raises ValueError that names the file, which lies ``where`` the tokenizer does."""
+    """Decode a file of a tokenizer from ``where``. Raises ValueError naming the file."""
     try:
         return content if isinstance(content, str) else content.decode()
     except UnicodeDecodeError as error:

@@ -1,9 +1,9 @@
-"""Which class ``transformers`` 5 reads a folder's tokenizer with, and what that class makes of ``tokenizer.json``.
+"""The tokenizer class that ``transformers`` 5 uses for a folder, and its changes to ``tokenizer.json``.
 
-Some classes keep a file's vocabulary and put steps of their own around it, whatever the file says. The class is the
-one that a folder names, unless its ``config.json`` is of a type whose folders are known to name a wrong one, or whose
-files are taken as they are (``AutoTokenizer.from_pretrained``). A class that makes of a file what is not known here is
-refused: its ids would be others. Knows nothing of what special tokens are for.
+Some classes keep a file's vocabulary but replace the steps around it. The class is the one that a folder names, unless
+the model type in its ``config.json`` is known to name a wrong class or to use files unchanged
+(``AutoTokenizer.from_pretrained``). A class whose changes are not implemented here is rejected, as its ids would
+differ. Knows nothing of the roles of special tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 AS_FILED = "PreTrainedTokenizerFast"
-"""The class that takes a file as it is."""
+"""The class that uses ``tokenizer.json`` unchanged."""
 
 _OF_TYPES = {
     AS_FILED: """EvollaModel arctic aria beam bigbird_pegasus camembertv2-base canary chatlm cohere_asr ernie4_5
@@ -39,14 +39,14 @@ _OF_TYPES = {
     "CohereTokenizer": "aya_vision cohere cohere2",
 }
 REGISTERED = {kind: name for name, kinds in _OF_TYPES.items() for kind in kinds.split()}
-"""``model_type`` -> class, for the classes that are known here and are ever taken instead of the one that is named."""
+"""``model_type`` -> class that may replace the one named in the folder."""
 
 _MISNAMED = """arctic camembertv2-base chatlm cohere_asr ernie4_5 ernie4_5_moe fuyu h2ovl_chat hyperclovax
     hyperclovax_vision_v2 hyperclovax_vlm internlm2 internlm3 iquestcoder jamba llava llava_next minicpm3 minicpmv
     minimax_m2 modernbert modernbert-decoder molmo molmo2 nemotron nvfp4 opencua openvla paddleocr_vl phi3 phi3_v phimoe
     qwen2 qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen4_exp siglip2 smolvlm step3_vl vipllava"""
 MISNAMED = frozenset(_MISNAMED.split())
-"""Types whose folders name a class that is not theirs."""
+"""Model types whose folders name a wrong class."""
 
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -78,10 +78,10 @@ _WORDS: dict[str, dict[str, Any] | None] = {
     "Qwen3_5Tokenizer": _split(_QWEN3_5),
     "CohereTokenizer": _DIGITS,
 }
-"""Class of bytes -> how it parts a text before; None: as GPT-2."""
+"""Byte-level class -> its first pre-tokenizer; None: that of GPT-2."""
 _LLAMA = ("LlamaTokenizer", "CodeLlamaTokenizer")
 _GEMMA = "GemmaTokenizer"
-"""Those of SentencePiece."""
+"""Classes with SentencePiece vocabularies."""
 
 _REFUSED = """AlbertTokenizer BarthezTokenizer BartphoTokenizer BertJapaneseTokenizer BertTokenizer BertweetTokenizer
     BigBirdTokenizer BioGptTokenizer BlenderbotSmallTokenizer BlenderbotTokenizer ByT5Tokenizer CLIPTokenizer
@@ -96,7 +96,7 @@ _REFUSED = """AlbertTokenizer BarthezTokenizer BartphoTokenizer BertJapaneseToke
     VideoPrismTokenizer VitsTokenizer Wav2Vec2CTCTokenizer Wav2Vec2PhonemeCTCTokenizer WhisperTokenizer XGLMTokenizer
     XLMRobertaTokenizer XLMTokenizer XLNetTokenizer"""
 REFUSED = frozenset(_REFUSED.split())
-"""Classes that build a tokenizer of their own, which is not known here."""
+"""Classes that build tokenizers in ways not implemented here."""
 
 _END = "<|endoftext|>"
 _OF_LLAMA: dict[str, str | None] = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
@@ -118,7 +118,7 @@ _DEFAULTS: dict[str, dict[str, str | None]] = {
         "cls_token": "<CLS>", "sep_token": "<SEP>", "mask_token": "<MASK_TOKEN>",
     },
 }  # fmt: skip
-"""Class -> role -> token that has it, if any, where a folder does not speak of the role."""
+"""Class -> role -> default token (or None) for roles that a folder does not mention."""
 
 _MISTRAL = ("mistral", "mistral3", "voxtral", "ministral", "pixtral", None)
 _BEFORE_5 = re.compile(r"[0-4](\.|$)|5(\.0)*\.?(dev|a|b|rc)")
@@ -129,17 +129,17 @@ _TEKKEN = (
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 FIXED = "fix_mistral_regex"
-"""A folder of Mistral's whose file parts words wrongly may say so in its config."""
+"""Config key by which a Mistral folder requests the corrected word pattern."""
 
 
 class ClassRefused(ValueError):
-    """The class makes other ids of the file than stand in it, and which is not known here."""
+    """The folder's class changes the ids in a way that is not implemented here."""
 
 
 def class_in(config: Mapping[str, Any], model: Mapping[str, Any], tokenizer_json: str) -> str:
-    """The class that a folder is read with, ``AS_FILED`` for every one that takes the file as it is.
+    """The tokenizer class of a folder; ``AS_FILED`` for every class that uses the file unchanged.
 
-    config, model: what ``tokenizer_config.json`` and ``config.json`` say, either may be empty.
+    config, model: content of ``tokenizer_config.json`` and ``config.json``; either may be empty.
     """
     named = str(config.get("tokenizer_class") or model.get("tokenizer_class") or "").removesuffix("Fast")
     kind = str(model.get("model_type") or "") if not config.get("auto_map") else ""
@@ -156,9 +156,9 @@ def class_in(config: Mapping[str, Any], model: Mapping[str, Any], tokenizer_json
 def resolve_class_config(
     config: Mapping[str, Any], model: Mapping[str, Any], listed: Mapping[str, Any], tokenizer_json: str
 ) -> dict[str, Any]:
-    """The config of a folder with what its class and its model make of what it leaves open; as it is where all is said.
+    """The config completed with defaults of the class and the model; unchanged if nothing is missing.
 
-    listed: the roles that ``special_tokens_map.json`` names.
+    listed: roles in ``special_tokens_map.json``.
     """
     kind, resolved = class_in(config, model, tokenizer_json), dict(config)
     if kind != class_in(config, {}, tokenizer_json):
@@ -173,7 +173,7 @@ def resolve_class_config(
 
 
 def apply_class(tokenizer_json: str, config: Mapping[str, Any]) -> str:
-    """A ``tokenizer.json`` as the class that its ``config`` names reads it; the same text where that is as it is.
+    """Apply the changes of the folder's class to a ``tokenizer.json``; returns the same text if there are none.
 
     Raises ClassRefused.
     """
@@ -211,7 +211,7 @@ _BLANKS_BACK = [
 
 
 def _as_llama(raw: dict[str, Any], kind: str, config: Mapping[str, Any]) -> None:
-    """Blanks are marks, and one stands before the text, or before every part."""
+    """Llama: blanks become marks, with a mark before the text or before every part."""
     prefix = config.get("add_prefix_space") is not False
     scheme = "never" if not prefix else "always" if config.get("legacy") and kind == "LlamaTokenizer" else "first"
     raw["normalizer"] = None
@@ -223,7 +223,7 @@ def _as_llama(raw: dict[str, Any], kind: str, config: Mapping[str, Any]) -> None
 
 
 def _as_gemma(raw: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """Blanks are marks, and nothing stands before the text."""
+    """Gemma: blanks become marks, without a mark before the text."""
     named = config.get("unk_token", "<unk>")
     raw["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
     raw["pre_tokenizer"] = {
@@ -235,14 +235,14 @@ def _as_gemma(raw: dict[str, Any], config: Mapping[str, Any]) -> None:
 
 
 def _as_bytes(raw: dict[str, Any], kind: str, config: Mapping[str, Any]) -> None:
-    """Every byte is a character of the vocabulary; words are parted as the class does."""
+    """Byte-level classes: bytes map to characters of the vocabulary, with the word pattern of the class."""
     words = _WORDS[kind]
     prefix, as_gpt2 = bool(config.get("add_prefix_space")), words is None or words is _DIGITS
     step = {"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": True, "use_regex": as_gpt2}
     raw["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [words, step]} if words else step
     raw["normalizer"] = None if kind == "GPT2Tokenizer" else {"type": "NFC"}
     raw["decoder"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
-    if kind == "GPTNeoXTokenizer":  # the settings, which are not read where there is a file, count instead
+    if kind == "GPTNeoXTokenizer":  # its settings replace the file's post-processor
         only = [{"Sequence": {"id": "A", "type_id": 0}}]
         pair = [*only, {"Sequence": {"id": "B", "type_id": 1}}]
         raw["post_processor"] = {"type": "TemplateProcessing", "single": only, "pair": pair, "special_tokens": {}}

@@ -1,6 +1,6 @@
-"""The tokenizer of a folder, local or by URI: ``tokenizer.json`` with the small files that say which tokens are what.
+"""Load and save the tokenizer of a folder or URL: ``tokenizer.json`` and the config files of its special tokens.
 
-Knows nothing of models; that a vocabulary fits one is theirs to check.
+Knows nothing of models, which check that a vocabulary fits.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from lemur_ray.text.tokenizer_classes import resolve_class_config
 
 TEMPLATE, PROCESSOR = "chat_template.jinja", "chat_template.json"
 SMALL_FILES = (CONFIG, MAP, ADDED, GENERATION, TEMPLATE, PROCESSOR)
-"""What may lie beside a ``tokenizer.json`` and belongs to it."""
+"""Config files that belong to a ``tokenizer.json``."""
 _MORE_TEMPLATES = "additional_chat_templates"
 _MODEL = "config.json"
 
 
 def read_files(folder: str | Path) -> dict[str, bytes]:
-    """The files of a folder's tokenizer, name -> content; empty where it has none.
+    """The tokenizer files of a folder, name -> content; empty if it has no tokenizer.
 
-    Where there is no ``generation_config.json``, one with the ids that ``config.json`` names stands for it; the class
-    that a tokenizer has by the type of its model stands in ``tokenizer_config.json``. Chat templates of a folder within
-    are listed there, too, as older versions had them.
+    A missing ``generation_config.json`` is replaced by the ids in ``config.json``. ``tokenizer_config.json`` is
+    completed with the class that follows from the model's type, and with the chat templates of a subfolder.
     """
     fs, inner = file_system(str(folder))
     if not fs.isfile(f"{inner}/{TOKENIZER}"):
@@ -42,11 +41,10 @@ def read_files(folder: str | Path) -> dict[str, bytes]:
 
 
 def _of_model(files: dict[str, bytes], config_json: bytes) -> dict[str, bytes]:
-    """The files with what the ``config.json`` beside says of the tokenizer: ids, and the class it is read with.
+    """The files with the special ids and the tokenizer class that follow from the model's ``config.json``.
 
-    A class that another type of model would be read with is named, and the tokens that it has for roles which no file
-    speaks of, so that the files mean the same wherever they go. What cannot be read stays as it is: whoever reads the
-    model, or the tokenizer, says what is wrong with it.
+    The class and its default tokens are written down if they depend on the model's type, so that the files have the
+    same meaning without it. Unreadable files stay unchanged: the readers of the model or tokenizer report them.
     """
     files = dict(files)
     try:
@@ -64,7 +62,7 @@ def _of_model(files: dict[str, bytes], config_json: bytes) -> dict[str, bytes]:
 
 
 def _listed_templates(files: dict[str, bytes], named: dict[str, bytes]) -> dict[str, bytes]:
-    """All templates in one list of the config; unreadable files stay as they are, whoever reads them says so."""
+    """Merge all templates into the config's list. Unreadable files stay unchanged; their readers report them."""
     files = dict(files)
     try:
         config = json.loads(files.get(CONFIG, b"{}"))
@@ -77,13 +75,13 @@ def _listed_templates(files: dict[str, bytes], named: dict[str, bytes]) -> dict[
 
 
 def load_folder(folder: str | Path) -> Tokenizer | None:
-    """The tokenizer of a folder or URI; None where it has none. Raises ValueError where its files are damaged."""
+    """The tokenizer of a folder or URL; None if it has none. Raises ValueError if its files are damaged."""
     files = read_files(folder)
     return Tokenizer.from_files(files, f"{str(folder).rstrip('/')}/{TOKENIZER}") if files else None
 
 
 def tokenizer_in(folder: str | Path) -> Tokenizer:
-    """``load_folder`` where there must be one. Raises FileNotFoundError, ValueError."""
+    """The tokenizer of a folder or URL. Raises FileNotFoundError if it has none, ValueError if it is damaged."""
     tokenizer = load_folder(folder)
     if tokenizer is None:
         raise FileNotFoundError(f"no {TOKENIZER} in {folder}: copy the one that belongs there")
@@ -91,9 +89,9 @@ def tokenizer_in(folder: str | Path) -> Tokenizer:
 
 
 def load_path(path: str | Path) -> Tokenizer:
-    """The tokenizer of a folder, or a file: a ``tokenizer.json`` with its folder, one of another name by itself.
+    """The tokenizer of a folder or file. A ``tokenizer.json`` is read with its folder, another file alone.
 
-    A URI is that of a folder or of a ``tokenizer.json``.
+    A URL must name a folder or a ``tokenizer.json``.
     """
     if "://" in str(path):
         return tokenizer_in(str(path).rstrip("/").removesuffix(f"/{TOKENIZER}"))
@@ -104,7 +102,7 @@ def load_path(path: str | Path) -> Tokenizer:
 
 
 def save_folder(tokenizer: Tokenizer, folder: str | Path) -> None:
-    """Write the files of which ``load_folder`` makes the same tokenizer; one of our own is ``tokenizer.json`` alone."""
+    """Write the files that ``load_folder`` reads; this project's vocabularies need ``tokenizer.json`` only."""
     fs, inner = file_system(str(folder))
     for name, text in tokenizer.to_files().items():
         fs.pipe_file(f"{inner}/{name}", text.encode())

@@ -1,8 +1,7 @@
-"""Which call a tool's result answers: ``tool_call_id`` of a message, and the calls of the assistant's turn before it.
+"""Matching of tool results to calls, by ``tool_call_id`` and the calls of the preceding assistant turn.
 
-Most chat templates show results without the ids of their calls, so that a model that made several knows them by their
-order alone: that of its calls. Results and calls without ids stay as they are. Knows nothing of what tools or templates
-look like.
+Most chat templates print results without call ids, so a model can only match them by order. Results and calls without
+ids are left in place. Knows nothing of the format of tools and templates.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from lemur_ray.agents.messages import Message
 
 
 def sort_results_by_call(messages: Sequence[Message]) -> list[Message]:
-    """The conversation, the results of calls made together in the order of these."""
+    """The conversation with the results of each assistant turn in the order of its calls."""
     out: list[Message] = []
     calls: list[str] = []
     results: list[Message] = []
@@ -27,7 +26,7 @@ def sort_results_by_call(messages: Sequence[Message]) -> list[Message]:
 
 
 def stray_result(messages: Sequence[Message]) -> tuple[int, list[str]] | None:
-    """The place of the first result whose id none of the calls before it has, and the ids that these have."""
+    """(index of the first result whose id matches no preceding call, ids of those calls), or None."""
     calls: list[str] = []
     for number, message in enumerate(messages):
         if message.role != "tool":

@@ -1,7 +1,7 @@
-"""Tools for templates that know of none: described in the system turn, and calls written out as models write them.
+"""Tools for templates without support for them: described in the system turn, with calls written out as text.
 
-A call is a JSON object between two tags, the way ChatML models commonly write it; a tool's result is a turn of the role
-``tool``. Knows nothing of tokens, nor of who offers the tools.
+A call is a JSON object between two tags, as is common for ChatML models; a result is a turn with role ``tool``. Knows
+nothing of tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
 
 def describe_tools(messages: Sequence[Message], functions: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
-    """The conversation with the tools in its system turn. ``functions``: name, description, parameters of each."""
+    """The conversation with a description of tools in its system turn. functions: {name, description, parameters}."""
     shown = "\n".join(json.dumps({"type": "function", "function": f}, ensure_ascii=False) for f in functions)
     form = f'{OPEN}\n{{"name": "...", "arguments": {{...}}}}\n{CLOSE}'
     text = f"These functions can be called, each given by its JSON schema:\n<tools>\n{shown}\n</tools>\n"
@@ -29,7 +29,7 @@ def describe_tools(messages: Sequence[Message], functions: Sequence[Mapping[str,
 
 
 def tool_function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """What is shown of a tool in OpenAI's form."""
+    """Name, description and parameters of a tool in OpenAI's format."""
     function = tool["function"]
     return {
         "name": function["name"],
@@ -39,7 +39,7 @@ def tool_function(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def spell_out_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Calls of earlier turns as the model wrote them, in the text of their turn."""
+    """The messages with calls written out in the text of their turn."""
     return tuple(
         replace(message, content="\n".join(filter(None, (message.content, _spoken(message.tool_calls)))), tool_calls=())
         if message.tool_calls
@@ -54,7 +54,7 @@ def _spoken(calls: Sequence[ToolCall]) -> str:
 
 
 def _written(name: str, arguments: str) -> str:
-    """The object between the tags. Arguments that are no JSON, or none that is text, go into it as a string."""
+    """The JSON object of a call. Arguments that are not valid JSON become a string."""
     try:
         written = json.dumps({"name": name, "arguments": json.loads(arguments)}, ensure_ascii=False)
         written.encode()

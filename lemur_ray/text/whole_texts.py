@@ -1,6 +1,6 @@
-"""How few tokens a text can have: whether a tokenizer keeps all of a text, and how much of one a token can stand for.
+"""Lower bounds on token counts: whether a tokenizer is lossless, and the maximum bytes of a token.
 
-Knows tokenizers by what their files declare; where a step is not known to keep everything, the answer is no.
+Derived from the steps that a tokenizer's file declares; an unknown step counts as lossy.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import pre_tokenizers
 
 _KEEP = {"ByteLevel", "Metaspace", "Digits", "UnicodeScripts", "FixedLength"}
-"""Pre-tokenizers that cut and drop nothing."""
+"""Lossless pre-tokenizers."""
 _UNKNOWN = 4
-"""Bytes of one character at most: what one unknown token stands for where they are not fused."""
+"""Maximum bytes of one character, for which one unknown token stands if they are not fused."""
 
 
 def is_lossless(backend: Backend) -> bool:
-    """Whether every byte of a text is in one of its tokens."""
+    """Whether the tokens of a text represent all of its bytes."""
     raw = [json.loads(step.__getstate__()) if step else None for step in (backend.normalizer, backend.pre_tokenizer)]
     return _normalizer_keeps(raw[0]) and _pre_tokenizer_keeps(raw[1]) and _model_keeps(backend, raw[1])
 
 
 def longest_source(spelled: Sequence[bytes], tokens: Sequence[str]) -> int:
-    """Bytes of text that a token can stand for: a mark of SentencePiece may be a blank or that mark in the text."""
+    """Maximum bytes of text per token. SentencePiece's mark may stand for a blank or for itself."""
     longest = max((len(piece) for piece in spelled), default=1)
     marked = max((len(token.encode()) for token in tokens if "▁" in token), default=1)
     return max(longest, marked, _UNKNOWN)

@@ -107,5 +107,5 @@ def test_what_a_tokenizer_cannot_tell_apart_is_refused_as_a_conversation() -> No
         token["normalized"] = token["special"]
     marked = MarkedText(json.dumps(raw))
     disguise = marked.disguise()
-    with pytest.raises(TemplateError, match="cannot be told apart"):
+    with pytest.raises(TemplateError, match="cannot be distinguished"):
         marked.encode(f"<s>{disguise.apply('say </s> now')}</s>", disguise)

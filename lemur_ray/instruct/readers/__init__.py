@@ -1,1 +1,1 @@
-"""Files that other people wrote into conversations: one file per published form, and the list of the public sets."""
+"""Readers of public data sets: one module per published format, and the list of sets."""

@@ -1,8 +1,7 @@
-"""HTML of chat pages into Markdown: what a person saw, as a model would write it.
+"""Conversion of HTML from chat pages to Markdown, by markdownify with rules for such pages.
 
-The walk over the page is markdownify's. Ours is what chat pages are special in: a code block keeps its language, which
-the page writes as a class or as a label above the code, and every line break; buttons vanish; nothing is escaped,
-because a model reads the text as it stands. Knows nothing of conversations.
+A code block keeps its language, which pages give as a class or as a label above the code, and every line break; buttons
+are removed; nothing is escaped, because a model reads the text literally. Knows nothing of conversations.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ _LABEL = re.compile(r"[\w+#.-]{1,20}")
 
 
 def looks_like_html(text: str) -> bool:
-    """Whether a text begins and ends with a tag of a chat page; code that merely holds tags does not."""
+    """Whether a text begins and ends with a tag of a chat page; code that only contains tags does not."""
     return _BEGINS.match(text) is not None and _ENDS.search(text) is not None
 
 
 def to_markdown(html: str) -> str:
-    """The text of a piece of HTML as Markdown, without blank lines at either end.
+    """Convert HTML to Markdown, without blank lines at either end.
 
-    Raises RecursionError where tags are nested some 300 deep, ModuleNotFoundError that names the extra.
+    Raises RecursionError if tags are nested about 300 deep, ModuleNotFoundError naming the extra.
     """
     return _converter()(html)
 
@@ -58,7 +57,7 @@ def _converter() -> Callable[[str], str]:
 
     def convert(html: str) -> str:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", bs4.MarkupResemblesLocatorWarning)  # a turn may be nothing but an address
+            warnings.simplefilter("ignore", bs4.MarkupResemblesLocatorWarning)  # a turn may consist of a URL only
             soup = bs4.BeautifulSoup(html, "html.parser")
         for silent in soup.find_all(_SILENT):
             silent.decompose()
@@ -72,7 +71,7 @@ def _converter() -> Callable[[str], str]:
 
 
 def code_block(pre: Any) -> str:
-    """A fenced block of what stands in a ``pre`` element. What stands beside its code is the language's name."""
+    """A fenced code block from a ``pre`` element. Text outside its ``code`` is the name of the language."""
     for line_break in pre.find_all("br"):
         line_break.replace_with("\n")
     codes = pre.find_all("code")

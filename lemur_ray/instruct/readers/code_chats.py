@@ -1,6 +1,6 @@
-"""Plain chat rows from source code: a docstring asks, the function answers, and the other way round.
+"""Conversations from Python functions and their docstrings: one is the question, the other the answer.
 
-The machine's own standard library is the default place to take functions from. Knows nothing of tokens or rows.
+The default source is the standard library of this machine. Knows nothing of tokens or rows.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from lemur_ray.instruct.conversation import Conversation
 
 DATASET = "code_chats"
 MAX_SUMMARY = 160
-"""Longest first line of a docstring, in characters, that serves as a question or an answer."""
+"""Maximum characters of a docstring's first line for use as a question or an answer."""
 
 
 def code_chats(sources: Iterable[tuple[str, str]], *, max_characters: int = 600) -> Iterator[Conversation]:
     """Conversations from Python sources given as (id, text), in order.
 
     Even ones ask for a function by the first line of its docstring, odd ones ask what a function does. Functions
-    without a docstring, longer than ``max_characters`` or without a body of their own give nothing, and so do texts
-    that are not Python.
+    without docstring or body, or longer than ``max_characters``, and texts that are not Python are skipped.
     """
     count = 0
     for source_id, text in sources:
@@ -45,7 +44,7 @@ def code_chats(sources: Iterable[tuple[str, str]], *, max_characters: int = 600)
 
 
 def _functions(text: str) -> Iterator[ast.FunctionDef]:
-    """Every plain function of a module that has more than its docstring, outermost first."""
+    """All non-async functions of a module with more than a docstring, outermost first."""
     try:
         tree = parsed(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -56,7 +55,7 @@ def _functions(text: str) -> Iterator[ast.FunctionDef]:
 
 
 def _without_docstring(node: ast.FunctionDef) -> str:
-    """The function's code in canonical form, its docstring left out."""
+    """The function's code in canonical form without its docstring."""
     bare = ast.FunctionDef(**{**{f: getattr(node, f) for f in node._fields}, "body": node.body[1:]})
     return ast.unparse(ast.copy_location(bare, node))
 

@@ -1,7 +1,7 @@
-"""Open Assistant 1: trees of messages into conversations, one for every path from a question to a last answer.
+"""Reader of Open Assistant 1: trees of messages to conversations, one for every path from a root to a leaf.
 
-Both published forms, whole trees and one message a row, give the same conversations. Shared beginnings are repeated, as
-the paper's count of rows asks for. Knows nothing of other sets.
+Both published formats, whole trees and one message per row, give the same conversations. Shared beginnings are
+repeated, which matches the paper's number of rows. Knows nothing of other sets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ReadResult = Conversation | Dropped
 
 @dataclass
 class Node:
-    """One message of a tree; only ``text``, ``role`` and ``replies`` must be there."""
+    """One message of a tree. Records must have ``text`` and ``role``; other fields have defaults."""
 
     id: str
     text: str
@@ -35,7 +35,7 @@ class Node:
 
 
 def read_oasst(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
-    """Conversations of a file of trees, or of messages linked by ``parent_id``."""
+    """Read a file of trees, or of messages linked by ``parent_id``."""
     flat: dict[str, tuple[Node, str | None]] = {}
     for number, record in records(path):
         where = f"{path.name}:{number:08d}"
@@ -68,15 +68,15 @@ def read_oasst(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
 
 
 def conversations(root: Node, config: SetsConfig) -> Iterator[ReadResult]:
-    """One conversation for every assistant leaf of a tree, by depth first, and the reasons of what gives none.
+    """One conversation for every assistant leaf of a tree, depth first, and a Dropped for every discarded message.
 
-    A deleted message (or, with ``config.lang``, one of another language) falls with everything below it. A path that
-    ends in a question gives nothing, or its part up to the last answer with ``config.truncate_prompter_leaf``.
+    A deleted message (or, with ``config.lang``, one of another language) is dropped with its subtree. A path that ends
+    in a question is dropped, or cut after its last answer with ``config.truncate_prompter_leaf``.
     """
     given: set[str] = set()
     path: list[Node] = []
     stack: list[tuple[Node, int]] = [(root, 0)]
-    while stack:  # no recursion: the depth of a tree is its authors' choice
+    while stack:  # no recursion: the data determines the depth of a tree
         node, depth = stack.pop()
         del path[depth:]
         if why := _drop_reason(node, config):
@@ -95,14 +95,14 @@ def conversations(root: Node, config: SetsConfig) -> Iterator[ReadResult]:
 
 
 def _drop_reason(node: Node, config: SetsConfig) -> str | None:
-    """Why a message falls with all below it."""
+    """Reason to drop a message with its subtree, or None."""
     if node.deleted:
         return "deleted"
     return "other_lang" if config.lang and node.lang != config.lang else None
 
 
 def _path_conversation(path: list[Node], config: SetsConfig, given: set[str]) -> ReadResult:
-    """The conversation of one path from the root to a leaf."""
+    """The conversation of one path from the root to a leaf, or the reason to drop it."""
     leaf = path[-1]
     turns = path
     if leaf.role == "user":
@@ -135,7 +135,7 @@ def _node(record: Any, default_id: str) -> Node:
 
 
 def _tree(record: dict[str, Any], default_id: str) -> Node:
-    """A message with all below it. Raises BadRecord where any of them is malformed."""
+    """A message with its subtree. Raises BadRecord if any message is malformed."""
     root = _node(record, default_id)
     pending = [(root, record)]
     while pending:

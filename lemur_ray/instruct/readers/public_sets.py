@@ -1,7 +1,7 @@
-"""The public instruction sets the paper was tuned on: what each is called, its licence, and how its files are read.
+"""The public instruction sets of the paper: name, licence and reader of each.
 
-One record gives conversations, or a reason why it gives none; nothing is left out without a name. Knows nothing of
-tokens, of cleaning or of Ray.
+A record yields conversations or a Dropped with the reason; none is skipped silently. Knows nothing of tokens, of
+cleaning or of Ray.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class InstructionSet:
     """One source of conversations."""
 
     name: str
-    """Value of ``dataset`` in its rows, and the flag that takes its files."""
+    """Value of ``dataset`` in its rows, and name of the flag for its files."""
     licence: str
-    """What the publisher states; printed whenever a file is read."""
+    """Licence as stated by the publisher; printed when a file is read."""
     read: Reader
 
 
@@ -48,13 +48,13 @@ SETS = {
         InstructionSet("verified", "your own verified programs: yours", read_alpaca("verified")),
     )
 }
-"""By name, in the order of Table 1. ``verified`` stands in for the paper's unreleased set of executed Python."""
+"""Sets by name, in the order of Table 1. ``verified`` replaces the paper's unreleased set of executed Python."""
 
 
 def read_set(name: str, path: Path, config: SetsConfig) -> Iterator[ReadResult]:
-    """Conversations of one file of a set, in file order, each of them well formed, and what was dropped and why.
+    """Read one file of a set in file order: valid conversations, and a Dropped for every rejected row.
 
-    Raises ValueError or OSError naming a file that cannot be read at all.
+    Raises ValueError or OSError naming a file that cannot be read.
     """
     for result in SETS[name].read(path, config):
         if isinstance(result, Conversation):

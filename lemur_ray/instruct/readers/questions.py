@@ -1,6 +1,6 @@
-"""Sets of one question and one answer a record: OpenOrca, and every set in the manner of Alpaca.
+"""Readers of sets with one question and one answer per record: OpenOrca, and sets in Alpaca's format.
 
-Knows nothing of how many rows a recipe wants.
+Know nothing of sampling.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ ReadResult = Conversation | Dropped
 
 
 def read_openorca(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
-    """{id, system_prompt, question, response}. An empty system prompt gives no system turn, or an empty one where
-    ``config.openorca_system`` is ``lemur``."""
+    """Read {id, system_prompt, question, response}.
+
+    An empty system prompt gives no system turn, or an empty one if ``config.openorca_system`` is ``lemur``.
+    """
     for number, record in records(path):
         where = f"{path.name}:{number:08d}"
         try:
@@ -58,7 +60,7 @@ def _without_null(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _texts(record: Any, *names: str) -> list[str]:
-    """Values of these fields. Raises BadRecord where one is missing or no text."""
+    """Values of these fields. Raises BadRecord if one is missing or not a string."""
     if isinstance(record, BadRecord):
         raise record
     if not isinstance(record, dict):

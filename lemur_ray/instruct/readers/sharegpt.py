@@ -1,4 +1,4 @@
-"""ShareGPT and chat logs: senders become roles, HTML becomes Markdown, and what is no plain chat falls.
+"""Reader of ShareGPT and chat logs: maps senders to roles, converts HTML to Markdown, drops other records.
 
 Knows nothing of other sets.
 """
@@ -18,12 +18,14 @@ from lemur_ray.instruct.readers.chat_html import looks_like_html, to_markdown
 NAME = "sharegpt"
 ROLES: dict[str, Role] = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant"}
 UNWANTED = ("system", "bing")
-"""Senders that make the whole conversation fall."""
+"""Senders for which the whole conversation is dropped."""
 
 
 def read_sharegpt(path: Path, config: SetsConfig) -> Iterator[Conversation | Dropped]:
-    """Conversations of {id, conversations: [{from, value}]}. Assistant turns before the first question are left out;
-    two turns of one side in a row are for the caller to refuse."""
+    """Read {id, conversations: [{from, value}]}, without assistant turns before the first question.
+
+    The caller rejects conversations whose turns do not alternate.
+    """
     for number, record in records(path):
         where = f"{path.name}:{number:08d}"
         try:

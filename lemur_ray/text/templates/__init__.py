@@ -1,1 +1,1 @@
-"""Chat templates in Jinja: found in a model's folder, rendered in a process that can be killed."""
+"""Chat templates in Jinja: lookup in a model's folder, and rendering in a process that can be killed."""

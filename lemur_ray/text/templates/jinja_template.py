@@ -1,8 +1,8 @@
-"""A chat template in Jinja: what it prints for a chat, and where in it the assistant speaks.
+"""Chat templates in Jinja: the text of a chat, and the spans of the assistant's turns in it.
 
-Where a template has ``{% generation %}``, that says what is trained. Of others it is found by rendering the begin of
-the conversation: trained is what the assistant's turn adds to what the model had been shown when it was asked for it,
-up to the end of the turn as the template writes it. Knows nothing of tokens.
+A template with ``{% generation %}`` marks the spans itself. For others they are determined by rendering prefixes of the
+conversation: a span is the text that an assistant turn adds to the prompt for it, including the end of the turn. Knows
+nothing of tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lemur_ray.text.chat_template import Chat, Span, TemplateError
 from lemur_ray.text.templates.renderer import Rendered, render
 
 _ON = "\U0010fffd"
-"""Stands behind a message that goes on; private, and outside of what ``marked_text`` uses."""
+"""Private-use character appended to an unfinished message; not among those of ``marked_text``."""
 _GENERATION = re.compile(r"\{%-?\+?\s*generation\s*-?\+?%\}")
 _REASONING = re.compile(r"\breasoning\b")
 _TOOLS = re.compile(r"\{[%{](?:(?![%}]\}).)*\btools\b", re.S)
@@ -29,7 +29,7 @@ class JinjaTemplate:
     """See ``ChatTemplate``."""
 
     named: Mapping[str, str]
-    """Templates by name: "default", and perhaps "tool_use" for requests with tools, "rag" for nobody but who asks."""
+    """Templates by name: "default", and optionally "tool_use" for requests with tools."""
     tokens: Mapping[str, str]
     """Special tokens as templates name them: bos_token, eos_token ..."""
     where: str = "the folder"
@@ -44,11 +44,11 @@ class JinjaTemplate:
 
     @cached_property
     def knows_tools(self) -> bool:
-        """Whether the template for requests with tools looks at them."""
+        """Whether the template for requests with tools uses them."""
         return bool(_TOOLS.search(self._source_for(True)))
 
     def marks_what_is_said(self, chat: Chat) -> bool:
-        """Whether the template for this chat does."""
+        """Whether the template for this chat has ``{% generation %}``."""
         return bool(_GENERATION.search(self._source_for(bool(chat.tools))))
 
     def _source_for(self, tools: bool) -> str:
@@ -62,7 +62,7 @@ class JinjaTemplate:
         ]
 
     def render_with_spans(self, chat: Chat, placeholders: Sequence[str] = ()) -> tuple[str, list[Span]]:
-        """Raises TemplateError; also where the template shows an earlier turn otherwise once there are later ones."""
+        """Raises TemplateError, also if the template renders an earlier turn differently once later ones follow."""
         if self.marks_what_is_said(chat):
             (rendered,) = self._rendered([chat], placeholders)
             return rendered.text, list(rendered.spans)
@@ -82,7 +82,7 @@ class JinjaTemplate:
             if not (after.startswith(before) and whole.startswith(after)):
                 raise TemplateError(
                     f"the chat template shows message {i + 1} of {len(chat.messages)} otherwise once others follow, so "
-                    "what the assistant says cannot be told from the rest: mark it in the template with "
+                    "the text of the assistant cannot be separated from the rest: mark it in the template with "
                     "{% generation %} and {% endgeneration %}"
                 )
             spans.append((max(len(before), _shared(prompt, after)), len(after)))
@@ -100,7 +100,7 @@ class JinjaTemplate:
         return [out[i] for i in range(len(chats))]
 
     def _values(self, chat: Chat, source: str) -> dict[str, Any]:
-        """What the template sees."""
+        """Variables of the template."""
         messages = [_message(message, source) for message in chat.messages]
         if chat.continue_final_message:
             if not isinstance(messages[-1].get("content"), str) or "content" not in source:
@@ -117,13 +117,13 @@ class JinjaTemplate:
 
 
 def _shared(one: str, other: str) -> int:
-    """Characters with which both begin."""
+    """Length of the common prefix."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _message(message: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Without nulls, with thoughts under the names that templates look for. A developer is shown as such by a template
-    that knows of developers, by others as the system, which is the older name."""
+    """A message without nulls and with reasoning under the names that templates use. The role developer becomes system,
+    its older name, unless the template mentions developer."""
     out = {name: value for name, value in message.items() if value is not None}
     thoughts = next((out[name] for name in REASONING if name in out), None)
     if thoughts is not None:
@@ -136,7 +136,7 @@ def _message(message: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _cut(text: str) -> str:
-    """Up to where the last message goes on. A template that trims contents trims this one, too."""
+    """Cut the text at the end of the unfinished message; trimmed if the template trims contents."""
     at = text.rfind(_ON)
     if at < 0:
         raise TemplateError("the chat template does not show the last message, so it cannot go on")

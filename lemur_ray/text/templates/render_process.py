@@ -1,9 +1,9 @@
-"""The program that renders chat templates: one JSON line in, one out, until its input ends.
+"""Program that renders chat templates: reads a JSON line, writes one, until its input ends.
 
-A template comes from whoever published a model, so it runs where nothing can be harmed: in this process alone, in
-Jinja's sandbox, without a way to open files or connections, with bounded memory, and with a timer of the kernel that
-ends the process, whatever it is busy with, after some seconds of computing. Templates see what ``transformers`` shows
-them. Knows nothing of tokens; imports the standard library and jinja2 only, and is started by its path.
+Templates come from publishers of models and are not trusted. They run in this separate process, in Jinja's sandbox,
+without the possibility to open files or connections, with limited memory, and with a kernel timer that ends the process
+after some seconds of CPU time. Templates have the environment of ``transformers``. Knows nothing of tokens; imports
+only the standard library and jinja2, and is started by its path.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jinja2
-import jinja2.constants  # as all of the following: on first use it could no longer be opened
+import jinja2.constants  # imported now, like the following, because files cannot be opened later
 import jinja2.ext
 import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
 
 REFUSED, FAILED, BEYOND, BROKEN = "refused", "failed", "beyond", "broken"
-"""The template said no; it could not render this; it wanted more than is allowed; it is no template."""
+"""Kinds of failure: rejected by the template; failed for this input; limit exceeded; not a template."""
 
 
 class Refused(Exception):
-    """``raise_exception`` was called."""
+    """The template called ``raise_exception``."""
 
 
 class TooLong(Exception):
-    """More was printed than is allowed."""
+    """The output exceeds the limit."""
 
 
 class Generation(jinja2.ext.Extension):
-    """``{% generation %}``: what stands in it is what the assistant said; ``Page`` notes where."""
+    """The block ``{% generation %}``, which marks the assistant's text; ``Page`` records its span."""
 
     tags = {"generation"}  # noqa: RUF012  # Jinja's own type
 
     def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return jinja2.nodes.CallBlock(self.call_method("_said"), [], [], body).set_lineno(line)
+        return jinja2.nodes.CallBlock(self.call_method("_mark_span"), [], [], body).set_lineno(line)
 
-    def _said(self, caller: Callable[[], str]) -> str:
+    def _mark_span(self, caller: Callable[[], str]) -> str:
         text = caller()
         page: Page | None = self.environment.page  # type: ignore[attr-defined]
         if page is not None:
@@ -56,7 +56,7 @@ class Generation(jinja2.ext.Extension):
 
 
 class Page:
-    """What a template prints, and where the assistant speaks in it."""
+    """Output of a template, and the spans of the assistant's text."""
 
     def __init__(self, most_characters: int):
         self.length, self.spans = 0, list[tuple[int, int]]()
@@ -72,7 +72,7 @@ class Page:
 
 
 class Dictionary:
-    """``dict`` in templates: can be called and nothing else, so that no attribute of the class leads anywhere."""
+    """``dict`` in templates: a callable that exposes no attributes of the class."""
 
     def __call__(self, *args: Any, **named: Any) -> dict[Any, Any]:
         return dict(*args, **named)
@@ -101,7 +101,7 @@ def _public(name: object) -> None:
 
 
 def environment(kept: list[str]) -> jinja2.sandbox.ImmutableSandboxedEnvironment:
-    """kept: characters that stay themselves when JSON is written in ASCII alone (they stand for others)."""
+    """The Jinja environment. kept: characters that stay unescaped in ASCII-only JSON (they stand for others)."""
 
     def tojson(
         value: Any,
@@ -142,7 +142,7 @@ def environment(kept: list[str]) -> jinja2.sandbox.ImmutableSandboxedEnvironment
 
 
 class Renderer:
-    """Compiles each template once."""
+    """Renderer that compiles each template once."""
 
     def __init__(self) -> None:
         self._kept: list[str] = []
@@ -159,7 +159,7 @@ class Renderer:
             return {"kind": BEYOND, "error": f"it prints more than {asked['most_characters']} characters"}
         except MemoryError:
             return {"kind": BEYOND, "error": "it needs more memory than it is given"}
-        except OverflowError as error:  # a range that Jinja's sandbox cuts off, a length that no text can have
+        except OverflowError as error:  # a range above the sandbox's limit, or an impossible length
             return {"kind": BEYOND, "error": f"it counts further than templates may: {error}"}
         except RecursionError:
             return {"kind": BEYOND, "error": "it calls itself without an end"}
@@ -167,7 +167,7 @@ class Renderer:
             return {"kind": BEYOND, "error": f"it reaches for what templates may not touch: {error}"}
         except jinja2.TemplateSyntaxError as error:
             return {"kind": BROKEN, "error": f"line {error.lineno}: {error.message}"}
-        except Exception as error:  # what the expressions of a template raise can be anything
+        except Exception as error:  # expressions of a template can raise anything
             return {"kind": FAILED, "error": f"{type(error).__name__}: {error}"}
 
     def _rendered(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class Renderer:
 
 
 def confine(memory_bytes: int) -> None:
-    """From here on: so much more memory at most, and no new file or connection."""
+    """Limit this process to ``memory_bytes`` more memory and no new files or connections."""
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + memory_bytes,) * 2)
@@ -194,15 +194,15 @@ def confine(memory_bytes: int) -> None:
 
 def main() -> None:
     memory_bytes, seconds = int(sys.argv[1]), float(sys.argv[2])
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process, also in the middle of a long operation
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who asks: without him the input ends
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process even during a long operation
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end closes the input
     renderer = Renderer()
-    # What the interpreter imports on first use is imported now: later nothing can be opened.
+    # Trigger lazy imports now, because files cannot be opened later.
     warm = "{% macro m() %}{% generation %}{{ [1] | tojson(indent=1) ~ strftime_now('%d %b %Y') }}{% endgeneration %}"
     warm += "{% endmacro %}{{ m() | trim | upper }}{{ 'a' | urlencode }}{{ none.x.y }}"
     renderer.answer({"template": warm, "kept": [], "most_characters": 100, "values": {}})
     confine(memory_bytes)
-    # Lines are read and written here, out of reach of a template's time.
+    # Reading and writing lines is outside of a template's time limit.
     for line in sys.stdin.buffer:
         answers = []
         for asked in json.loads(line):

@@ -1,7 +1,7 @@
-"""Rendering in another process, which is killed where a template does not end; one for all threads of this process.
+"""Render templates in a child process, shared by all threads, that is killed if a template does not terminate.
 
-A template that loops, grows, recurses or wants files and connections becomes one error that says so; the next request
-gets a new process. Knows nothing of messages: values go in, text comes out.
+A template that loops, recurses, uses too much memory, or opens files or connections gives an error that names the
+cause, and the next request starts a new process. Knows nothing of messages.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from typing import Any
 from lemur_ray.text.chat_template import Span, TemplateError, TemplateRefused, TemplateUnusable
 
 SECONDS = 2.0
-"""Of computing for one text; milliseconds are usual."""
+"""CPU time limit for one text; milliseconds are usual."""
 MEMORY_BYTES = 2**29
-"""More than a process has that renders nothing."""
+"""Memory limit, in addition to that of an idle process."""
 MOST_CHARACTERS = 2**24
-"""Of one text."""
+"""Maximum length of one text."""
 PATIENCE_S = 60.0
-"""Until a process that neither computes nor answers is given up."""
+"""Timeout for a process that neither computes nor answers."""
 _LONGEST_MESSAGE = 2000
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """A text, and from where to where the assistant speaks in it, if the template says so."""
+    """A text, and the spans that the template marks as the assistant's."""
 
     text: str
     spans: tuple[Span, ...] = ()
 
 
 def render(template: str, values: Sequence[Mapping[str, Any]], placeholders: Sequence[str] = ()) -> list[Rendered]:
-    """The template with each of these values. Raises TemplateError about the first that gives no text.
+    """Render the template with each of these values. Raises TemplateError for the first that fails.
 
-    placeholders: characters that stand for others: they stay themselves where JSON is written in ASCII alone.
+    placeholders: characters that stay unescaped in ASCII-only JSON, as they stand for others.
     """
     shared = {"template": template, "kept": list(placeholders), "most_characters": MOST_CHARACTERS}
     answers = _PROCESS.ask([{**shared, "values": dict(one)} for one in values])
@@ -68,7 +68,7 @@ def _rendered(answer: Mapping[str, Any]) -> Rendered:
 
 
 class _Process:
-    """Started when it is first needed, and again after it had to end."""
+    """The child process, started on demand and restarted after it has ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -76,7 +76,7 @@ class _Process:
         atexit.register(self.close)
 
     def ask(self, asked: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """One answer each, up to the first that says what is wrong. Raises TemplateUnusable where none came."""
+        """One answer per request, up to the first failure. Raises TemplateUnusable if the process fails."""
         line = json.dumps(asked).encode() + b"\n"
         with self._lock:
             child = self._child if self._child is not None and self._child.poll() is None else self._start()
@@ -94,12 +94,12 @@ class _Process:
                 self._ended(self._child)
 
     def forget(self) -> None:
-        """In a process that was forked: the child is the other one's."""
+        """Reset after a fork, as the child belongs to the parent."""
         self.__init__()  # type: ignore[misc]
 
     def _start(self) -> subprocess.Popen[bytes]:
         program = str(Path(__file__).with_name("render_process.py"))
-        # What this process imports from, and nothing else of its environment: there may be keys in it.
+        # Only the import paths: the environment may contain secrets.
         places = os.pathsep.join(place for place in sys.path if place)
         self._child = subprocess.Popen(
             [sys.executable, "-P", "-B", program, str(MEMORY_BYTES), str(SECONDS)],
@@ -111,11 +111,11 @@ class _Process:
         return self._child
 
     def _exchanged(self, child: subprocess.Popen[bytes], line: bytes, patience_s: float) -> bytes:
-        """The answer's line. Raises OSError or ValueError where there is none."""
+        """Send a request line and return the answer's line. Raises OSError or ValueError without an answer."""
         assert child.stdin is not None
         assert child.stdout is not None
         deadline = time.monotonic() + patience_s
-        child.stdin.write(line)  # the process reads a request whole before it does anything
+        child.stdin.write(line)  # the process reads a whole request before it works on it
         child.stdin.flush()
         answer = bytearray()
         with selectors.DefaultSelector() as selector:
@@ -129,7 +129,7 @@ class _Process:
         return bytes(answer)
 
     def _ended(self, child: subprocess.Popen[bytes]) -> str:
-        """End the process; returns why it ended, if that was its own doing."""
+        """End the process; returns the reason if it ended by itself."""
         self._child = None
         with contextlib.suppress(OSError):
             child.stdin.close()  # type: ignore[union-attr]

@@ -1,8 +1,8 @@
-"""Which chat template a tokenizer's files hold, in the order in which ``transformers`` looks, and how one gets there.
+"""Lookup of the chat template in a tokenizer's files, in the order of ``transformers``, and its replacement.
 
 ``chat_template.jinja``, else ``chat_template`` of ``tokenizer_config.json`` (one, or a list of named ones), else
-``chat_template.json``, where processors of older versions kept it. A tokenizer of our own has no such files: its format
-is ChatML. Knows nothing of what is in a template.
+``chat_template.json`` of older processors. This project's tokenizers have no such files and use ChatML. Knows nothing
+of the content of a template.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from lemur_ray.text.tokenizer_folder import PROCESSOR, TEMPLATE
 
 
 def template_of(tokenizer: Tokenizer) -> ChatTemplate:
-    """The template that a tokenizer's files hold. Raises TemplateMissing, TemplateUnusable; ValueError on bad JSON."""
+    """The template of a tokenizer, cached. Raises TemplateMissing, TemplateUnusable; ValueError on bad JSON."""
     if (template := _KNOWN.get(tokenizer)) is None:
-        template = _KNOWN[tokenizer] = _found(tokenizer)
+        template = _KNOWN[tokenizer] = _lookup(tokenizer)
     return template
 
 
 def template_source(choice: str) -> str:
-    """What ``--chat-template`` names: a file with a template, or ``chatml``; empty for none.
+    """Source of the template that ``--chat-template`` names, a file or ``chatml``; empty for an empty choice.
 
-    Raises TemplateUnusable where there is no such file.
+    Raises TemplateUnusable if there is no such file.
     """
     if choice in ("", NAME):
         return WITH_BOS if choice else ""
@@ -42,7 +42,7 @@ def template_source(choice: str) -> str:
 
 
 def with_template(tokenizer: Tokenizer, source: str) -> Tokenizer:
-    """The tokenizer with this template in the place of its own. Raises TemplateUnusable where they do not fit."""
+    """The tokenizer with this template instead of its own. Raises TemplateUnusable if its tokens are missing."""
     if source == WITH_BOS:
         if tokenizer.im_start_id is None or tokenizer.im_end_id is None:
             raise TemplateUnusable(
@@ -50,11 +50,11 @@ def with_template(tokenizer: Tokenizer, source: str) -> Tokenizer:
                 "it first (jobs/instruct.py), or give a file with the model's own template"
             )
         if not tokenizer.files:
-            return tokenizer  # one of our own
+            return tokenizer  # ChatML is the default of this project's tokenizers
     return tokenizer.with_files({**tokenizer.files, TEMPLATE: source})
 
 
-def _found(tokenizer: Tokenizer) -> ChatTemplate:
+def _lookup(tokenizer: Tokenizer) -> ChatTemplate:
     named = _named(tokenizer.files)
     tokens = {role: token for role, token in named_tokens(tokenizer.files).items() if token is not None}
     if tokenizer.is_ours and not tokens:
@@ -87,5 +87,5 @@ def _named(files: Mapping[str, str]) -> dict[str, str]:
 
 
 OUR_TOKENS = {"bos_token": BOS, "eos_token": "</s>", "pad_token": "<pad>"}
-"""Names of special tokens in vocabularies of our own, as their exports give them."""
+"""Special tokens of this project's vocabularies, as named in exports."""
 _KNOWN: weakref.WeakKeyDictionary[Tokenizer, ChatTemplate] = weakref.WeakKeyDictionary()
