@@ -1,0 +1,136 @@
+"""Every command line that README and guides show: its flags and values are ones its program takes, and its files exist.
+
+A job's command line goes through the job's own ``main`` up to the point where its arguments are read, so an option that
+is gone or a value that is refused fails here. The commands themselves run in the tests of their jobs (``tests/e2e``,
+``tests/serve``, ``tests/train``); what a page shows for other machines is only read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import shlex
+import shutil
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tyro
+
+from tests.source_tree import ROOT
+
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md")))
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ELSEWHERE = {
+    "curl", "docker", "gcloud", "kubectl", "ln", "mkdir", "npx", "ray", "set", "tensorboard", "touch", "wandb", "xprof",
+}  # fmt: skip
+"""Programs of others, whose flags are theirs."""
+
+
+class Parsed(BaseException):
+    """The arguments of a job were accepted."""
+
+
+def commands(page: Path) -> Iterator[tuple[int, str]]:
+    """(line, command) of every shell block that is no output; continued lines are joined, comments dropped."""
+    text = page.read_text(encoding="utf-8")
+    for block in FENCE.finditer(text):
+        first = text.count("\n", 0, block.start(2)) + 1
+        lines = block.group(2).split("\n") if block.group(1) in ("", "bash", "sh") else []
+        joined = ""
+        for number, line in enumerate(lines):
+            joined += line.removesuffix("\\")
+            if line.endswith("\\"):
+                continue
+            yield first + number, joined.strip()
+            joined = ""
+
+
+def programs(command: str) -> Iterator[list[str]]:
+    """Words of each program of a command line, without assignments, redirections and what a comment says."""
+    words = shlex.split(re.sub(r"(^|\s)#.*", "", command))  # shlex would also end a word at a # inside it
+    part: list[str] = []
+    for word in [*words, ";"]:
+        if word in (";", "&&", "|", "&", "||"):
+            while part and re.fullmatch(r"[A-Z_]+=.*", part[0]):
+                part = part[1:]
+            if part and part[0] not in ("export", ".", "#"):
+                yield part
+            part = []
+        else:
+            part.append(word)
+
+
+CASES = [
+    pytest.param(words, id=f"{page.name}:{line}")
+    for page in PAGES
+    for line, command in commands(page)
+    if re.match(r"([A-Z_]+=\S* )*(python3?|ray job submit|make|pip|\./|bash|cluster/) ", command)
+    for words in programs(command)
+]
+
+
+@pytest.mark.parametrize("words", CASES)
+def test_a_command_of_a_page_is_one_that_its_program_takes(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    if words[:3] == ["ray", "job", "submit"]:
+        assert "--" in words, "a submission names its command after --"
+        words = words[words.index("--") + 1 :]
+    program, *rest = words
+    if program.startswith("python") and rest and rest[0].endswith(".py"):
+        assert (ROOT / rest[0]).is_file(), f"{rest[0]} is not there"
+        if rest[0].startswith("jobs/"):
+            parse_job(Path(rest[0]).stem, rest[1:], monkeypatch)
+    elif program.startswith("python") and rest[0] == "-m":
+        if rest[1].split(".")[0] in ("lemur_ray", "envs", "tests"):
+            assert importlib.util.find_spec(rest[1]), f"no module {rest[1]}"
+    elif program == "make":
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert all("=" in word or word in targets for word in rest), f"Makefile has no target of {rest}"
+    elif program == "pip":
+        check_pip(rest)
+    elif "/" in program and "PREFIX" not in program:
+        assert (ROOT / program).exists(), f"{program} is not there"
+    else:
+        assert program.startswith(("python", "PREFIX")) or program in ELSEWHERE or shutil.which(program), program
+
+
+def check_pip(words: list[str]) -> None:
+    """Extras that a page names are extras of the project, and files of requirements are there."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for word in words:
+        if match := re.fullmatch(r"lemur-ray\[(.+)\]", word):
+            assert not set(match.group(1).split(",")) - set(extras), f"{word}: there are {sorted(extras)}"
+        if word.endswith((".lock", ".txt")):
+            assert (ROOT / word).is_file(), f"{word} is not there"
+
+
+def parse_job(name: str, argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the job's ``main`` until its command line has been read."""
+    real: Any = tyro.cli
+
+    def read(*args: Any, **options: Any) -> Any:
+        real(*args, **options)
+        raise Parsed
+
+    monkeypatch.setattr(tyro, "cli", read)
+    monkeypatch.setattr("argparse.ArgumentParser.parse_args", _read_by_argparse)
+    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
+    monkeypatch.setenv("LEMUR_DATA", "DIR")
+    argv = [word if word not in ("...", "…") else "" for word in argv]
+    if "--list" in argv:
+        return  # reads no configuration; tests/benchmarks/test_listing.py runs it
+    try:
+        importlib.import_module(name).main([word for word in argv if word])
+    except Parsed:
+        pass
+    except SystemExit as ended:
+        assert ended.code == 0, f"jobs/{name}.py refuses {argv}"
+
+
+def _read_by_argparse(self: Any, argv: Any = None, namespace: Any = None) -> None:
+    _, unknown = self.parse_known_args(argv, namespace)
+    assert not unknown, f"unknown: {unknown}"
+    raise Parsed
