@@ -127,7 +127,8 @@ def parse_job(name: str, argv: list[str], monkeypatch: pytest.MonkeyPatch) -> No
     except Parsed:
         pass
     except SystemExit as ended:
-        assert ended.code == 0, f"jobs/{name}.py refuses {argv}"
+        if ended.code:
+            pytest.fail(f"jobs/{name}.py refuses {argv}")
 
 
 def _read_by_argparse(self: Any, argv: Any = None, namespace: Any = None) -> None:
