@@ -1,13 +1,14 @@
-"""What a report is made from: run folders, ledgers, a corpus manifest. Reads, never writes.
+"""Reads the inputs of a report: run folders, ledgers, a corpus manifest.
 
-A missing piece becomes a line of ``missing`` that the page shows; a broken one is an error that names the file. Knows
-the layout of the folders and nothing of how anything is drawn.
+A missing input becomes a line of ``missing``, which the page shows; a broken one is an error that names the file. Knows
+the layout of the folders, nothing of drawing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,19 @@ from lemur_ray.report.ledgers.stored_episodes import StoredEpisode, stored_episo
 from lemur_ray.rollout.evaluation_folder import DEPARTURES, PLUGIN_METADATA, EvaluationError, load_settings
 from lemur_ray.storage.folder_mirror import display_name
 
-OF_RUN, OF_CORPUS = ("recipe.json", "result.json", "metrics.jsonl"), ("manifest.json",)
-"""Files of a run folder and of a corpus that are read here."""
+RUN_FILES, CORPUS_FILES = ("recipe.json", "result.json", "metrics.jsonl"), ("manifest.json",)
+"""Files of a run folder and of a corpus folder that a report reads."""
 
 
 class ReportError(Exception):
-    """Nothing can be reported, or an input is broken; the message names the place and what to do."""
+    """An input is missing or broken; the message names the path and what to do."""
+
+
+class Stage(StrEnum):
+    """Kind of a training run; the values are the words of pages and of report.json."""
+
+    PRETRAINING = "pretraining"
+    TUNING = "instruction tuning"
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,7 @@ class TrainingRun:
 
     @property
     def place(self) -> str:
-        """Where it lies, for people."""
+        """URL or path of the folder, for display."""
         return display_name(self.folder)
 
     @property
@@ -49,11 +57,11 @@ class TrainingRun:
         return self.result.get("mixture", [])
 
     @property
-    def stage(self) -> str:
-        """What the run was: instruction tuning trains on chat rows, pretraining on code and text."""
+    def stage(self) -> Stage:
+        """Kind of the run: instruction tuning trains on chat rows, pretraining on code and text."""
         kinds = {source.get("kind") for source in self.mixture}
         tuned = "chat" in kinds or (not kinds and bool(self.init_from))
-        return "instruction tuning" if tuned else "pretraining"
+        return Stage.TUNING if tuned else Stage.PRETRAINING
 
     def series(self, prefix: str) -> dict[str, list[tuple[float, float]]]:
         """(step, value) of every metric whose name begins with ``prefix``, by the rest of the name."""
@@ -71,20 +79,20 @@ class TrainingRun:
 
 @dataclass
 class Inputs:
-    """Everything that was found, and what was not."""
+    """All inputs that exist, and a line for each that is missing."""
 
     runs: list[TrainingRun] = field(default_factory=list)
     corpus: Mapping[str, Any] = field(default_factory=dict)
     corpus_folder: Path | None = None
     ledgers: list[tuple[Path, list[StoredEpisode]]] = field(default_factory=list)
-    """Folders and their episodes; the ledger that was written last comes last."""
+    """Folders and their episodes, ordered by the time of the last write."""
     settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Recipe hash of an evaluation -> the settings it stands for."""
+    """Recipe hash of an evaluation -> its settings."""
     missing: list[str] = field(default_factory=list)
 
     @property
     def corpus_place(self) -> str:
-        """Where the corpus lies, for people; empty where there is none."""
+        """URL or path of the corpus folder, for display; empty without a corpus."""
         return display_name(self.corpus_folder) if self.corpus_folder else ""
 
     @property
@@ -93,7 +101,7 @@ class Inputs:
 
 
 def _not_a_number(name: str) -> None:
-    """NaN and Infinity, as a diverging run logs them: no value, as JSON has none for them."""
+    """Replaces NaN and Infinity, which a diverging run logs, by None: JSON has no such numbers."""
 
 
 def _json(path: Path) -> Any:
@@ -130,72 +138,78 @@ def read_run(folder: Path) -> TrainingRun:
 
 
 def read_settings(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """Recipe hash -> settings of the evaluations in a folder; empty where they were not kept. Raises ReportError.
+    """Recipe hash -> settings of the evaluations in a folder; empty where none are stored. Raises ReportError.
 
-    Among them, under ``DEPARTURES``, what was not as upstream has it where episodes were played, and under
-    ``PLUGIN_METADATA``
-    what a benchmark that is none of ours said of the runs.
+    ``DEPARTURES`` among the settings lists deviations from upstream, ``PLUGIN_METADATA`` the run notes of a plug-in benchmark.
     """
     try:
         return {
             recipe: {
-                **kept["settings"],
-                **{name: kept[name] for name in (DEPARTURES, PLUGIN_METADATA) if kept.get(name)},
+                **stored["settings"],
+                **{name: stored[name] for name in (DEPARTURES, PLUGIN_METADATA) if stored.get(name)},
             }
-            for recipe, kept in load_settings(folder).items()
+            for recipe, stored in load_settings(folder).items()
         }
     except (EvaluationError, KeyError, TypeError) as error:
         raise ReportError(f"{folder}/evaluations.json: {error}; mend or remove it") from error
 
 
 def collect_inputs(runs: Sequence[Path], episodes: Sequence[Path], corpus: Path | None) -> Inputs:
-    """Read what the folders hold. Raises ReportError where no episode is found at all."""
-    found = Inputs()
-    for folder in runs:
-        run = read_run(folder)
-        found.runs.append(run)
-        if not run.metrics:
-            found.missing.append(f"run {run.place}: no metrics yet, so no curves")
-        if not run.result:
-            said = "not finished (no result.json); its numbers are those of the last line"
-            found.missing.append(f"run {run.place}: {said}")
-    found.runs.sort(key=lambda run: (run.stage != "pretraining", run.name))
-    for stage in ("pretraining", "instruction tuning"):
-        if not any(run.stage == stage for run in found.runs):
-            found.missing.append(f"no {stage} run was found")
-    for folder in episodes:
-        path = folder / "episodes.jsonl"
-        if not path.is_file():
-            found.missing.append(f"{display_name(folder)} has no episodes.jsonl")
-            continue
-        read = stored_episodes(path)
-        if read:
-            found.ledgers.append((folder, read))
-            found.settings |= read_settings(folder)
-        else:
-            found.missing.append(f"{display_name(path)} holds no finished episode")
-    found.ledgers = _apart(found.ledgers)
-    found.ledgers.sort(key=lambda ledger: (ledger[0] / "episodes.jsonl").stat().st_mtime_ns)
-    if not found.num_episodes:
-        places = ", ".join(map(display_name, episodes)) or "no folder was given or found under LEMUR_HOME/episodes"
-        raise ReportError(f"no episodes found ({places}): run jobs/agent_eval.py first, or pass --episodes")
+    """Read the folders. Raises ReportError if they hold no episode at all."""
+    inputs = Inputs()
+    _add_runs(inputs, runs)
+    _add_ledgers(inputs, episodes)
     manifest = corpus / "manifest.json" if corpus is not None else None
     if manifest is not None and manifest.is_file():
-        found.corpus, found.corpus_folder = _json(manifest), corpus
+        inputs.corpus, inputs.corpus_folder = _json(manifest), corpus
     else:
-        found.missing.append(f"no corpus manifest at {display_name(manifest)}" if manifest else "no corpus was given")
-    return found
+        inputs.missing.append(f"no corpus manifest at {display_name(manifest)}" if manifest else "no corpus was given")
+    return inputs
 
 
-def _apart(ledgers: list[tuple[Path, list[StoredEpisode]]]) -> list[tuple[Path, list[StoredEpisode]]]:
-    """An episode that stands in two ledgers (one is a copy of the other) has an address in each."""
-    seen: dict[str, int] = {}
+def _add_runs(inputs: Inputs, folders: Sequence[Path]) -> None:
+    for folder in folders:
+        run = read_run(folder)
+        inputs.runs.append(run)
+        if not run.metrics:
+            inputs.missing.append(f"run {run.place}: no metrics yet, so no curves")
+        if not run.result:
+            inputs.missing.append(
+                f"run {run.place}: not finished (no result.json); its numbers are those of the last line"
+            )
+    inputs.runs.sort(key=lambda run: (run.stage is not Stage.PRETRAINING, run.name))
+    stages = {run.stage for run in inputs.runs}
+    inputs.missing += [f"no {stage} run was found" for stage in Stage if stage not in stages]
+
+
+def _add_ledgers(inputs: Inputs, folders: Sequence[Path]) -> None:
+    for folder in folders:
+        path = folder / "episodes.jsonl"
+        if not path.is_file():
+            inputs.missing.append(f"{display_name(folder)} has no episodes.jsonl")
+        elif episodes := stored_episodes(path):
+            inputs.ledgers.append((folder, episodes))
+            inputs.settings |= read_settings(folder)
+        else:
+            inputs.missing.append(f"{display_name(path)} holds no finished episode")
+    inputs.ledgers = _with_unique_anchors(inputs.ledgers)
+    inputs.ledgers.sort(key=lambda ledger: (ledger[0] / "episodes.jsonl").stat().st_mtime_ns)
+    if not inputs.num_episodes:
+        places = ", ".join(map(display_name, folders)) or "no folder was given, and none is under LEMUR_HOME/episodes"
+        raise ReportError(f"no episodes found ({places}): run jobs/agent_eval.py first, or pass --episodes")
+
+
+def _with_unique_anchors(
+    ledgers: list[tuple[Path, list[StoredEpisode]]],
+) -> list[tuple[Path, list[StoredEpisode]]]:
+    """Ledgers with a numbered anchor for each further copy of an episode, for example in a copied ledger."""
+    count: dict[str, int] = {}
     out = []
     for folder, episodes in ledgers:
         for episode in episodes:
-            seen[episode.anchor] = seen.get(episode.anchor, 0) + 1
-        again = [(e, seen[e.anchor]) for e in episodes]
-        out.append((folder, [replace(e, anchor=f"{e.anchor}-{n}") if n > 1 else e for e, n in again]))
+            count[episode.anchor] = count.get(episode.anchor, 0) + 1
+        numbered = [(e, count[e.anchor]) for e in episodes]
+        out.append((folder, [replace(e, anchor=f"{e.anchor}-{n}") if n > 1 else e for e, n in numbered]))
     return out
 
 

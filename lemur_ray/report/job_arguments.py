@@ -1,4 +1,4 @@
-"""What a report is asked for on the command line, and which folders that means; those in buckets are brought here."""
+"""Command-line arguments of a report, and the folders they name; files in buckets are copied to this host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lemur_ray.host.home import lemur_home, resolve_out
-from lemur_ray.report.inputs import OF_CORPUS, OF_RUN, discover
+from lemur_ray.report.inputs import CORPUS_FILES, RUN_FILES, discover
 from lemur_ray.rollout.evaluation_folder import evaluation_folders
 from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.storage.folder_mirror import mirror_files
@@ -31,14 +31,14 @@ class ReportJob:
     """Write no page but logs that `inspect view` opens: FILE.eval for one run, else a folder."""
 
     def folders(self) -> tuple[list[Path], list[Path], Path | None]:
-        """Run folders, episode folders and the corpus: what is named, or else what is under LEMUR_HOME.
+        """Run folders, episode folders and the corpus: those named, by default all under LEMUR_HOME.
 
-        Of those in a bucket what a report reads is copied to this host. Raises OSError, ImportError, EvaluationError.
+        Copies the files that a report reads from a bucket to this host. Raises OSError, ImportError, EvaluationError.
         """
         runs, episodes, corpus = discover(lemur_home())
-        runs = [_here(run, OF_RUN) for run in self.runs] or runs
+        runs = [_here(run, RUN_FILES) for run in self.runs] or runs
         episodes = evaluation_folders(self.episodes) or episodes
-        return runs, episodes, _here(self.corpus, OF_CORPUS) if self.corpus else corpus
+        return runs, episodes, _here(self.corpus, CORPUS_FILES) if self.corpus else corpus
 
 
 def _here(named: str, files: Sequence[str]) -> Path:

@@ -1,4 +1,4 @@
-"""One policy on one benchmark, as a page sees it: its name, its place among others, and each pair of them compared.
+"""Results of one policy on one benchmark as a page shows them: names, order, and comparisons in pairs.
 
 Knows tables and protocols; draws nothing.
 """
@@ -9,6 +9,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.run_notes import RecordedName, RunDescription
@@ -17,20 +18,39 @@ from lemur_ray.report.protocol import differences
 from lemur_ray.report.statistics import PairedDifference, holm
 from lemur_ray.report.tables import Report, compare, summarise
 
-_BASELINES = {"random": "random action", "expert": "expert"}
+
+class PolicyKind(Enum):
+    """Kinds of policies, in the order of a page."""
+
+    MODEL = 0
+    UNTRAINED = 1
+    RANDOM = 2
+    EXPERT = 3
+
+
+_SCRIPTED = {"random": PolicyKind.RANDOM, "expert": PolicyKind.EXPERT}
 """Policies without a model, by their name in keys (agents/baselines/scripted.py)."""
+_NAMES = {
+    PolicyKind.UNTRAINED: "untrained model",
+    PolicyKind.RANDOM: "random action",
+    PolicyKind.EXPERT: "expert",
+}
 
 
 @dataclass(frozen=True)
 class PolicyResult:
-    """One policy on one benchmark: its episodes, the sums over them, and where each can be read."""
+    """One run of a policy on a benchmark: its episodes, the sums over them, and a link to each transcript."""
 
     report: Report
     episodes: Sequence[Episode]
     links: Sequence[str] = ()
     name: str = ""
     about: RunDescription = field(default_factory=RunDescription)
-    """What its benchmark says of the run."""
+    """Run notes of its benchmark."""
+
+    @property
+    def kind(self) -> PolicyKind:
+        return policy_kind(self.report.policy)
 
     @property
     def is_baseline(self) -> bool:
@@ -38,80 +58,84 @@ class PolicyResult:
 
     @property
     def stored(self) -> list[StoredEpisode]:
-        """Its episodes as their ledgers have them."""
+        """Those of its episodes that are in a ledger."""
         return [e for e in self.episodes if isinstance(e, StoredEpisode)]
 
 
-def is_baseline(policy: str) -> bool:
-    """Whether the policy is there to compare with: random actions, the expert, an untrained model."""
-    return policy in _BASELINES or _untrained(policy)
-
-
-def _untrained(policy: str) -> bool:
+def policy_kind(policy: str) -> PolicyKind:
+    """Kind of the policy with this label."""
     served = policy.removeprefix("openai:").removeprefix("handle:")
-    return "untrained" in policy or served.startswith(("random:", "random-"))
+    if "untrained" in policy or served.startswith(("random:", "random-")):
+        return PolicyKind.UNTRAINED
+    return _SCRIPTED.get(policy, PolicyKind.MODEL)
+
+
+def is_baseline(policy: str) -> bool:
+    """Whether the policy is a baseline: random actions, the expert, an untrained model."""
+    return policy_kind(policy) is not PolicyKind.MODEL
 
 
 def display_name(policy: str, recorded: RecordedName | None = None) -> str:
-    """How a policy is called on the page: ``openai:nano-chat@1500-3f9a01bc`` is ``nano-chat, step 1500``."""
-    if _untrained(policy):
-        return "untrained model"
-    if recorded is not None:
+    """Name of a policy on the page: ``openai:nano-chat@1500-3f9a01bc`` is ``nano-chat, step 1500``."""
+    kind = policy_kind(policy)
+    if kind is not PolicyKind.UNTRAINED and recorded is not None:
         return recorded.shown
+    if kind is not PolicyKind.MODEL:
+        return _NAMES[kind]
     name, _, version = policy.removeprefix("openai:").partition("@")
     if checkpoint := re.fullmatch(r"(\d+)-[0-9a-f]{8}", version):
         return f"{name}, step {checkpoint[1]}"
-    return _BASELINES.get(policy, f"{name}, version {version}" if version else name)
+    return f"{name}, version {version}" if version else name
 
 
-def split_newest_versions(runs: Sequence[Sequence[Episode]]) -> tuple[list[int], list[int]]:
-    """Places of the runs of each policy's newest version on its benchmark, and places of all runs of earlier ones.
+def split_newest_versions(runs: Sequence[list[Episode]]) -> tuple[list[list[Episode]], list[list[Episode]]]:
+    """Runs of each policy's newest version on its benchmark, and runs of earlier versions.
 
-    ``runs`` go from the oldest to the newest; a policy is what stands before the ``@`` of its name.
+    ``runs`` go from the oldest to the newest; the version is the part of a policy's label after ``@``.
     """
     keys = [run[0].key for run in runs]
     newest = {(key.benchmark, key.policy.partition("@")[0]): key.policy for key in keys}
-    shown = [newest[key.benchmark, key.policy.partition("@")[0]] == key.policy for key in keys]
-    return [i for i, is_new in enumerate(shown) if is_new], [i for i, is_new in enumerate(shown) if not is_new]
+    is_new = [newest[key.benchmark, key.policy.partition("@")[0]] == key.policy for key in keys]
+    parts = [[run for run, new in zip(runs, is_new, strict=True) if new is wanted] for wanted in (True, False)]
+    return parts[0], parts[1]
 
 
-def order(played: Sequence[PolicyResult]) -> list[PolicyResult]:
-    """Models first, then untrained model, random action, expert; names made distinct by the settings that differ."""
-    names = [display_name(p.report.policy, p.about.recorded) for p in played]
+def with_distinct_names(results: Sequence[PolicyResult]) -> list[PolicyResult]:
+    """Results with names, models first, then baselines by kind; equal names get the settings that differ."""
+    names = [display_name(r.report.policy, r.about.recorded) for r in results]
     for shared in {name for name in names if names.count(name) > 1}:
         places = [i for i, name in enumerate(names) if name == shared]
-        apart = [", ".join(words) for words in differences([played[i].about for i in places])]
+        apart = [", ".join(words) for words in differences([results[i].about for i in places])]
         for place, words in zip(places, apart, strict=True):
-            told = words if words and apart.count(words) == 1 else played[place].report.recipe[:6]
-            names[place] = f"{shared} {told}" if told != words else f"{shared} ({words})"
-    named = [replace(p, name=name.strip()) for p, name in zip(played, names, strict=True)]
-    last = ("untrained model", "random action", "expert")
-    return sorted(named, key=lambda p: (p.is_baseline, last.index(p.name) if p.name in last else -1, p.name))
+            distinct = bool(words) and apart.count(words) == 1
+            names[place] = f"{shared} ({words})" if distinct else f"{shared} {results[place].report.recipe[:6]}"
+    named = [replace(r, name=name.strip()) for r, name in zip(results, names, strict=True)]
+    return sorted(named, key=lambda r: (r.kind.value, r.name))
 
 
 @dataclass(frozen=True)
 class PolicyComparison:
-    """Two policies on the same tasks. ``apart``: how their settings differ, empty where they are the same."""
+    """Two policies on the same tasks. ``apart``: their different settings in words, empty where they are the same."""
 
     first: PolicyResult
     second: PolicyResult
     difference: PairedDifference
     apart: str
     p_holm: float | None = None
-    """The p-value adjusted for all pairs that are compared, where these are several."""
+    """The p-value adjusted for all pairs of the same page, where there are several."""
 
 
-def comparisons(played: Sequence[PolicyResult]) -> list[PolicyComparison]:
-    """Every pair, on the tasks that both were scored on; pairs with the same settings first.
+def comparisons(results: Sequence[PolicyResult]) -> list[PolicyComparison]:
+    """Every pair, on the tasks with scores of both; pairs with the same settings first.
 
-    Prompt, sampling and seed are no difference where one of the two has no model to take notice of them.
+    Prompt, sampling and seed count as no difference where one of the two is a scripted policy, which ignores them.
     """
     out = []
-    for a, b in itertools.combinations(played, 2):
+    for a, b in itertools.combinations(results, 2):
         difference = compare(a.episodes, b.episodes)
         if difference is None:
             continue
-        scripted = any(p.report.policy in _BASELINES for p in (a, b))
+        scripted = any(r.report.policy in _SCRIPTED for r in (a, b))
         of_a, of_b = differences([a.about, b.about], without_model=scripted)
         apart = f"{', '.join(of_a)} against {', '.join(of_b)}" if of_a or of_b else ""
         if not apart and not a.about.known and a.report.recipe != b.report.recipe:
@@ -120,7 +144,7 @@ def comparisons(played: Sequence[PolicyResult]) -> list[PolicyComparison]:
     if len(out) > 1:
         adjusted = holm([pair.difference.p_value for pair in out])
         out = [replace(pair, p_holm=p) for pair, p in zip(out, adjusted, strict=True)]
-    return sorted(out, key=lambda found: bool(found.apart))
+    return sorted(out, key=lambda pair: bool(pair.apart))
 
 
 def policy_result(episodes: Sequence[Episode], about: RunDescription, links: Sequence[str] = ()) -> PolicyResult:

@@ -1,7 +1,7 @@
-"""How sure a rate is: Wilson intervals, bootstrap means, paired comparisons.
+"""Uncertainty of rates: Wilson intervals, bootstrap means, paired comparisons.
 
-Pure functions of counts and values; knows nothing of episodes. All intervals are two-sided. What of this scipy has, and
-why some of it is ours, is in docs/decisions/017-statistics.md.
+Pure functions of counts and values; knows nothing of episodes. All intervals are two-sided. The choice between scipy
+and own code is explained in docs/decisions/017-statistics.md.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from statistics import NormalDist
 
 import numpy as np
 
 _DRAWN_AT_ONCE = 2_000_000
-"""Numbers of a bootstrap."""
+"""Maximum number of indices that a bootstrap draws at once, to bound its memory."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def _normal_quantile(confidence: float) -> float:
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
-    """Score interval of a proportion (E. B. Wilson, 1927). With ``n`` 0 nothing is known: [0, 1]."""
+    """Score interval of a proportion (E. B. Wilson, 1927); [0, 1] for ``n`` 0."""
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes of {n}: expected 0 <= successes <= n")
     if n == 0:
@@ -58,8 +59,8 @@ def clustered_wilson(hits: Sequence[bool], clusters: Sequence[object], confidenc
     """Score interval of a proportion whose observations come in clusters, such as the epochs of one task.
 
     Wilson's interval at the effective sample size n / design effect, with the design effect from the variance between
-    clusters (Dean and Pagano, Journal of Survey Statistics and Methodology 3, 2015). Never more than n; the number of
-    clusters where all observations are alike, since then they say nothing of how alike a cluster's are.
+    clusters (Dean and Pagano, Journal of Survey Statistics and Methodology 3, 2015). At most n; the number of
+    clusters where all observations are equal, since the variance between clusters is then unknown.
     """
     if len(clusters) != len(hits):
         raise ValueError(f"{len(clusters)} cluster labels for {len(hits)} values: expected one label per value")
@@ -89,8 +90,8 @@ def bootstrap_mean(
 ) -> Interval:
     """Percentile interval of the mean of ``values``, by resampling whole clusters (default: single values).
 
-    ``clusters`` names what belongs together, for example the task of each episode where a task was played more than
-    once: such episodes are not independent. The same seed gives the same interval. Raises ValueError on no values.
+    ``clusters``: a label of each value; values of one label are not independent, for example several episodes of a
+    task. The same seed gives the same interval. Raises ValueError on no values.
     """
     means = _bootstrap_means(values, clusters, seed, resamples)
     tail = (1 - confidence) / 2
@@ -125,7 +126,7 @@ Strata = Sequence[tuple[Sequence[float], Sequence[object]]]
 def stratified_mean(
     strata: Strata, *, seed: int = 0, resamples: int = 2000, confidence: float = 0.95
 ) -> tuple[float, Interval]:
-    """Mean of the means of strata that count alike (a macro average), and its percentile interval.
+    """Unweighted mean of the means of strata (a macro average), and its percentile interval.
 
     Each stratum: values and the clusters they come in, resampled within the stratum alone; clusters that lie in several
     strata (a problem in several languages) are drawn in all of them at once. A stratum of one cluster has no spread
@@ -137,7 +138,7 @@ def stratified_mean(
 def mean_of_macros(
     groups: Sequence[Strata], *, seed: int = 0, resamples: int = 2000, confidence: float = 0.95
 ) -> tuple[float, Interval]:
-    """Mean of several macro averages that count alike, as ``stratified_mean``; groups are independent of each other."""
+    """Unweighted mean of several macro averages (``stratified_mean``) of independent groups, and its interval."""
     if not groups or not all(groups):
         raise ValueError("no strata: a mean of nothing has no interval")
     drawn = [np.mean(_strata_means(strata, seed + 10_007 * i, resamples), axis=0) for i, strata in enumerate(groups)]
@@ -166,12 +167,12 @@ def _strata_means(strata: Strata, seed: int, resamples: int) -> list[np.ndarray[
     for start in range(0, resamples, rows):
         times = random.multinomial(len(number), np.full(len(number), 1 / len(number)), min(rows, resamples - start))
         drawn, of = times @ sums, times @ sizes
-        parts.append(np.where(of > 0, drawn / np.maximum(of, 1), whole))  # none of a stratum drawn: it says nothing
+        parts.append(np.where(of > 0, drawn / np.maximum(of, 1), whole))  # where none of a stratum was drawn, its mean
     return list(np.concatenate(parts).T)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values of several tests adjusted so that a false alarm among all stays as unlikely as in one (Holm, 1979)."""
+    """p-values of several tests, adjusted to bound the chance of any false rejection (Holm, 1979)."""
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     adjusted, largest = [1.0] * len(p_values), 0.0
     for rank, place in enumerate(order):
@@ -181,7 +182,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def detectable(variance_of_mean: float, power: float = 0.8, confidence: float = 0.95) -> float | None:
-    """The smallest true difference that a comparison with so uncertain a mean sees with this power; None for none.
+    """The smallest true difference that a comparison detects with this power; None for a variance of 0.
 
     (z of the confidence + z of the power) standard errors: 2.8 of them by default (Miller, arXiv 2411.00640).
     """
@@ -206,11 +207,19 @@ def mcnemar(only_a: int, only_b: int) -> float:
     return min(1.0, 2 * (tail / 2**n))
 
 
+class PairedTest(StrEnum):
+    """Tests that give the p-value of a paired difference; the values are the words of pages and of report.json."""
+
+    MCNEMAR = "McNemar"
+    FLIPS_BY_TASK = "sign flips by task"
+    FLIPS_BY_CLUSTER = "sign flips by cluster"
+
+
 @dataclass(frozen=True)
 class PairedDifference:
     """Two policies on the tasks that both were scored on; ``difference`` is the first rate minus the second.
 
-    ``n``: tasks. ``test``: where the p-value comes from. ``detectable``: see ``detectable``, with 80 % power.
+    ``n``: number of tasks. ``test``: source of the p-value. ``detectable``: see ``detectable``, with 80 % power.
     """
 
     n: int
@@ -219,7 +228,7 @@ class PairedDifference:
     difference: float
     interval: Interval
     p_value: float
-    test: str = "McNemar"
+    test: PairedTest = PairedTest.MCNEMAR
     detectable: float | None = None
 
 
@@ -241,8 +250,8 @@ def paired_difference(a: Sequence[bool], b: Sequence[bool], confidence: float = 
     half = z * math.sqrt(left + right - (left - right) ** 2 / total) / total
     interval = Interval(max(-1.0, centre - half), min(1.0, centre + half))
     apart, difference = (only_a + only_b) / n, (only_a - only_b) / n
-    seen = detectable((apart - difference**2) / n)
-    return PairedDifference(n, only_a, only_b, difference, interval, mcnemar(only_a, only_b), detectable=seen)
+    smallest = detectable((apart - difference**2) / n)
+    return PairedDifference(n, only_a, only_b, difference, interval, mcnemar(only_a, only_b), detectable=smallest)
 
 
 def paired_by_task(
@@ -253,7 +262,7 @@ def paired_by_task(
     resamples: int = 10_000,
     confidence: float = 0.95,
 ) -> PairedDifference:
-    """Compare two policies by one value per task: where tasks were played several times, or come in clusters.
+    """Compare two policies by one value per task, for tasks that were played several times or come in clusters.
 
     ``differences``: of each task, the first policy's share of solved episodes minus the second's. The interval is a
     bootstrap over tasks; the p-value flips the sign of each task's difference at random, as chance would if the two
@@ -280,7 +289,7 @@ def paired_by_task(
         difference=float(values.mean()),
         interval=bootstrap_mean(list(map(float, values)), clusters, seed=seed, confidence=confidence),
         p_value=(as_far + 1) / (resamples + 1),
-        test="sign flips by task" if clusters is None else "sign flips by cluster",
+        test=PairedTest.FLIPS_BY_TASK if clusters is None else PairedTest.FLIPS_BY_CLUSTER,
         detectable=detectable(float((residuals**2).sum()) / len(values) ** 2),
     )
 

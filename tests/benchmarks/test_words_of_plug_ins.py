@@ -91,7 +91,7 @@ def test_what_a_plug_in_says_is_kept_with_its_runs_and_outlives_it(
     sys.modules.pop("sums_with_words")
     with pytest.raises(ValueError, match="cannot be imported"):
         find("sums_with_words:SUMS")
-    about = RunMetadata(read_settings(out)).of(read_episodes(out / "episodes.jsonl"))
+    about = RunMetadata(read_settings(out)).about(read_episodes(out / "episodes.jsonl"))
     assert (about.column, about.departures, about.protocol) == ("GSM8K", ("no carrying",), {"a": [1]})
     render_run(out)
     assert "Sums below ten." in (out / "index.html").read_text()

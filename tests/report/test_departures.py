@@ -32,7 +32,7 @@ def test_departures_are_kept_beside_the_settings_and_change_no_hash(tmp_path: Pa
 
 def test_departures_stand_beside_the_run_in_the_table_of_numbers(tmp_path: Path) -> None:
     played = alfworld("openai:m@1", 0.5, 1, per_kind=2)
-    said = RunMetadata({played[0].key.recipe: {"prompt": "full", "departures": [SAID]}}).of(played)
+    said = RunMetadata({played[0].key.recipe: {"prompt": "full", "departures": [SAID]}}).about(played)
     assert SAID in said.departures
     assert said.here == (SAID,)
     assert SAID in section("alfworld/text", [replace(policy_result(played, said), name="m")])

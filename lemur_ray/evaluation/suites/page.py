@@ -107,7 +107,7 @@ def _run(ready: PreparedPart) -> PaperRun | None:
     episodes = by_run(stored_episodes(ledger)).get(key)
     if not episodes:
         return None
-    about = RunMetadata(read_settings(prepared.out)).of(episodes)
+    about = RunMetadata(read_settings(prepared.out)).about(episodes)
     return PaperRun(key[1], episodes, about, display_name(key[1], about.recorded))
 
 

@@ -1,7 +1,7 @@
-"""Pictures that an episode kept, put beside a report so that its pages can show them, and found again by turn.
+"""Screenshots of episodes, linked into the folder of a report so that its pages can show them.
 
-Each is linked, or copied where it cannot be, so that the folder of a report can be moved. Only PNG files are taken:
-what a ledger names is not to be trusted. Knows no page and no benchmark.
+A file that cannot be hard-linked is copied, so that the folder can be moved. Only PNG files are accepted, since paths
+in a ledger are not to be trusted. Knows no page and no benchmark.
 """
 
 from __future__ import annotations
@@ -22,36 +22,38 @@ from lemur_ray.benchmarks.plugin_metadata import stored_benchmark_name
 from lemur_ray.rollout.evaluation_folder import PLUGIN_METADATA, SETTINGS, EvaluationError, load_settings
 
 FOLDER = "pictures"
-MOST_BYTES = 8 << 20
-MOST_PIXELS = 20_000
-"""Wide or high."""
+MAX_BYTES = 8 << 20
+MAX_PIXELS = 20_000
+"""Maximum width and height of a picture."""
 _PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 
 
 @dataclass(frozen=True)
 class TurnPicture:
-    """What was seen after a turn. ``address``: of its picture from the page, empty where there is none; ``size``: of
-    the picture, in pixels."""
+    """The view after a turn. ``address``: of its picture relative to the page, empty for none; ``size``: width and
+    height in pixels."""
 
     view: View
     address: str = ""
     size: tuple[int, int] = (0, 0)
 
 
-def pictured(episode: Episode, anchor: str, out: Path, up: str, ledger: Path | None = None) -> dict[int, TurnPicture]:
-    """By turn, with pictures in ``out``. ``up``: the way from the page to ``out``. ``ledger``: the file of the episode,
-    beside which stands by which name its benchmark was played."""
-    found = {}
+def turn_pictures(
+    episode: Episode, anchor: str, out: Path, up: str, ledger: Path | None = None
+) -> dict[int, TurnPicture]:
+    """Views by turn, with pictures in ``out``. ``up``: address of ``out`` relative to the page. ``ledger``: the file
+    of the episode, next to which the settings name its benchmark."""
+    pictures = {}
     key = episode.key
-    told = _settings(ledger.parent).get(key.recipe, {}).get(PLUGIN_METADATA) if ledger else None
-    for view in episode_views(episode, stored_benchmark_name(told, key.benchmark, key.policy)):
+    stored_notes = _settings(ledger.parent).get(key.recipe, {}).get(PLUGIN_METADATA) if ledger else None
+    for view in episode_views(episode, stored_benchmark_name(stored_notes, key.benchmark, key.policy)):
         size = _size(view.picture)
         name = f"{FOLDER}/{anchor}-{view.turn:02d}.png"
         if size is None or view.picture is None or not _put(view.picture, out / name):
-            found[view.turn] = TurnPicture(view)
+            pictures[view.turn] = TurnPicture(view)
         else:
-            found[view.turn] = TurnPicture(view, f"{up}{name}", size)
-    return found
+            pictures[view.turn] = TurnPicture(view, f"{up}{name}", size)
+    return pictures
 
 
 def _settings(folder: Path) -> Mapping[str, Any]:
@@ -63,12 +65,12 @@ def _settings(folder: Path) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=16)
 def _read(folder: Path, written_ns: int) -> Mapping[str, Any]:
-    """Once for each version of the file."""
+    """Settings in the folder, read once per modification time."""
     return load_settings(folder)
 
 
 def _size(picture: Path | None) -> tuple[int, int] | None:
-    """None for what is no PNG file of a size that a page can show."""
+    """Width and height; None for a file that is no PNG, or too large for a page."""
     if picture is None or picture.is_symlink():
         return None
     try:
@@ -77,14 +79,14 @@ def _size(picture: Path | None) -> tuple[int, int] | None:
             length = os.fstat(file.fileno()).st_size
     except OSError:
         return None
-    if len(head) < 24 or not head.startswith(_PNG) or length > MOST_BYTES:
+    if len(head) < 24 or not head.startswith(_PNG) or length > MAX_BYTES:
         return None
-    wide, high = struct.unpack(">II", head[16:])
-    return (wide, high) if 0 < wide <= MOST_PIXELS and 0 < high <= MOST_PIXELS else None
+    width, height = struct.unpack(">II", head[16:])
+    return (width, height) if 0 < width <= MAX_PIXELS and 0 < height <= MAX_PIXELS else None
 
 
 def _put(picture: Path, target: Path) -> bool:
-    """Whether it is there now."""
+    """Link or copy the picture to ``target``; whether it exists afterwards."""
     try:
         if target.exists() and target.stat().st_size == picture.stat().st_size:
             return True

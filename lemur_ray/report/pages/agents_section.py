@@ -1,304 +1,311 @@
-"""The part of a page about agents: success by category, paired comparisons, what is missing, every episode.
+"""The section of a page on one benchmark: success by category, comparisons in pairs, missing scores, every episode.
 
 Knows tables and figures; nothing of training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
-from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.report.escape import inline, printable
+from markupsafe import Markup
+
+from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.report.escape import printable
 from lemur_ray.report.pages import figures
-from lemur_ray.report.pages.caveats import missing
+from lemur_ray.report.pages.caveats import unscored_and_overflowed
 from lemur_ray.report.pages.figures import Mark
-from lemur_ray.report.pages.markup import MANY, Safe, percent, rate_text, table
+from lemur_ray.report.pages.markup import (
+    MANY,
+    count_text,
+    noted,
+    numeric,
+    percent,
+    percent_interval,
+    rate_text,
+    table,
+    warning,
+)
+from lemur_ray.report.pages.rendering import macro, render
 from lemur_ray.report.pages.transcript_pages import EPISODE_LIST
-from lemur_ray.report.pages.transcripts import squares
+from lemur_ray.report.pages.transcripts import mark
 from lemur_ray.report.paper import COLUMNS, FIGURE_5_GPT_4, SQL_BY_TURN
-from lemur_ray.report.policy_results import PolicyComparison, PolicyResult, comparisons
+from lemur_ray.report.policy_results import PolicyComparison, PolicyKind, PolicyResult, comparisons
 from lemur_ray.report.protocol import differences, incomplete_tasks
-from lemur_ray.report.tables import Group, Report
+from lemur_ray.report.statistics import PairedTest
+
+Results = Sequence[PolicyResult]
+_EXTERNAL_CALLS = {
+    "calls": "questions",
+    "seconds": "seconds",
+    "prompt_tokens": "tokens in",
+    "completion_tokens": "tokens out",
+    "disclosed": "solutions given away",
+    "unsaid": "without words",
+}
+"""Counts of external calls and their column."""
+_COLOURS = {PolicyKind.UNTRAINED: 4, PolicyKind.EXPERT: 2}
+"""Colours of baselines beside models; others are grey."""
+_DETECTABLE = (
+    "Seen with 80 % power: the smallest difference in points that so many tasks would show four times of five."
+)
+_BOOTSTRAP = (
+    " Where tasks were played several times, a task is one observation, and where they come in clusters, a "
+    "cluster is: the interval is a bootstrap over these, the p-value comes from flipping the signs of their "
+    "differences, both from a seed."
+)
 
 
-def section(benchmark: str, played: Sequence[PolicyResult], earlier: Sequence[PolicyResult] = ()) -> str:
-    """Everything about one benchmark; ``played`` as ``order`` gives it, ``earlier``: versions left out."""
-    parts = [missing(played), _success_figure(benchmark, played), _beside(played), _numbers(played)]
-    parts += [_differences(played), _by_turn(played), _published(played), _episodes(played)]
-    parts.append(_earlier(earlier))
-    return "".join(parts)
+def section(benchmark: str, results: Results, earlier: Results = ()) -> Markup:
+    """The section of one benchmark. ``results`` in the order of ``with_distinct_names``; ``earlier``: old versions."""
+    colours = _colours(results)
+    pairs, pairs_note = _pairs(results)
+    listed = any(r.links for r in results)
+    return render(
+        "agents",
+        missing=warning(unscored_and_overflowed(results)),
+        legend=figures.legend([(r.name, colour) for r, colour in zip(results, colours, strict=True)]),
+        success=_success_figure(benchmark, results, colours),
+        remarks=" ".join(_remarks(results)),
+        ctf=_published_ctf() if _in_column(results, "IC-CTF") else "",
+        numbers=_numbers(results),
+        endings=_endings(results),
+        external_calls=_external_calls(results),
+        pairs=pairs,
+        pairs_note=pairs_note,
+        by_turn=_by_turn(results, colours),
+        published=_published(results),
+        by_kind="" if listed else _by_kind(results),
+        squares=[(r.name, _squares(r)) for r in results] if listed else [],
+        earlier=_earlier(earlier),
+    )
 
 
-_OUTSIDE = ("calls", "seconds", "prompt_tokens", "completion_tokens", "disclosed", "unsaid")
-
-
-def _beside(played: Sequence[PolicyResult]) -> str:
-    """What must be read beside a score: what costs nothing, what may be known by heart, what the paper has by kind."""
-    said = [*dict.fromkeys(line for p in played for line in p.about.beside)]
-    models = [p for p in played if not p.is_baseline]
-    apart = differences([p.about for p in models])
+def _remarks(results: Results) -> list[str]:
+    """What to know before comparing scores: remarks of the benchmark, and settings that differ between models."""
+    remarks = [*dict.fromkeys(line for r in results for line in r.about.beside)]
+    models = [r for r in results if not r.is_baseline]
+    apart = differences([r.about for r in models])
     if any(apart):
-        each = "; ".join(f"{p.name}: {', '.join(words)}" for p, words in zip(models, apart, strict=True))
-        said.append(f"These runs have other settings than one another. {each}.")
-    lines = f'<p class="soft">{inline(" ".join(said))}</p>' if said else ""
-    if not _has(played, "IC-CTF"):
-        return lines
+        each = "; ".join(f"{r.name}: {', '.join(words)}" for r, words in zip(models, apart, strict=True))
+        remarks.append(f"These runs have other settings than one another. {each}.")
+    return remarks
+
+
+def _published_ctf() -> Markup:
+    """The paper's Figure 5 as a table."""
     pairs = FIGURE_5_GPT_4.values()
     counts = [*pairs, (sum(hits for hits, _ in pairs), sum(n for _, n in pairs))]
-    cells = [Safe(f"{100 * hits / n:.1f} % <span class='soft'>{hits}/{n}</span>") for hits, n in counts]
-    note = (
-        "The paper's Figure 5 beside these: gpt-4 by category, counted in its log of 93 tasks, the other 7 as failed."
-    )
-    shown = table(["published, of 100 tasks", *FIGURE_5_GPT_4, "all"], [["gpt-4, published", *cells]])
-    return f'{lines}{shown}<p class="soft">{inline(note)}</p>'
+    cells = [macro("parts", "followed")(f"{100 * hits / n:.1f} %", f"{hits}/{n}") for hits, n in counts]
+    return table(["published, of 100 tasks", *FIGURE_5_GPT_4, "all"], [["gpt-4, published", *cells]])
 
 
-def _success_figure(benchmark: str, played: Sequence[PolicyResult]) -> str:
-    colours = _colours(played)
-    names = list(dict.fromkeys(["all", *(g.name for p in played for g in p.report.categories)]))
+def _success_figure(benchmark: str, results: Results, colours: Sequence[int | None]) -> Markup:
+    names = list(dict.fromkeys(["all", *(g.name for r in results for g in r.report.categories)]))
     if len(names) == 2:
         names = ["all"]
     rows = []
     for name in names:
         marks = []
-        for p, colour in zip(played, colours, strict=True):
-            group = _find(p.report, name)
+        for r, colour in zip(results, colours, strict=True):
+            group = {"all": r.report.overall, **{g.name: g for g in r.report.categories}}.get(name)
             if group is None:
                 continue
             bounds = group.success.interval
-            text = rate_text(group.success).split(" [")[0] if group.scored else "none scored"
-            marks.append(Mark(p.name, group.success.value, bounds.low, bounds.high, text, colour))
+            text = count_text(group.success) if group.scored else "none scored"
+            marks.append(Mark(r.name, group.success.value, bounds.low, bounds.high, text, colour))
         rows.append((name.replace("_", " "), marks))
-    drawn = figures.intervals(rows, label=f"Success on {benchmark} by category, with 95 % Wilson intervals")
-    key = figures.legend([(p.name, colour) for p, colour in zip(played, colours, strict=True)])
-    figure = " (the paper's Figure 5)" if _has(played, "IC-CTF") else ""
-    return f"<h3>Solved, by kind of task{figure}</h3>{key}{drawn}"
+    return figures.intervals(rows, label=f"Success on {benchmark} by category, with 95 % Wilson intervals")
 
 
-def _colours(played: Sequence[PolicyResult]) -> list[int | None]:
+def _colours(results: Results) -> list[int | None]:
     """Models in colour, baselines in grey; where there is no model, every policy in colour."""
-    if all(p.is_baseline for p in played):
-        return list(range(len(played)))
-    models = iter(range(len(played)))
-    spare = {"untrained model": 4, "random action": None, "expert": 2}
-    return [spare.get(p.name) if p.is_baseline else 5 if (i := next(models)) == 0 else i for p in played]
+    if all(r.is_baseline for r in results):
+        return list(range(len(results)))
+    models = iter(range(len(results)))
+    return [_COLOURS.get(r.kind) if r.is_baseline else 5 if (i := next(models)) == 0 else i for r in results]
 
 
-def _find(report: Report, name: str) -> Group | None:
-    groups = {"all": report.overall} | {g.name: g for g in report.categories}
-    return groups.get(name)
+def _models(results: Results) -> frozenset[int]:
+    return frozenset(i for i, r in enumerate(results) if not r.is_baseline)
 
 
-def _numbers(played: Sequence[PolicyResult]) -> str:
-    several = any(p.report.macro for p in played)
+def _numbers(results: Results) -> Markup:
+    several = any(r.report.macro for r in results)
     header = ["policy", "episodes", "solved of scored [95 %]", *(["mean of kinds [95 %]"] if several else [])]
-    header += ["mean score", "invalid actions", "turns when solved"]
-    header += ["retried", "tokens in / out"]
+    header += ["mean score", "invalid actions", "turns when solved", "retried", "tokens in / out"]
     rows = []
-    for p in played:
-        g = p.report.overall
-        invalid = f"{percent(g.invalid_actions.value)} <span class='soft'>of {g.invalid_actions.n:,}</span>"
+    for r in results:
+        g = r.report.overall
+        tokens = f"{figures.short(g.prompt_tokens, 3)} / {figures.short(g.completion_tokens, 3)}"
         rows.append(
             [
-                Safe(inline(p.name) + _as_played_here(p)),
+                noted(r.name, "; ".join(r.about.here)),
                 g.n,
-                Safe(inline(rate_text(g.success))),
-                *([_macro(p.report)] if several else []),
-                None if g.mean_score is None else Safe(f"{g.mean_score:.3f}"),
-                Safe(invalid),
-                None if g.mean_turns_solved is None else Safe(f"{g.mean_turns_solved:.1f}"),
-                Safe(f"{g.retried.count}/{g.retried.n}"),
-                Safe(f"{figures.short(g.prompt_tokens, 3)} / {figures.short(g.completion_tokens, 3)}"),
+                numeric(rate_text(g.success)),
+                *([_macro_average(r)] if several else []),
+                None if g.mean_score is None else numeric(f"{g.mean_score:.3f}"),
+                macro("parts", "followed")(percent(g.invalid_actions.value), f"of {g.invalid_actions.n:,}"),
+                None if g.mean_turns_solved is None else numeric(f"{g.mean_turns_solved:.1f}"),
+                numeric(f"{g.retried.count}/{g.retried.n}"),
+                numeric(tokens),
             ]
         )
-    strong = frozenset(i for i, p in enumerate(played) if not p.is_baseline)
-    outcomes = sorted({o for p in played for o in p.report.overall.outcomes})
-    ends = [[p.name, *(p.report.overall.outcomes.get(o, 0) for o in outcomes)] for p in played]
-    heads = ["how episodes ended", *(o.replace("_", " ") for o in outcomes)]
-    return table(header, rows, strong) + table(heads, ends, strong) + _outside(played)
+    return table(header, rows, _models(results))
 
 
-def _macro(report: Report) -> Safe | None:
-    if report.macro is None:
+def _endings(results: Results) -> Markup:
+    outcomes = sorted({o for r in results for o in r.report.overall.outcomes})
+    rows = [[r.name, *(r.report.overall.outcomes.get(o, 0) for o in outcomes)] for r in results]
+    return table(["how episodes ended", *(o.replace("_", " ") for o in outcomes)], rows, _models(results))
+
+
+def _macro_average(result: PolicyResult) -> Markup | None:
+    if result.report.macro is None:
         return None
-    value, bounds = report.macro
-    return Safe(f"{value * 100:.1f} % [{bounds.low * 100:.1f}, {bounds.high * 100:.1f}]")
+    value, bounds = result.report.macro
+    return numeric(f"{value * 100:.1f} % {percent_interval(bounds.low, bounds.high)}")
 
 
-def _outside(played: Sequence[PolicyResult]) -> str:
-    """What environments asked of others; empty where they asked nobody."""
+def _external_calls(results: Results) -> Markup:
+    """Calls of environments to other services; empty where there were none."""
     rows = [
-        [p.name, name.replace("_", " "), *(Safe(_amount(counts.get(what, 0))) for what in _OUTSIDE)]
-        for p in played
-        for name, counts in p.report.overall.outside.items()
+        [r.name, name.replace("_", " "), *(_amount(counts.get(count, 0)) for count in _EXTERNAL_CALLS)]
+        for r in results
+        for name, counts in r.report.overall.outside.items()
     ]
-    header = [
-        "asked by environments",
-        "who",
-        "questions",
-        "seconds",
-        "tokens in",
-        "tokens out",
-        "solutions given away",
-        "without words",
-    ]
-    return table(header, rows) if rows else ""
+    return table(["asked by environments", "who", *_EXTERNAL_CALLS.values()], rows) if rows else Markup("")
 
 
-def _amount(number: float) -> str:
-    return figures.short(number, 3) if number else "0"
+def _amount(number: float) -> Markup:
+    return numeric(figures.short(number, 3) if number else "0")
 
 
-def _as_played_here(played: PolicyResult) -> str:
-    """What was not as upstream has it where this run was played."""
-    if not played.about.here:
-        return ""
-    return f'<br><span class="soft">{inline("; ".join(played.about.here))}</span>'
-
-
-def _differences(played: Sequence[PolicyResult]) -> str:
-    found = comparisons(played)
-    if not found:
-        return ""
+def _pairs(results: Results) -> tuple[Markup, str]:
+    """The table of comparisons and its note; empty for fewer than two comparable policies."""
+    pairs = comparisons(results)
+    if not pairs:
+        return Markup(""), ""
     rows = [
         [
-            Safe(f"{inline(c.first.name)} <i>against</i> {inline(c.second.name)}" + _settings_differ(c)),
+            macro("parts", "pair")(c.first.name, c.second.name, c.apart),
             d.n,
-            Safe(f"{d.difference * 100:+.1f} [{d.interval.low * 100:+.1f},&nbsp;{d.interval.high * 100:+.1f}]"),
+            Markup(f"{d.difference * 100:+.1f} [{d.interval.low * 100:+.1f},&nbsp;{d.interval.high * 100:+.1f}]"),
             d.only_a,
             d.only_b,
-            None if d.detectable is None else Safe(f"{d.detectable * 100:.1f}"),
-            _p(d.p_value),
-            *([_p(c.p_holm)] if len(found) > 1 else []),
+            None if d.detectable is None else numeric(f"{d.detectable * 100:.1f}"),
+            _p_value(d.p_value),
+            *([_p_value(c.p_holm)] if len(pairs) > 1 else []),
         ]
-        for c in found
+        for c in pairs
         for d in (c.difference,)
     ]
-    tests = " or ".join(sorted({c.difference.test for c in found}))
+    tests = " or ".join(sorted({c.difference.test for c in pairs}))
     header = ["on the same tasks", "tasks", "difference in points [95 %]", "more by the first", "more by the second"]
-    header += ["seen with 80 % power", f"p ({tests})", *(["p, Holm"] if len(found) > 1 else [])]
-    said = "Seen with 80 % power: the smallest difference in points that so many tasks would show four times of five."
-    if len(found) > 1:
-        said += (
+    header += ["seen with 80 % power", f"p ({tests})", *(["p, Holm"] if len(pairs) > 1 else [])]
+    return table(header, rows, kind=MANY), _pairs_note(pairs)
+
+
+def _pairs_note(pairs: Sequence[PolicyComparison]) -> str:
+    note = _DETECTABLE
+    if len(pairs) > 1:
+        note += (
             " Every pair is compared, so of twenty p-values one is below 0.05 by chance alone; the last column is "
-            f"adjusted for all {len(found)} pairs."
+            f"adjusted for all {len(pairs)} pairs."
         )
-    if any(c.difference.test != "McNemar" for c in found):
-        said += (
-            " Where tasks were played several times, a task is one observation, and where they come in clusters, a "
-            "cluster is: the interval is a bootstrap over these, the p-value comes from flipping the signs of their "
-            "differences, both from a seed."
-        )
-    return table(header, rows, kind=MANY) + f'<p class="soft">{said}</p>'
+    return note + (_BOOTSTRAP if any(c.difference.test is not PairedTest.MCNEMAR for c in pairs) else "")
 
 
-def _p(value: float | None) -> Safe | None:
-    return None if value is None else Safe(f"{value:.2g}" if value >= 1e-4 else "&lt;&nbsp;0.0001")
+def _p_value(value: float | None) -> Markup | None:
+    return None if value is None else Markup(f"{value:.2g}" if value >= 1e-4 else "&lt;&nbsp;0.0001")
 
 
-def _settings_differ(comparison: PolicyComparison) -> str:
-    if not comparison.apart:
-        return ""
-    return f'<br><span class="soft">other settings: {inline(comparison.apart)}</span>'
-
-
-def _earlier(earlier: Sequence[PolicyResult]) -> str:
-    if not earlier:
-        return ""
+def _earlier(earlier: Results) -> Markup:
     rows = [
-        [p.report.policy, p.report.recipe[:6], p.report.overall.n, Safe(inline(rate_text(p.report.overall.success)))]
-        for p in earlier
+        [r.report.policy, r.report.recipe[:6], r.report.overall.n, numeric(rate_text(r.report.overall.success))]
+        for r in earlier
     ]
-    return "<h3>Earlier versions of these policies, not shown above</h3>" + table(
-        ["policy and version", "settings", "episodes", "solved of scored [95 %]"], rows
+    return (
+        table(["policy and version", "settings", "episodes", "solved of scored [95 %]"], rows) if rows else Markup("")
     )
 
 
-def _by_turn(played: Sequence[PolicyResult]) -> str:
+def _by_turn(results: Results, colours: Sequence[int | None]) -> Markup:
     """Share solved within so many turns, for policies that solved something in more than one turn."""
     series = {}
-    for p in played:
-        scored = [e for e in p.episodes if e.outcome.scored]
+    for r in results:
+        scored = [e for e in r.episodes if e.outcome.scored]
         solved = [len(e.trajectory.steps) for e in scored if e.outcome is Outcome.SOLVED]
         if solved and max(solved) > 1:
             last = max(len(e.trajectory.steps) for e in scored)
-            series[p.name] = [(t, 100 * sum(s <= t for s in solved) / len(scored)) for t in range(last + 1)]
+            series[r.name] = [(t, 100 * sum(s <= t for s in solved) / len(scored)) for t in range(last + 1)]
     if not series:
-        return ""
-    colours = dict(zip((p.name for p in played), _colours(played), strict=True))
-    if _has(played, "IC-SQL"):
+        return Markup("")
+    by_name = dict(zip((r.name for r in results), colours, strict=True))
+    if _in_column(results, "IC-SQL"):
         for name, shares in SQL_BY_TURN.items():
-            series[name], colours[name] = [(t, share) for t, share in enumerate(shares, 1)], None
-    drawn = figures.curves(series, x_label="turn", y_label="solved, %", window=1, digits=1, colours=colours)
-    return f"<h3>Solved within so many turns</h3>{drawn}"
+            series[name], by_name[name] = [(t, share) for t, share in enumerate(shares, 1)], None
+    return figures.curves(series, x_label="turn", y_label="solved, %", window=1, digits=1, colours=by_name)
 
 
-def _has(played: Sequence[PolicyResult], column: str) -> bool:
+def _in_column(results: Results, column: str) -> bool:
     """Whether some run is of the tasks of a column of the paper."""
-    return any(p.about.column == column for p in played)
+    return any(r.about.column == column for r in results)
 
 
-def _published(played: Sequence[PolicyResult]) -> str:
-    names = dict.fromkeys(p.about.column for p in played if p.about.column)
-    if not names:
-        return ""  # the paper has nothing to stand beside
-    column, protocol = COLUMNS[next(iter(names))], next(p.about.other_protocol for p in played if p.about.column)
-    ours = [p for p in played if not p.is_baseline and p.about.column]
-    rows = [[p.name, Safe(inline(rate_text(p.report.overall.success))), _where(p)] for p in ours]
-    n = len(rows)
+def _published(results: Results) -> Mapping[str, object] | None:
+    """The paper's column for this benchmark with our models; None where the paper has none."""
+    of_column = [r for r in results if r.about.column]
+    if not of_column:
+        return None
+    column, protocol = COLUMNS[of_column[0].about.column], of_column[0].about.other_protocol
+    ours = [r for r in of_column if not r.is_baseline]
+    rows = [[r.name, numeric(rate_text(r.report.overall.success)), _departures(r)] for r in ours]
     rows += [
-        [model, Safe(f"{value:.2f} %"), f"{column.table}, n = {column.n}"] for model, value in column.values.items()
+        [model, numeric(f"{value:.2f} %"), f"{column.table}, n = {column.n}"] for model, value in column.values.items()
     ]
-    said = (
+    note = (
         f"{column.setting}. "
         + (f"Another protocol than here: {protocol}. " if protocol else "")
         + "These models have 34 to 70 billion parameters or more and other tasks; the rows are here for scale."
+        + (f" {column.note}" if column.note else "")
     )
-    note = f" {column.note}" if column.note else ""
-    return (
-        f"<h3>Beside the paper's {inline(column.column)}</h3>"
-        + table(["model", "solved", "where"], rows, frozenset(range(n)))
-        + f'<p class="soft">{inline(said + note)}</p>'
-    )
+    shown = table(["model", "solved", "where"], rows, frozenset(range(len(ours))))
+    return {"column": column.column, "table": shown, "note": note}
 
 
-def _where(played: PolicyResult) -> str:
-    """How a run of ours departs from the column it stands in."""
-    about = played.about
+def _departures(result: PolicyResult) -> str:
+    """How a run of ours departs from the column of its row."""
+    about = result.about
     if about.other_protocol:
         return "this run"
-    apart = [*filter(None, [f"{about.part} alone" if about.part else ""]), *about.departures]
-    if about.grader and (said := f"{about.grader} grader") not in apart and about.known:
-        apart.append(said)
+    apart = [f"{about.part} alone"] if about.part else []
+    apart += about.departures
+    if about.grader and (grader := f"{about.grader} grader") not in apart and about.known:
+        apart.append(grader)
     feedback = f"feedback: {about.teacher}" if about.teacher else ""
-    return ", ".join(["this run", *filter(None, [*apart, feedback, incomplete_tasks(about.column, played.episodes)])])
+    return ", ".join(filter(None, ["this run", *apart, feedback, incomplete_tasks(about.column, result.episodes)]))
 
 
-def _episodes(played: Sequence[PolicyResult]) -> str:
-    if not any(p.links for p in played):
-        return _by_kind(played)
-    parts = [
-        "<h3>Every episode</h3>",
-        '<p class="soft">A square is an episode: choose one to read it turn by turn.'
-        '<br><span class="key ok"></span>solved<span class="key part"></span>partly'
-        '<span class="key"></span>not solved<span class="key miss"></span>no score</p>',
-    ]
-    for p in played:
-        ranked = sorted(zip(p.episodes, p.links, strict=True), key=lambda pair: pair[0].category)
-        parts.append(f'<p class="soft">{inline(p.name)}</p>')
-        parts.append(squares([e for e, _ in ranked], [link for _, link in ranked]))
-    return "".join(parts)
+def _squares(result: PolicyResult) -> list[tuple[str, str, str]]:
+    """CSS class, link and label of each episode, by category."""
+    ranked = sorted(zip(result.episodes, result.links, strict=True), key=lambda pair: pair[0].category)
+    return [(mark(episode), link, _label(episode)) for episode, link in ranked]
 
 
-def _by_kind(played: Sequence[PolicyResult]) -> str:
-    """Where the episodes are too many to be shown: how many of each kind, and where these are listed."""
-    kinds = list(dict.fromkeys(g.name for p in played for g in p.report.categories))
-    of = {p.name: {g.name: g for g in p.report.categories} for p in played}
-    rows = [[_listed(played, kind), *(g.n if (g := of[p.name].get(kind)) else None for p in played)] for kind in kinds]
-    return "<h3>Every episode</h3>" + table(["kind of task", *(p.name for p in played)], rows, kind=MANY)
+def _label(episode: Episode) -> str:
+    turns = len(episode.trajectory.steps)
+    return f"{episode.category} · {episode.key.task}: {episode.outcome.value}, {turns} turns"
 
 
-def _listed(played: Sequence[PolicyResult], kind: str) -> Safe:
-    query = urlencode({"benchmark": played[0].report.benchmark, "kind": printable(kind)}, errors="replace")
-    return Safe(f'<a href="{EPISODE_LIST}#{inline(query)}">{inline(kind)}</a>')
+def _by_kind(results: Results) -> Markup:
+    """Counts by category, for more episodes than a page shows; each links to the list of episodes."""
+    kinds = list(dict.fromkeys(g.name for r in results for g in r.report.categories))
+    of = {r.name: {g.name: g for g in r.report.categories} for r in results}
+    rows = [[_link(results, kind), *(g.n if (g := of[r.name].get(kind)) else None for r in results)] for kind in kinds]
+    return table(["kind of task", *(r.name for r in results)], rows, kind=MANY)
+
+
+def _link(results: Results, kind: str) -> Markup:
+    query = urlencode({"benchmark": results[0].report.benchmark, "kind": printable(kind)}, errors="replace")
+    return macro("parts", "link")(f"{EPISODE_LIST}#{query}", kind)

@@ -1,4 +1,4 @@
-"""What a reader of a page must know before believing its numbers: what they do not show, and what is missing in them.
+"""What a reader must know before believing the numbers of a page: limits of the method and missing episodes.
 
 Knows neither tables nor figures.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.report.pages.markup import rate_text, warning
+from lemur_ray.report.pages.markup import rate_text
 from lemur_ray.report.policy_results import PolicyResult
 
 GENERAL_LIMITS = (
@@ -18,28 +18,29 @@ GENERAL_LIMITS = (
 )
 
 
-def limits(played: Sequence[PolicyResult]) -> list[str]:
-    """What the page does not show, for these runs."""
-    said = dict.fromkeys(line for p in played for line in p.about.beside)
-    said |= dict.fromkeys(line for p in played for line in p.about.limits)
-    return [*said, *GENERAL_LIMITS]
+def limits(results: Sequence[PolicyResult]) -> list[str]:
+    """Limits of these results, each once: those of their benchmarks, then the general ones."""
+    lines = dict.fromkeys(line for r in results for line in r.about.beside)
+    lines |= dict.fromkeys(line for r in results for line in r.about.limits)
+    return [*lines, *GENERAL_LIMITS]
 
 
-def missing(played: Sequence[PolicyResult]) -> str:
+def unscored_and_overflowed(results: Sequence[PolicyResult]) -> list[str]:
+    """A warning for each result with unscored episodes, and one for each with prompts longer than the context."""
     lines = []
-    for p in played:
-        overall = p.report.overall
+    for r in results:
+        overall = r.report.overall
         if overall.missing:
             by = ", ".join(f"{count} by {blame}" for blame, count in overall.missing.items())
             lines.append(
-                f"{p.name}: {overall.n - overall.scored} of {overall.n} episodes have no score ({by}). They are left "
+                f"{r.name}: {overall.n - overall.scored} of {overall.n} episodes have no score ({by}). They are left "
                 f"out of the rates; counted as failed, the success rate would be "
                 f"{rate_text(overall.success_missing_failed)}."
             )
-        early = sum(e.outcome is Outcome.CONTEXT_OVERFLOW and len(e.trajectory.steps) <= 1 for e in p.episodes)
+        early = sum(e.outcome is Outcome.CONTEXT_OVERFLOW and len(e.trajectory.steps) <= 1 for e in r.episodes)
         if early:
             lines.append(
-                f"{p.name}: {early} of {overall.n} episodes did not fit the model's context after at most one turn. "
+                f"{r.name}: {early} of {overall.n} episodes did not fit the model's context after at most one turn. "
                 "They count as failed, but say nothing of its skill: the prompt is too long for it."
             )
-    return warning(lines)
+    return lines

@@ -7,43 +7,45 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from lemur_ray.report.pages.markup import DASH, page, table
 
-_WORDS = {True: "reached", False: "MISSED", None: "no run"}
+_TITLE = "Recorded runs, played again"
+_VERDICTS = {True: "reached", False: "MISSED", None: "no run"}
 _GOALS = ("goal", "runs", "equal", "of", "share", "target", "")
 _ALIKE = ("solved alike", "rewards alike", "cells alike")
 _RUNS = ("run", "episodes", "missing", "solved then", "solved now", *_ALIKE, "differing")
 
 
-def write_fidelity(found: Mapping[str, Any], out: Path) -> Path:
-    """Write what ``fidelity.fidelity`` gave; the path of the page."""
-    (out / "fidelity.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    tables = [(_GOALS, _goal_rows(found)), (_RUNS, _run_rows(found))]
+def write_fidelity(result: Mapping[str, Any], out: Path) -> Path:
+    """Write the result of ``fidelity.fidelity`` into ``out``; returns the path of the page."""
+    (out / "fidelity.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    tables = [(_GOALS, _goal_rows(result)), (_RUNS, _run_rows(result))]
     (out / "fidelity.md").write_text("\n\n".join(_markdown(*each) for each in tables) + "\n", encoding="utf-8")
-    body = "<h1>Recorded runs, played again</h1>" + "".join(table(header, rows) for header, rows in tables)
-    (out / "index.html").write_text(page("Recorded runs, played again", body), encoding="utf-8")
+    body = Markup(f"<h1>{_TITLE}</h1>") + Markup("").join(table(header, rows) for header, rows in tables)
+    (out / "index.html").write_text(page(_TITLE, body), encoding="utf-8")
     return out / "index.html"
 
 
-def summary(found: Mapping[str, Any]) -> str:
+def summary(result: Mapping[str, Any]) -> str:
     """The goals as a table for a terminal."""
-    return _markdown(_GOALS, _goal_rows(found))
+    return _markdown(_GOALS, _goal_rows(result))
 
 
-def _goal_rows(found: Mapping[str, Any]) -> list[list[str]]:
+def _goal_rows(result: Mapping[str, Any]) -> list[list[str]]:
     rows = []
-    for goal in found["goals"]:
+    for goal in result["goals"]:
         counts = [str(goal[key]) for key in ("runs", "equal", "of")]
-        said = _WORDS[goal["reached"]]
-        if goal["reached"] is None and goal["runs"]:
-            said = "not asked of parts of runs (--limit)"
-        rows.append([goal["goal"], *counts, _share(goal["share"]), _share(goal["target"]), said])
+        partial = goal["reached"] is None and goal["runs"]
+        verdict = "not asked of parts of runs (--limit)" if partial else _VERDICTS[goal["reached"]]
+        rows.append([goal["goal"], *counts, _share(goal["share"]), _share(goal["target"]), verdict])
     return rows
 
 
-def _run_rows(found: Mapping[str, Any]) -> list[list[str]]:
+def _run_rows(result: Mapping[str, Any]) -> list[list[str]]:
     rows = []
-    for run in found["runs"]:
+    for run in result["runs"]:
         if "error" in run:
             rows.append([run["run"], *[DASH] * (len(_RUNS) - 2), run["error"]])
             continue

@@ -1,6 +1,7 @@
-"""Figures as inline SVG strings: curves, intervals, shares. Colours are CSS classes, so a page can be light or dark.
+"""Figures as inline SVG: curves, intervals, shares. Colours are CSS classes, so a page can be light or dark.
 
-Pure functions of numbers. Labels are escaped here; nothing is fetched, nothing is measured in a browser.
+Pure functions of numbers. Elements are written in code and not in a template because each one is a scale applied to a
+number (docs/decisions/044-pages-by-templates.md). Labels are escaped here; nothing is measured in a browser.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from lemur_ray.report.escape import inline
+from lemur_ray.report.pages.rendering import macro
 
 WIDTH = 900
-"""Units of every drawing, about pixels on a wide screen."""
+"""Width of every drawing in SVG units, about pixels on a wide screen."""
 _NAME_WIDTH, _VALUE_WIDTH = 7.6, 6.6
-"""Of a character: of a row's name, which is bold, and of a number."""
+"""Width of a character in the bold name of a row, and of a digit, in SVG units."""
 NUM_COLOURS = 8
 """Classes k0 .. k7 exist in the style sheet; further series repeat them dashed."""
 
@@ -39,7 +43,7 @@ def short(value: float, digits: int = 4) -> str:
 
 
 def _spread(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions near the wanted ones, at least ``gap`` apart and inside [low, high] as far as there is room."""
+    """Positions near ``wanted``, at least ``gap`` apart and within [low, high] where the space allows."""
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     placed = list(wanted)
     floor = low
@@ -88,16 +92,16 @@ def curves(
     window: int = 9,
     digits: int = 2,
     colours: Mapping[str, int | None] | None = None,
-) -> str:
-    """Lines with their names and last values at the right end.
+) -> Markup:
+    """Curves with their names and last values at the right end.
 
-    Faint: as logged (thinned to 300 points); strong: a running mean over ``window`` of those. ``colours`` by name as
-    in ``Mark``; by default one after another.
+    Each has a faint line of the logged values (thinned to 300 points) and a strong line of their running mean over
+    ``window``. ``colours``: by name, as in ``Mark``; by default one after another.
     """
     drawn = {name: thin(points) for name, points in series.items()}
     drawn = {name: points for name, points in drawn.items() if points}
     if not drawn:
-        return '<p class="none">No points to draw.</p>'
+        return Markup('<p class="none">No points to draw.</p>')
     strong = {name: smooth(points, window) for name, points in drawn.items()}
     names = [f"{name} {points[-1][1]:.{digits}f}" for name, points in strong.items()]
     room = 22 + round(6.4 * max(map(len, names)))
@@ -138,7 +142,7 @@ def curves(
         parts.append(
             f'<text class="name {colour}" x="{end_x + 16:.1f}" y="{labels[i] + 4:.1f}">{inline(names[i])}</text>'
         )
-    return "".join([*parts, "</svg></div>"])
+    return Markup("".join([*parts, "</svg></div>"]))
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,7 @@ class Mark:
     colour: int | None = None
 
 
-def intervals(rows: Sequence[tuple[str, Sequence[Mark]]], *, label: str) -> str:
+def intervals(rows: Sequence[tuple[str, Sequence[Mark]]], *, label: str) -> Markup:
     """Dots with whiskers on a scale of 0 to 100 %, grouped by row; the number stands at the right."""
     width, line, gap, top = WIDTH, 18, 13, 26
     left = _room((name for name, _ in rows), _NAME_WIDTH)
@@ -172,7 +176,7 @@ def intervals(rows: Sequence[tuple[str, Sequence[Mark]]], *, label: str) -> str:
         parts.append(f'<text class="row" x="0" y="{y + 12:.1f}">{inline(name)}</text>')
         for mark in marks:
             centre = y + line / 2
-            colour = "muted" if mark.colour is None else f"k{mark.colour % NUM_COLOURS}"
+            colour = _colour_class(mark.colour)
             hint = f"<title>{inline(f'{name}, {mark.label}: {mark.text}')}</title>"
             parts.append(f'<g class="mark {colour}">{hint}')
             if mark.value is not None:
@@ -186,15 +190,15 @@ def intervals(rows: Sequence[tuple[str, Sequence[Mark]]], *, label: str) -> str:
             )
             y += line
         y += gap
-    return "".join([*parts, "</svg></div>"])
+    return Markup("".join([*parts, "</svg></div>"]))
 
 
 def _room(texts: Iterable[str], each: float) -> int:
-    """For the longest of them, within reason. ``each``: width of a character."""
+    """Width reserved for the longest text, from 130 to 340 units. ``each``: width of a character."""
     return min(340, max(130, round(each * max(map(len, texts), default=0)) + 20))
 
 
-def shares(rows: Sequence[tuple[str, Mapping[str, float]]], *, label: str) -> str:
+def shares(rows: Sequence[tuple[str, Mapping[str, float]]], *, label: str) -> Markup:
     """Stacked horizontal bars, each of full width, for example a mixture as asked above the mixture as built."""
     width, left, bar, gap, top = WIDTH, 80, 30, 12, 4
     names = list(dict.fromkeys(name for _, parts in rows for name in parts))
@@ -206,22 +210,22 @@ def shares(rows: Sequence[tuple[str, Mapping[str, float]]], *, label: str) -> st
         out.append(f'<text class="row" x="0" y="{y + bar / 2 + 4:.1f}">{inline(name)}</text>')
         for part in names:
             share = parts.get(part, 0.0) / total
-            wide = share * (width - left)
-            if wide <= 0:
+            length = share * (width - left)
+            if length <= 0:
                 continue
             i = names.index(part)
             hint = f"<title>{inline(f'{name}: {part} {share:.2%}')}</title>"
             out.append(
                 f'<rect class="k{i % NUM_COLOURS}" x="{x:.1f}" y="{y}" height="{bar}" rx="3" '
-                f'width="{max(wide - 1.5, 0.5):.1f}">'
+                f'width="{max(length - 1.5, 0.5):.1f}">'
                 f"{hint}</rect>"
             )
-            if wide > 7.5 * len(part) + 44:
+            if length > 7.5 * len(part) + 44:
                 out.append(
                     f'<text class="inbar" x="{x + 8:.1f}" y="{y + bar / 2 + 4:.1f}">{inline(part)} {share:.1%}</text>'
                 )
-            x += wide
-    return "".join([*out, "</svg></div>"])
+            x += length
+    return Markup("".join([*out, "</svg></div>"]))
 
 
 def _svg(width: int, height: int, label: str) -> str:
@@ -231,10 +235,10 @@ def _svg(width: int, height: int, label: str) -> str:
     )
 
 
-def legend(entries: Sequence[tuple[str, int | None]]) -> str:
+def legend(entries: Sequence[tuple[str, int | None]]) -> Markup:
     """Names with their colour, in the order of the figure."""
-    items = "".join(
-        f'<span class="{"muted" if colour is None else f"k{colour % NUM_COLOURS}"}"><b></b>{inline(name)}</span>'
-        for name, colour in entries
-    )
-    return f'<p class="legend">{items}</p>'
+    return macro("parts", "legend")([(name, _colour_class(colour)) for name, colour in entries])
+
+
+def _colour_class(colour: int | None) -> str:
+    return "muted" if colour is None else f"k{colour % NUM_COLOURS}"

@@ -1,8 +1,8 @@
-"""The page of a run that goes on, written anew while it does.
+"""The page of a running evaluation, written again while it runs.
 
-By another process, of the lowest priority, one at a time, and never for more than a tenth of the time: the run itself
-only starts it. It reads the ledger as anybody may; that it fails is said once and ends nothing. Knows nothing of what
-is on the page.
+A separate process of the lowest priority writes it, one at a time and for at most a tenth of the time, since a thread
+would take the interpreter from the evaluation. A failure is reported once and stops nothing. Knows nothing of the
+page's content.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from lemur_ray.report.pages.whole_page import render_run
 from lemur_ray.rollout.evaluation_folder import PLUGIN_METADATA
 
 EVERY_S = 30.0
+"""Minimum seconds between two pages."""
 SHARE = 0.1
-"""Of the time, for writing pages at most."""
+"""Maximum share of the time spent on writing pages."""
 
 
 @contextlib.contextmanager
 def live_page(
     out: Path, tasks: Sequence[Task], policy: str, recipe: str, epochs: int, every_s: float = EVERY_S
 ) -> Iterator[tuple[str, str, str]]:
-    """While the block runs, ``index.html`` in ``out`` is written anew after each ``every_s`` seconds with news.
+    """While the block runs, write ``index.html`` in ``out`` every ``every_s`` seconds if the ledger has grown.
 
-    Gives what ``render_run`` calls ``made``. At the end of the block nothing of this is left running.
+    Yields the parameter ``made`` of ``render_run``. No thread and no process outlives the block.
     """
     made = (tasks[0].benchmark if tasks else "", policy, recipe)
     over = threading.Event()
@@ -46,10 +47,10 @@ def live_page(
 
 
 def _rewrite(out: Path, made: tuple[str, str, str], expected: int, every_s: float, over: threading.Event) -> None:
-    pause, seen, complained = every_s, -1, False
+    pause, written_size, complained = every_s, -1, False
     while not over.wait(pause):
         size = _size(out / "episodes.jsonl")
-        if size == seen:
+        if size == written_size:
             continue
         began = time.monotonic()
         command = [sys.executable, "-m", __name__, str(out), *made, str(expected)]
@@ -64,20 +65,20 @@ def _rewrite(out: Path, made: tuple[str, str, str], expected: int, every_s: floa
             errors="replace",
             start_new_session=True,  # Ctrl-C is for the run, which ends this one
         ) as process:
-            said = _until(process, over)
+            errors = _wait(process, over)
         if over.is_set():
             return
         if process.returncode and not complained:
             complained = True
             print(
-                f"the page of this run cannot be written while it goes on: {said[-500:]}", file=sys.stderr, flush=True
+                f"the page of this run cannot be written while it goes on: {errors[-500:]}", file=sys.stderr, flush=True
             )
-        seen = size if not process.returncode else seen
+        written_size = size if not process.returncode else written_size
         pause = max(every_s, (time.monotonic() - began) * (1 / SHARE - 1))
 
 
-def _until(process: subprocess.Popen[str], over: threading.Event) -> str:
-    """What it said on stderr; it is ended where the run is over before it is."""
+def _wait(process: subprocess.Popen[str], over: threading.Event) -> str:
+    """The standard error of the process, which is killed if the run ends first."""
     while True:
         try:
             return process.communicate(timeout=0.2)[1].strip()
@@ -102,7 +103,7 @@ def main() -> int:
         notes = {name: value for name, value in notes.items() if name != PLUGIN_METADATA}
         render_run(Path(out), notes, (benchmark, policy, recipe), expected=int(expected))
     except ReportError:
-        pass  # nothing has ended yet
+        pass  # no episode has ended yet
     return 0
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from lemur_ray.report.escape import inline
 from lemur_ray.report.pages.figures import WIDTH, short, ticks
 
@@ -24,11 +26,11 @@ class Point:
     """Of each seed."""
 
 
-def ratio_chart(series: Mapping[str, Sequence[Point]], *, y_label: str) -> str:
+def ratio_chart(series: Mapping[str, Sequence[Point]], *, y_label: str) -> Markup:
     """Curves by name, colours k0, k1, .. in the order given; whiskers where a point has an interval."""
     everything = [point for points in series.values() for point in points]
     if not everything:
-        return '<p class="none">No points to draw.</p>'
+        return Markup('<p class="none">No points to draw.</p>')
     bounds = [v for p in everything for v in (*p.values, p.mean, p.low, p.high) if v is not None]
     pad = max(0.06 * (max(bounds) - min(bounds)), 1e-3)
     y0, y1 = min(bounds) - pad, max(bounds) + pad
@@ -77,11 +79,11 @@ def ratio_chart(series: Mapping[str, Sequence[Point]], *, y_label: str) -> str:
             f'<text class="name k{number}" x="{px(last.code_share) + 12:.1f}" y="{py(last.mean) + 4:.1f}">'
             f"{inline(f'{name} {last.mean:.2f}')}</text>"
         )
-    return "".join([*parts, "</svg>"])
+    return Markup("".join([*parts, "</svg>"]))
 
 
 def standalone(chart: str) -> str:
-    """The drawing as a file of its own: with the colours that a page brings from its style sheet."""
+    """The drawing as an SVG file, with the colours that a page has in its style sheet."""
     rules = [
         "text{font:12.5px system-ui,sans-serif;fill:#1d2126}.tick,.axis{fill:#5d6570;font-size:11.5px}",
         ".mid{text-anchor:middle}.end{text-anchor:end}.grid{stroke:#e3e3de}.line{fill:none;stroke-width:2}",
@@ -90,7 +92,7 @@ def standalone(chart: str) -> str:
     for number, colour in enumerate(("#2a6fdb", "#d9730d")):
         rules.append(f".line.k{number},.k{number} .whisker{{stroke:{colour}}}")
         rules.append(f".name.k{number},.k{number} circle{{fill:{colour}}}")
-    return chart.replace(">", f"><style>{''.join(rules)}</style>", 1)
+    return str(chart).replace(">", f"><style>{''.join(rules)}</style>", 1)
 
 
 def _named(ratio: str, share: float) -> str:

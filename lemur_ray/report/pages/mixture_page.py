@@ -1,6 +1,7 @@
 """The page of a mixture study: held-out bits per byte and loss of code and of text against the ratio trained on.
 
-Reads ``study.json`` and the run folders beside it; numbers also as JSON and CSV. Knows nothing of how trials are run.
+Reads ``study.json`` and the run folders next to it; writes the numbers as JSON and CSV too. Knows nothing of how trials
+are run.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.report.escape import inline
+from markupsafe import Markup
+
 from lemur_ray.report.inputs import ReportError, read_run
 from lemur_ray.report.pages import figures
-from lemur_ray.report.pages.markup import DASH, Safe, page, table, warning
+from lemur_ray.report.pages.markup import DASH, Page, numeric, table, warning
 from lemur_ray.report.pages.mixture_figure import Point, ratio_chart, standalone
+from lemur_ray.report.pages.rendering import render
 from lemur_ray.report.statistics import t_interval
 
 KINDS = ("code", "text")
@@ -38,7 +41,7 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class Measured:
-    """One ratio: what its finished trials measured."""
+    """Measurements of the finished trials of one ratio."""
 
     ratio: str
     code_share: float
@@ -69,37 +72,29 @@ def render_study(out: Path) -> dict[str, Any]:
         raise ReportError(f"{out}: no trial has finished yet, so nothing can be drawn; run the same command again")
     rows = measure(study["trials"], results)
     numbers = {**study, "missing": missing, "results": [to_json(row) for row in rows]}
-    body = [
-        "<h1>Code to text: a mixture study</h1>",
-        f'<p class="lede">{inline(study["recipe"])}, {study["steps"]:,} steps of {study["tokens_per_step"]:,} tokens '
-        f"for each of {len(results)} trials; held-out rows of the same corpus.</p>",
-        f"<p>{inline(PAPER)}</p>",
-    ]
-    seeds = max(len(values) for row in rows for values in row.values.values())
-    for metric, label in METRICS.items():
-        series = {kind: points(rows, f"{kind}/{metric}") for kind in KINDS}
-        body.append(f"<h3>Held-out {inline(label)}</h3>")
-        body.append(figures.legend([(kind, colour) for colour, kind in enumerate(KINDS)]))
-        chart = ratio_chart(series, y_label=label)
+    charts = [(label, ratio_chart(_series(rows, metric), y_label=label)) for metric, label in METRICS.items()]
+    for metric, (_, chart) in zip(METRICS, charts, strict=True):
         (out / f"{metric}.svg").write_text(standalone(chart), encoding="utf-8")
-        body.append(f'<div class="fig">{chart}</div>')
-    body.append(
-        '<p class="soft">Share of code among the rows trained on, from left to right. '
-        + (f"Whiskers: 95 % t-intervals of the mean over {seeds} seeds; dots: each seed." if seeds > 1 else
-           "One seed: there are no intervals, and differences as small as those between neighbours may be chance.")
-        + "</p>"
-    )  # fmt: skip
-    body.append(_table(rows))
-    body += ["<h3>What this does not show</h3>", warning([*LIMITS, *missing])]
-    body.append("<footer>Beside this page: study_results.json, study_results.csv, bits_per_byte.svg, loss.svg</footer>")
-    (out / "index.html").write_text(page("Mixture study", "".join(body)), encoding="utf-8")
+    html = render(
+        "mixture",
+        page=Page("Mixture study"),
+        study=study,
+        num_trials=len(results),
+        paper=PAPER,
+        legend=figures.legend([(kind, colour) for colour, kind in enumerate(KINDS)]),
+        charts=charts,
+        seeds=max(len(values) for row in rows for values in row.values.values()),
+        table=_table(rows),
+        limits=warning([*LIMITS, *missing]),
+    )
+    (out / "index.html").write_text(html, encoding="utf-8")
     (out / "study_results.json").write_text(json.dumps(numbers, indent=1), encoding="utf-8")
     (out / "study_results.csv").write_text(to_csv(rows), encoding="utf-8")
     return numbers
 
 
 def measure(trials: Sequence[Mapping[str, Any]], results: Mapping[str, Mapping[str, Any]]) -> list[Measured]:
-    """What the finished trials measured, by ratio, from most text to most code."""
+    """Measurements of the finished trials by ratio, from most text to most code."""
     out = []
     for ratio, share in sorted({(t["ratio"], t["code_share"]) for t in trials}, key=lambda pair: pair[1]):
         finished = [results[t["folder"]] for t in trials if t["ratio"] == ratio and t["folder"] in results]
@@ -149,20 +144,24 @@ def to_csv(rows: Sequence[Measured]) -> str:
     return text.getvalue()
 
 
-def _table(rows: Sequence[Measured]) -> str:
-    def said(row: Measured, name: str) -> Safe:
-        values = row.values[name]
-        if not values:
-            return Safe(DASH)
-        mean, low, high = t_interval(values)
-        return Safe(f"{mean:.3f}" + ("" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"))
+def _series(rows: Sequence[Measured], metric: str) -> dict[str, list[Point]]:
+    return {kind: points(rows, f"{kind}/{metric}") for kind in KINDS}
 
+
+def _mean_text(values: Sequence[float]) -> Markup:
+    if not values:
+        return numeric(DASH)
+    mean, low, high = t_interval(values)
+    return numeric(f"{mean:.3f}" + ("" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"))
+
+
+def _table(rows: Sequence[Measured]) -> Markup:
     header = ["code : text", "code share", "code, bits per byte", "text, bits per byte", "code, loss", "text, loss",
               "seeds", "epochs of code", "epochs of text"]  # fmt: skip
     body = [
-        [row.ratio.replace(":", " : "), Safe(f"{row.code_share:.1%}"),
-         *(said(row, f"{kind}/{metric}") for metric in METRICS for kind in KINDS),
-         len(row.values["code/loss"]), *(Safe(f"{row.epochs[kind]:.3f}") for kind in KINDS)]
+        [row.ratio.replace(":", " : "), numeric(f"{row.code_share:.1%}"),
+         *(_mean_text(row.values[f"{kind}/{metric}"]) for metric in METRICS for kind in KINDS),
+         len(row.values["code/loss"]), *(numeric(f"{row.epochs[kind]:.3f}") for kind in KINDS)]
         for row in rows
     ]  # fmt: skip
     return table(header, body)

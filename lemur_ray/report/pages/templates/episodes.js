@@ -1,49 +1,3 @@
-"""The lines of script in the pages: what an address opens, two episodes side by side, the list of all episodes.
-
-Text of models and environments is only ever moved as text (``textContent``, clones), never read as HTML. State lives
-behind the ``#`` of the address, since a file from disk may change nothing else of it. Nothing is fetched.
-"""
-
-SCRIPT = """
-const ANCHOR=/^e[0-9a-f]{16}(-[0-9]+)?$/,byId=i=>document.getElementById(i);
-function say(text,parent){const n=document.createElement("p");n.className="lede";n.textContent=text;parent.append(n)}
-function column(e){const c=document.createElement("div"),t=e.querySelector("summary").cloneNode(true);
-const h=document.createElement("div");h.className="ep head";h.append(...t.childNodes);
-c.append(h,e.querySelector(".talk").cloneNode(true));
-c.querySelectorAll("[id]").forEach(x=>x.removeAttribute("id"));return c}
-function texts(t,kind){return [...t.querySelectorAll(kind)].map(x=>x.textContent).join("\\n")}
-function pair(a,b){const box=document.createElement("section");box.className="pair";box.id="pair";
-const sides=[a,b].map(column),turns=sides.map(s=>[...s.querySelectorAll(".turn")]);
-let said="",at=null;
-const open=sides.map(s=>texts(s.querySelector(".opening"),"pre"));
-if(open[0]!==open[1]){said="They begin differently: what they were told is not the same.";
-at=sides.map(s=>s.querySelector(".opening"))}
-else for(let i=0;i<Math.max(turns[0].length,turns[1].length);i++){const [x,y]=turns.map(t=>t[i]);
-const what=!x||!y?"one of them has ended":texts(x,".a>pre")!==texts(y,".a>pre")?"another reply":
-texts(x,".o>pre")!==texts(y,".o>pre")?"the same reply, another answer":"";
-if(what){said=`First difference: turn ${i+1} (${what}).`;at=[x,y];break}}
-say(said||"Not one turn differs.",box);
-const back=document.createElement("a");back.href="#"+a.id;back.textContent="one at a time";box.append(back);
-const two=document.createElement("div");two.className="two";two.append(...sides);box.append(two);
-(at||[]).forEach(x=>x&&x.classList.add("differs"));
-document.querySelector("main").classList.add("paired");document.querySelector("main").prepend(box);
-const first=(at||[]).find(Boolean);if(first)first.scrollIntoView({block:"center"})}
-function show(){const old=byId("pair");if(old){old.remove();document.querySelector("main").classList.remove("paired")}
-const name=decodeURIComponent(location.hash.slice(1)),[a,b]=name.split("/");
-if(b&&byId(a)&&byId(b))return pair(byId(a),byId(b));
-const e=byId(name);if(e&&e.tagName==="DETAILS"){e.open=true;e.scrollIntoView()}
-else if(ANCHOR.test(a)&&document.body.dataset.list&&!byId("elsewhere")){
-const p=document.createElement("p");p.id="elsewhere";p.className="warn";
-const l=document.createElement("a");l.href=document.body.dataset.list+"#"+name;
-l.textContent="This episode stands on another page by now: go there.";p.append(l);
-document.querySelector("main").prepend(p)}}
-addEventListener("hashchange",show);addEventListener("DOMContentLoaded",()=>{show();
-if("live" in document.body.dataset)setInterval(()=>{if(!document.hidden&&!document.querySelector("details[open]"))
-location.reload()},30000)});
-"""
-"""Opens the episode or the two episodes that the address names, and loads a page of a run that goes on anew."""
-
-EPISODES_SCRIPT = """
 const STEP=200,$=i=>document.getElementById(i);let D,S,shown=STEP,tasks;
 const [RUN,TASK,CAT,END,SCORE,TURNS,SECONDS,IN,OUT,EPOCH,PAGE,ID]=Array(12).keys();
 const COLUMNS=[["task",r=>r[TASK]],["kind",r=>D.categories[r[CAT]]],["run",r=>D.runs[r[RUN]].name],
@@ -78,20 +32,20 @@ function fits(r){const run=D.runs[r[RUN]],q=S.q.toLowerCase();return (!S.benchma
 (!q||[r[TASK],D.categories[r[CAT]],run.name,run.policy,D.outcomes[r[END]].name].some(t=>t.toLowerCase().includes(q)))}
 function row(r){const tr=el("tr"),link=el("a",r[TASK]+(r[EPOCH]?` (epoch ${r[EPOCH]})`:""));link.href=address(r);
 const first=el("td");first.append(link);tr.append(first);
-COLUMNS.slice(1).forEach(([name,of],i)=>{const v=of(r),number=i>2;const td=el("td",v===null?"\\u2013":
+COLUMNS.slice(1).forEach(([name,of],i)=>{const v=of(r),number=i>2;const td=el("td",v===null?"\u2013":
 name==="seconds"?v.toFixed(1):name==="score"?String(+v.toFixed(3)):number?v.toLocaleString("en"):
 name==="end"?v.replaceAll("_"," "):v,number?"n":"");
 if(name==="end"){td.textContent="";td.append(el("span",v.replaceAll("_"," "),"end "+mark(r)))}tr.append(td)});return tr}
 function list(rows){const down=S.sort.startsWith("-"),name=S.sort.replace("-",""),by=COLUMNS.find(c=>c[0]===name);
 if(by)rows.sort((x,y)=>{const a=by[1](x),b=by[1](y);const c=a===b?0:a===null?1:b===null?-1:
 typeof a==="string"?a.localeCompare(b,"en",{numeric:true}):a-b;return down?-c:c});
-const head=el("tr"),arrow=down?" \\u2193":" \\u2191";
+const head=el("tr"),arrow=down?" \u2193":" \u2191";
 COLUMNS.forEach(([n],i)=>{const th=el("th","",i>3?"n":""),b=el("button",n+(n===name?arrow:""),"sort");
 b.onclick=()=>{S.sort=name===n&&!down?"-"+n:n;draw()};th.append(b);head.append(th)});
 return [head,rows.map(r=>()=>row(r))]}
 function matrix(rows){const here=runs().filter(([,i])=>rows.some(r=>r[RUN]===i)),table=new Map();
 const A=S.a===""?-1:+S.a,B=S.b===""?-1:+S.b;
-for(const r of rows){const k=D.runs[r[RUN]].benchmark+"\\n"+r[TASK];if(!table.has(k))table.set(k,new Map());
+for(const r of rows){const k=D.runs[r[RUN]].benchmark+"\n"+r[TASK];if(!table.has(k))table.set(k,new Map());
 const t=table.get(k);if(!t.has(r[RUN]))t.set(r[RUN],[]);t.get(r[RUN]).push(r)}
 const share=rows=>rows.filter(r=>mark(r)==="ok").length/(rows.filter(r=>mark(r)!=="miss").length||1);
 const solved=(t,i)=>share(t.get(i)||[]);
@@ -100,8 +54,8 @@ if(S.only&&A>=0&&B>=0)lines=lines.filter(([,t])=>{if(!t.has(A)||!t.has(B))return
 const x=solved(t,A),y=solved(t,B);return S.only==="a"?x>y:S.only==="b"?y>x:x!==y});
 const head=el("tr");head.append(el("th","task"));here.forEach(([r,i])=>head.append(el("th",
 (one()?"":r.benchmark+": ")+r.name+(i===A?" (first)":i===B?" (second)":""))));head.append(el("th",""));
-return [head,lines.map(([k,t])=>()=>{const tr=el("tr"),[bench,task]=k.split("\\n");
-tr.append(el("td",one()?task:bench+" \\u00b7 "+task));
+return [head,lines.map(([k,t])=>()=>{const tr=el("tr"),[bench,task]=k.split("\n");
+tr.append(el("td",one()?task:bench+" \u00b7 "+task));
 for(const [,i] of here){const td=el("td"),g=el("div","","grid-of");for(const r of t.get(i)||[]){
 const a=el("a","",mark(r));a.href=address(r);a.title=D.outcomes[r[END]].name.replaceAll("_"," ")+`, ${r[TURNS]} turns`;
 a.setAttribute("aria-label",a.title);g.append(a)}td.append(g);tr.append(td)}
@@ -127,5 +81,3 @@ if(f==="benchmark")S.run=S.kind=S.a=S.b="";draw()});
 for(const v of ["list","matrix"])$(v).onclick=()=>{S.view=v==="list"?"":v;draw()};
 $("more").onclick=()=>{shown+=5*STEP;draw(true)};go()});
 addEventListener("hashchange",go);
-"""
-"""Filters, sorts, searches and lays out as a matrix what stands in the page as JSON; a link that stays leads on."""
