@@ -1,4 +1,4 @@
-"""``make demo``: the whole way once on a Ray head of our own, shown as one screen or as a few lines."""
+"""``make demo``: every job once on a private Ray head, displayed as one screen or as a few lines."""
 
 from lemur_ray.demo.head import DemoFailed, Head, private_head
 from lemur_ray.demo.pipeline import DemoConfig, run

@@ -1,6 +1,6 @@
-"""What a person sees of the demo: one screen on a terminal, else a few plain lines.
+"""Display of the demo: one screen on a terminal, else a few plain lines.
 
-Knows stages, nothing of how they are done.
+Knows stages, not their work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COLOURS = {"": "dim", "now": "bold cyan", "done": "green", "failed": "bold red"
 
 @contextlib.contextmanager
 def open_display(stages: Sequence[Stage], heading: str, stream: TextIO) -> Iterator[Display]:
-    """The face that suits the stream; heading: shown with the stages all the time, or once."""
+    """The display that suits the stream. ``heading``: text above the stages."""
     if not stream.isatty() or os.environ.get("TERM") == "dumb":
         print(heading, file=stream, flush=True)
         yield PlainLines(stream)
@@ -32,19 +32,19 @@ def open_display(stages: Sequence[Stage], heading: str, stream: TextIO) -> Itera
     from rich.live import Live
     from rich.text import Text
 
-    def picture() -> Group:
+    def screen() -> Group:
         return Group(Text(heading), table(stages))
 
     console = Console(file=stream, highlight=False)
-    # The jobs' output goes elsewhere: nothing but the picture is written, so streams need no redirection.
+    # The jobs write to a log and not to this stream, so it needs no redirection.
     with Live(
-        get_renderable=picture, console=console, refresh_per_second=2, redirect_stdout=False, redirect_stderr=False
+        get_renderable=screen, console=console, refresh_per_second=2, redirect_stdout=False, redirect_stderr=False
     ):
         yield LiveScreen()
 
 
 class LiveScreen:
-    """The screen draws itself twice a second."""
+    """A screen that rich redraws twice a second."""
 
     def update(self, stage: Stage) -> None:
         pass
@@ -61,16 +61,16 @@ class PlainLines:
         if stage.state != "now":
             how = "" if stage.state == "done" else f"{stage.state} "
             number = f": {stage.number}" if stage.number else ""
-            self._say(f"{stage.title} {how or 'done '}after {duration(stage.seconds)}{number}")
+            self._print(f"{stage.title} {how or 'done '}after {duration(stage.seconds)}{number}")
         elif stage.progress is None:
-            self._say(f"{stage.title} ...")
+            self._print(f"{stage.title} ...")
         else:
             passed = sum(stage.progress.share >= mark for mark in MARKS)
             if passed > self._marks.get(stage.title, 0) and stage.progress.share < 1:
                 self._marks[stage.title] = passed
-                self._say(f"{stage.title} {', '.join(filter(None, progress_texts(stage)))}")
+                self._print(f"{stage.title} {', '.join(filter(None, progress_texts(stage)))}")
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
 
 
@@ -91,7 +91,7 @@ def table(stages: Sequence[Stage]) -> Table:
 
 
 def progress_texts(stage: Stage) -> tuple[str, str, str, str]:
-    """Share, rate, time left and number of a stage that is going on."""
+    """Share, rate, time left and number of a running stage."""
     progress = stage.progress
     if progress is None:
         return "", "", "", ""

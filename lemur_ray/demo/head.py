@@ -1,7 +1,7 @@
-"""A Ray head of our own, and the jobs submitted to it.
+"""A private Ray head and the jobs submitted to it.
 
-Speaks to Ray only through its command line, as a user would: what works here works by hand. Knows nothing of what the
-jobs do, nor of who watches. Everything it starts ends with it.
+Uses Ray only through its command line, so that every step can be repeated by hand. Knows neither the jobs' work nor the
+display. All processes end with the head.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lemur_ray.host.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 LineCallback = Callable[[str], None]
-"""Takes each line of a job's output."""
+"""Receives each line of a job's output."""
 HEAD_START_S = 180.0
 AGENT_PORTS = (
     "dashboard-agent-listen-port",
@@ -37,18 +37,18 @@ SERVE_START_S = 300.0
 
 
 class DemoFailed(Exception):
-    """A part of the demo did not end well; the message says which and what to look at."""
+    """A stage of the demo failed; the message names it and the output to read."""
 
 
 class Head:
-    """A Ray head of our own, with its own temp dir, ports and token, and the jobs submitted to it."""
+    """A Ray head with its own temp dir, ports and token."""
 
     def __init__(self, env: Mapping[str, str], dashboard_port: int) -> None:
         self.env, self.dashboard = dict(env), f"http://127.0.0.1:{dashboard_port}"
         self._ray = shutil.which("ray", path=os.path.dirname(sys.executable)) or "ray"
 
     def submit(self, job: str, *args: str, on_line: LineCallback = print) -> None:
-        """Run a job through ``ray job submit``. Raises DemoFailed where it does not end well."""
+        """Run a job through ``ray job submit``. Raises DemoFailed if it fails."""
         self._submit(job, args, (), on_line)
 
     def _submit(self, job: str, args: Sequence[str], options: Sequence[str], on_line: LineCallback) -> str:
@@ -66,22 +66,24 @@ class Head:
 
     @contextlib.contextmanager
     def served(self, *args: str, on_line: LineCallback = print) -> Iterator[str]:
-        """Run jobs/serve.py beside what follows; yields the base URL of the API once the model is warm."""
+        """Run jobs/serve.py during the block; yields the base URL of the API once the model is warm."""
         port = free_port()
         job_id = self._submit("serve", (*args, "--port", str(port)), ("--no-wait",), on_line)
         try:
-            wait_for(f"http://127.0.0.1:{port}/ready", "the served model", SERVE_START_S, partial(self._fate, job_id))
+            wait_for(
+                f"http://127.0.0.1:{port}/ready", "the served model", SERVE_START_S, partial(self._failure, job_id)
+            )
             yield f"http://127.0.0.1:{port}/v1"
         finally:
             for line in self._output(job_id).splitlines():
                 on_line(line)
             self.stop(job_id)
 
-    def _fate(self, job_id: str) -> str:
-        """Why a job that was not waited for has ended: the end of its output; empty while it runs."""
+    def _failure(self, job_id: str) -> str:
+        """The end of a background job's output once it has ended; empty while it runs."""
         token = {"Authorization": f"Bearer {self.env['RAY_AUTH_TOKEN']}"}
-        asked = urllib.request.Request(f"{self.dashboard}/api/jobs/{job_id}", headers=token)
-        with urllib.request.urlopen(asked, timeout=5) as answer:
+        request = urllib.request.Request(f"{self.dashboard}/api/jobs/{job_id}", headers=token)
+        with urllib.request.urlopen(request, timeout=5) as answer:
             if json.load(answer)["status"] not in ("FAILED", "STOPPED", "SUCCEEDED"):
                 return ""
         return f"job {job_id} ended; the end of its output:\n{self._output(job_id)[-3000:]}"
@@ -92,13 +94,13 @@ class Head:
         return done.stdout
 
     def stop(self, job_id: str) -> None:
-        """Stop a job that was not waited for."""
+        """Stop a background job."""
         command = [self._ray, "job", "stop", "--address", self.dashboard, job_id]
         subprocess.run(command, env=self.env, cwd=ROOT, check=False, capture_output=True)
 
 
 def run_command(command: Sequence[str], env: Mapping[str, str], on_line: LineCallback) -> int:
-    """Run a command and hand over every line of its output as it comes; its exit status."""
+    """Run a command, passing each line of its output to ``on_line``; returns its exit status."""
     process = subprocess.Popen(
         command, env=dict(env), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, errors="replace",
@@ -116,7 +118,7 @@ def run_command(command: Sequence[str], env: Mapping[str, str], on_line: LineCal
 
 @contextlib.contextmanager
 def private_head(num_cpus: int = 0) -> Iterator[Head]:
-    """Start a Ray head, yield it, and end it with all its processes, whatever happened in between."""
+    """Start a Ray head, yield it, and end all its processes on every exit."""
     # Short, because unix socket paths end at 107 bytes.
     temp = tempfile.mkdtemp(prefix="lr-", dir="/tmp" if os.path.isdir("/tmp") else None)
     port, dashboard_port, client_port = free_port(), free_port(), free_port()
@@ -152,8 +154,8 @@ def private_head(num_cpus: int = 0) -> Iterator[Head]:
         shutil.rmtree(temp, ignore_errors=True)
 
 
-def wait_for(url: str, what: str, timeout_s: float, fate: Callable[[], str]) -> None:
-    """Poll a URL until it answers 200. Raises DemoFailed after ``timeout_s``, or once ``fate`` says why."""
+def wait_for(url: str, what: str, timeout_s: float, failure: Callable[[], str]) -> None:
+    """Poll a URL until it answers 200. Raises DemoFailed after ``timeout_s``, or once ``failure`` returns a reason."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -163,7 +165,7 @@ def wait_for(url: str, what: str, timeout_s: float, fate: Callable[[], str]) -> 
         except OSError:
             pass
         with contextlib.suppress(OSError):
-            if why := fate():
+            if why := failure():
                 raise DemoFailed(why)
         if time.monotonic() > deadline:
             raise DemoFailed(f"{what} did not answer at {url} within {timeout_s:.0f} s")
@@ -171,7 +173,7 @@ def wait_for(url: str, what: str, timeout_s: float, fate: Callable[[], str]) -> 
 
 
 def _wait_until_up(process: subprocess.Popen[bytes], head: Head, log: Path) -> None:
-    """Until an empty job runs: the dashboard answers well before its agent takes jobs."""
+    """Wait until an empty job runs; the dashboard answers well before its agent accepts jobs."""
     deadline = time.monotonic() + HEAD_START_S
     while not head.takes_jobs():
         if process.poll() is not None or time.monotonic() > deadline:

@@ -1,6 +1,6 @@
-"""The whole way once: corpus, pretraining, tuning, serving, games and report, one after another on one head.
+"""The jobs of the demo in order: corpus, pretraining, tuning, serving, games and report on one Ray head.
 
-Knows which job comes when, and with which flags; nothing of what the jobs do.
+Knows the order and flags of the jobs, not their work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TITLES = (
     "untrained model", "SQL by its answers", "report",
 )  # fmt: skip
 LOG = "demo.log"
-"""Under LEMUR_HOME: everything that the jobs print, of this run after those before."""
+"""File under LEMUR_HOME to which the output of all jobs is appended."""
 ADVICE = (
     "the same command goes on where it left off. A folder of another program version is left alone: start afresh with "
     "LEMUR_HOME=NEW_FOLDER"
@@ -50,7 +50,7 @@ class DemoConfig:
 def run(config: DemoConfig, *, start_head: StartHead = private_head, stream: TextIO | None = None) -> Path:
     """Run every job once under ``$LEMUR_HOME`` and return the path of the report.
 
-    Raises DemoFailed: what failed, the end of its output, what to do, and where the whole log lies.
+    Raises DemoFailed with the failed stage, the end of its output, advice, and the path of the log.
     """
     began, path, stream = time.monotonic(), lemur_home() / LOG, stream or sys.stdout
     stages = [Stage(title) for title in TITLES]
@@ -62,7 +62,7 @@ def run(config: DemoConfig, *, start_head: StartHead = private_head, stream: Tex
     with log:
         try:
             with open_display(stages, f"demo: all that the jobs print goes to {path}", stream) as shown:
-                _walk(StageRunner(stages, shown, log), config, start_head)
+                _run_stages(StageRunner(stages, shown, log), config, start_head)
         except DemoFailed as error:
             raise DemoFailed(f"{error}\nall of it: {path}\n{ADVICE}") from None
     report = lemur_home() / "report" / "index.html"
@@ -70,7 +70,7 @@ def run(config: DemoConfig, *, start_head: StartHead = private_head, stream: Tex
     return report
 
 
-def _walk(runner: StageRunner, config: DemoConfig, start_head: StartHead) -> None:
+def _run_stages(runner: StageRunner, config: DemoConfig, start_head: StartHead) -> None:
     seeds = ("--train.seed", str(config.seed), "--data.seed", str(config.seed))
     suffix = f"-seed{config.seed}" if config.seed else ""
     base, chat = f"runs/nano{suffix}", f"nano-chat{suffix}"
@@ -91,7 +91,7 @@ def _walk(runner: StageRunner, config: DemoConfig, start_head: StartHead) -> Non
             )
             job("tuned model", *games, "--policy", f"openai:{url}", "--policy-model", chat, *limit)
         for title, baseline in (("random player", "random"), ("expert", "expert")):
-            # No model, no waiting: threads of one process are faster there than Ray actors are started.
+            # Without a model, threads of one process finish sooner than Ray actors start.
             job(title, *games, "--policy", baseline, *limit, "--actors", "0")
         untrained = ("--policy", f"checkpoint:random:nano@{chat}", "--limit", str(config.untrained_games))
         job("untrained model", *games, *untrained)

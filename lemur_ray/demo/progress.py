@@ -1,6 +1,6 @@
-"""How far a job is, read from the lines that it prints: done of total, rate, time left, and its one number.
+"""Progress of a job, parsed from the lines that it prints: done of total, rate, time left, and one result number.
 
-Pure functions of a line. Knows nothing of who runs the job.
+Pure functions of a line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEFT = re.compile(r"\b(?:\d+ d \d+ h|[\d:]+) left\b")
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a job stands. Texts are as the job says them, empty where it does not."""
+    """Progress of a job. Texts are as printed by the job, empty where missing."""
 
     done: int
     total: int
@@ -37,17 +37,17 @@ class Progress:
 
 
 def plain(line: str) -> str:
-    """The line without what terminals read in it."""
+    """The line without terminal escapes."""
     return _ESCAPES.sub("", line).rstrip()
 
 
 def of_line(line: str) -> Progress | None:
-    """What a line of training, of episodes or of a corpus says; None where it says nothing of the kind."""
-    found = _DONE.search(line)
-    if found is None:
+    """Progress in a line of training, of episodes or of a corpus; None for any other line."""
+    done_of = _DONE.search(line)
+    if done_of is None:
         return None
-    done, total = (int(text) for text in found.groups() if text is not None)
-    number, rate, left = (pattern.search(line, found.end()) for pattern in (_NUMBER, _RATE, _LEFT))
+    done, total = (int(text) for text in done_of.groups() if text is not None)
+    number, rate, left = (pattern.search(line, done_of.end()) for pattern in (_NUMBER, _RATE, _LEFT))
     return Progress(done, total, *(match[0] if match else "" for match in (rate, left, number)))
 
 

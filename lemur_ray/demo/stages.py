@@ -1,6 +1,6 @@
-"""The stages of the demo as values: what each is called, how it stands, and one at a time being gone through.
+"""Stages of the demo, and a runner that executes them and reports every change to a display.
 
-Knows nothing of Ray and of terminals: work is a function, whoever watches is told of every change.
+Knows nothing of Ray or terminals.
 """
 
 from __future__ import annotations
@@ -17,56 +17,56 @@ from lemur_ray.demo.progress import Progress, number_of, of_line, plain, result_
 
 State = Literal["", "now", "done", "failed", "stopped"]
 TAIL_LINES = 12
-"""Of a failed stage's output that are shown."""
+"""Maximum lines of a failed stage's output in its error."""
 T = TypeVar("T")
 
 
 @dataclass
 class Stage:
-    """One line of the demo."""
+    """One stage and its state."""
 
     title: str
     state: State = ""
     progress: Progress | None = None
     number: str = ""
-    """What it says of itself in the end."""
+    """The result number, once the stage has one."""
     began_s: float = 0.0
     ended_s: float | None = None
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
 
     @property
     def seconds(self) -> float:
-        """Since it began, up to its end."""
+        """Seconds since the start, up to the end."""
         if not self.state:
             return 0.0
         return (time.monotonic() if self.ended_s is None else self.ended_s) - self.began_s
 
 
 class Display(Protocol):
-    """Whoever watches."""
+    """Receiver of changes."""
 
     def update(self, stage: Stage) -> None:
-        """A stage began, went on, or ended."""
+        """Called when a stage starts, progresses or ends."""
 
 
 class StageRunner:
-    """Goes through stages: tells the face, and writes all that is heard into the log."""
+    """Runs stages, updates the display, and writes all output to the log."""
 
     def __init__(self, stages: Sequence[Stage], display: Display, log: TextIO) -> None:
         self._stages, self._display, self._log = {stage.title: stage for stage in stages}, display, log
 
     def run(self, title: str, work: Callable[[LineCallback], T]) -> T:
-        """Do the work of a stage. Raises what the work raises; DemoFailed with the end of the stage's output."""
+        """Run a stage. Raises the work's errors; a DemoFailed includes the end of the stage's output."""
         stage = self._stages[title]
         self._log.write(f"=== {title}, {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
         with self._shown(stage):
             try:
-                return work(lambda line: self._hear(stage, line))
+                return work(lambda line: self._receive(stage, line))
             except DemoFailed as error:
                 self._log.write(f"{error}\n")
-                told = "".join(f"\n  | {line}" for line in stage.tail)
+                output = "".join(f"\n  | {line}" for line in stage.tail)
                 raise DemoFailed(
-                    f"{title} failed: {error}" + (f"\nthe end of its output:{told}" if told else "")
+                    f"{title} failed: {error}" + (f"\nthe end of its output:{output}" if output else "")
                 ) from None
 
     @contextlib.contextmanager
@@ -84,10 +84,10 @@ class StageRunner:
             stage.state, stage.ended_s = state, time.monotonic()
             self._display.update(stage)
 
-    def _hear(self, stage: Stage, line: str) -> None:
+    def _receive(self, stage: Stage, line: str) -> None:
         line = plain(line)
         self._log.write(f"{line}\n")
-        if stage.state != "now":  # a server says more after it has answered for the first time
+        if stage.state != "now":  # a server prints more after its first answer
             return
         if line.strip():
             stage.tail.append(line)

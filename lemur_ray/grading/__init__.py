@@ -1,1 +1,1 @@
-"""Graders: what an answer, a query, a file tree or a program is worth. Knows no policy and no model."""
+"""Graders of answers, queries, file trees and programs. Knows no policy and no model."""

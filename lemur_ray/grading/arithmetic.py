@@ -1,9 +1,8 @@
 """Evaluates an arithmetic expression in Python's notation without running Python.
 
-For graders whose rule says "evaluate the answer": numbers, texts, true and false, the operators, lists, tuples and
-sets, ``math.NAME`` (also as ``np.NAME``), ``Rational(a, b)`` and a few functions. Everything else raises, and nothing
-takes long: every value is bounded in size before it is computed with, so are powers, roundings and texts of numbers.
-Knows no benchmark.
+For graders whose rule says "evaluate the answer". Accepts numbers, strings, booleans, operators, lists, tuples, sets,
+``math.NAME`` (also ``np.NAME``), ``Rational(a, b)`` and a few functions; everything else raises. Run time is bounded:
+values, powers, roundings and strings of numbers have a maximum size. Knows no benchmark.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ MAX_DEPTH = 60
 MAX_BITS = 20_000
 MAX_ITEMS = 10_000
 MAX_WEIGHT = 2 * MAX_ITEMS
-"""Of a value with all that lies in it: an item each, large numbers and long texts by their size."""
+"""Maximum weight of a value and its elements: one per item, more for large numbers and long strings."""
 MAX_DIGITS = 400
-"""To round to, and in the exponent of a number that is written as a text."""
+"""Maximum number of digits to round to, and maximum exponent of a number in a string."""
 
 _EXPONENT = re.compile(r"[eE]([-+]?[\d_]+)")
 _MODULES = frozenset({"math", "np", "numpy"})
@@ -42,11 +41,11 @@ _MATH: Mapping[str, Callable[..., Any]] = {
 
 
 class NotArithmetic(ValueError):
-    """The text is not an expression of the kind that is evaluated here, or its value cannot be had."""
+    """The text is not an accepted expression, or its value cannot be computed within the limits."""
 
 
 def evaluate(text: str, names: Mapping[str, Any] | None = None) -> Any:
-    """Value of an expression. ``names`` are known besides True, False and None. Raises NotArithmetic for all else."""
+    """Value of an expression. ``names``: values of further names. Raises NotArithmetic for anything not accepted."""
     if len(text) > MAX_CHARS:
         raise NotArithmetic(f"{len(text)} characters: expected at most {MAX_CHARS}")
     try:
@@ -65,7 +64,7 @@ def _bits(value: Any) -> int:
 
 
 def _weight(value: Any, left: int = MAX_WEIGHT) -> int:
-    """Size of a value; counting ends as soon as it is more than ``left``."""
+    """Weight of a value; counting stops once it exceeds ``left``."""
     if isinstance(value, str):
         return 1 + len(value) // 64
     if not isinstance(value, list | tuple | set):
@@ -91,7 +90,7 @@ def _plus(a: Any, b: Any) -> Any:
 
 
 def _sum(items: Any, start: Any = 0) -> Any:
-    """The sum of numbers, not of lists: those are copied for every item."""
+    """The sum of numbers. Sums of lists are refused, since each addition would copy the list."""
     total = start
     for item in items:
         if not isinstance(total, int | float | complex | Fraction) or _bits(total) > 4 * MAX_BITS:
@@ -164,7 +163,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "Rational": _fraction,
     "Fraction": _fraction,
 }
-_OF_MODULE: Mapping[str, Any] = {
+_MODULE_MEMBERS: Mapping[str, Any] = {
     **_MATH,
     **_CONSTANTS,
     "pow": lambda a, b: _power(float(a), float(b)),
@@ -210,7 +209,7 @@ def _refuse(what: str) -> Any:
 
 
 class _Evaluator:
-    """Walks a tree; every kind of node is named here or refused."""
+    """Evaluates a syntax tree; a kind of node that is not listed is refused."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
@@ -218,10 +217,10 @@ class _Evaluator:
     def value(self, node: ast.expr, depth: int) -> Any:
         if depth > MAX_DEPTH:
             raise NotArithmetic(f"nested deeper than {MAX_DEPTH}")
-        found = self._value(node, depth + 1)
-        if _bits(found) > 4 * MAX_BITS or _weight(found) > MAX_WEIGHT:
+        value = self._value(node, depth + 1)
+        if _bits(value) > 4 * MAX_BITS or _weight(value) > MAX_WEIGHT:
             raise NotArithmetic("a value too large")
-        return found
+        return value
 
     def _value(self, node: ast.expr, depth: int) -> Any:
         match node:
@@ -254,11 +253,11 @@ class _Evaluator:
             case ast.Name(id=name) if name in self._names and callable(self._names[name]):
                 function: Callable[..., Any] = self._names[name]
                 return function
-            case ast.Attribute(value=ast.Name(id=module), attr=name) if module in _MODULES and name in _OF_MODULE:
-                found = _OF_MODULE[name]
-                return found if callable(found) else _refuse(name)
+            case ast.Attribute(value=ast.Name(id=module), attr=name) if module in _MODULES and name in _MODULE_MEMBERS:
+                member = _MODULE_MEMBERS[name]
+                return member if callable(member) else _refuse(name)
         return _refuse(ast.dump(node)[:80])
 
 
 MATH_NAMES: Mapping[str, Any] = {**_CONSTANTS, **_MATH, "factorial": _factorial}
-"""What a reader may be allowed to write without ``math.`` in front."""
+"""Members of ``math`` that a grader may accept without the prefix ``math.``."""

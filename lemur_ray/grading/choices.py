@@ -1,8 +1,8 @@
 """Multiple choice with lettered options in the prompt (MMLU in MINT), by both graders.
 
-``choice_matches_2023`` keeps every leak of the recorded runs (mint-bench 3f7f12c): one letter anywhere in the answer is
-enough, only the letter a is ever extracted, and the list of wrong options is shortened while it is walked through.
-``choice_matches`` wants one letter as a word of its own, or exactly one option's text.
+``choice_matches_2023`` reproduces the faults of the recorded runs (mint-bench 3f7f12c): one letter anywhere in the
+answer is enough, only the letter a is ever extracted, and wrong options are removed from a list during iteration over
+it. ``choice_matches`` requires one letter as a word of its own, or the text of exactly one option.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BARE = re.compile(r"\(?([a-z])\s?[).:]*")
 
 
 def options_of(prompt: str) -> dict[str, str]:
-    """Letter -> text of the options after ``Options:``, both in lower case. Raises ValueError where there are none."""
+    """Letter -> text of the options after ``Options:``, in lower case. Raises ValueError for a malformed option."""
     options: dict[str, str] = {}
     for segment in prompt.split("Options: ")[-1].split(" , "):
         letter, bracket, text = segment.strip("[]' ").partition(")")
@@ -29,21 +29,21 @@ def options_of(prompt: str) -> dict[str, str]:
 
 def choice_matches_2023(answer: str, reference: str, options: dict[str, str]) -> bool:
     """The verdict of the recorded runs. ``reference`` is the right letter."""
-    said, letter = answer.lower().strip(), reference.strip().lower()
-    if "a)" in said or "a )" in said:
-        said = "a"
-    if _digits_close(letter, said) or (not _both_digits(letter, said) and letter in said):
+    proposal, letter = answer.lower().strip(), reference.strip().lower()
+    if "a)" in proposal or "a )" in proposal:
+        proposal = "a"
+    if _digits_close(letter, proposal) or (not _both_digits(letter, proposal) and letter in proposal):
         return True
     right = options[letter]
     wrong = list(options.values())
     place = 0
-    while place < len(wrong):  # as logged: the element after a removed one is never looked at
+    while place < len(wrong):  # as in the logs: the element after a removed one is skipped
         if wrong[place] in right:
             wrong.remove(wrong[place])
         place += 1
-    if any(_digits_close(text, said) or text in said for text in wrong):
+    if any(_digits_close(text, proposal) or text in proposal for text in wrong):
         return False
-    return _digits_close(right, said) or right in said
+    return _digits_close(right, proposal) or right in proposal
 
 
 def choice_matches(answer: str, reference: str, options: dict[str, str]) -> bool:
@@ -52,30 +52,30 @@ def choice_matches(answer: str, reference: str, options: dict[str, str]) -> bool
 
 
 def named_options(answer: str, options: dict[str, str]) -> set[str]:
-    """Letters of the options that an answer names: by its whole text, by letters as words, or by one option's text."""
-    said = answer.lower().strip().strip("`*").strip()
+    """Letters of the options in an answer: by the whole text, by letters as words, or by the text of one option."""
+    proposal = answer.lower().strip().strip("`*").strip()
     by_text = {
         letter
         for letter, text in options.items()
-        if text and re.fullmatch(rf"(?:\(?{letter}\s?[).:,]+\s*)?{re.escape(text)}\.*", said)
+        if text and re.fullmatch(rf"(?:\(?{letter}\s?[).:,]+\s*)?{re.escape(text)}\.*", proposal)
     }
     if len(by_text) == 1:
         return by_text
-    if (bare := _BARE.fullmatch(said)) and bare[1] in options:
+    if (bare := _BARE.fullmatch(proposal)) and bare[1] in options:
         return {bare[1]}
-    said = _DENIED.sub(" ", said)
-    marked = {m[1] for m in re.finditer(r"(?<![\w'])\(?([a-z])\s?\)", said)}
+    proposal = _DENIED.sub(" ", proposal)
+    marked = {m[1] for m in re.finditer(r"(?<![\w'])\(?([a-z])\s?\)", proposal)}
     # "a" and "i" are words far more often than choices: they count only before punctuation or the end of a line.
-    letters = {m[1] for m in _TOKEN.finditer(said) if m[1] not in "ai" or m[2] is not None}
+    letters = {m[1] for m in _TOKEN.finditer(proposal) if m[1] not in "ai" or m[2] is not None}
     if named := (marked | letters) & options.keys():
         return named
-    padded = f" {normalised(said)} "
-    held = {letter for letter, text in options.items() if normalised(text) and f" {normalised(text)} " in padded}
+    padded = f" {normalised(proposal)} "
+    contained = {letter for letter, text in options.items() if normalised(text) and f" {normalised(text)} " in padded}
     # An option that is part of another named one is not named by itself.
     return {
         letter
-        for letter in held
-        if not any(o != letter and normalised(options[letter]) in normalised(options[o]) for o in held)
+        for letter in contained
+        if not any(o != letter and normalised(options[letter]) in normalised(options[o]) for o in contained)
     }
 
 
@@ -83,12 +83,12 @@ def _both_digits(a: str, b: str) -> bool:
     return a.isdigit() and b.isdigit()
 
 
-def _digits_close(reference: str, said: str) -> bool:
+def _digits_close(reference: str, proposal: str) -> bool:
     """Both are digits and within 5 % of the reference."""
-    if not _both_digits(reference, said):
+    if not _both_digits(reference, proposal):
         return False
     try:
-        expected, number = float(reference), float(said)
+        expected, number = float(reference), float(proposal)
     except ValueError:  # digits that float refuses, such as superscripts
         return False
     return abs(expected - number) <= 0.05 * expected

@@ -1,7 +1,7 @@
-"""InterCode-Bash's reward: what a command changed in a file tree and what it printed, against what the gold did.
+"""InterCode-Bash's reward: changes of a file tree and output of a command, compared with those of the gold command.
 
 reward = 0.01 + changes + contents + output, each of the three at most 0.33 and rounded to 0.01; solved means exactly 1.
-Source: princeton-nlp/intercode c3e46d8 (specified by behaviour; ``compat`` repeats its faults). Pure functions of tree
+Source: princeton-nlp/intercode c3e46d8, by its behaviour; ``compat`` reproduces its faults. Pure functions of tree
 listings and texts; knows no sandbox.
 """
 
@@ -31,15 +31,15 @@ Tree = Mapping[str, Entry]
 
 def changes(before: Tree, after: Tree) -> dict[str, str]:
     """Path -> A (added), D (deleted) or M (modified: kind, mode or content), folders included."""
-    found = dict.fromkeys(after.keys() - before.keys(), "A") | dict.fromkeys(before.keys() - after.keys(), "D")
-    return found | {path: "M" for path in before.keys() & after.keys() if before[path] != after[path]}
+    changed = dict.fromkeys(after.keys() - before.keys(), "A") | dict.fromkeys(before.keys() - after.keys(), "D")
+    return changed | {path: "M" for path in before.keys() & after.keys() if before[path] != after[path]}
 
 
 def git_status(before: Tree, after: Tree) -> set[tuple[str, str]]:
-    """What ``git status --short`` would list where ``before`` is committed, read as upstream reads it.
+    """Output of ``git status --short`` with ``before`` committed, parsed as upstream parses it.
 
-    Empty folders do not exist for git; a folder with nothing tracked in it is one entry that ends in a slash; of modes
-    only the x bit counts. Upstream splits the text on white space and takes pairs, so paths with blanks fall apart.
+    Git ignores empty folders, lists a folder without tracked files as one entry with a trailing slash, and compares
+    only the x bit of modes. Upstream splits the output on white space into pairs, so paths with blanks break.
     """
     tracked = {path for path, entry in before.items() if entry.kind != "d"}
     folders = {parent for path in tracked for parent in _parents(path)}
@@ -63,7 +63,7 @@ def git_status(before: Tree, after: Tree) -> set[tuple[str, str]]:
 
 
 def bash_reward(before: Tree, after: Tree, output: str, gold: Tree, gold_output: str, *, compat: bool) -> float:
-    """Reward of a tree and an output against the gold's, all from the same ``before``."""
+    """Reward of a tree and an output compared with the gold's, both made from ``before``."""
     if compat:
         mine, theirs = git_status(before, after), git_status(before, gold)
         common = [path for path, status in mine & theirs if status in ("A", "??", "C")]
@@ -95,7 +95,7 @@ def similarity(a: str, b: str) -> float:
 
 
 def _same_for_upstream(path: str, after: Tree, gold: Tree) -> bool:
-    """Files with a point in their path by content; everything else counts as equal (its tool is not installed)."""
+    """Compares content for paths with a dot; others count as equal, since upstream's tool for them is not installed."""
     if "." not in path:
         return True
     mine, theirs = after.get(path.rstrip("/")), gold.get(path.rstrip("/"))

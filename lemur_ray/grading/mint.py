@@ -1,7 +1,7 @@
-"""Both verdicts on a proposal of MINT: ``mint-2023`` as the recorded runs had it, and ``strict``.
+"""Both graders of MINT: ``mint-2023``, the rule of the recorded runs, and ``strict``.
 
-Every proposal is graded by both, whichever decides the episode; reports show both and where they part. ALFWorld is not
-here: there the game is the judge. Knows no episode.
+Every proposal is graded by both, whichever decides the episode; reports show both and where they differ. ALFWorld is
+absent, since its game decides success. Knows no episode.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ GRADERS: tuple[Grader, ...] = ("mint-2023", "strict")
 
 
 class RunTests(Protocol):
-    """Runs a program against tests; ``setup``: see ``python_tests.run_tests``."""
+    """Runs a program against tests. ``setup``: as in ``python_tests.run_tests``."""
 
     def __call__(self, solution: str, tests: str, setup: str = "") -> TestRun: ...
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """``exact``: number tasks, whether the number is the reference's itself. ``f1``: HotpotQA, shared words."""
+    """Verdicts of both graders. ``exact``: for numbers, whether it is the reference. ``f1``: HotpotQA, shared words."""
 
     mint_2023: bool
     strict: bool
@@ -72,7 +72,7 @@ def grade(
         tests = str(reference)
         run = run_tests(answer, tests)
         setup = task_definitions(prompt, tests) if subset == "humaneval" else ""
-        # Recorded runs took helpers of the task's from the answer too; strictly they are the task's own.
+        # Recorded runs took the task's helpers from the answer too; the strict grader uses the task's own.
         strictly = run_tests(answer, tests, setup) if setup else run
         return Verdicts(run.passed, strictly.passed, note=run.note)
     raise ValueError(f"{subset}: has no answers to grade")

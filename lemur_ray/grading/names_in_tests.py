@@ -1,7 +1,7 @@
-"""Where each name that tests use comes from: the solution, the standard library, or the task's own text.
+"""Source of each name in tests: the solution, the standard library, or the text of the task.
 
-A solution supplies what is under test and nothing else: a ``math`` or a ``poly`` of its own would let it decide what
-its tests compute with. Knows no sandbox and runs nothing.
+A solution supplies only the names under test: with a ``math`` or a ``poly`` of its own it could change what its tests
+compute. Knows no sandbox and runs nothing.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from typing import Any
 from lemur_ray.host.python_source import parsed
 
 ALIASES = {"np": "numpy", "numpy": "numpy"}
-"""Modules beyond the standard library that tests may use, by the names they are used by."""
+"""Modules beyond the standard library that tests may use, by name in the tests."""
 _CODE = ("def ", "class ", "import ", "from ", "@")
 
 
 @dataclass(frozen=True)
 class Names:
-    """``of_solution``: what the solution has to define. ``modules``: name -> module, which is imported where the tests
-    run, if the solution has that name at all (in one shared interpreter it would be missing else)."""
+    """Names of tests. ``of_solution``: names that the solution has to define. ``modules``: name -> module, imported in
+    the tests' process if the solution has the name (in one shared interpreter it would be missing otherwise)."""
 
     of_solution: tuple[str, ...]
     modules: dict[str, str]
 
     @property
     def asked(self) -> list[str]:
-        """What the solution is asked for."""
+        """Names that the solution is asked for."""
         return sorted({*self.of_solution, *self.modules})
 
 
 def names_used(tests: str, setup: str = "") -> Names:
-    """Where the names that ``tests`` use and do not define come from; what ``setup`` defines comes from there.
+    """Source of each name that ``tests`` use and neither they nor ``setup`` define.
 
-    A builtin's name is under test only where nothing else is (MBPP has a function called ``sum``): a solution may not
-    replace what its tests compute with. A name of the standard library's that is only looked into (``math.pi``) is the
-    module, never the solution's. Raises ValueError for tests or setup that are no Python.
+    The name of a builtin is under test only if no other name is (MBPP has a function called ``sum``), so that a
+    solution cannot replace the builtins of its tests. A name of the standard library that only appears before a dot
+    (``math.pi``) is the module. Raises ValueError for tests or setup that are not Python.
     """
     try:
         tree, given = parsed(tests), parsed(setup)
     except SyntaxError as error:
         raise ValueError(f"tests that are no Python, line {error.lineno}: {error.msg}") from error
     free = {name for name in _used(tree) - _stored(tree) - _stored(given) if not name.startswith("__")}
-    modules = {name: ALIASES.get(name, name) for name in free & _only_looked_into(tree) if _is_module(name)}
+    modules = {name: ALIASES.get(name, name) for name in free & _only_before_dots(tree) if _is_module(name)}
     if modules.keys() == free:  # then one of them is under test, whatever its name
         modules = {}
     left = free - modules.keys()
@@ -55,22 +55,22 @@ def names_used(tests: str, setup: str = "") -> Names:
 
 
 def requested_values(defined: Any, asked: Sequence[str]) -> dict[str, Any]:
-    """Encoded values of the names that were asked for; whatever else a solution's process sent is left out."""
+    """Encoded values of the requested names; anything else from the solution's process is dropped."""
     if type(defined) is not list or len(defined) != 2 or defined[0] != "dict" or type(defined[1]) is not list:
         return {}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for pair in defined[1]:
         if type(pair) is list and len(pair) == 2 and type(pair[0]) is list and pair[0][:1] == ["str"]:
             name = pair[0][1] if len(pair[0]) == 2 else None
             if type(name) is str and name in asked:
-                found[name] = pair[1]
-    return found
+                values[name] = pair[1]
+    return values
 
 
 def task_definitions(prompt: str, tests: str) -> str:
-    """What a task's own text defines before the function to be completed, where ``tests`` use some of it; else nothing.
+    """Definitions in a task's prompt before the function to complete, if ``tests`` use any of them; else empty.
 
-    HumanEval's prompts do: the code may follow a sentence, and its last function is the one to be completed.
+    HumanEval has such prompts: code may follow a sentence, and its last function is the one to complete.
     """
     lines = prompt.splitlines(keepends=True)
     first = next((n for n, line in enumerate(lines) if line.startswith(_CODE)), len(lines))
@@ -100,8 +100,8 @@ def _stored(tree: ast.Module) -> set[str]:
     return stored
 
 
-def _only_looked_into(tree: ast.Module) -> set[str]:
-    """Names that stand before a dot wherever they stand."""
+def _only_before_dots(tree: ast.Module) -> set[str]:
+    """Names whose every use is before a dot."""
     looked = [node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     before = {id(node) for node in looked if isinstance(node, ast.Name)}
     bare = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in before}

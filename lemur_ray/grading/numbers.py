@@ -1,4 +1,4 @@
-"""Numbers in answers: read them, compare them with a tolerance. Pure functions; knows no benchmark."""
+"""Parses numbers in answers and compares them with a tolerance. Pure functions; knows no benchmark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.IGN
 
 
 def as_float(text: str) -> float | None:
-    """What ``float`` makes of a text, None where it refuses. Infinite and undefined values count as numbers."""
+    """``float`` of a text, None if it is not a number. Infinity and NaN count as numbers."""
     try:
         return float(text)
     except ValueError:
@@ -20,13 +20,13 @@ def as_float(text: str) -> float | None:
 
 
 def close(answer: float, reference: float, *, signed: bool = False) -> bool:
-    """Within 5 % of the size of the reference. ``signed``: of the reference itself, so a negative one is never met."""
+    """Within 5 % of the absolute reference. ``signed``: of the signed reference, which a negative one never meets."""
     bound = RELATIVE_TOLERANCE * (reference if signed else abs(reference))
     return abs(reference - answer) <= bound
 
 
 def plain_number(text: str) -> float | None:
-    """The one number in a text, whatever unit or sentence it stands in; None where there is none, or two that differ.
+    """The number in a text, ignoring units and words; None for no number, or several different ones.
 
     ``-$1,234.50``, ``25 %``, ``12 miles`` and ``The answer is 12.`` hold one number; ``3 or 4``, ``1/2`` and ``2^10``
     hold two, ``x2`` none.
@@ -35,5 +35,5 @@ def plain_number(text: str) -> float | None:
     bare = re.sub(r"[$€£\\]", " ", re.sub(r"([-+])\s?\\?[$€£]\s?(?=[\d.])", r" \1", bare))
     # A hyphen between words and numbers ("20-30", "4-week") is no sign.
     bare = re.sub(r"(?<=[\w.)])-(?=[\d.])", " ", bare)
-    found = {value for number in _NUMBER.findall(bare) if math.isfinite(value := float(number))}
-    return found.pop() if len(found) == 1 else None
+    values = {value for number in _NUMBER.findall(bare) if math.isfinite(value := float(number))}
+    return values.pop() if len(values) == 1 else None

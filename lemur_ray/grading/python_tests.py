@@ -1,10 +1,10 @@
-"""Does a solution pass its tests: the solution in one sandbox, the tests in another, plain data between them.
+"""Runs the tests of a solution: solution and tests in separate sandboxes that exchange plain data.
 
-The tests run as they are, in a process with no code of the policy in it; what they call is called in the solution's
-process, where no test and no expected value ever comes. So nothing that a solution does to its interpreter, to
-equality, to builtins or to its own exit makes a test pass, and of the names that tests use it supplies only those under
-test (``names_in_tests.py``). Verdicts on honest programs are meant to be those of one
-shared interpreter, as in mint-bench 3f7f12c (HumanEval, MBPP); recorded runs are the proof. Knows no benchmark.
+The tests run unchanged in a process without code of the policy; calls of the solution are forwarded to its process,
+which never receives a test or an expected value. A solution therefore cannot pass by changing its interpreter,
+equality, builtins or its exit, and supplies only the names under test (``names_in_tests.py``). Verdicts on honest
+programs equal those of one shared interpreter, as in mint-bench 3f7f12c (HumanEval, MBPP); recorded runs confirm it.
+Knows no benchmark.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from lemur_ray.sandbox.solution_process import Answer, SolutionProcess
 
 TIME_S = 10.0
 PATIENCE = 3.0
-"""A solution has ``TIME_S`` of processor time, however busy the machine is; it may run and sleep so many times that."""
+"""Wall time of a solution as a multiple of ``TIME_S``, its limit of processor time, for busy machines and sleeps."""
 SLACK_S = 5.0
-"""Besides, for the start of its process and for what is exchanged with it."""
+"""Additional seconds for the start of the process and the exchange with it."""
 HASH_SEED = "0"
 """PYTHONHASHSEED of graded programs: the order of sets of strings decides some verdicts."""
 _PATIENCE_S = 60.0
-"""With a machine that gives neither any time: a solution that has had less than its processor time by then, and could
-have run most of the rest, was starved."""
+"""Extra wall seconds on an overloaded machine. A solution that then has had less than its processor time, and was ready
+to run most of the rest, was starved."""
 _ENVIRONMENT = {"PYTHONHASHSEED": HASH_SEED}
 _TESTER_S = 10.0
-"""For the tests themselves, all of one solution's together. What they are handed is the solution's: a
-``range`` without end, a number whose text takes an hour."""
+"""Seconds for all tests of one solution, whose values may be hostile: an endless ``range``, a number that takes an hour
+to print."""
 
 _HARNESS_S = 10.0
-"""Of processor time for carrying questions and answers to and fro."""
+"""Seconds of processor time for forwarding calls and results."""
 
 
 @dataclass(frozen=True)
 class TestRun:
-    """How a program did. ``note``: why it did not pass; the harness's own words or the name of an exception."""
+    """Result of a test run. ``note``: reason of a failure, as a message of the harness or the name of an exception."""
 
     __test__ = False  # pytest takes every class whose name begins so for a test
 
@@ -54,10 +54,8 @@ def run_tests(
 ) -> TestRun:
     """Run tests against a solution, each in a sandbox of its own.
 
-    ``setup``: code of the task's own that runs before the tests; what it defines never comes from the solution.
-
-    Raises ValueError for tests or setup that are no Python, SandboxDestroyed where the machine and not the solution
-    ended it.
+    ``setup``: code of the task that runs before the tests; its definitions are never taken from the solution. Raises
+    ValueError for tests or setup that are not Python, SandboxDestroyed if the machine and not the solution ended it.
     """
     return run_each(solution, [tests], of_solution, of_tests, time_s, setup)[0]
 
@@ -100,14 +98,14 @@ def run_each(
             )
         for test, used in zip(tests, names, strict=True):
             defined = process.ask({"names": used.asked})
-            found = fault or _fault(process, defined, time_s)
-            if found is None and tester is not None:
+            run = fault or _fault(process, defined, time_s)
+            if run is None and tester is not None:
                 values = requested_values(defined.value, used.asked)
                 order: dict[str, Any] = {"tests": test, "setup": setup}
                 order |= {"defined": {name: value for name, value in values.items() if name in used.of_solution}}
                 order |= {"modules": {name: of for name, of in used.modules.items() if name in values}}
-                found = _conversation(process, tester, order, time_s, clock)
-            runs.append(found or TestRun(False, note="the tests ended"))
+                run = _run_test(process, tester, order, time_s, clock)
+            runs.append(run or TestRun(False, note="the tests ended"))
     except SandboxDestroyed as error:
         if error.blame != "policy":
             raise
@@ -121,9 +119,9 @@ def run_each(
 
 
 class _Clock:
-    """Of the whole conversation: what is said again and again takes this thread time that neither side has used.
+    """Limit on this thread's processor time in an exchange, which neither side's own limits cover.
 
-    Processor time, so a busy machine, which gives the thread none, ends no conversation.
+    Processor time and not wall time, so that a busy machine ends no exchange.
     """
 
     def __init__(self, total_s: float) -> None:
@@ -134,10 +132,10 @@ class _Clock:
         return time.thread_time() > self._until
 
 
-def _conversation(
+def _run_test(
     process: SolutionProcess, tester: Program, message: dict[str, Any], time_s: float, clock: _Clock
 ) -> TestRun:
-    """Carry questions and answers between the two until the tests have ended."""
+    """Forward calls and results between the two processes until the tests end."""
     while True:
         if clock.over:
             return TestRun(False, True, "the tests: timed out")
@@ -155,7 +153,7 @@ def _conversation(
 
 
 def _fault(process: SolutionProcess, answer: Answer, time_s: float) -> TestRun | None:
-    """The verdict where a solution does not even load; None where it does."""
+    """The result for a solution that failed to load or answer; None if it did not fail."""
     if answer.failure or process.cpu_s > time_s:
         return _lost(process, answer, time_s)
     return TestRun(False, note=answer.raised) if answer.raised else None

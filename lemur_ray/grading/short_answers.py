@@ -1,7 +1,7 @@
 """Answers of a few words or one number (GSM8K, MATH and HotpotQA in MINT), by both graders.
 
 ``mint-2023`` is the rule of the recorded runs (mint-bench as of 2023-09): a tolerance that a negative reference never
-meets, and any text that contains the reference. ``strict`` reads one number, or compares words at their borders.
+meets, or any text that contains the reference. ``strict`` parses one number, or compares whole words.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 def matches_2023(answer: str, reference: str) -> bool:
     """Both numbers: within 5 % of the signed reference. Else: the reference occurs anywhere in the answer."""
-    said, meant = answer.strip().lower(), reference.strip().lower()
-    number, expected = as_float(said), as_float(meant)
+    text, target = answer.strip().lower(), reference.strip().lower()
+    number, expected = as_float(text), as_float(target)
     if number is not None and expected is not None:
         return close(number, expected, signed=True)
-    return meant in said
+    return target in text
 
 
 def number_matches(answer: str, reference: str) -> bool:
@@ -41,25 +41,26 @@ def number_equals(answer: str, reference: str) -> bool:
 
 
 def phrase_matches(answer: str, reference: str) -> bool:
-    """Equal after SQuAD's normalisation, or the reference stands in the answer between borders of words.
+    """Whether answer and reference are equal after SQuAD's normalisation, or the answer has the reference as whole
+    words.
 
-    Of yes and no, an answer with both is neither.
+    An answer with both yes and no matches neither.
     """
     expected = plain_number(reference)
     if expected is not None:
         number = plain_number(answer)
         return number is not None and number == expected
-    said, meant = normalised(answer), normalised(reference)
-    if meant in _YES_OR_NO:
-        return _YES_OR_NO & set(said.split()) == {meant}
-    return bool(meant) and re.search(rf"(?<!\w){re.escape(meant)}(?!\w)", said) is not None
+    text, target = normalised(answer), normalised(reference)
+    if target in _YES_OR_NO:
+        return _YES_OR_NO & set(text.split()) == {target}
+    return bool(target) and re.search(rf"(?<!\w){re.escape(target)}(?!\w)", text) is not None
 
 
 def f1(answer: str, reference: str) -> float:
     """Harmonic mean of precision and recall of words (SQuAD), from 0 to 1."""
-    said, meant = normalised(answer).split(), normalised(reference).split()
-    shared = sum((Counter(said) & Counter(meant)).values())
-    return 2 * shared / (len(said) + len(meant)) if shared else 0.0
+    text, target = normalised(answer).split(), normalised(reference).split()
+    shared = sum((Counter(text) & Counter(target)).values())
+    return 2 * shared / (len(text) + len(target)) if shared else 0.0
 
 
 def normalised(text: str) -> str:

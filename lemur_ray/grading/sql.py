@@ -1,7 +1,7 @@
 """The two rewards of InterCode-SQL: overlap of two results (iou), and overlap times agreement of order (tau).
 
-Published numbers use one or the other (specs of the protocol: princeton-nlp/intercode c3e46d8 and its logs), so every
-result must say which. Pure functions of two lists of rows; knows nothing of databases.
+Published numbers use one or the other (protocol: princeton-nlp/intercode c3e46d8 and its logs), so every result must
+name its reward. Pure functions of two lists of rows; knows nothing of databases.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ def sql_reward(got: Sequence[Row] | None, gold: Sequence[Row], reward: Reward) -
 
 
 def _restricted(rows: list[str], shared: Counter[str]) -> list[str]:
-    """The rows of a multiset that are in ``shared``, each at most as often as there, in their own order."""
+    """The rows that are in the multiset ``shared``, each at most as often as there, in their order."""
     left = Counter(shared)
-    kept = []
+    common = []
     for row in rows:
         if left[row] > 0:
             left[row] -= 1
-            kept.append(row)
-    return kept
+            common.append(row)
+    return common
 
 
 def _as_ranks(a: list[str], b: list[str]) -> tuple[list[int], list[int]]:
-    """Two orders of the same rows as ranks of their texts: what is correlated is values, not positions."""
+    """Two orders of the same rows as ranks of their texts: the correlation is of values, not positions."""
     rank = {row: i for i, row in enumerate(sorted(set(a)))}
     return [rank[row] for row in a], [rank[row] for row in b]
 
@@ -77,7 +77,7 @@ def _tied(values: Sequence[Any]) -> int:
 
 
 def _sort_counting(values: list[int]) -> tuple[list[int], int]:
-    """Sorted values, and the number of pairs that stood in the wrong order."""
+    """Sorted values, and the number of pairs in the wrong order before."""
     if len(values) < 2:
         return values, 0
     middle = len(values) // 2

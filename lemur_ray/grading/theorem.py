@@ -1,6 +1,6 @@
-"""Answers of TheoremQA in MINT: read into a typed value, compared by answer type, by both graders.
+"""TheoremQA in MINT: parses answers into typed values and compares them by answer type, by both graders.
 
-The reading rules are those of the recorded runs (mint-bench 3f7f12c), with the safe evaluator in place of ``eval``.
+The parsing rules are those of the recorded runs (mint-bench 3f7f12c), with a safe evaluator in place of ``eval``.
 ``legacy`` and ``head`` are its two rules for options: the recorded runs used the first; since 2023-10-11 "(b)" is
 accepted too.
 """
@@ -35,9 +35,9 @@ def theorem_matches_2023(answer: str, reference: Any, answer_type: str, rule: Op
 
 
 def theorem_matches(answer: str, reference: Any, answer_type: str) -> bool:
-    """Both spellings of an option; names such as ``pi`` and one number with its unit are understood besides.
+    """Strict verdict. Accepts both spellings of an option, names such as ``pi``, and one number with its unit.
 
-    No answer is no 0, a truth value no number, and two answers are none.
+    An empty answer is not 0, a boolean is not a number, and two answers count as none.
     """
     kind = answer_type.lower()
     if kind == "option":
@@ -63,7 +63,7 @@ def _truth(reference: Any) -> bool:
 
 
 def _cleaned(text: str) -> str:
-    """The part of an answer that is to be evaluated."""
+    """The part of an answer to evaluate, with units and separators removed."""
     for mark in ("=", "≈"):
         if mark in text:
             text = text.split(mark)[-1].strip()
@@ -76,21 +76,21 @@ def _cleaned(text: str) -> str:
         text = text.replace("approximately", "").strip()
     text = text.split(" or ")[0]
     for pattern in _UNITS:
-        if found := pattern.match(text):
-            text = found[1]
+        if match := pattern.match(text):
+            text = match[1]
     text = re.sub(r"10\^(-?\d+)", r"math.pow(10, \1)", text).replace(" x ", "*").replace(" \u00d7 ", "*")
     if _PLAIN.fullmatch(text):
         text = text.replace(",", "")
     for letter in "abcd":
         if f"{letter})" in text or f"{letter} )" in text or text.lower().strip() == letter:
             text = f"({letter})"
-    if found := re.search(r"\([a-d]\)", text):
-        text = repr(found[0])
+    if match := re.search(r"\([a-d]\)", text):
+        text = repr(match[0])
     return text or "0"
 
 
 def _read(text: str, names: Any = None) -> Any:
-    """The value of a cleaned answer, None where it has none; of a complex number its real part, of a set its list."""
+    """The value of a cleaned answer, None if it cannot be evaluated; complex numbers become real, sets become lists."""
     try:
         value = evaluate(text, names)
     except NotArithmetic:

@@ -1,1 +1,1 @@
-"""From ledgers and run folders to tables, figures and one static page. Knows no model, no jax, no Ray."""
+"""Tables, figures and static pages made from ledgers and run folders. Knows no model, no jax, no Ray."""

@@ -1,13 +1,13 @@
-"""How far a replay agrees with the recording it plays again. Knows no environment and no reward rule.
+"""Agreement of a replay with its recording. Knows no environment and no reward rule.
 
-| number | what |
+| number | meaning |
 |---|---|
 | agreement | share of episodes that are solved in both or in neither |
-| shares of counts | what else a benchmark declares, for example turns played in both whose rewards are the same |
-| reworded | tasks that ask in other words today than they did in the recording: both, cut |
+| shares of counts | declared by the benchmark, for example turns in both with the same reward |
+| reworded | tasks whose question differs from the recorded one: both texts, cut |
 | observations | exact, equal after normalising, same class of error, different, where a benchmark compares them |
 
-An episode without a score agrees in nothing: it counts against the success and is named. It has no turns to compare.
+An episode without a score counts as a disagreement on success and is listed by name; its turns are not compared.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from lemur_ray.agents.replay_comparison import LIKENESS, Comparison
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 
 SHOWN_CHARS = 300
-"""Of the words of a task that differ from the recorded ones."""
+"""Maximum characters of a reworded task in the result."""
 
 
 @dataclass
 class Agreement:
-    """Sums of a replay. ``differing``: tasks that are solved in one of the two only; ``missing``: without a score.
+    """Sums over a replay. ``differing``: tasks solved in only one of the two; ``missing``: tasks without a score.
 
-    ``episodes`` counts the others, those that could be compared; ``counts``, ``cells``, ``answers`` and
-    ``different_cells`` (with the task in front) are what the benchmark compares (``agents/comparison.py``).
+    ``episodes`` counts the episodes with a score. ``counts``, ``cells``, ``answers`` and ``different_cells`` (task
+    first) are comparisons of the benchmark (``agents/replay_comparison.py``).
     """
 
     comparison: Comparison
@@ -48,18 +48,17 @@ class Agreement:
 
     @property
     def cell_agreement(self) -> float | None:
-        """Share of cells that are not told apart whose observation is equal after normalising or of the same error
-        class."""
+        """Share of cells whose observation is equal after normalising or of the same error class."""
         total = sum(self.cells[kind] for kind in LIKENESS)
         return _share(total - self.cells["different"], total)
 
     def to_json(self) -> dict[str, Any]:
-        """What the last line of a replay says."""
+        """JSON for the last line of a replay."""
         counts = self.counts
-        said: dict[str, Any] = {"agreement": _share(self.same_success, self.episodes + len(self.missing))}
+        result: dict[str, Any] = {"agreement": _share(self.same_success, self.episodes + len(self.missing))}
         for name, (part, whole) in self.comparison.shares.items():
-            said[name] = _share(counts[part], counts[whole])
-        said["agreement_counts"] = {
+            result[name] = _share(counts[part], counts[whole])
+        result["agreement_counts"] = {
             "episodes": self.episodes,
             "same_success": self.same_success,
             **{name: counts[name] for name in self.comparison.counts},
@@ -68,24 +67,24 @@ class Agreement:
         }
         if self.comparison.has_cells:
             answers = {f"answer_{kind}": n for kind, n in self.answers.items()}
-            said |= {"observation_agreement": self.cell_agreement, "observation_counts": {**self.cells, **answers}}
-        return {**said, "differing": list(self.differing), "agreement_missing": list(self.missing)}
+            result |= {"observation_agreement": self.cell_agreement, "observation_counts": {**self.cells, **answers}}
+        return {**result, "differing": list(self.differing), "agreement_missing": list(self.missing)}
 
 
 def compare_recording(
     recording: str, recordings: RecordingFormat | None, episodes: Iterable[Episode], tasks: Iterable[Task] = ()
 ) -> dict[str, Any]:
-    """The agreement with a recorded file as JSON values; nothing where no file was replayed.
+    """Agreement with a recorded file as JSON values; empty where no file was replayed.
 
-    ``tasks``: those that were played; where one asks in other words than the recorded one, both stand in ``reworded``.
+    ``tasks``: tasks of the replay; ``reworded`` lists those whose question differs from the recorded one.
     """
     if not recording or recordings is None:
         return {}
     recorded = recordings.read(Path(recording))
-    said = measure_agreement(episodes, recorded, recordings.comparison).to_json()
-    if recordings.question is not None and (found := reworded_tasks(tasks, recorded, recordings.question)):
-        said["reworded"] = [_cut(asdict(one)) for one in found]
-    return said
+    result = measure_agreement(episodes, recorded, recordings.comparison).to_json()
+    if recordings.question is not None and (changed := reworded_tasks(tasks, recorded, recordings.question)):
+        result["reworded"] = [_cut(asdict(one)) for one in changed]
+    return result
 
 
 def _cut(texts: Mapping[str, str]) -> dict[str, str]:
@@ -93,7 +92,7 @@ def _cut(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def measure_agreement(episodes: Iterable[Episode], recording: Recording[Any], comparison: Comparison) -> Agreement:
-    """Compare scored episodes with what was recorded. Raises KeyError for an episode that is not in it."""
+    """Compare scored episodes with a recording. Raises KeyError for an episode that the recording lacks."""
     total = Agreement(comparison)
     for episode in episodes:
         if not episode.outcome.scored:

@@ -1,6 +1,6 @@
-"""Text of strangers made safe to show: HTML, terminal control characters, bidirectional overrides, broken Unicode.
+"""Makes untrusted text safe to display: HTML, terminal control characters, bidirectional overrides, broken Unicode.
 
-Model replies and observations are arbitrary text. Nothing of them may act on the page or on a terminal that prints it.
+Model replies and observations are arbitrary text and must not act on a page or on a terminal that prints them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def inline(text: object) -> str:
 
 
 def block(text: str, limit: int = 20_000) -> str:
-    """Safe inside an element that keeps white space; control characters are marked. Beyond ``limit`` characters the
-    text is cut and the cut is said."""
+    """Safe inside an element that keeps white space; control characters are marked. A text longer than ``limit``
+    characters is cut, with a note on how much is missing."""
     shown = html.escape(text[:limit].replace("\r\n", "\n"), quote=True)
     marked = _UNSEEN.sub(lambda m: f"<i class=c>{_name(m)}</i>", shown)
     rest = len(text) - limit

@@ -1,7 +1,7 @@
-"""Every recorded run beside what its replay came to, and the goals that replays must reach.
+"""Results of replays of recorded runs, and the goals that they must reach.
 
-A goal is asked of all runs it is about together; an episode that could not be scored counts against it. Knows no
-environment and plays nothing.
+A goal is a share over all runs that it concerns; an episode without a score counts against it. Knows no environment and
+plays nothing.
 """
 
 from __future__ import annotations
@@ -22,52 +22,51 @@ class FidelityConfig:
     """Replay recorded runs and compare; the same command again goes on where it stopped."""
 
     data: str = field(default_factory=lambda: os.environ.get("LEMUR_DATA", ""))
-    """Folder of outside data sets (default $LEMUR_DATA, else LEMUR_HOME/data); every recorded run beneath it is found
-    by its name."""
+    """Folder of outside data sets (default $LEMUR_DATA, else LEMUR_HOME/data) that is searched for recorded runs."""
     out: str = ""
     """Folder of the table and of one folder for each run, also gs:// or s3://. Empty: LEMUR_HOME/fidelity."""
     only: str = ""
     """Only runs whose path beneath the data holds this text, for example mint/outputs or fs_3."""
     strict: StrictReplays = "lemur"
-    """MINT: of which models' runs without feedback the code is run again, besides grading all."""
+    """MINT: models whose runs without feedback have their code run again; the answers of all runs are graded."""
     engine: str = "sqlite"
     """InterCode-SQL: sqlite, or mysql:URL."""
     sandbox: Literal["bwrap", "docker"] = "bwrap"
-    """Where Bash actions and code are run."""
+    """Sandbox backend for Bash actions and code."""
     limit: int = 0
-    """Episodes of each run, the first ones. 0: all."""
+    """Number of episodes of each run, from its beginning. 0: all."""
     in_flight: int = 0
-    """Episodes at the same time. 0: as many as there are processors, since commands and cells have wall time limits."""
+    """Episodes at the same time. 0: number of processors, since commands and cells have wall time limits."""
 
     def __post_init__(self) -> None:
         if self.limit < 0 or self.in_flight < 0:
             raise ValueError(f"limit {self.limit}, in_flight {self.in_flight}: expected 0 or more")
         if outside_data(self.data) is None:
-            raise ValueError("no data: say where the recorded runs are, --data DIR or LEMUR_DATA")
+            raise ValueError("no data: name the folder of the recorded runs with --data DIR or LEMUR_DATA")
 
     @property
     def folder(self) -> Path:
-        """The data folder that is meant."""
+        """The data folder, after defaults."""
         folder = outside_data(self.data)
-        assert folder is not None, "refused when it was made"
+        assert folder is not None, "__post_init__ refuses a config without data"
         return folder
 
     @property
     def under(self) -> frozenset[str]:
-        """What goals depend on: the kind of SQL engine and the sandbox's backend."""
+        """Conditions that goals can depend on: kind of SQL engine and sandbox backend."""
         return frozenset({self.engine.partition(":")[0], self.sandbox})
 
     def arguments(self, options: Collection[str]) -> list[str]:
-        """What of this ``jobs/agent_eval.py`` is told about a run whose benchmark has these options."""
+        """Arguments of ``jobs/agent_eval.py`` for a run whose benchmark has these options."""
         own = {"sandbox": self.sandbox, "engine": self.engine}
-        told = [word for name, value in own.items() if name in options for word in (f"--{name}", value)]
+        selected = [word for name, value in own.items() if name in options for word in (f"--{name}", value)]
         in_flight = self.in_flight or os.cpu_count() or 1
         common = ["--data", str(self.folder), "--actors", "0", "--step-s", "180"]
-        return ["--limit", str(self.limit), "--sample", "first", "--in-flight", str(in_flight), *told, *common]
+        return ["--limit", str(self.limit), "--sample", "first", "--in-flight", str(in_flight), *selected, *common]
 
 
 def counts_of(result: Mapping[str, Any]) -> dict[str, int]:
-    """Counts of a run's result that goals speak of; ``missing`` episodes are among ``episodes``."""
+    """Counts of a run's result for goals; ``episodes`` includes those ``missing`` a score."""
     counts = dict(result.get("agreement_counts", {}))
     counts["missing"] = int(result.get("missing", 0))
     counts["episodes"] = counts.get("episodes", 0) + counts["missing"]
@@ -82,10 +81,10 @@ def fidelity(
     *,
     whole_runs: bool = True,
 ) -> dict[str, Any]:
-    """Rows of runs and of goals as JSON values; a goal without a run has no share and is not reached or missed.
+    """Rows of runs and of goals as JSON values. ``reached`` is None for a goal that no run concerns.
 
-    ``under``: kind of SQL engine and backend of the sandbox. ``whole_runs``: False where only the first episodes of
-    each run were played; then shares are shown and no goal is reached or missed.
+    ``under``: kind of SQL engine and backend of the sandbox. ``whole_runs``: False if only the first episodes of each
+    run were played; then every ``reached`` is None.
     """
     runs = [{"run": run.name, "benchmark": run.benchmark, **_row(result)} for run, result in results]
     rows = []

@@ -1,4 +1,4 @@
-"""Recorded runs that lie in several files (one for each part of a data set) put together. Draws nothing."""
+"""Joins recorded runs that are stored in several files, one for each part of a data set. Draws nothing."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def join_parts(
     settings: Mapping[str, Mapping[str, Any]],
     about: Callable[[Sequence[Episode]], RunDescription],
 ) -> tuple[list[list[Episode]], dict[str, Mapping[str, Any]]]:
-    """Runs with the parts of one recorded run put together, and the settings by recipe.
+    """Join the parts of each recorded run. Returns the runs and the settings by recipe.
 
-    Parts are of one run if nothing but data and recording differ. The joined run stands at the place of its first
-    part, under the name without the part and the recipe of the first. Runs that share a task stay apart.
+    Parts belong to one run if only data and recording differ. The joined run takes the position and recipe of its first
+    part, and the name without the part. Runs that share a task are not joined.
     """
     places: dict[tuple[str, str, str], int] = {}
     out: list[list[Episode]] = []

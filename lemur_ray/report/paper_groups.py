@@ -1,4 +1,4 @@
-"""Which of its columns the paper's averages are over, and what its Table 9 counts in an episode that failed.
+"""Columns of the paper's averages, and the signs of failure that its Table 9 counts.
 
 Averages are micro averages: successes over episodes. Knows no ledger and draws nothing.
 """
@@ -23,15 +23,15 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 def saw_traceback(episode: Episode) -> bool:
     """Whether the model was shown a Python traceback."""
-    return any(TRACEBACK in step.observation for step in _seen(episode))
+    return any(TRACEBACK in step.observation for step in _observed_steps(episode))
 
 
 def had_invalid_action(episode: Episode) -> bool:
-    """Whether any reply was not understood."""
+    """Whether any reply had no valid action."""
     return any(step.action is None for step in episode.trajectory.steps)
 
 
-def _seen(episode: Episode) -> Sequence[Step]:
-    """Turns whose observation the model was shown: not the last one's, unless it was asked once more in vain."""
+def _observed_steps(episode: Episode) -> Sequence[Step]:
+    """Turns whose observation the model read: all but the last, unless the context overflowed after it."""
     steps = episode.trajectory.steps
     return steps if episode.outcome is Outcome.CONTEXT_OVERFLOW else steps[:-1]

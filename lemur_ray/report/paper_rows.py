@@ -1,6 +1,6 @@
-"""Runs as rows of the paper's tables: which model, under which protocol, with and without a teacher.
+"""Runs as rows of the paper's tables, by model and protocol, with and without a teacher.
 
-A row of ours says under which protocol it was played (protocol.py); two runs never share a cell. Draws nothing.
+A row names the protocol of its runs (protocol.py); two runs never share a cell. Draws nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Runs = dict[str, Sequence[Episode]]
 
 @dataclass(frozen=True)
 class PaperRun:
-    """One run: who played, its episodes, all of one benchmark, and what that says of it.
+    """One run: its policy, its episodes, all of one benchmark, and the benchmark's notes on it.
 
-    ``shown``: how the policy is called on the page, the policy itself where it is empty.
+    ``shown``: display name of the policy; empty for the policy itself.
     """
 
     policy: str
@@ -34,8 +34,8 @@ class PaperRun:
 class Row:
     """One model under one protocol: its episodes by column, with and without a teacher's feedback.
 
-    ``protocol``: departures from the paper's, but for those of one column alone, which are its ``marks``. ``before``:
-    what a second teacher's runs are compared with in Table 6.
+    ``protocol``: departures from the paper's protocol, except those of a single column, which are its ``marks``.
+    ``before``: runs that a second teacher's runs are compared with in Table 6.
     """
 
     model: str
@@ -50,18 +50,18 @@ class Row:
     graded: set[str] = field(default_factory=set)
     on_engine: set[str] = field(default_factory=set)
     ways: dict[str, Runs] = field(default_factory=dict)
-    """Further ways in which columns were played."""
+    """Runs of further ways to play a column, by way."""
     marks: dict[tuple[bool, str], list[str]] = field(default_factory=dict)
-    """Whether with a teacher, and words -> the columns that they are of."""
+    """(with a teacher, departure) -> columns with this departure."""
 
     def add(self, run: PaperRun) -> None:
-        """Put a run into its column."""
+        """Add a run to its column."""
         about = run.about
         runs = self.taught if about.teacher else self.ways.setdefault(about.way, {}) if about.way else self.plain
         runs[about.column] = [*runs.get(about.column, ()), *run.episodes] if about.part else run.episodes
-        for said in (f"{about.way}: {said}" if about.way else said for said in about.alone):
-            of = self.marks.setdefault((bool(about.teacher), said), [])
-            if about.column not in of and said not in self.protocol.split(", "):
+        for mark in (f"{about.way}: {mark}" if about.way else mark for mark in about.alone):
+            of = self.marks.setdefault((bool(about.teacher), mark), [])
+            if about.column not in of and mark not in self.protocol.split(", "):
                 of.append(about.column)
         if about.grader:
             self.graded.add(about.column)
@@ -73,7 +73,7 @@ class Row:
             self.engine = self.engine or about.engine
 
     def of_column(self, column: str) -> dict[str, Sequence[Episode]]:
-        """Without a teacher: by way of playing it, the column's own first (empty)."""
+        """Runs of a column without a teacher, by way to play it; the way of the paper is ""."""
         every = {"": self.plain, **self.ways}
         return {way: runs[column] for way, runs in every.items() if column in runs}
 
@@ -82,8 +82,8 @@ class Row:
         return f"{self.model} ({self.protocol})" if self.protocol else self.model
 
     def played_as(self, columns: Sequence[str], taught: bool = False) -> str:
-        """What a reader must know to compare the row: grader, SQL engine, of which columns it has not all tasks, and
-        in what else these depart each by itself."""
+        """Conditions that matter when the row is compared: grader, SQL engine, columns with missing tasks, departures
+        of single columns."""
         runs = self.taught if taught else self.plain
         graded = self.grader and any(column in self.graded and column in runs for column in columns)
         grader = f"{self.grader} grader" if graded else ""
@@ -91,27 +91,26 @@ class Row:
         short = [incomplete_tasks(column, runs[column]) for column in columns if column in runs]
         ways = [(way, of) for way, of in self.ways.items() if not taught]
         short += [
-            f"{said} ({way})" for way, of in ways for c in columns if c in of if (said := incomplete_tasks(c, of[c]))
+            f"{text} ({way})" for way, of in ways for c in columns if c in of if (text := incomplete_tasks(c, of[c]))
         ]
         short = [", ".join(filter(None, short))]
         epochs = max((_epochs(runs[column]) for column in columns if column in runs), default=1)
         several = f"up to {epochs} episodes of a task, interval by task" if epochs > 1 else ""
         engine = f"queries on {self.engine}" if {*columns} & self.on_engine & runs.keys() else ""
         teacher = f"teacher: {self.teacher}" if taught else ""
-        marks = [f"{', '.join(here)}: {said}" for said, here in self._marks(columns, taught)]
+        marks = [f"{', '.join(here)}: {mark}" for mark, here in self._marks(columns, taught)]
         return "; ".join(filter(None, (teacher, grader + comparable, engine, *short, several, *marks)))
 
     def _marks(self, columns: Sequence[str], taught: bool) -> list[tuple[str, list[str]]]:
-        found = [(said, [c for c in columns if c in of]) for (so, said), of in self.marks.items() if so == taught]
-        return [(said, here) for said, here in found if here]
+        marks = [(mark, [c for c in columns if c in of]) for (so, mark), of in self.marks.items() if so == taught]
+        return [(mark, here) for mark, here in marks if here]
 
 
 def rows_of(runs: Sequence[PaperRun]) -> list[Row]:
-    """Runs as rows: one for each model and protocol, and one for each run where a cell would hold two.
+    """Runs as rows: one for each model and protocol, and a further one where a cell would hold two runs.
 
-    Whether a run had a teacher is in its settings, or in the name of its recording; what a model or a teacher wrote
-    decides nothing. Runs of tasks that the paper does not have are in no row. A column that has one protocol only is in
-    the rows of every mode in which its model was played.
+    A run's teacher comes from its settings or the name of its recording, never from texts. Runs of tasks that the paper
+    does not have are in no row. A column with a single protocol is in the rows of every mode of its model.
     """
     runs = [run for run in runs if run.about.column and not run.about.other_protocol]
     keyed = sorted(zip(map(_key, runs, _protocols(runs)), runs, strict=True), key=lambda one: one[1].about.mode is None)
@@ -138,7 +137,7 @@ def rows_of(runs: Sequence[PaperRun]) -> list[Row]:
 
 
 Key = tuple[str, str, str]
-"""Of a row: its model, the mode, and in what else it departs."""
+"""Model, mode and other departures of a row."""
 
 
 def _key(run: PaperRun, words: str) -> Key:
@@ -152,32 +151,31 @@ def _row(key: Key) -> Row:
 
 
 def _protocols(runs: Sequence[PaperRun]) -> list[str]:
-    """Words for each run's protocol beside its mode, so that no two runs of a model, a mode, a benchmark and a teacher
-    have the same."""
+    """Words for each run's protocol besides its mode, distinct among runs of one model, mode, benchmark and teacher."""
     words = [_departures(run.about, run.about.alone) for run in runs]
     cells = [
-        (*_key(run, said), run.about.column, run.about.part, run.about.way, run.about.teacher)
-        for run, said in zip(runs, words, strict=True)
+        (*_key(run, text), run.about.column, run.about.part, run.about.way, run.about.teacher)
+        for run, text in zip(runs, words, strict=True)
     ]
     for shared in [cell for cell, count in Counter(cells).items() if count > 1]:
         places = [i for i, cell in enumerate(cells) if cell == shared]
         whole = [_departures(runs[i].about) for i in places]
         if len(set(whole)) == len(whole):
-            for place, said_of_all in zip(places, whole, strict=True):
-                words[place] = said_of_all
+            for place, text in zip(places, whole, strict=True):
+                words[place] = text
             continue
         apart = [", ".join(more) for more in differences([runs[i].about for i in places])]
         recipes = [runs[i].episodes[0].key.recipe[:6] for i in places]
         for number, (place, more, recipe) in enumerate(zip(places, apart, recipes, strict=True), 1):
-            said = [more] if apart.count(more) == 1 and more else [more, f"settings {recipe}"]
+            extra = [more] if apart.count(more) == 1 and more else [more, f"settings {recipe}"]
             if apart.count(more) > 1 and recipes.count(recipe) > 1:
-                said.append(f"run {number}")
-            words[place] = ", ".join(filter(None, [words[place], *said]))
+                extra.append(f"run {number}")
+            words[place] = ", ".join(filter(None, [words[place], *extra]))
     return words
 
 
 def _departures(about: RunDescription, without: Sequence[str] = ()) -> str:
-    return ", ".join(said for said in about.departures if said != about.mode and said not in without)
+    return ", ".join(one for one in about.departures if one != about.mode and one not in without)
 
 
 def _epochs(episodes: Sequence[Episode]) -> int:
@@ -187,9 +185,9 @@ def _epochs(episodes: Sequence[Episode]) -> int:
 def paired_runs(
     runs: Sequence[PaperRun], variants: tuple[str, str]
 ) -> list[tuple[str, tuple[PaperRun | None, PaperRun | None]]]:
-    """The runs of each model in two variants, side by side where nothing else parts them, else each in a row alone.
+    """The runs of each model in two variants, paired where no other setting differs, else each in a row alone.
 
-    Where a model has several rows, each says what parts it from the others.
+    Where a model has several rows, each names the settings that differ.
     """
     rows: list[tuple[str, tuple[PaperRun | None, PaperRun | None]]] = []
     for model in dict.fromkeys(run.shown or run.policy for run in runs):
@@ -202,8 +200,9 @@ def paired_runs(
             pairs.append((run, other))
         pairs += [(None, run) for run in left]
         known = [next(run.about for run in pair if run) for pair in pairs]
-        said = differences(known) if len(pairs) > 1 else [[]]
+        apart = differences(known) if len(pairs) > 1 else [[]]
         rows += [
-            (f"{model} ({'; '.join(words)})" if words else model, pair) for words, pair in zip(said, pairs, strict=True)
+            (f"{model} ({'; '.join(words)})" if words else model, pair)
+            for words, pair in zip(apart, pairs, strict=True)
         ]
     return rows

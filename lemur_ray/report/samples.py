@@ -1,7 +1,7 @@
-"""Several episodes of one task as samples: pass@k (one of k is right) and pass^k (all of k are right).
+"""Rates over several samples of a task: pass@k (at least one of k is right) and pass^k (all k are right).
 
-Both are averages over tasks of estimates without bias from the n samples there are, c of them right; with an interval
-by resampling tasks. Only tasks with at least k scored samples enter, and none is made up for a k beyond n.
+Both are averages over tasks of unbiased estimates from n samples of which c are right, with an interval by resampling
+tasks. Only tasks with at least k scored samples are counted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.report.statistics import bootstrap_mean
 
 KS = (1, 2, 4, 5, 8, 10, 16, 20, 25, 32, 50, 64, 100, 200)
-"""Reported as far as there are samples, besides the number of samples itself."""
+"""Values of k in a report, besides the number of samples itself."""
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -35,7 +35,7 @@ def _check(n: int, c: int, k: int) -> None:
 
 
 def variance_parts(counts: Iterable[tuple[int, int]]) -> dict[str, float]:
-    """How much of the variance of a success rate is of tasks and how much of samples, from (samples, solved) by task.
+    """Variance of a success rate between tasks and between samples, from (samples, solved) of each task.
 
     Analysis of variance (Miller, arXiv 2411.00640, 3.1): ``of_samples`` is the mean variance within a task,
     ``of_tasks`` the variance of tasks' means less what samples add to it. More samples of a task lower the standard
@@ -58,14 +58,14 @@ def variance_parts(counts: Iterable[tuple[int, int]]) -> dict[str, float]:
 
 
 def single_turn_sample_rates(episodes: Iterable[Episode]) -> dict[str, Any]:
-    """``sample_rates`` of single questions, nothing of others: what is said of these stays as it was."""
+    """``sample_rates`` of a benchmark of single turns; empty for others, whose headline has no samples."""
     every = list(episodes)
     single = all(len(episode.trajectory.steps) <= 1 for episode in every)
     return sample_rates(every) if single else {}
 
 
 def sample_rates(episodes: Iterable[Episode]) -> dict[str, Any]:
-    """Where tasks were played several times ``{"samples": ...}``: pass@k and pass^k by k, parts of the variance."""
+    """``{"samples": ...}`` with pass@k and pass^k by k and the parts of the variance; empty for one sample per task."""
     counts: dict[str, list[int]] = {}
     epochs = 1
     for episode in episodes:
@@ -76,15 +76,15 @@ def sample_rates(episodes: Iterable[Episode]) -> dict[str, Any]:
             of_task[1] += episode.outcome is Outcome.SOLVED
     if epochs == 1 or not counts:
         return {}
-    found: dict[str, Any] = {"epochs": epochs, "tasks": len(counts)}
+    rates: dict[str, Any] = {"epochs": epochs, "tasks": len(counts)}
     for name, estimate in (("pass@k", pass_at_k), ("pass^k", pass_hat_k)):
-        found[name] = {}
+        rates[name] = {}
         for k in sorted({*(k for k in KS if k < epochs), epochs}):
             values = [estimate(n, c, k) for n, c in counts.values() if n >= k]
             if values:
                 interval = bootstrap_mean(values)
                 mean = math.fsum(values) / len(values)
-                found[name][str(k)] = {"value": mean, "low": interval.low, "high": interval.high, "n": len(values)}
+                rates[name][str(k)] = {"value": mean, "low": interval.low, "high": interval.high, "n": len(values)}
     if parts := variance_parts((n, c) for n, c in counts.values()):
-        found["variance"] = parts
-    return {"samples": found}
+        rates["variance"] = parts
+    return {"samples": rates}

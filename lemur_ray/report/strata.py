@@ -1,8 +1,7 @@
-"""What counts as one observation of a rate: an episode, all episodes of a task, or a cluster of tasks; and what counts
-alike in an average of averages.
+"""Units of observation of a rate (episodes, tasks or clusters of tasks) and strata of a macro average.
 
-Tasks that share a database, a template or a subject are fewer observations than they are tasks (Miller, arXiv
-2411.00640). Knows no interval and draws nothing.
+Tasks that share a database, a template or a subject are not independent observations (Miller, arXiv 2411.00640). Knows
+no interval and draws nothing.
 """
 
 from __future__ import annotations
@@ -12,23 +11,22 @@ from collections.abc import Hashable, Sequence
 from lemur_ray.agents.trajectory import Episode, Outcome
 
 Stratum = tuple[list[float], list[Hashable]]
-"""Values of one of several kinds that count alike, and the unit that each value belongs to."""
+"""Values of one stratum of a macro average, and the unit that each value belongs to."""
 
 
 def cluster_of(episode: Episode) -> tuple[str, str, str]:
-    """What an episode has in common with those it is not independent of: its cluster, or else its task.
+    """Identity of the cluster of an episode, or of its task where it has no cluster.
 
-    Benchmarks of a family share clusters: a problem in six languages is one.
+    Benchmarks of a family share clusters: a problem in six languages is one cluster.
     """
     benchmark, family = episode.key.benchmark, episode.key.benchmark.partition("/")[0]
     return (family, episode.cluster, "") if episode.cluster else (benchmark, "", episode.key.task)
 
 
 def units_of(episodes: Sequence[Episode]) -> tuple[list[Hashable], str]:
-    """The unit that each episode belongs to, and what units are: ``cluster`` or ``task``.
+    """The unit of each episode, and the kind of unit: ``cluster`` or ``task``.
 
-    Where all episodes are of one cluster, what is said is said of that cluster, and its tasks are the units; where each
-    cluster holds one task, it is that task.
+    Tasks are the units where all episodes are of one cluster, or where each cluster holds one task.
     """
     tasks = [(e.key.benchmark, e.key.task) for e in episodes]
     clusters = [cluster_of(e) for e in episodes]
@@ -38,9 +36,9 @@ def units_of(episodes: Sequence[Episode]) -> tuple[list[Hashable], str]:
 
 
 def strata_of(episodes: Sequence[Episode]) -> dict[str, Stratum]:
-    """By category, whether each scored episode was solved, and its unit within the category; categories that have any.
+    """Category -> success of its scored episodes, and their units; without categories that have no score.
 
-    A category that is one cluster is made of its tasks.
+    The units of a category that is a single cluster are its tasks.
     """
     kinds: dict[str, list[Episode]] = {}
     for episode in episodes:

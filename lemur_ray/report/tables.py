@@ -1,8 +1,8 @@
-"""From episodes to a table: counts, rates with intervals, and what is missing and why.
+"""Sums over episodes: counts, rates with intervals, and missing scores by cause.
 
-Every rate carries its n and a Wilson interval, clustered by task where tasks were played several times. An unscored
-episode (its end was not the policy's doing) is counted by blame and left out; the share with "missing counts as failed"
-stands beside it and is never put in its place in silence. Knows nothing of files, HTML or figures.
+Every rate has its n and a Wilson interval, clustered by task where tasks were played several times. An unscored episode
+(the policy was not the cause of its end) is counted by blame and left out of rates; a second rate counts it as failed.
+Knows nothing of files, HTML or figures.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Rate:
     n: int
     clustered: Interval | None = None
     by: str = "task"
-    """What the clusters are."""
+    """Kind of the clusters."""
 
     @property
     def value(self) -> float | None:
@@ -102,17 +102,17 @@ class Group:
     completion_tokens: int
     wall_s: float
     outside: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """What environments asked of others, by who was asked: calls, seconds, tokens; no part of the numbers above."""
+    """Calls of environments to other services, by service: calls, seconds, tokens; not part of the numbers above."""
 
     def to_json(self) -> dict[str, Any]:
         rates = {
             name: getattr(self, name).to_json()
             for name in ("success", "success_missing_failed", "retried", "invalid_actions")
         }
-        found = {**asdict(self), **rates}
+        values = {**asdict(self), **rates}
         if not self.outside:
-            del found["outside"]
-        return found
+            del values["outside"]
+        return values
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Report:
     overall: Group
     categories: tuple[Group, ...] = field(default=())
     macro: tuple[float, Interval] | None = None
-    """Mean of the success rates of categories that have any, each counting alike, where there are several."""
+    """Unweighted mean of the success rates of categories with a score, where there are several."""
 
     def headline(self) -> dict[str, Any]:
         """The one JSON line that ``jobs/agent_eval.py`` prints last."""
@@ -144,16 +144,16 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         names = {"benchmark": self.benchmark, "policy": self.policy, "recipe": self.recipe}
-        found = {**names, "overall": self.overall.to_json(), "categories": [g.to_json() for g in self.categories]}
+        values = {**names, "overall": self.overall.to_json(), "categories": [g.to_json() for g in self.categories]}
         if self.macro is not None:
             value, bounds = self.macro
-            found["macro"] = {
+            values["macro"] = {
                 "value": value,
                 "low": bounds.low,
                 "high": bounds.high,
                 "interval": "stratified bootstrap",
             }
-        return found
+        return values
 
 
 def summarise(episodes: Iterable[Episode]) -> Report:
@@ -221,18 +221,18 @@ def _group(name: str, episodes: list[Episode]) -> Group:
         prompt_tokens=sum(step.prompt_tokens for step in every_step),
         completion_tokens=sum(step.completion_tokens for step in every_step),
         wall_s=sum(e.wall_s for e in episodes),
-        outside=_asked_outside(every_step),
+        outside=_external_calls(every_step),
     )
 
 
-def _asked_outside(steps: Iterable[Step]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
+def _external_calls(steps: Iterable[Step]) -> dict[str, dict[str, float]]:
+    services: dict[str, dict[str, float]] = {}
     for step in steps:
         for name, counts in step.outside.items():
-            sums = found.setdefault(name, {})
+            sums = services.setdefault(name, {})
             for what, number in counts.items():
                 sums[what] = round(sums.get(what, 0) + number, 4)
-    return {name: dict(sorted(sums.items())) for name, sums in sorted(found.items())}
+    return {name: dict(sorted(sums.items())) for name, sums in sorted(services.items())}
 
 
 def compare(a: Sequence[Episode], b: Sequence[Episode]) -> PairedDifference | None:

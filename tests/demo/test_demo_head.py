@@ -44,7 +44,7 @@ def test_a_served_model_that_died_is_said_at_once_with_the_end_of_its_output(tmp
         head._ray = str(logs)
         began = time.monotonic()
         with pytest.raises(DemoFailed, match=r"job serve-1 ended.*\n.*lacks a tokenizer"):
-            wait_for(f"http://127.0.0.1:{free_port()}/ready", "the model", 60.0, lambda: head._fate("serve-1"))
+            wait_for(f"http://127.0.0.1:{free_port()}/ready", "the model", 60.0, lambda: head._failure("serve-1"))
         assert time.monotonic() - began < 30
         server.shutdown()
 

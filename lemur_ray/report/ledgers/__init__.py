@@ -1,1 +1,1 @@
-"""Ledgers as reports need them: streamed, searched, written in another form."""
+"""Ledgers for reports: streamed, searched, exported to other formats."""

@@ -1,4 +1,4 @@
-"""What is asked of ledgers instead of a page: a search, or logs in another form; as lines for a terminal."""
+"""Search in ledgers and their export as logs of inspect_ai, as lines for a terminal."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from lemur_ray.rollout.evaluation_folder import load_settings
 
 
 def search_ledgers(folders: Sequence[Path], text: str) -> Iterator[str]:
-    """What ``--find`` prints: each message that says it, then one line of JSON. Raises as ``find_text``."""
+    """Output of ``--find``: each message with the text, then one line of JSON. Raises as ``find_text``."""
     messages, episodes = 0, set()
-    for found in find_text(folders, text):
+    for match in find_text(folders, text):
         messages += 1
-        episodes.add(found.anchor)
-        yield found.line()
+        episodes.add(match.anchor)
+        yield match.line()
     yield json.dumps({"find": text, "messages": messages, "episodes": len(episodes)})
 
 
 def export_eval_logs(folders: Sequence[Path], where: Path) -> Iterator[str]:
-    """What ``--eval`` prints: the path of each log, then one line of JSON. Raises ValueError where there is no run."""
+    """Output of ``--eval``: the path of each log, then one line of JSON. Raises ValueError where there is no run."""
     runs: list[list[StoredEpisode]] = []
     settings: dict[str, Mapping[str, Any]] = {}
     for folder in folders:
@@ -33,7 +33,7 @@ def export_eval_logs(folders: Sequence[Path], where: Path) -> Iterator[str]:
             runs.append([episode for episode in run if isinstance(episode, StoredEpisode)])
         settings |= {recipe: known.get("settings", {}) for recipe, known in load_settings(folder).items()}
     if not runs:
-        raise ValueError(f"--eval {where}: no episodes found; run jobs/agent_eval.py first, or pass --episodes")
+        raise ValueError(f"--eval {where}: no episodes; run jobs/agent_eval.py first, or pass --episodes")
     paths = write_logs(where, runs, settings)
     yield from map(str, paths)
     yield json.dumps({"eval": [str(path) for path in paths], "episodes": sum(len(run) for run in runs)})

@@ -1,6 +1,6 @@
-"""Which turns of which episodes say something: a search in the messages of ledgers, read once from front to back.
+"""Text search in the messages of ledgers, which are read once.
 
-Knows no page but for the addresses that it names.
+Of pages it knows only their addresses.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from lemur_ray.report.escape import printable
 from lemur_ray.report.ledgers.stored_episodes import stored_episodes
 
 AROUND = 60
-"""Characters shown before and after what was found."""
+"""Characters of an excerpt before and after the match."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """One message that says it. ``turn``: 0 before the first reply. ``who``: whose message it is."""
+class Match:
+    """One message with the text. ``turn``: 0 before the first reply. ``who``: author of the message."""
 
     anchor: str
     episode: Episode
@@ -28,7 +28,7 @@ class Found:
     excerpt: str
 
     def line(self) -> str:
-        """For a terminal: nothing in it acts on one."""
+        """Two lines of printable text for a terminal."""
         key = self.episode.key
         where = f"turn {self.turn}, {self.who}" if self.turn else self.who
         epoch = f" (epoch {key.epoch})" if key.epoch else ""
@@ -37,8 +37,8 @@ class Found:
         return printable(f"{head}\n  {where}: {self.excerpt}")
 
 
-def find_text(folders: Sequence[Path], text: str) -> Iterator[Found]:
-    """Every message with ``text`` in it, upper and lower case alike, in the order of the ledgers.
+def find_text(folders: Sequence[Path], text: str) -> Iterator[Match]:
+    """Every message that contains ``text``, ignoring case, in the order of the ledgers.
 
     Raises FileNotFoundError and LedgerError as reading a ledger does, ValueError for an empty text.
     """
@@ -47,10 +47,10 @@ def find_text(folders: Sequence[Path], text: str) -> Iterator[Found]:
     for folder in folders:
         for stored in stored_episodes(folder / "episodes.jsonl"):
             episode = stored.load()
-            for turn, who, said in _messages(episode):
-                place = said.lower().find(text.lower())
+            for turn, who, content in _messages(episode):
+                place = content.lower().find(text.lower())
                 if place >= 0:
-                    yield Found(stored.anchor, episode, turn, who, _excerpt(said, place, len(text)))
+                    yield Match(stored.anchor, episode, turn, who, _excerpt(content, place, len(text)))
 
 
 def _messages(episode: Episode) -> Iterator[tuple[int, str, str]]:
@@ -63,7 +63,7 @@ def _messages(episode: Episode) -> Iterator[tuple[int, str, str]]:
     yield len(episode.trajectory.steps), "note", episode.note
 
 
-def _excerpt(said: str, place: int, length: int) -> str:
+def _excerpt(content: str, place: int, length: int) -> str:
     start, end = max(0, place - AROUND), place + length + AROUND
-    shown = " ".join(said[start:end].split())
-    return f"{'…' if start else ''}{shown}{'…' if end < len(said) else ''}"
+    shown = " ".join(content[start:end].split())
+    return f"{'…' if start else ''}{shown}{'…' if end < len(content) else ''}"

@@ -1,8 +1,7 @@
-"""A run as a log of inspect_ai (``.eval``, version 2), which ``inspect view`` opens: one file a run, sample by sample.
+"""Export of a run as a log of inspect_ai (``.eval``, version 2), which ``inspect view`` opens.
 
-A ZIP of ``header.json``, ``summaries.json`` and ``samples/{id}_epoch_{n}.json``. What a ledger does not keep is made
-from what it does: where it says not when an episode began, times follow one another from the ledger's own. Knows
-inspect's format and nothing of its code.
+A ZIP of ``header.json``, ``summaries.json`` and ``samples/{id}_epoch_{n}.json``, written sample by sample. Episodes
+without a start time get times derived from the ledger's modification time. Uses inspect's format, not its code.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ LIMITS = {
     Outcome.TURN_LIMIT: "turn", Outcome.TOKEN_LIMIT: "token", Outcome.TIME_LIMIT: "working",
     Outcome.COST_LIMIT: "cost", Outcome.CONTEXT_OVERFLOW: "context",
 }  # fmt: skip
-"""Outcomes that are limits, as inspect calls them."""
+"""Outcomes that are limits, by inspect's names."""
 
 
 def write_log(path: Path, run: Sequence[StoredEpisode], settings: Mapping[str, Any]) -> None:
-    """Write the episodes of one run. ``settings``: of its recipe, empty where nobody kept them. Raises LedgerError."""
+    """Write the episodes of one run. ``settings``: of its recipe, empty where none are stored. Raises LedgerError."""
     written = datetime.fromtimestamp(run[0].place.path.stat().st_mtime, UTC)
     created = min((when for e in run if (when := _when(e.started))), default=written)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
@@ -70,7 +69,7 @@ def write_logs(
 
 
 def sample_id(task: str) -> str:
-    """A task's id as a part of a file's name, two tasks never the same."""
+    """A task's id as part of a file name, distinct for distinct tasks."""
     return task.replace("%", "%25").replace("/", "%2F")
 
 
@@ -78,8 +77,8 @@ def _text(value: Any) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
-def _asked(settings: Mapping[str, Any]) -> Json:
-    """Without what its benchmark says of the run."""
+def _own_settings(settings: Mapping[str, Any]) -> Json:
+    """Settings without the run notes of a plug-in benchmark."""
     return {name: value for name, value in settings.items() if name != PLUGIN_METADATA}
 
 
@@ -97,7 +96,8 @@ def _header(run: Sequence[StoredEpisode], settings: Mapping[str, Any], created: 
         "status": "success",
         "eval": {
             "eval_id": key.recipe, "run_id": key.recipe, "task_id": key.recipe, "created": when, "task": key.benchmark,
-            "task_args": _asked(settings), "dataset": {"name": key.benchmark, "samples": len(ids), "sample_ids": ids},
+            "task_args": _own_settings(settings),
+            "dataset": {"name": key.benchmark, "samples": len(ids), "sample_ids": ids},
             "model": key.policy, "config": {"epochs": epochs}, "metadata": {"recipe": key.recipe},
             "scorers": [{"name": SCORER}],
         },
@@ -114,7 +114,7 @@ def _when(started: str) -> datetime | None:
     try:
         when = datetime.fromisoformat(started)
     except ValueError:
-        return None  # not kept, or written by another hand
+        return None  # not stored, or in another format
     return when if when.tzinfo else when.replace(tzinfo=UTC)
 
 
@@ -152,8 +152,8 @@ def _sample(episode: Episode, created: datetime) -> Json:
         graded = {name: {"value": score} for name, score in episode.scores.items()}
         sample["scores"] = {SCORER: value, "score": {"value": episode.score}, **graded}
     else:
-        said = f"{episode.outcome.value} (blame: {episode.blame.value}): {episode.detail}"
-        sample["error"] = {"message": said, "traceback": episode.detail, "traceback_ansi": episode.detail}
+        message = f"{episode.outcome.value} (blame: {episode.blame.value}): {episode.detail}"
+        sample["error"] = {"message": message, "traceback": episode.detail, "traceback_ansi": episode.detail}
     if limit := LIMITS.get(episode.outcome):
         sample["limit"] = {"type": limit, "limit": float(len(steps)), "reason": explanation}
     return sample
@@ -161,12 +161,12 @@ def _sample(episode: Episode, created: datetime) -> Json:
 
 def _summary(sample: Json) -> Json:
     names = ("id", "epoch", "target", "scores", "model_usage", "total_time", "working_time", "uuid", "turn_count")
-    told: Json = {name: sample[name] for name in names}
+    summary: Json = {name: sample[name] for name in names}
     first = next((m["content"] for m in reversed(sample["input"]) if m["role"] == "user"), "")
-    told |= {"input": first[:500], "metadata": {k: v for k, v in sample["metadata"].items() if k != "retried"}}
-    told |= {"error": sample["error"]["message"]} if "error" in sample else {}
-    told |= {"limit": sample["limit"]["type"]} if "limit" in sample else {}
-    return told | {"completed": True, "message_count": len(sample["messages"])}
+    summary |= {"input": first[:500], "metadata": {k: v for k, v in sample["metadata"].items() if k != "retried"}}
+    summary |= {"error": sample["error"]["message"]} if "error" in sample else {}
+    summary |= {"limit": sample["limit"]["type"]} if "limit" in sample else {}
+    return summary | {"completed": True, "message_count": len(sample["messages"])}
 
 
 def _message(message: Message) -> Json:
@@ -176,10 +176,10 @@ def _message(message: Message) -> Json:
 
 
 def _turn(step: Step, model: str) -> tuple[Json, Json]:
-    return _said(step, model), {"role": "user", "content": step.observation}
+    return _reply(step, model), {"role": "user", "content": step.observation}
 
 
-def _said(step: Step, model: str) -> Json:
+def _reply(step: Step, model: str) -> Json:
     if not step.reasoning:
         return {"role": "assistant", "content": step.reply, "model": model}
     content = [{"type": "reasoning", "reasoning": step.reasoning}, {"type": "text", "text": step.reply}]
@@ -187,9 +187,9 @@ def _said(step: Step, model: str) -> Json:
 
 
 def _output(step: Step, model: str) -> Json:
-    choice = {"message": _said(step, model), "stop_reason": "stop"}
-    told: Json = {"model": model, "choices": [choice], "completion": step.reply, "usage": _usage([step])}
-    return told | {"time": step.policy_s}
+    choice = {"message": _reply(step, model), "stop_reason": "stop"}
+    output: Json = {"model": model, "choices": [choice], "completion": step.reply, "usage": _usage([step])}
+    return output | {"time": step.policy_s}
 
 
 def _usage(steps: Sequence[Step]) -> Json:
@@ -198,7 +198,7 @@ def _usage(steps: Sequence[Step]) -> Json:
 
 
 def _events(episode: Episode, created: datetime) -> Iterator[Json]:
-    """A model event a turn. Its input is named by places in the messages, so that no message stands twice."""
+    """One model event per turn. Its input is a range of the sample's messages, so that no message is stored twice."""
     before, at = len(episode.trajectory.opening), 0.0
     for number, step in enumerate(episode.trajectory.steps):
         yield {

@@ -17,12 +17,12 @@ from lemur_ray.agents.trajectory import Episode, EpisodeKey, Step, Trajectory
 from lemur_ray.rollout.ledger import read_records, record_at
 
 TRACEBACK = "Traceback (most recent call last)"
-"""The one thing that pages look for in what was answered."""
+"""The only text of observations that pages search for."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A line of a file; ``digest`` of its bytes, ``shared``: beginnings of openings that the file's lines name."""
+    """A line of a ledger. ``digest``: of its bytes; ``shared``: shared openings that lines of the file refer to."""
 
     path: Path
     offset: int
@@ -33,38 +33,38 @@ class Place:
 
 @dataclass(frozen=True)
 class StoredEpisode(Episode):
-    """An episode whose openings and texts stand in ``place``. ``anchor``: its address in pages, of its recorded key."""
+    """An episode whose opening and texts are at ``place``. ``anchor``: its address in pages, derived from its key."""
 
     place: Place = field(kw_only=True)
     anchor: str = field(kw_only=True)
 
     def load(self) -> Episode:
-        """With everything that was said. Raises LedgerError where the file is no longer what it was."""
-        found = record_at(self.place.path, self.place.offset, self.place.size, self.place.shared)
-        return replace(found, key=self.key)
+        """The episode with all texts. Raises LedgerError if the file has changed."""
+        episode = record_at(self.place.path, self.place.offset, self.place.size, self.place.shared)
+        return replace(episode, key=self.key)
 
 
 def anchor_of(key: EpisodeKey) -> str:
-    """``e`` and 16 hex digits that stand for a key in addresses, the same in every report that has the episode."""
+    """``e`` and 16 hex digits that identify a key in addresses, the same in every report with the episode."""
     parts = [key.benchmark, key.task, key.policy, key.recipe, key.epoch]
     return "e" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def stored_episodes(path: Path) -> list[StoredEpisode]:
-    """As ``read_episodes``: the record of each key that stands, in the order in which the keys first ended.
+    """As ``read_episodes``: one record for each key, in the order in which the keys first ended.
 
     Raises LedgerError where a whole line is not an episode, FileNotFoundError where there is no ledger.
     """
-    standing: dict[EpisodeKey, StoredEpisode] = {}
+    records: dict[EpisodeKey, StoredEpisode] = {}
     for episode in _read(path):
-        before = standing.get(episode.key)
+        before = records.get(episode.key)
         if before is None or (episode.outcome.scored and not before.outcome.scored):
-            standing[episode.key] = episode
-    return list(standing.values())
+            records[episode.key] = episode
+    return list(records.values())
 
 
 def drop_texts(episodes: Iterable[Episode]) -> list[Episode]:
-    """What numbers are counted from; of a hundred thousand episodes as much as fits in memory."""
+    """Copies of the episodes with numbers only, so that a hundred thousand fit in memory."""
     return [replace(episode, trajectory=_counted(episode.trajectory)) for episode in episodes]
 
 
@@ -84,6 +84,6 @@ def _counted(trajectory: Trajectory) -> Trajectory:
 
 
 def _numbers(step: Step) -> Step:
-    seen = TRACEBACK if TRACEBACK in step.observation else ""
+    observation = TRACEBACK if TRACEBACK in step.observation else ""
     action = None if step.action is None else ""
-    return Step(**{**vars(step), "reply": "", "action": action, "observation": seen, "reasoning": ""})
+    return Step(**{**vars(step), "reply": "", "action": action, "observation": observation, "reasoning": ""})
