@@ -129,7 +129,7 @@ def private_head(num_cpus: int = 0) -> Iterator[Head]:
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         "RAY_TRAIN_V2_ENABLED": "1",
         "RAY_TMPDIR": temp,
-        "RAY_JOB_STOP_WAIT_TIME_S": "60",  # a stopped job gives back what it serves; Ray's own 3 s cut that off
+        "RAY_JOB_STOP_WAIT_TIME_S": "60",  # a stopped job shuts its server down; Ray's default of 3 s is too short
         "RAY_worker_niceness": "0",  # Ray's own 15 stalls every job as soon as the machine does anything else
     }
     command = [

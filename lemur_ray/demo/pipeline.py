@@ -37,8 +37,8 @@ class DemoConfig:
     """Corpus to report on a Ray head of our own, under $LEMUR_HOME; the same command again resumes."""
 
     seed: int = 0
-    """Seed of the weights and of the order of rows, in pretraining and tuning. Runs of other seeds than 0 are kept
-    beside the first: runs/nano-seed1, runs/nano-chat-seed1."""
+    """Seed of the weights and of the order of rows, in pretraining and tuning. Runs of seeds other than 0
+    have folders of their own: runs/nano-seed1, runs/nano-chat-seed1."""
     games: int = 120
     """Held-out ALFWorld games played by the tuned model and the scripted baselines."""
     untrained_games: int = 24
@@ -95,7 +95,7 @@ def _run_stages(runner: StageRunner, config: DemoConfig, start_head: StartHead) 
             job(title, *games, "--policy", baseline, *limit, "--actors", "0")
         untrained = ("--policy", f"checkpoint:random:nano@{chat}", "--limit", str(config.untrained_games))
         job("untrained model", *games, *untrained)
-        # nano cannot do SQL: what this shows is that the grader takes every reference answer.
+        # nano cannot write SQL: this run shows that the grader accepts every reference answer.
         job("SQL by its answers", "agent_eval", "--benchmark", "intercode/sql", "--data", "", "--policy", "expert",
             "--actors", "0")  # fmt: skip
         job("report", "report")

@@ -94,7 +94,7 @@ def _sum(items: Any, start: Any = 0) -> Any:
     total = start
     for item in items:
         if not isinstance(total, int | float | complex | Fraction) or _bits(total) > 4 * MAX_BITS:
-            raise NotArithmetic("a sum of what is no number, or too large")
+            raise NotArithmetic("a sum of a value that is no number, or too large")
         total += item
     return total
 

@@ -51,8 +51,8 @@ def grade(
 ) -> Verdicts:
     """Grade one parsed answer. Raises ValueError for a subset without answers to grade.
 
-    ``prompt`` holds MMLU's options and what HumanEval's tests use besides the function; ``answer_type`` is TheoremQA's,
-    ``run_tests`` runs a program against tests.
+    ``prompt``: MMLU's options, or HumanEval's prompt with the helpers of its tests. ``answer_type``: TheoremQA's.
+    ``run_tests``: runs a program against tests.
     """
     if subset in ("gsm8k", "math"):
         strict = number_matches(answer, str(reference))

@@ -140,7 +140,7 @@ def read_run(folder: Path) -> TrainingRun:
 def read_settings(folder: Path) -> dict[str, Mapping[str, Any]]:
     """Recipe hash -> settings of the evaluations in a folder; empty where none are stored. Raises ReportError.
 
-    ``DEPARTURES`` among the settings lists deviations from upstream, ``PLUGIN_METADATA`` the run notes of a plug-in benchmark.
+    Among the settings, ``DEPARTURES`` lists deviations from upstream and ``PLUGIN_METADATA`` a plug-in's run notes.
     """
     try:
         return {

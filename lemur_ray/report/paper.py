@@ -1,4 +1,4 @@
-"""The published numbers of the Lemur paper (ICLR 2024, arXiv 2310.06830), Tables 3 to 7 and 9, to print beside results.
+"""Published numbers of the Lemur paper (ICLR 2024, arXiv 2310.06830), Tables 3 to 7, 9 and 10, Figures 3 to 5.
 
 All values are percentages as printed. ``NOTES`` says where a printed number is known to differ from its public log.
 """
@@ -22,9 +22,9 @@ class Published:
     setting: str
     note: str = ""
     mean_of: str = ""
-    """What the column is a mean of, each counting alike: a run's categories. Empty: the share of all tasks."""
+    """Name of the categories that the column is an unweighted mean of. Empty: the share of all tasks."""
     beside: str = ""
-    """Categories whose mean stands beside the share of all tasks."""
+    """Name of the categories whose mean is printed below the share of all tasks."""
 
 
 def _row(*values: float) -> dict[str, float]:

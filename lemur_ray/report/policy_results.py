@@ -115,12 +115,12 @@ def with_distinct_names(results: Sequence[PolicyResult]) -> list[PolicyResult]:
 
 @dataclass(frozen=True)
 class PolicyComparison:
-    """Two policies on the same tasks. ``apart``: their different settings in words, empty where they are the same."""
+    """Two policies on the same tasks. ``different_settings``: in words, empty for equal settings."""
 
     first: PolicyResult
     second: PolicyResult
     difference: PairedDifference
-    apart: str
+    different_settings: str
     p_holm: float | None = None
     """The p-value adjusted for all pairs of the same page, where there are several."""
 
@@ -144,7 +144,7 @@ def comparisons(results: Sequence[PolicyResult]) -> list[PolicyComparison]:
     if len(out) > 1:
         adjusted = holm([pair.difference.p_value for pair in out])
         out = [replace(pair, p_holm=p) for pair, p in zip(out, adjusted, strict=True)]
-    return sorted(out, key=lambda pair: bool(pair.apart))
+    return sorted(out, key=lambda pair: bool(pair.different_settings))
 
 
 def policy_result(episodes: Sequence[Episode], about: RunDescription, links: Sequence[str] = ()) -> PolicyResult:

@@ -1,6 +1,6 @@
 """Run notes of stored runs: from their benchmark, or as stored when they were played. Draws nothing.
 
-A run without either gets empty notes and is shown all the same.
+A run without either gets empty notes.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def _score_interval(share: float, n: float, confidence: float) -> Interval:
     spread = z * z / n
     centre = (share + spread / 2) / (1 + spread)
     half = z * math.sqrt(share * (1 - share) / n + spread / (4 * n)) / (1 + spread)
-    # At 0 and 1 the bound is 0 or 1 exactly; floating point would leave it a few ulps beside.
+    # At 0 and 1 the bound is 0 or 1 exactly; floating point would miss it by a few ulps.
     low = 0.0 if share == 0 else max(0.0, centre - half)
     high = 1.0 if share == 1 else min(1.0, centre + half)
     return Interval(low, high)

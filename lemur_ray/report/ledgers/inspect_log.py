@@ -52,7 +52,7 @@ def write_log(path: Path, run: Sequence[StoredEpisode], settings: Mapping[str, A
 def write_logs(
     where: Path, runs: Sequence[Sequence[StoredEpisode]], settings: Mapping[str, Mapping[str, Any]]
 ) -> list[Path]:
-    """One run into the file ``where``, or each of several into a folder of that name; what was written.
+    """Write one run to the file ``where``, or each of several into a folder of that name. Returns the paths.
 
     ``settings``: by recipe. Raises ValueError where several runs are to go into one file.
     """

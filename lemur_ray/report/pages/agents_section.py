@@ -40,14 +40,14 @@ _EXTERNAL_CALLS = {
     "seconds": "seconds",
     "prompt_tokens": "tokens in",
     "completion_tokens": "tokens out",
-    "disclosed": "solutions given away",
+    "disclosed": "solutions disclosed",
     "unsaid": "without words",
 }
 """Counts of external calls and their column."""
 _COLOURS = {PolicyKind.UNTRAINED: 4, PolicyKind.EXPERT: 2}
 """Colours of baselines beside models; others are grey."""
 _DETECTABLE = (
-    "Seen with 80 % power: the smallest difference in points that so many tasks would show four times of five."
+    "Detectable with 80 % power: the smallest difference in points that so many tasks reveal four times out of five."
 )
 _BOOTSTRAP = (
     " Where tasks were played several times, a task is one observation, and where they come in clusters, a "
@@ -88,7 +88,7 @@ def _remarks(results: Results) -> list[str]:
     apart = differences([r.about for r in models])
     if any(apart):
         each = "; ".join(f"{r.name}: {', '.join(words)}" for r, words in zip(models, apart, strict=True))
-        remarks.append(f"These runs have other settings than one another. {each}.")
+        remarks.append(f"The settings of these runs differ. {each}.")
     return remarks
 
 
@@ -174,7 +174,7 @@ def _external_calls(results: Results) -> Markup:
         for r in results
         for name, counts in r.report.overall.outside.items()
     ]
-    return table(["asked by environments", "who", *_EXTERNAL_CALLS.values()], rows) if rows else Markup("")
+    return table(["calls of environments", "service", *_EXTERNAL_CALLS.values()], rows) if rows else Markup("")
 
 
 def _amount(number: float) -> Markup:
@@ -188,7 +188,7 @@ def _pairs(results: Results) -> tuple[Markup, str]:
         return Markup(""), ""
     rows = [
         [
-            macro("parts", "pair")(c.first.name, c.second.name, c.apart),
+            macro("parts", "pair")(c.first.name, c.second.name, c.different_settings),
             d.n,
             Markup(f"{d.difference * 100:+.1f} [{d.interval.low * 100:+.1f},&nbsp;{d.interval.high * 100:+.1f}]"),
             d.only_a,
@@ -202,7 +202,7 @@ def _pairs(results: Results) -> tuple[Markup, str]:
     ]
     tests = " or ".join(sorted({c.difference.test for c in pairs}))
     header = ["on the same tasks", "tasks", "difference in points [95 %]", "more by the first", "more by the second"]
-    header += ["seen with 80 % power", f"p ({tests})", *(["p, Holm"] if len(pairs) > 1 else [])]
+    header += ["detectable with 80 % power", f"p ({tests})", *(["p, Holm"] if len(pairs) > 1 else [])]
     return table(header, rows, kind=MANY), _pairs_note(pairs)
 
 

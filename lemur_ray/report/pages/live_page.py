@@ -33,27 +33,27 @@ def live_page(
 ) -> Iterator[tuple[str, str, str]]:
     """While the block runs, write ``index.html`` in ``out`` every ``every_s`` seconds if the ledger has grown.
 
-    Yields the parameter ``made`` of ``render_run``. No thread and no process outlives the block.
+    Yields the parameter ``evaluation`` of ``render_run``. No thread and no process outlives the block.
     """
-    made = (tasks[0].benchmark if tasks else "", policy, recipe)
+    evaluation = (tasks[0].benchmark if tasks else "", policy, recipe)
     over = threading.Event()
-    thread = threading.Thread(target=_rewrite, args=(out, made, len(tasks) * epochs, every_s, over), daemon=True)
+    thread = threading.Thread(target=_rewrite, args=(out, evaluation, len(tasks) * epochs, every_s, over), daemon=True)
     thread.start()
     try:
-        yield made
+        yield evaluation
     finally:
         over.set()
         thread.join()
 
 
-def _rewrite(out: Path, made: tuple[str, str, str], expected: int, every_s: float, over: threading.Event) -> None:
+def _rewrite(out: Path, evaluation: tuple[str, str, str], expected: int, every_s: float, over: threading.Event) -> None:
     pause, written_size, complained = every_s, -1, False
     while not over.wait(pause):
         size = _size(out / "episodes.jsonl")
         if size == written_size:
             continue
         began = time.monotonic()
-        command = [sys.executable, "-m", __name__, str(out), *made, str(expected)]
+        command = [sys.executable, "-m", __name__, str(out), *evaluation, str(expected)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with subprocess.Popen(
             command,

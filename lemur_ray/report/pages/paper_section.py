@@ -232,7 +232,7 @@ def _by_turn(rows: Sequence[Row]) -> _Part | None:
         header = [f"solved within, pooled over {which}", *(f"{k} turn{'s' * (k > 1)}" for k in points)]
         content.append(figures.curves(lines, x_label="turn", y_label="solved, %", window=1, digits=1))
         content.append(table(header, [[name, *map(_rate_cell, by)] for name, by in rates.items()], kind=MANY))
-    note = "No published numbers of this figure are at hand to stand beside these."
+    note = "No published numbers are available for this figure."
     return _Part("Figure 3: MINT, solved within so many turns", content, note) if content else None
 
 
@@ -285,12 +285,12 @@ def _graders(rows: Sequence[Row]) -> _Part | None:
             name: {(e.key.task, e.key.epoch) for e in graded if e.scores.get(name, 0.0) >= 1.0} for name in names
         }
         first, *others = verdicts.values()
-        parted = sorted({task for task, _ in first.union(*others) - first.intersection(*others)})
-        shown = ", ".join(parted[:8]) + (", ..." if len(parted) > 8 else "")
+        disputed = sorted({task for task, _ in first.union(*others) - first.intersection(*others)})
+        shown = ", ".join(disputed[:8]) + (", ..." if len(disputed) > 8 else "")
         rates = [numeric(rate_text(rate_of(graded, _solved_by(name)))) for name in names]
-        lines.append([title, *rates, len(parted), shown or None])
-    header = ["model and benchmark", *names, "tasks on which they part", "which"]
-    return _Part("Where the graders part", [table(header, lines, kind=MANY)]) if lines else None
+        lines.append([title, *rates, len(disputed), shown or None])
+    header = ["model and benchmark", *names, "tasks with different verdicts", "which"]
+    return _Part("Where the graders disagree", [table(header, lines, kind=MANY)]) if lines else None
 
 
 def _solved_by(grader: str) -> Callable[[Episode], bool]:
@@ -298,7 +298,7 @@ def _solved_by(grader: str) -> Callable[[Episode], bool]:
 
 
 def _pooled(runs: Runs, subsets: Sequence[str]) -> list[Episode] | None:
-    """The episodes of several of MINT's subsets; None where one of them was not played or nothing of it is scored."""
+    """The episodes of several of MINT's subsets; None if one of them has no episode with a score."""
     parts = [runs.get(subset, ()) for subset in subsets]
     if not parts or not all(any(e.outcome.scored for e in part) for part in parts):
         return None

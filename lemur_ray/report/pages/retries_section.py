@@ -59,5 +59,5 @@ def retries_section(episodes: Sequence[Episode]) -> Markup:
     if not retries:
         return Markup("")
     counts = Counter(retry.kind for retry in retries)
-    header = ["what an attempt ended by that says nothing of the policy", "retried"]
+    header = ["reason of a retry, not caused by the policy", "retried"]
     return render("retries", counts=table(header, sorted(counts.items())), retries=retries)

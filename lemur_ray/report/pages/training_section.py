@@ -83,7 +83,7 @@ def _mixture(sources: Sequence[Mapping[str, Any]]) -> _Mixture:
         ratio=ratio,
         legend=figures.legend([(name, i) for i, name in enumerate(asked)]),
         figure=figures.shares([("as asked", asked), ("as built", built)], label=label),
-        table=table(["source", "kind", "asked", "built", "rows trained on", "rows there", "epochs"], rows),
+        table=table(["source", "kind", "asked", "built", "rows trained on", "rows available", "epochs"], rows),
     )
 
 

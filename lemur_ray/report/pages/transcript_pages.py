@@ -23,7 +23,7 @@ from lemur_ray.report.pages.transcripts import SharedOpenings, shared_openings, 
 
 PAGE_BYTES = 1_500_000
 """Maximum bytes of ledger lines on one page; the episodes of one task always share a page."""
-FORMAT = 3
+FORMAT = 4
 """Version of the pages' layout; a page of another version is written again."""
 EPISODE_LIST = "episodes.html"
 """File name of the page that links to every episode."""

@@ -47,25 +47,27 @@ Groups = Mapping[str, Sequence[PolicyResult]]
 def render_run(
     out: Path,
     notes: Mapping[str, object] | None = None,
-    made: tuple[str, str, str] | None = None,
+    evaluation: tuple[str, str, str] | None = None,
     expected: int = 0,
 ) -> Report:
     """Write ``index.html``, ``report.json`` and ``episodes.csv`` next to the ``episodes.jsonl`` in ``out``.
 
-    ``made``: (benchmark, policy, recipe) of the evaluation that title, headline and ``notes`` (name -> value) are of;
-    by default the run that began last. Returns its report. The page shows every other run of the ledger too.
-    ``expected``: number of episodes of an evaluation that is still running. Raises ReportError for a ledger without
-    episodes, or without any of the evaluation.
+    ``evaluation``: (benchmark, policy, recipe) of the run for title, headline and ``notes`` (name -> value); by default
+    the run that began last. Returns its report. The page shows every other run of the ledger too. ``expected``: number
+    of episodes of an evaluation that is still running. Raises ReportError for a ledger without episodes, or without any
+    of the evaluation.
     """
     ledger = out / "episodes.jsonl"
     episodes = stored_episodes(ledger) if ledger.is_file() else []
     if not episodes:
         raise ReportError(f"{ledger}: no episodes, so nothing to report (did the run find any task?)")
     grouped, metadata = by_run(episodes), RunMetadata(read_settings(out))
-    if made is not None:
-        if made not in grouped:
-            raise ReportError(f"{ledger}: no episode of {made[1]} on {made[0]} under settings {made[2]}")
-        grouped[made] = grouped.pop(made)  # last: it is the newest, whenever its first episode was played
+    if evaluation is not None:
+        if evaluation not in grouped:
+            raise ReportError(
+                f"{ledger}: no episode of {evaluation[1]} on {evaluation[0]} under settings {evaluation[2]}"
+            )
+        grouped[evaluation] = grouped.pop(evaluation)  # last: it is the newest, whenever its first episode was played
     newest, earlier = split_newest_versions(list(grouped.values()))
     results = [policy_result(run, metadata.about(run)) for run in newest]
     old = [policy_result(run, metadata.about(run)) for run in earlier]
@@ -227,7 +229,7 @@ def _numbers(inputs: Inputs, groups: Groups) -> dict[str, Any]:
     compared = [
         {
             "benchmark": benchmark, "first": c.first.report.policy, "second": c.second.report.policy,
-            "settings": [c.first.report.recipe, c.second.report.recipe], "settings_differ": c.apart,
+            "settings": [c.first.report.recipe, c.second.report.recipe], "settings_differ": c.different_settings,
             "n": d.n, "difference": d.difference, "low": d.interval.low, "high": d.interval.high,
             "only_first": d.only_a, "only_second": d.only_b, "p_value": d.p_value, "test": d.test,
             "p_value_holm": c.p_holm, "detectable_at_80_percent_power": d.detectable,

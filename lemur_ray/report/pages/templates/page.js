@@ -9,13 +9,13 @@ function pair(a,b){const box=document.createElement("section");box.className="pa
 const sides=[a,b].map(column),turns=sides.map(s=>[...s.querySelectorAll(".turn")]);
 let said="",at=null;
 const open=sides.map(s=>texts(s.querySelector(".opening"),"pre"));
-if(open[0]!==open[1]){said="They begin differently: what they were told is not the same.";
+if(open[0]!==open[1]){said="The openings differ.";
 at=sides.map(s=>s.querySelector(".opening"))}
 else for(let i=0;i<Math.max(turns[0].length,turns[1].length);i++){const [x,y]=turns.map(t=>t[i]);
 const what=!x||!y?"one of them has ended":texts(x,".a>pre")!==texts(y,".a>pre")?"another reply":
 texts(x,".o>pre")!==texts(y,".o>pre")?"the same reply, another answer":"";
 if(what){said=`First difference: turn ${i+1} (${what}).`;at=[x,y];break}}
-say(said||"Not one turn differs.",box);
+say(said||"All turns are equal.",box);
 const back=document.createElement("a");back.href="#"+a.id;back.textContent="one at a time";box.append(back);
 const two=document.createElement("div");two.className="two";two.append(...sides);box.append(two);
 (at||[]).forEach(x=>x&&x.classList.add("differs"));
@@ -28,7 +28,7 @@ const e=byId(name);if(e&&e.tagName==="DETAILS"){e.open=true;e.scrollIntoView()}
 else if(ANCHOR.test(a)&&document.body.dataset.list&&!byId("elsewhere")){
 const p=document.createElement("p");p.id="elsewhere";p.className="warn";
 const l=document.createElement("a");l.href=document.body.dataset.list+"#"+name;
-l.textContent="This episode stands on another page by now: go there.";p.append(l);
+l.textContent="This episode has moved to another page: go there.";p.append(l);
 document.querySelector("main").prepend(p)}}
 addEventListener("hashchange",show);addEventListener("DOMContentLoaded",()=>{show();
 if("live" in document.body.dataset)setInterval(()=>{if(!document.hidden&&!document.querySelector("details[open]"))
