@@ -1,12 +1,12 @@
-"""What ``--policy`` says, as a value: parsed on the driver, carried to every actor, built into a policy there.
+"""The value of ``--policy``: parsed on the driver, carried to every actor, built into a policy there.
 
-Knows nothing of serving: ``checkpoint`` must have been turned into an endpoint before a policy can be built, and the
-policy of a ``handle`` is built by what serves it.
+``KINDS`` is the table of policy kinds; a new kind is one more entry. This module does not know how models are served:
+``checkpoint`` must have become an endpoint before a policy can be built; the server of a ``handle`` builds its policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,111 +20,84 @@ from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.recording import Recording, RecordingFormat
 from lemur_ray.agents.replay import ReplayPolicy
 
-KNOWN = {
-    "openai:URL": "an OpenAI-compatible endpoint, for example openai:http://127.0.0.1:8000/v1",
-    "checkpoint[:RUN]": "a local checkpoint, served here: a run folder or its name, by default the newest",
-    "handle[:RUN]": "the same, asked for token ids inside the cluster, without HTTP; RUN, a model or an application "
-    "that jobs/serve.py serves there already is asked as it is",
-    "replay:FILE": "a recorded run of the benchmark, where it knows any (.json or .jsonl, either with .gz)",
-    "ledger:DIR": "what a policy said in an evaluation's folder, graded again",
-    "replies:FILE": 'JSON lines with "task", "reply" and, for samples, "sample", graded',
-    "human": "a person at this terminal",
-    "random": "a random admissible action",
-    "expert": "the environment's own expert",
-}
-
-
-_WITHOUT_TARGET: dict[str, Callable[[], Policy]] = {
-    "human": HumanPolicy,
-    "random": RandomPolicy,
-    "expert": ExpertPolicy,
-}
-
 
 @dataclass(frozen=True)
 class PolicySpec:
     """A policy that can be built anywhere. Calling it builds it."""
 
     kind: str
+    """Key of ``KINDS``"""
     target: str = ""
-    """URL of an endpoint, run of a checkpoint or handle (empty: the newest), or file of a recording."""
+    """URL of an endpoint, run of a checkpoint or handle (empty: the newest), or path of a recording"""
     model: str = ""
-    """Model name at the endpoint."""
+    """Model name at the endpoint"""
     label: str = ""
-    """Name of the policy in keys and reports."""
+    """Name of the policy in episode keys and reports"""
     our_server: bool = False
-    """Whether an endpoint is a server of ours: it tells which version of the weights it serves."""
+    """Whether an endpoint is this project's server, which reports the version of its weights"""
     context: int = 0
-    """Tokens that an endpoint's model takes, where it tells; else 0."""
+    """Context length of the endpoint's model in tokens; 0: unknown"""
     count: Callable[[str], int | None] | None = None
-    """Of an application: how many tokens its model has for a text, where it tells."""
+    """Token counter of a serving application, if it has one"""
     options: EndpointOptions = EndpointOptions()
-    """How an endpoint, or a model that is served here, is asked."""
+    """Request options of an endpoint, or of a model that is served here"""
     application: str = ""
-    """Of a handle: what serves its model on the cluster already (``serve.on_ray.attach``). Empty: nothing does."""
+    """Application that already serves a handle's model on the cluster (``serve.on_ray.attach``); empty: none"""
     recordings: RecordingFormat | None = None
-    """How a file that is replayed is read."""
+    """Reader of the recording that is replayed"""
     stored: Callable[[Path], Recording[Any]] | None = None
-    """How stored replies are read, where it says these again (``rollout/stored_replies.py``)."""
+    """Reader of stored replies that are graded again (``rollout/stored_replies.py``)"""
     chat_template: str = ""
-    """Of a model that is served here: file with its template, or chatml; empty: its own."""
+    """Chat template of a model that is served here: a file, or chatml; empty: the model's own"""
 
     @classmethod
     def parse(cls, text: str, model: str = "", recordings: RecordingFormat | None = None) -> PolicySpec:
-        """``recordings``: of the benchmark that is played. Raises ValueError that lists what is known."""
-        kind, _, target = text.partition(":")
-        if kind == "openai" and target.startswith(("http://", "https://")):
-            url = checked_url(target, "--policy")
-            return cls(kind, url, model, f"openai:{model}" if model else "")
-        if kind in ("checkpoint", "handle"):
-            return cls(kind, target, model)
-        if kind == "replay" and target:
-            file = Path(target).expanduser().absolute()
-            if recordings is None:
-                raise ValueError(f"--policy {text!r}: this benchmark knows no recordings to replay")
-            return cls(kind, str(file), label=f"replay:{recordings.name(file)}", recordings=recordings)
-        if text in _WITHOUT_TARGET:
-            return cls(kind, label=kind)
-        known = "; ".join(f"{name} ({what})" for name, what in KNOWN.items())
-        raise ValueError(f"--policy {redact_url(text)!r}: expected one of {known}")
+        """The policy that ``text`` names. ``recordings``: of the benchmark. Raises ValueError that lists the kinds."""
+        name, colon, target = text.partition(":")
+        kind = KINDS.get(name)
+        spec = kind.parse(cls(name, target, model, name, recordings=recordings), bool(colon)) if kind else None
+        if spec is None:
+            known = "; ".join(f"{kind.form} ({kind.help})" for kind in KINDS.values())
+            raise ValueError(f"--policy {redact_url(text)!r}: expected one of {known}")
+        return spec
 
     @property
     def served_here(self) -> bool:
-        """Whether it is a model of ours that must be served before it can be asked."""
-        return self.kind in ("checkpoint", "handle")
+        """Whether it is a model of this project that must be served before it can be queried."""
+        return KINDS[self.kind].served_here
 
     @property
     def knows_our_words(self) -> bool:
-        """Whether it is served by us, here or elsewhere: such models were tuned on the brief prompts."""
+        """Whether this project serves it, here or elsewhere: such models were tuned on the brief prompts."""
         return self.served_here or self.our_server
 
     @property
     def recording(self) -> str:
-        """File of the recording that is replayed, or empty."""
+        """Path of the recording that is replayed, or empty."""
         return self.target if self.kind == "replay" else ""
 
     @property
     def replies(self) -> str:
-        """File of stored replies that are graded, or empty."""
+        """Path of the stored replies that are graded, or empty."""
         return self.target if self.stored is not None else ""
 
     @property
     def asks_endpoint(self) -> bool:
-        """Whether it is asked over HTTP."""
+        """Whether it is queried over HTTP."""
         return self.kind == "openai"
 
-    def within(self, places: RequestSlots) -> PolicySpec:
-        """The same policy with places at its endpoint that others share."""
-        return replace(self, options=replace(self.options, places=places))
+    def within(self, slots: RequestSlots) -> PolicySpec:
+        """The same policy with request slots that other processes share."""
+        return replace(self, options=replace(self.options, places=slots))
 
     def at_endpoint(self, url: str, model: str, label: str) -> PolicySpec:
         """The same policy once it is served at ``url``."""
         return replace(self, kind="openai", target=url, model=model, label=label)
 
     def without_files(self) -> Callable[[], Policy]:
-        """A maker of the same policy for other hosts: what is replayed goes along, and no path does.
+        """A factory of the same policy for other hosts: it contains the recording, and no path of this host.
 
-        Raises as the reader of a recording.
+        Raises the errors of the recording's reader.
         """
         if self.kind == "replay" or self.stored is not None:
             policy = self()
@@ -133,12 +106,106 @@ class PolicySpec:
         return replace(self, chat_template="", recordings=None)
 
     def __call__(self) -> Policy:
-        if self.kind == "openai":
-            return OpenAIPolicy(self.target, self.model, name=self.label, options=self.options)
-        if self.kind == "replay" and self.recordings is not None:
-            return ReplayPolicy(self.recordings.read(Path(self.target)), self.label)
-        if self.stored is not None:
-            return ReplayPolicy(self.stored(Path(self.target)), self.label)
-        if self.kind in _WITHOUT_TARGET:
-            return _WITHOUT_TARGET[self.kind]()
-        raise ValueError(f"policy {self.kind!r} must be served before it can be asked")
+        return KINDS[self.kind].build(self)
+
+
+@dataclass(frozen=True)
+class PolicyKind:
+    """An entry of ``KINDS``."""
+
+    form: str
+    """Syntax of ``--policy``, for the error message"""
+    help: str
+    parse: Callable[[PolicySpec, bool], PolicySpec | None]
+    """From the split text (kind, target, model) and whether it had a colon to a complete spec; None: not this form.
+    May raise ValueError"""
+    build: Callable[[PolicySpec], Policy]
+    served_here: bool = False
+    """Whether a model must be served before the policy can be built"""
+
+
+def _endpoint(spec: PolicySpec, colon: bool) -> PolicySpec | None:
+    if not spec.target.startswith(("http://", "https://")):
+        return None
+    label = f"openai:{spec.model}" if spec.model else ""
+    return PolicySpec("openai", checked_url(spec.target, "--policy"), spec.model, label)
+
+
+def _recording(spec: PolicySpec, colon: bool) -> PolicySpec | None:
+    if not spec.target:
+        return None
+    if spec.recordings is None:
+        raise ValueError(f"--policy {f'replay:{spec.target}'!r}: this benchmark knows no recordings to replay")
+    file = Path(spec.target).expanduser().absolute()
+    return PolicySpec("replay", str(file), label=f"replay:{spec.recordings.name(file)}", recordings=spec.recordings)
+
+
+def _model(spec: PolicySpec, colon: bool) -> PolicySpec:
+    return PolicySpec(spec.kind, spec.target, spec.model)
+
+
+def _name_alone(spec: PolicySpec, colon: bool) -> PolicySpec | None:
+    return None if colon else PolicySpec(spec.kind, label=spec.kind)
+
+
+def _elsewhere(spec: PolicySpec, colon: bool) -> None:
+    """For kinds that ``rollout/stored_replies.py`` parses."""
+
+
+def _build_endpoint(spec: PolicySpec) -> Policy:
+    return OpenAIPolicy(spec.target, spec.model, name=spec.label, options=spec.options)
+
+
+def _build_replay(spec: PolicySpec) -> Policy:
+    read = spec.stored or (spec.recordings.read if spec.recordings else None)
+    if read is None:
+        raise ValueError(f"policy {spec.kind!r} has no reader for {spec.target}")
+    return ReplayPolicy(read(Path(spec.target)), spec.label)
+
+
+def _not_served(spec: PolicySpec) -> Policy:
+    raise ValueError(f"policy {spec.kind!r} must be served before it can be asked")
+
+
+KINDS: Mapping[str, PolicyKind] = {
+    "openai": PolicyKind(
+        "openai:URL",
+        "an OpenAI-compatible endpoint, for example openai:http://127.0.0.1:8000/v1",
+        _endpoint,
+        _build_endpoint,
+    ),
+    "checkpoint": PolicyKind(
+        "checkpoint[:RUN]",
+        "a local checkpoint, served here: a run folder or its name, by default the newest",
+        _model,
+        _not_served,
+        served_here=True,
+    ),
+    "handle": PolicyKind(
+        "handle[:RUN]",
+        "the same, asked for token ids inside the cluster, without HTTP; RUN, a model or an application "
+        "that jobs/serve.py serves there already is asked as it is",
+        _model,
+        _not_served,
+        served_here=True,
+    ),
+    "replay": PolicyKind(
+        "replay:FILE",
+        "a recorded run of the benchmark, where it knows any (.json or .jsonl, either with .gz)",
+        _recording,
+        _build_replay,
+    ),
+    "ledger": PolicyKind(
+        "ledger:DIR", "what a policy said in an evaluation's folder, graded again", _elsewhere, _build_replay
+    ),
+    "replies": PolicyKind(
+        "replies:FILE",
+        'JSON lines with "task", "reply" and, for samples, "sample", graded',
+        _elsewhere,
+        _build_replay,
+    ),
+    "human": PolicyKind("human", "a person at this terminal", _name_alone, lambda spec: HumanPolicy()),
+    "random": PolicyKind("random", "a random admissible action", _name_alone, lambda spec: RandomPolicy()),
+    "expert": PolicyKind("expert", "the environment's own expert", _name_alone, lambda spec: ExpertPolicy()),
+}
+"""Every kind of ``--policy`` by the text before its colon."""
