@@ -1,10 +1,8 @@
-"""Keys of endpoints: named by an environment variable, carried to wherever requests are sent from, shown nowhere.
+"""API keys of endpoints: read from an environment variable or a file, pickled to workers, never displayed.
 
-A key is pickled with the policy that sends it, so it reaches processes on machines whose environment has no such
-variable. Its value is in no ``repr``, and what an endpoint says is cleaned of it before anybody keeps it. Where the
-variable is unset, ``NAME_FILE`` may name a file that holds the key: such a key is read again when it is refused.
-
-Knows nothing of HTTP but how a key is sent.
+A key is pickled with its policy, so that it reaches hosts whose environment lacks the variable. Its value is in no
+``repr``, and is removed from everything that an endpoint returns. If the variable is unset, ``NAME_FILE`` may name a
+file with the key, which is read again after a refusal. Of HTTP this module knows the header only.
 """
 
 from __future__ import annotations
@@ -18,16 +16,16 @@ from urllib.parse import urlsplit
 USUAL = "OPENAI_API_KEY"
 HIDDEN = "<key>"
 SHORTEST = 8
-"""Characters of a key that is looked for in what an endpoint says; less than that stands in any text."""
+"""Minimum characters of a key that is masked in texts; shorter ones would occur by chance."""
 
 
 class Key:
-    """The key of one endpoint, or none. ``flag``: what on the command line names its variable."""
+    """The key of one endpoint, or none. ``flag``: the command-line flag that names its variable."""
 
     __slots__ = ("_value", "file", "flag", "name")
 
     def __init__(self, value: str = "", *, name: str = "", file: str = "", flag: str = "--policy-key-env") -> None:
-        """Raises ValueError for a key that no header can carry, without showing it."""
+        """Raises ValueError, without the key in it, for a key that no header can carry."""
         if not (value.isascii() and value.isprintable()) or " " in value:
             where = f"{name} " if name else ""
             raise ValueError(f"{flag} {where}holds a key with blanks, line breaks or letters that no header can carry")
@@ -35,7 +33,7 @@ class Key:
 
     @classmethod
     def named(cls, name: str, flag: str, environment: Mapping[str, str] = os.environ) -> Key:
-        """The key in a variable, or in the file that ``NAME_FILE`` names. Raises ValueError where there is none."""
+        """The key in a variable, or in the file that ``NAME_FILE`` names. Raises ValueError if there is none."""
         if value := environment.get(name, "").strip():
             return cls(value, name=name, flag=flag)
         file = environment.get(f"{name}_FILE", "")
@@ -46,8 +44,8 @@ class Key:
                 raise ValueError(f"{flag} {name}: {name}_FILE names {file}, which cannot be read ({error})") from None
             if value:
                 return cls(value, name=name, file=file, flag=flag)
-        found = "it is empty" if name in environment or file else "there is no such environment variable"
-        raise ValueError(f"{flag} {name}: {found}; set it to the endpoint's key in the environment of this command")
+        problem = "it is empty" if name in environment or file else "there is no such environment variable"
+        raise ValueError(f"{flag} {name}: {problem}; set it to the endpoint's key in the environment of this command")
 
     @classmethod
     def of(cls, name: str, flag: str, url: str, environment: Mapping[str, str] = os.environ) -> Key:
@@ -71,7 +69,7 @@ class Key:
         return text.replace(self._value, HIDDEN) if len(self._value) >= SHORTEST else text
 
     def renewed(self) -> Key | None:
-        """The key that its file holds by now; None where that is this one, or where there is no such file here."""
+        """The current key in its file; None if it is unchanged or the file is missing here."""
         if self.file:
             with contextlib.suppress(OSError, UnicodeError, ValueError):
                 value = Path(self.file).read_text(encoding="utf-8").strip()

@@ -1,8 +1,8 @@
-"""How likely each of several texts follows a prompt, by an endpoint's echo of log-probabilities.
+"""Log-likelihoods of several continuations of a prompt, from an endpoint's echo of log-probabilities.
 
-One completion per choice, of prompt and choice together, with one token more, whose probability is left out (servers
-differ in what they make of none). Tokens are counted from the end, because what a server puts before a prompt is its
-own affair. Knows nothing of HTTP.
+One completion is requested per choice, of prompt and choice together, with one generated token that is ignored
+(servers differ in their treatment of zero tokens). Tokens are counted from the end, because a server may put its own
+tokens before a prompt. Knows nothing of HTTP.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Usage
 
 GENERATED = 1
-"""Tokens that are asked for besides the echo."""
+"""Generated tokens per completion, besides the echo."""
 
 
 def choice_scores_body(model: str, request: ChatRequest) -> dict[str, Any]:
-    """The JSON that asks for every choice at once."""
+    """The JSON body of one request for all choices."""
     body: dict[str, Any] = {"model": model, "prompt": [request.text + choice for choice in request.choices]}
     body |= {"max_tokens": GENERATED, "temperature": 0.0, "seed": request.sampling.seed, "echo": True, "logprobs": 1}
     return body | ({"user": request.episode} if request.episode else {})
 
 
 def parse_choice_scores(answer: Any, choices: Sequence[str]) -> ChatReply:
-    """The likeliest choice as a reply, with the log-likelihood of each. Raises ValueError for any other answer."""
+    """The likeliest choice as a reply, with the log-likelihood of each. Raises ValueError for any other response."""
     try:
         given = sorted(answer["choices"], key=lambda one: one["index"])
         if len(given) != len(choices):
@@ -39,13 +39,13 @@ def parse_choice_scores(answer: Any, choices: Sequence[str]) -> ChatReply:
         ) from error
     best = max(range(len(choices)), key=lambda place: values[place])
     prompt_tokens = usage.get("prompt_tokens", 0) if isinstance(usage, Mapping) else 0
+    reported = version[:128] if isinstance(version, str) else ""
     counted = prompt_tokens if isinstance(prompt_tokens, int) else 0
-    told = version[:128] if isinstance(version, str) else ""
-    return ChatReply(choices[best], usage=Usage(prompt_tokens=counted), version=told, choices=values)
+    return ChatReply(choices[best], usage=Usage(prompt_tokens=counted), version=reported, choices=values)
 
 
 def _of(logprobs: Mapping[str, Sequence[Any]], choice: str) -> float:
-    """Sum over the last tokens before the generated one that hold the choice's text."""
+    """Log-likelihood of the choice: the sum over its tokens, which precede the generated one."""
     tokens, each = logprobs["tokens"], logprobs["token_logprobs"]
     if len(tokens) != len(each):
         raise ValueError(f"{len(tokens)} tokens with {len(each)} log-probabilities")

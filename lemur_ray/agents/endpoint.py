@@ -1,6 +1,6 @@
-"""How an endpoint is asked: its key, its protocol, what else stands in every request, how long it is waited for.
+"""Request options of an endpoint: key, protocol, additional fields, timeouts. Knows nothing of HTTP.
 
-Values that travel to every process that asks. Knows nothing of HTTP.
+The values are pickled to every process that sends requests.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _FOR_EXAMPLE = "expected a JSON object, for example '{\"top_k\": 20}'"
 
 
 class RequestSlots(Protocol):
-    """The places of requests at an endpoint: of one process (``throttle.Throttle``) or of a whole cluster."""
+    """Slots for concurrent requests to an endpoint: of one process (``throttle.Throttle``) or of a whole cluster."""
 
     def enter(self, patience_s: float, *, again: bool) -> float:
-        """Wait for a place. Returns the seconds waited. Raises NobodyAnswered."""
+        """Wait for a slot. Returns the seconds waited. Raises EndpointSilent."""
         ...
 
     def leave(self, verdict: Verdict, entered_at: float) -> None:
-        """Give the place back."""
+        """Release the slot."""
         ...
 
     def silence(self) -> Silence:
-        """For how long nobody has been answered."""
+        """Time since the last answer to any request."""
         ...
 
     def pressure(self) -> Pressure:
-        """How the endpoint holds this process back."""
+        """Current limit and queue of requests."""
         ...
 
 
@@ -45,20 +45,22 @@ class EndpointOptions:
 
     key: Key = field(default_factory=Key)
     patience_s: float = 240.0
-    """Seconds that one reply may take, all its requests together; time that the endpoint asks to wait is not counted
-    while it answers others."""
+    """Seconds per reply, over all its requests. A pause that the endpoint demands is excluded while it answers
+    others"""
+    timeout_s: float = 0.0
+    """Seconds per request; 0: the rest of ``patience_s``"""
     api: Api = "chat"
-    """``completions``: a base model, which is shown a conversation as one text."""
+    """``completions``: a base model, which receives a conversation as one text"""
     body: str = ""
-    """JSON object of further fields of every request, or empty; ``null`` takes a field of ours out."""
+    """JSON object of further fields of every request, or empty; ``null`` removes a standard field"""
     token_field: TokenField = "auto"
-    """The field that bounds a reply. ``auto``: max_tokens, until the endpoint says that it wants the other."""
+    """The field that limits a reply. ``auto``: max_tokens, until the endpoint demands the other one"""
     resend_reasoning: bool = False
-    """Send a model what it thought in earlier turns, in the form in which it came."""
+    """Send a model its reasoning of earlier turns, in the form in which it was received"""
     needs_usage: bool = False
-    """Whether a reply without token counts is of no use: an episode has a limit of tokens or cost."""
+    """Whether replies must have token counts, because an episode has a limit of tokens or cost"""
     places: RequestSlots | None = None
-    """Shared by all processes that ask this endpoint; None: each has its own."""
+    """Request slots that all processes share; None: each has its own"""
 
     @property
     def more(self) -> dict[str, Any]:
@@ -75,12 +77,12 @@ class Endpoint:
     options: EndpointOptions = EndpointOptions()
 
     def within(self, places: RequestSlots) -> Endpoint:
-        """The same endpoint with places that others share."""
+        """The same endpoint with request slots that other processes share."""
         return replace(self, options=replace(self.options, places=places))
 
 
 def parse_json_object(text: str, flag: str) -> dict[str, Any]:
-    """A JSON object on the command line. Raises ValueError."""
+    """The JSON object in the value of ``flag``. Raises ValueError."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -112,7 +114,7 @@ def checked_url(url: str, flag: str) -> str:
 
 
 def redact_url(text: str) -> str:
-    """What was given as an address, without what may hold a key: a query, and all that stands before an @."""
+    """An address for messages, without parts that may contain a key: the query, and everything before an @."""
     if "@" not in text:
         return text.partition("?")[0]
     before, _, host = text.rpartition("@")

@@ -1,18 +1,18 @@
-"""Asking an endpoint until it answers: one budget of time, growing pauses, and no more requests at once than it bears.
+"""Retries of requests to an endpoint: one time budget per reply, growing pauses, limited concurrency.
 
-A failed request is asked again after a growing, jittered pause, or after exactly as long as the endpoint asked for,
-until ``patience_s`` have passed since the request was first sent; then PolicyUnreachable. Time spent waiting for a
-place (``agents.throttle``) does not count, nor for any deadline of the call (``outside.waiting``), and a pause that the
-endpoint asked for does not while it answers others, however long it is.
+A failed request is sent again after a growing, jittered pause, or after exactly the pause that the endpoint demands,
+until ``patience_s`` have passed since the first one; then PolicyUnreachable is raised. The wait for a request slot
+(``agents.throttle``) is excluded, also from deadlines of the call (``external_calls.excluded_wait``), and so is a
+pause that the endpoint demands while it answers others.
 
-| the end of the run (EndpointRefused) | |
+| the run ends (EndpointRefused) if | |
 |---|---|
-| nothing listens at the address, and nobody was ever answered | at once |
-| a pause is asked for that is longer than the patience, nobody was ever answered, and nobody may still be | at once |
-| the same, and nobody at all was answered for as long as the patience | then |
-| nobody at all was answered for as long, and the endpoint gives no sign of life | then |
+| nothing listens at the address, and no request was ever answered | at once |
+| the demanded pause is longer than the patience, no request was ever answered, and none is in flight | at once |
+| the demanded pause is longer, and no request of anybody was answered for ``patience_s`` | then |
+| no request of anybody was answered for as long, and the health probe fails | then |
 
-Knows no protocol: what is sent is a function, and what may be asked again is what it raises ``Again`` for.
+Knows no protocol: the request is a function, which raises ``RetryableError`` if it may be repeated.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 15.0
 LOOK_S = (0.5, 5.0)
-"""How often it is looked whether others are served: no sooner, no later."""
+"""Bounds of the interval between checks whether others are served, in seconds."""
 BETWEEN_CLOCKS_S = 0.1
-"""By which silence may seem shorter than it was: it is measured elsewhere, and a moment later."""
+"""Tolerance when a silence is compared with a duration of another clock."""
 LATER = "what was finished is kept: run the same command again once it answers"
 
 
 class RetryableError(Exception):
-    """This request failed, another one may not."""
+    """A request failed that may succeed when it is repeated."""
 
     def __init__(
         self, message: str, after_s: float | None = None, *, refused: bool = False, gone: bool = False
     ) -> None:
-        """``after_s``: the pause that the endpoint asked for, in seconds. ``refused``: the endpoint has too much to do.
-        ``gone``: nothing listens there."""
+        """``after_s``: pause that the endpoint demands, in seconds. ``refused``: the endpoint is overloaded. ``gone``:
+        nothing listens at the address."""
         super().__init__(message)
         self.after_s, self.refused, self.gone = after_s, refused, gone
 
 
 class RetryPolicy:
-    """One for all requests of a process to one endpoint, which is called ``where`` in errors. Safe between threads."""
+    """Retry policy for all requests of a process to one endpoint. ``where``: its name in errors. Thread-safe."""
 
     def __init__(
         self,
@@ -67,16 +67,17 @@ class RetryPolicy:
         places: RequestSlots | None = None,
         is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``places``: shared with other processes, or None. ``is_alive``: asked only before the run is ended."""
+        """``places``: request slots shared with other processes, or None. ``is_alive``: health probe before
+        the run ends."""
         self._where, self._patience_s = where, patience_s
         self._clock, self._sleep = clock, sleep
         self._places: RequestSlots = places or Throttle(clock)
         self._is_alive = is_alive
 
     def ask(self, send: Callable[[float], ChatReply], seed: int) -> ChatReply:
-        """What ``send(seconds left)`` returns in the end. ``seed``: of the pauses.
+        """Call ``send(seconds left)`` until it returns. ``seed``: of the jitter.
 
-        Raises PolicyUnreachable, EndpointRefused, and whatever else ``send`` raises but Again.
+        Raises PolicyUnreachable, EndpointRefused, and whatever else ``send`` raises but RetryableError.
         """
         began = self._clock()
         give_up_at = began + self._patience_s
@@ -119,10 +120,10 @@ class RetryPolicy:
             with excluded_wait() if failed.after_s is not None else nullcontext():
                 self._sleep(pause_s)
 
-    def _outwait(self, pause_s: float, said: str) -> float:
-        """A pause that is longer than the patience, as long as others are served; returns the seconds that it took.
+    def _outwait(self, pause_s: float, failure: str) -> float:
+        """Wait for a pause that is longer than the patience. Returns the seconds it took.
 
-        Raises EndpointRefused once nobody is.
+        Raises EndpointRefused once no request of anybody is answered.
         """
         began = self._clock()
         with excluded_wait():
@@ -131,7 +132,7 @@ class RetryPolicy:
                 nobody = not silence.ever and not silence.under_way
                 if nobody or silence.seconds >= self._patience_s:
                     raise EndpointRefused(
-                        f"{said} {pause_s:.1f} s: longer than --patience-s {self._patience_s:g}, and nobody is "
+                        f"{failure} {pause_s:.1f} s: longer than --patience-s {self._patience_s:g}, and nobody is "
                         "served); what was finished is kept: run the same command again later"
                     )
                 soonest_s, latest_s = LOOK_S
@@ -139,15 +140,15 @@ class RetryPolicy:
         return self._clock() - began
 
     def pressure(self) -> Pressure:
-        """How the endpoint holds this process back."""
+        """Current limit and queue of requests."""
         return self._places.pressure()
 
     def ever_answered(self) -> bool:
-        """Whether anybody who shares the places was ever answered."""
+        """Whether any request of those who share the slots was ever answered."""
         return self._places.silence().ever
 
     def _given_up(self, why: str, began: float) -> PolicyUnreachable:
-        """``began``: when the request was first sent, or waited for its place."""
+        """The error after the last attempt. ``began``: time of the first one."""
         silent_s = self._places.silence().seconds
         if silent_s + BETWEEN_CLOCKS_S >= min(self._patience_s, self._clock() - began) and not self._is_alive():
             return EndpointRefused(f"{self._where} answered nobody for {silent_s:.0f} s: {why}; {LATER}")
@@ -155,10 +156,10 @@ class RetryPolicy:
 
 
 def requested_pause_s(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds that an answer's headers ask to wait: a number, milliseconds, or an HTTP date. ``now``: wall clock.
+    """The pause in seconds that response headers demand, as seconds, milliseconds or HTTP date. ``now``: wall clock.
 
-    None where they ask for none, in a form that nobody knows, or for nothing (0, a date that is past by a clock that
-    goes otherwise): asking at once, again and again, would be a flood, and a pause of our own is as good.
+    None if there is none, in an unknown form, or of no length (0, a date in the past by this clock): immediate retries
+    would flood the endpoint, so the caller's own pause applies.
     """
     asked = (_milliseconds(headers.get("retry-after-ms")), _seconds(headers.get("retry-after"), now))
     return next((seconds for seconds in asked if seconds is not None and 0 < seconds < math.inf), None)

@@ -1,11 +1,11 @@
-"""What an environment asks of the outside during a step: a simulated user, a search. Timed, counted and blamed apart.
+"""External calls of an environment during a step (a simulated user, a search): timed, counted and blamed separately.
 
-Whoever calls an environment puts a meter on the thread of that call; the environment says ``with asking("teacher")``
-around each question. The time of a question is not the environment's, its tokens are not the policy's, and its failure
-(``OutsideFault``) is nobody's in the episode. Without a meter nothing is counted.
+The caller of an environment sets a meter on its thread (``use_meter``); the environment wraps each call in ``with
+external_call("teacher")``. Its time is not the environment's, its tokens are not the policy's, and its failure
+(``ExternalCallError``) is nobody's in the episode. Without a meter nothing is counted.
 
-Who judges or teaches a policy reads its words. Where an endpoint takes them for too long, or does not take them while
-it answers a question of our own, that says something of the words and nothing of the endpoint. Knows no environment.
+A judge or teacher receives the policy's text. If an endpoint refuses it but answers a harmless request, the text is at
+fault (``ContentRefused``) and not the endpoint. Knows no environment.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from lemur_ray.agents.messages import ChatReply, ChatRequest, Message, Policy, P
 from lemur_ray.host.renamed_names import renamed_names
 
 Count = Callable[..., None]
-"""Called with names and numbers that are added to what was counted."""
+"""Called with ``name=number`` to add to the counts of a call"""
 
 
 class ExternalCallError(Exception):
-    """Somebody outside an episode gave no usable answer: says nothing of the policy, and nothing of the environment."""
+    """An external service gave no usable answer: neither the policy's nor the environment's fault."""
 
 
 class ContentRefused(PolicyError):
-    """The endpoint is well, and does not answer about these words."""
+    """A healthy endpoint refuses this text."""
 
 
 class CallMeter:
-    """What one call of an environment asked. Any thread may look at it while the call goes on."""
+    """Counts and times of the external calls of one environment call. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -45,13 +45,13 @@ class CallMeter:
 
     @property
     def seconds(self) -> float:
-        """Spent outside so far, with a question that is still open."""
+        """Seconds in external calls so far, including an open one."""
         with self._lock:
             return self._seconds + (0.0 if self._since is None else self._clock() - self._since)
 
     @property
     def counts(self) -> dict[str, Mapping[str, float]]:
-        """By who was asked: ``calls``, ``seconds``, and what else was counted."""
+        """Service -> ``calls``, ``seconds`` and further counts."""
         with self._lock:
             return {name: dict(counted) for name, counted in self._counts.items()}
 
@@ -73,7 +73,7 @@ class CallMeter:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Time that is spent outside, and on nobody who is counted."""
+        """Exclude a wait from the environment's time without counting a call."""
         with self._lock:
             outermost = self._since is None
             began = self._clock()
@@ -91,7 +91,7 @@ _threads = threading.local()
 
 @contextmanager
 def use_meter(meter: CallMeter) -> Iterator[None]:
-    """Count with ``meter`` what this thread asks."""
+    """Count the external calls of this thread with ``meter``."""
     before = getattr(_threads, "meter", None)
     _threads.meter = meter
     try:
@@ -102,7 +102,7 @@ def use_meter(meter: CallMeter) -> Iterator[None]:
 
 @contextmanager
 def external_call(name: str) -> Iterator[Count]:
-    """Around a question to somebody called ``name``. Yields what adds to its counts."""
+    """Context of a call to the service ``name``. Yields a function that adds to its counts."""
     meter = getattr(_threads, "meter", None) or CallMeter()
     with meter.asking(name) as count:
         yield count
@@ -110,7 +110,7 @@ def external_call(name: str) -> Iterator[Count]:
 
 @contextmanager
 def excluded_wait() -> Iterator[None]:
-    """Around a wait for one's turn: what ends calls that take too long does not count it."""
+    """Context of a wait that deadlines of the call must not count."""
     with (getattr(_threads, "meter", None) or CallMeter()).waiting():
         yield
 
@@ -119,10 +119,10 @@ _WELL = ChatRequest((Message("user", "Are you there? Answer with one word."),), 
 
 
 def ask_quoting(policy: Policy, request: ChatRequest) -> ChatReply:
-    """The reply to a question that shows what another model wrote.
+    """The reply to a request that quotes another model's text.
 
-    Raises ContextOverflow or WordsRefused, which those words brought about; PolicyUnreachable or EndpointRefused, which
-    they did not: then a question of our own is not answered either.
+    Raises ContextOverflow or ContentRefused because of that text; PolicyUnreachable or EndpointRefused if a harmless
+    request fails too.
     """
     try:
         return policy.reply(replace(request, quotes=True))
@@ -132,17 +132,17 @@ def ask_quoting(policy: Policy, request: ChatRequest) -> ChatReply:
 
 
 _known: dict[tuple[str, str], EndpointOptions] = {}
-"""How endpoints that environments ask are asked, in this process: keys are no options of tasks."""
+"""Request options of the environments' endpoints in this process; keys must not be options of tasks"""
 
 
 def endpoint_at(url: str, model: str) -> Endpoint:
-    """The endpoint with what this process knows of how it is asked; else with neither key nor shared places."""
+    """The endpoint with its registered options; else with neither key nor shared slots."""
     url = url.rstrip("/")
     return Endpoint(url, model, _known.get((url, model), EndpointOptions()))
 
 
 class WithEndpoints:
-    """A policy's maker that also tells the process, before it makes one, how environments ask their endpoints."""
+    """A policy factory that first registers the environments' endpoints in its process."""
 
     def __init__(self, make_policy: Callable[[], Policy], endpoints: tuple[Endpoint, ...]) -> None:
         self.make_policy, self.endpoints = make_policy, endpoints
@@ -153,7 +153,7 @@ class WithEndpoints:
 
 
 def register_endpoints(*endpoints: Endpoint) -> None:
-    """Ask these endpoints so from now on, in this process."""
+    """Register the request options of endpoints in this process."""
     for endpoint in endpoints:
         _known[endpoint.url.rstrip("/"), endpoint.model] = endpoint.options
 

@@ -1,10 +1,10 @@
-"""A policy that speaks token ids with a model of our own in the same cluster, without HTTP.
+"""A policy that exchanges token ids with a model in the same cluster, without HTTP.
 
-What the model said in earlier turns goes back to it as the very ids it generated, not as text that would be tokenised
-anew and perhaps otherwise; new text is encoded beside the model (``serve.token_requests``), so no tokenizer is needed
-here. Where an environment shows a past reply differently from how it was said (cut, or framed by a prefix), it is text.
+Earlier replies are sent back as the token ids that the model generated, since tokenising their text could give other
+ids. New text is encoded by the server (``serve.token_requests``), so no tokenizer is needed here. An earlier reply
+that the environment shows in another form (cut, or with a prefix) is sent as text.
 
-``ask`` carries a request to the model and its answer back: this file knows neither Ray nor how models run.
+``ask`` is the transport: this module knows neither Ray nor how models run.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from lemur_ray.agents.messages import (
 from lemur_ray.agents.openai_wire import split_thoughts
 from lemur_ray.agents.throttle import Pressure
 
-Said = Sequence[tuple[str | None, tuple[int, ...]]]
+PastReplies = Sequence[tuple[str | None, tuple[int, ...]]]
 REMEMBERED = 4096
-"""Episodes whose ids are kept, the ones last spoken in."""
+"""Maximum number of episodes whose token ids are stored, the most recently used ones"""
 
 Ask = Callable[[Mapping[str, Any], float], Mapping[str, Any]]
-"""(request, seconds it may take) -> answer, as ``serve.token_requests`` takes and gives them. May raise Again."""
+"""(request, timeout in seconds) -> response, as ``serve.token_requests`` takes and gives them. May raise Again."""
 
 
 class HandlePolicy:
@@ -59,7 +59,7 @@ class HandlePolicy:
         self.name = name
         self._ask, self._timeout_s, self._sampling = ask, timeout_s or patience_s, sampling or {}
         self._persistence = RetryPolicy(name, patience_s, clock, sleep)
-        self._said: OrderedDict[str, list[tuple[str | None, tuple[int, ...]]]] = OrderedDict()
+        self._past: OrderedDict[str, list[tuple[str | None, tuple[int, ...]]]] = OrderedDict()
         self._lock = threading.Lock()
 
     def reply(self, request: ChatRequest) -> ChatReply:
@@ -68,23 +68,23 @@ class HandlePolicy:
             raise EndpointRefused(f"{self.name} converses only: use --policy checkpoint or an endpoint for other forms")
         if request.picture:
             raise EndpointRefused(f"{self.name} takes no pictures: play without them, or ask an endpoint that does")
-        said = self._of(request)
+        past = self._of(request)
         try:
-            reply = self._reply(request, request.messages, said)
+            reply = self._reply(request, request.messages, past)
         except _Refused as error:
             if (joined := merge_adjacent_turns(request.messages)) is None:
                 raise PolicyUnreachable(str(error)) from error
             try:
-                reply = self._reply(request, joined, said)
+                reply = self._reply(request, joined, past)
             except _Refused as again:
                 raise PolicyUnreachable(str(again)) from again
         # The ids of a reply hold its thoughts too, which are not sent back: such a reply goes back as text.
-        said.append((None, ()) if reply.reasoning else (reply.text, reply.token_ids))
+        past.append((None, ()) if reply.reasoning else (reply.text, reply.token_ids))
         return reply
 
-    def _reply(self, request: ChatRequest, messages: Sequence[Message], said: Said) -> ChatReply:
+    def _reply(self, request: ChatRequest, messages: Sequence[Message], past: PastReplies) -> ChatReply:
         sampling = {**asdict(request.sampling), **self._sampling}
-        asked = {"turns": turns_of(messages, said), "sampling": sampling, "session": request.session}
+        asked = {"turns": turns_of(messages, past), "sampling": sampling, "session": request.session}
         return self._persistence.ask(lambda left_s: self._once(asked, left_s), request.sampling.seed)
 
     def pressure(self) -> Pressure:
@@ -92,15 +92,15 @@ class HandlePolicy:
         return self._persistence.pressure()
 
     def _of(self, request: ChatRequest) -> list[tuple[str | None, tuple[int, ...]]]:
-        """What was said in this episode; a request without any reply in it begins it anew."""
+        """Past replies of the episode; a request without any reply starts it again."""
         begins = all(message.role != "assistant" for message in request.messages)
         with self._lock:
-            said = [] if begins else self._said.get(request.episode, [])
-            self._said[request.episode] = said
-            self._said.move_to_end(request.episode)
-            while len(self._said) > REMEMBERED:
-                self._said.popitem(last=False)
-        return said
+            past = [] if begins else self._past.get(request.episode, [])
+            self._past[request.episode] = past
+            self._past.move_to_end(request.episode)
+            while len(self._past) > REMEMBERED:
+                self._past.popitem(last=False)
+        return past
 
     def _once(self, asked: Mapping[str, Any], left_s: float) -> ChatReply:
         answer = self._ask(asked, max(0.1, min(self._timeout_s, left_s)))
@@ -124,14 +124,14 @@ class _Refused(Exception):
     """The model's chat template does not take such a conversation."""
 
 
-def turns_of(messages: Sequence[Message], said: Said) -> list[dict[str, Any]]:
-    """The conversation as ``{"role", "content"}``, or ``{"ids"}`` where a reply is shown as it was said.
+def turns_of(messages: Sequence[Message], past: PastReplies) -> list[dict[str, Any]]:
+    """The conversation as ``{"role", "content"}``, or ``{"ids"}`` for a reply in its original form.
 
-    ``said``: text and ids of each reply; a text of None is never shown as it was said.
-    The newest reply in ``messages`` is the newest in ``said``, and so on backwards.
+    ``past``: text and ids of each reply; None as text: always sent as text. Replies are matched from the newest
+    backwards.
     """
     turns: list[dict[str, Any]] = []
-    left = list(said)
+    left = list(past)
     for message in reversed(messages):
         text, ids = left.pop() if message.role == "assistant" and left else (None, ())
         turns.append({"ids": list(ids)} if text == message.content else dict(message.to_json()))

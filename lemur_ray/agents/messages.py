@@ -1,4 +1,4 @@
-"""Chat messages, and the request and reply that every policy speaks.
+"""Chat messages, and the request and reply of every policy.
 
 Knows nothing of HTTP, of engines or of environments. Names follow the OpenAI chat protocol.
 """
@@ -20,7 +20,7 @@ REASONING = ("reasoning_content", "thinking", "reasoning")
 
 @dataclass(frozen=True)
 class ToolCall:
-    """The assistant wants a function to be called."""
+    """A function call of an assistant."""
 
     name: str
     arguments: str
@@ -47,7 +47,7 @@ class Message:
     weight: int = 1
     """0: no loss falls on it in training, as in OpenAI's fine-tuning format; of an assistant"""
     reasoning: str = ""
-    """What an assistant thought before it said this; chat templates show it or not"""
+    """Reasoning before this message; chat templates may show it"""
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {"role": self.role, "content": self.content}
@@ -71,9 +71,9 @@ class Message:
         content = _content_of(value.get("content"), "" if calls else None)
         if (weight := value.get("weight", 1)) not in (0, 1):
             raise ValueError(f"message weight {weight!r:.40}: expected 0 or 1")
-        said = {key: _text_of(value, key) for key in ("tool_call_id", "name")}
+        texts = {key: _text_of(value, key) for key in ("tool_call_id", "name")}
         thoughts = next(filter(None, (_text_of(value, key) for key in REASONING)), "")
-        return cls(role, content, calls, weight=int(weight), reasoning=thoughts, **said)
+        return cls(role, content, calls, weight=int(weight), reasoning=thoughts, **texts)
 
 
 def _content_of(content: Any, absent: str | None) -> str:
@@ -114,9 +114,9 @@ def _calls_of(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def _text_of(value: Mapping[str, Any], key: str) -> str:
-    if not isinstance(found := value.get(key) or "", str):
-        raise ValueError(f"message {key} of type {type(found).__name__}: expected a string")
-    return found
+    if not isinstance(text := value.get(key) or "", str):
+        raise ValueError(f"message {key} of type {type(text).__name__}: expected a string")
+    return text
 
 
 @dataclass(frozen=True)
@@ -133,10 +133,10 @@ class Sampling:
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """What a policy is asked.
+    """A request for one reply.
 
-    ``hints`` holds what scripted policies (random, expert) may see and a model may not, for example the
-    admissible commands; it is never sent to a model. ``episode`` is a stable id for session affinity.
+    ``hints`` are for scripted policies (random, expert), for example the admissible commands, and are never sent to a
+    model. ``episode`` is a stable id for session affinity.
     """
 
     messages: tuple[Message, ...]
@@ -144,28 +144,28 @@ class ChatRequest:
     episode: str = ""
     hints: Mapping[str, Any] = field(default_factory=dict)
     thoughts: Mapping[int, str] = field(default_factory=dict)
-    """What the model thought before it said a message, by the message's place; sent only where that is asked for."""
+    """Reasoning before each reply, by the index of its message; sent only if the endpoint's options ask for it"""
     raw: bool = False
-    """Whether the contents of the messages, one after another, are a text to go on with and no conversation."""
+    """Whether the concatenated message contents are a text to continue, instead of a conversation"""
     prefill: str = ""
-    """What the reply begins with; the model goes on from there, and this is no part of the reply's text."""
+    """Beginning of the reply, which the model continues; no part of the reply's text"""
     choices: tuple[str, ...] = ()
-    """Where there are any, no reply is written: each is weighed as what follows, and the likeliest is the reply."""
+    """Candidate replies. If given, no text is generated: the likeliest candidate is the reply"""
     turn: int | None = None
-    """Which of its episode, from 0, where whoever asks says so: what is shown of the past may be nothing."""
+    """Turn of the episode, from 0, if known: it cannot be counted from ``messages``, which may omit past turns"""
     quotes: bool = False
-    """Whether it shows what another model wrote: an endpoint that refuses it need not refuse others (``outside``)."""
+    """Whether it quotes another model's text: a refusal then says nothing about other requests (``external_calls``)"""
     picture: str = ""
-    """What is seen beside the last message: a PNG picture as a ``data:`` address. For models that take images."""
+    """PNG picture of the last message, as a ``data:`` address, for models that take images"""
 
     @property
     def text(self) -> str:
-        """All contents and the prefill in a row: what a model goes on with where ``raw`` is asked for."""
+        """All contents and the prefill, concatenated: the text that a model continues if ``raw``."""
         return "".join(message.content for message in self.messages) + self.prefill
 
     @property
     def session(self) -> str:
-        """What tells a server that requests are turns of one episode: 32 hex digits, empty without an episode."""
+        """Session id that a server sees, the same for all turns of an episode: 32 hex digits, or empty."""
         return hashlib.sha256(self.episode.encode()).hexdigest()[:32] if self.episode else ""
 
 
@@ -180,27 +180,27 @@ class Usage:
 
 @dataclass(frozen=True)
 class ChatReply:
-    """What a policy answers. ``token_ids`` is empty where the endpoint does not give them."""
+    """A policy's reply. ``token_ids`` is empty if the endpoint returns none."""
 
     text: str
     finish_reason: FinishReason = "stop"
     usage: Usage = Usage()
     token_ids: tuple[int, ...] = ()
     version: str = ""
-    """Of the weights that it comes from; empty where nobody says"""
+    """Version of the weights; empty if unknown"""
     reasoning: str = ""
-    """What the model thought before: no part of ``text``, and nothing that an environment is shown."""
+    """The model's reasoning: no part of ``text``, and never shown to an environment"""
     waited_s: float = 0.0
-    """Seconds in which nobody worked on it: pauses, requests that failed, waiting for a place."""
+    """Seconds of pauses, failed requests and waiting for a slot"""
     choices: tuple[float, ...] = ()
-    """Log-likelihood of each choice of the request, where its policy weighs them."""
+    """Log-likelihood of each choice of the request"""
 
 
 def merge_adjacent_turns(messages: Sequence[Message]) -> tuple[Message, ...] | None:
-    """The conversation with neighbouring messages of one role made into one, None where there are none.
+    """The conversation with adjacent messages of one role joined; None if there are none.
 
-    Many chat templates refuse two messages of the user in a row, and a protocol may say nothing for an empty reply
-    (MINT): a model that says nothing would have no score instead of a bad one.
+    Many chat templates refuse two user messages in a row, which an empty reply can cause (MINT). Without this, an
+    empty reply would leave the episode without a score instead of a bad one.
     """
     joined: list[Message] = []
     for message in messages:
@@ -212,7 +212,7 @@ def merge_adjacent_turns(messages: Sequence[Message]) -> tuple[Message, ...] | N
 
 
 class PolicyError(Exception):
-    """A policy could not answer; the subclass says whose fault it is."""
+    """A policy could not answer; the subclass tells whose fault it is."""
 
 
 class ContextOverflow(PolicyError):
@@ -224,15 +224,15 @@ class PolicyUnreachable(PolicyError):
 
 
 class RequestRefused(PolicyUnreachable):
-    """The endpoint does not take this request; it may take others."""
+    """The endpoint refuses this request, but may accept others."""
 
 
 class EndpointRefused(PolicyUnreachable):
-    """Nobody will be answered before a person changes something (key, address, model, quota): the run ends."""
+    """No request can succeed until a person changes something (key, address, model, quota): the run ends."""
 
 
 class EndpointAbsent(EndpointRefused):
-    """Nobody listens at its address."""
+    """Nothing listens at the address."""
 
 
 class Policy(Protocol):

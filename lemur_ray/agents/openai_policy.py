@@ -6,14 +6,14 @@
 | 408, 409, 429, 5xx, no connection, no answer in time, no completion | tries again, as below |
 | 401, 402, 403, 404, 405, 407, 410, a redirect, an unknown field, a spent quota | EndpointRefused: the run ends |
 | 401 to a key from a file that holds another by now | tries that one |
-| any other status, what is said is against its rules | RequestRefused at once: asking again would change nothing |
+| any other status, or content against the endpoint's rules | RequestRefused at once: a retry would be useless |
 | such a status to the first ``SENSELESS`` requests that quote nobody, and no answer to any | EndpointRefused |
 | no completion in the first ``UNREADABLE`` answers of 200 | EndpointRefused |
 
-How long and how often it tries again, and how many requests are sent at once while the endpoint refuses (429, 503),
-is ``agents.persistence``'s. The pauses let a server that died in the middle of an episode come back. An answer that
-never ends is cut off by time and by size. Redirects are not followed: neither a key nor a conversation goes to an
-address that nobody named. Safe to share between threads. Knows nothing of environments.
+Retries, and the number of concurrent requests to an overloaded endpoint (429, 503), are ``agents.endpoint_retries``'s.
+Its pauses allow a server that died during an episode to return. An endless response is cut off by time and by size.
+Redirects are not followed, so that neither a key nor a conversation reaches another address. Thread-safe. Knows
+nothing of environments.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ from lemur_ray.agents.throttle import Pressure
 
 AGAIN = frozenset({408, 409, 425, 429})
 REFUSALS = frozenset({429, 503})
-"""Of an endpoint that has too much to do."""
+"""Statuses of an overloaded endpoint."""
 FINAL = frozenset({401, 402, 403, 404, 405, 407, 410})
-"""No request will be answered as long as key, address and model are what they are."""
+"""Statuses that persist until key, address or model change."""
 SENSELESS = 3
 UNREADABLE = 5
 SESSION_HEADER = "x-session-id"
-"""Our own server keeps the cache of a session for its next turn, on the replica that has it; others ignore it."""
+"""This project's server routes a session to the replica that has its cache; other servers ignore the header."""
 MOST_BYTES = 16 * 2**20
-"""Of one answer; no chat completion is that long."""
+"""Maximum bytes of one response"""
 MOST_OF_REFUSAL = 2**16
-"""Bytes of an error that are read."""
+"""Maximum bytes of an error response that are read"""
 CONNECT_S = 8.0
 LIFE_S = 5.0
-"""How long a sign of life may take."""
+"""Timeout of the health probe, in seconds"""
 
 
 class OpenAIPolicy:
-    """Asks ``model`` at ``base_url`` (which ends in ``/v1``)."""
+    """Policy that queries ``model`` at ``base_url`` (which ends in ``/v1``)."""
 
     wants_hints = False
 
@@ -86,12 +86,11 @@ class OpenAIPolicy:
         name: str = "",
         options: EndpointOptions | None = None,
         patience_s: float | None = None,
-        timeout_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """``patience_s``: instead of the options'. ``timeout_s``: for one request, by default what is left of that."""
+        """``patience_s``: replaces that of ``options``."""
         import httpx2  # a tenth of a second, and only this policy needs it
 
         options = options or EndpointOptions()
@@ -102,11 +101,11 @@ class OpenAIPolicy:
         self._token_field = "max_tokens" if self.options.token_field == "auto" else self.options.token_field
         self._thoughts_form: ThoughtsForm | None = None
         self.contexts: dict[str, int] = {}
-        """Longest context of the models that are served, in tokens, where ``served_models`` was told."""
+        """Longest context of the models that are served, in tokens, after ``served_models``."""
         self._answered = self._closed = False
         self._senseless = self._unreadable = self._under_way = 0
         self._lock = threading.Lock()
-        self._timeout_s = timeout_s or self.options.patience_s
+        self._timeout_s = self.options.timeout_s or self.options.patience_s
         self._clock, self._wall_clock, self._sleep = clock, wall_clock, sleep
         self._persistence = RetryPolicy(
             self.base_url,
@@ -126,15 +125,15 @@ class OpenAIPolicy:
         return self._persistence.ask(lambda left_s: self._ask(request, left_s), request.sampling.seed)
 
     def pressure(self) -> Pressure:
-        """How the endpoint holds this process back."""
+        """Current limit and queue of requests."""
         return self._persistence.pressure()
 
     def served_models(self) -> dict[str, str]:
-        """Name -> version of the models that the endpoint serves; empty where it answers but does not say.
+        """Name -> version of the models that the endpoint serves; empty if it does not list them.
 
-        The version, empty where there is none, is a field that our own server adds to the protocol.
+        The version, possibly empty, is a field that this project's server adds to the protocol.
 
-        Raises EndpointRefused where nothing listens or the key is refused, PolicyUnreachable where it stays silent.
+        Raises EndpointRefused if nothing listens or the key is refused, PolicyUnreachable if it stays silent.
         """
         give_up_at = self._clock() + self.options.patience_s
         while True:
@@ -174,7 +173,7 @@ class OpenAIPolicy:
             self._client.close()
 
     def _models(self, timeout_s: float) -> Any:
-        """What ``GET /models`` says. Raises EndpointRefused, Again, or NotAReply where it does not say."""
+        """The JSON value of ``GET /models``. Raises EndpointRefused, RetryableError, NotAReply."""
         with self._sent("GET", "/models", timeout_s) as (status, headers, chunks):
             if status == 200:
                 return parse_json_body(_whole(chunks, self._clock() + timeout_s, self._clock, MOST_BYTES))
@@ -184,7 +183,7 @@ class OpenAIPolicy:
         raise NotAReply(str(status))
 
     def _is_alive(self) -> bool:
-        """Whether anything but an error of the server comes back for a small question."""
+        """Health probe: whether a small request returns anything but a server error."""
         try:
             with self._sent("GET", "/models", LIFE_S) as (status, _, _):
                 return status < 500
@@ -192,7 +191,7 @@ class OpenAIPolicy:
             return False
 
     def _ask(self, request: ChatRequest, left_s: float) -> ChatReply:
-        """One request. Raises Again where another one may do better."""
+        """Send one request. Raises RetryableError if it may be repeated."""
         key, token_field = self._key, self._token_field
         timeout_s = max(0.1, min(self._timeout_s, left_s))
         form = self._thoughts_form if self.options.resend_reasoning else None
@@ -221,14 +220,14 @@ class OpenAIPolicy:
             raise RequestRefused(f"{self.base_url}: status {status}: {refusal.message[:1000]}")
         if status in FINAL or 300 <= status < 400 or refusal.is_spent or refusal.unknown_field:
             raise self._final(refusal, headers)
-        said = f"status {status}: {refusal.message[:300]}"
+        failure = f"status {status}: {refusal.message[:300]}"
         if status in AGAIN or status >= 500:
-            raise RetryableError(said, requested_pause_s(headers, self._wall_clock()), refused=status in REFUSALS)
+            raise RetryableError(failure, requested_pause_s(headers, self._wall_clock()), refused=status in REFUSALS)
         if status in (400, 422) and (joined := merge_adjacent_turns(request.messages)) is not None:
             return self._ask(replace(request, messages=joined, thoughts={}), left_s)
         self._senseless += not request.quotes
         if self._senseless >= SENSELESS and not self._has_answered():
-            raise EndpointRefused(f"{self.base_url}: the first {self._senseless} requests were refused, {said}")
+            raise EndpointRefused(f"{self.base_url}: the first {self._senseless} requests were refused, {failure}")
         raise RequestRefused(f"{self.base_url}: status {status}: {refusal.message[:1000]}")
 
     @contextmanager
@@ -237,7 +236,7 @@ class OpenAIPolicy:
     ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
         """Status, headers and body of an answer. ``root``: of a path that is not beneath ``/v1``.
 
-        Raises Again for whatever happens to a connection."""
+        Raises RetryableError for every connection error."""
         import httpx2
 
         headers = {**self._key.headers, **({SESSION_HEADER: session} if session else {})}
@@ -256,9 +255,9 @@ class OpenAIPolicy:
             with self._client.stream(method, url, content=content, headers=headers, timeout=limits) as answer:
                 yield answer.status_code, answer.headers, answer.iter_bytes()
         except httpx2.ConnectError as error:
-            raise RetryableError(self._told(error), gone=True) from error
+            raise RetryableError(self._describe(error), gone=True) from error
         except (httpx2.HTTPError, httpx2.StreamError, ssl.SSLError, OSError) as error:
-            raise RetryableError(self._told(error)) from error
+            raise RetryableError(self._describe(error)) from error
         except (httpx2.InvalidURL, UnicodeError) as error:
             raise EndpointRefused(f"{self.base_url} is no address to ask: {error}") from error
         finally:
@@ -268,7 +267,7 @@ class OpenAIPolicy:
             if last:
                 self._client.close()
 
-    def _told(self, error: BaseException) -> str:
+    def _describe(self, error: BaseException) -> str:
         return self._key.hidden_in(f"{type(error).__name__}: {error}")[:300]
 
     def _replied(self, answer: bytes, request: ChatRequest) -> ChatReply:
@@ -298,14 +297,14 @@ class OpenAIPolicy:
         return replace(reply, text=hidden(reply.text), reasoning=reasoning, version=version)
 
     def _weighed(self, value: Any, request: ChatRequest) -> tuple[ChatReply, None] | None:
-        """The answer to a question about choices, None where there were none. Raises EndpointRefused."""
+        """The reply to a request with choices, None for one without. Raises EndpointRefused."""
         try:
             return (parse_choice_scores(value, request.choices), None) if request.choices else None
         except ValueError as error:  # the same would come back for ever
             raise EndpointRefused(f"{self.base_url}: {error}") from error
 
     def _has_answered(self) -> bool:
-        """Whether anybody who shares the endpoint ever got an answer: a newcomer takes no bad moment for the rule."""
+        """Whether any request of those who share the endpoint was ever answered, before this process joined too."""
         return self._answered or self._persistence.ever_answered()
 
     def _refusal(self, status: int, chunks: Iterator[bytes], timeout_s: float) -> Refusal:
@@ -317,13 +316,13 @@ class OpenAIPolicy:
         return replace(refusal, message=self._key.hidden_in(refusal.message))
 
     def _final(self, refusal: Refusal, headers: Mapping[str, str]) -> EndpointRefused:
-        """Why the run ends, and what a person can do."""
+        """The error that ends the run, with the remedy."""
         flag = self._key.flag
-        said = f"{self.base_url}: status {refusal.status}: {' '.join(refusal.message.split())[:500]}"
+        problem = f"{self.base_url}: status {refusal.status}: {' '.join(refusal.message.split())[:500]}"
         what = ""
         if 300 <= refusal.status < 400:
             there = headers.get("location", "")[:200]
-            said = f"{self.base_url}: status {refusal.status}: it sends requests on to {there!r}"
+            problem = f"{self.base_url}: status {refusal.status}: it sends requests on to {there!r}"
             what = "give that address if it is the endpoint's; redirects are not followed, so the key stays here"
         elif refusal.status == 401 and not self._key:
             what = f"no key was sent: name the environment variable that holds it with {flag}"
@@ -334,11 +333,11 @@ class OpenAIPolicy:
         elif refusal.unknown_field:
             body = json.dumps({refusal.unknown_field: None})
             what = f"leave the field out with {flag.replace('key-env', 'body')} '{body}'"
-        return EndpointRefused(self._key.hidden_in("; ".join(filter(None, [said, what]))))
+        return EndpointRefused(self._key.hidden_in("; ".join(filter(None, [problem, what]))))
 
 
 def _whole(chunks: Iterator[bytes], until: float, clock: Callable[[], float], most_bytes: int) -> bytes:
-    """The body of an answer. Raises Again where it is too long, or is not over at ``until``."""
+    """The body of an answer. Raises RetryableError if it is too long, or not complete at ``until``."""
     body = bytearray()
     for chunk in chunks:
         body += chunk

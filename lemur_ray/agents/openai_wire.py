@@ -1,6 +1,6 @@
-"""What is written to an OpenAI-compatible endpoint and what its answers mean: bodies, replies, refusals, as values.
+"""The OpenAI protocol as values: request bodies, replies, refusals.
 
-| in an answer | |
+| in a response | |
 |---|---|
 | ``reasoning_content`` or ``reasoning`` beside the content, ``<think>`` blocks in it | its thoughts, no text |
 | ``</think>`` without a beginning, ``<think>`` without an end | all before it, all after it, likewise |
@@ -21,9 +21,9 @@ from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, U
 
 ThoughtsForm = Literal["reasoning_content", "reasoning", "tags"]
 MOST_STOPS = 4
-"""In one request, by the protocol; those beyond are cut here."""
+"""Maximum stop strings of a request by the protocol; further ones are applied to the reply"""
 NEXT_HUMAN = "\nHuman:"
-"""Where a base model begins to write the other side's part."""
+"""Stop string at which a base model starts the user's turn"""
 OVERFLOW = (
     "context_length_exceeded",
     "exceed_context_size",
@@ -39,7 +39,7 @@ OVERFLOW = (
     "max_new_tokens` must be <=",
     "too large for model with",
 )
-"""How servers say that a conversation is too long."""
+"""Phrases of servers for a conversation that is too long"""
 AGAINST_RULES = (
     "content_filter",
     "content_policy",
@@ -48,17 +48,17 @@ AGAINST_RULES = (
     "moderation",
     "input was flagged",
 )
-"""How servers say that they do not answer to such words."""
+"""Phrases of servers for content that their rules forbid"""
 _BEGIN, _END = "<think>", "</think>"
 
 
 class NotAReply(ValueError):
-    """An answer with status 200 that is no completion."""
+    """A response with status 200 that is no completion."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """An answer with another status than 200."""
+    """A response with another status than 200."""
 
     status: int
     message: str = ""
@@ -67,43 +67,43 @@ class Refusal:
 
     @property
     def is_overflow(self) -> bool:
-        """Whether the conversation is too long; servers that set no code say it in words."""
+        """Whether the conversation is too long, by code or by phrase."""
         if self.code == "context_length_exceeded":
             return True
         words = f"{self.code} {self.message}".lower()
-        return self.status in (400, 413, 422, 500) and any(said in words for said in OVERFLOW)
+        return self.status in (400, 413, 422, 500) and any(phrase in words for phrase in OVERFLOW)
 
     @property
     def is_of_content(self) -> bool:
-        """Whether it is what the conversation says that is not taken; mostly 400 or 403."""
+        """Whether the content was refused; mostly 400 or 403."""
         words = f"{self.code} {self.message}".lower()
-        return 400 <= self.status < 500 and any(said in words for said in AGAINST_RULES)
+        return 400 <= self.status < 500 and any(phrase in words for phrase in AGAINST_RULES)
 
     @property
     def wants_completion_tokens(self) -> bool:
-        """Whether ``max_tokens`` is not the field that bounds this model's replies."""
+        """Whether the model requires ``max_completion_tokens`` instead of ``max_tokens``."""
         return self.status in (400, 422) and "max_completion_tokens" in self.message and not self.is_overflow
 
     @property
     def unknown_field(self) -> str:
-        """The field of a request that this model does not take, with any value or with ours; empty for none."""
+        """The request field that the model refuses, at all or with this value; empty: none."""
         if self.status not in (400, 422) or not self.param:
             return ""
-        said = self.code in ("unsupported_parameter", "unsupported_value", "unknown_parameter")
-        return self.param if said else ""
+        unsupported = self.code in ("unsupported_parameter", "unsupported_value", "unknown_parameter")
+        return self.param if unsupported else ""
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing is left to pay with: waiting brings no answer."""
+        """Whether the quota is spent, so that waiting is useless."""
         return self.status == 402 or self.code in ("insufficient_quota", "billing_hard_limit_reached")
 
 
 def request_body(
     model: str, request: ChatRequest, options: EndpointOptions, token_field: str, form: ThoughtsForm | None
 ) -> dict[str, Any]:
-    """The JSON of one request. ``form``: how thoughts of earlier turns are sent back, None for not at all.
+    """The JSON body of one request. ``form``: how earlier reasoning is sent back; None: not at all.
 
-    Raises EndpointRefused for a picture where only a text can be sent.
+    Raises EndpointRefused for a picture if only text can be sent.
     """
     s = request.sampling
     if request.picture and (request.raw or options.api != "chat"):
@@ -135,16 +135,16 @@ def request_body(
 
 
 def stops_of(request: ChatRequest, options: EndpointOptions) -> tuple[str, ...]:
-    """Where a reply ends."""
+    """Stop strings of a reply."""
     is_chat = options.api == "chat" or request.raw
     return request.sampling.stop if is_chat else (NEXT_HUMAN, *request.sampling.stop)
 
 
 def as_one_text(request: ChatRequest) -> str:
-    """A conversation for a base model, which goes on after ``Assistant:`` (mint-bench 3f7f12c)."""
+    """A conversation as text for a base model, which continues after ``Assistant:`` (mint-bench 3f7f12c)."""
     names = {"system": "", "user": "\n\nHuman: ", "assistant": "\n\nAssistant: ", "tool": "\n\nHuman: "}
-    said = [f"{names[message.role]}{message.content.rstrip()}" for message in request.messages]
-    return f"{''.join(said)}\n\nAssistant:"
+    turns = [f"{names[message.role]}{message.content.rstrip()}" for message in request.messages]
+    return f"{''.join(turns)}\n\nAssistant:"
 
 
 def _message(request: ChatRequest, place: int, form: ThoughtsForm | None) -> dict[str, Any]:
@@ -162,9 +162,9 @@ def _message(request: ChatRequest, place: int, form: ThoughtsForm | None) -> dic
 
 
 def parse_reply(answer: Any, stops: Sequence[str] = ()) -> tuple[ChatReply, ThoughtsForm | None]:
-    """The reply in a completion, and in which form its thoughts came.
+    """The reply in a completion, and the form of its reasoning.
 
-    A server may send anything, so each part is looked at. Raises NotAReply.
+    A server may send anything, so every part is checked. Raises NotAReply.
     """
     try:
         choice = answer["choices"][0]
@@ -202,23 +202,23 @@ def parse_reply(answer: Any, stops: Sequence[str] = ()) -> tuple[ChatReply, Thou
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """What a model thought and what it said. In linear time. A text without blocks is given back as it is."""
+    """Split a reply into reasoning and text, in linear time. A text without blocks is returned unchanged."""
     thoughts: list[str] = []
-    said: list[str] = []
+    spoken: list[str] = []
     at, begin, end = 0, text.find(_BEGIN), text.find(_END)
     if end >= 0 and not 0 <= begin < end:  # the template had begun the block already
         thoughts.append(text[:end])
         at = end + len(_END)
     while (begin := text.find(_BEGIN, at)) >= 0 and (end := text.find(_END, begin)) >= 0:
-        said.append(text[at:begin])
+        spoken.append(text[at:begin])
         thoughts.append(text[begin + len(_BEGIN) : end])
         at = end + len(_END)
-    if begin >= 0 and not "".join([*said, text[at:begin]]).strip():  # its tokens ended before its thoughts did
+    if begin >= 0 and not "".join([*spoken, text[at:begin]]).strip():  # its tokens ended before its thoughts did
         thoughts.append(text[begin + len(_BEGIN) :])
         at = len(text)
     if not thoughts:
         return "", text
-    return "\n\n".join(filter(None, map(str.strip, thoughts))), "".join([*said, text[at:]]).lstrip()
+    return "\n\n".join(filter(None, map(str.strip, thoughts))), "".join([*spoken, text[at:]]).lstrip()
 
 
 def cut(text: str, stops: Sequence[str]) -> str:
@@ -228,24 +228,24 @@ def cut(text: str, stops: Sequence[str]) -> str:
 
 
 def parse_refusal(status: int, body: bytes) -> Refusal:
-    """What a server says in a body that may hold anything."""
+    """The refusal in an error body, which may have any form."""
     text = " ".join(body.decode("utf-8", "replace").split())
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return Refusal(status, text[:2000])
-    said = value.get("error", value) if isinstance(value, Mapping) else value
-    if not isinstance(said, Mapping):
-        return Refusal(status, str(said)[:2000])
-    message = " ".join(str(said.get("message") or said.get("detail") or text).split())
-    code = said.get("code") if isinstance(said.get("code"), str) else said.get("type")
-    return Refusal(status, message[:2000], str(code or ""), str(said.get("param") or "")[:100])
+    error = value.get("error", value) if isinstance(value, Mapping) else value
+    if not isinstance(error, Mapping):
+        return Refusal(status, str(error)[:2000])
+    message = " ".join(str(error.get("message") or error.get("detail") or text).split())
+    code = error.get("code") if isinstance(error.get("code"), str) else error.get("type")
+    return Refusal(status, message[:2000], str(code or ""), str(error.get("param") or "")[:100])
 
 
 def _parts(content: Sequence[Any], kind: str) -> str:
-    """The text of all parts of a kind; a part may hold parts."""
-    found = [part.get(kind) for part in content if isinstance(part, Mapping) and part.get("type") == kind]
-    return "".join(_parts(one, "text") if isinstance(one, list) else _text(one) for one in found)
+    """Concatenated text of all parts of a kind; parts may be nested."""
+    texts = [part.get(kind) for part in content if isinstance(part, Mapping) and part.get("type") == kind]
+    return "".join(_parts(one, "text") if isinstance(one, list) else _text(one) for one in texts)
 
 
 def _text(value: Any) -> str:
@@ -253,7 +253,7 @@ def _text(value: Any) -> str:
 
 
 MOST_TOKENS = 10**8
-"""Of one reply; an endpoint that counts more does not count."""
+"""Maximum plausible token count of a reply; larger ones are ignored"""
 
 
 def _count(holder: Any, name: str) -> int:
@@ -262,7 +262,7 @@ def _count(holder: Any, name: str) -> int:
 
 
 def model_versions(listed: Any) -> dict[str, str]:
-    """Model -> version of a list of models; empty where it says none."""
+    """Model -> version, from a list of models; empty if it has none."""
     try:
         return {str(model["id"]): str(model.get("version") or "") for model in listed["data"]}
     except (AttributeError, KeyError, TypeError):
@@ -270,16 +270,16 @@ def model_versions(listed: Any) -> dict[str, str]:
 
 
 def context_lengths(listed: Any) -> dict[str, int]:
-    """Model -> tokens of its context, of those that say it."""
+    """Model -> context length in tokens, for models that state it."""
     try:
-        told = {str(model["id"]): model.get("max_model_len") for model in listed["data"]}
+        lengths = {str(model["id"]): model.get("max_model_len") for model in listed["data"]}
     except (AttributeError, KeyError, TypeError):
         return {}
-    return {name: length for name, length in told.items() if type(length) is int and length > 0}
+    return {name: length for name, length in lengths.items() if type(length) is int and length > 0}
 
 
 def parse_json_body(body: bytes) -> Any:
-    """Raises NotAReply."""
+    """The JSON value of a body. Raises NotAReply."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -1,8 +1,7 @@
-"""A recording: what was said in a run, turn by turn, and what there is to compare a replay of it with.
+"""Recordings of earlier runs: the replies of each episode, turn by turn, and the data to compare a replay with.
 
-Two words for two things: a *recording* is the data, a *replay* is playing it again (``agents/replay.py``). How a file
-is read, what it is called and what is compared is declared by the benchmark it is of (``RecordingFormat``). Knows no
-format and no environment.
+A *recording* is data, a *replay* plays it again (``agents/replay.py``). The benchmark declares how files are read,
+named and compared (``RecordingFormat``). Knows no format and no environment.
 """
 
 from __future__ import annotations
@@ -16,37 +15,37 @@ from lemur_ray.agents.replay_comparison import Comparison
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task
 
 ReplayMode = Literal["strict", "grading"]
-"""A replay carries out what was said (strict), or grades what was recorded and runs no code (grading)."""
+"""A replay executes the recorded replies (strict), or only grades the recorded submissions (grading)."""
 NOT_EXECUTED = "[Not executed: this replay only grades]"
-"""What stands in place of an output where a replay runs no code."""
+"""Placeholder of an output when a replay runs no code"""
 
 
 @dataclass(frozen=True)
 class RecordedTurn:
-    """One turn."""
+    """A recorded turn."""
 
     reply: str
-    """As an environment of that recording takes it; empty where nothing was said or understood."""
+    """In the form that the environment parses; empty if there was no reply or none that was understood"""
     observation: str | None = None
-    """The whole message that followed; None where none did."""
+    """The whole message that followed; None: there was none"""
     reward: float | None = None
-    """None where the format holds none for a turn."""
+    """None if the format has no reward per turn"""
     feedback: str | None = None
-    """What a teacher said after it."""
+    """A teacher's feedback after the turn"""
 
 
 @dataclass(frozen=True)
 class RecordedEpisode:
-    """One episode. Formats that hold more derive from it."""
+    """A recorded episode. Formats with more data subclass it."""
 
     task: str
     question: str
     turns: tuple[RecordedTurn, ...]
     solved: bool
     afterwards: str = ""
-    """Said where there is no further turn."""
+    """The reply after the last recorded turn"""
     overflow: str | None = None
-    """Where a further turn means that the model's context was full: what was said of it."""
+    """Recorded error message if the episode ended because the context was full, else None"""
 
 
 E = TypeVar("E", bound=RecordedEpisode)
@@ -79,7 +78,7 @@ class Recording(Generic[E]):
     key_of: Callable[[str], str] = task_name
 
     def of(self, episode: str) -> E:
-        """What was recorded of an episode, by its id. Raises KeyError where it holds none."""
+        """The recorded episode of an episode id. Raises KeyError if there is none."""
         key = self.key_of(episode)
         if key not in self.episodes:
             raise KeyError(f"{self.name}: no episode of task {key!r} in the recording")
@@ -88,7 +87,7 @@ class Recording(Generic[E]):
 
 @dataclass(frozen=True)
 class RewordedTask:
-    """A task that asks in other words than it did when it was recorded; it is still the task of that number."""
+    """A task whose wording differs from its recording; the task number is the same."""
 
     task: str
     recorded: str
@@ -98,19 +97,19 @@ class RewordedTask:
 def reworded_tasks(
     tasks: Iterable[Task], recording: Recording[Any], question: Callable[[Task], str]
 ) -> list[RewordedTask]:
-    """The tasks whose words differ from the recorded ones by more than blanks. Raises KeyError for one that is not
-    recorded. ``question``: what a task asks today."""
-    found = []
+    """Tasks whose wording differs from the recording by more than whitespace.
+
+    ``question``: from a task to its current wording. Raises KeyError for a task that is not recorded."""
+    changed = []
     for task in tasks:
         then, now = recording.of(str(EpisodeKey(task.benchmark, task.id, "", ""))).question, question(task)
         if "".join(then.split()) != "".join(now.split()):
-            found.append(RewordedTask(task.id, then, now))
-    return found
+            changed.append(RewordedTask(task.id, then, now))
+    return changed
 
 
 def record_episodes(episodes: Iterable[Episode], name: str) -> Recording[RecordedEpisode]:
-    """Our own episodes as a recording, by their ids. One that goes on longer than before is another one: it hears
-    empty replies."""
+    """Episodes of a ledger as a recording. A replay that lasts longer than its episode gets empty replies."""
     recorded = {}
     for episode in episodes:
         turns = tuple(RecordedTurn(s.reply, s.observation, s.reward) for s in episode.trajectory.steps)
@@ -125,11 +124,11 @@ def _file_name(file: Path) -> str:
 
 @dataclass(frozen=True)
 class RecordingFormat:
-    """How the recordings of a benchmark are read, called in keys, and compared with a replay."""
+    """Reader, naming and comparison of a benchmark's recordings."""
 
     read: Callable[[Path], Recording[Any]]
     """Raises FileNotFoundError, ValueError naming file and place."""
     comparison: Comparison
     name: Callable[[Path], str] = _file_name
     question: Callable[[Task], str] | None = None
-    """What a task asks, as recordings have it; None where they hold no words of tasks."""
+    """A task's wording as recordings store it; None if they store none"""

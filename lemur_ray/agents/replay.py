@@ -1,7 +1,7 @@
-"""The policy that plays a recording again: it says what was said, whatever the environment answers.
+"""The replay policy: it repeats the replies of a recording, whatever the environment answers.
 
-An environment that is told ``recorded`` takes a reply as the recorded action itself and parses nothing, where a
-recording holds what a parser made of the model's words and not the words. Knows no environment and no format.
+Some recordings store parsed actions instead of replies. Environments with the option ``recorded`` therefore take a
+reply as the action itself. Knows no environment and no format.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from lemur_ray.agents.recording import Recording
 
 
 class TurnCounter:
-    """Counts the turns of each episode by its id, because what a policy is shown of the past may be cut.
+    """Counts the turns of each episode by its id, because requests may omit past turns.
 
-    Every turn ends with the environment's message: a request with no more of them than an episode's first one begins
-    it (anew, for example after a fault that was not the policy's). An opening may hold several, as worked examples.
+    Every turn ends with a user message: a request with no more of them than the episode's first one starts it (again,
+    for example after a fault of the infrastructure). An opening may have several, as worked examples.
     """
 
     def __init__(self) -> None:
@@ -27,15 +27,15 @@ class TurnCounter:
         """The turn (0-based) that a request is about."""
         if request.turn is not None:
             return request.turn
-        said = sum(message.role == "user" for message in request.messages)
-        turn, opening = self._turns.get(request.episode, (-1, said))
-        turn = 0 if said <= opening else turn + 1
+        users = sum(message.role == "user" for message in request.messages)
+        turn, opening = self._turns.get(request.episode, (-1, users))
+        turn = 0 if users <= opening else turn + 1
         self._turns[request.episode] = turn, opening
         return turn
 
 
 class ReplayPolicy:
-    """Says, turn by turn, what a recording says. Which episode it is stands in the request."""
+    """Replies with a recording's turns. The request names the episode."""
 
     wants_hints = False
     repeats = True
@@ -45,7 +45,7 @@ class ReplayPolicy:
         self._turns = TurnCounter()
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """Raises KeyError for an episode that is not recorded, ContextOverflow where its model could not answer."""
+        """The recorded reply. Raises KeyError for an unknown episode, ContextOverflow as recorded."""
         episode = self.recording.of(request.episode)
         turn = self._turns.of(request)
         if turn < len(episode.turns):

@@ -1,6 +1,6 @@
-"""What of a replayed episode is compared with its recording, besides whether both are solved: declared by benchmarks.
+"""Comparison of a replayed episode with its recording, besides success; benchmarks declare it.
 
-The sums over all episodes, and the shares that they come to, are the report's. Knows no format and no environment.
+The report adds up all episodes and computes the shares. Knows no format and no environment.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 from lemur_ray.agents.trajectory import Episode
 
 LIKENESS = ("exact", "normalised", "same_error", "different")
-"""How like two observations are; ``normalised``: without what depends on the machine."""
+"""Likeness of two observations; ``normalised``: equal without machine-dependent parts"""
 
 
 @dataclass(frozen=True)
 class EpisodeComparison:
-    """One episode beside its recording."""
+    """Comparison result of one episode."""
 
     counts: Mapping[str, int]
     cells: Mapping[str, int] = field(default_factory=dict)
-    """Observations of what was run, by likeness; what is told apart from the rest has a word in front."""
+    """Observations of executed code, by likeness; a prefix marks separate groups"""
     answers: Mapping[str, int] = field(default_factory=dict)
     """All other observations: equal, different."""
     different_cells: tuple[tuple[int, str, str], ...] = ()
@@ -34,8 +34,8 @@ class Comparison:
 
     of: Callable[[Episode, Any], EpisodeComparison]
     counts: tuple[str, ...]
-    """Names of all its counts, in the order in which they are reported."""
+    """Names of all counts, in the report's order"""
     shares: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Name in a report -> the two counts that it is the share of."""
+    """Name in a report -> numerator and denominator, both names of counts"""
     has_cells: bool = False
     """Whether observations are compared, too."""

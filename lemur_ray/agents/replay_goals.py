@@ -1,4 +1,4 @@
-"""Recorded runs on disk and what their replays must reach: declared by benchmarks, asked for by ``jobs/fidelity.py``.
+"""Recorded runs on disk and the agreement that replays must reach: declared by benchmarks, for ``jobs/fidelity.py``.
 
 Knows no benchmark and plays nothing.
 """
@@ -14,7 +14,7 @@ from typing import Literal
 from lemur_ray.agents.recording import ReplayMode
 
 StrictReplays = Literal["none", "lemur", "all"]
-"""Of which models' runs the code is run again, where a replay otherwise only grades."""
+"""Models whose recorded code is executed again; other replays only grade"""
 
 
 @dataclass(frozen=True)
@@ -33,25 +33,25 @@ class RecordedRun:
         return re.sub(r"[^A-Za-z0-9.=_-]+", "-", f"{self.name}")
 
     def arguments(self) -> list[str]:
-        """What ``jobs/agent_eval.py`` is told."""
+        """The command line for ``jobs/agent_eval.py``."""
         return ["--benchmark", self.benchmark, "--policy", f"replay:{self.file}", "--replay", self.mode, *self.flags]
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A share that replays must reach. ``part``, ``whole``: names in the counts of a run's result."""
+    """A share that replays must reach. ``part``, ``whole``: names of counts in a run's result."""
 
     name: str
     benchmark: str
-    """Pattern of the benchmarks that it is about."""
+    """Regular expression of benchmark names"""
     target: float
     part: str = "same_success"
     whole: str = "episodes"
     mode: str = "strict|grading"
     file: str = ""
-    """Pattern of the names that it is about."""
+    """Regular expression of run names"""
     under: str = ""
-    """Asked only under this SQL engine (sqlite, mysql) or in this sandbox (bwrap, docker)."""
+    """SQL engine (sqlite, mysql) or sandbox (bwrap, docker) that the goal is limited to; empty: any"""
 
     def concerns(self, run: RecordedRun) -> bool:
         return (

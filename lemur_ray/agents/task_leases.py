@@ -1,8 +1,7 @@
-"""What environments of several processes share, held by one at a time: locks, notes that outlive them, commands.
+"""Leases: exclusive locks, persistent notes and commands that environments of several processes share.
 
-On one host these are files (``FileLeases``): the kernel's locks, free again however their holder ended. Where episodes
-are played on several hosts, those of one hold for all: the process is told who keeps them (``Leasing``), and asks
-there. Knows nothing of what is held.
+On one host these are files (``FileLeases``) with kernel locks, which are released however the holder ends. For episodes
+on several hosts one host keeps them: a process learns where from ``WithLeases``. Knows nothing of the leased objects.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from lemur_ray.host.home import lemur_home
 from lemur_ray.host.renamed_names import renamed_names
 
 COMMAND_NOT_FOUND, COMMAND_TIMED_OUT = 127, 124
-"""Status of a command that could not be started, or did not end in time: as shells have them."""
+"""Exit codes of a command that could not be started or timed out, as in shells"""
 
 
 class LeasesLost(ExternalCallError):
-    """Whoever keeps the leases is gone or does not answer: nobody's fault in an episode."""
+    """The keeper of the leases is gone or does not answer: an infrastructure fault."""
 
 
 class HeldLease(Protocol):
-    """A name that is held."""
+    """A lease on a name."""
 
     @property
     def name(self) -> str: ...
 
     def is_held(self) -> bool:
-        """Whether it is still. Raises LeasesLost."""
+        """Whether the lease is still valid. Raises LeasesLost."""
         ...
 
     def give_back(self) -> None:
@@ -46,15 +45,15 @@ class Leases(Protocol):
     """Safe to share between threads. Names are relative paths."""
 
     def take(self, names: Sequence[str]) -> HeldLease | None:
-        """The first that nobody holds; None where all are held. Waits for nothing. Raises LeasesLost."""
+        """Lease the first free name; None if all are taken. Never waits. Raises LeasesLost."""
         ...
 
     def note(self, name: str, text: str | None = None) -> str | None:
-        """What is noted under a name, None for nothing. ``text``: is noted from now on. Raises LeasesLost."""
+        """The note under a name, or None; then replaced by ``text``, if given. Raises LeasesLost."""
         ...
 
     def run(self, command: Sequence[str], limit_s: float) -> tuple[int, str]:
-        """Run a command where the leases are kept: its status and the end of what it said. Raises LeasesLost."""
+        """Run a command where the leases are kept: its status and the end of its output. Raises LeasesLost."""
         ...
 
 
@@ -117,12 +116,12 @@ _elsewhere: list[Leases] = []
 
 
 def shared_leases() -> Leases:
-    """Those that hold for all who play what this process plays: of this host where it was told of no others."""
+    """The leases of this process: those that ``WithLeases`` set, else those of this host."""
     return _elsewhere[0] if _elsewhere else FileLeases(lemur_home())
 
 
 class WithLeases:
-    """A policy's maker that also tells the process, before it makes one, who keeps its leases."""
+    """A policy factory that first sets the leases of its process."""
 
     def __init__(self, make_policy: Callable[[], Policy], leases: Leases) -> None:
         self.make_policy, self.leases = make_policy, leases

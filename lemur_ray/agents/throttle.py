@@ -1,9 +1,9 @@
-"""How many requests one process has at an endpoint at once: fewer while the endpoint refuses, more again as it answers.
+"""Adaptive limit of concurrent requests to an endpoint: lower after refusals, higher after answers.
 
-Every refusal (429, 503, a full queue) of a request that was sent after the last cut takes the limit down to ``CUT`` of
-what was there; every answer takes it up: by one below what the endpoint is known to bear, by one per round above that.
-Requests that must wait do so in order of arrival, those that were refused before the others. Waiting here is nobody's
-fault: a policy's patience does not run meanwhile, unless the endpoint has stopped answering anybody.
+Every refusal (429, 503, a full queue) of a request sent after the last cut reduces the limit to ``CUT`` of the requests
+in flight. Every answer raises it: by one below the known capacity, by one per round above. Waiting requests are served
+in order of arrival, refused ones first. The wait does not count against a policy's patience, unless the endpoint has
+stopped answering altogether.
 
 Shared by all episodes of a process, or in an actor by those of a cluster. Knows nothing of HTTP, of Ray or of episodes.
 """
@@ -20,21 +20,21 @@ from typing import Literal, Protocol
 
 CUT = 0.7
 LOOK_S = 1.0
-"""How often a request that waits looks whether waiting still makes sense."""
+"""Interval in seconds at which a waiting request checks that the endpoint still answers"""
 
 Verdict = Literal["answered", "refused", "failed"]
 
 
 @dataclass(frozen=True)
 class Pressure:
-    """How an endpoint holds a process (or several, added up) back. ``limit`` 0: not at all."""
+    """State of the limit of one process, or the sum over several. ``limit`` 0: unlimited."""
 
     limit: int = 0
-    """Requests that may be there at once."""
+    """Maximum concurrent requests"""
     waiting: int = 0
-    """Requests that wait for a place."""
+    """Requests that wait for a slot"""
     refused: int = 0
-    """Requests that the endpoint refused since the beginning."""
+    """Requests refused so far"""
 
     def __add__(self, other: Pressure) -> Pressure:
         return Pressure(self.limit + other.limit, self.waiting + other.waiting, self.refused + other.refused)
@@ -42,8 +42,8 @@ class Pressure:
 
 @dataclass(frozen=True)
 class Silence:
-    """``seconds`` since anybody was answered, or since the first request was sent. ``ever``: whether anybody was.
-    ``under_way``: requests that may still be answered."""
+    """``seconds`` since the last answer, or since the first request. ``ever``: whether there was an answer.
+    ``under_way``: requests in flight."""
 
     seconds: float
     ever: bool
@@ -51,11 +51,11 @@ class Silence:
 
 
 class EndpointSilent(Exception):
-    """The endpoint answered no request at all for as long as one request may wait."""
+    """The endpoint answered no request for the patience of one."""
 
 
 class SlotEvent(Protocol):
-    """What a request waits on: an event of threads or of asyncio."""
+    """Event that a waiting request waits for, of threading or of asyncio."""
 
     def set(self) -> None: ...
 
@@ -75,9 +75,9 @@ class Throttle:
         self._answers = self._refused = 0
 
     def enter(self, patience_s: float, *, again: bool) -> float:
-        """Wait for a place; returns the seconds waited. ``again``: the request was refused before, it goes first.
+        """Wait for a slot; returns the seconds waited. ``again``: the request was refused before, it goes first.
 
-        Raises NobodyAnswered after ``patience_s`` seconds in which nobody was answered.
+        Raises EndpointSilent after ``patience_s`` seconds without an answer to any request.
         """
         began = self._clock()
         place = threading.Event()
@@ -87,7 +87,7 @@ class Throttle:
         return self._clock() - began
 
     def queue(self, place: SlotEvent, *, again: bool) -> None:
-        """Set ``place`` as soon as there is one."""
+        """Queue a request; ``place`` is set once it has a slot."""
         with self._lock:
             if self._first_at == -math.inf:
                 self._first_at = self._clock()
@@ -95,7 +95,7 @@ class Throttle:
             self._let_in()
 
     def look(self, place: SlotEvent, began: float, patience_s: float) -> None:
-        """Raises NobodyAnswered, and forgets the place, where waiting for it no longer makes sense."""
+        """Remove a waiting request after ``patience_s`` without any answer. Raises EndpointSilent then."""
         with self._lock:
             silent = self._clock() - max(began, self._answered_at)
             if silent >= patience_s and not place.is_set():
@@ -103,19 +103,19 @@ class Throttle:
                 raise EndpointSilent(f"no request was answered for {silent:.0f} s")
 
     def forget(self, place: SlotEvent) -> None:
-        """Whoever waited for the place is gone."""
+        """Remove a waiting request whose sender is gone."""
         with self._lock:
             if not place.is_set() and place in self._waiting:
                 self._waiting.remove(place)
 
     def silence(self) -> Silence:
-        """For how long nobody has been answered."""
+        """Time since the last answer to any request."""
         with self._lock:
             ever, since = self._answered_at > -math.inf, max(self._answered_at, self._first_at)
             return Silence(self._clock() - since if since > -math.inf else 0.0, ever, self._there)
 
     def leave(self, verdict: Verdict, entered_at: float) -> None:
-        """Give the place back. ``entered_at``: when the request was sent, on the same clock."""
+        """Release a slot. ``entered_at``: when the request was sent, on the same clock."""
         with self._lock:
             self._there -= 1
             if verdict == "answered":
@@ -125,7 +125,7 @@ class Throttle:
             self._let_in()
 
     def pressure(self) -> Pressure:
-        """How things stand. Any thread may ask."""
+        """Current limit and queue. Thread-safe."""
         with self._lock:
             limit = 0 if self._limit == math.inf else int(self._limit)
             return Pressure(limit, len(self._waiting), self._refused)

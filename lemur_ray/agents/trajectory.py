@@ -1,4 +1,4 @@
-"""Task, Step, Trajectory, Episode: what is asked, what happened, and whose fault the end was.
+"""Task, Step, Trajectory and Episode: the records of an evaluation.
 
 Frozen records with an exact JSON round trip. Knows nothing of how an episode is run or where it is stored.
 """
@@ -16,7 +16,7 @@ from lemur_ray.agents.messages import Message
 
 
 class Blame(StrEnum):
-    """Whose doing an outcome was. Only what is the policy's is scored."""
+    """Who is responsible for an outcome. Only the policy's outcomes are scored."""
 
     POLICY = "policy"
     ENV = "env"
@@ -47,7 +47,7 @@ class Outcome(StrEnum):
 
     @property
     def scored(self) -> bool:
-        """Whether this outcome says something about the policy. All others are retried, then reported as missing."""
+        """Whether the outcome is the policy's. All others are retried, then reported as missing."""
         return self.blame is Blame.POLICY
 
 
@@ -70,17 +70,17 @@ class Task:
     options: Mapping[str, Any] = field(default_factory=dict)
     max_turns: int = 50
     cluster: str = ""
-    """What it has in common with others (a database, a template, a subject); empty: it stands for itself"""
+    """Group of dependent tasks (a database, a template, a subject); empty: independent of others"""
     after: tuple[str, ...] = ()
-    """Tasks that must have ended, however, before it begins; for those that are not played, those before them"""
+    """Ids of tasks that must have ended, with any outcome, before it begins"""
     lanes: int = 0
-    """Of tasks that see what others of their epoch did: so many epochs may be played side by side, and one begins when
-    all such tasks of the one that many before it have ended. 0: any number"""
+    """Maximum number of epochs in flight for stateful tasks: epoch e starts after all such tasks of epoch e - lanes
+    have ended. 0: any number"""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One turn: what the policy said, what the environment understood and answered. Times in seconds."""
+    """One turn: the reply, the action read from it, the observation. Times in seconds."""
 
     reply: str
     action: str | None
@@ -92,20 +92,20 @@ class Step:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     version: str = ""
-    """Of the weights that the reply comes from; empty where nobody said"""
+    """Version of the weights; empty if unknown"""
     reasoning: str = ""
-    """What the model thought before its reply, where its endpoint tells; no part of the reply"""
+    """The model's reasoning, if the endpoint returns it; no part of the reply"""
     waited_s: float = 0.0
-    """Of ``policy_s``: pauses, requests that failed, waiting for a place"""
+    """Part of ``policy_s``: pauses, failed requests, waiting for a request slot"""
     outside: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """What the environment asked of others (a simulated user, a search) and what that took; no part of ``env_s``"""
+    """External calls of the environment (a simulated user, a search) by service; no part of ``env_s``"""
     choices: tuple[float, ...] = ()
-    """Log-likelihoods of the choices that were asked about, where there were any"""
+    """Log-likelihoods of the choices, for a question with choices"""
     pictured: bool = False
-    """Whether the policy was shown a picture beside the messages; the record does not hold it"""
+    """Whether the request had a picture, which is not stored"""
 
     def to_json(self) -> dict[str, Any]:
-        """Without what most steps do not have."""
+        """JSON object without empty rare fields."""
         rare = ("reasoning", "waited_s", "outside", "choices", "pictured")
         return {name: value for name, value in asdict(self).items() if value or name not in rare}
 
@@ -117,7 +117,7 @@ class Trajectory:
     opening: tuple[Message, ...] = ()
     steps: tuple[Step, ...] = ()
     shared: int = 0
-    """How many characters of the opening, from its beginning, many episodes have in common: worked examples."""
+    """Number of characters at the start of the opening that many episodes share: worked examples"""
     dialogue_limit: int | None = None
     """How many messages of past turns the policy was shown, in whole turns; 0: the newest observation alone, in the
     place of the first. None: all, or not recorded, as of any other number so far"""
@@ -128,7 +128,7 @@ class Trajectory:
         return (*self.opening, *turns)
 
     def shown(self, turn: int) -> tuple[Message, ...]:
-        """What the policy was asked at a turn, from 0: all it was shown then."""
+        """The messages of the request at a turn, from 0."""
         past = newest_steps(self.steps[:turn], self.dialogue_limit)
         if self.dialogue_limit == 0 and past:
             return (*self.opening[:-1], Message("user", past[-1].observation))
@@ -151,7 +151,7 @@ def newest_steps(steps: Sequence[Step], dialogue_limit: int | None) -> Sequence[
 
 @dataclass(frozen=True)
 class EpisodeKey:
-    """What makes an episode the same episode. The first record of a key in a ledger wins."""
+    """Identity of an episode. The first record of a key in a ledger wins."""
 
     benchmark: str
     task: str
@@ -170,13 +170,13 @@ class EpisodeKey:
         parts = text.split("|")
         if len(parts) != 5 or not parts[4].isdigit():
             raise ValueError(f"{text!r} names no episode: expected benchmark|task|policy|recipe|epoch")
-        said = [part.replace("%7C", "|").replace("%25", "%") for part in parts]
-        return cls(said[0], said[1], said[2], said[3], int(said[4]))
+        names = [part.replace("%7C", "|").replace("%25", "%") for part in parts]
+        return cls(names[0], names[1], names[2], names[3], int(names[4]))
 
 
 @dataclass(frozen=True)
 class Episode:
-    """The record of one finished episode. ``score`` is None exactly when the outcome is not the policy's."""
+    """Record of a finished episode. ``score`` is None exactly if the outcome is not the policy's."""
 
     key: EpisodeKey
     category: str
@@ -191,13 +191,13 @@ class Episode:
     scores: Mapping[str, float] = field(default_factory=dict)
     """Score by each grader, where a benchmark has several; ``score`` is one of them."""
     reference: str = ""
-    """What the answer was compared with, where a benchmark tells; the model never sees it"""
+    """Reference answer, if the benchmark stores it; the model never sees it"""
     cluster: str = ""
     """As of ``Task``"""
     started: str = ""
-    """When its last attempt began, UTC as ISO 8601 has it; empty where that says nothing or was not kept"""
+    """Start of the last attempt, UTC in ISO 8601; empty if unknown"""
     note: str = ""
-    """What the environment says of it beside its turns: counts, where files of it lie"""
+    """The environment's summary: counts, paths of its files"""
 
     def __post_init__(self) -> None:
         if (self.score is None) == self.outcome.scored:

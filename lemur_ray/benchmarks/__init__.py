@@ -1,1 +1,1 @@
-"""What a benchmark declares, how one is found, and what it needs. Knows no benchmark."""
+"""The contract of benchmarks, their discovery by name, and their requirements. Knows no benchmark."""

@@ -1,6 +1,6 @@
-"""Every data set by name: those that benchmarks declare, ours and installed ones, and the training data.
+"""Every data set by name: those of built-in and installed benchmarks, and the training data.
 
-A name is that of a set, of its family (all its sets), or of a file. Fetches nothing.
+A name is a set's, a family's (all its sets), or a file's. Fetches nothing.
 """
 
 from __future__ import annotations
@@ -14,45 +14,47 @@ from lemur_ray.outside_data.source import DataSet, Source
 
 
 def data_sets(complain: Callable[[str], None]) -> list[DataSet]:
-    """All, benchmarks first. ``complain``: told of offers that nobody can play and of two meanings of a file."""
-    found: list[DataSet] = []
+    """All data sets, those of benchmarks first.
+
+    ``complain``: called with each broken offer and each conflict between two declarations of a file."""
+    sets: list[DataSet] = []
     refused: dict[str, None] = {}
     for offer in offers():
         if offer.benchmark is None or offer.why:
             refused[offer.why] = None
         elif offer.benchmark.sources:
             one = offer.benchmark
-            found.append(
+            sets.append(
                 DataSet(offer.name, f"benchmark {offer.name}", tuple(one.sources), layouts=one.details.file_patterns)
             )
     for why in refused:
         complain(why)
-    played = {one.family for one in found}
-    found += [one for one in TRAINING if one.family not in played]
-    return list(_of_one_meaning(found, complain))
+    played = {one.family for one in sets}
+    sets += [one for one in TRAINING if one.family not in played]
+    return list(_without_conflicts(sets, complain))
 
 
 def select_data_sets(names: Sequence[str], sets: Sequence[DataSet]) -> list[DataSet]:
-    """Those of them that are named. Raises ValueError."""
+    """The data sets of these names, families or files. Raises ValueError for an unknown name."""
     chosen: list[DataSet] = []
     for name in names:
-        found = [one for one in sets if name in (one.name, one.family)] or _with_file(name, sets)
-        if not found:
+        matches = [one for one in sets if name in (one.name, one.family)] or _with_file(name, sets)
+        if not matches:
             _refuse_where_refused(name)
             known = [*(one.name for one in sets), *(one.family for one in sets)]
             raise ValueError(f"{name}: no such data set{did_you_mean(name, list(dict.fromkeys(known)))}")
-        chosen += [one for one in found if one not in chosen]
+        chosen += [one for one in matches if one not in chosen]
     return chosen
 
 
 def _refuse_where_refused(name: str) -> None:
-    """Raises ValueError where it is a benchmark's that nobody can play, with why."""
+    """Raise ValueError with the reason if the name is of a benchmark that cannot be loaded."""
     for why in (one.why for one in offers() if one.why and name in (one.name, one.name.partition("/")[0])):
         raise ValueError(why)
 
 
 def _with_file(path: str, sets: Iterable[DataSet]) -> list[DataSet]:
-    """The file alone, under the name of the first set that has it."""
+    """A data set of one file, named after the first set that contains it."""
     for one in sets:
         for source in one.sources:
             if source.path == path:
@@ -60,8 +62,8 @@ def _with_file(path: str, sets: Iterable[DataSet]) -> list[DataSet]:
     return []
 
 
-def _of_one_meaning(sets: Iterable[DataSet], complain: Callable[[str], None]) -> Iterator[DataSet]:
-    """Without those that say of a file something else than one before them."""
+def _without_conflicts(sets: Iterable[DataSet], complain: Callable[[str], None]) -> Iterator[DataSet]:
+    """Drop each set that declares a file differently from an earlier one."""
     known: dict[str, tuple[Source, str]] = {}
     for one in sets:
         other = next((s for s in one.sources if known.get(s.path, (s, ""))[0] != s), None)

@@ -1,7 +1,7 @@
-"""A benchmark by its name: ``family/variant`` (ours or an installed package's), ``module:object``, ``gym:module:Id``.
+"""Discovery of benchmarks by name: ``family/variant``, ``module:object`` or ``gym:module:Id``.
 
-Ours are packages under ``HOMES`` with a module ``benchmark``; others name theirs in the entry-point group
-``lemur_ray.benchmarks``. Only what is asked for is imported, and nothing is ever installed.
+Built-in families are packages under ``HOMES`` with a module ``benchmark``; installed packages name theirs in the
+entry-point group ``lemur_ray.benchmarks``. Only the named one is imported, and nothing is ever installed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from lemur_ray.config import did_you_mean
 GROUP = "lemur_ray.benchmarks"
 HOMES = ("envs", "envs.language", "envs.programs")
 SCHEMES = "envs.foreign.benchmark"
-"""Has a table ``SCHEMES``: what may stand before the colon of a name besides a module."""
+"""Module with a table ``SCHEMES``: prefixes of a name, before its colon, other than a module"""
 TABLE = "BENCHMARKS"
 
 
 def find(name: str) -> Benchmark[Any]:
-    """Raises ValueError that says what is there instead, or which package could not be imported, and why."""
+    """The benchmark of a name. Raises ValueError with similar names, or the package that failed to import and why."""
     module, colon, attribute = name.partition(":")
     if colon and module in (schemes := import_module(SCHEMES).SCHEMES):
         return _checked(name, schemes[module](attribute))
@@ -46,7 +46,7 @@ def find(name: str) -> Benchmark[Any]:
 
 
 def is_ours(name: str) -> bool:
-    """Whether it is a benchmark of this project, asked for as such."""
+    """Whether the name is of a built-in benchmark, and not a path to its module."""
     module, colon, _ = name.partition(":")
     if colon:
         return module in import_module(SCHEMES).SCHEMES
@@ -54,19 +54,20 @@ def is_ours(name: str) -> bool:
     return bool(modules) and modules[0].startswith(HOMES[0] + ".")
 
 
-def belongs_to_another(said: str, name: str, benchmark: Benchmark[Any]) -> bool:
-    """Whether tasks of the benchmark that was found by ``name`` and that say they are of ``said`` take the name of
-    another one, whose words would stand beside their numbers."""
-    if said == name or ":" in said or not _modules(said.partition("/")[0]):
+def belongs_to_another(stated: str, name: str, benchmark: Benchmark[Any]) -> bool:
+    """Whether ``stated``, the benchmark name in the tasks of benchmark ``name``, is the name of another benchmark.
+
+    Pages would then describe the numbers with the other benchmark's texts."""
+    if stated == name or ":" in stated or not _modules(stated.partition("/")[0]):
         return False
     try:
-        return find(said).load is not benchmark.load
+        return find(stated).load is not benchmark.load
     except ValueError:
         return False
 
 
 def describe_run(name: str, run: EvaluationRun) -> RunDescription:
-    """What a benchmark says of a run; the little that holds for all where it cannot be found any more."""
+    """The benchmark's description of a run; the default one if the benchmark is no longer installed."""
     try:
         benchmark = find(name)
     except ValueError:
@@ -75,8 +76,9 @@ def describe_run(name: str, run: EvaluationRun) -> RunDescription:
 
 
 def episode_views(episode: Episode, played: str = "") -> Sequence[View]:
-    """What was seen in an episode, where its benchmark is found and kept it. ``played``: the name by which it was
-    played, where that is known and may be another one than its tasks say (``module:object``)."""
+    """Stored views of an episode; none if its benchmark is not installed.
+
+    ``played``: the name of --benchmark, if known: it may differ from the tasks' (``module:object``)."""
     name = played or episode.key.benchmark
     try:
         benchmark = find(name)
@@ -87,9 +89,9 @@ def episode_views(episode: Episode, played: str = "") -> Sequence[View]:
 
 @dataclass(frozen=True)
 class Offer:
-    """One benchmark that a package says it has. ``why``: it cannot be played by this name, empty where it can.
+    """A benchmark that a package declares. ``why``: reason why it cannot be played by this name, or empty.
 
-    ``benchmark``: None where there is none to be looked at; then ``name`` may be that of the family alone.
+    ``benchmark``: None if it cannot be loaded; then ``name`` may be the family's.
     """
 
     name: str
@@ -98,7 +100,7 @@ class Offer:
 
 
 def offers() -> Iterator[Offer]:
-    """Everything that is offered, of every package, ours first; what one of them spoils is its own offer alone."""
+    """All declared benchmarks, built-in ones first. A broken package affects only its own offers."""
     for family in families():
         modules = _modules(family)
         why = _unnameable(family) or _doubled(family, modules)
@@ -117,12 +119,12 @@ def offers() -> Iterator[Offer]:
 
 
 def names() -> Iterator[str]:
-    """Every benchmark that can be played, as ``find`` takes it."""
+    """Names of all playable benchmarks, as ``find`` takes them."""
     return (one.name for one in offers() if not one.why)
 
 
 def table_of(family: str, name: str = "") -> Mapping[str, Any]:
-    """The benchmarks of a family by variant. ``name``: what was asked for. Raises ValueError."""
+    """The benchmarks of a family by variant. ``name``: for error messages. Raises ValueError."""
     modules, asked = _modules(family), f"--benchmark {name or family}"
     if not modules:
         raise ValueError(f"{asked}: no package offers {family!r}{did_you_mean(name or family, list(names()))}")
@@ -132,19 +134,19 @@ def table_of(family: str, name: str = "") -> Mapping[str, Any]:
 
 
 def families() -> list[str]:
-    """Every family that is offered, ours first."""
+    """All declared families, built-in ones first."""
     ours = [
-        found.name
+        package.name
         for home in HOMES
-        if (package := find_spec(home)) is not None
-        for found in pkgutil.iter_modules(package.submodule_search_locations)
-        if found.ispkg and find_spec(f"{home}.{found.name}.benchmark") is not None
+        if (spec := find_spec(home)) is not None
+        for package in pkgutil.iter_modules(spec.submodule_search_locations)
+        if package.ispkg and find_spec(f"{home}.{package.name}.benchmark") is not None
     ]
     return list(dict.fromkeys([*ours, *(name for name, _ in _offered(tuple(sys.path)))]))
 
 
 def _modules(family: str) -> Sequence[str]:
-    """Where the tables of a family are, ours first."""
+    """Modules with a table of the family, built-in ones first."""
     ours = [f"{home}.{family}" for home in HOMES if family.isidentifier() and find_spec(f"{home}.{family}") is not None]
     ours = [f"{package}.benchmark" for package in ours if find_spec(f"{package}.benchmark") is not None]
     theirs = [module for name, module in _offered(tuple(sys.path)) if name == family]
@@ -152,7 +154,7 @@ def _modules(family: str) -> Sequence[str]:
 
 
 def _doubled(name: str, modules: Sequence[str], family: str = "") -> str:
-    """Why nobody knows which is meant; empty where there is one."""
+    """The reason if the family is ambiguous; empty if it has one module."""
     if len(modules) == 1:
         return ""
     offered = f"{len(modules)} packages offer {family or name!r}: {', '.join(modules)}"
@@ -170,15 +172,15 @@ def _name(family: str, variant: str) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _offered(path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Family and module of all that installed packages name; a file each is read. ``path``: ``sys.path``."""
+    """Family and module of every installed entry point. ``path``: ``sys.path``, the cache key."""
     return tuple((entry.name, entry.value) for entry in entry_points(group=GROUP))
 
 
 def _table(name: str, module: str) -> Mapping[str, Any]:
-    found = getattr(_imported(name, module), TABLE, None)
-    if not isinstance(found, Mapping) or not all(isinstance(variant, str) for variant in found):
+    table = getattr(_imported(name, module), TABLE, None)
+    if not isinstance(table, Mapping) or not all(isinstance(variant, str) for variant in table):
         raise ValueError(f"--benchmark {name}: {module} has no table {TABLE} of benchmarks by variant")
-    return found
+    return table
 
 
 def _imported(name: str, module: str) -> Any:
@@ -188,8 +190,8 @@ def _imported(name: str, module: str) -> Any:
         raise ValueError(f"--benchmark {name}: {module} cannot be imported: {type(error).__name__}: {error}") from error
 
 
-def _checked(name: str, found: Any) -> Benchmark[Any]:
-    if not isinstance(found, Benchmark):
-        raise ValueError(f"--benchmark {name}: found a {type(found).__name__}, expected a lemur_ray Benchmark")
-    check_options(name, found.options)
-    return found
+def _checked(name: str, value: Any) -> Benchmark[Any]:
+    if not isinstance(value, Benchmark):
+        raise ValueError(f"--benchmark {name}: expected a lemur_ray Benchmark, got a {type(value).__name__}")
+    check_options(name, value.options)
+    return value

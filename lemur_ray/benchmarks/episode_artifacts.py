@@ -1,4 +1,4 @@
-"""What was seen in an episode and is kept in files beside its ledger: pictures and whole texts, declared by benchmarks.
+"""Artifacts of an episode in files beside its ledger: screenshots and whole texts, declared by benchmarks.
 
 Knows no page that shows them and no benchmark.
 """
@@ -14,12 +14,12 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class View:
-    """What was seen after a turn; of turn 0 before the first reply."""
+    """The observation after a turn; turn 0: before the first reply."""
 
     turn: int
     picture: Path | None = None
     """A PNG file"""
     text: str = ""
-    """All that was seen, in words, of which a model may have been shown a part"""
+    """The whole observation as text, of which the model may have got a part"""
     acted_on: Box | None = None
-    """Where in the picture the next action went"""
+    """Target of the next action in the picture"""

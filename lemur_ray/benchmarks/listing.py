@@ -1,6 +1,6 @@
-"""Every benchmark that can be played here: its size, what it needs, and what of that is not there. Plays nothing.
+"""The list of benchmarks on this machine: size, requirements, and which of them are missing. Plays nothing.
 
-One that cannot be imported is named with the reason. Knows no benchmark.
+A benchmark that cannot be imported is listed with the reason. Knows no benchmark.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ READY = "ready"
 
 @dataclass(frozen=True)
 class BenchmarkStatus:
-    """One line. ``lacks``: what its options' defaults need and is not here."""
+    """Status of one benchmark. ``lacks``: requirements of its default options that are missing here."""
 
     name: str
     size: str
@@ -32,7 +32,7 @@ class BenchmarkStatus:
 
 
 def benchmark_statuses(data: Path | None) -> list[BenchmarkStatus]:
-    """All of them, looked at side by side. ``data``: the folder of outside data, where there is one."""
+    """Statuses of all benchmarks, checked in parallel. ``data``: the folder of outside data, if any."""
     with ThreadPoolExecutor(8) as pool:
         return list(pool.map(lambda offer: _of(offer, data), offers()))
 
@@ -40,27 +40,27 @@ def benchmark_statuses(data: Path | None) -> list[BenchmarkStatus]:
 def _of(offer: Offer, data: Path | None) -> BenchmarkStatus:
     if offer.benchmark is None or offer.why:
         return BenchmarkStatus(offer.name, "", (), (offer.why,))
-    size = offer.benchmark.details.size or "not said"
+    size = offer.benchmark.details.size or "unknown"
     try:
         needs = offer.benchmark.requirements(offer.benchmark.options(), EvaluationRequest(data))
     except (Exception, SystemExit) as error:  # whatever the package of somebody else raises
-        said = f"{offer.name}: what it needs cannot be had: {type(error).__name__}: {error}"
-        return BenchmarkStatus(offer.name, size, (), (said,))
+        problem = f"{offer.name}: what it needs cannot be had: {type(error).__name__}: {error}"
+        return BenchmarkStatus(offer.name, size, (), (problem,))
     kinds = dict.fromkeys("data" if "/" in need.what else need.what for need in needs if need.what)
     return BenchmarkStatus(offer.name, size, tuple(kinds), tuple(missing_requirements(needs)))
 
 
 def status_lines(everything: Sequence[BenchmarkStatus]) -> Iterator[str]:
-    """For a person: a table by name, then everything that lacks, once, with what brings it."""
+    """Lines of text: a table by name, then each missing requirement once, with its remedy."""
     ordered = sorted(everything, key=lambda one: one.name)
     yield from _table([_HEAD, *map(_row, ordered)])
     missing: dict[str, list[str]] = {}
     for one in ordered:
-        for said in one.lacks:
-            shared = f"What they ask is {NO_DATA}" if said.endswith(NO_DATA) else said.removeprefix(f"{one.name}: ")
+        for lack in one.lacks:
+            shared = f"What they ask is {NO_DATA}" if lack.endswith(NO_DATA) else lack.removeprefix(f"{one.name}: ")
             missing.setdefault(shared, []).append(one.name)
-    for said, names in missing.items():
-        yield f"\nMissing for {', '.join(names)}:\n  {said}"
+    for lack, names in missing.items():
+        yield f"\nMissing for {', '.join(names)}:\n  {lack}"
 
 
 _HEAD = ("BENCHMARK", "HERE", "NEEDS", "TASKS")

@@ -1,6 +1,6 @@
-"""What must be there before the first episode: each need says what is missing and the command that brings it.
+"""Requirements that are checked before the first episode; each reports what is missing and the remedy.
 
-A need is looked at in seconds and starts nothing but, at most, one sandbox. Knows no benchmark.
+A check takes seconds and starts at most one sandbox. Knows no benchmark.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 from lemur_ray.host.renamed_names import renamed_names
 
 LOOK_S = 4.0
-"""How long anybody outside may take to answer a look."""
+"""Timeout of a check of an external service, in seconds"""
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """One thing. ``missing``: what is not there and what brings it, in one line; None where all is well."""
+    """A requirement. ``missing`` returns the problem and its remedy in one line, or None."""
 
     what: str
     missing: Callable[[], str | None]
 
 
 def requirement_of(what: str, look: Callable[[], object]) -> Requirement:
-    """A need that is met where ``look`` raises nothing; what it raises says what is missing and what to do."""
+    """A requirement that is met if ``look`` raises nothing; the error's text is the problem and its remedy."""
 
     def missing() -> str | None:
         look()
@@ -36,20 +36,20 @@ def requirement_of(what: str, look: Callable[[], object]) -> Requirement:
 
 
 def first_task_loads(load: Callable[[Any, Any], Iterable[Any]]) -> Callable[[Any, Any], Sequence[Requirement]]:
-    """The ``needs`` of a benchmark that reads files: its first task can be made, so they are there and can be read."""
+    """The ``needs`` of a benchmark that reads files: its first task can be loaded."""
     return lambda options, asked: (requirement_of("data", lambda: next(iter(load(options, asked)), None)),)
 
 
 def missing_requirements(needs: Sequence[Requirement]) -> list[str]:
-    """What is missing of all of them, looked at side by side, in their order, each thing once."""
+    """Problems of all requirements, checked in parallel, in their order and without duplicates."""
     if not needs:
         return []
     with ThreadPoolExecutor(min(16, len(needs))) as pool:
-        found = list(pool.map(_looked_at, needs))
-    return list(dict.fromkeys(said for said in found if said))
+        problems = list(pool.map(_check, needs))
+    return list(dict.fromkeys(filter(None, problems)))
 
 
-def _looked_at(need: Requirement) -> str | None:
+def _check(need: Requirement) -> str | None:
     try:
         return need.missing()
     except SystemExit as error:  # of somebody else's package, and in a thread: the process would end without a word
@@ -59,7 +59,7 @@ def _looked_at(need: Requirement) -> str | None:
 
 
 def readable_file(what: str, path: Path) -> Requirement:
-    """A file that the command line names."""
+    """The requirement that a file of the command line can be read."""
 
     def look() -> None:
         if not path.is_file():

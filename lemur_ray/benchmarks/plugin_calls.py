@@ -1,6 +1,6 @@
-"""What a benchmark says beside its scores: whatever goes wrong in saying it costs its words, never a run or a page.
+"""Calls of a benchmark's optional functions: an error costs their result, never a run or a page.
 
-What went wrong is said once on stderr and stands where the words would have stood. Knows no benchmark.
+The error is printed once to stderr and takes the place of the result. Knows no benchmark.
 """
 
 from __future__ import annotations
@@ -19,50 +19,50 @@ from lemur_ray.benchmarks.episode_artifacts import View
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
 
 NOTES_FAILED = "notes_failed"
-"""Among the notes of a run, where they could not be made: why."""
-Found = TypeVar("Found")
+"""Key of the error among the notes of a run"""
+Result = TypeVar("Result")
 
 
 def call_about(name: str, benchmark: Benchmark[Any], run: EvaluationRun) -> RunDescription:
-    """What it says of a run; where it cannot, what holds for all and that it could not."""
+    """The benchmark's description of a run; after an error the default one with the error."""
 
     def look() -> RunDescription:
-        found = benchmark.details.about(run)
-        if not isinstance(found, RunDescription):
-            raise TypeError(f"{type(found).__name__}, expected About")
-        return found
+        result = benchmark.details.about(run)
+        if not isinstance(result, RunDescription):
+            raise TypeError(f"{type(result).__name__}, expected RunDescription")
+        return result
 
-    found, why = _tried(f"{name}: what it says of its runs cannot be had", look)
-    return found or replace(default_description(run), limits=(why,))
+    result, why = _tried(f"{name}: what it says of its runs cannot be had", look)
+    return result or replace(default_description(run), limits=(why,))
 
 
 def call_notes(benchmark: Benchmark[Any], episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Numbers beside the success rate, as JSON values; where they cannot be made, why (``NOTES_FAILED``)."""
+    """The benchmark's further results as JSON values; after an error its text (``NOTES_FAILED``)."""
 
     def look() -> dict[str, Any]:
-        found = dict(benchmark.details.notes(episodes))
-        json.dumps(found, allow_nan=False)
-        return found
+        result = dict(benchmark.details.notes(episodes))
+        json.dumps(result, allow_nan=False)
+        return result
 
-    found, why = _tried("notes of the benchmark cannot be made", look)
-    return {NOTES_FAILED: why} if found is None else found
+    result, why = _tried("notes of the benchmark cannot be made", look)
+    return {NOTES_FAILED: why} if result is None else result
 
 
 def call_views(name: str, benchmark: Benchmark[Any], episode: Episode) -> Sequence[View]:
-    """What was seen in an episode; nothing where that cannot be said."""
+    """Stored views of an episode; none after an error."""
 
     def look() -> list[View]:
-        found = list(benchmark.details.views(episode))
-        if wrong := [one for one in found if not isinstance(one, View)]:
+        result = list(benchmark.details.views(episode))
+        if wrong := [one for one in result if not isinstance(one, View)]:
             raise TypeError(f"{type(wrong[0]).__name__}, expected View")
-        return found
+        return result
 
-    found, _ = _tried(f"{name}: what was seen in an episode cannot be had", look)
-    return found or ()
+    result, _ = _tried(f"{name}: what was seen in an episode cannot be had", look)
+    return result or ()
 
 
-def _tried(what: str, look: Callable[[], Found]) -> tuple[Found | None, str]:
-    """What it finds, or None and why not."""
+def _tried(what: str, look: Callable[[], Result]) -> tuple[Result | None, str]:
+    """The result of ``look``, or None and the error."""
     try:
         return look(), ""
     except (Exception, SystemExit) as error:  # whatever the package of somebody else raises

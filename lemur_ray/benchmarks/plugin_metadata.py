@@ -1,6 +1,6 @@
-"""What a benchmark of somebody else said of a run, kept with it: its records outlive the package.
+"""Metadata of installed benchmarks that a run stores, because its records outlive the package.
 
-Ours are asked anew whenever a page is made. Knows no page and no ledger.
+Built-in benchmarks are queried again on each render. Knows no page and no ledger.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from lemur_ray.benchmarks.plugin_calls import call_about
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RecordedName, RunDescription
 
 PluginMetadata = dict[str, dict[str, dict[str, Any]]]
-"""What tasks say that they are of -> policy -> by which name it was played, version, licences, ``About``."""
+"""Benchmark name in the tasks -> policy -> name of --benchmark, version, licences, description"""
 
 
-def plugin_metadata(name: str, benchmark: Benchmark[Any], said: str, run: EvaluationRun) -> PluginMetadata:
-    """As JSON values; empty for one of ours. ``said``: of what its tasks say that they are."""
+def plugin_metadata(name: str, benchmark: Benchmark[Any], stated: str, run: EvaluationRun) -> PluginMetadata:
+    """Metadata to store, as JSON values; empty for a built-in benchmark. ``stated``: the tasks' benchmark."""
     if is_ours(name):
         return {}
     about = asdict(call_about(name, benchmark, run))
@@ -29,22 +29,24 @@ def plugin_metadata(name: str, benchmark: Benchmark[Any], said: str, run: Evalua
     except (TypeError, ValueError):  # protocol is anything that the package likes
         about["protocol"] = {}
     licences = sorted({source.licence for source in benchmark.sources})
-    return {said: {run.policy: {"benchmark": name, "version": benchmark.version, "licences": licences, "about": about}}}
+    return {
+        stated: {run.policy: {"benchmark": name, "version": benchmark.version, "licences": licences, "about": about}}
+    }
 
 
-def stored_benchmark_name(kept: Any, said: str, policy: str) -> str:
-    """By which name a run of somebody else's benchmark was played; empty where that was not kept."""
+def stored_benchmark_name(kept: Any, stated: str, policy: str) -> str:
+    """The name of --benchmark of a run of an installed benchmark; empty if it was not stored."""
     try:
-        return str(kept[said][policy]["benchmark"])
+        return str(kept[stated][policy]["benchmark"])
     except (KeyError, TypeError):
         return ""
 
 
-def stored_description(kept: Any, said: str, policy: str) -> RunDescription | None:
-    """Inverse of ``told``; None where nothing was kept, or what is no ``About``."""
+def stored_description(kept: Any, stated: str, policy: str) -> RunDescription | None:
+    """Inverse of ``plugin_metadata``; None if nothing was stored, or no description."""
     try:
-        found = kept[said][policy]["about"]
-        values = {f.name: _value(found[f.name], f.default) for f in fields(RunDescription) if f.name in found}
+        about = kept[stated][policy]["about"]
+        values = {f.name: _value(about[f.name], f.default) for f in fields(RunDescription) if f.name in about}
         values["words"] = {name: (text, off) for name, (text, off) in dict(values.get("words", {})).items()}
         if values.get("recorded") is not None:
             values["recorded"] = RecordedName(**values["recorded"])

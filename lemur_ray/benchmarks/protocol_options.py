@@ -1,4 +1,4 @@
-"""Options of benchmarks of single questions: whose protocol, and whether the model converses or goes on with a text.
+"""Options of question sets: the protocol, and whether the model chats or continues a text.
 
 Knows no benchmark.
 """
@@ -14,7 +14,7 @@ from lemur_ray.host.renamed_names import renamed_names
 
 @dataclass(frozen=True)
 class PromptForm:
-    """Whether a model converses."""
+    """Form of the prompt."""
 
     form: Literal["chat", "base"] = "chat"
     """chat: the question is a user's turn. base: it is a text that the model goes on with, through the endpoint's
@@ -30,7 +30,7 @@ class PromptForm:
 
 @dataclass(frozen=True)
 class Protocol(PromptForm):
-    """How a question is put."""
+    """Protocol of a question set."""
 
     mode: Literal["standard", "lemur"] = "standard"
     """standard, or lemur: as the scripts that were released with Lemur do it, faults included."""
@@ -38,24 +38,24 @@ class Protocol(PromptForm):
 
 @dataclass(frozen=True)
 class OneProtocol(PromptForm):
-    """Of a benchmark of which no script was released, so that there is one way to play it."""
+    """Options of a benchmark without a released script, which has one protocol."""
 
     GONE: ClassVar[frozenset[str]] = frozenset({"mode"})
-    """Options of earlier versions, which decided nothing: they are read over in what was stored."""
+    """Options of earlier versions without effect, which are ignored in stored files"""
 
 
 def single_protocol_identity(options: OneProtocol, request: EvaluationRequest) -> dict[str, Any]:
-    """The identity of a benchmark that is played in one way: as it was while it had a mode that changed nothing."""
+    """Identity of a benchmark with one protocol, with the constant mode of earlier versions."""
     return {**all_options(options, request), "mode": "standard"}
 
 
 def version_by_mode(options: Protocol) -> int:
-    """The version of a benchmark whose scores changed once in the mode lemur alone."""
+    """Version of a benchmark whose scores changed once, in mode lemur only."""
     return 2 if options.mode == "lemur" else 1
 
 
 def version_by_prefill(options: Protocol) -> int:
-    """The same where they changed for chat models alone whose replies nobody begins."""
+    """The same if they changed only for chat models without a prefill."""
     return 1 if options.raw or options.prefill else version_by_mode(options)
 
 

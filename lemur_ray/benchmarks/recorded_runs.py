@@ -1,4 +1,4 @@
-"""Every recorded run beneath a folder of data that some benchmark knows how to replay. Knows no benchmark."""
+"""The recorded runs beneath a data folder that any benchmark can replay. Knows no benchmark."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from lemur_ray.benchmarks.discovery import offers
 
 
 def publications() -> list[PublishedRuns]:
-    """Of every benchmark that can be imported, each once."""
+    """Published runs of all benchmarks that can be imported, without duplicates."""
     playable = [one.benchmark for one in offers() if one.benchmark is not None and not one.why]
     every = [runs for benchmark in playable if (runs := benchmark.details.published_runs) is not None]
     return list({id(runs): runs for runs in every}.values())
 
 
 def goals() -> tuple[Goal, ...]:
-    """What replays of them must reach."""
+    """The goals of their replays."""
     return tuple(goal for runs in publications() for goal in runs.goals)
 
 

@@ -1,7 +1,7 @@
-"""What an episode takes of the host it is played on: processors and memory that an actor asks its cluster for.
+"""Resource requests of episodes: processors and memory that an actor requests from its cluster.
 
-Means over episodes that wait for a model most of the time, with room for what they do at their busiest turn; a limit
-that nothing reaches (a sandbox's memory) is not what it takes. Measured by ``tests/perf/rollout/episode_takes.py``.
+The values are means over episodes, which mostly wait for a model, plus a margin for their busiest turn. A limit that
+episodes never reach (a sandbox's memory) is no request. Measured by ``tests/perf/rollout/episode_takes.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Resources:
-    """Of one episode, or of several. ``cpus``: processors busy on average."""
+    """Resource request of one episode or several. ``cpus``: processors busy on average."""
 
     cpus: float = 0.01
     memory_bytes: int = 4 * MIB
@@ -25,12 +25,12 @@ class Resources:
         return Resources(self.cpus + other.cpus, self.memory_bytes + other.memory_bytes)
 
     def minimum(self, other: Resources) -> Resources:
-        """Of each as much as both have."""
+        """The smaller of both values, each."""
         return Resources(min(self.cpus, other.cpus), min(self.memory_bytes, other.memory_bytes))
 
 
 PROCESS = Resources(0.1, 256 * MIB)
-"""Of an actor itself, with the modules of environments."""
+"""An actor process itself, with the modules of environments"""
 TEXT = Resources()
 """A question, a text game, a query: no process of its own."""
 COMMANDS = Resources(0.05, 32 * MIB)

@@ -1,4 +1,4 @@
-"""Rows of a data set that somebody brought, in whichever of the usual files: JSON lines, JSON, parquet, CSV.
+"""Readers of data sets: rows of JSON lines, JSON, parquet and CSV files.
 
 Knows no benchmark.
 """
@@ -20,10 +20,11 @@ _SPOILED = "damaged, or fetched in part: remove it and fetch it again"
 
 
 def find_file(data: Path, names: Sequence[str], source: str) -> Path:
-    """The first of these files beneath ``data``, each with .gz or without. ``source``: where one gets it; where it ends
-    with the command that fetches it, the command is said for this folder.
+    """The first existing file of ``names`` beneath ``data``, each with .gz or without.
 
-    Raises FileNotFoundError that says what was looked for.
+    ``source``: where to get it, for the error; if it ends with the command that fetches it, the folder is added to it.
+
+    Raises FileNotFoundError with the names.
     """
     for name in names:
         for path in (data / name, data / f"{name}.gz"):
@@ -49,7 +50,7 @@ def read_text(path: Path) -> str:
 
 
 def files_digest(*paths: Path) -> str:
-    """16 hex digits of the contents."""
+    """Digest of the contents of files, 16 hex digits."""
     together = hashlib.sha256()
     for path in paths:
         together.update(hashlib.sha256(path.read_bytes()).digest())
@@ -57,8 +58,9 @@ def files_digest(*paths: Path) -> str:
 
 
 def content_digest(path: str) -> str:
-    """16 hex digits of what a file holds, of a folder over the names and contents of its files; the path itself where
-    there is neither."""
+    """Digest of a file's content, or of the names and contents of a folder's files, 16 hex digits.
+
+    The path itself if it is neither."""
     place = Path(path).expanduser()
     if place.is_file():
         return hashlib.sha256(place.read_bytes()).hexdigest()[:16]
@@ -109,7 +111,7 @@ def read_cells(path: Path) -> Iterator[list[str]]:
 
 
 def row_number(row: dict[str, Any], place: int) -> int:
-    """A row's number in the whole data set: what it says itself (``i``, ``index``), else its place in the file."""
+    """A row's number in the whole data set: its field ``i`` or ``index``, else its place in the file."""
     return next((int(row[name]) for name in ("i", "index") if isinstance(row.get(name), int)), place)
 
 

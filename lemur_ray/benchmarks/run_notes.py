@@ -1,7 +1,7 @@
-"""What a page says of a run beside its numbers: decided by the benchmark, drawn by the report.
+"""Descriptions of runs for report pages: chosen by the benchmark, rendered by the report.
 
-Everything follows from settings, the policy's name and the ids of tasks; nothing from what a model or an environment
-wrote. Knows no benchmark and draws nothing.
+They depend on settings, the policy's name and task ids only, never on text of a model or an environment. Knows no
+benchmark and renders nothing.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ UNKNOWN = "settings not recorded"
 
 @dataclass(frozen=True)
 class RecordedName:
-    """What the name of a replay says of the recorded run.
+    """A recorded run, as the name of its replay describes it.
 
-    ``model`` as the paper names it where it does. ``teacher``: whose feedback it was given, or empty. ``turns``: at
-    most so many, 0 where the name says none. ``whole``: the policy without the part of the data set.
+    ``model``: with the paper's name if it has one. ``teacher``: source of the feedback, or empty. ``turns``: maximum
+    number, 0: unknown. ``whole``: the policy without the part of the data set.
     """
 
     model: str
@@ -31,7 +31,7 @@ class RecordedName:
 
     @property
     def shown(self) -> str:
-        """How the run is called where its settings do not stand beside it."""
+        """Display name of the run where its settings are not shown."""
         parts = [f"{self.model}, recorded"]
         if self.teacher:
             parts.append(f"with feedback of {self.teacher}")
@@ -42,7 +42,7 @@ class RecordedName:
 
 @dataclass(frozen=True)
 class EvaluationRun:
-    """What is known of a run. ``settings``: empty where they were not kept. ``tasks``: ids of what was played."""
+    """A run to describe. ``settings``: empty if they were not stored. ``tasks``: ids of the played tasks."""
 
     policy: str
     settings: Settings = field(default_factory=dict)
@@ -51,65 +51,64 @@ class EvaluationRun:
 
 @dataclass(frozen=True)
 class RunDescription:
-    """``protocol``: settings by which runs are told apart, and ``words`` for them."""
+    """A benchmark's description of a run. ``protocol``: settings that distinguish runs; ``words``: texts for them."""
 
     limits: tuple[str, ...] = ()
-    """What the numbers do not show."""
+    """Limits of the numbers' validity"""
     beside: tuple[str, ...] = ()
-    """Those of them that stand at the numbers, too."""
+    """Those limits that pages repeat beside the numbers"""
     column: str = ""
-    """The paper's column that has the same tasks; empty where there is none."""
+    """The paper's column with the same tasks; empty: none"""
     part: str = ""
-    """Of a column that is a mean over several benchmarks (languages): which of them this is."""
+    """This benchmark's part of a column that is a mean over several (languages)"""
     way: str = ""
-    """In which further way the column was played: it stands in the column's cell, below, and in no mean of columns."""
+    """A further way to play the column: shown below in its cell, and in no mean of columns"""
     variant: str = ""
-    """Which of several ways in which the paper has the column, and compares them; empty where it has one."""
+    """The variant, if the paper compares several for the column"""
     other_protocol: str = ""
-    """How the column was played where it was played in another way."""
+    """The paper's protocol for the column, if it differs"""
     departures: tuple[str, ...] = ()
-    """Where the settings depart from the column's protocol. A teacher's feedback is no departure."""
+    """Differences of the settings to the column's protocol. A teacher's feedback is none"""
     here: tuple[str, ...] = ()
-    """Those of them that are of the machine and the data it was played with."""
+    """Those departures that come from the machine and its data"""
     alone: tuple[str, ...] = ()
-    """Those of them that are of this column alone: they stand below the name of its row, and make none of their own."""
+    """Those departures that concern this column alone: shown below the row's name, without a row of their own"""
     mode: str | None = ""
-    """The one of them that names a whole protocol. None: of this column there is one protocol only, so that it stands
-    in the rows of any."""
+    """The departure that names a whole protocol. None: the column has one protocol, so it belongs to every row"""
     protocol: Mapping[str, Any] = field(default_factory=dict)
     words: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Of a setting: what is said of a value ({value}), and what is said where it is off or was not kept."""
+    """Setting -> its text ({value} stands for the value), and the text if it is off or was not stored"""
     teacher: str = ""
-    """Who gave feedback, in words."""
+    """Source of feedback, in words"""
     grader: str = ""
-    """Which of several verdicts ended the episodes."""
+    """The grader whose verdict ended the episodes, if there are several"""
     comparable: bool = True
-    """Whether that grader's verdicts can stand beside published ones."""
+    """Whether that grader's verdicts are comparable with published ones"""
     engine: str = ""
-    """On what queries ran."""
+    """SQL engine of the queries"""
     recorded: RecordedName | None = None
-    """Of a replay."""
+    """The recorded run, for a replay"""
 
     @property
     def known(self) -> bool:
-        """Whether the settings were kept."""
+        """Whether the settings were stored."""
         return UNKNOWN not in self.departures
 
 
 def default_description(run: EvaluationRun) -> RunDescription:
-    """Of a benchmark that says nothing of itself."""
+    """The description for a benchmark without ``about``."""
     return RunDescription(departures=() if run.settings else (UNKNOWN,), protocol=protocol_settings(run))
 
 
 def protocol_settings(run: EvaluationRun) -> dict[str, Any]:
-    """The settings that make a protocol, where a benchmark adds nothing to them: a recording is who plays."""
+    """All settings except the recording, which belongs to the policy."""
     return {name: value for name, value in run.settings.items() if name not in ("recording", "replay")}
 
 
 def common_departures(settings: Settings) -> list[str]:
-    """Departures of any benchmark: a shorter prompt, drawn replies."""
-    found = ["brief prompt"] if settings.get("prompt") == "brief" else []
-    return [*found, f"temperature {settings['temperature']:g}"] if settings.get("temperature") else found
+    """Departures that any benchmark can have: brief prompt, temperature above 0."""
+    words = ["brief prompt"] if settings.get("prompt") == "brief" else []
+    return [*words, f"temperature {settings['temperature']:g}"] if settings.get("temperature") else words
 
 
 if not TYPE_CHECKING:

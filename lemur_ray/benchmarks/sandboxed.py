@@ -1,4 +1,4 @@
-"""Benchmarks that run a model's code: their option, what they need of this machine, which programs their sandbox lacks.
+"""Benchmarks that run a model's code: their option, the sandbox requirement, programs that the sandbox lacks.
 
 Knows no benchmark.
 """
@@ -36,20 +36,20 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Sandboxed:
-    """Where code of a model runs."""
+    """Options of benchmarks that run a model's code."""
 
     sandbox: SandboxName = "bwrap"
     """Where code of a model runs: bubblewrap, or a Docker engine on each actor's machine (docs/guides/sandbox.md)."""
 
 
 def in_sandbox(tasks: Iterable[Task], options: Sandboxed) -> Iterator[Task]:
-    """Tasks whose environments are told which backend their sandboxes have."""
+    """Add the sandbox backend to the options of tasks."""
     for task in tasks:
         yield replace(task, options={**task.options, "backend": options.sandbox})
 
 
 def sandbox_requirement(options: Sandboxed, image: str = PLAIN) -> Requirement:
-    """A sandbox that runs a program here. ``image``: which of Docker's; it must be built."""
+    """The requirement of a working sandbox. ``image``: Docker image, which must be built."""
     environment = tuple(os.environ.get(name, "") for name in ("PATH", "DOCKER_HOST"))
     return Requirement(f"sandbox {options.sandbox}", lambda: _unusable(options.sandbox, image, environment))
 
@@ -64,19 +64,19 @@ def first_task_loads_in_sandbox(
 
 @cache
 def _unusable(backend: SandboxName, image: str, environment: tuple[str, ...]) -> str | None:
-    """Why no sandbox can be had, and what mends it. ``environment``: under which that was found."""
+    """The problem with the sandbox and its remedy, or None. ``environment``: cache key."""
     check = _CHECKS[backend](Machine(Path(__file__).resolve().parents[2]))
-    told = f"sandbox {backend}: {check.found}: {check.fix}"
+    problem = f"sandbox {backend}: {check.found}: {check.fix}"
     if backend == "docker":  # without an image the first sandbox would build it, in minutes
         if check.status == "missing" or (check.status != "ok" and image == PLAIN):
-            return told
+            return problem
         if _image(image) is None:
             lacks = f"{check.found}, which is of an earlier list of packages" if image == PLAIN else f"no image {image}"
             return f"sandbox docker: {lacks}: {build_command(image)}"
     try:
         sandbox = open_sandbox(SandboxSpec(image=image, run="preflight"), backend)
     except SandboxError as error:
-        return told if check.status == "missing" else f"sandbox {backend}: {error}"
+        return problem if check.status == "missing" else f"sandbox {backend}: {error}"
     try:
         done = sandbox.exec(["/bin/true"])
         return None if done.ok else f"sandbox {backend}: it runs no program ({done.note or done.err[:200]})"
@@ -85,12 +85,12 @@ def _unusable(backend: SandboxName, image: str, environment: tuple[str, ...]) ->
 
 
 def rebuild_hint(options: Sandboxed, image: str = PLAIN) -> str:
-    """What more there is to do under Docker, once a package is there."""
+    """The further step under Docker after a package is installed."""
     return f", then {build_command(image)}" if options.sandbox == "docker" else ""
 
 
 def build_command(image: str = PLAIN) -> str:
-    """What builds an image of the Docker sandbox."""
+    """The command that builds an image of the Docker sandbox."""
     return "python -m lemur_ray.sandbox.docker_image" + ("" if image == PLAIN else f" {image}")
 
 
@@ -104,15 +104,15 @@ def _image(name: str) -> docker_image.Image | None:
 def missing_programs(
     options: Sandboxed, programs: Mapping[str, str], rootfs: str = "", image: str = PLAIN
 ) -> dict[str, str]:
-    """Which programs are not in the sandbox, each with its Debian package; empty where nobody can tell.
+    """Programs that the sandbox lacks, each with its Debian package; empty if unknown.
 
     ``programs``: names, or whole paths of files; ``image``: which of Docker's.
     """
     if options.sandbox == "docker":
-        found = _image(image)
-        if found is None:
+        built = _image(image)
+        if built is None:
             return {}
-        there = set(docker_image.packages(image)) - found.lacks
+        there = set(docker_image.packages(image)) - built.lacks
         return {program: package for program, package in programs.items() if package not in there}
     places = ":".join(f"{rootfs.rstrip('/')}{place}" for place in _PATH.split(":"))
 
@@ -123,7 +123,7 @@ def missing_programs(
 
 
 def missing_programs_departure(options: Sandboxed, programs: Mapping[str, str], rootfs: str = "") -> tuple[str, ...]:
-    """The departure of a sandbox that lacks programs which upstream's image had, in words with what brings them."""
+    """The departure text for programs of upstream's image that the sandbox lacks, with the install command."""
     absent = missing_programs(options, programs, rootfs)
     if not absent:
         return ()

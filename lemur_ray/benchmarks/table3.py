@@ -1,6 +1,6 @@
-"""What a page says of a question set that is a column of the paper's Table 3, of which the paper publishes no prompt.
+"""Run descriptions of question sets that are columns of the paper's Table 3, for which it publishes no prompts.
 
-A column has settings, under which it is played where nothing is said to depart: those of the scripts that were released
+A column has settings, which are the defaults without departures: those of the scripts that were released
 with the paper's models, or where none was the project's. Knows no benchmark by name.
 """
 
@@ -61,19 +61,19 @@ class Column:
     """The options that are left to ``more``."""
 
     def __call__(self, run: EvaluationRun) -> RunDescription:
-        found = replace(default_description(run), column=self.column, part=self.part, way=self.way)
-        found = replace(found, mode="" if self.released else None)
+        about = replace(default_description(run), column=self.column, part=self.part, way=self.way)
+        about = replace(about, mode="" if self.released else None)
         if not run.settings:
-            return found
+            return about
         mode = str(run.settings.get("mode", AS_RELEASED)) if self.released else AS_RELEASED
         named = f"{mode} protocol" if mode != AS_RELEASED else ""
         row = ["brief prompt"] if run.settings.get("prompt") == "brief" else []
         alone = [*([] if self.released else [OWN_PROTOCOL]), *self.apart(run.settings, mode)]
-        said = (*filter(None, [named]), *row, *alone)
-        return replace(found, departures=said, alone=tuple(alone), mode=named if self.released else None)
+        departures = (*filter(None, [named]), *row, *alone)
+        return replace(about, departures=departures, alone=tuple(alone), mode=named if self.released else None)
 
     def apart(self, settings: Settings, mode: str) -> Sequence[str]:
-        """Where settings are not the column's, in words."""
+        """Departures of settings from the column's, in words."""
         own = {name: value for name, value in _defaults(self.options).items() if name not in self.in_more}
         expected = {**_ANYWHERE, **own}
         expected |= {"max_tokens": self.max_tokens} if self.max_tokens else {}
@@ -82,11 +82,11 @@ class Column:
             del expected["top_p"]  # of greedy replies it is nothing
         kept = {name: settings.get(name, _ANYWHERE.get(name, value)) for name, value in expected.items()}
         of_files = {f.name for f in fields(self.options or Protocol) if f.metadata.get("digest")}
-        found = [_said(name, kept[name], value, name in of_files) for name, value in expected.items()]
+        words = [_departure(name, kept[name], value, name in of_files) for name, value in expected.items()]
         unbegun = settings.get("form", "base") == "chat" and not settings.get("prefill")
         if self.released and self.begun and mode == AS_RELEASED and unbegun:
-            found.append("replies not begun")
-        return [*filter(None, found), *self.more(settings)]
+            words.append("replies not begun")
+        return [*filter(None, words), *self.more(settings)]
 
 
 def _defaults(options: type[Any] | None) -> dict[str, Any]:
@@ -94,8 +94,8 @@ def _defaults(options: type[Any] | None) -> dict[str, Any]:
     return {f.name: f.default for f in own if f.name not in _OF_NO_SCORE and not f.metadata.get("location")}
 
 
-def _said(name: str, value: Any, expected: Any, of_file: bool) -> str:
-    """Empty where they are the same."""
+def _departure(name: str, value: Any, expected: Any, of_file: bool) -> str:
+    """The departure of one setting, in words; empty if it has the expected value."""
     if value == expected:
         return ""
     words = name.replace("_", " ")

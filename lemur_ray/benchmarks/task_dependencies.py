@@ -1,4 +1,4 @@
-"""Whom a task waits for where not all tasks are played: in the place of one that is left out, those before it."""
+"""Dependencies of tasks in a selection: a dependency that is left out is replaced by its own dependencies."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Id = TypeVar("Id", int, str)
 
 
 def played_dependencies(task: Id, after: Mapping[Id, Sequence[Id]], there: Collection[Id]) -> tuple[Id, ...]:
-    """The nearest before it among those that are there, each once. ``after``: of every task, the ones left out too."""
-    found: dict[Id, None] = {}
+    """The nearest played dependencies of a task. ``after``: of every task; ``there``: played ids."""
+    nearest: dict[Id, None] = {}
     seen, stack = {task}, _last_first(after.get(task, ()))
     while stack:
         before = stack.pop()
         if before in there:
-            found[before] = None
+            nearest[before] = None
         elif before not in seen:
             seen.add(before)
             stack += _last_first(after.get(before, ()))
-    return tuple(found)
+    return tuple(nearest)
 
 
 def _last_first(ids: Iterable[Id]) -> list[Id]:

@@ -1,6 +1,6 @@
-"""The tasks that a benchmark makes, each looked at before anything is played: what is wrong with one names it.
+"""Validation of the tasks that a benchmark yields, before anything is played. Errors name the task.
 
-Whatever a package of somebody else raises or answers becomes a sentence. Knows no benchmark and plays nothing.
+Whatever an installed package raises or returns becomes a message. Knows no benchmark and plays nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from lemur_ray.agents.trajectory import Task
 
 MOST = 1_000_000
-"""So many tasks are not a data set: what makes them has no end."""
+"""Maximum number of tasks; a generator of more is taken as endless"""
 _TEXTS = {"benchmark": True, "id": True, "env_id": True, "category": False, "cluster": False}
-"""Fields of a task -> whether they must not be empty."""
+"""Text fields of a task -> whether they are required"""
 
 
 def validated_tasks(name: str, load: Callable[[], Iterable[Task]], most: int | None = None) -> Iterator[Task]:
-    """What ``load`` makes, at most ``most`` of it, one at a time.
+    """The tasks of ``load``, lazily, at most ``most`` of them.
 
     Raises ValueError that names the benchmark (``name``) and the task, and what ``load`` raises where that is a
     ValueError or an OSError: it says by contract what is missing.
@@ -42,16 +42,16 @@ def _made(name: str, load: Callable[[], Iterable[Task]]) -> Iterator[Task]:
     except (ValueError, OSError):
         raise
     except SystemExit as error:  # a package of somebody else would end the process without a word
-        said = f"{name}: its tasks cannot be loaded: it asked the process to end ({error.code})"
-        raise ValueError(said) from error
+        message = f"{name}: its tasks cannot be loaded: it asked the process to end ({error.code})"
+        raise ValueError(message) from error
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        said = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
-        raise ValueError(f"{name}: its tasks cannot be loaded: {said}") from error
+        reason = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
+        raise ValueError(f"{name}: its tasks cannot be loaded: {reason}") from error
 
 
 def validate_task(name: str, place: int, task: Any) -> Task:
-    """The task. ``place``: which of them, from 0. Raises ValueError that says why it cannot be played or kept."""
+    """The task, if it is valid. ``place``: its position, from 0. Raises ValueError with the reason."""
     if not isinstance(task, Task):
         raise ValueError(f"{name}: its task {place} is a {type(task).__name__}, expected a lemur_ray Task")
     for field, must_say in _TEXTS.items():
@@ -76,7 +76,7 @@ def validate_task(name: str, place: int, task: Any) -> Task:
 
 
 def _fault(value: Any, where: str) -> str:
-    """What in a value is none of JSON; empty where all of it is. A HostPath is a text, a tuple is a list."""
+    """The part of a value that is not JSON; empty: none. A HostPath counts as a text, a tuple as a list."""
     if value is None or isinstance(value, str | bool | int):
         return ""
     if isinstance(value, float):
@@ -89,8 +89,8 @@ def _fault(value: Any, where: str) -> str:
                 return fault
         return ""
     if isinstance(value, list | tuple):
-        found = (_fault(inner, f"{where}[{place}]") for place, inner in enumerate(value))
-        return next((fault for fault in found if fault), "")
+        faults = (_fault(inner, f"{where}[{place}]") for place, inner in enumerate(value))
+        return next((fault for fault in faults if fault), "")
     return f"{where} is {_shown(value)}, expected a JSON value"
 
 

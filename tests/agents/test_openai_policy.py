@@ -49,7 +49,7 @@ class Time:
 @contextmanager
 def policy_at(url: str, time_: Time | None = None, **more: Any) -> Iterator[OpenAIPolicy]:
     time_ = time_ or Time()
-    more = {"clock": lambda: time_.now, "sleep": time_.sleep, "timeout_s": 60.0, "patience_s": 60.0, **more}
+    more = {"clock": lambda: time_.now, "sleep": time_.sleep, "patience_s": 60.0, **more}
     policy = OpenAIPolicy(url, "toy", **more)
     try:
         yield policy
@@ -167,7 +167,7 @@ def test_silence_is_cut_at_the_time_limit_of_a_request():
             server.released.wait(30)
         return completion()
 
-    with serving(answer) as server, policy_at(server.url, timeout_s=2.0) as policy:
+    with serving(answer) as server, policy_at(server.url, options=EndpointOptions(timeout_s=2.0)) as policy:
         started = time.monotonic()
         assert policy.reply(REQUEST).text == "right"
     assert time.monotonic() - started < 25

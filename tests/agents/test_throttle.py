@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lemur_ray.agents.endpoint import EndpointOptions
 from lemur_ray.agents.messages import ChatRequest, Message, PolicyUnreachable, Sampling
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.throttle import EndpointSilent, Pressure, Throttle
@@ -155,7 +156,7 @@ class Narrow:
 def asking(model: Any, threads: int, turns: int, patience_s: float = 60.0) -> Any:
     """``threads`` threads that ask ``turns`` times each; yields policy, threads and what went wrong."""
     with serving(model) as server:
-        policy = OpenAIPolicy(server.url, "toy", timeout_s=10.0, patience_s=patience_s)
+        policy = OpenAIPolicy(server.url, "toy", options=EndpointOptions(timeout_s=10.0), patience_s=patience_s)
         wrong: list[BaseException] = []
 
         def ask(number: int) -> None:
@@ -209,7 +210,7 @@ def test_no_episode_is_worse_off_and_the_progress_line_says_what_happens(tmp_pat
             lines.append(self.line(in_flight, waiting, pressure))
 
     with serving(model) as server, Ledger(tmp_path / "episodes.jsonl") as ledger, open(tmp_path / "err", "w") as err:
-        policy = OpenAIPolicy(server.url, "toy", timeout_s=10.0, patience_s=60.0)
+        policy = OpenAIPolicy(server.url, "toy", options=EndpointOptions(timeout_s=10.0), patience_s=60.0)
         plan = EpisodePlan(
             [toy_task(f"t{i}", length=5) for i in range(30)],
             epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=EpisodeLimits(),
@@ -259,10 +260,10 @@ def test_an_endpoint_that_streams_for_ever_is_cut_off(drips: str):
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
     slept: list[float] = []
     if drips == "body":
-        policy = OpenAIPolicy(url, "toy", timeout_s=0.5, patience_s=2.0)
+        policy = OpenAIPolicy(url, "toy", options=EndpointOptions(timeout_s=0.5), patience_s=2.0)
     else:  # only pauses pass: however slow the machine is, an answer is too long before its time is over
         clock = {"clock": lambda: sum(slept), "sleep": slept.append}
-        policy = OpenAIPolicy(url, "toy", timeout_s=60.0, patience_s=20.0, **clock)
+        policy = OpenAIPolicy(url, "toy", options=EndpointOptions(timeout_s=60.0), patience_s=20.0, **clock)
     started = time.monotonic()
     told = "its time was over" if drips == "body" else "an answer without an end"
     try:

@@ -101,8 +101,8 @@ def test_a_package_outside_the_repository_is_played_by_its_name(site: Path, tmp_
         ("intercod/sql", "no package offers 'intercod'"),
         ("intercode", "unknown benchmark"),
         ("nowhere_at_all:X", "cannot be imported: ModuleNotFoundError"),
-        ("json:dumps", "found a function"),
-        ("json:nothing", "found a NoneType"),
+        ("json:dumps", "expected a lemur_ray Benchmark, got a function"),
+        ("json:nothing", "expected a lemur_ray Benchmark, got a NoneType"),
     ],
 )
 def test_a_name_that_is_none_says_what_there_is(name: str, message: str) -> None:
@@ -185,7 +185,7 @@ def test_what_one_package_spoils_is_its_own_offer_alone(site: Path, capsys: pyte
     every = {one.name: one for one in offers()}
     assert isinstance(find("my-bench"), Benchmark)
     assert isinstance(find("my-bench/says"), Benchmark)
-    assert "found a str, expected a lemur_ray Benchmark" in every["my-bench/none"].why
+    assert "expected a lemur_ray Benchmark, got a str" in every["my-bench/none"].why
     assert "its option folder has no default" in every["my-bench/required"].why
     assert {"alfworld/text", "my-bench", "my-bench/says"} <= set(names())
     lines = {one.name: one for one in benchmark_statuses(None)}
