@@ -1,6 +1,6 @@
-"""What a run is, as frozen values: one file a part, the hash over what decides its numbers, and the command line.
+"""Configuration of a run as frozen dataclasses, the recipe hash, and the command line.
 
-Knows nothing of jax, Ray or files. What others need stands here.
+Knows nothing of jax, Ray or files.
 """
 
 from lemur_ray.config.command_line import parse
@@ -15,25 +15,7 @@ from lemur_ray.config.tuning import LoraConfig, TuningConfig
 from lemur_ray.config.watching import WatchConfig
 
 __all__ = [
-    "REMAT_POLICIES",
-    "REMAT_VALUES",
-    "DataConfig",
-    "LoraConfig",
-    "MeshConfig",
-    "ModelConfig",
-    "OptimizerConfig",
-    "Recipe",
-    "RopeScaling",
-    "SourceConfig",
-    "TrainConfig",
-    "TuningConfig",
-    "WatchConfig",
-    "did_you_mean",
-    "differing_fields",
-    "format_source",
-    "from_dict",
-    "identity",
-    "parse",
-    "parse_remat",
-    "parse_source",
-]
+    "REMAT_POLICIES", "REMAT_VALUES", "DataConfig", "LoraConfig", "MeshConfig", "ModelConfig", "OptimizerConfig",
+    "Recipe", "RopeScaling", "SourceConfig", "TrainConfig", "TuningConfig", "WatchConfig", "did_you_mean",
+    "differing_fields", "format_source", "from_dict", "identity", "parse", "parse_remat", "parse_source",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Frozen configurations from a command line: every field a flag. Knows nothing of what is done with them."""
+"""Command-line parsing of frozen dataclasses, every field a flag. Knows nothing of their meaning."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ def parse(
     bare_flags: bool = False,
     flat: bool = False,
 ) -> T:
-    """Read a frozen dataclass from the command line. Unknown flags name the nearest one; exit code 2.
+    """Parse a frozen dataclass from the command line.
 
-    A value that the dataclass itself refuses (ValueError) is said in one line, with the same exit code.
+    An unknown flag exits with code 2 and names the nearest one; a ValueError of the dataclass exits with code 2 and its
+    message in one line.
 
-    ``bare_flags``: a bool is ``--handicap`` or ``--no-handicap`` instead of ``--handicap True``. ``flat``: fields of
-    a nested dataclass are flags without its name in front.
+    bare_flags: a bool is ``--handicap`` or ``--no-handicap`` instead of ``--handicap True``. flat: flags of nested
+    dataclasses have no prefix.
     """
-    import tyro  # here: workers and the server import this module and never see a command line
+    import tyro  # late: workers and the server import this module but parse no command line
 
     registry = tyro.constructors.ConstructorRegistry()
 

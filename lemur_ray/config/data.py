@@ -1,4 +1,4 @@
-"""Which rows a run reads and in which order: a mixture of sources, and how one is spelled on a command line."""
+"""Data options: the mixture of sources, row length and order, and the text form of a source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SourceConfig:
     name: str = ""
     """Name of the source in the corpus manifest."""
     kind: Literal["code", "text", "chat"] = "text"
-    """What it counts as in the code : text ratio."""
+    """Its side of the code : text ratio."""
     weight: float = 1.0
     """Share of the rows; weights are normalised by their own sum."""
     epochs: float | None = None
@@ -38,18 +38,14 @@ class DataConfig:
     seed: int = 0
     """Seed of the order of rows."""
     mask_documents: bool = True
-    """Attention stays inside a document. False: packed documents see each other, as the paper's base code had it."""
+    """Attention stays inside a document. False: packed documents attend to each other, as in the paper's base code."""
 
     def __post_init__(self) -> None:
         check_ranges(self, code_to_text=FROM_ZERO, seq_len=COUNT, seed=SEED)
 
 
 def parse_source(text: str) -> SourceConfig:
-    """``NAME:KIND:WEIGHT[:EPOCHS]`` as one source of a mixture.
-
-    Raises:
-        ValueError: what was found and what was expected.
-    """
+    """Parse ``NAME:KIND:WEIGHT[:EPOCHS]``. Raises ValueError for any other text."""
     parts = text.split(":")
     if len(parts) not in (3, 4) or parts[1] not in ("code", "text", "chat"):
         raise ValueError(f"source {text!r}: expected NAME:KIND:WEIGHT[:EPOCHS] with KIND code, text or chat")

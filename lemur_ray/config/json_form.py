@@ -1,4 +1,4 @@
-"""Frozen configurations from the JSON they were stored as, and the nearest name to one that is not known."""
+"""Frozen configurations from their stored JSON, and suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 def from_dict(config: type[T], value: dict[str, Any]) -> T:
-    """A frozen dataclass from its JSON form (``dataclasses.asdict``). Fields it does not know are an error.
+    """A frozen dataclass from its JSON form (``dataclasses.asdict``).
 
     Raises:
-        ValueError: naming the unknown field and the nearest known one.
+        ValueError: for an unknown field, with the nearest known one.
     """
     hints, out = get_type_hints(config), {}
     for name, item in value.items():
@@ -37,7 +37,7 @@ def _revive(hint: Any, name: str, item: Any) -> Any:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``: did you mean 'x'?`` for the nearest of the known names, where there is one, and the list of them."""
+    """Suffix of an error message: ``: did you mean 'x'?`` if a known name is near, and the known names."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return (f": did you mean {near[0]!r}?" if near else "") + f" (known: {', '.join(names)})"

@@ -1,4 +1,4 @@
-"""Where a run trains: workers asked of Ray and the mesh over their devices. Knows neither Ray nor jax."""
+"""Mesh options: workers requested from Ray and the mesh over their devices. Knows neither Ray nor jax."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 
 FEED_CPUS = 0.1
-"""Of a core: what a task of Ray Data takes that reads for a worker. Where there is none a run waits for ever."""
+"""CPU cores of a Ray Data task that reads for a worker. Without a free share of a core a run waits for ever."""
 
 
 @dataclass(frozen=True)
 class MeshConfig:
-    """Where a run trains: workers asked of Ray, and the mesh over their devices."""
+    """Workers requested from Ray, and the mesh over their devices."""
 
     num_workers: int = 1
     """Number of Ray Train workers, one per host; TPU: hosts per slice x slices."""
     min_workers: int = 0
-    """Workers the run goes on with while hosts are missing, growing back when they return; TPU: whole slices. 0: as
-    many as num_workers, always."""
+    """Minimum workers of an elastic run, which continues while hosts are missing and grows back when they return; TPU:
+    whole slices. 0: always num_workers."""
     resize_check_s: float = 60.0
-    """Seconds between two looks whether a run that lost hosts can grow back."""
+    """Seconds between two checks whether a run that lost hosts can grow back."""
     use_tpu: bool = False
     """Workers are hosts of a TPU slice."""
     use_gpu: bool = False
@@ -30,12 +30,12 @@ class MeshConfig:
     accelerator_type: str = ""
     """Ray's name of the TPU generation, for example TPU-V4."""
     cpus_per_worker: float = 1.0
-    """CPU cores reserved for one worker (XLA uses every core of the host all the same)."""
+    """CPU cores reserved for one worker (XLA uses every core of the host regardless)."""
     dcn: int = 1
-    """Number of slices (data parallel over the data-centre network); the batch stays what it is. One that does not
-    divide gets up to an eighth of rows without weight: 1,024 rows on three slices of 64 shares become 1,152."""
+    """Number of slices (data parallel over the data-centre network); the batch does not change. If it does not divide,
+    it is padded by up to an eighth with rows of weight 0: 1,024 rows on three slices of 64 shares become 1,152."""
     fsdp: int = -1
-    """Number of devices that parameters and batch are sharded over; -1: all that are left."""
+    """Number of devices that parameters and batch are sharded over; -1: all remaining ones."""
     tp: int = 1
     """Number of devices that share one matmul."""
 
@@ -47,9 +47,9 @@ class MeshConfig:
 
 
 def axis_sizes(mesh: MeshConfig, num_devices: int, spelled: str = "") -> tuple[int, int, int]:
-    """Sizes of the mesh axes (dcn, fsdp, tp) over so many devices; ``fsdp`` -1 is what the other two leave.
+    """Sizes of the mesh axes (dcn, fsdp, tp); ``fsdp`` -1 takes the devices left by the other two.
 
-    spelled: how an error calls the devices. Raises ValueError where the axes do not multiply out.
+    spelled: name of the devices in an error. Raises ValueError if the product is not ``num_devices``.
     """
     rest = mesh.dcn * mesh.tp
     fsdp = mesh.fsdp if mesh.fsdp > 0 else num_devices // rest

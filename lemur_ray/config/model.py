@@ -11,12 +11,12 @@ from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """How the rotary frequencies are stretched for contexts longer than those of pretraining."""
+    """Scaling of the rotary frequencies for contexts longer than in pretraining."""
 
     kind: Literal["none", "linear", "llama3"] = "none"
     """linear: every frequency is divided by factor. llama3: only those whose wave is long (Llama 3.1, 3.2, 3.3)."""
     factor: float = 1.0
-    """How much longer the context becomes."""
+    """Factor by which the context becomes longer."""
     low_freq_factor: float = 1.0
     """llama3: waves longer than original_max_seq_len / this, in tokens, are stretched by the whole factor."""
     high_freq_factor: float = 4.0

@@ -1,11 +1,61 @@
-"""The update rule of a run and its schedule. Knows nothing of how it is computed."""
+"""Optimizer options: the learning-rate schedule, and one value per update rule with the memory that its state needs.
+
+Command lines, recipe hashes and checkpoints hold the flat `OptimizerConfig`; code asks its ``rule``, a tagged union. A
+new optimizer is a dataclass and an entry of `RULES` here, and its mathematics in ``train/optimizer.py``. Knows nothing
+of jax.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lemur_ray.config.ranges import BELOW_ONE, FROM_ZERO, check_ranges
+
+_MOMENT_BYTES = 4
+"""Bytes of one float32 moment of one parameter."""
+
+
+@dataclass(frozen=True)
+class AdamW:
+    """Adam with decoupled weight decay on matrices (Loshchilov and Hutter 2019, arXiv 1711.05101)."""
+
+    b1: float
+    b2: float
+    eps: float
+    weight_decay: float
+    trains_adapters: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, config: OptimizerConfig) -> AdamW:
+        return cls(config.b1, config.b2, config.eps, config.weight_decay)
+
+    def state_bytes(self, *, block_matrix: bool) -> int:
+        """Bytes of optimizer state per parameter: two moments everywhere."""
+        return 2 * _MOMENT_BYTES
+
+
+@dataclass(frozen=True)
+class Muon:
+    """Orthogonalised momentum on the matrices inside the blocks, AdamW elsewhere (docs/decisions/015)."""
+
+    lr_scale: float
+    momentum: float
+    elsewhere: AdamW
+    trains_adapters: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, config: OptimizerConfig) -> Muon:
+        return cls(config.muon_lr_scale, config.muon_momentum, AdamW.of(config))
+
+    def state_bytes(self, *, block_matrix: bool) -> int:
+        """Bytes of optimizer state per parameter: one moment for the matrices inside the blocks."""
+        return _MOMENT_BYTES if block_matrix else self.elsewhere.state_bytes(block_matrix=False)
+
+
+UpdateRule = AdamW | Muon
+RULES: dict[str, type[AdamW] | type[Muon]] = {"adamw": AdamW, "muon": Muon}
+"""Update rule by its name on the command line."""
 
 
 @dataclass(frozen=True)
@@ -39,3 +89,8 @@ class OptimizerConfig:
         free = ("peak_lr", "warmup_steps", "eps", "weight_decay", "clip_norm", "muon_lr_scale")
         check_ranges(self, **dict.fromkeys(free, FROM_ZERO), final_lr_fraction=(0, 1))
         check_ranges(self, b1=BELOW_ONE, b2=BELOW_ONE, muon_momentum=BELOW_ONE)
+
+    @property
+    def rule(self) -> UpdateRule:
+        """The chosen update rule with its own options."""
+        return RULES[self.name].of(self)

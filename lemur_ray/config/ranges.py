@@ -1,4 +1,4 @@
-"""What the fields of a configuration may be: closed ranges, and one error that names the field. Knows nothing else."""
+"""Range checks of configuration fields, with an error that names the field."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def check_ranges(config: Any, **ranges: tuple[float, float]) -> None:
-    """Raises ValueError naming the first field outside its closed range (low, high); nan and inf are in none."""
+    """Raises ValueError naming the first field outside its closed range (low, high), or nan or inf."""
     for name, (low, high) in ranges.items():
         value = getattr(config, name)
         if not low <= value <= high or value == math.inf:

@@ -49,19 +49,10 @@ class Recipe:
 
 
 _NOT_IDENTITY = (
-    "microbatches",  # this and remat change roundings only, as the mesh does
-    "remat",
-    "checkpoint_every_steps",
-    "checkpoint_every_s",
-    "keep_checkpoints",
-    "keep_every_steps",
-    "preemption_every_steps",
-    "log_every_steps",
-    "max_failures",
-    "max_skips_in_a_row",
-    "eval_every_steps",
-    "eval_rows",
-)
+    "microbatches", "remat",  # change roundings only, as the mesh does
+    "checkpoint_every_steps", "checkpoint_every_s", "keep_checkpoints", "keep_every_steps", "preemption_every_steps",
+    "log_every_steps", "max_failures", "max_skips_in_a_row", "eval_every_steps", "eval_rows",
+)  # fmt: skip
 
 
 def identity(recipe: Recipe) -> dict[str, Any]:
@@ -69,10 +60,10 @@ def identity(recipe: Recipe) -> dict[str, Any]:
     value = json.loads(json.dumps(dataclasses.asdict(recipe)))
     del value["mesh"], value["source"], value["watch"]
     if recipe.model.rope_scaling == RopeScaling():
-        del value["model"]["rope_scaling"]  # a recipe without it keeps the hash it had before the field existed
+        del value["model"]["rope_scaling"]  # keeps the hashes from before the field existed
     for name in _NOT_IDENTITY:
         del value["train"][name]
-    if not recipe.tuning.epochs:  # without passes it decides nothing
+    if not recipe.tuning.epochs:  # then the other fields have no effect
         del value["tuning"]
     if not recipe.lora.rank:
         del value["lora"]
@@ -80,7 +71,7 @@ def identity(recipe: Recipe) -> dict[str, Any]:
 
 
 def differing_fields(a: dict[str, Any], b: dict[str, Any], prefix: str = "") -> list[str]:
-    """Dotted names of the fields in which two recipe identities differ, with both values."""
+    """Differences of two recipe identities: ``dotted.name: value of a != value of b``."""
     out: list[str] = []
     for key in sorted(a.keys() | b.keys()):
         left, right = a.get(key), b.get(key)

@@ -1,4 +1,4 @@
-"""What of a run is watched, and by whom: a part of the recipe that decides no number and is not in its hash.
+"""Monitoring options: metrics sinks and profiler traces. They change no result and are not in the recipe hash.
 
 Knows nothing of the sinks themselves.
 """
@@ -13,10 +13,10 @@ from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 
 @dataclass(frozen=True)
 class WatchConfig:
-    """Where lines of metrics go besides metrics.jsonl, and when the profiler looks."""
+    """Metrics sinks in addition to metrics.jsonl, and profiler traces."""
 
     sinks: tuple[Literal["tensorboard", "wandb"], ...] = ()
-    """Besides metrics.jsonl: tensorboard (event files in the run folder), wandb (Weights & Biases)."""
+    """Additional sinks: tensorboard (event files in the run folder), wandb (Weights & Biases)."""
     wandb_project: str = "lemur-ray"
     """Project of the run at Weights & Biases."""
     wandb_mode: Literal["online", "offline"] = "online"

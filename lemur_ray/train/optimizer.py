@@ -6,13 +6,14 @@ number alone and holds no state. Knows nothing of losses, batches or meshes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, assert_never
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from lemur_ray.config import ModelConfig, OptimizerConfig
+from lemur_ray.config.optimizer import AdamW, Muon
 from lemur_ray.model.llama import Params, logical_axes
 from lemur_ray.train.muon import scale_by_muon
 
@@ -31,12 +32,13 @@ def learning_rate(config: OptimizerConfig, steps: int, update: Any, xp: Any = jn
 
 
 def is_matrix(config: ModelConfig) -> Params:
-    """True for every leaf that is a (stack of) matrices: these are decayed; norms are not."""
+    """A bool for every parameter: True for (stacked) matrices, which weight decay applies to, False for norms."""
     return jax.tree.map(lambda axes: "norm" not in axes, logical_axes(config), is_leaf=lambda x: isinstance(x, tuple))
 
 
 def _scale_by_shape(factor: float) -> optax.GradientTransformation:
-    """Directions of matrices times factor x sqrt(max(1, outputs / inputs)): as loud as a square one per output."""
+    """Multiply directions of matrices by factor x sqrt(max(1, outputs / inputs)), so that each output moves as far as
+    in a square matrix."""
 
     def scale(x: jax.Array) -> jax.Array:
         return x * (factor * max(1.0, x.shape[-1] / x.shape[-2]) ** 0.5)
@@ -47,31 +49,47 @@ def _scale_by_shape(factor: float) -> optax.GradientTransformation:
 def direction(
     config: OptimizerConfig, model: ModelConfig, operand_dtype: Any = jnp.float32, *, adapters: bool = False
 ) -> optax.GradientTransformation:
-    """The rule: gradients and parameters to a direction of the parameters' shape, weight decay included.
+    """The update rule: gradients and parameters to a direction of the parameters' shape, weight decay included.
 
-    adapters: what learns is the tree of ``model.lora``, all of it matrices; by adamw alone.
-
-    muon: orthogonalised momentum of the stacked matrices of the blocks (``muon.py``, products in ``operand_dtype``),
-    times ``muon_lr_scale`` and the shape factor; decay is not scaled, so it is lr x weight_decay for every matrix of
-    either rule.
+    operand_dtype: type that operands of muon's matrix products are rounded to. adapters: the trained tree is that of
+    ``model.lora``, in which every leaf is a matrix; raises ValueError for a rule that cannot train it.
     """
-    matrices = is_matrix(model)
-    if adapters and config.name != "adamw":
+    rule = config.rule
+    if adapters and not rule.trains_adapters:
         raise ValueError(f"optimizer {config.name} with lora.rank above 0: adapters learn with adamw")
-    adamw = optax.chain(
-        optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps),
-        optax.add_decayed_weights(config.weight_decay, mask=None if adapters or config.name == "muon" else matrices),
-    )
-    if config.name == "adamw":
-        return adamw
+    match rule:
+        case AdamW():
+            return _adamw(rule, mask=None if adapters else is_matrix(model))
+        case Muon():
+            return _muon(rule, model, operand_dtype)
+        case _:
+            assert_never(rule)
+
+
+def _adam(rule: AdamW) -> optax.GradientTransformation:
+    return optax.scale_by_adam(b1=rule.b1, b2=rule.b2, eps=rule.eps)
+
+
+def _adamw(rule: AdamW, mask: Params | None) -> optax.GradientTransformation:
+    """Adam with weight decay on the leaves where ``mask`` is True; None: on all of them."""
+    return optax.chain(_adam(rule), optax.add_decayed_weights(rule.weight_decay, mask=mask))
+
+
+def _muon(rule: Muon, model: ModelConfig, operand_dtype: Any) -> optax.GradientTransformation:
+    """Muon (``muon.py``) for the stacked matrices of the blocks, AdamW for other matrices, Adam for norms.
+
+    Directions of muon are scaled by ``lr_scale`` and the shape factor; decay is not, so it is lr x weight_decay for
+    every matrix.
+    """
     muon = optax.chain(
-        scale_by_muon(config.muon_momentum, operand_dtype),
-        _scale_by_shape(config.muon_lr_scale),
-        optax.add_decayed_weights(config.weight_decay),
+        scale_by_muon(rule.momentum, operand_dtype),
+        _scale_by_shape(rule.lr_scale),
+        optax.add_decayed_weights(rule.elsewhere.weight_decay),
     )
-    plain = optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps)
+    matrices = is_matrix(model)
     labels = {
         **{name: "adamw" if matrices[name] else "plain" for name in matrices if name != "layers"},
         "layers": {name: "muon" if matrix else "plain" for name, matrix in matrices["layers"].items()},
     }
-    return optax.partition({"muon": muon, "adamw": adamw, "plain": plain}, labels)
+    rules = {"muon": muon, "adamw": _adamw(rule.elsewhere, mask=None), "plain": _adam(rule.elsewhere)}
+    return optax.partition(rules, labels)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ from lemur_ray.config import (
     from_dict,
     identity,
 )
-from lemur_ray.recipes import get_recipe
+from lemur_ray.config.optimizer import AdamW, Muon
+from lemur_ray.recipes import NAMES, get_recipe
+from lemur_ray.train.job_arguments import TrainingJob, parse_job
 from tests.config.recipe_fields import fields_of
 
 
@@ -92,3 +95,24 @@ def test_rope_scaling_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
 def test_differing_fields_are_named_with_both_values() -> None:
     a, b = Recipe(), dataclasses.replace(Recipe(), train=dataclasses.replace(Recipe().train, steps=7))
     assert differing_fields(identity(a), identity(b)) == ["train.steps: 1000 != 7"]
+
+
+OPTIMIZER_HASHES: dict[str, dict[str, str]] = json.loads(
+    Path(__file__).with_name("optimizer_hashes.json").read_text(encoding="utf-8")
+)
+"""Optimizer flags -> recipe -> hash, from before update rules were values of their own."""
+
+
+@pytest.mark.parametrize("flags", OPTIMIZER_HASHES)
+def test_optimizer_flags_give_the_recipe_hashes_that_stored_checkpoints_have(flags: str) -> None:
+    assert set(OPTIMIZER_HASHES[flags]) == set(NAMES)
+    for name, expected in OPTIMIZER_HASHES[flags].items():
+        assert parse_job(TrainingJob, [name, *flags.split()], prog="golden").recipe.hash == expected, name
+
+
+def test_an_update_rule_holds_its_own_options_and_the_memory_of_its_state() -> None:
+    nano, lemur = get_recipe("nano").optimizer.rule, get_recipe("lemur-70b").optimizer.rule
+    assert lemur == AdamW(0.9, 0.95, 1e-5, 0.1)
+    assert nano == Muon(5.0, 0.95, AdamW(0.9, 0.98, 1e-8, 0.1))
+    assert [rule.state_bytes(block_matrix=True) for rule in (lemur, nano)] == [8, 4]
+    assert [rule.state_bytes(block_matrix=False) for rule in (lemur, nano)] == [8, 8]

@@ -1,4 +1,4 @@
-"""A pod plan in words: memory by kind, arithmetic, collectives, the estimate with its assumptions, and a rule table.
+"""Text report of a pod plan: memory by kind, FLOPs, collectives, estimated times; and the sharding of parameters.
 
 Knows nothing of how a plan was made.
 """
@@ -19,13 +19,11 @@ from lemur_ray.train.aot.pod_plan import LIMIT, PodPlan, axis_of
 from lemur_ray.train.pod.chips import BEST_MFU, CHIPS, GIB, MEASURED_MFU, PRODUCTS_AT_PEAK
 
 SHOWN = 5e-4
-"""Share of all bytes from which on a place in the program has a line of its own."""
-OPTIMIZER_BYTES = 8
-"""Two float32 moments per parameter."""
+"""Minimum share of all sent bytes for a source line to get a line of its own."""
 
 
 def named(recipe: Recipe) -> str:
-    """Mesh, microbatches and remat policy of a recipe."""
+    """Mesh, microbatches and remat policy of a recipe as text."""
     mesh, train = recipe.mesh, recipe.train
     return (
         f"mesh dcn {mesh.dcn} x fsdp {mesh.fsdp} x tp {mesh.tp}, {train.microbatches} microbatches of "
@@ -34,7 +32,7 @@ def named(recipe: Recipe) -> str:
 
 
 def summary(plan: PodPlan) -> str:
-    """One line that names the plan and says whether it fits."""
+    """One line: the plan and whether it fits."""
     return (
         f"{named(plan.recipe)}: {plan.memory.total / GIB:.1f} GiB of "
         f"{LIMIT * plan.hbm_bytes / GIB:.1f} per chip ({'fits' if plan.fits else 'DOES NOT FIT'}), "
@@ -43,7 +41,7 @@ def summary(plan: PodPlan) -> str:
 
 
 def lines(plan: PodPlan) -> Iterator[str]:
-    """Everything a person wants to know of a plan."""
+    """Yield the lines of the full report of a plan."""
     yield summary(plan)
     yield "memory of a chip, GiB:"
     for kind, size in (
@@ -80,9 +78,9 @@ def lines(plan: PodPlan) -> Iterator[str]:
 
 
 def sent(plan: PodPlan) -> Iterator[str]:
-    """What a chip sends in a step: a line for each kind and mesh axis, then one for each place in the program.
+    """Yield lines on the bytes a chip sends in a step, by collective and mesh axis, then by source line.
 
-    Places that send less than SHOWN of all share the last line, so that the lines add up.
+    Source lines below SHOWN of the total share the last line, so that the lines add up.
     """
     by_axis: dict[tuple[str, str], float] = defaultdict(float)
     by_origin: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0, 0.0])
@@ -106,17 +104,18 @@ def sent(plan: PodPlan) -> Iterator[str]:
 
 
 def abstract_mesh(recipe: Recipe) -> Any:
-    """The mesh of a placed recipe without devices."""
+    """A device-less mesh for a recipe from ``placed``."""
     mesh = recipe.mesh
     return AbstractMesh((mesh.dcn, mesh.fsdp, mesh.tp), MESH_AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def describe(recipe: Recipe) -> Iterator[str]:
-    """The rule table applied: parameter, shape, logical axes, partition, bytes on one device with the optimizer's.
+    """Yield a table of parameters: shape, logical axes, partition, bytes on one device without and with moments.
 
-    recipe: its mesh has no -1. Raises ValueError where a shape does not divide.
+    recipe: its mesh has no -1. Raises ValueError if a shape does not divide.
     """
     mesh, axes, total = abstract_mesh(recipe), logical_axes(recipe.model), 0
+    update_rule = recipe.optimizer.rule
     yield f"{'parameter':22s} {'shape':>22s} {'logical axes':30s} {'partition':28s} {'bytes':>12s} {'and moments':>14s}"
     for path, leaf in jax.tree_util.tree_leaves_with_path(abstract_params(recipe.model)):
         label = jax.tree_util.keystr(path, simple=True, separator=".")
@@ -129,10 +128,13 @@ def describe(recipe: Recipe) -> Iterator[str]:
             for axis in (rule,) if isinstance(rule, str) else rule or ():
                 parts *= mesh.shape[axis]
         size = leaf.size * 4 // parts
-        total += size * (4 + OPTIMIZER_BYTES) // 4
+        with_state = (
+            size * (4 + update_rule.state_bytes(block_matrix=names[0] == "layers" and "norm" not in names)) // 4
+        )
+        total += with_state
         shown = ", ".join("-" if rule is None else str(rule) for rule in partition)
         yield (
             f"{label:22s} {'x'.join(map(str, leaf.shape)):>22s} {', '.join(names):30s} {shown:28s} {size:12,d} "
-            f"{size * (4 + OPTIMIZER_BYTES) // 4:14,d}"
+            f"{with_state:14,d}"
         )
     yield f"{total:,} bytes of parameters and moments on each of {mesh.size} devices"

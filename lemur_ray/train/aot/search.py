@@ -1,7 +1,7 @@
-"""Which mesh, microbatches and remat policy to compile for a slice: candidates ordered by a rough model.
+"""Search for a mesh, microbatches and remat policy for a slice; a rough cost model orders the candidates.
 
-The model adds up what a step keeps and sends from shapes alone; it is only for ordering, what counts is what ``aot``
-compiles. Knows nothing of XLA.
+The model sums memory and communication of a step from shapes alone and is used for ordering only; results come from
+compiled programs. Knows nothing of XLA.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ POLICIES = (
     "full",
 )
 TENSORS = (1, 2, 4, 8)
-"""Sizes of the tp axis that are tried."""
+"""Sizes of the tp axis to try."""
 
 
 class Guess(NamedTuple):
-    """A candidate and what the rough model says of it."""
+    """A candidate with its rough costs."""
 
     recipe: Recipe
     bytes: float
-    """Of one chip."""
+    """Bytes on one chip."""
     step_s: float
 
 
 def candidates(recipe: Recipe, where: Slice) -> list[Guess]:
-    """Every combination that divides, those expected to fit first, the fastest of them first."""
-    found: list[Guess] = []
+    """All valid combinations: those expected to fit, fastest first, then the others, smallest first."""
+    guesses: list[Guess] = []
     mesh, model, rows, length = recipe.mesh, recipe.model, recipe.train.rows_per_step, recipe.data.seq_len
     for tp in TENSORS:
         if any(size % tp for size in (model.num_kv_heads, where.num_chips, model.vocab_size, model.ffn_dim, length)):
@@ -53,15 +53,15 @@ def candidates(recipe: Recipe, where: Slice) -> list[Guess]:
         for microbatches in _divisors(rows // shares):
             for policy in POLICIES:
                 train = dataclasses.replace(recipe.train, microbatches=microbatches, remat=policy)
-                found.append(guess(dataclasses.replace(meshed, train=train), where))
+                guesses.append(guess(dataclasses.replace(meshed, train=train), where))
     room = LIMIT * CHIPS[where.generation.name].hbm_bytes
-    return sorted(found, key=lambda g: (g.bytes > room, g.step_s if g.bytes <= room else g.bytes))
+    return sorted(guesses, key=lambda g: (g.bytes > room, g.step_s if g.bytes <= room else g.bytes))
 
 
 def search(
     recipe: Recipe, where: Slice, compiled: Callable[[Recipe, Slice], PodPlan], tries: int
 ) -> Iterator[tuple[Recipe, PodPlan | StepDoesNotFit]]:
-    """Compile the first ``tries`` candidates; yields each with its plan, or with why it has none."""
+    """Compile the first ``tries`` candidates; yields each with its plan, or with the reason it does not fit."""
     for candidate in candidates(recipe, where)[:tries]:
         try:
             yield candidate.recipe, compiled(candidate.recipe, where)
@@ -70,7 +70,7 @@ def search(
 
 
 def guess(recipe: Recipe, where: Slice) -> Guess:
-    """Bytes and seconds of a step of a recipe that ``placed`` gave, from shapes alone."""
+    """Estimate bytes and seconds of a step from shapes alone; recipe from ``placed``."""
     model, mesh, train = recipe.model, recipe.mesh, recipe.train
     chips = where.num_chips * mesh.dcn
     tokens = recipe.tokens_per_step / train.microbatches * mesh.tp / chips  # of one row of tp devices
@@ -90,7 +90,8 @@ def guess(recipe: Recipe, where: Slice) -> Guess:
     )
     gathered = 2.0 * 3 * layer / mesh.tp
     accumulators = 4.0 * per_chip * (2 if train.microbatches > 1 else 1)
-    size = 1.12 * (14.0 * per_chip + accumulators + kept + working + gathered)
+    state = 6.0 + recipe.optimizer.rule.state_bytes(block_matrix=False)  # float32 parameters and their bfloat16 copy
+    size = 1.12 * (state * per_chip + accumulators + kept + working + gathered)
 
     weights = {
         "query": model.dim * width["query"], "key": model.dim * width["key"], "value": model.dim * width["value"],

@@ -1,7 +1,7 @@
-"""The least that a run keeps on its devices: parameters, gradients and moments, whatever is recomputed.
+"""Lower bound on the device memory of a run: parameters, gradients and optimizer state, whatever is recomputed.
 
-Sums of shapes, for a refusal that is certain; what a step really needs is what ``train/aot`` compiles. Knows nothing of
-jax and of which devices there are.
+Sums of shapes, for a refusal that is certain; ``train/aot`` compiles what a step really needs. Knows nothing of jax and
+of which devices exist.
 """
 
 from __future__ import annotations
@@ -13,26 +13,25 @@ from lemur_ray.train.pod.chips import CHIPS, GIB
 from lemur_ray.train.pod.slices import RunShape, Slice
 
 PARAMETER, GRADIENT = 4, 4
-MOMENTS = {"adamw": 8, "muon": 4}
-"""Bytes of a parameter's moments, by optimizer; muon has one for the matrices of the blocks."""
+"""Bytes of one float32 parameter and of its gradient."""
 
 
-def kept_bytes(recipe: Recipe) -> int:
-    """Of one whole copy of the training state. Adapters learn beside a frozen base, which alone is counted."""
+def state_bytes(recipe: Recipe) -> int:
+    """Bytes of one whole copy of the training state, at least. Of an adapter run only the frozen base is counted."""
     parameters = recipe.model.num_params
     if recipe.lora.rank:
         return parameters * (2 if recipe.train.compute_dtype == "bfloat16" else 4)
-    return parameters * (PARAMETER + GRADIENT + MOMENTS[recipe.optimizer.name])
+    return parameters * (PARAMETER + GRADIENT + recipe.optimizer.rule.state_bytes(block_matrix=True))
 
 
-def bytes_of_device(recipe: Recipe, where: RunShape) -> int:
-    """Of one device: fsdp and tp share a copy, dcn has one each."""
-    return kept_bytes(recipe) // (where.fsdp * where.tp)
+def bytes_per_device(recipe: Recipe, where: RunShape) -> int:
+    """The share of one device in bytes: fsdp and tp split a copy, every index of dcn has its own."""
+    return state_bytes(recipe) // (where.fsdp * where.tp)
 
 
-def least_chips(recipe: Recipe, where: Slice) -> int:
-    """Chips of a slice's generation that hold one copy."""
-    return math.ceil(kept_bytes(recipe) / CHIPS[where.generation.name].hbm_bytes)
+def min_chips(recipe: Recipe, where: Slice) -> int:
+    """Number of chips of the slice's generation that hold one copy."""
+    return math.ceil(state_bytes(recipe) / CHIPS[where.generation.name].hbm_bytes)
 
 
 def gib(size: float) -> str:
