@@ -1,1 +1,1 @@
-"""The Llama family in flax.nnx and what its forward and backward pass are made of. Knows no files and no training."""
+"""The Llama family in flax.nnx: modules, kernels, shardings, loss. Knows no files and no training."""

@@ -1,9 +1,9 @@
-"""Where compiled programs are kept between starts, and whether they were found there.
+"""The folder of JAX's persistent compilation cache, and counts of its hits and misses.
 
 A run of one worker on a local disk shares ``$LEMUR_HOME/cache/jax`` with every other run. Workers on several hosts and
-runs in a bucket keep it in the run folder, so that a host that joins after a preemption finds it too; an engine that
-serves shares the one on its disk. JAX makes the key (the program, versions and devices) and takes an entry that it
-cannot read for missing. Knows nothing of training or of serving.
+runs in a bucket cache in the run folder, so that a host that joins after a preemption reuses the programs; a serving
+engine shares the cache on its disk. JAX computes the key (program, versions, devices) and treats an unreadable entry as
+missing. Knows nothing of training or of serving.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _HIT, _MISS = "/jax/compilation_cache/cache_hits", "/jax/compilation_cache/cache
 
 
 @dataclass
-class Found:
-    """Programs that were there, and that were not."""
+class CacheCounts:
+    """Numbers of programs loaded from the cache and compiled."""
 
     hits: int = 0
     misses: int = 0
@@ -31,28 +31,28 @@ class Found:
 
 
 def cache_folder(out: str = "", num_workers: int = 1) -> str:
-    """JAX_COMPILATION_CACHE_DIR where it is set, else beside the run or under LEMUR_HOME."""
-    if given := os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        return given
+    """JAX_COMPILATION_CACHE_DIR if set, else the run folder (bucket, several workers) or LEMUR_HOME."""
+    if folder := os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        return folder
     if "://" in out or num_workers > 1:
         return f"{out}/compile-cache"
     return str(lemur_home() / "cache" / "jax")
 
 
-def use_compile_cache(folder: str) -> Found:
-    """Keep every program that takes 0.2 s to compile in ``folder``; the counts grow with every program asked for."""
+def use_compile_cache(folder: str) -> CacheCounts:
+    """Cache every program that takes 0.2 s or longer to compile in ``folder``; returns counts that keep growing."""
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-    if not _listening:
+    if not _active:
         jax.monitoring.register_event_listener(_count)
-    _listening[:] = [Found()]  # one run at a time trains in a process
-    return _listening[0]
+    _active[:] = [CacheCounts()]  # one run at a time trains in a process
+    return _active[0]
 
 
-_listening: list[Found] = []
+_active: list[CacheCounts] = []
 
 
 def _count(event: str, **_: object) -> None:
-    for found in _listening:
-        found.hits += event == _HIT
-        found.misses += event == _MISS
+    for counts in _active:
+        counts.hits += event == _HIT
+        counts.misses += event == _MISS

@@ -1,4 +1,4 @@
-"""The embedding lookup, on one device or with the table split over a mesh. Knows nothing of the layers above.
+"""The embedding lookup, on one device or with the table sharded over a mesh. Knows nothing of other layers.
 
 Legend: B rows, L length, D dim, V vocabulary.
 """
@@ -15,10 +15,10 @@ from lemur_ray.model.layout import Layout, scattered
 
 
 def lookup(table_VD: jax.Array, tokens_BL: jax.Array, layout: Layout, dtype: Any) -> jax.Array:
-    """Row ``tokens`` of the table: (B, L, D) in ``dtype``, on a mesh split along the sequence.
+    """Embeddings of tokens (B, L): (B, L, D) in ``dtype``; on a mesh split along the sequence.
 
-    On a mesh every device looks up the tokens of its part of the vocabulary in float32 and the parts are added and
-    scattered, so neither the table nor its gradient is ever whole on a device.
+    On a mesh each device looks up the tokens of its vocabulary shard in float32; the results are reduce-scattered, so
+    no device ever holds the whole table or its gradient.
     """
     if layout.mesh is None:
         return jnp.asarray(table_VD)[tokens_BL].astype(dtype)

@@ -1,8 +1,8 @@
 """Floating point operations of training, in two named conventions.
 
 ``6n``: 6 x parameters per token (2 forward, 4 backward), nothing for attention scores.
-``6n_causal``: the same plus 6 x layers x model width x length per token for causal attention, half of what tables that
-count full attention (12 x L x D x S) add. Recomputation is never counted. Knows nothing of hardware.
+``6n_causal``: the same plus 6 x layers x model width x length per token for causal attention, half of the term of
+tables that count full attention (12 x L x D x S). Recomputation is never counted. Knows nothing of hardware.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Where arrays live on a mesh: the axes, one table from logical axes to mesh axes, and what activations follow it.
+"""Placement of arrays on a mesh: the axes, the table from logical axes to mesh axes, and placements of activations.
 
-Parameters declare logical axes (``llama.logical_axes``), activations are placed by a ``Layout``; nothing else in the
-project names a mesh axis. Between the layers the residual stream lies split along the sequence over tp; inside a layer
-heads and features are. Every placement says where the value goes and where its gradient comes back to, so that a gather
-has a reduce-scatter as its gradient and never an all-reduce. Knows nothing of the model's mathematics.
+Parameters declare logical axes (``llama.logical_axes``), activations are placed by a ``Layout``; no other module names
+a mesh axis. Between layers the residual stream is split along the sequence over tp; inside a layer heads and features
+are. Every placement also gives the placement of the gradient, so that the gradient of a gather is a reduce-scatter and
+never an all-reduce. Knows nothing of the model's mathematics.
 
 Legend: B rows, L length, D dim, H heads, h head width, F feed-forward.
 """
@@ -28,23 +28,14 @@ ROWS = ("dcn", "fsdp")
 """The mesh axes over which a batch is split by rows."""
 
 RULES: dict[str, str | tuple[str, ...] | None] = {
-    "layers": None,
-    "dim": "fsdp",
-    "norm": None,
-    "heads": "tp",
-    "kv_heads": "tp",
-    "ffn": "tp",
-    "vocab": "tp",
-    "rows": ROWS,
-    "rows of a slice": ROWS[1:],
-    "sequence": "tp",
-    "whole": None,
-}
+    "layers": None, "dim": "fsdp", "norm": None, "heads": "tp", "kv_heads": "tp", "ffn": "tp", "vocab": "tp",
+    "rows": ROWS, "rows of a slice": ROWS[1:], "sequence": "tp", "whole": None,
+}  # fmt: skip
 """Logical axis -> mesh axis (or several), None for replicated."""
 
 
 def spec(axes: tuple[str, ...], shape: tuple[int, ...], mesh: Mesh, name: str = "array") -> P:
-    """Partition of one array.
+    """PartitionSpec of an array with these logical axes.
 
     Raises ValueError for a logical axis without a rule, a mesh axis used twice, or a dimension that does not divide.
     """
@@ -89,24 +80,25 @@ _place.defvjp(_place_forward, _place_backward)
 
 
 def scattered(x_BLD: jax.Array) -> jax.Array:
-    """The sum over tp, of which each device keeps its part of the sequence: (B, L / tp, D). Inside ``Layout.local``."""
+    """Reduce-scatter over tp along the sequence: (B, L, D) -> (B, L / tp, D). For use inside ``Layout.local``."""
     rows, _, dim = x_BLD.shape
-    # Parts on an axis of their own: of a cut axis the TPU compiler makes an all-reduce, twice the bytes, and a slice.
+    # Parts get an axis of their own: for a split axis the TPU compiler emits an all-reduce, twice the bytes, and a
+    # slice.
     parts = x_BLD.reshape(rows, jax.lax.axis_size("tp"), -1, dim)
     return jax.lax.psum_scatter(parts, "tp", scatter_dimension=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Placements of activations and of the weights a layer uses. Without a mesh every one is the identity."""
+    """Placements of activations and of a layer's weights. Without a mesh every method is the identity."""
 
     mesh: Mesh | None = None
     within_slice: bool = False
-    """Inside a function that runs on every slice by itself (``per_slice``): rows and sums stay within it."""
+    """Inside a ``per_slice`` function: rows and sums stay within the slice."""
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """The mesh axes that rows are split over here."""
+        """Mesh axes that rows are split over."""
         return ROWS[1:] if self.within_slice else ROWS
 
     @property
@@ -124,35 +116,35 @@ class Layout:
         if not self.within_slice:
             return NamedSharding(self.mesh, spec(axes, shape, self.mesh, name))
         axes = tuple("rows of a slice" if axis == "rows" else axis for axis in axes)
-        there: Any = jax.sharding.get_abstract_mesh()  # the one in whose function this stands
+        there: Any = jax.sharding.get_abstract_mesh()  # the mesh of the enclosing shard_map
         return NamedSharding(there, spec(axes, shape, self.mesh, name))
 
     def split(self, x_BLD: jax.Array) -> jax.Array:
-        """The residual stream, split along the sequence; a sum over tp becomes a reduce-scatter, its gradient a gather.
+        """Split the residual stream along the sequence: a sum over tp becomes a reduce-scatter, its gradient a gather.
 
-        Raises ValueError where the length does not divide over tp.
+        Raises ValueError if the length does not divide over tp.
         """
         return self._at(x_BLD, ("rows", "sequence", "whole"), ("rows", "whole", "whole"), "residual stream")
 
     def whole(self, x_BLD: jax.Array) -> jax.Array:
-        """The whole sequence, as products with weights split over tp need it; the gradient is reduce-scattered."""
+        """Gather the whole sequence for products with weights split over tp; the gradient is reduce-scattered."""
         return self._at(x_BLD, ("rows", "whole", "whole"), ("rows", "sequence", "whole"), "residual stream")
 
     def heads(self, x_BLHh: jax.Array) -> jax.Array:
-        """Queries, keys or values: heads over tp."""
+        """Split the heads of queries, keys or values over tp."""
         axes = ("rows", "whole", "heads", "whole")
         return self._at(x_BLHh, axes, axes, "attention heads")
 
     def features(self, x_BLF: jax.Array) -> jax.Array:
-        """Feed-forward activations: features over tp."""
+        """Split the features of feed-forward activations over tp."""
         axes = ("rows", "whole", "ffn")
         return self._at(x_BLF, axes, axes, "feed-forward features")
 
     def added_up(self, slopes: tuple[jax.Array, ...], weights: tuple[jax.Array, ...]) -> jax.Array:
-        """The gradient of what ``whole`` gave to several products, from theirs: (B, L, D), split along the sequence.
+        """Gradient of the common input of several products: (B, L, D), split along the sequence.
 
-        slopes: (B, L, O_i), O_i over tp; weights: (D, O_i), whole but for tp. A device adds up its parts of all of the
-        products before one reduce-scatter. Needs a mesh.
+        slopes: gradients of the results (B, L, O_i), O_i over tp. weights: (D, O_i), sharded over tp only. Each device
+        sums its parts of all products before a single reduce-scatter. Needs a mesh.
         """
 
         def local(slopes: tuple[jax.Array, ...], weights: tuple[jax.Array, ...]) -> jax.Array:
@@ -163,9 +155,9 @@ class Layout:
         return self.local(local, inputs, P(self.rows, "tp", None))(slopes, weights)
 
     def gathered(self, w: Any, axes: tuple[str, ...], dtype: Any) -> Any:
-        """A weight of one layer as its product needs it: rounded to ``dtype`` first, then gathered over fsdp.
+        """Round a layer's weight to ``dtype``, then gather it over fsdp.
 
-        So gathers and the reduce-scatter of the gradient move ``dtype``; vectors stay as they are.
+        The gather and the reduce-scatter of the gradient thus move ``dtype``; vectors are returned unchanged.
         """
         if isinstance(w, LowRank):
             base = self.gathered(w.base, axes, dtype)
@@ -177,11 +169,11 @@ class Layout:
         w = self._at(w.astype(dtype), axes, axes, "weight")
         if RULES[axes[-1]] != "fsdp":
             return self._at(w, together, axes, "weight")
-        # Transposed, its parts are rows: of bfloat16 columns the TPU compiler makes an all-reduce, no reduce-scatter.
+        # Transposed, so that shards are rows: for bfloat16 columns the TPU compiler emits an all-reduce.
         return self._at(w.T, together[::-1], axes[::-1], "weight").T
 
     def local(self, function: Callable[..., Any], inputs: tuple[P, ...], outputs: Any) -> Callable[..., Any]:
-        """``function`` on each device's own part, collectives written out (jax.shard_map). Needs a mesh."""
+        """``function`` on each device's shard, with explicit collectives (jax.shard_map). Needs a mesh."""
         assert self.mesh is not None, "without a mesh there are no parts"
         if self.within_slice:
             inner = {*MESH_AXES[1:]}
@@ -189,7 +181,7 @@ class Layout:
         return jax.shard_map(function, mesh=self.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
 
     def per_slice(self, function: Callable[..., Any], inputs: tuple[P, ...], outputs: Any) -> Callable[..., Any]:
-        """``function`` on every slice by itself; it uses a layout ``within_slice``. Only ``dcn`` may be named."""
+        """``function`` on each slice separately, with a layout ``within_slice``. Specs may only name ``dcn``."""
         assert self.mesh is not None, "without a mesh there are no slices"
         return jax.shard_map(
             function, mesh=self.mesh, in_specs=inputs, out_specs=outputs, axis_names={"dcn"}, check_vma=False

@@ -1,15 +1,15 @@
 """The Llama family as flax.nnx modules with stacked layers, and pure functions over its parameter tree.
 
-A parameter is declared once, in ``__init__`` of the module that uses it: shape, logical axes, initial scale. Everything
-else (abstract tree, shardings, checkpoints, the Hugging Face table) derives from that declaration. The modules hold no
-state between calls: the forward pass merges one layer of a plain nested dict into a static graph. Knows nothing of
-meshes, optimizers or files.
+Each parameter is declared once, in ``__init__`` of its module: shape, logical axes, initial scale. The abstract tree,
+shardings, checkpoints and the Hugging Face table derive from that declaration. Modules hold no state between calls: the
+forward pass merges one layer of a plain nested dict into a static graph. Knows nothing of optimizers or files.
 
 Legend: N layers, B rows, L length, D dim, H heads, K kv heads, h head width, F feed-forward, V vocabulary.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -27,11 +27,27 @@ from lemur_ray.model.remat import GATHERED, named, rematerialised
 from lemur_ray.model.rope import apply_rope, rope_table
 
 Params = dict[str, Any]
-"""Nested dict of arrays; the tree of paths is the model's list of names."""
+"""Nested dict of arrays; paths are the parameter names."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Forward:
+    """Numerics, recomputation, kernel and placement of a forward pass: everything but parameters and inputs."""
+
+    compute_dtype: Any = jnp.float32
+    """Type of activations."""
+    operand_dtype: Any = None
+    """Type that operands of matrix products are rounded to (see ``matmul``); None: compute_dtype."""
+    remat: str = "none"
+    """A policy of ``remat``."""
+    attention: str = "chunked"
+    """A name of ``attention.IMPLEMENTATIONS``."""
+    layout: Layout = Layout()
+    """Placement of weights and activations; the default is a single device."""
 
 
 class Context(NamedTuple):
-    """What every layer needs besides the residual stream."""
+    """Inputs that every layer shares, besides the residual stream."""
 
     segment_ids: jax.Array
     """(B, L) integer; tokens attend inside equal ids."""
@@ -40,9 +56,9 @@ class Context(NamedTuple):
     attention: str
     """Name of the implementation."""
     operand_dtype: Any
-    """What operands of matrix products are rounded to."""
+    """Type that operands of matrix products are rounded to."""
     layout: Layout
-    """Where activations lie."""
+    """Placement of activations."""
 
 
 def _weight(rngs: nnx.Rngs, shape: tuple[int, ...], axes: tuple[str, ...], scale: float | None) -> nnx.Param:
@@ -112,7 +128,7 @@ class Llama(nnx.Module):
 
 
 def check_config(config: ModelConfig) -> None:
-    """Raise ValueError for a shape that cannot be a model."""
+    """Raises ValueError for head counts or widths that cannot form a model."""
     if config.num_heads % config.num_kv_heads:
         raise ValueError(
             f"num_kv_heads {config.num_kv_heads} does not divide num_heads {config.num_heads}: choose a divisor"
@@ -147,7 +163,7 @@ def logical_axes(config: ModelConfig) -> Params:
 
 
 def init_params(config: ModelConfig, seed: int = 0) -> Params:
-    """Random float32 parameters, the same for the same seed whatever mesh they are later put on."""
+    """Random float32 parameters; they depend on the seed only, not on a mesh."""
     check_config(config)
     return nnx.to_pure_dict(nnx.state(Llama(config, nnx.Rngs(seed))))
 
@@ -158,7 +174,7 @@ def num_params(config: ModelConfig) -> int:
 
 
 def output_head(params: Params) -> jax.Array:
-    """(D, V): the head, or the transposed embedding where they are tied."""
+    """The output head (D, V); the transposed embedding if they are tied."""
     return params["head"] if "head" in params else params["embed"].T
 
 
@@ -180,25 +196,18 @@ def hidden_states(
     tokens_BL: jax.Array,
     segment_ids_BL: jax.Array,
     positions_BL: jax.Array,
-    *,
-    compute_dtype: Any = jnp.float32,
-    operand_dtype: Any = None,
-    remat: str = "none",
-    attention: str = "chunked",
-    layout: Layout | None = None,
+    how: Forward = Forward(),  # frozen
 ) -> jax.Array:
-    """The normed residual stream before the output head: (B, L, D) in compute_dtype.
+    """The normed residual stream before the output head: (B, L, D) in ``how.compute_dtype``.
 
-    tokens, segment_ids, positions: (B, L) integer. operand_dtype: what operands of matrix products are rounded to,
-    compute_dtype by default (see ``matmul``). remat: a policy of ``remat``. attention: a name of
-    ``attention.IMPLEMENTATIONS``. layout: the mesh that weights and batch lie on; the result is then split along the
-    sequence. Stacked layers run in one compiled loop (small program, fast compile); a list from ``unstack_layers`` is
-    unrolled (faster on CPU).
+    tokens, segment_ids, positions: (B, L) integer. With a mesh in ``how.layout`` weights and batch lie on it and the
+    result is split along the sequence. Stacked layers run in one compiled loop (small program, fast compile); a list
+    from ``unstack_layers`` is unrolled (faster on CPU).
     """
-    graph, layout = _block_graph(config), layout or Layout()
-    dtype = operand_dtype or compute_dtype
+    graph, layout = _block_graph(config), how.layout
+    dtype = how.operand_dtype or how.compute_dtype
     table = rope_table(positions_BL, config)
-    context = Context(segment_ids_BL, table, attention, dtype, layout)
+    context = Context(segment_ids_BL, table, how.attention, dtype, layout)
     axes = {name: names[1:] for name, names in logical_axes(config)["layers"].items()}
 
     def block(x_BLD: jax.Array, weights: Params) -> tuple[jax.Array, None]:
@@ -206,8 +215,8 @@ def hidden_states(
             weights = {name: named(layout.gathered(w, axes[name], dtype), GATHERED) for name, w in weights.items()}
         return nnx.merge(graph, weights)(x_BLD, context), None
 
-    body = rematerialised(block, remat) if remat != "none" or layout.mesh is not None else block
-    x = lookup(params["embed"], tokens_BL, layout, compute_dtype)
+    body = rematerialised(block, how.remat) if how.remat != "none" or layout.mesh is not None else block
+    x = lookup(params["embed"], tokens_BL, layout, how.compute_dtype)
     if isinstance(params["layers"], list):
         for weights in params["layers"]:
             x, _ = body(x, weights)

@@ -1,8 +1,8 @@
 """Low-rank adapters: W + scale x A B in place of W, where only A and B learn (Hu et al. 2021, arXiv 2106.09685).
 
-A weight of the model's tree may be a `LowRank`: it can be indexed by layer like an array, ``matmul`` multiplies by its
-parts, and the product A B is never formed. B begins at zero, so a model with adapters begins as the model without.
-Knows nothing of optimizers or files.
+A weight in the model's tree may be a `LowRank`: it is indexed by layer like an array, ``matmul`` multiplies by its
+parts, and the product A B is never formed. B starts at zero, so adapters initially change nothing. Knows nothing of
+optimizers or files.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from lemur_ray.model.sharding import param_shardings
 
 
 def scale(lora: LoraConfig) -> float:
-    """What the product of the adapters is multiplied by."""
+    """Factor of the adapters' product: alpha / rank."""
     return lora.alpha / lora.rank
 
 
 def first_adapters(config: ModelConfig, lora: LoraConfig, seed: int, base: Params) -> Params:
-    """The tree that learns: {"layers": {name: {"a": (N, in, r), "b": (N, r, out)}}} and whole copies of ``lora.also``.
+    """Initial trained tree: {"layers": {name: {"a": (N, in, r), "b": (N, r, out)}}} and copies of ``lora.also``.
 
-    Float32; A is random by the seed with the variance of 1 / in, B zero.
+    Float32; A is normal with variance 1 / in, B is zero.
     """
     layers = {}
     keys = jax.random.split(jax.random.key(seed), len(lora.matrices))
@@ -44,15 +44,15 @@ def first_adapters(config: ModelConfig, lora: LoraConfig, seed: int, base: Param
 
 
 def adapted(base: Params, adapters: Params, lora: LoraConfig) -> Params:
-    """The model's tree with the adapters in it; ``hidden_states`` and the head take it like any other."""
-    learnt = {
+    """The model's parameter tree with adapters as LowRank weights, an input of ``hidden_states``."""
+    trained = {
         name: LowRank(base["layers"][name], one["a"], one["b"], scale(lora)) for name, one in adapters["layers"].items()
     }
-    return {**base, "layers": {**base["layers"], **learnt}, **{name: adapters[name] for name in lora.also}}
+    return {**base, "layers": {**base["layers"], **trained}, **{name: adapters[name] for name in lora.also}}
 
 
 def frozen(base: Params, config: ModelConfig, dtype: Any) -> Params:
-    """The base in the type it is computed with; norms stay float32. The given arrays' memory is let go of."""
+    """The base cast to the compute dtype, norms in float32. Frees the memory of the given arrays."""
     axes = logical_axes(config)
 
     @partial(jax.jit, donate_argnums=0, static_argnums=1)
@@ -68,7 +68,7 @@ def frozen(base: Params, config: ModelConfig, dtype: Any) -> Params:
 
 
 def adapter_shardings(config: ModelConfig, lora: LoraConfig, mesh: Mesh) -> Params:
-    """A NamedSharding for every leaf of the tree that learns: in and out as the base's matrix, the rank whole."""
+    """A NamedSharding for every leaf of the trained tree: in and out as in the base matrix, rank unsharded."""
     shapes, axes = abstract_params(config)["layers"], logical_axes(config)["layers"]
     layers = {}
     for name in sorted(lora.matrices):
@@ -81,7 +81,7 @@ def adapter_shardings(config: ModelConfig, lora: LoraConfig, mesh: Mesh) -> Para
 
 
 def adapter_shapes(config: ModelConfig, lora: LoraConfig) -> dict[str, tuple[int, ...]]:
-    """Path and shape of every leaf of the tree that learns."""
+    """Path -> shape of every leaf of the trained tree."""
     shapes = abstract_params(config)
     out: dict[str, tuple[int, ...]] = {name: shapes[name].shape for name in lora.also}
     for name in sorted(lora.matrices):
@@ -91,10 +91,10 @@ def adapter_shapes(config: ModelConfig, lora: LoraConfig) -> dict[str, tuple[int
 
 
 class MergedWeights:
-    """A base with its adapters added as a plain source of weights (``weights.Source``), float32."""
+    """A weight source (``weights.Source``) of the base with adapters merged in, float32."""
 
     def __init__(self, base: Any, adapters: Any, lora: LoraConfig) -> None:
-        """base, adapters: sources; the latter of the leaves of ``adapter_shapes``."""
+        """base, adapters: weight sources; ``adapters`` holds the leaves of ``adapter_shapes``."""
         self.config: ModelConfig = base.config
         self._base, self._adapters, self._lora = base, adapters, lora
 

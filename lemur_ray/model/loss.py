@@ -1,10 +1,10 @@
-"""Cross-entropy of the next token without an array of all logits, with the gradient computed on the way.
+"""Next-token cross-entropy without an array of all logits, with its gradient computed in the forward pass.
 
-The tokens are taken in chunks along the row. For every chunk the logits, the loss and, when a gradient is asked for,
-the gradients of the hidden states and of the head are computed together, so the logits are never computed twice and
-never kept. That is possible because the loss is a weighted sum: its gradient is known up to one scalar. On a mesh every
-device does so for its rows and its part of the vocabulary; maxima and sums go over tp, the head's gradient is summed
-over the rows once, after the last chunk. Knows nothing of models and of what the weights mean.
+Tokens are processed in chunks along the row. For every chunk the logits, the loss and, if differentiated, the gradients
+of hidden states and head are computed together, so logits are computed once and never stored. This works because the
+loss is a weighted sum: its gradient is known up to one scalar. On a mesh each device does so for its rows and its
+vocabulary shard; maxima and sums are reduced over tp, the head's gradient is summed over the rows once, after the last
+chunk. Knows nothing of models and of the meaning of weights.
 
 Legend: B rows, L length, D dim, V vocabulary, T tokens of a chunk.
 """
@@ -22,9 +22,9 @@ from lemur_ray.model.layout import Layout, scattered
 from lemur_ray.model.matmul import dot, transposed
 
 CHUNK_ELEMENTS = 4 << 20
-"""Logits of one chunk on a CPU (16 MiB in float32) at most, at least one token of every row."""
+"""Maximum logits of a chunk on CPU (16 MiB in float32); a chunk has at least one token of every row."""
 ACCELERATOR_CHUNK_ELEMENTS = 16 << 20
-"""The same on accelerators, where every chunk reads and writes the head's gradient at the memory's speed."""
+"""The same on accelerators, where each chunk is bound by reading and writing the head's gradient."""
 
 
 class Losses(NamedTuple):
@@ -37,14 +37,14 @@ class Losses(NamedTuple):
 
 
 def chunk_length(rows: int, length: int, vocab: int, platform: str = "cpu") -> int:
-    """Longest divisor of ``length`` whose chunk of logits stays within the platform's limit, at least 1."""
+    """Tokens per row of a chunk: the largest divisor of ``length`` within the platform's limit, at least 1."""
     limit = CHUNK_ELEMENTS if platform == "cpu" else ACCELERATOR_CHUNK_ELEMENTS
     most = max(1, limit // (rows * vocab))
     return max(n for n in range(1, length + 1) if length % n == 0 and n <= most)
 
 
 class _Vocabulary:
-    """The vocabulary as one device sees it: all of it, or its part among those of mesh axis tp."""
+    """The vocabulary shard of one device, and reductions over all shards of mesh axis tp."""
 
     def __init__(self, size: int, split: bool) -> None:
         self.split = split
@@ -112,7 +112,7 @@ def _cross_entropy(
     operand_dtype: Any,
     layout: Layout,
 ) -> Losses:
-    def of_a_device(x: jax.Array, head: jax.Array, targets: jax.Array) -> jax.Array:
+    def on_device(x: jax.Array, head: jax.Array, targets: jax.Array) -> jax.Array:
         head = head.astype(operand_dtype)
         if layout.mesh is not None:
             x, head = _gather(x, head)
@@ -127,8 +127,8 @@ def _cross_entropy(
 
     if layout.mesh is not None:
         hidden, tokens = _specs(layout)
-        of_a_device = layout.local(of_a_device, (hidden, _HEAD, tokens), tokens)
-    per_token = of_a_device(x_BLD, head_DV, targets_BL)
+        on_device = layout.local(on_device, (hidden, _HEAD, tokens), tokens)
+    per_token = on_device(x_BLD, head_DV, targets_BL)
     return Losses(jnp.sum(per_token * weights_BL), per_token)
 
 
@@ -136,16 +136,13 @@ _HEAD = P("fsdp", "tp")
 
 
 def _specs(layout: Layout) -> tuple[P, P]:
-    """Where hidden states and what each token has lie."""
+    """PartitionSpecs of hidden states and of per-token arrays."""
     return P(layout.rows, "tp", None), P(layout.rows, None)
 
 
 def _gather(x: jax.Array, head: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The whole sequence of a device's rows, and every feature of its part of the vocabulary."""
-    return (
-        jax.lax.all_gather(x, "tp", axis=1, tiled=True),
-        jax.lax.all_gather(head, "fsdp", axis=0, tiled=True),
-    )
+    """Gather the whole sequence of a device's rows, and all features of its vocabulary shard."""
+    return (jax.lax.all_gather(x, "tp", axis=1, tiled=True), jax.lax.all_gather(head, "fsdp", axis=0, tiled=True))
 
 
 def _forward(
@@ -158,7 +155,7 @@ def _forward(
 ) -> tuple[Losses, tuple[jax.Array, ...]]:
     rounds = operand_dtype != x_BLD.dtype
 
-    def of_a_device(
+    def on_device(
         x: jax.Array, head: jax.Array, targets: jax.Array, weights: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         head = head.astype(operand_dtype)
@@ -192,8 +189,8 @@ def _forward(
 
     if layout.mesh is not None:
         hidden, tokens = _specs(layout)
-        of_a_device = layout.local(of_a_device, (hidden, _HEAD, tokens, tokens), (tokens, hidden, _HEAD))
-    per_token, slope_x, slope_DV = of_a_device(x_BLD, head_DV, targets_BL, weights_BL)
+        on_device = layout.local(on_device, (hidden, _HEAD, tokens, tokens), (tokens, hidden, _HEAD))
+    per_token, slope_x, slope_DV = on_device(x_BLD, head_DV, targets_BL, weights_BL)
     saved = (slope_x, slope_DV.astype(head_DV.dtype), per_token)
     return Losses(jnp.sum(per_token * weights_BL), per_token), saved
 

@@ -1,8 +1,8 @@
-"""Matrix products with float32 accumulation and a vector-Jacobian product of our own.
+"""Matrix products with float32 accumulation and a custom vector-Jacobian product.
 
-Operands may be rounded to another type than the activations: with bfloat16 operands a CPU that has bfloat16 dot
-instructions (AVX512-BF16, AMX) is twice as fast, while everything between the products stays float32. XLA's CPU kernels
-are that fast only on row-major operands, so transposed ones are written out. Knows nothing of models.
+Operands may be rounded to another type than the activations: bfloat16 operands are twice as fast on CPUs with bfloat16
+dot instructions (AVX512-BF16, AMX), while everything between products stays float32. XLA's CPU kernels reach that speed
+only on row-major operands, so transposed ones are copied. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -24,31 +24,36 @@ def dot(a: jax.Array, b: jax.Array, a_dim: int, b_dim: int, dtype: Any = jnp.flo
 
 
 def transposed(x: jax.Array, written_out: bool) -> jax.Array:
-    """Swap the last two dimensions; ``written_out`` forbids XLA to hand on a view in another order."""
+    """Swap the last two dimensions; ``written_out`` forces a row-major copy instead of a view."""
     x = x.swapaxes(-1, -2)
     return with_layout_constraint(x, Layout(tuple(range(x.ndim)))) if written_out else x
 
 
 def _contract(
-    a: jax.Array, b: jax.Array, a_dims: tuple[int, ...], b_dims: tuple[int, ...], dtype: Any, told: Any = jnp.float32
+    a: jax.Array,
+    b: jax.Array,
+    a_dims: tuple[int, ...],
+    b_dims: tuple[int, ...],
+    dtype: Any,
+    product_dtype: Any = jnp.float32,
 ) -> jax.Array:
     """Contract dimensions of two arrays, the result in ``dtype``.
 
-    told: the product's type as the compiler sees it. Where devices have to add up their parts that is what crosses the
-    network; each device accumulates in float32 all the same.
+    product_dtype: type of the product for the compiler, and of partial sums sent between devices; each device
+    accumulates in float32 regardless.
     """
-    product = jax.lax.dot_general(a, b, ((a_dims, b_dims), ((), ())), preferred_element_type=told)
+    product = jax.lax.dot_general(a, b, ((a_dims, b_dims), ((), ())), preferred_element_type=product_dtype)
     return product.astype(dtype)
 
 
-def _told(x: jax.Array) -> Any:
+def _product_dtype(x: jax.Array) -> Any:
     return jnp.float32 if x.ndim == 2 else x.dtype
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _product(x: jax.Array, w_IO: jax.Array, operand_dtype: Any) -> jax.Array:
     a, b = x.astype(operand_dtype), w_IO.astype(operand_dtype)
-    return _contract(a, b, (x.ndim - 1,), (0,), x.dtype, _told(x))
+    return _contract(a, b, (x.ndim - 1,), (0,), x.dtype, _product_dtype(x))
 
 
 def _forward(x: jax.Array, w_IO: jax.Array, operand_dtype: Any) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
@@ -58,13 +63,13 @@ def _forward(x: jax.Array, w_IO: jax.Array, operand_dtype: Any) -> tuple[jax.Arr
 def _backward(operand_dtype: Any, saved: tuple[jax.Array, jax.Array], g: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, w_IO = saved
     rounds = operand_dtype != x.dtype
-    dtypes, told = (x.dtype, w_IO.dtype), _told(x)
+    dtypes, product_dtype = (x.dtype, w_IO.dtype), _product_dtype(x)
     x, w_IO, g = (array.astype(operand_dtype) for array in (x, w_IO, g))
-    slope_x = _contract(g, w_IO, (g.ndim - 1,), (1,), dtypes[0], told)
+    slope_x = _contract(g, w_IO, (g.ndim - 1,), (1,), dtypes[0], product_dtype)
     if x.ndim == 2:
         return slope_x, dot(transposed(x, rounds), g, 1, 0, dtypes[1])
     leading = tuple(range(x.ndim - 1))
-    # Made transposed for ``Layout.gathered``, whose ".T" it meets: of several slices the TPU compiler moves none.
+    # Computed transposed to cancel the ".T" of ``Layout.gathered``, which the TPU compiler does not move.
     return slope_x, _contract(g, x, leading, leading, dtypes[1], dtypes[1]).T
 
 
@@ -87,10 +92,7 @@ def _products_forward(
 
 
 def _products_backward(
-    operand_dtype: Any,
-    add_up: AddUp,
-    saved: tuple[jax.Array, tuple[jax.Array, ...]],
-    slopes: tuple[jax.Array, ...],
+    operand_dtype: Any, add_up: AddUp, saved: tuple[jax.Array, tuple[jax.Array, ...]], slopes: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     x, weights = saved
     slopes = tuple(g.astype(operand_dtype) for g in slopes)
@@ -128,12 +130,12 @@ class LowRank:
 def matmul(x: jax.Array, w_IO: jax.Array | LowRank, operand_dtype: Any = None, *, flat: bool = True) -> jax.Array:
     """x @ w over the last axis of x: (..., I) x (I, O) -> (..., O), in the dtype of x.
 
-    Both operands, here and in the backward pass, are rounded to ``operand_dtype`` (the dtype of x by default). flat:
-    the leading axes of x are made one, which a CPU needs to be fast; not flat, their shardings stay apart.
+    Both operands, also in the backward pass, are rounded to ``operand_dtype`` (default: the dtype of x). flat: merge
+    the leading axes of x, which is fast on CPU but merges their shardings.
     """
     if isinstance(w_IO, LowRank):
-        beside = matmul(matmul(x, w_IO.a, operand_dtype, flat=flat), w_IO.b, operand_dtype, flat=flat)
-        return matmul(x, w_IO.base, operand_dtype, flat=flat) + w_IO.scale * beside
+        adapter = matmul(matmul(x, w_IO.a, operand_dtype, flat=flat), w_IO.b, operand_dtype, flat=flat)
+        return matmul(x, w_IO.base, operand_dtype, flat=flat) + w_IO.scale * adapter
     dtype = jnp.dtype(operand_dtype or x.dtype)
     w_IO = jnp.asarray(w_IO)
     if not flat:
@@ -144,10 +146,10 @@ def matmul(x: jax.Array, w_IO: jax.Array | LowRank, operand_dtype: Any = None, *
 def matmuls(
     x_BLI: jax.Array, weights: tuple[jax.Array | LowRank, ...], operand_dtype: Any, add_up: AddUp | None
 ) -> tuple[jax.Array, ...]:
-    """The products of one input with several matrices (I, O_i), as ``matmul`` makes each: (B, L, O_i), in x's dtype.
+    """Products of one input with several matrices (I, O_i), each as by ``matmul``: (B, L, O_i), in x's dtype.
 
-    add_up: makes the gradient of x from those of the results, where devices hold parts of each O_i: left to itself the
-    compiler sends what each product adds to it on its own. None, or with a LowRank, every product is on its own.
+    add_up: computes the gradient of x from those of all results, for matrices sharded over O_i, with one reduction
+    instead of one per product. None, or any LowRank matrix: products are independent.
     """
     if add_up is None or any(isinstance(w, LowRank) for w in weights):
         return tuple(matmul(x_BLI, w, operand_dtype, flat=add_up is None) for w in weights)

@@ -1,7 +1,7 @@
-"""Root-mean-square norm in float32, with its own vector-Jacobian product.
+"""Root-mean-square norm in float32, with a custom vector-Jacobian product.
 
-The sum over tokens in the weight's gradient is taken over one flat axis: over (rows, length) XLA's CPU backend needs
-thirty times as long. Knows nothing of models.
+The weight's gradient is summed over one flat token axis: over (rows, length) XLA's CPU backend takes thirty times as
+long. Knows nothing of models.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rotary position embedding in the rotate-half order of the Hugging Face weights.
 
-Angles are float32 whatever the model computes in. Knows nothing of attention or of where positions come from.
+Angles are always float32. Knows nothing of attention or of the source of positions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lemur_ray.config import ModelConfig, RopeScaling
 def rope_table(positions: jax.Array, config: ModelConfig) -> tuple[jax.Array, jax.Array]:
     """Cosines and sines of the rotation angles.
 
-    positions: any shape, integer; the place of a token inside its own document.
+    positions: any shape, integer; position of each token inside its document.
     Returns two float32 arrays of shape (*positions.shape, head_dim // 2).
     """
     width = config.head_dim
@@ -29,7 +29,7 @@ def _stretched(frequency: jax.Array, scaling: RopeScaling) -> jax.Array:
     """Frequencies (radians per token) for a longer context.
 
     linear: Chen et al. 2023 (arXiv 2306.15595), position interpolation. llama3: the rule of the Llama 3.1 release
-    (``apply_scaling``): waves that pretraining saw turn often are kept, those it never saw whole are interpolated.
+    (``apply_scaling``): waves that turned often within the pretraining context are kept, longer ones interpolated.
     """
     if scaling.kind == "none":
         return frequency

@@ -1,4 +1,4 @@
-"""The mesh of a run, and the shardings of its parameters, of what looks like them, and of batches.
+"""The mesh of a run, and shardings of parameters, of trees of parameter copies, and of batches.
 
 All follow from the rule table in ``layout``. Knows nothing of the model's mathematics.
 """
@@ -21,7 +21,7 @@ from lemur_ray.model.llama import Params, abstract_params, logical_axes
 
 
 def make_mesh(config: MeshConfig, devices: list[Any] | None = None) -> Mesh:
-    """The mesh (dcn, fsdp, tp) over all devices. Raises ValueError when the numbers do not multiply out."""
+    """The mesh (dcn, fsdp, tp) over the devices (default: all). Raises ValueError if the sizes do not fill them."""
     devices = jax.devices() if devices is None else devices
     shape = axis_sizes(config, len(devices))
     return Mesh(np.asarray(devices).reshape(shape), MESH_AXES, axis_types=(AxisType.Auto,) * 3)
@@ -43,14 +43,14 @@ def param_shardings(config: ModelConfig, mesh: Mesh) -> Params:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Rows of a batch over every data-parallel device; use for arrays (rows, ...) of any rank."""
+    """Sharding of arrays (rows, ...) of any rank over all data-parallel devices."""
     return NamedSharding(mesh, P(ROWS))
 
 
 def to_devices(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
-    """This process's rows as part of the global batch; the row numbers (``row``) stay behind.
+    """Move this process's rows of the global batch to its devices, without the row numbers (``row``).
 
-    Processes have the rows of a batch in their own order; where the mesh has another, devices exchange them.
+    Rows are read in process order; if the mesh has another order, devices exchange them.
     """
     place, as_read = batch_sharding(mesh), batch_sharding(by_process(mesh))
     arrays = {
@@ -61,26 +61,26 @@ def to_devices(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Arr
 
 @lru_cache(maxsize=16)
 def by_process(mesh: Mesh) -> Mesh:
-    """The mesh over the same devices in the order of their processes, which stand slice by slice."""
+    """The mesh with its devices sorted by process, and so by slice."""
     devices = sorted(mesh.devices.flat, key=lambda device: (device.process_index, device.id))
     return Mesh(np.asarray(devices).reshape(mesh.devices.shape), mesh.axis_names, axis_types=mesh.axis_types)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """The whole array on every device."""
+    """Sharding that puts the whole array on every device."""
     return NamedSharding(mesh, P())
 
 
 def like_params(tree: Any, config: ModelConfig, mesh: Mesh) -> Any:
-    """Shardings for a tree that holds copies of parameters, such as optimizer moments.
+    """Shardings for a tree with copies of parameters, such as optimizer moments.
 
-    A leaf whose path ends in a parameter's path and has its shape is placed like it, any other is replicated.
+    A leaf with the shape of a parameter whose path its own path ends in gets that sharding; others are replicated.
     """
     return placed_like(tree, abstract_params(config), param_shardings(config, mesh), mesh)
 
 
 def placed_like(tree: Any, shapes: Any, shardings: Any, mesh: Mesh) -> Any:
-    """``like_params`` for copies of another tree than the model's own."""
+    """``like_params`` for copies of any tree with known shapes and shardings."""
     known = {
         tuple(key.key for key in path): (leaf.shape, sharding)
         for (path, leaf), sharding in zip(

@@ -1,6 +1,6 @@
-"""Held-out loss by kind and by source: nats per token and bits per byte, on the same few rows every time.
+"""Held-out loss by kind and by source, in nats per token and bits per byte, always on the same rows.
 
-Reads rows and parameters and writes nothing, so measuring never changes a run. Knows the corpus layout (``heldout`` row
+It reads rows and parameters and writes nothing, so it never changes a run. Knows the corpus layout (``heldout`` row
 sets of the manifest) and the model's loss; nothing of training or Ray.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -27,28 +27,28 @@ from lemur_ray.text.tokenizer_folder import tokenizer_in
 from lemur_ray.train.step import execution
 
 BY_KIND, BY_SOURCE = "heldout/", "heldout_source/"
-"""How the names of the metrics begin; then comes the kind or the source, then loss or bits_per_byte."""
+"""Prefixes of metric names, followed by the kind or source, then loss or bits_per_byte."""
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The rows of an evaluation, of all sources one after another."""
+    """The rows of an evaluation, concatenated over all sources."""
 
     rows: dict[str, np.ndarray]
-    """Arrays of PackedRow, filled up with rows of weight 0 to whole batches."""
+    """Arrays of PackedRow, padded with rows of weight 0 to whole batches."""
     weights: np.ndarray
     """(rows,) float64: sum of loss weights."""
     num_bytes: np.ndarray
-    """(rows,) float64: bytes of text of the tokens that are predicted."""
+    """(rows,) float64: bytes of text of the predicted tokens."""
     groups: dict[str, np.ndarray]
-    """Name of a metric up to its last part -> (rows,) bool, which rows it is over."""
+    """Metric name without its last part -> (rows,) bool mask of its rows."""
 
 
 class Evaluator:
-    """Held-out rows of a corpus, and the loss on them. Does nothing where the corpus holds none."""
+    """The held-out rows of a corpus and the loss on them; never due if the corpus has none."""
 
     def __init__(self, recipe: Recipe, mesh: jax.sharding.Mesh, corpus: str, base: Any = None) -> None:
-        """base: frozen parameters, where adapters of them are measured."""
+        """base: frozen parameters if adapters are evaluated."""
         self._base = base
         self.recipe, self.mesh, self._corpus = recipe, mesh, corpus
         self._sets = read_manifest(corpus).get("heldout", []) if recipe.train.eval_rows > 0 else []
@@ -57,13 +57,13 @@ class Evaluator:
         self._loss = jax.jit(self._row_losses, out_shardings=replicated(mesh))
 
     def due(self, step: int) -> bool:
-        """Whether the evaluation belongs after this step: every ``eval_every_steps`` and after the last."""
+        """Whether to evaluate after this step: every ``eval_every_steps`` and after the last."""
         every = self.recipe.train.eval_every_steps
         return bool(self._sets) and (step == self.recipe.train.steps or (every > 0 and step % every == 0))
 
     def __call__(self, params: Any) -> dict[str, float | None]:
-        """``heldout/<kind>/loss`` (nats per token) and ``heldout/<kind>/bits_per_byte`` of these parameters, and the
-        same as ``heldout_source/<source>/..``. A value that is not finite is None."""
+        """Evaluate parameters: ``heldout/<kind>/loss`` (nats per token) and ``heldout/<kind>/bits_per_byte``, and the
+        same as ``heldout_source/<source>/..``. Non-finite values are None."""
         params = params if self._base is None else adapted(self._base, params, self.recipe.lora)
         if self._held_out is None:
             self._held_out = read_rows(self._corpus, self._sets, self.recipe.train.eval_rows, self._batch)
@@ -75,19 +75,9 @@ class Evaluator:
         return measured(held_out, np.concatenate(losses))
 
     def _row_losses(self, params: Any, batch: dict[str, jax.Array]) -> jax.Array:
-        """Weighted sum of the losses of each row, (B,). Documents are masked whatever the recipe trains with."""
-        how = execution(self.recipe, self.mesh)
-        x = hidden_states(
-            params,
-            self.recipe.model,
-            batch["tokens"],
-            batch["segment_ids"],
-            batch["positions"],
-            compute_dtype=how.compute_dtype,
-            operand_dtype=how.operand_dtype,
-            attention=how.attention,
-            layout=how.layout,
-        )
+        """Weighted sum of the losses of each row, (B,). Documents are always masked."""
+        how = replace(execution(self.recipe, self.mesh).forward, remat="none")
+        x = hidden_states(params, self.recipe.model, batch["tokens"], batch["segment_ids"], batch["positions"], how)
         losses = cross_entropy(
             x, output_head(params), batch["targets"], batch["loss_weights"], how.operand_dtype, how.layout
         )
@@ -99,7 +89,7 @@ class Evaluator:
 
 
 def measured(held_out: HeldOut, losses: np.ndarray) -> dict[str, float | None]:
-    """Metrics of every group from each row's sum of losses (rows,) float64."""
+    """Metrics of every group. losses: (rows,) float64, sum of losses of each row."""
     out: dict[str, float | None] = {}
     for name, of_group in held_out.groups.items():
         total, weight = float(losses[of_group].sum()), float(held_out.weights[of_group].sum())
@@ -111,14 +101,14 @@ def measured(held_out: HeldOut, losses: np.ndarray) -> dict[str, float | None]:
 
 
 def read_rows(corpus: str, sets: Sequence[Mapping[str, Any]], rows_per_kind: int, batch: int) -> HeldOut:
-    """The first rows of every held-out set: ``rows_per_kind`` of a kind, its sets by size and each with a row at least.
+    """Read the first rows of every held-out set: ``rows_per_kind`` of a kind, split by size, at least one per set.
 
-    The rows are filled up to a multiple of ``batch``. Sets of corpora without a ``source`` count by kind alone.
+    Pads the rows to a multiple of ``batch``. Sets without a ``source`` (older corpora) count by kind only.
     """
     tokenizer = tokenizer_in(corpus)
     all_ids = range(tokenizer.vocab_size)
     sizes = np.array([0 if i in tokenizer.special_ids else len(tokenizer.token_bytes(i)) for i in all_ids])
-    first_sizes = np.array([tokenizer.num_bytes([i]) for i in all_ids])  # a dummy blank is no byte of the text
+    first_sizes = np.array([tokenizer.num_bytes([i]) for i in all_ids])  # a dummy blank is not part of the text
     parts, labels = [], []
     for kind in sorted({entry["kind"] for entry in sets}):
         of_kind = [entry for entry in sets if entry["kind"] == kind]

@@ -21,6 +21,7 @@ from lemur_ray.config import Recipe
 from lemur_ray.model.attention.dispatch import choose
 from lemur_ray.model.layout import Layout
 from lemur_ray.model.llama import (
+    Forward,
     Params,
     abstract_params,
     hidden_states,
@@ -40,26 +41,26 @@ Batch = dict[str, jax.Array]
 Metrics = dict[str, jax.Array]
 
 UNROLL_LAYERS = 8
-"""Up to this depth layers are unrolled on CPU, where a loop costs copies; deeper models would compile for minutes."""
+"""Maximum number of layers to unroll on CPU: a loop costs copies, but deeper models would compile for minutes."""
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["step", "params", "opt"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """What a run is between two steps; the place in the data is not in it."""
+    """State of a run between two steps, without its position in the data."""
 
     step: Any
     """() int32: batches consumed, skipped ones included."""
     params: Any
-    """The parameter tree, float32; with adapters the tree of ``model.lora`` alone."""
+    """Trained parameters, float32: the model's tree, or the adapters' tree of ``model.lora``."""
     opt: Any
     """{"rule": state of the update rule, "guard": GuardState}."""
 
 
 def init_state(recipe: Recipe, params: Params | None = None) -> TrainState:
-    """The state before the first step: seeded random parameters, or the given ones with fresh moments.
+    """The state before the first step: fresh optimizer state and the given parameters, by default random ones.
 
-    With adapters the given ones are the base, and what learns are fresh adapters beside it.
+    With adapters ``params`` is the frozen base, and the state holds new adapters.
     """
     params = init_params(recipe.model, recipe.train.seed) if params is None else params
     if recipe.lora.rank:
@@ -70,7 +71,7 @@ def init_state(recipe: Recipe, params: Params | None = None) -> TrainState:
 
 
 def abstract_state(recipe: Recipe, mesh: Mesh | None = None) -> TrainState:
-    """The state's shapes and dtypes, with shardings where a mesh is given: what restore and compile need."""
+    """Shapes and dtypes of the state, with shardings if a mesh is given; for restore and compile."""
     shapes = jax.eval_shape(lambda params: init_state(recipe, params), abstract_params(recipe.model))
     if mesh is None:
         return shapes
@@ -82,73 +83,52 @@ def abstract_state(recipe: Recipe, mesh: Mesh | None = None) -> TrainState:
 
 
 def _shardings(state: TrainState, recipe: Recipe, mesh: Mesh) -> TrainState:
-    """Where every leaf of a state lies."""
+    """A NamedSharding for every leaf of a state."""
     if not recipe.lora.rank:
         return like_params(state, recipe.model, mesh)
     return placed_like(state, state.params, adapter_shardings(recipe.model, recipe.lora, mesh), mesh)
 
 
 class Execution(NamedTuple):
-    """How the mathematics of a step is carried out on a platform."""
+    """How a platform computes a step; the result is the same up to rounding."""
 
+    forward: Forward
     unroll: bool
-    """Layers one after another in the program instead of in a compiled loop."""
-    attention: str
-    """Name of an implementation in ``model.attention``."""
-    compute_dtype: Any
-    """Type of activations."""
-    operand_dtype: Any
-    """Type that operands of matrix products are rounded to."""
-    layout: Layout
-    """Where arrays lie; a single device needs no mesh."""
+    """Layers are unrolled in the program instead of run in a compiled loop."""
     fallback: str
-    """Why attention is not the platform's fastest; "" where it is."""
+    """Reason why attention is not the platform's fastest kernel; "" where it is."""
 
 
 def execution(recipe: Recipe, mesh: Mesh | None = None) -> Execution:
-    """What is fastest on a platform. bfloat16 on CPU is for operands alone: everything else is slower in it there."""
+    """The fastest execution on the mesh's platform (None: jax's default, one device).
+
+    On CPU bfloat16 is for operands of products alone: everything else is slower in it there.
+    """
     platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
     cpu, devices = platform == "cpu", 1 if mesh is None else mesh.size
     dtype = jnp.dtype(recipe.train.compute_dtype)
     attention, fallback = choose(platform, devices, recipe.data.seq_len, recipe.model.head_dim, dtype)
-    return Execution(
-        unroll=cpu and recipe.model.num_layers <= UNROLL_LAYERS,
-        attention=attention,
-        compute_dtype=jnp.dtype(jnp.float32) if cpu else dtype,
-        operand_dtype=dtype,
-        layout=Layout(mesh if devices > 1 else None),
-        fallback=fallback,
-    )
+    compute_dtype, layout = jnp.dtype(jnp.float32) if cpu else dtype, Layout(mesh if devices > 1 else None)
+    forward = Forward(compute_dtype, dtype, recipe.train.remat, attention, layout)
+    return Execution(forward, cpu and recipe.model.num_layers <= UNROLL_LAYERS, fallback)
 
 
 def _sums(
     params: Params, batch: Batch, recipe: Recipe, how: Execution, base: Params | None
 ) -> tuple[jax.Array, jax.Array]:
-    """Weighted sum of losses, and each row's own part of it (B,). base: what ``params`` are adapters of."""
+    """(weighted sum of losses (), the same per row (B,)). base: frozen parameters if ``params`` are adapters."""
     if base is not None:
         params = adapted(base, params, recipe.lora)
         params = unstack_layers(params) if how.unroll else params
     segments = batch["segment_ids"]
     positions = batch["positions"]
     if not recipe.data.mask_documents:
-        # Plain concatenation, as the paper's base code had it: one document per row, padding included.
+        # Plain concatenation, as in the paper's base code: one document per row, padding included.
         segments = jnp.ones_like(segments)
         positions = jnp.broadcast_to(jnp.arange(segments.shape[1], dtype=positions.dtype), segments.shape)
-    x = hidden_states(
-        params,
-        recipe.model,
-        batch["tokens"],
-        segments,
-        positions,
-        compute_dtype=how.compute_dtype,
-        operand_dtype=how.operand_dtype,
-        remat=recipe.train.remat,
-        attention=how.attention,
-        layout=how.layout,
-    )
-    losses = cross_entropy(
-        x, output_head(params), batch["targets"], batch["loss_weights"], how.operand_dtype, how.layout
-    )
+    x = hidden_states(params, recipe.model, batch["tokens"], segments, positions, how.forward)
+    dtype, layout = how.forward.operand_dtype, how.forward.layout
+    losses = cross_entropy(x, output_head(params), batch["targets"], batch["loss_weights"], dtype, layout)
     return losses.total, jnp.sum(losses.per_token * batch["loss_weights"], axis=1)
 
 
@@ -157,10 +137,10 @@ def gradients(
 ) -> tuple[jax.Array, Params, jax.Array]:
     """(sum of losses, its float32 gradient, sum of losses per row (B,)), accumulated over the microbatches.
 
-    Microbatch i takes rows i, i + m, i + 2m, ..: every device works on each of m microbatches whatever the mesh.
+    Microbatch i has rows i, i + m, i + 2m, .., so that on any mesh every device works on each of m microbatches.
     """
-    mesh = how.layout.mesh
-    if mesh is not None and mesh.shape["dcn"] > 1 and not how.layout.within_slice:
+    layout = how.forward.layout
+    if layout.mesh is not None and layout.mesh.shape["dcn"] > 1 and not layout.within_slice:
         return _gradients_of_slices(params, batch, recipe, how, base)
     microbatches = recipe.train.microbatches
     rows = batch["tokens"].shape[0]
@@ -190,24 +170,26 @@ def gradients(
 def _gradients_of_slices(
     params: Params, batch: Batch, recipe: Recipe, how: Execution, base: Params | None
 ) -> tuple[jax.Array, Params, jax.Array]:
-    """The same where the mesh has several slices: each accumulates its own, and they are added once, at the end.
+    """`gradients` on several slices: each accumulates its own gradient, and they are summed once at the end.
 
-    What crosses the data-centre network is then one gradient a step, whatever the number of microbatches.
+    The data-centre network thus carries one gradient per step, for any number of microbatches.
     """
-    alone = how._replace(layout=dataclasses.replace(how.layout, within_slice=True))
+    layout = how.forward.layout
+    inside = dataclasses.replace(how.forward, layout=dataclasses.replace(layout, within_slice=True))
+    alone = how._replace(forward=inside)
 
-    def of_a_slice(params: Params, batch: Batch, base: Params | None) -> tuple[jax.Array, Params, jax.Array]:
+    def on_slice(params: Params, batch: Batch, base: Params | None) -> tuple[jax.Array, Params, jax.Array]:
         total, grads, row_losses = gradients(params, batch, recipe, alone, base)
         return jax.lax.psum(total, "dcn"), jax.tree.map(lambda g: jax.lax.psum(g, "dcn"), grads), row_losses
 
-    return how.layout.per_slice(of_a_slice, (P(), P("dcn"), P()), (P(), P(), P("dcn")))(params, batch, base)
+    return layout.per_slice(on_slice, (P(), P("dcn"), P()), (P(), P(), P("dcn")))(params, batch, base)
 
 
 def train_step(
     state: TrainState, batch: Batch, base: Params | None = None, *, recipe: Recipe, how: Execution, num_sources: int
 ) -> tuple[TrainState, Metrics]:
-    """The mathematics of a step; ``make_train_step`` compiles it. base: frozen parameters where adapters learn."""
-    rule = direction(recipe.optimizer, recipe.model, how.operand_dtype, adapters=base is not None)
+    """One optimizer step; ``make_train_step`` compiles it. base: frozen parameters of an adapter run."""
+    rule = direction(recipe.optimizer, recipe.model, how.forward.operand_dtype, adapters=base is not None)
     total, grads, row_losses = gradients(state.params, batch, recipe, how, base)
     weight_sum = jnp.sum(batch["loss_weights"])
     # A batch without a trained token has gradient zero, not 0 / 0.
@@ -244,12 +226,11 @@ def train_step(
 def make_train_step(
     recipe: Recipe, mesh: Mesh | None = None, *, num_sources: int = 64
 ) -> Callable[..., tuple[TrainState, Metrics]]:
-    """Compile a step for a recipe: (state, batch) -> (state, metrics). The given state's memory is reused: drop it.
+    """Jit a step for a recipe: (state, batch[, frozen base of adapters]) -> (state, metrics).
 
-    A recipe with adapters takes a third argument, the frozen base.
-
-    mesh: the state lies on it as ``abstract_state`` says, the batch by rows. num_sources: values of batch["source"] are
-    below it. Metrics are () float32 (``skipped`` bool) and, per source, (num_sources,) sums of losses and weights.
+    The state argument is donated. mesh: the state has the shardings of ``abstract_state``, the batch is split by rows.
+    num_sources: exclusive upper bound of batch["source"]. Metrics are () float32 (``skipped`` bool) and, per source,
+    (num_sources,) sums of losses and weights.
     """
     step = partial(train_step, recipe=recipe, how=execution(recipe, mesh), num_sources=num_sources)
     if mesh is None:

@@ -11,6 +11,7 @@ import pytest
 
 from lemur_ray.config import ModelConfig, RopeScaling
 from lemur_ray.model.llama import (
+    Forward,
     abstract_params,
     hidden_states,
     init_params,
@@ -28,7 +29,7 @@ BASE = ModelConfig(
     vocab_size=96, num_layers=2, dim=32, ffn_dim=48, num_heads=4, num_kv_heads=4, head_dim=8, max_seq_len=64
 )
 PACKED = ["chunked", "skipping"]
-RUN = jax.jit(hidden_states, static_argnames=("config", "attention", "remat"))
+RUN = jax.jit(hidden_states, static_argnames=("config", "how"))
 SHAPES = {
     "multi-head": BASE,
     "grouped-query": dataclasses.replace(BASE, num_kv_heads=2),
@@ -69,12 +70,14 @@ def test_a_packed_document_has_the_logits_it_has_alone(attention: str) -> None:
     params = init_params(config, 2)
     lengths = [24, 40]
     batch = packed_batch([lengths], config.vocab_size, length=64)
-    packed = RUN(params, config, batch["tokens"], batch["segment_ids"], batch["positions"], attention=attention)
+    packed = RUN(
+        params, config, batch["tokens"], batch["segment_ids"], batch["positions"], Forward(attention=attention)
+    )
     at = 0
     for size in lengths:
         part = slice(at, at + size)
         tokens, ones = batch["tokens"][:, part], jnp.ones((1, size), jnp.int32)
-        alone = RUN(params, config, tokens, ones, jnp.arange(size)[None], attention=attention)
+        alone = RUN(params, config, tokens, ones, jnp.arange(size)[None], Forward(attention=attention))
         assert jnp.abs(packed[:, part] - alone).max() < 1e-5
         at += size
 
@@ -87,7 +90,7 @@ def test_no_gradient_crosses_the_boundary_of_a_document(attention: str) -> None:
     def second_document(embedded: jax.Array) -> jax.Array:
         given = {**params, "embed": embedded}
         tokens = jnp.arange(64)[None]
-        x = RUN(given, BASE, tokens, batch["segment_ids"], batch["positions"], attention=attention)
+        x = RUN(given, BASE, tokens, batch["segment_ids"], batch["positions"], Forward(attention=attention))
         return jnp.sum(x[:, 20:] ** 2)
 
     # Every position has an embedding of its own, so its gradient shows who looked at it.
@@ -108,7 +111,7 @@ def test_the_packed_gradient_is_the_sum_of_the_gradients_of_the_documents() -> N
             name: batch[name][:, begin:end]
             for name in ("tokens", "segment_ids", "positions", "targets", "loss_weights")
         }
-        x = hidden_states(params, BASE, cut["tokens"], cut["segment_ids"], cut["positions"], attention="plain")
+        x = hidden_states(params, BASE, cut["tokens"], cut["segment_ids"], cut["positions"], Forward(attention="plain"))
         return cross_entropy(x, params["head"], cut["targets"], cut["loss_weights"]).total
 
     gradient = jax.jit(jax.grad(loss), static_argnums=(1, 2))
@@ -145,7 +148,7 @@ def gradient_of_energy(remat: str) -> list[jax.Array]:
 
     def energy(params: dict) -> jax.Array:  # type: ignore[type-arg]
         given = (batch["tokens"], batch["segment_ids"], batch["positions"])
-        return jnp.sum(hidden_states(params, BASE, *given, remat=remat) ** 2)  # type: ignore[arg-type]
+        return jnp.sum(hidden_states(params, BASE, *given, Forward(remat=remat)) ** 2)  # type: ignore[arg-type]
 
     return jax.tree.leaves(jax.jit(jax.grad(energy))(init_params(BASE, 6)))
 

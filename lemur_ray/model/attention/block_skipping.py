@@ -1,11 +1,10 @@
-"""Attention that computes only the blocks a document reaches, with its own backward pass; made for one CPU device.
+"""Attention that computes only blocks within documents, with a custom backward pass; for one CPU device.
 
-Queries are taken in blocks of ``BLOCK``. Each block needs the keys from the first document it touches up to its own
-end: its *reach*, a number of blocks known only at run time. Blocks of the same reach share one compiled loop with a
-dynamic number of turns, so every product has a static shape and short documents cost what they cover, not the whole
-triangle.
-The backward pass computes the scores again from the saved log-sum-exp, and takes the gradients of keys and values
-transposed: XLA's CPU kernels are five times slower on the other orientation.
+Queries are processed in blocks of ``BLOCK``. A block needs the keys from the start of its first document up to its own
+end: its *reach*, a number of blocks known only at run time. Blocks of equal reach share one compiled loop with a
+dynamic trip count, so every product has a static shape and the cost follows the documents' lengths. The backward pass
+recomputes scores from the saved log-sum-exp, and computes the gradients of keys and values transposed: XLA's CPU
+kernels are five times slower on the other orientation.
 
 Legend: B rows, K key/value heads, G queries per key head, L length, C block, W = reach x C, h head width.
 """
@@ -21,6 +20,7 @@ from jax import lax
 from lemur_ray.model.matmul import transposed
 
 BLOCK = 128
+"""Tokens of a block."""
 _MASKED = -1e30
 
 
@@ -31,7 +31,7 @@ def _dot(a: jax.Array, b: jax.Array, a_dim: int, b_dim: int) -> jax.Array:
 
 
 def reaches(segment_ids_BL: jax.Array, block: int) -> jax.Array:
-    """How many blocks of keys each block of queries needs, its own included: (B, L / block) int32."""
+    """Number of key blocks that each query block needs, its own included: (B, L / block) int32."""
     rows, length = segment_ids_BL.shape
     slot = jnp.clip(segment_ids_BL, -1, length) + 1
     first = jnp.full((rows, length + 2), length, jnp.int32)
@@ -42,7 +42,7 @@ def reaches(segment_ids_BL: jax.Array, block: int) -> jax.Array:
 
 
 def _schedule(segment_ids_BL: jax.Array, block: int) -> tuple[jax.Array, jax.Array]:
-    """Blocks of all rows in the order of their reach, and where each reach begins in that order."""
+    """(block numbers of all rows sorted by reach, start of each reach in that order), int32."""
     reach = reaches(segment_ids_BL, block).reshape(-1)
     num_blocks = segment_ids_BL.shape[1] // block
     begins = jnp.sum(reach[None, :] <= jnp.arange(num_blocks + 1, dtype=jnp.int32)[:, None], axis=1, dtype=jnp.int32)
@@ -50,7 +50,7 @@ def _schedule(segment_ids_BL: jax.Array, block: int) -> tuple[jax.Array, jax.Arr
 
 
 def _scores(q_KQh: jax.Array, k_KWh: jax.Array, segments_C: jax.Array, segments_W: jax.Array) -> jax.Array:
-    """(K, G C, W) scores; -1e30 where a key is later than the query or of another document."""
+    """Scores (K, G C, W); -1e30 for keys after the query or of another document."""
     block, width = segments_C.shape[0], segments_W.shape[0]
     place_C = jnp.arange(width - block, width)
     visible = (segments_C[:, None] == segments_W[None, :]) & (place_C[:, None] >= jnp.arange(width)[None, :])
@@ -136,10 +136,7 @@ def _gradients(
         q, g = _queries(q_BKGLh, row, begin, block), _queries(g_BKGLh, row, begin, block)
         k, v = _keys(k_BKLh, row, first, reach * block), _keys(v_BKLh, row, first, reach * block)
         scores = _scores(
-            q,
-            k,
-            _segments(segment_ids_BL, row, begin, block),
-            _segments(segment_ids_BL, row, first, reach * block),
+            q, k, _segments(segment_ids_BL, row, begin, block), _segments(segment_ids_BL, row, first, reach * block)
         )
         weights = jnp.exp(scores - _queries(lse, row, begin, block))
         slopes = (weights * (_dot(g, v, 2, 2) - _queries(delta, row, begin, block))).astype(dtype)
@@ -213,7 +210,7 @@ def skipping(
     length = q_BLHh.shape[1]
     pad = -length % block
     if pad:
-        # The tail is a document of its own that nobody sees.
+        # The padding is a document of its own, which no token attends to.
         q_BLHh, k_BLKh, v_BLKh = (jnp.pad(x, ((0, 0), (0, pad), (0, 0), (0, 0))) for x in (q_BLHh, k_BLKh, v_BLKh))
         segment_ids_BL = jnp.pad(segment_ids_BL, ((0, 0), (0, pad)), constant_values=-1)
     return _attention(q_BLHh, k_BLKh, v_BLKh, segment_ids_BL, block)[:, :length]

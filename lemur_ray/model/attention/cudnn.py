@@ -1,7 +1,6 @@
 """Causal attention over packed documents on GPU: cuDNN's fused kernel, called through jax.nn.
 
-cuDNN knows causal masks but no segment ids, so these are handed over as a mask of their own. Knows nothing of other
-platforms.
+cuDNN supports causal masks but no segment ids, so these are passed as a mask. Knows nothing of other platforms.
 """
 
 from __future__ import annotations
@@ -12,14 +11,15 @@ import jax
 import jax.numpy as jnp
 
 MAX_HEAD_DIM = 128
+"""Maximum features of a head in the kernel."""
 
 
 def unfit(head_dim: int, dtype: Any) -> str:
-    """Why the kernel cannot take heads of this width and dtype; "" where it can."""
+    """Reason why the kernel does not support heads of this width and dtype; "" if it does."""
     if jnp.dtype(dtype) not in (jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16)):
-        return f"cuDNN attention needs bfloat16 or float16, found {jnp.dtype(dtype).name}"
+        return f"cuDNN attention needs bfloat16 or float16, got {jnp.dtype(dtype).name}"
     if head_dim % 8 or head_dim > MAX_HEAD_DIM:
-        return f"cuDNN attention needs heads of a multiple of 8 up to {MAX_HEAD_DIM} features, found {head_dim}"
+        return f"cuDNN attention needs heads of a multiple of 8 up to {MAX_HEAD_DIM} features, got {head_dim}"
     return ""
 
 
@@ -33,7 +33,7 @@ def cudnn(
 ) -> jax.Array:
     """q (B, L, H, h) on k, v (B, L, K, h) inside equal segment ids (B, L): (B, L, H, h) in q's dtype.
 
-    implementation: "xla" computes the same call anywhere, with every score in memory.
+    implementation: "xla" computes the same on any platform, with all scores in memory.
     """
     same = segment_ids_BL[:, None, :, None] == segment_ids_BL[:, None, None, :]
     return jax.nn.dot_product_attention(

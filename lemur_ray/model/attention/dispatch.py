@@ -1,7 +1,7 @@
-"""Causal attention over packed documents: one function, a table of implementations, and which is fastest where.
+"""Causal attention over packed documents: the implementations, and the choice of the fastest per platform.
 
-Every implementation takes segment ids and is checked against the oracle. Positions are not needed here: they enter
-through the rotary embedding. Knows nothing of caches; serving has its own attention over cached keys.
+Every implementation takes segment ids and is tested against ``oracle``. Positions enter through the rotary embedding.
+Knows nothing of caches; serving has its own attention over cached keys.
 
 Legend: B rows, L length, H query heads, K key/value heads, h head width.
 """
@@ -29,15 +29,15 @@ IMPLEMENTATIONS: dict[str, Attention] = {
     "splash": splash.splash,
     "cudnn": cudnn.cudnn,
 }
-"""Every implementation there is, by name."""
+"""Implementations by name."""
 NAMES_ITSELF = ("splash",)
-"""Implementations that name their output and what else their gradient needs "attention" themselves."""
+"""Implementations that tag their output and saved values "attention" themselves."""
 
 
 def choose(platform: str, num_devices: int, length: int, head_dim: int, dtype: Any) -> tuple[str, str]:
-    """Name of the fastest implementation for a platform and shape, and why it is a fallback ("" where it is not).
+    """(name of the fastest implementation for a platform and shape, reason if it is a fallback, else "").
 
-    On CPU loops with run-time bounds win on one device and cannot be partitioned.
+    On CPU loops with run-time bounds are fastest on one device, but cannot be partitioned.
     """
     if platform == "cpu":
         return ("skipping" if num_devices == 1 else "chunked"), ""

@@ -1,6 +1,6 @@
-"""Causal attention over packed documents as the formula says: every score of a row at once.
+"""Reference implementation of causal attention over packed documents: all scores of a row at once.
 
-What the other implementations are checked against, and slow. Knows nothing of blocks and of platforms.
+Slow; the other implementations are tested against it. Knows nothing of blocks and of platforms.
 
 Legend: B rows, L length, H query heads, K key/value heads, G = H / K, h head width.
 """
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 MASKED = -1e30
-"""Score of a key that the query may not see."""
+"""Score of a masked key."""
 
 
 def grouped(q_BLHh: jax.Array, num_kv_heads: int) -> jax.Array:

@@ -13,20 +13,20 @@ import jax
 LANES = 128
 """Width of a vector register: blocks of tokens and heads are multiples of it."""
 BLOCK = 512
-"""Tokens of a block at most."""
+"""Maximum tokens of a block."""
 
 
 def unfit(length: int, head_dim: int) -> str:
-    """Why the kernel cannot take rows of this length and heads of this width; "" where it can."""
+    """Reason why the kernel does not support this row length and head width; "" if it does."""
     if length % LANES:
-        return f"splash attention needs rows of a multiple of {LANES} tokens, found {length}"
+        return f"splash attention needs rows of a multiple of {LANES} tokens, got {length}"
     if head_dim % LANES:
-        return f"splash attention needs heads of a multiple of {LANES} features, found {head_dim}"
+        return f"splash attention needs heads of a multiple of {LANES} features, got {head_dim}"
     return ""
 
 
 def block_size(length: int) -> int:
-    """Tokens of a block: the largest power of two up to BLOCK that divides the length."""
+    """Tokens per block: the largest power of two up to BLOCK that divides the length."""
     size = BLOCK
     while length % size:
         size //= 2
@@ -40,33 +40,19 @@ def _kernel(heads: int, length: int, interpret: bool) -> Any:
 
     size = block_size(length)
     blocks = kernels.BlockSizes(
-        block_q=size,
-        block_kv=size,
-        block_kv_compute=size,
-        block_q_dkv=size,
-        block_kv_dkv=size,
-        block_kv_dkv_compute=size,
-        use_fused_bwd_kernel=True,
-    )
+        block_q=size, block_kv=size, block_kv_compute=size, block_q_dkv=size, block_kv_dkv=size,
+        block_kv_dkv_compute=size, use_fused_bwd_kernel=True,
+    )  # fmt: skip
     mask = masks.MultiHeadMask([masks.CausalMask((length, length)) for _ in range(heads)])
     with jax.ensure_compile_time_eval():
         return kernels.make_splash_mha(
-            mask,
-            block_sizes=blocks,
-            head_shards=1,
-            q_seq_shards=1,
-            residual_checkpoint_name="attention",
+            mask, block_sizes=blocks, head_shards=1, q_seq_shards=1, residual_checkpoint_name="attention",
             interpret=interpret,
-        )
+        )  # fmt: skip
 
 
 def splash(
-    q_BLHh: jax.Array,
-    k_BLKh: jax.Array,
-    v_BLKh: jax.Array,
-    segment_ids_BL: jax.Array,
-    *,
-    interpret: bool = False,
+    q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, *, interpret: bool = False
 ) -> jax.Array:
     """q (B, L, H, h) on k, v (B, L, K, h) inside equal segment ids (B, L): (B, L, H, h) in q's dtype.
 

@@ -1,6 +1,6 @@
 """Causal attention over packed documents in plain XLA: blocks of queries, nothing above the diagonal block computed.
 
-Runs on every platform, mesh and shape: what is left where no kernel fits. Knows nothing of platforms.
+Runs on every platform, mesh and shape; the fallback where no kernel fits. Knows nothing of platforms.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from lemur_ray.model.attention.oracle import grouped, over_visible
 
 CHUNK = 128
-"""Queries of one block."""
+"""Queries per block."""
 
 
 def chunked(q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array) -> jax.Array:

@@ -76,7 +76,8 @@ def measure(recipe: Recipe, steps: int) -> dict[str, Any]:
     memory = (device.memory_stats() or {}).get("peak_bytes_in_use", 0) / 2**30
     return {
         "remat": recipe.train.remat, "rows": recipe.train.rows_per_step, "microbatches": recipe.train.microbatches,
-        "attention": execution(recipe, mesh).attention, "step_s": round(step_s, 4), "tokens_per_s": round(speed),
+        "attention": execution(recipe, mesh).forward.attention, "step_s": round(step_s, 4),
+        "tokens_per_s": round(speed),
         "loss": float(metrics["loss"]), "peak_gib": round(memory, 2), **used,
     }  # fmt: skip
 
