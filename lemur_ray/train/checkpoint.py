@@ -1,7 +1,7 @@
 """Checkpoints of a run: orbax, written in the background, committed by a rename, restored onto any mesh.
 
-Each is a Composite of the train state and one JSON item with the place in the plan, so both are there or neither is.
-Knows nothing of Ray and of how a step is computed.
+Each is a Composite of the train state and one JSON item with the row number in the plan, so that both are committed
+together. Knows nothing of Ray and of how a step is computed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import re
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,78 +22,74 @@ import orbax.checkpoint as ocp
 
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.storage.health_probe import run_while_reachable
-from lemur_ray.train.run.failures import for_a_person, passes
+from lemur_ray.train.run.failures import FailureKind, classify
 from lemur_ray.train.run.fence import Fence
 from lemur_ray.train.run.folder import TrainingStopped
-from lemur_ray.weights.checkpoints import Commit, commits, committed_once, put_aside
+from lemur_ray.weights.checkpoints import Commit, Uncommitted, commits, committed_once, put_aside
 
 _log = logging.getLogger(__name__)
 
 
 CHUNK_BYTES = 2**25
-"""Largest piece in which an array is stored."""
+"""Largest chunk of a stored array, in bytes."""
 
 
 class UnreadableCheckpoint(Exception):
-    """A committed checkpoint cannot be read; the message says where it went."""
+    """A committed checkpoint cannot be read; the message says where it was moved."""
 
 
 class SaveInterrupted(Exception):
-    """A checkpoint was not written because another worker is gone, or for another passing reason: start again."""
+    """A checkpoint was not written for a transient reason, such as a lost worker: restart the workers."""
 
 
 class SaveFailed(TrainingStopped):
-    """A checkpoint could not be written; the message says which one is still good and what to do."""
+    """A checkpoint could not be written; the message says which one is still intact and what to do."""
 
 
 class Checkpoints:
-    """The ``checkpoints`` folder of one run, for writing. Every process of a run makes one and calls it alike."""
+    """The ``checkpoints`` folder of one run, open for writing. Every process of a run makes the same calls."""
 
     def __init__(
         self, folder: str, *, keep: int, keep_every: int = 0, primary: bool = True, fence: Fence | None = None
     ) -> None:
-        """keep: newest checkpoints kept. keep_every: those of every so many steps are never removed (0: none).
-        primary: this process may tidy the folder (rank 0). fence: asked before every commit, in a bucket."""
+        """keep: number of newest checkpoints to keep. keep_every: those at multiples of this step are never removed (0:
+        none). primary: this process tidies the folder (rank 0). fence: checked before each commit, in a bucket."""
         self.folder, self._fence = folder, fence
         self._primary = primary
-        self._in_a_group = jax.distributed.is_initialized()
-        """Others can end a save: workers by going away, Ray by ending jax.distributed of a group that it resizes."""
+        self._distributed = jax.distributed.is_initialized()
+        """Lost workers, and Ray when it resizes the group, can interrupt a save."""
         self.ignored = self._tidy() if primary else []
-        """One line for every torn or uncommitted checkpoint that was found and left out."""
+        """Torn and uncommitted checkpoints that were in the folder at the start."""
         if "://" not in folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep,
-            keep_period=keep_every or None,
-            enable_async_checkpointing=True,
-            save_root_metadata=False,
+            max_to_keep=keep, keep_period=keep_every or None, enable_async_checkpointing=True, save_root_metadata=False
         )
         self._manager = run_while_reachable(folder, lambda: ocp.CheckpointManager(folder, options=options))
         self._unreadable: set[int] = set()
         self._saving: int | None = None
         self._timed_out = False
-        """The save before was given up for time; a second one in a row ends the run."""
+        """The previous save timed out; a second timeout in a row ends the run."""
         self.saved_at = time.monotonic()
         """Clock (``time.monotonic``) of the last save call."""
 
-    def _tidy(self) -> list[str]:
-        """Put aside what is torn, remove what was never committed; neither may stand in the way of a later save."""
+    def _tidy(self) -> list[Uncommitted]:
+        """Put torn checkpoints aside and remove temporary folders, which would block a later save."""
         _, ignored = commits(self.folder)
-        for line in ignored:
-            name = line.removeprefix(f"{self.folder}/").split(":")[0]
-            if name.isdigit():
-                put_aside(f"{self.folder}/{name}")
-            elif ".orbax-checkpoint-tmp" in name and "://" not in self.folder:
-                shutil.rmtree(f"{self.folder}/{name}", ignore_errors=True)
-        return [line for line in ignored if ".torn" not in line]
+        for entry in ignored:
+            if entry.name.isdigit():
+                put_aside(entry.folder)
+            elif ".orbax-checkpoint-tmp" in entry.name and "://" not in self.folder:
+                shutil.rmtree(entry.folder, ignore_errors=True)
+        return [entry for entry in ignored if ".torn" not in entry.name]
 
     def newest(self) -> Commit | None:
-        """The newest committed checkpoint that this object has not failed to read."""
-        found = [commit for commit in commits(self.folder)[0] if commit.step not in self._unreadable]
-        return found[0] if found else None
+        """The newest committed checkpoint, without those that this object failed to read."""
+        readable = (commit for commit in commits(self.folder)[0] if commit.step not in self._unreadable)
+        return next(readable, None)
 
     def at(self, step: int) -> Commit:
-        """The committed checkpoint of that step. Raises UnreadableCheckpoint where there is none."""
+        """The committed checkpoint of that step. Raises UnreadableCheckpoint if there is none."""
         for commit in commits(self.folder)[0]:
             if commit.step == step:
                 return commit
@@ -101,67 +98,67 @@ class Checkpoints:
         )
 
     def restore(self, step: int, abstract: Any) -> Any:
-        """The train state of a committed step, laid out as the abstract tree says (shapes, dtypes, shardings).
+        """The train state of a committed step, with the shapes, dtypes and shardings of the abstract tree.
 
         Raises:
-            UnreadableCheckpoint: it is damaged. It is first put aside as ``<step>.torn``, so that the next attempt
-                takes the one before; by any worker, because only those whose part is damaged see it.
-            TrainingStopped: it is whole, but of other arrays than the abstract tree.
-            OSError, MemoryError and others: it could not be read just now (the storage, the memory, another worker
-                that is gone), which says nothing about it.
+            UnreadableCheckpoint: the checkpoint is damaged, and was renamed to ``<step>.torn`` so that the next attempt
+                restores the one before. Any worker may rename it, because only those whose part is damaged notice.
+            TrainingStopped: the checkpoint is intact, but its arrays differ from the abstract tree.
+            OSError, MemoryError and others: reading failed for reasons outside the checkpoint (storage, memory, a lost
+                worker).
         """
         path = f"{self.folder}/{step}"
         try:
-            asked = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
-            out = run_while_reachable(path, lambda: self._manager.restore(step, args=asked))
-        except Exception as error:  # a file that ends too soon comes as a bare Exception from tensorstore's reader
-            if _of_other_arrays(error):
+            args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
+            out = run_while_reachable(path, lambda: self._manager.restore(step, args=args))
+        except Exception as error:  # tensorstore raises a bare Exception for a truncated file
+            if _has_other_arrays(error):
                 raise TrainingStopped(
                     f"checkpoint {path} holds other arrays than this program trains ({_short(error)}): resume it with "
                     "the version that wrote it, or choose another --out"
                 ) from error
-            if not _of_the_data(error):
+            if not _is_damage(error):
                 raise
             self._unreadable.add(step)
             moved = ""
-            with contextlib.suppress(FileNotFoundError):  # nothing of it may be left, or another worker was first
+            with contextlib.suppress(FileNotFoundError):  # all files may be gone, or another worker was first
                 moved = f"; put aside as {put_aside(path)}"
-            if not self._in_a_group:  # which starts anew
+            if not self._distributed:  # which restarts instead
                 self._manager.reload()
-            reason = error.__cause__ or error  # orbax says where, tensorstore below it says what
+            reason = error.__cause__ or error  # orbax names the place, tensorstore below it the reason
             raise UnreadableCheckpoint(f"checkpoint {path} cannot be read ({_short(reason)}){moved}") from error
         return out["state"]
 
     def damaged(self) -> list[str]:
-        """Checkpoints that were committed once and put aside because they could not be read, in this start or before.
+        """Folders of checkpoints that were committed and later put aside as unreadable, in this start or before.
 
-        One that was never finished does not count: what has no end is no reason not to begin.
+        Unfinished checkpoints do not count: they do not keep a run from beginning at step 0.
         """
         return committed_once(self.folder)
 
     def save(self, step: int, state: Any, plan: dict[str, Any]) -> None:
-        """Begin to save; returns once the arrays are copied. An earlier save that failed is raised here."""
+        """Begin a save; returns once the arrays are copied. Raises the failure of the previous save."""
         self.wait()
         self._saving, self.saved_at = step, time.monotonic()
-        with self._explained(step):
+        with self._save_errors(step):
             if self._fence is not None:
                 self._fence.check()
                 plan = {**plan, "attempt": self._fence.number}
-            asked = ocp.args.Composite(
-                state=ocp.args.StandardSave(state, save_args=_layers_apart(state)), plan=ocp.args.JsonSave(plan)
+            args = ocp.args.Composite(
+                state=ocp.args.StandardSave(state, save_args=_chunked_by_layer(state)), plan=ocp.args.JsonSave(plan)
             )
-            run_while_reachable(self.folder, lambda: self._manager.save(step, args=asked, force=True))
+            run_while_reachable(self.folder, lambda: self._manager.save(step, args=args, force=True))
 
     def poll(self) -> None:
-        """Raise the failure of a save in the background, if there is one; costs nothing."""
+        """Raise the failure of a save in the background, if any; does not wait."""
         if self._saving is not None:
-            with self._explained(self._saving):
+            with self._save_errors(self._saving):
                 self._manager.check_for_errors()
 
     def wait(self) -> None:
-        """Wait until the save under way is committed, or raise why it is not."""
+        """Wait until the current save is committed. Raises SaveFailed, SaveInterrupted."""
         if self._saving is not None:
-            with self._explained(self._saving):
+            with self._save_errors(self._saving):
                 run_while_reachable(self.folder, self._manager.wait_until_finished)
                 self._manager.check_for_errors()
                 self._timed_out = False
@@ -171,35 +168,36 @@ class Checkpoints:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Let a save under way finish and let go of threads; a failure of that save is not raised here."""
+        """Finish the current save and stop its threads; suppresses a failure of that save."""
         with contextlib.suppress(SaveFailed, SaveInterrupted):
             self.wait()
         self._manager.close()
 
     @contextlib.contextmanager
-    def _explained(self, step: int) -> Any:
+    def _save_errors(self, step: int) -> Iterator[None]:
+        """Turn errors of orbax and the storage into SaveInterrupted, SaveFailed or a warning."""
         try:
             yield
             return
         except (OSError, ValueError, RuntimeError) as error:
             self._saving = None
             if isinstance(error, TimeoutError) and not self._timed_out:
-                # orbax takes its deadlines from the wall clock: one that jumps ahead ends a sound save.
+                # orbax computes deadlines from the wall clock: a jump ahead ends a healthy save.
                 self._timed_out = True
                 _log.warning("checkpoint %d was not saved in time (%s): trying again at the next", step, _short(error))
                 return
-            away = "://" in self.folder and passes(_short(error))
-            if (self._in_a_group or away) and not _of_the_storage(error):
-                # A save that loses another worker or the coordinator sees a broken call, and one that meets a bucket
-                # which is away an error of its client: no reason to end the run.
+            transient = "://" in self.folder and classify(_short(error)) is FailureKind.TRANSIENT
+            if (self._distributed or transient) and not _needs_person(error):
+                # A lost worker or coordinator shows as a broken call, an unreachable bucket as a client error: a
+                # restart can help.
                 raise SaveInterrupted(f"checkpoint {step} was interrupted: {_short(error)}") from error
             try:
                 good = self.newest()
-                kept = f"checkpoint {good.step} is intact" if good else "there is no earlier checkpoint"
-            except OSError:  # of a bucket, for the same reason
-                kept = "what was committed before is intact"
+                intact = f"checkpoint {good.step} is intact" if good else "there is no earlier checkpoint"
+            except OSError:  # the bucket cannot be listed either
+                intact = "what was committed before is intact"
             raise SaveFailed(
-                f"could not save checkpoint {step} to {self.folder}: {_short(error)}{self._space()}; {kept}: make "
+                f"could not save checkpoint {step} to {self.folder}: {_short(error)}{self._space()}; {intact}: make "
                 "room or fix the storage, then run the same command again to resume"
             ) from error
 
@@ -209,8 +207,8 @@ class Checkpoints:
         return f" ({shutil.disk_usage(self.folder).free / 2**20:,.0f} MiB free)"
 
 
-def _layers_apart(state: Any) -> Any:
-    """Every layer of a stacked leaf in chunks of its own: an export reads layer by layer, not all for each of them."""
+def _chunked_by_layer(state: Any) -> Any:
+    """Save arguments that give each layer of a stacked leaf its own chunks: exports read layer by layer."""
 
     def one(path: Any, leaf: Any) -> ocp.SaveArgs:
         stacked = any(getattr(key, "key", getattr(key, "name", None)) == "layers" for key in path)
@@ -220,44 +218,44 @@ def _layers_apart(state: Any) -> Any:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """An error and what led to it, the first cause last."""
-    found = [error]
-    while (before := found[-1].__cause__ or found[-1].__context__) is not None:
-        found.append(before)
-    return found
+    """An error and the chain of its causes, the root cause last."""
+    chain = [error]
+    while (before := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(before)
+    return chain
 
 
-def _of_the_storage(error: BaseException) -> bool:
-    """Whether a save failed for what only a person can change: no room, no permission, credentials that expired."""
+def _needs_person(error: BaseException) -> bool:
+    """Whether only a person can fix a failed save: no space, no permission, expired credentials."""
     causes = _causes(error)
     if any(map(is_full_disk, causes)):
         return True
     if any(isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EROFS) for cause in causes):
         return True
-    return for_a_person("".join(map(str, causes)))
+    return classify("".join(map(str, causes))) is FailureKind.NEEDS_PERSON
 
 
 _DAMAGE = re.compile(
     r"\b(DATA_LOSS|OUT_OF_RANGE|NOT_FOUND|FAILED_PRECONDITION|INVALID_ARGUMENT): Error (reading|opening)"
 )
-"""How tensorstore calls what is missing, too short or cannot be unpacked. Every other code is of the storage, the
-network or the memory, and a worker that is gone shows as a broken call."""
+"""Status codes of tensorstore for missing, truncated or corrupt data. Every other code is about storage, network or
+memory; a lost worker shows as a broken call."""
 
 
-def _of_the_data(error: Exception) -> bool:
-    """Whether an error while reading is of what is stored. In doubt it is not: then no good checkpoint is put aside."""
+def _is_damage(error: Exception) -> bool:
+    """Whether a read error is about the stored data; False in doubt, so that no intact checkpoint is put aside."""
     return isinstance(error, (json.JSONDecodeError, FileNotFoundError)) or any(
         _DAMAGE.search(str(cause)) for cause in _causes(error)
     )
 
 
-def _of_other_arrays(error: Exception) -> bool:
-    """Whether orbax found all arrays, but by other names or of other shapes."""
-    words = ("tree structures do not match", "not compatible with the stored shape")
-    return isinstance(error, ValueError) and any(word in str(error) for word in words)
+def _has_other_arrays(error: Exception) -> bool:
+    """Whether orbax read intact arrays, but of other names or shapes than requested."""
+    phrases = ("tree structures do not match", "not compatible with the stored shape")
+    return isinstance(error, ValueError) and any(phrase in str(error) for phrase in phrases)
 
 
 def _short(error: BaseException) -> str:
-    """The last clause of a long storage error: its cause."""
+    """The first line of an error, shortened in the middle: storage errors name their cause at the end."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return text if len(text) <= 300 else f"{text[:120]} ... {text[-170:]}"

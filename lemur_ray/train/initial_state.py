@@ -1,7 +1,7 @@
-"""The state a run goes on from: that of its newest checkpoint that can be read, else the beginning.
+"""The train state a run continues from: its newest readable checkpoint, else the initial state.
 
-What lies beside the state in a checkpoint is JSON of the caller's, who also says whether the checkpoint is his. Knows
-nothing of where batches come from, and of how steps are taken and workers started.
+The caller owns the JSON stored beside the state and checks that a checkpoint belongs to its run. Knows nothing of
+batches, of the training loop and of how workers are started.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from lemur_ray.weights.checkpoints import Commit
 
 
 class Opened(NamedTuple):
-    """Unpack it: a step reuses the memory of the state it is given, and whoever kept this would hold on to it."""
+    """Result of `open_state`. Unpack it: a step reuses the state's memory, which this tuple would keep alive."""
 
     step: int
     """Steps taken; 0 at the beginning."""
     state: TrainState
     base: Any
-    """The frozen parameters where adapters learn, else None."""
+    """The frozen base parameters of an adapter run, else None."""
     beside: dict[str, Any]
-    """The JSON that was saved beside the state; empty at the beginning."""
+    """JSON item saved with the state; empty at the beginning."""
 
 
 def open_state(
@@ -43,19 +43,19 @@ def open_state(
     world_size: int = 1,
     say: Callable[[str], None] = print,
 ) -> Opened:
-    """The state to go on from, laid out on the mesh. Every process of a run calls it alike.
+    """Restore or initialise the train state on the mesh. Every process of a run makes the same call.
 
-    recognise: raises where a checkpoint is another run's; else what a person is told of it once it is restored.
-    init_from: run, checkpoint or model folder whose parameters are the beginning, or what adapters are beside.
+    recognise: raises for a checkpoint of another run; else returns its position, which is logged after the restore.
+    init_from: run, checkpoint or model folder of the initial parameters, or of the base of adapters.
 
     Raises:
-        TrainingStopped: every checkpoint that was ever committed is damaged, or one is of other arrays.
-        RunFolderError: ``init_from`` is another model.
-        UnreadableCheckpoint: one is damaged in a group of workers, which starts anew and then takes the one before.
+        TrainingStopped: every committed checkpoint is damaged, or one has other arrays.
+        RunFolderError: ``init_from`` is a model of another shape.
+        UnreadableCheckpoint: one is damaged and there are several workers; after a restart they use the one before.
     """
     abstract = abstract_state(recipe, mesh)
-    for line in checkpoints.ignored:
-        say(f"ignored {line}")
+    for entry in checkpoints.ignored:
+        say(f"ignored {entry}")
     state: Any = None
     step, beside = 0, dict[str, Any]()
     while state is None and (commit := agreed(checkpoints, world_size)) is not None:
@@ -75,15 +75,15 @@ def open_state(
             f"of them back from a copy, or remove {checkpoints.folder} to begin again at step 0"
         )
     adapters = recipe.lora.rank > 0
-    given = initial_params(init_from, recipe, mesh) if init_from and (state is None or adapters) else None
+    start = initial_params(init_from, recipe, mesh) if init_from and (state is None or adapters) else None
     if state is None:
         place = jax.tree.map(lambda leaf: leaf.sharding, abstract)
-        state = jax.jit(lambda params: init_state(recipe, params), out_shardings=place)(given)
-    return Opened(step, state, frozen_base(given, recipe) if adapters else None, beside)
+        state = jax.jit(lambda params: init_state(recipe, params), out_shardings=place)(start)
+    return Opened(step, state, frozen_base(start, recipe) if adapters else None, beside)
 
 
 def agreed(checkpoints: Checkpoints, world_size: int) -> Commit | None:
-    """The newest committed checkpoint as rank 0 sees it: others may have listed the folder before it was tidied."""
+    """Rank 0's newest committed checkpoint, on every rank: others may have listed the folder before it was tidied."""
     newest = checkpoints.newest()
     if world_size == 1:
         return newest

@@ -1,1 +1,1 @@
-"""Parameters on the move, slice by slice: Hugging Face, safetensors, orbax, models by name. Knows no training."""
+"""Reading and writing model weights slice by slice: Hugging Face, safetensors, orbax. Knows no training."""

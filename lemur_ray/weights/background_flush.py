@@ -1,7 +1,7 @@
-"""Data on its way to the disk while more is being made, so that the flush at the end finds little left to wait for.
+"""Flushes written data to disk in the background, so that the final flush has little left to do.
 
-The kernel keeps what is written in memory until somebody asks for it or a tenth of the memory is full. Knows nothing of
-files: what is to be flushed is the caller's.
+The kernel otherwise keeps written data in memory until a flush or until a tenth of the memory is dirty. Knows nothing
+of files: the caller supplies the flush.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 EVERY_BYTES = 2**26
-"""Written between two flushes."""
+"""Bytes written between two flushes."""
 
 
 class Flusher:
@@ -23,7 +23,7 @@ class Flusher:
         self._running: Future[None] | None = None
 
     def wrote(self, size_bytes: int) -> None:
-        """Count what has been written. Raises the OSError of an earlier flush."""
+        """Count written bytes. Raises the OSError of an earlier flush."""
         with self._lock:
             self._waiting_bytes += size_bytes
             if self._waiting_bytes < EVERY_BYTES or (self._running is not None and not self._running.done()):
@@ -34,7 +34,7 @@ class Flusher:
             self._running = self._pool.submit(self._flush)
 
     def close(self) -> None:
-        """Flush what is left. Raises OSError where this or an earlier flush failed: the kernel tells it only once."""
+        """Final flush. Raises OSError if this or an earlier flush failed, as the kernel reports an error only once."""
         self._pool.shutdown()
         if self._running is not None:
             self._running.result()

@@ -1,16 +1,17 @@
-"""Which checkpoints of a run are committed, and what tells one set of weights from another.
+"""The committed checkpoints of a run, and identities of model weights.
 
-Training, loading and evaluation all ask here, so that none of them takes a checkpoint for whole that another passes
-over. Reads small files by path or URI; knows nothing of jax, of Ray or of what the arrays mean.
+Training, loading and evaluation share this one definition of a committed checkpoint. Reads small files by path or URI;
+knows nothing of jax, of Ray or of what the arrays mean.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lemur_ray.storage.file_system import file_system, is_bucket
 from lemur_ray.storage.published_folder import version_of
@@ -18,13 +19,13 @@ from lemur_ray.storage.published_folder import version_of
 CHECKPOINTS = "checkpoints"
 """Name of the folder in a run's folder."""
 MODEL_FOLDER = "model folder "
-"""How ``weights_of`` begins for a Hugging Face folder."""
+"""Prefix of the identity that ``weights_of`` gives a Hugging Face folder."""
 _PIECES = ("plan/metadata", "state/_METADATA", "state/manifest.ocdbt")
-"""What a committed checkpoint always has: the plan JSON and the index of the arrays."""
+"""Files of every committed checkpoint: the plan JSON and the index of the arrays."""
 _IN_PLACE = ("gs://", "commit_success.txt")
-"""Where a checkpoint is written under its own name from the beginning, and what is written last."""
-_SAMPLES = 256
-_SAMPLE_BYTES = 4096
+"""URI scheme under which orbax writes a checkpoint at its final name, and the file it writes last."""
+_SAMPLES, _SAMPLE_BYTES = 256, 4096
+"""Number and size of the pieces of a safetensors file that go into a fingerprint."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,9 @@ class Commit:
 
     @property
     def fingerprint(self) -> str:
-        """8 hex digits over the plan and the index of the arrays; another one whenever it is written anew.
+        """8 hex digits over the plan and the index of the arrays; they change whenever the checkpoint is rewritten.
 
-        The index (OCDBT manifest) names the data files, and those get random names: no array needs to be read.
+        The index (OCDBT manifest) lists the data files, which have random names, so no array needs to be read.
         """
         fs, inner = file_system(self.folder)
         digest = hashlib.sha256()
@@ -50,27 +51,42 @@ class Commit:
         return digest.hexdigest()[:8]
 
 
+class Uncommitted(NamedTuple):
+    """An entry of a ``checkpoints`` folder that is no committed checkpoint."""
+
+    folder: str
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """Last part of the folder's path."""
+        return self.folder.rsplit("/", 1)[-1]
+
+    def __str__(self) -> str:
+        return f"{self.folder}: {self.reason}"
+
+
 def commit_at(folder: str) -> Commit | None:
-    """The checkpoint in ``folder`` (``<run>/checkpoints/<step>``), None where it is not a committed one."""
-    found = _look(folder)
-    return found if isinstance(found, Commit) else None
+    """The checkpoint in ``folder`` (``<run>/checkpoints/<step>``), None if it is not committed."""
+    entry = _inspect(folder)
+    return entry if isinstance(entry, Commit) else None
 
 
-def commits(folder: str) -> tuple[list[Commit], list[str]]:
-    """(committed checkpoints, newest first; one line for everything in the folder that is not one)."""
+def commits(folder: str) -> tuple[list[Commit], list[Uncommitted]]:
+    """(committed checkpoints of a ``checkpoints`` folder, newest first; all other entries)."""
     fs, inner = file_system(folder)
-    fs.invalidate_cache()  # or a folder that was listed before it was made would not be there
+    fs.invalidate_cache()  # an earlier listing may predate the folder
     if not fs.isdir(inner):
         return [], []
     names = [path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(inner, detail=False)]
-    looked = {name: _look(f"{folder}/{name}") for name in names}
-    found = [commit for commit in looked.values() if isinstance(commit, Commit)]
-    ignored = [f"{folder}/{name}: {why}" for name, why in looked.items() if isinstance(why, str)]
-    return sorted(found, key=lambda commit: -commit.step), ignored
+    entries = [_inspect(f"{folder}/{name}") for name in names]
+    committed = [entry for entry in entries if isinstance(entry, Commit)]
+    ignored = [entry for entry in entries if isinstance(entry, Uncommitted)]
+    return sorted(committed, key=lambda commit: -commit.step), ignored
 
 
 def put_aside(folder: str) -> str:
-    """Rename a torn or damaged checkpoint, also in a bucket, so that it is in nobody's way; returns its new name."""
+    """Rename a torn or damaged checkpoint to ``<step>.torn[N]``, also in a bucket; returns its new path."""
     fs, inner = file_system(folder)
     number = 0
     while fs.exists(aside := f"{inner}.torn{number or ''}"):
@@ -78,21 +94,21 @@ def put_aside(folder: str) -> str:
     if not is_bucket(folder):
         fs.mv(inner, aside, recursive=True)
         return f"{folder}.torn{number or ''}"
-    # One by one, by requests that every service knows. What makes it a commit goes first: cut off in the middle of
-    # this, it is not taken for whole.
+    # Object by object, with requests that every service supports. The commit marker goes first, so that a half-moved
+    # checkpoint does not count as committed.
     paths = fs.find(inner)
     ends = [path for path in paths if path.endswith(_IN_PLACE[1])]
     for part in (ends, [path for path in paths if path not in ends]):
         if part:
             fs.copy(part, [f"{aside}{path.removeprefix(inner)}" for path in part])
             fs.rm(part)
-    if fs.exists(inner):  # where folders are more than the beginning of names
+    if fs.exists(inner):  # on stores with real folders
         fs.rm(inner, recursive=True)
     return f"{folder}.torn{number or ''}"
 
 
 def committed_once(folder: str) -> list[str]:
-    """Checkpoints that were put aside although no piece of them is missing: committed, and then damaged."""
+    """Checkpoints put aside as ``.torn`` that have every file: committed once, damaged later."""
     fs, inner = file_system(folder)
     if not fs.isdir(inner):
         return []
@@ -102,16 +118,15 @@ def committed_once(folder: str) -> list[str]:
 
 def newest_commit(folder: str) -> Commit | None:
     """The newest committed checkpoint of a run's ``checkpoints`` folder."""
-    found, _ = commits(folder)
-    return found[0] if found else None
+    committed, _ = commits(folder)
+    return committed[0] if committed else None
 
 
-def _look(folder: str) -> Commit | str:
-    """The commit in a folder, or why it is none."""
+def _inspect(folder: str) -> Commit | Uncommitted:
     fs, inner = file_system(folder)
     name = inner.rstrip("/").rsplit("/", 1)[-1]
     if not name.isdigit():
-        return "not committed"
+        return Uncommitted(folder, "not committed")
     missing = _missing(folder)
     try:
         plan = json.loads(fs.cat_file(f"{inner}/plan/metadata")) if not missing else {}
@@ -120,12 +135,12 @@ def _look(folder: str) -> Commit | str:
     except ValueError:
         missing = ["plan/metadata (not JSON)"]
     if missing:
-        return f"torn, lacks {', '.join(missing)}"
+        return Uncommitted(folder, f"torn, lacks {', '.join(missing)}")
     return Commit(int(name), plan, folder)
 
 
 def _missing(folder: str) -> list[str]:
-    """The pieces that a committed checkpoint has and this folder has not."""
+    """The files of a committed checkpoint that this folder lacks."""
     fs, inner = file_system(folder)
     where, last = _IN_PLACE
     pieces = (*_PIECES, last) if folder.startswith(where) else _PIECES
@@ -135,12 +150,11 @@ def _missing(folder: str) -> list[str]:
 def model_fingerprint(folder: str | Path) -> str:
     """16 hex digits over a Hugging Face folder: its configuration, and sizes and samples of its safetensors.
 
-    Of each file 256 pieces of 4 KiB at equal distances are read: another training changes them, and 140 GB cost a
-    second. In a bucket the versions of the objects stand for the samples. Raises FileNotFoundError where there is no
-    config.json, OSError.
+    Reads 256 evenly spaced pieces of 4 KiB per file (a second for 140 GB), which any further training changes. In a
+    bucket object versions replace the samples. Raises FileNotFoundError without a config.json, OSError.
     """
     if is_bucket(str(folder)):
-        return _fingerprint_there(str(folder))
+        return _bucket_fingerprint(str(folder))
     folder = Path(folder)
     digest = hashlib.sha256((folder / "config.json").read_bytes())
     for path in sorted(folder.glob("*.safetensors")):
@@ -153,7 +167,7 @@ def model_fingerprint(folder: str | Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _fingerprint_there(url: str) -> str:
+def _bucket_fingerprint(url: str) -> str:
     fs, inner = file_system(url)
     digest = hashlib.sha256(fs.cat_file(f"{inner}/config.json"))
     for name in sorted(path.rsplit("/", 1)[-1] for path in fs.find(inner, maxdepth=1)):
@@ -163,15 +177,22 @@ def _fingerprint_there(url: str) -> str:
 
 
 def weights_of(spec: str) -> str:
-    """What names the weights of a model, wherever its folder lies.
+    """Identity of a model's weights, independent of the folder's location; checkpoints store it as ``init_from``.
 
-    Of a run of ours: recipe and corpus, step, and what that run began with. Of a Hugging Face folder on a disk: its
-    fingerprint. Anything else (a folder in a bucket that is no run, ``random:nano``) is named by ``spec`` itself.
+    For a run of this project: recipe hash, corpus, step and the identity of its own starting weights. For a Hugging
+    Face folder on a disk: its fingerprint. For anything else (a bucket folder that is no run, ``random:nano``):
+    ``spec`` itself.
     """
     commit = (newest_commit(f"{spec}/{CHECKPOINTS}") or commit_at(spec)) if spec else None
     if commit is None:
         local = spec and "://" not in spec and (Path(spec) / "config.json").is_file()
         return f"{MODEL_FOLDER}{model_fingerprint(Path(spec))}" if local else spec
     before = commit.plan.get("init_from")
-    found = f"{commit.plan.get('hash')} on {commit.plan.get('corpus')}, step {commit.step}"
-    return f"{found}, from {before}" if before else found
+    identity = f"{commit.plan.get('hash')} on {commit.plan.get('corpus')}, step {commit.step}"
+    return f"{identity}, from {before}" if before else identity
+
+
+def step_of(identity: str) -> int | None:
+    """The checkpoint step in an identity that `weights_of` gave a run; None in any other."""
+    match = re.search(r", step (\d+)", identity)
+    return int(match[1]) if match else None

@@ -1,8 +1,7 @@
-"""A model from one kind of folder to another: any model to Hugging Face format, any model to a run folder.
+"""Converts any model to Hugging Face format or to a run folder.
 
-Weights go through in blocks, so the model may be larger than memory. What is being written is called ``.partial`` until
-it is whole; in a bucket, which knows no renaming, the file that makes a folder a model comes last. Knows nothing of
-Ray.
+Weights are copied in blocks, so the model may be larger than memory. A folder is called ``.partial`` until it is
+complete; in a bucket, which has no rename, the file that identifies a model is written last. Knows nothing of Ray.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from lemur_ray.weights.param_slices import leaves, stream
 from lemur_ray.weights.safetensors_writer import check_space, size_text
 
 _LAST = {"hf": "config.json", "run": "recipe.json"}
-"""The file without which nobody takes a folder for a model."""
+"""The file that identifies a folder as a model, written last."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,14 +53,13 @@ class Convert:
 
 
 def convert(job: Convert, out: str) -> str:
-    """Write the model into ``out`` (path or URI) and return it.
+    """Convert the model into ``out`` (path or URI) and return ``out``.
 
-    Raises FileExistsError where something else lies there already, OSError where there is no space, and what
-    ``open_model`` raises.
+    Raises FileExistsError if ``out`` is not empty, OSError if there is no space, and the errors of ``open_model``.
     """
     fs, inner = file_system(out)
-    there = fs.exists(inner) and fs.ls(inner, detail=False)
-    if there and ("://" not in out or fs.exists(f"{inner}/{_LAST[job.to]}")):
+    occupied = fs.exists(inner) and fs.ls(inner, detail=False)
+    if occupied and ("://" not in out or fs.exists(f"{inner}/{_LAST[job.to]}")):
         raise FileExistsError(f"{out} is not empty: choose another --out")
     model = open_model(job.model)
     config = model.source.config
@@ -69,15 +67,15 @@ def convert(job: Convert, out: str) -> str:
         label: model.source.dtype(label) if job.dtype == "stored" else DTYPES[job.dtype] for label in leaves(config)
     }
     needed = sum(int(np.prod(shape)) * dtypes[label].itemsize for label, shape in leaves(config).items())
-    with _explained(out, needed):
+    with _full_disk_named(out, needed):
         if job.to == "hf":
-            with _until_whole(out) as folder:
+            with _renamed_when_complete(out) as folder:
                 export(model.source, model.tokenizer, folder, dtypes, int(job.max_file_gb * 10**9))
         elif "://" not in out:
-            with _until_whole(out) as folder:
+            with _renamed_when_complete(out) as folder:
                 check_space(folder, needed)
                 _write_run(model, Path(folder), dtypes, job)
-        else:  # orbax writes to a disk first, because a checkpoint is not written in one pass
+        else:  # a checkpoint is not written in one pass, so orbax needs a local disk
             check_space(tempfile.gettempdir(), needed)
             with tempfile.TemporaryDirectory(prefix="lemur-convert-") as folder:
                 _write_run(model, Path(folder), dtypes, job)
@@ -86,7 +84,7 @@ def convert(job: Convert, out: str) -> str:
 
 
 def _write_run(model: OpenModel, folder: Path, dtypes: dict[str, np.dtype[Any]], job: Convert) -> None:
-    """A run folder as if training were about to begin, without moments: nothing resumes it, runs start from it."""
+    """Write a run folder with a checkpoint at step 0 without optimizer state, for other runs to start from."""
     recipe = Recipe(name=model.name, source=f"converted from {job.model}", model=model.source.config)
     plan = {"rows": 0, "recipe": identity(recipe), "hash": recipe.hash, "init_from": model.version}
     sink = CheckpointSink(folder / CHECKPOINTS / "0", model.source.config, dtypes, plan, transposes)
@@ -99,28 +97,28 @@ def _write_run(model: OpenModel, folder: Path, dtypes: dict[str, np.dtype[Any]],
 
 
 @contextlib.contextmanager
-def _until_whole(out: str) -> Iterator[str]:
-    """The folder to write into: ``<out>.partial``, which gets its name at the end, or a bucket's folder itself."""
+def _renamed_when_complete(out: str) -> Iterator[str]:
+    """Yield the folder to write: ``<out>.partial``, renamed at the end, or ``out`` itself in a bucket."""
     if "://" in out:
         yield out
         return
     partial = Path(f"{out}.partial")
     partial.mkdir(parents=True, exist_ok=True)
-    with _alone(partial, out):
+    with _exclusive(partial, out):
         try:
             yield str(partial)
             if Path(out).exists():
-                Path(out).rmdir()  # empty, as was checked
+                Path(out).rmdir()  # known to be empty
             partial.rename(out)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _alone(partial: Path, out: str) -> Iterator[None]:
-    """The folder, emptied of what a conversion that was killed left, for one process alone.
+def _exclusive(partial: Path, out: str) -> Iterator[None]:
+    """Lock the folder for this process and remove the files of a killed conversion.
 
-    The lock is on the folder itself, so nothing of it is left behind. Raises FileExistsError for another that runs.
+    The lock is on the folder itself and leaves no file. Raises FileExistsError if another conversion holds it.
     """
     folder = os.open(partial, os.O_RDONLY)
     try:
@@ -141,8 +139,8 @@ def _upload(folder: Path, out: str) -> None:
 
 
 @contextlib.contextmanager
-def _explained(out: str, needed: int) -> Iterator[None]:
-    """A disk that fills up on the way is named, with the room that the whole needs."""
+def _full_disk_named(out: str, needed: int) -> Iterator[None]:
+    """Turn an error for want of disk space into an OSError with the needed space."""
     try:
         yield
     except (OSError, ValueError) as error:

@@ -1,6 +1,6 @@
 """The small files of a Hugging Face model folder: config.json, generation_config.json and the tokenizer's two.
 
-What our Llama cannot compute is refused by name. Knows nothing of weights.
+Settings that the project's Llama does not support are refused by name. Knows nothing of weights.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from lemur_ray.text.tokenizer import Tokenizer
 
 
 class HuggingFaceError(ValueError):
-    """The folder is not a Llama model that this project can hold; the message says what was found and expected."""
+    """The folder is not a Llama model that this project supports; the message gives the reason."""
 
 
 def read_config(folder: str | Path) -> ModelConfig:
     """The model's shape from ``config.json`` of a folder or URI.
 
     Both spellings of the rotary embedding are read: ``rope_theta`` with ``rope_scaling``, and ``rope_parameters``.
-    Raises HuggingFaceError for anything that our Llama is not.
+    Raises HuggingFaceError for any other model.
     """
     path = f"{folder}/config.json"
     fs, inner = file_system(path)
@@ -63,7 +63,7 @@ def read_config(folder: str | Path) -> ModelConfig:
 
 
 def _refuse_others(raw: dict[str, Any], rope: dict[str, Any], path: str) -> None:
-    """Raises HuggingFaceError naming every setting that our Llama does not have."""
+    """Raises HuggingFaceError naming every unsupported setting."""
     kind = _kind(rope)
     checks: dict[str, tuple[Any, tuple[Any, ...]]] = {
         "model_type": (raw.get("model_type"), ("llama",)),
@@ -77,9 +77,9 @@ def _refuse_others(raw: dict[str, Any], rope: dict[str, Any], path: str) -> None
         "quantization_config": (raw.get("quantization_config"), (None,)),
     }  # fmt: skip
     wrong = [
-        f"{name} is {found!r}, expected {' or '.join(map(repr, known))}"
-        for name, (found, known) in checks.items()
-        if found not in known
+        f"{name} is {value!r}, expected {' or '.join(map(repr, known))}"
+        for name, (value, known) in checks.items()
+        if value not in known
     ]
     if wrong:
         raise HuggingFaceError(f"{path}: {'; '.join(wrong)}: this model is not of the Llama family that is held here")
@@ -90,17 +90,14 @@ def _kind(rope: dict[str, Any]) -> Any:
 
 
 def _scaling(rope: dict[str, Any], max_seq_len: int) -> RopeScaling:
-    """KeyError where a number that the kind needs is missing."""
+    """The rotary scaling. Raises KeyError for a missing number."""
     if _kind(rope) == "linear":
         return RopeScaling("linear", float(rope["factor"]))
     if _kind(rope) == "llama3":
         return RopeScaling(
-            "llama3",
-            float(rope["factor"]),
-            float(rope["low_freq_factor"]),
-            float(rope["high_freq_factor"]),
+            "llama3", float(rope["factor"]), float(rope["low_freq_factor"]), float(rope["high_freq_factor"]),
             int(rope.get("original_max_position_embeddings") or max_seq_len),
-        )
+        )  # fmt: skip
     return RopeScaling()
 
 
@@ -121,9 +118,9 @@ def _rope_fields(config: ModelConfig) -> dict[str, Any]:
 
 
 def config_files(config: ModelConfig, tokenizer: Tokenizer | None, dtype: str) -> dict[str, str]:
-    """``generation_config.json`` and ``config.json`` as text; generation ends at every token that ends a turn.
+    """``generation_config.json`` and ``config.json`` as text; generation stops at every end-of-turn token.
 
-    dtype: of the weights as torch names it, "float32" or "bfloat16".
+    dtype: torch's name of the weights' dtype, "float32" or "bfloat16".
     """
     ids: dict[str, Any] = {}
     if tokenizer is not None:
@@ -131,26 +128,13 @@ def config_files(config: ModelConfig, tokenizer: Tokenizer | None, dtype: str) -
         named = {"bos_token_id": tokenizer.bos_id, "eos_token_id": stops or None, "pad_token_id": tokenizer.pad_id}
         ids = {name: value for name, value in named.items() if value is not None}
     raw = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": config.vocab_size,
-        "num_hidden_layers": config.num_layers,
-        "hidden_size": config.dim,
-        "intermediate_size": config.ffn_dim,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_dim,
-        "max_position_embeddings": config.max_seq_len,
-        **_rope_fields(config),
-        "rms_norm_eps": config.norm_eps,
-        "tie_word_embeddings": config.tie_embeddings,
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "mlp_bias": False,
-        "torch_dtype": dtype,
-        "dtype": dtype,
-        **ids,
-    }
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": config.vocab_size,
+        "num_hidden_layers": config.num_layers, "hidden_size": config.dim, "intermediate_size": config.ffn_dim,
+        "num_attention_heads": config.num_heads, "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim, "max_position_embeddings": config.max_seq_len, **_rope_fields(config),
+        "rms_norm_eps": config.norm_eps, "tie_word_embeddings": config.tie_embeddings, "hidden_act": "silu",
+        "attention_bias": False, "mlp_bias": False, "torch_dtype": dtype, "dtype": dtype, **ids,
+    }  # fmt: skip
     sampling = (json_file(tokenizer.files, GENERATION) if tokenizer else {}) or {"do_sample": False}
     return {
         "generation_config.json": json.dumps({**sampling, **ids}, indent=2) + "\n",
@@ -159,21 +143,17 @@ def config_files(config: ModelConfig, tokenizer: Tokenizer | None, dtype: str) -
 
 
 def tokenizer_config() -> dict[str, Any]:
-    """What ``tokenizer_config.json`` says: the names of the special tokens, and the ChatML template."""
+    """Content of ``tokenizer_config.json``: names of the special tokens, and the ChatML template."""
     return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": BOS,
-        "eos_token": EOS,
-        "pad_token": PAD,
-        "clean_up_tokenization_spaces": False,
-        "chat_template": WITH_BOS,
-    }
+        "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": BOS, "eos_token": EOS, "pad_token": PAD,
+        "clean_up_tokenization_spaces": False, "chat_template": WITH_BOS,
+    }  # fmt: skip
 
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
-    """``tokenizer.json`` and ``tokenizer_config.json`` as text, of a tokenizer from elsewhere all files that it had."""
+    """``tokenizer.json`` and ``tokenizer_config.json`` as text; all original files of a foreign tokenizer."""
     own = tokenizer_config()
     if tokenizer.files:
-        own.pop("chat_template")  # it is another one, and lies beside
+        own.pop("chat_template")  # a foreign tokenizer has its own template
     written = {} if tokenizer.files and not tokenizer.is_ours else {CONFIG: json.dumps(own, indent=2) + "\n"}
     return {**written, **tokenizer.to_files()}

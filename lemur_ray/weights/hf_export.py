@@ -1,6 +1,6 @@
-"""A Hugging Face folder from any source of weights, block by block.
+"""Exports any weight source to a Hugging Face folder, block by block.
 
-Knows nothing of where the weights lie, nor of what becomes of a folder that was left half written.
+Knows nothing of where the weights are stored, nor of the clean-up of a half-written folder.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def export(
 ) -> None:
     """Write a folder or URI that ``transformers`` loads: weights, configs, tokenizer with chat template.
 
-    dtypes: of every leaf as it is written. In the stored ones every bit of what was imported comes out again.
-    Raises HuggingFaceError where the tokenizer is larger than the model, before anything is written; OSError where
-    there is no room; what reading the source raises.
+    dtypes: dtype of every written leaf; with the stored dtypes an import and export is bit-exact. Raises
+    HuggingFaceError if the tokenizer is larger than the model, before anything is written; OSError if there is no
+    space; the errors of reading the source.
     """
     config = source.config
     if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
@@ -43,7 +43,7 @@ def export(
 
 
 def write_small_files(folder: str, config: ModelConfig, tokenizer: Tokenizer | None, dtype: str) -> None:
-    """Tokenizer and configs into a folder or URI; config.json last, as a folder without one is no model."""
+    """Write tokenizer and configs into a folder or URI; config.json last, as it identifies a model."""
     texts = tokenizer_files(tokenizer) if tokenizer is not None else {}
     fs, inner = file_system(folder)
     for name, text in (texts | config_files(config, tokenizer, dtype)).items():

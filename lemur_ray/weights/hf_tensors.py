@@ -1,7 +1,7 @@
-"""Llama weights in the Hugging Face layout, in and out: one table from tree paths to tensor names.
+"""Reads and writes Llama weights in the Hugging Face layout, by one table from tree paths to tensor names.
 
-torch keeps a linear layer as (out, in), we keep (in, out); every other difference is a name. Both directions move
-slices of at most ``BLOCK_ROWS`` stored rows. Knows nothing of run folders or of training.
+torch stores a linear layer as (out, in), this project as (in, out); all other differences are names. Both directions
+move slices of at most ``BLOCK_ROWS`` stored rows. Knows nothing of run folders or of training.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from lemur_ray.weights.safetensors_writer import FolderWriter, Tensor
 
 
 class Entry(NamedTuple):
-    """How one leaf of the parameter tree is stored."""
+    """Stored form of one leaf of the parameter tree."""
 
     name: str
-    """Tensor name; {} stands for the layer of a stacked leaf."""
+    """Tensor name; {} is the layer number of a stacked leaf."""
     transpose: bool
 
     @property
@@ -49,50 +49,52 @@ TABLE: dict[str, Entry] = {
     "head": Entry("lm_head.weight", True),
 }
 _DERIVED = ".self_attn.rotary_emb.inv_freq"
-"""Stored by older versions of transformers, computed here."""
-MOST_SAID = 3
-"""Tensors that are wrong; the others are counted."""
+"""Suffix of tensors stored by older versions of transformers and ignored here."""
+MOST_LISTED = 3
+"""Maximum number of wrong tensors listed in an error; the rest are counted."""
 BLOCK_ROWS = 1024
-"""Stored rows that are moved at once."""
+"""Maximum stored rows moved at once."""
 BLOCK_BYTES = 2**22
-"""Of a file that are read and looked at together, while they lie in the cache."""
+"""Bytes that are read and checked together, while they are in the CPU cache."""
 REQUESTS = 8
-"""Of a bucket that are under way at once: one of 4 MiB waits as long for its first byte as it takes."""
+"""Concurrent requests to a bucket: one of 4 MiB takes as long to its first byte as to transfer."""
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 
 class HuggingFaceWeights:
     """The weights of a model folder or URI as slices of the parameter tree (a ``weights.Source``).
 
-    Raises TensorFileError (missing or truncated file, missing tensor) or HuggingFaceError (shape, NaN, tensors that our
-    Llama has not): names and shapes when it is opened, NaN when the slice is read.
+    Raises TensorFileError (missing or truncated file, missing tensor) or HuggingFaceError (wrong shape, NaN, unknown
+    tensors): names and shapes on opening, NaN when a slice is read.
     """
 
     def __init__(self, folder: str | Path, config: ModelConfig | None = None) -> None:
-        """config: of the model there, read from config.json by default."""
+        """config: shape of the model; default: read from config.json."""
         self.config = read_config(folder) if config is None else config
         self.files = TensorFolder(folder)
         self._requests = ThreadPoolExecutor(REQUESTS) if is_bucket(str(folder)) else None
         known = {name for label, shape in leaves(self.config).items() for name, _ in _names(label, shape)}
-        known.add(TABLE["head"].name)  # may be there even where it is tied
+        known.add(TABLE["head"].name)  # may be stored even if it is tied
         strange = [name for name in self.files.names() if name not in known and not name.endswith(_DERIVED)]
         wrong: list[Exception] = []
         if strange:
-            said = f"{folder} holds tensors that a model of its config.json has not: {', '.join(strange[:3])}: "
-            said += "config.json and weights do not belong together, or this is not a Llama"
-            wrong.append(HuggingFaceError(said))
+            names = ", ".join(strange[:3])
+            message = (
+                f"{folder} holds tensors that a model of its config.json has not: {names}: config.json and weights "
+            )
+            wrong.append(HuggingFaceError(f"{message}do not belong together, or this is not a Llama"))
         self._dtypes: dict[str, np.dtype[Any]] = {}
         for label, shape in leaves(self.config).items():
-            found = set()
+            dtypes = set()
             for name, want in _names(label, shape):
                 try:
-                    found.add(self._checked(name, want))
+                    dtypes.add(self._checked(name, want))
                 except (HuggingFaceError, TensorFileError) as error:
                     wrong.append(error)
-            self._dtypes[label] = np.result_type(*found) if found else np.dtype(np.float32)
+            self._dtypes[label] = np.result_type(*dtypes) if dtypes else np.dtype(np.float32)
         if wrong:
-            more = f" (and {len(wrong) - MOST_SAID} tensors more)" if len(wrong) > MOST_SAID else ""
-            raise type(wrong[0])("; ".join(map(str, wrong[:MOST_SAID])) + more)
+            more = f" (and {len(wrong) - MOST_LISTED} tensors more)" if len(wrong) > MOST_LISTED else ""
+            raise type(wrong[0])("; ".join(map(str, wrong[:MOST_LISTED])) + more)
 
     def _checked(self, name: str, want: tuple[int, ...]) -> np.dtype[Any]:
         stored = self.files.stored(name)
@@ -104,17 +106,17 @@ class HuggingFaceWeights:
         return stored.dtype
 
     def chunk(self, label: str) -> tuple[int, ...]:
-        """A stored row: of a bucket its columns come in one request, of a disk in one page after another."""
+        """A stored row: read in one request from a bucket, and contiguous on a disk."""
         shape = leaves(self.config)[label]
         row = len(shape) - (2 if TABLE[label].transpose else 1)
         return tuple(size if dim == row else 1 for dim, size in enumerate(shape))
 
     def dtype(self, label: str) -> np.dtype[Any]:
-        """What a leaf is stored in."""
+        """Stored dtype of a leaf."""
         return self._dtypes[label]
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
-        """One slice of a leaf, from the layers and the bytes that it needs, in memory as it lies in the file."""
+        """One slice of a leaf, reading only its layers and bytes; the memory order is that of the file."""
         entry, dtype = TABLE[label], dtype or self.dtype(label)
         parts = normalised(index, leaves(self.config)[label])
         layers, inner = (parts[0], parts[1:]) if entry.stacked else (range(1), parts)
@@ -142,10 +144,10 @@ class HuggingFaceWeights:
             out[:] = part
 
     def _check(self, name: str, block: np.ndarray) -> None:
-        """Raises HuggingFaceError where there is NaN or infinity.
+        """Raises HuggingFaceError for NaN or infinity.
 
-        Those have an exponent of ones: the largest signed integers where they are positive, the largest unsigned ones
-        where they are negative. Two comparisons without a copy run at the speed of memory.
+        Their exponent bits are all ones: as integers they are the largest signed values if positive, the largest
+        unsigned ones if negative. Two maxima without a copy run at memory speed.
         """
         exponent = {"bfloat16": 0x7F80, "float16": 0x7C00, "float32": 0x7F800000}[block.dtype.name]
         size = block.itemsize
@@ -155,7 +157,7 @@ class HuggingFaceWeights:
 
 
 def _names(label: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names and stored shapes of the tensors that make a leaf."""
+    """(name, stored shape) of the tensors of a leaf."""
     entry = TABLE[label]
     one = shape[1:] if entry.stacked else shape
     stored = one[::-1] if entry.transpose else one
@@ -167,13 +169,9 @@ class HuggingFaceSink:
     """Slices of the parameter tree into the safetensors of a folder or URI (a ``weights.Sink``)."""
 
     def __init__(
-        self,
-        folder: str | Path,
-        config: ModelConfig,
-        dtypes: dict[str, np.dtype[Any]],
-        max_file_bytes: int,
+        self, folder: str | Path, config: ModelConfig, dtypes: dict[str, np.dtype[Any]], max_file_bytes: int
     ) -> None:
-        """dtypes: of every leaf as it is to be written. Layers come one after another in the files."""
+        """dtypes: dtype of every written leaf. Files hold layer after layer."""
         shapes = leaves(config)
         stacked = [label for label in shapes if TABLE[label].stacked]
         order = [("embed", 0), *((label, layer) for layer in range(config.num_layers) for label in stacked)]
@@ -188,7 +186,7 @@ class HuggingFaceSink:
         self.order = order
 
     def write(self, label: str, index: tuple[range, ...], array: np.ndarray) -> None:
-        """One slice of whole stored rows."""
+        """Write a slice of whole stored rows."""
         entry = TABLE[label]
         layers = index[0] if entry.stacked else range(1)
         for place, layer in enumerate(layers):
@@ -203,10 +201,10 @@ class HuggingFaceSink:
                 self.writer.write(entry.name.format(layer), stored_rows.start + first, rows)
 
     def close(self) -> None:
-        """Make sure that everything lies on the disk, and name the files."""
+        """Flush everything to disk, and rename the files to their final names."""
         self.writer.close()
 
 
 def transposes(label: str) -> bool:
-    """Whether a leaf is stored the other way round."""
+    """Whether a leaf is stored transposed."""
     return TABLE[label].transpose

@@ -1,8 +1,8 @@
-"""A model laid out on a mesh: each process reads as many bytes as its own devices hold, each byte once.
+"""Loads a model onto a mesh: each process reads as many bytes as its devices hold, each byte once.
 
-Where several devices share a stored row, each would have to read narrow columns of many rows: a request a row, or whole
-rows by every one of them. There each reads some of the rows whole instead, and then they deal the columns out between
-themselves. Knows nothing of formats.
+If several devices share a stored row, each would read narrow columns of many rows, with a request per row or reading
+whole rows repeatedly. Instead each reads some rows whole, and an all-to-all exchanges the columns. Knows nothing of
+formats.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Parts = tuple[range, ...]
 
 
 def place(source: Source, config: ModelConfig, shardings: Params) -> Params:
-    """The parameters as float32 arrays on a mesh; of the host's memory one slice of one leaf is used at a time.
+    """Load the parameters as float32 arrays on a mesh; host memory holds one slice of one leaf at a time.
 
-    Every process calls it alike and reads what its own devices hold, or as much of what they then exchange.
-    config: the source's own, or one with a larger vocabulary; the new rows are the mean of those there.
+    Every process makes the same call and reads the share of its own devices. config: the source's own, or one with a
+    larger vocabulary, whose new rows are the mean of the stored ones.
     """
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf, sharding: place_leaf(source, label(path), leaf.shape, sharding),
@@ -40,7 +40,7 @@ def place(source: Source, config: ModelConfig, shardings: Params) -> Params:
 
 
 def place_leaf(source: Source, name: str, shape: tuple[int, ...], sharding: jax.sharding.Sharding) -> jax.Array:
-    """One leaf of ``place``."""
+    """Load one leaf, as ``place``."""
     stored = leaves(source.config)[name]
     if (by_rows := read_by_rows(shape, sharding, source.chunk(name))) is None:
         out = _read(source, name, shape, sharding)
@@ -56,9 +56,9 @@ def _read(
     sharding: jax.sharding.Sharding,
     of_leaf: Callable[[Parts], Parts] = lambda parts: parts,
 ) -> jax.Array:
-    """An array of parts of a leaf, zero beyond; what several devices of this process hold is read once.
+    """A sharded array of parts of a leaf, zero outside of it; replicas within this process are read once.
 
-    of_leaf: what of the leaf lies in a part of the array, from its begin on.
+    of_leaf: maps a part of the array to the part of the leaf at its beginning.
     """
     stored = leaves(source.config)[name]
     indices = sharding.addressable_devices_indices_map(shape)
@@ -67,8 +67,8 @@ def _read(
         holders.setdefault(normalised(index or (slice(None),) * len(shape), shape), []).append(device)
     pieces = {}
     for parts, devices in holders.items():
-        found = read_padded(source, name, of_leaf(parts), stored, np.dtype(np.float32))
-        array = filled(found, [len(part) for part in parts])
+        part = read_padded(source, name, of_leaf(parts), stored, np.dtype(np.float32))
+        array = filled(part, [len(axis) for axis in parts])
         for device in devices:
             pieces[device] = jax.device_put(array, device)
         jax.block_until_ready(list(pieces.values()))  # before the next slice takes its memory on the host
@@ -77,22 +77,22 @@ def _read(
 
 
 class ByRows(NamedTuple):
-    """A leaf whose stored rows several devices share: how it is read, and how it then comes to lie as it should."""
+    """Read plan of a leaf whose stored rows several devices share: read whole rows, then exchange columns."""
 
     wanted: NamedSharding
     read: NamedSharding
-    """Rows whole, split further over the devices that share them."""
+    """Sharding while reading: whole rows, split further over the devices that share them."""
     shape: tuple[int, ...]
-    """While it is read: with rows of zeros behind those of each group where they do not divide."""
+    """Shape while reading: rows of each group are padded with zeros to divide over its devices."""
     columns: int
-    """The dim along a stored row."""
+    """Dimension along a stored row."""
     rows: int
-    """The dim across; split over the groups of devices that share rows."""
+    """Dimension across rows; split over groups of devices that share rows."""
     group_rows: int
-    """Rows that a group shares."""
+    """Number of rows of a group."""
 
     def of_leaf(self, parts: Parts) -> Parts:
-        """What of the leaf lies in a part of the array that is read."""
+        """The part of the leaf in a part of the array being read."""
         with_zeros = self.wanted.shard_shape(self.shape)[self.rows]
         group, first = divmod(parts[self.rows].start, with_zeros)
         inside = range(first, first + len(parts[self.rows]))[: max(0, self.group_rows - first)]
@@ -100,7 +100,7 @@ class ByRows(NamedTuple):
         return tuple(mine if dim == self.rows else part for dim, part in enumerate(parts))
 
     def dealt(self, array: jax.Array) -> jax.Array:
-        """The leaf where it should lie: an exchange between the devices that share rows. The given array is gone."""
+        """Exchange columns between the devices that share rows: the leaf in its wanted sharding. Deletes ``array``."""
 
         def deal(x: jax.Array) -> jax.Array:
             x = lax.all_to_all(x, _axes(self.wanted.spec[self.columns]), self.columns, self.rows, tiled=True)
@@ -114,9 +114,9 @@ class ByRows(NamedTuple):
 
 
 def read_by_rows(shape: tuple[int, ...], sharding: jax.sharding.Sharding, chunk: tuple[int, ...]) -> ByRows | None:
-    """How to read a leaf whose columns are split more finely than they can be read; None: it is read as it lies.
+    """The read plan of a leaf whose columns are sharded more finely than they can be read; None: read directly.
 
-    chunk: as of ``Source.chunk``, what can only be read together. The last two dims are a matrix.
+    chunk: as ``Source.chunk``. The last two dimensions are a matrix.
     """
     if not isinstance(sharding, NamedSharding) or len(shape) < 2:
         return None
@@ -135,5 +135,5 @@ def read_by_rows(shape: tuple[int, ...], sharding: jax.sharding.Sharding, chunk:
 
 
 def _axes(names: Any) -> tuple[str, ...]:
-    """The mesh axes of one dim of a partition."""
+    """Mesh axes of one entry of a PartitionSpec."""
     return () if names is None else (names,) if isinstance(names, str) else tuple(names)

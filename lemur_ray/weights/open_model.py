@@ -1,6 +1,6 @@
-"""A model by name: a run folder, one of its checkpoints, a Hugging Face folder, or ``random:<recipe>[@<folder>]``.
+"""Open a model by name: a run folder, one of its checkpoints, a Hugging Face folder or ``random:<recipe>[@<folder>]``.
 
-Opening reads no weights: the source of an opened model does, parameters only, never optimizer state. Needs no Ray.
+Opening reads no weights; the source of an opened model does, parameters only, never optimizer state. Needs no Ray.
 Knows nothing of training and of serving.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from lemur_ray.weights.checkpoints import (
     commit_at,
     model_fingerprint,
     newest_commit,
+    step_of,
     weights_of,
 )
 from lemur_ray.weights.hf_config import HuggingFaceError
@@ -39,42 +39,42 @@ RANDOM = "random:"
 
 
 class ModelNotFound(Exception):
-    """The spec names no model that can be loaded; the message says what was found and what was expected."""
+    """The spec names no model that can be loaded; the message gives the content of the folder and what was expected."""
 
 
 MODEL_ERRORS = (ModelNotFound, HuggingFaceError, TensorFileError, CheckpointError, ValueError)
-"""Everything that finding, opening and reading a model may raise about the model itself."""
+"""Every exception about the model itself that opening or reading it may raise."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OpenModel:
-    """A model whose weights have not been read yet."""
+    """A model, open for reading: configuration and tokenizer are loaded, weights are not."""
 
     source: Source
     tokenizer: Tokenizer | None
-    """None where a Hugging Face folder has no tokenizer.json."""
+    """None if a Hugging Face folder has no tokenizer.json."""
     name: str
     """Short name for people and protocols, for example nano-chat."""
     version: str
-    """Changes when the weights change: step and fingerprint of a checkpoint, fingerprint of a model folder."""
+    """Step and fingerprint of a checkpoint, fingerprint of a model folder; changes with the weights."""
     recipe: dict[str, Any]
     """The recipe as JSON; empty for a model that this project did not train."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OpenChatModel(OpenModel):
-    """One with a tokenizer."""
+    """An open model that has a tokenizer."""
 
     tokenizer: Tokenizer
 
 
 def open_model(spec: str) -> OpenModel:
-    """Find a model and check names and shapes of its weights, but read none.
+    """Open a model and check names and shapes of its weights, without reading them.
 
-    spec: a run folder (its newest committed checkpoint is taken), a folder ``<run>/checkpoints/<step>``, a Hugging Face
-    folder (each a path or a URI), ``random:nano`` (seeded random weights of that recipe with a tokenizer of bytes), or
-    ``random:nano@FOLDER`` (the same with the tokenizer of the model in that folder, so that both see prompts of equal
-    length). Raises ModelNotFound, HuggingFaceError, TensorFileError, CheckpointError.
+    spec: a run folder (opens its newest committed checkpoint), a folder ``<run>/checkpoints/<step>``, a Hugging Face
+    folder (each a path or a URI), ``random:nano`` (seeded random weights of that recipe with a byte tokenizer), or
+    ``random:nano@FOLDER`` (the same with the tokenizer of the model in that folder, so that prompts of both models have
+    equal length). Raises ModelNotFound, HuggingFaceError, TensorFileError, CheckpointError.
     """
     if spec.startswith(RANDOM):
         return _random(spec)
@@ -89,15 +89,15 @@ def open_model(spec: str) -> OpenModel:
         return _checkpoint(run, commit)
     if fs.isfile(f"{inner}/config.json"):
         return _hugging_face(folder)
-    found = ", ".join(sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(inner, detail=False))[:8])
+    names = ", ".join(sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(inner, detail=False))[:8])
     raise ModelNotFound(
-        f"{folder} holds {found or 'nothing'}: expected recipe.json and checkpoints (a run), a committed checkpoint of "
+        f"{folder} holds {names or 'nothing'}: expected recipe.json and checkpoints (a run), a committed checkpoint of "
         "a run, or config.json with safetensors (a Hugging Face model)"
     )
 
 
 def open_chat_model(spec: str) -> OpenChatModel:
-    """A model that can talk; spec and errors as in ``open_model``, and ModelNotFound without a tokenizer."""
+    """Open a model that has a tokenizer; as ``open_model``, and raises ModelNotFound without a tokenizer."""
     model = open_model(spec)
     if model.tokenizer is None:
         raise ModelNotFound(f"no tokenizer.json in {spec}: copy the one that belongs to the model there")
@@ -105,7 +105,7 @@ def open_chat_model(spec: str) -> OpenChatModel:
 
 
 def load_tokenizer(spec: str) -> Tokenizer:
-    """The tokenizer of the model that a spec names, without the model. Raises ModelNotFound, ValueError."""
+    """The tokenizer of a model by the spec of ``open_model``, without its weights. Raises ModelNotFound, ValueError."""
     folder = spec
     if spec.startswith(RANDOM):
         _, at, folder = spec.partition("@")
@@ -154,13 +154,13 @@ def _is_run(folder: str) -> bool:
 
 
 def _merged(run: str, commit: Commit, config: ModelConfig, lora: LoraConfig) -> Source:
-    """A run of adapters as the model it is of: the base it started from with the adapters added."""
+    """The weights of an adapter run: the base model it started from, with the adapters merged in."""
     record = json.loads(_text(f"{run}/recipe.json"))
     spec = record.get("init_from_path", "")
     recorded = str(record.get("init_from", ""))
-    step = re.search(r", step (\d+)", recorded)
-    if step and _is_run(spec):  # which may have gone on since
-        spec = f"{spec.rstrip('/')}/{CHECKPOINTS}/{step[1]}"
+    step = step_of(recorded)
+    if step is not None and _is_run(spec):  # the run may have trained further since
+        spec = f"{spec.rstrip('/')}/{CHECKPOINTS}/{step}"
     try:
         base = open_model(spec).source
     except (ModelNotFound, HuggingFaceError) as error:
@@ -168,9 +168,9 @@ def _merged(run: str, commit: Commit, config: ModelConfig, lora: LoraConfig) -> 
             f"{run} holds adapters of the model in {spec}, which cannot be opened ({error}): put it back there, or "
             "change init_from_path in recipe.json to where it lies"
         ) from error
-    if recorded.startswith(MODEL_FOLDER) and (found := weights_of(spec)) != recorded:
+    if recorded.startswith(MODEL_FOLDER) and (current := weights_of(spec)) != recorded:
         raise ModelNotFound(
-            f"{run} holds adapters of {recorded}, but in {spec} lies {found}: put the weights back that the adapters "
+            f"{run} holds adapters of {recorded}, but in {spec} lies {current}: put the weights back that the adapters "
             "were tuned on, or change init_from_path in recipe.json to where they lie"
         )
     if base.config.vocab_size < config.vocab_size:
@@ -181,14 +181,14 @@ def _merged(run: str, commit: Commit, config: ModelConfig, lora: LoraConfig) -> 
 def _hugging_face(folder: str) -> OpenModel:
     source = HuggingFaceWeights(folder)
     tokenizer = load_folder(folder)
-    for said in rows_lacking(folder, tokenizer, source.config) if tokenizer else ():
-        raise HuggingFaceError(said)
+    if tokenizer and (faults := vocabulary_faults(folder, tokenizer, source.config)):
+        raise HuggingFaceError(faults[0])
     version = folder if "://" in folder else model_fingerprint(Path(folder))
     return OpenModel(source, tokenizer, folder.rsplit("/", 1)[-1], version, {})
 
 
-def rows_lacking(folder: str, tokenizer: Tokenizer, config: ModelConfig) -> list[str]:
-    """What is said of a tokenizer with more ids than a model has rows; empty where it has not."""
+def vocabulary_faults(folder: str, tokenizer: Tokenizer, config: ModelConfig) -> list[str]:
+    """The error message for a tokenizer with more ids than the model has rows; empty if there is none."""
     tokens, rows = tokenizer.vocab_size, config.vocab_size
     if tokens <= rows:
         return []

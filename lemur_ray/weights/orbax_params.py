@@ -1,7 +1,7 @@
-"""The parameters of an orbax checkpoint as slices: read from any run's, written into one made for the purpose.
+"""Reads and writes slices of the parameters in orbax checkpoints.
 
-Arrays are zarr inside OCDBT, as orbax lays them out; they are opened one by one with tensorstore, because orbax itself
-restores and saves whole trees. Knows nothing of optimizer state or of runs.
+Arrays are zarr inside OCDBT, orbax's layout; they are opened one by one with tensorstore, because orbax itself restores
+and saves whole trees. Knows nothing of optimizer state or of runs.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from lemur_ray.weights.background_flush import Flusher
 from lemur_ray.weights.param_slices import Index, Leaf, label, leaves, normalised
 
 CHUNK = 1024
-"""Rows and columns of a chunk in what is written here: a host of a large mesh reads little that it does not need."""
+"""Rows and columns of a written chunk; small, so that a host of a large mesh reads few bytes in excess."""
 
 _OF_S3 = {"endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), "aws_region": ("AWS_REGION", "AWS_DEFAULT_REGION")}
-"""How tensorstore is told what other clients of S3 find in the environment."""
+"""tensorstore option -> environment variables of other S3 clients."""
 _UNFINISHED = ".__lock"
-"""How the name of a file ends that tensorstore is writing."""
+"""Suffix of a file that tensorstore is writing."""
 
 
 class CheckpointError(Exception):
-    """The checkpoint cannot be read as parameters of that model; the message says what was found and expected."""
+    """The checkpoint cannot be read as parameters of that model; the message gives the difference."""
 
 
 class CheckpointWeights:
     """``params`` of a committed checkpoint ``<run>/checkpoints/<step>``, path or URI (a ``weights.Source``)."""
 
     def __init__(self, step: str | Path, config: ModelConfig, shapes: dict[str, tuple[int, ...]] | None = None) -> None:
-        """config: of the model whose parameters these are. shapes: of every leaf by its path; by default the model's.
+        """config: shape of the model. shapes: path -> shape of every leaf; default: those of the model.
 
-        Raises CheckpointError where they are another's.
+        Raises CheckpointError if stored shapes differ.
         """
         shapes = leaves(config) if shapes is None else shapes
         self.config, self._step = config, str(step)
@@ -81,18 +81,17 @@ class CheckpointWeights:
             ) from error
 
     def dtype(self, label: str) -> np.dtype[Any]:
-        """What a leaf is stored in."""
+        """Stored dtype of a leaf."""
         return np.dtype(self._arrays[label].dtype.numpy_dtype)
 
     def chunk(self, label: str) -> tuple[int, ...]:
-        """Shape of what can only be read together."""
+        """Shape of the smallest block that can be read."""
         return tuple(self._arrays[label].chunk_layout.read_chunk.shape)
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
-        """One slice of a leaf, in memory as it is stored.
+        """One slice of a leaf, in the stored memory order.
 
-        Where the type is another one it comes chunk by chunk along the first dim, so that little more than the slice is
-        held.
+        Another dtype is converted chunk by chunk along the first dimension, to hold little more than the slice.
         """
         array, dtype = self._arrays[label], dtype or self.dtype(label)
         parts = normalised(index, array.shape)
@@ -122,7 +121,7 @@ class CheckpointWeights:
 
 
 class CheckpointSink:
-    """A new checkpoint that holds parameters alone (a ``weights.Sink``); whole when ``close`` has returned."""
+    """A new checkpoint of parameters only (a ``weights.Sink``); complete once ``close`` returns."""
 
     def __init__(
         self,
@@ -134,9 +133,9 @@ class CheckpointSink:
     ) -> None:
         """Make ``<run>/checkpoints/<step>`` with the JSON item ``plan``.
 
-        dtypes: of every leaf. transposes: whether the blocks of a leaf come column by column; they are stored so.
+        dtypes: dtype of every leaf. transposes: whether blocks of a leaf are column-major, and stored so.
         """
-        # orbax writes everything but the numbers: names, metadata, the plan. Each array then gets its shape and data.
+        # orbax writes names, metadata and the plan for stub arrays; each array then gets its shape and data.
         shapes = leaves(config)
         stubs = jax.tree_util.tree_map_with_path(
             lambda path, leaf: np.zeros((1,) * len(leaf.shape), dtypes[label(path)]), abstract_params(config)
@@ -144,7 +143,7 @@ class CheckpointSink:
         with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
             state = ocp.args.StandardSave({"params": stubs})
             checkpointer.save(step, args=ocp.args.Composite(state=state, plan=ocp.args.JsonSave(plan)))
-        # Everything is flushed once, at the end, instead of after every chunk: four times faster.
+        # Flushing once at the end, instead of after every chunk, is four times faster.
         context = ts.Context({"cache_pool": {"total_bytes_limit": 0}, "file_io_sync": False})
         self._step = step
         opening = {
@@ -169,21 +168,21 @@ class CheckpointSink:
         ]
 
     def write(self, label: str, index: tuple[range, ...], array: np.ndarray) -> None:
-        """One block of whole chunks."""
+        """Write a block of whole chunks."""
         domain = tuple(slice(part.start, part.stop) for part in index)
         target = self._arrays[label][domain]
         target.write(array, can_reference_source_data_indefinitely=True).result()
         self._flusher.wrote(array.nbytes)
 
     def _flush(self) -> None:
-        """What tensorstore has finished writing; it never touches such a file again."""
+        """Flush the files that tensorstore has finished; it never writes to them again."""
         for entry in os.scandir(f"{self._step}/state/d"):
             if entry.name not in self._flushed and not entry.name.endswith(_UNFINISHED):
                 self._flushed.add(entry.name)
                 _to_disk(entry.path)
 
     def close(self) -> None:
-        """Make sure that everything lies on the disk."""
+        """Flush everything to disk."""
         self._arrays.clear()
         self._flusher.close()
         for folder, _, names in os.walk(self._step):
@@ -200,12 +199,12 @@ def _to_disk(path: str) -> None:
 
 
 def _order(array: Any) -> Literal["C", "F"]:
-    """How the numbers of a chunk follow one another: the last dim fastest, or the first."""
+    """Memory order of a chunk: the last dimension varies fastest (C), or the first (F)."""
     return "F" if tuple(array.chunk_layout.inner_order) == tuple(range(array.rank))[::-1] else "C"
 
 
 def _chunk(name: str, shape: tuple[int, ...]) -> list[int]:
-    """Chunks of one layer."""
+    """Chunk shape of a leaf; a chunk never spans layers."""
     if name.startswith("layers."):
         return [1, *(min(size, CHUNK) for size in shape[1:])]
     return [min(size, CHUNK) for size in shape]
@@ -216,7 +215,7 @@ def _zarr_name(dtype: np.dtype[Any]) -> str:
 
 
 def _kvstore(folder: str, inside: str) -> dict[str, Any]:
-    """The store of one array inside a checkpoint's OCDBT database, on a disk or in a bucket."""
+    """tensorstore spec of one array in a checkpoint's OCDBT database, on a disk or in a bucket."""
     scheme, _, rest = folder.rpartition("://")
     bucket, _, path = rest.partition("/")
     if scheme in ("", "file"):
@@ -225,9 +224,9 @@ def _kvstore(folder: str, inside: str) -> dict[str, Any]:
         base = {"driver": "gcs", "bucket": bucket, "path": f"{path}/"}
     elif scheme == "s3":
         base = {"driver": "s3", "bucket": bucket, "path": f"{path}/"}
-        for key, names in _OF_S3.items():  # tensorstore itself looks at none of these
-            if found := next(filter(None, map(os.environ.get, names)), None):
-                base[key] = found
+        for key, names in _OF_S3.items():  # tensorstore reads none of these itself
+            if value := next(filter(None, map(os.environ.get, names)), None):
+                base[key] = value
     else:
         raise CheckpointError(f"{folder}: checkpoints are read from a folder, gs or s3")
     return {"driver": "ocdbt", "base": base, "path": inside}

@@ -1,7 +1,7 @@
-"""Weights on the move: slices of a parameter tree from where they are stored to where they are wanted, never the whole.
+"""Interfaces of weight sources and sinks, and a streaming copy between them in blocks.
 
-A source reads any slice of any leaf, a sink takes slices, ``stream`` carries every block of a model from one to the
-other. Knows nothing of formats and of meshes.
+A source reads any slice of any leaf, a sink writes slices, ``stream`` copies every block of a model from one to the
+other without holding the whole. Knows nothing of formats and of meshes.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ Leaf = tuple[str, int]
 
 
 class Source(Protocol):
-    """Somewhere weights come from; safe to use from several threads."""
+    """A readable set of weights; safe to use from several threads."""
 
     config: ModelConfig
 
     def chunk(self, label: str) -> tuple[int, ...]:
-        """Shape of what can only be read together."""
+        """Shape of the smallest block that can be read."""
 
     def dtype(self, label: str) -> np.dtype[Any]:
-        """What a leaf is stored in."""
+        """Stored dtype of a leaf."""
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
-        """One slice of a leaf in ``dtype`` (by default the stored one); its axes may lie in memory in any order."""
+        """One slice of a leaf in ``dtype`` (default: the stored one), in any memory order."""
 
 
 class Sink(Protocol):
-    """Somewhere weights go to; ``write`` is safe to call from several threads where ``in_order`` is false."""
+    """A writable set of weights; ``write`` is safe to call from several threads if ``in_order`` is false."""
 
     in_order: bool
-    """Blocks must come in the order of ``order``."""
+    """Blocks must be written in the order of ``order``."""
     order: list[Leaf]
 
     def write(self, label: str, index: tuple[range, ...], array: np.ndarray) -> None:
-        """Take one block."""
+        """Write one block."""
 
 
 def leaves(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -57,7 +57,7 @@ def leaves(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def label(path: Any) -> str:
-    """A key path as its keys with dots between."""
+    """A key path as dotted text."""
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
@@ -67,11 +67,11 @@ def normalised(index: Index, shape: tuple[int, ...]) -> tuple[range, ...]:
 
 
 def transposed(matrix: np.ndarray) -> np.ndarray:
-    """The transposed matrix, row-major; a view where the matrix lies in memory that way round."""
+    """The transposed matrix, row-major; a view if the matrix is column-major."""
     if matrix.T.flags.c_contiguous:
         return matrix.T
     host = _host()
-    # The way onto a device turns blocks in registers: two to ten times faster than numpy, element by element.
+    # A device transfer transposes blocks in registers: two to ten times faster than numpy.
     return np.asarray(jax.device_put(matrix.T, host)) if host else np.ascontiguousarray(matrix.T)
 
 
@@ -79,21 +79,21 @@ def transposed(matrix: np.ndarray) -> np.ndarray:
 def _host() -> jax.Device | None:
     try:
         return jax.local_devices(backend="cpu")[0]
-    except RuntimeError:  # JAX_PLATFORMS leaves it out
+    except RuntimeError:  # excluded by JAX_PLATFORMS
         return None
 
 
 def stream(
     source: Source, sink: Sink, transposes: Callable[[str], bool], *, block_rows: int, workers: int | None = None
 ) -> None:
-    """Carry every block of every leaf from the source to the sink; at most ``workers`` + 1 blocks are held.
+    """Copy every block of every leaf from the source to the sink; holds at most ``workers`` + 1 blocks.
 
-    transposes: whether a leaf's last dim is its row in a file (a block then is ``block_rows`` wide there).
+    transposes: whether rows of the file run along a leaf's last dimension; blocks have ``block_rows`` file rows.
     """
     workers = workers or min(4, (os.cpu_count() or 1) + 1)
     blocks = _blocks(source, sink, transposes, block_rows)
 
-    def carry(block: tuple[str, tuple[range, ...]]) -> np.ndarray | None:
+    def copy(block: tuple[str, tuple[range, ...]]) -> np.ndarray | None:
         name, parts = block
         array = source.read(name, tuple(slice(part.start, part.stop) for part in parts))
         if sink.in_order:
@@ -105,17 +105,17 @@ def stream(
         running: collections.deque[tuple[Any, Future[np.ndarray | None]]] = collections.deque()
         try:
             for block in blocks:
-                running.append((block, pool.submit(carry, block)))
+                running.append((block, pool.submit(copy, block)))
                 if len(running) > workers:
-                    _settle(sink, *running.popleft())
+                    _finish(sink, *running.popleft())
             while running:
-                _settle(sink, *running.popleft())
+                _finish(sink, *running.popleft())
         finally:
             for _, future in running:
                 future.cancel()
 
 
-def _settle(sink: Sink, block: tuple[str, tuple[range, ...]], future: Future[np.ndarray | None]) -> None:
+def _finish(sink: Sink, block: tuple[str, tuple[range, ...]], future: Future[np.ndarray | None]) -> None:
     array = future.result()
     if array is not None:
         sink.write(*block, array)
@@ -124,7 +124,7 @@ def _settle(sink: Sink, block: tuple[str, tuple[range, ...]], future: Future[np.
 def _blocks(
     source: Source, sink: Sink, transposes: Callable[[str], bool], block_rows: int
 ) -> Iterator[tuple[str, tuple[range, ...]]]:
-    """Every block of a model, in the order of the sink; layers that cannot be read apart together where it allows."""
+    """Blocks of a model in the order of the sink; layers of one chunk share a block unless the sink is ordered."""
     shapes = leaves(source.config)
     for name, layer in sink.order:
         shape, chunk = shapes[name], source.chunk(name)

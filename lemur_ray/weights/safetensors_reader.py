@@ -1,8 +1,7 @@
-"""Safetensors files for reading: any rows and columns of any tensor, no byte twice and none that was not asked for.
+"""Reads rows and columns of tensors in safetensors files, and no other bytes.
 
 A file is eight bytes (little-endian header size), a JSON header, raw row-major tensors. Local files are read by offset,
-not mapped: pages of a map would count as memory of the process until it ends, what is read here lies in one array. URIs
-go through fsspec. Knows nothing of models.
+not mapped, because mapped pages count as memory of the process. URIs go through fsspec. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ DTYPES: dict[str, np.dtype[Any]] = {
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _HEADER_LIMIT = 100_000_000
-"""Bytes; the same limit as in the safetensors library."""
+"""Maximum header bytes, as in the safetensors library."""
 
 
 class TensorFileError(Exception):
-    """A file is missing, torn or lacks a tensor; the message says which and what to do."""
+    """A file is missing, truncated or lacks a tensor; the message says which and what to do."""
 
 
 class Stored(NamedTuple):
-    """Where a tensor lies in its file."""
+    """Location of a tensor in its file."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -54,7 +53,7 @@ class TensorFile:
         self._fs, self._inner = file_system(path)
         self.local = "://" not in path
         self.bytes_read = 0
-        """Of tensors, so far."""
+        """Bytes of tensors read so far."""
         self._counting = threading.Lock()
         if self.local:
             self._fd = os.open(path, os.O_RDONLY)
@@ -96,7 +95,7 @@ class TensorFile:
         return Stored(dtype, shape, base + begin)
 
     def read(self, name: str, rows: range, columns: range, out: np.ndarray) -> None:
-        """Fill ``out`` with a rectangle of a matrix (a vector is a matrix of one row).
+        """Read a rectangle of a matrix into ``out``; a vector is a matrix of one row.
 
         out: (rows, columns), row-major, of the stored dtype.
         """
@@ -106,7 +105,7 @@ class TensorFile:
         begin = stored.begin + rows.start * row_bytes
         raw = out.reshape(-1).view(np.uint8).reshape(len(rows), width)
         if not self.local:
-            # A request costs as much as a megabyte, no row is as long: the columns between come along.
+            # A request costs as much as a megabyte, longer than any row: whole rows are read.
             whole = self._remote(begin, len(rows) * row_bytes)
             raw[:] = np.frombuffer(whole, np.uint8).reshape(len(rows), row_bytes)[:, left : left + width]
         elif width == row_bytes:
@@ -116,9 +115,9 @@ class TensorFile:
                 self._fill(row, begin + i * row_bytes + left)
 
     def _fill(self, raw: np.ndarray, offset: int) -> None:
-        """Fill an array of bytes from a local file. Raises TensorFileError where the file ends before."""
+        """Fill a byte array from a local file. Raises TensorFileError if the file ends early."""
         self._count(raw.size)
-        while raw.size:  # a long read may come in pieces
+        while raw.size:  # a long read may be partial
             count = os.preadv(self._fd, [raw.data], offset)
             if count == 0:
                 raise TensorFileError(f"{self.path} became shorter while it was read: copy it again")
@@ -126,10 +125,10 @@ class TensorFile:
 
     def _remote(self, offset: int, size: int) -> bytes:
         self._count(size)
-        found = self._bytes(offset, size)
-        if len(found) != size:
+        data = self._bytes(offset, size)
+        if len(data) != size:
             raise TensorFileError(f"{self.path} became shorter while it was read: copy it again")
-        return found
+        return data
 
     def _count(self, size: int) -> None:
         with self._counting:
@@ -142,7 +141,7 @@ class TensorFile:
 
 
 class TensorFolder:
-    """All safetensors files of a folder or URI as one mapping of names to tensors."""
+    """The tensors of all safetensors files of a folder or URI, by name."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = str(folder)
@@ -154,7 +153,7 @@ class TensorFolder:
 
     @property
     def bytes_read(self) -> int:
-        """Of tensors, so far."""
+        """Bytes of tensors read so far."""
         return sum(file.bytes_read for file in self._files)
 
     def names(self) -> list[str]:
@@ -162,15 +161,15 @@ class TensorFolder:
         return sorted(self._where)
 
     def stored(self, name: str) -> Stored:
-        """Shape, dtype and place of a tensor. Raises TensorFileError when no file has it."""
+        """Shape, dtype and offset of a tensor. Raises TensorFileError if no file has it."""
         return self._file(name).tensors[name]
 
     def read(self, name: str, rows: range, columns: range, out: np.ndarray) -> None:
-        """As ``TensorFile.read``. Raises TensorFileError when no file has the tensor."""
+        """As ``TensorFile.read``. Raises TensorFileError if no file has the tensor."""
         self._file(name).read(name, rows, columns, out)
 
     def fetched_bytes(self, name: str, columns: range) -> int:
-        """What is fetched for these columns of one row: in a bucket all that lies between, which is the whole row."""
+        """Bytes read for these columns of one row; the whole row in a bucket."""
         stored = self.stored(name)
         whole = is_bucket(self.folder) and stored.shape
         return int(stored.dtype.itemsize * (stored.shape[-1] if whole else len(columns)))
@@ -202,7 +201,7 @@ def _file_names(folder: str) -> list[str]:
 
 
 def file_faults(folder: str | Path) -> list[str]:
-    """What is wrong with the safetensors files of a folder or URI, of each the first thing."""
+    """Error messages about the safetensors files of a folder or URI, at most one per file."""
     faults = []
     try:
         names = _file_names(str(folder))

@@ -1,7 +1,7 @@
-"""Safetensors files for writing: a folder of tensors whose names, shapes and dtypes are known, filled row by row.
+"""Writes safetensors files row by row, for tensors whose names, shapes and dtypes are known.
 
-On a local disk rows may come in any order and from several threads; into a bucket they go in the order of the file. A
-file has its name only when it is whole. Knows nothing of models.
+On a local disk rows may be written in any order and from several threads; in a bucket in file order. A file gets its
+final name once it is complete. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Tensor(NamedTuple):
 
     @property
     def row_bytes(self) -> int:
-        """Of a matrix; a vector is one row."""
+        """Bytes of a row; a vector is one row."""
         return self.shape[-1] * self.dtype.itemsize
 
     @property
@@ -41,12 +41,12 @@ class Tensor(NamedTuple):
 
 
 def size_text(size_bytes: int) -> str:
-    """``138.50 GB``, and ``0.35 MB`` for what is smaller than 0.1 GB."""
+    """A size as text: ``138.50 GB``, or ``0.35 MB`` below 0.1 GB."""
     return f"{size_bytes / 1e9:,.2f} GB" if size_bytes >= 1e8 else f"{size_bytes / 1e6:,.2f} MB"
 
 
 def check_space(folder: str | Path, needed_bytes: int) -> None:
-    """Raises OSError where a local folder (or the nearest one above it that exists) has less room than needed."""
+    """Raises OSError if the disk of a local folder, which need not exist, has too little free space."""
     if "://" in str(folder):
         return
     place = Path(folder).absolute()
@@ -61,12 +61,12 @@ def check_space(folder: str | Path, needed_bytes: int) -> None:
 
 
 class FolderWriter:
-    """``model.safetensors``, or several files of at most ``max_file_bytes`` with an index, for writing."""
+    """Writer of ``model.safetensors``, or of several files of at most ``max_file_bytes`` with an index."""
 
     def __init__(self, folder: str, tensors: list[Tensor], max_file_bytes: int) -> None:
-        """Lay the files out. A tensor larger than ``max_file_bytes`` has a file of its own.
+        """Assign tensors to files; one larger than ``max_file_bytes`` gets a file of its own.
 
-        Raises OSError where a local disk has no room for all of it.
+        Raises OSError if a local disk has too little free space.
         """
         self.folder = folder
         groups: list[list[Tensor]] = [[]]
@@ -82,7 +82,7 @@ class FolderWriter:
         self.size_bytes = sum(tensor.size_bytes for tensor in tensors)
         self._weight_map = {tensor.name: name for name, group in zip(names, groups, strict=True) for tensor in group}
         self.in_order = "://" in folder
-        """Rows must come in the order of ``tensors``."""
+        """Rows must be written in the order of ``tensors``."""
         check_space(folder, self.size_bytes)
         fs, inner = file_system(folder)
         fs.makedirs(inner, exist_ok=True)
@@ -91,7 +91,7 @@ class FolderWriter:
         self._flusher = Flusher(self._flush)
 
     def write(self, name: str, first_row: int, rows: np.ndarray) -> None:
-        """Consecutive whole rows of a tensor: (rows, columns) of its dtype. Safe to call from several threads."""
+        """Write consecutive whole rows of a tensor: (rows, columns) of its dtype. Thread-safe unless ``in_order``."""
         file = self._files[self._weight_map[name]]
         tensor, begin = file.places[name]
         assert rows.dtype == tensor.dtype, (name, rows.dtype, tensor.dtype)
@@ -104,7 +104,7 @@ class FolderWriter:
             file.flush()
 
     def close(self) -> None:
-        """Make sure that everything lies on the disk, then give the files their names, and write their index."""
+        """Flush everything to disk, rename the files to their final names, and write the index."""
         self._flusher.close()
         for file in self._files.values():
             file.close()
@@ -117,7 +117,7 @@ class FolderWriter:
 
 
 def _header(tensors: list[Tensor]) -> tuple[bytes, dict[str, tuple[Tensor, int]]]:
-    """The bytes before the first tensor, and every tensor's place in the file."""
+    """(header bytes, tensor name -> (tensor, file offset))."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for tensor in tensors:
@@ -134,7 +134,7 @@ def _header(tensors: list[Tensor]) -> tuple[bytes, dict[str, tuple[Tensor, int]]
 
 
 class _Local:
-    """A file on a disk: any place of it at any time."""
+    """A local file, written at any offset."""
 
     def __init__(self, path: str, tensors: list[Tensor]) -> None:
         head, self.places = _header(tensors)
@@ -154,7 +154,7 @@ class _Local:
 
     def flush(self) -> None:
         if self._written:
-            self._written = False  # before, so that a write meanwhile counts
+            self._written = False  # before the flush, so that a concurrent write is not missed
             os.fdatasync(self._fd)
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class _Local:
 
 
 class _Stream:
-    """An object of a bucket: it is there when it has been closed."""
+    """An object in a bucket, visible once closed."""
 
     def __init__(self, path: str, tensors: list[Tensor]) -> None:
         self._head, self.places = _header(tensors)

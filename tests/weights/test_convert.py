@@ -98,9 +98,9 @@ def test_a_conversion_that_is_killed_leaves_nothing_that_looks_whole(model: Path
     out = tmp_path / "out"
     code = (
         "import sys, time; from lemur_ray.weights import convert as c, param_slices\n"
-        "settle = param_slices._settle\n"
+        "settle = param_slices._finish\n"
         "def slow(*given): settle(*given); print('moved', flush=True); time.sleep(600)\n"
-        "param_slices._settle = slow\n"
+        "param_slices._finish = slow\n"
         f"c.convert(c.Convert({str(model)!r}, {str(out)!r}, {to!r}), {str(out)!r})"
     )
     worker = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -118,7 +118,7 @@ def test_a_conversion_that_is_killed_leaves_nothing_that_looks_whole(model: Path
 
 
 def test_of_two_conversions_into_one_folder_the_second_is_refused(model: Path, tmp_path: Path) -> None:
-    with conversion._until_whole(str(tmp_path / "out")) as folder:
+    with conversion._renamed_when_complete(str(tmp_path / "out")) as folder:
         (Path(folder) / "mine").write_text("first")
         with pytest.raises(FileExistsError, match="being written by another conversion"):
             run(model, tmp_path / "out")
