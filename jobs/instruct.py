@@ -38,13 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lemur_ray.instruct.needs import check_table_needs
     from lemur_ray.corpus.manifest import read_manifest
     from lemur_ray.train.pod.placement import batch_parts
-    from lemur_ray.train.run.needs import RUN_ERRORS, look_before_tuning
+    from lemur_ray.train.run.needs import RUN_ERRORS, check_tuning_run
     from lemur_ray.train.on_ray.trainer import train
 
     look = partial(check_table_needs, job.sets, job.conversations, job.chat_template)
     try:
         devices, files = connection.available_devices(), (*job.conversations, *job.sets.paths)
-        init_from = look_before_tuning(recipe, devices, out, job.init_from or "nano", job.corpus, files, look)
+        init_from = check_tuning_run(recipe, devices, out, job.init_from or "nano", job.corpus, files, look)
         connection.connect()
         table = resolve_out(job.corpus, "") if job.corpus else instruction_table(job, out, init_from)
         recipe, steps = with_whole_epochs(recipe, read_manifest(table), batch_parts(recipe.mesh))

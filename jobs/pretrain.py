@@ -16,7 +16,7 @@ from lemur_ray.cluster import connection
 from lemur_ray.host.home import find_model, resolve_out
 from lemur_ray.corpus.manifest import is_complete
 from lemur_ray.train.job_arguments import TrainingJob, parse_job
-from lemur_ray.train.run.needs import RUN_ERRORS, look_first, of_corpus
+from lemur_ray.train.run.needs import RUN_ERRORS, check_corpus, check_run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,8 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     corpus = resolve_out(job.corpus, f"{out}/corpus" if "://" in out else "corpus/embedded")
     try:
         init_from = partial(find_model, job.init_from, buckets=True) if job.init_from else str
-        corpus_has_rows = partial(of_corpus, job.recipe, corpus, bool(job.corpus))
-        look_first(job.recipe, connection.available_devices(), out, (init_from, corpus_has_rows))
+        corpus_has_rows = partial(check_corpus, job.recipe, corpus, bool(job.corpus))
+        check_run(job.recipe, connection.available_devices(), out, (init_from, corpus_has_rows))
         connection.connect()
         from lemur_ray.corpus.build import build
         from lemur_ray.corpus.config import CorpusConfig

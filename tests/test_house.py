@@ -83,11 +83,8 @@ LONG_FUNCTIONS = {
     "manifest": "64 lines",
     "export": "65 lines",
     "build_app": "72 lines",
-    "train": "92 lines: a whole run, read from top to bottom",
-    "_worker": "71 lines",
     "OpenAIPolicy.__init__": "9 parameters",
     "question": "15 parameters: an author's options, each by its name",
-    "hidden_states": "10 parameters",
     "compile_step": "9 parameters",
     "serve_model": "12 parameters",
 }

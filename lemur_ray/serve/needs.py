@@ -16,7 +16,7 @@ from lemur_ray.recipes import get_recipe
 from lemur_ray.serve.config import EngineOptions, ServeJob
 from lemur_ray.text.backends import TOKENIZER
 from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.weights.model_faults import look_through
+from lemur_ray.weights.model_faults import inspect_model
 from lemur_ray.weights.open_model import MODEL_ERRORS, RANDOM, load_tokenizer, open_model
 
 GIB = 2**30
@@ -41,7 +41,7 @@ def look_first(spec: str, job: ServeJob, found: Devices) -> OpenShape:
         if opened.tokenizer is None and job.backend != "vllm":
             lacking.append(f"no {TOKENIZER} in {spec}: copy the one that belongs to the model there")
     except MODEL_ERRORS as error:
-        parts = look_through(spec)
+        parts = inspect_model(spec)
         lacking += parts.faults or [str(error)]
         lacking += parts.absent if job.backend != "vllm" else ()
         lacking += of_memory(parts.config, job, found) if parts.config else []

@@ -17,7 +17,7 @@ from lemur_ray.serve.needs import NotServed, look_first
 from lemur_ray.text.chat_template import Chat, TemplateError, TemplateMissing, TemplateUnusable
 from lemur_ray.text.templates.template_files import template_of, template_source, with_template
 from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.weights.model_faults import look_through
+from lemur_ray.weights.model_faults import inspect_model
 
 _ELSEWHERE = " (flags of jobs/serve.py: serve it with them, and ask it with --policy openai:URL)"
 
@@ -63,7 +63,7 @@ def look_at_model(model: str, chat_template: str, chats: bool) -> PolicyModel:
 
 def _tokenizer_of(model: str) -> Tokenizer | None:
     """Of a model that lacks something else: its template is looked at, too."""
-    return look_through(model).tokenizer
+    return inspect_model(model).tokenizer
 
 
 def _of_template(tokenizer: Tokenizer, source: str, chats: bool) -> list[str]:

@@ -1,5 +1,5 @@
-"""How a model learns: step, optimizer and guard are pure; the loop and what it writes down stand around them.
+"""Training: step, optimizer and guard are pure functions; the loop, checkpoints and records are built on them.
 
-Rooms: `run` (a run's folder from outside), `pod` (slices, hosts and meshes as numbers), `on_ray` (Ray Train), `aot`
-(compiled for a pod that is not there).
+Rooms: `run` (folder of a run and its records), `pod` (slices, hosts and meshes as numbers), `on_ray` (Ray Train), `aot`
+(ahead-of-time compilation for an absent pod).
 """

@@ -1,7 +1,7 @@
-"""When a checkpoint is begun, and who is told once it is committed.
+"""Schedule of a run's checkpoints, and reports of committed ones.
 
-One is due every so many steps, after so much time, and when a host is about to be taken away. Every worker of a run
-asks alike and gets the same answer. Knows nothing of what is in a checkpoint.
+A checkpoint is due after a number of steps, after a time, and when a host is about to be preempted. Every worker of a
+run makes the same calls and gets the same answer. Knows nothing of the content of a checkpoint.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from lemur_ray.train.checkpoint import Checkpoints
 from lemur_ray.train.run.attempt import RunAttempt
 
 Notice = str
-"""That a host is about to be taken away, for a person; another text is another notice."""
+"""Preemption notice for a person. Two notices are the same if their texts are equal."""
 Report = Callable[[dict[str, Any], str], None]
-"""Told (metrics, checkpoint folder) of every checkpoint begun, on every rank."""
+"""Called with (metrics, checkpoint folder) for every committed checkpoint, on every rank."""
 
 
 class CheckpointSchedule:
-    """The checkpoints of one start of a run: one is saved in the background while the next steps are taken."""
+    """The checkpoints of one start of a run; each is saved in the background while training continues."""
 
     def __init__(
         self,
@@ -37,21 +37,21 @@ class CheckpointSchedule:
         preempted: Callable[[], Notice | None] | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
-        """preempted: asked every ``preemption_every_steps`` steps; gives all ranks the same notice."""
+        """preempted: called every ``preemption_every_steps`` steps; gives all ranks the same notice."""
         self.saved: int | None = None
         """Step of the last checkpoint begun."""
         self._checkpoints, self._config, self._attempt = checkpoints, config, attempt
         self._world_size, self._report, self._preempted, self._say = world_size, report, preempted, say
-        self._heeded: Notice | None = None
+        self._last_notice: Notice | None = None
 
     def due(self, step: int) -> bool:
-        """Whether a checkpoint belongs after this step."""
+        """Whether a checkpoint is due after this step."""
         config = self._config
         due = step % config.checkpoint_every_steps == 0 or step == config.steps
         if self._preempted is not None and step % config.preemption_every_steps == 0:
             notice = self._preempted()
-            if notice is not None and notice != self._heeded:
-                self._heeded, due = notice, True
+            if notice is not None and notice != self._last_notice:
+                self._last_notice, due = notice, True
                 self._say(f"step {step}: {notice}; saving a checkpoint and going on")
         return due or (
             step % config.log_every_steps == 0
@@ -59,23 +59,23 @@ class CheckpointSchedule:
         )
 
     def save(self, step: int, state: Any, beside: dict[str, Any], loss: float | None = None) -> None:
-        """Begin to save; returns once the arrays are copied. The checkpoint before is committed then, and reported.
+        """Begin a save; returns once the arrays are copied, with the previous checkpoint committed and reported.
 
-        beside: JSON; its ``rows``, how many rows the state has been trained on, is what makes a checkpoint whole.
+        beside: the checkpoint's JSON item; ``rows``, the number of rows trained on, is required.
         """
         with self._attempt.spent.during("checkpoint"):
             self._checkpoints.save(step, state, beside)
         if self.saved is not None:
-            self._tell(self.saved, loss)
+            self._report_commit(self.saved, loss)
         self.saved = step
 
     def finish(self, step: int, loss: float | None = None) -> None:
-        """Wait until the last checkpoint, that of ``step``, is committed, and report it."""
+        """Wait until the last checkpoint, of ``step``, is committed, and report it."""
         with self._attempt.spent.during("checkpoint"):
             self._checkpoints.wait()
-        self._tell(step, loss)
+        self._report_commit(step, loss)
 
-    def _tell(self, step: int, loss: float | None) -> None:
+    def _report_commit(self, step: int, loss: float | None) -> None:
         if self._report is not None:
             self._report({"step": step, "loss": loss}, f"{self._checkpoints.folder}/{step}")
 

@@ -1,7 +1,7 @@
-"""Which updates to skip: losses or gradient norms that are not finite or stand far outside the recent ones.
+"""Spike guard: skip updates whose loss or gradient norm is not finite or far above recent values.
 
-The rule is MaxText's: more than so many standard deviations (theirs: six) above the mean of the last 128 accepted
-steps. A skipped step leaves no trace in the window. Knows nothing of what a step does.
+The rule is MaxText's: more than a number of standard deviations (six there) above the mean of the last 128 accepted
+steps. A skipped step does not enter the window. Knows nothing of how a step is computed.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import jax
 import jax.numpy as jnp
 
 WINDOW = 128
+"""Accepted steps that a new value is compared with."""
 
 
 class GuardState(NamedTuple):
-    """The last accepted values, as a ring."""
+    """Ring buffers of the last accepted values."""
 
     losses: jax.Array
     """(WINDOW,) float32."""
     norms: jax.Array
     """(WINDOW,) float32."""
     accepted: jax.Array
-    """() int32: steps accepted so far."""
+    """() int32: number of accepted steps."""
 
 
 def init_guard() -> GuardState:
@@ -31,10 +32,10 @@ def init_guard() -> GuardState:
 
 
 def check(state: GuardState, loss: jax.Array, norm: jax.Array, sigmas: float) -> tuple[jax.Array, GuardState]:
-    """(skip () bool, the next state: unchanged where skip). ``sigmas`` 0: only what is not finite is skipped."""
+    """(skip () bool, next state); a skipped step keeps the state. ``sigmas`` 0: skip only non-finite values."""
 
-    def spike(value: jax.Array, seen: jax.Array) -> jax.Array:
-        return value > jnp.mean(seen) + sigmas * jnp.std(seen)
+    def spike(value: jax.Array, recent: jax.Array) -> jax.Array:
+        return value > jnp.mean(recent) + sigmas * jnp.std(recent)
 
     full = state.accepted >= WINDOW
     skip = ~(jnp.isfinite(loss) & jnp.isfinite(norm))

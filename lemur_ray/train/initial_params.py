@@ -1,6 +1,6 @@
-"""Parameters a run begins with when it does not begin from scratch: those of another run, checkpoint or model folder.
+"""Initial parameters of a run from another run, checkpoint or model folder.
 
-Every process reads the slices of its own devices. Optimizer state is never taken over. Knows nothing of Ray.
+Every process reads the slices of its own devices. Optimizer state is never loaded. Knows nothing of Ray.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from lemur_ray.weights.open_model import MODEL_ERRORS, open_model
 
 
 def initial_params(spec: str, recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
-    """The parameters of ``spec`` (run folder, checkpoint, Hugging Face folder, ``random:nano``), laid out on the mesh.
+    """Load the parameters of ``spec`` (run folder, checkpoint, Hugging Face folder, ``random:nano``) onto the mesh.
 
     Raises:
-        RunFolderError: there is no such model, or its model is not the recipe's; every differing field is named.
+        RunFolderError: there is no such model, or its shape differs from the recipe's; names every differing field.
     """
     try:
         source = open_model(spec).source
@@ -33,9 +33,9 @@ def initial_params(spec: str, recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
 
 
 def frozen_base(given: Any, recipe: Recipe) -> Any:
-    """What adapters are beside: the parameters the run started from, in the type they are computed with.
+    """The base of adapters: initial parameters in the compute dtype, norms float32. Frees the memory of ``given``.
 
-    Lets go of the memory of ``given``. Raises TrainingStopped where there are none.
+    Raises TrainingStopped if ``given`` is None.
     """
     if given is None:
         raise TrainingStopped("adapters (--lora.rank) tune a model that is there: name it with --init-from")

@@ -1,6 +1,6 @@
-"""The command line of jobs that train: ``[RECIPE] --flags``, where every field of the recipe is a flag.
+"""The command line of training jobs: ``[RECIPE] --flags``, where every field of the recipe is a flag.
 
-Knows nothing of what is done with the recipe.
+Knows nothing of how the recipe is used.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class TrainingJob:
 def parse_job(
     config: type[T], argv: Sequence[str] | None = None, *, prog: str, recipe: str = "nano", **fixed: Any
 ) -> T:
-    """Read ``[RECIPE] --flags`` into a job's dataclass, which has a field ``recipe``.
+    """Parse ``[RECIPE] --flags`` into a job's dataclass, which has a field ``recipe``.
 
-    recipe: the one used when none is named. fixed: other fields that differ from the dataclass's defaults. Ends the
-    process with code 2 and a message on an unknown recipe or flag; both name the nearest known one.
+    recipe: name of the default recipe. fixed: defaults of other fields. Exits with code 2 on an unknown recipe or flag,
+    with a message that names the nearest known one.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = arguments.pop(0) if arguments and not arguments[0].startswith("-") else recipe
@@ -52,7 +52,7 @@ def parse_job(
     default = config(recipe=chosen, **fixed)  # type: ignore[call-arg]
     fields = dataclasses.fields(config)  # type: ignore[arg-type]
     switches = {f"--{field.name.replace('_', '-')}" for field in fields if field.type in (bool, "bool")}
-    for at in range(len(arguments) - 1, -1, -1):  # the job's own switches may stand without a value
+    for at in range(len(arguments) - 1, -1, -1):  # the job's own switches may omit their value
         if arguments[at] in switches and arguments[at + 1 : at + 2] not in (["True"], ["False"]):
             arguments.insert(at + 1, "True")
     return parse(config, arguments, default=default, prog=f"{prog} [{'|'.join(NAMES)}]")

@@ -1,14 +1,15 @@
 """One run, read from top to bottom: mesh, state, resume, data, steps, checkpoints, evaluation, result.
 
-Every worker calls `train` alike; world size 1 needs no Ray at all. Batches come from outside as an iterator that begins
-at the row asked for; every row carries its number, which is asserted. Another kind of training uses what is used here
-(``opening``, ``step``, ``recorder``, ``checkpoint_schedule``, ``run.attempt``) in a loop of its own. Knows nothing of
-how workers are started.
+Every worker calls `train` with the same arguments; a world size of 1 needs no Ray. The caller supplies batches as an
+iterator that begins at a requested row; every row carries its number, which is asserted. Another kind of training uses
+the same parts (``initial_state``, ``step``, ``recorder``, ``checkpoint_schedule``, ``run.attempt``) in a loop of its
+own. Knows nothing of how workers are started.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 from lemur_ray.config import Recipe
 from lemur_ray.corpus.manifest import read_manifest
 from lemur_ray.host.full_disk import is_full_disk
-from lemur_ray.model.compile_cache import Found, cache_folder, use_compile_cache
+from lemur_ray.model.compile_cache import CacheCounts, cache_folder, use_compile_cache
 from lemur_ray.model.llama import num_params
 from lemur_ray.model.sharding import to_devices
 from lemur_ray.plan.fetch import PADDING
@@ -29,7 +30,7 @@ from lemur_ray.train.checkpoint import Checkpoints
 from lemur_ray.train.checkpoint_schedule import CheckpointSchedule, Notice, Report
 from lemur_ray.train.evaluate import Evaluator
 from lemur_ray.train.initial_state import open_state
-from lemur_ray.train.pod.placement import all_standing, mesh_here
+from lemur_ray.train.pod.placement import mesh_here, worker_positions
 from lemur_ray.train.pod.slices import RunShape, on_devices, split_batch
 from lemur_ray.train.recorder import Recorder
 from lemur_ray.train.run import goodput
@@ -40,13 +41,34 @@ from lemur_ray.train.run.folder import Run, TrainingStopped, check_same_run, fin
 from lemur_ray.train.run.profiler import Profiler
 from lemur_ray.train.run.speed import PEAK_FLOPS
 from lemur_ray.train.run.watchdog import StepWatchdog, least_s
-from lemur_ray.train.step import execution, make_train_step
+from lemur_ray.train.step import TrainState, execution, make_train_step
 from lemur_ray.weights.checkpoints import Commit
 
 HostBatch = dict[str, np.ndarray]
 Feed = Callable[[int], Iterable[HostBatch]]
 """First plan row wanted -> this worker's share of every global batch from there on: row (rows,) int64, source (rows,)
 and tokens, targets, loss_weights, segment_ids, positions (rows, seq_len)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Worker:
+    """This process among the workers of a run, and its channels to Ray and to a person."""
+
+    rank: int = 0
+    world_size: int = 1
+    report: Report | None = None
+    preempted: Callable[[], Notice | None] | None = None
+    log: Callable[[str], None] = print
+
+    @property
+    def primary(self) -> bool:
+        """Whether this worker writes the run's files and log."""
+        return self.rank == 0
+
+    def say(self, line: str) -> None:
+        """Log a line for a person; workers other than the primary one are silent."""
+        if self.primary:
+            self.log(line)
 
 
 def train(
@@ -59,92 +81,148 @@ def train(
     preempted: Callable[[], Notice | None] | None = None,
     log: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Train a run to its end, from its newest committed checkpoint, and return what ``result.json`` says.
+    """Train a run to its end, from its newest committed checkpoint, and return the content of ``result.json``.
 
-    rank, world_size: this process among those of jax.distributed. report: told (metrics, checkpoint folder) of every
-    checkpoint begun, on every rank. preempted: asked every ``preemption_every_steps`` steps by all ranks alike; gives
-    all of them the same notice that a host is about to be taken away. log: gets lines for a person, on rank 0.
+    rank, world_size: this process among those of jax.distributed. report: called with (metrics, checkpoint folder) for
+    every checkpoint begun, on every rank. preempted: called every ``preemption_every_steps`` steps on all ranks; gives
+    all of them the same preemption notice, or None. log: gets lines for a person, on rank 0.
 
     Raises:
         TrainingStopped: too many skipped steps in a row, or a checkpoint cannot be written.
-        RunFolderError: the checkpoints there are another run's.
+        RunFolderError: the checkpoints in the run folder belong to another run.
     """
-    recipe, steps, say = run.recipe, run.recipe.train.steps, log if rank == 0 else _to_nobody
+    steps, worker = run.recipe.train.steps, Worker(rank, world_size, report, preempted, log)
     cache = use_compile_cache(cache_folder(run.out, world_size))
-    keep = {"keep": recipe.train.keep_checkpoints, "keep_every": recipe.train.keep_every_steps}
-    fence = Fence(run.out) if rank == 0 and is_bucket(run.out) else None
+    keep = {"keep": run.recipe.train.keep_checkpoints, "keep_every": run.recipe.train.keep_every_steps}
+    fence = Fence(run.out) if worker.primary and is_bucket(run.out) else None
     with (
-        _a_full_disk_named(run.out),
-        contextlib.ExitStack() as watching,
-        Checkpoints(run.checkpoints, **keep, primary=rank == 0, fence=fence) as checkpoints,
+        _full_disk_as_stop(run.out),
+        contextlib.ExitStack() as cleanup,
+        Checkpoints(run.checkpoints, **keep, primary=worker.primary, fence=fence) as checkpoints,
     ):
-        attempt = RunAttempt(f"{run.out}/goodput.jsonl" if rank == 0 else "", world_size=world_size)
+        start = _Start(run, worker, checkpoints)
+        step, state = start.restore(feed, cleanup)
+        attempt, recorder, rows = start.attempt, start.recorder, start.rows
 
-        # Mesh and compiled step.
-        where, mesh = _mesh(recipe, rank, world_size)
-        plan = plan_for(recipe, read_manifest(run.corpus))
-        sources = [source.name for source in plan.sources]
-        step_fn = make_train_step(on_devices(recipe, where), mesh, num_sources=len(sources))
-
-        # State: the newest committed checkpoint that can be read, else the beginning.
-        step, state, base, beside = open_state(
-            recipe, mesh, checkpoints, recognise=partial(_recognised, run), init_from=run.init_from,
-            world_size=world_size, say=say,
-        )  # fmt: skip
-
-        # Data from the next row on, held-out rows, metrics and who else gets them.
-        rows = RowSupply(feed, plan, recipe, where, where.share_of(rank), first_step=step)
-        evaluate = Evaluator(recipe, mesh, run.corpus, base)
-        described = run.described()
-        recorder = Recorder(
-            recipe, run.out, attempt, sources=sources, progress=beside.get("progress"), about=described,
-            primary=rank == 0, say=say,
-        )  # fmt: skip
-        profiler = Profiler(recipe, run.out, rank, say)
-        watching.callback(profiler.close)
-        watching.callback(recorder.close)
-        schedule = CheckpointSchedule(
-            checkpoints, recipe.train, attempt, world_size=world_size, report=report, preempted=preempted, say=say
-        )
-        started = _started(recipe, mesh, where, sources, step, rank, world_size, say)
-
-        # Steps. Where several workers wait for each other, one that waits in vain ends.
-        watchdog = watching.enter_context(StepWatchdog(watches=world_size > 1, least_s=least_s()))
+        # With several workers, one that waits in vain for the others ends its process.
+        watchdog = cleanup.enter_context(StepWatchdog(watches=world_size > 1, least_s=least_s()))
         attempt.spent.switch("first_step")
         while step < steps:
             with attempt.spent.during("data"), watchdog.patient():
                 batch = rows.batch(step)
-            profiler.before(step + 1)
-            state, metrics = step_fn(state, to_devices(batch, mesh), *([] if base is None else [base]))
+            start.profiler.before(step + 1)
+            state, metrics = start.step_fn(state, to_devices(batch, start.mesh), *start.frozen)
             recorder.settle()  # the step before
             step += 1
             if recorder.took(step, metrics, partial(rows.ranges, step)):
-                say(f"first step after {recorder.first_step_s:.1f} s; {cache}")
+                worker.say(f"first step after {recorder.first_step_s:.1f} s; {cache}")
             with recorder.pausing(), watchdog.patient():
-                profiler.after(step, metrics)
-            if evaluate.due(step):  # before the next step takes the parameters' memory
+                start.profiler.after(step, metrics)
+            if start.evaluate.due(step):  # before the next step takes the parameters' memory
                 with watchdog.patient():
-                    recorder.settle(partial(evaluate, state.params))
-            if due := schedule.due(step):
+                    recorder.settle(partial(start.evaluate, state.params))
+            if due := start.schedule.due(step):
                 recorder.settle()
                 with recorder.pausing(), watchdog.patient():
-                    progress = {"rows": step * recipe.train.rows_per_step, **described, "progress": recorder.progress()}
-                    schedule.save(step, state, progress, recorder.loss)
-                recorder.saved = schedule.saved
+                    start.save(step, state)
             checkpoints.poll()
             attempt.sign(step, now=due)
             watchdog.step_ended(step)
-        recorder.settle()
-        profiler.close()
-        recorder.close()
-        schedule.finish(steps, recorder.loss)
+        return start.finish(cache)
 
-        # Result, written last: a run with it is finished.
-        return _finished(run, plan, cache, started, attempt, recorder, say)
+
+class _Start:
+    """Everything one start of a run trains with, except the train state, whose memory each step reuses."""
+
+    def __init__(self, run: Run, worker: Worker, checkpoints: Checkpoints) -> None:
+        self.run, self.worker, self.checkpoints = run, worker, checkpoints
+        self.attempt = RunAttempt(f"{run.out}/goodput.jsonl" if worker.primary else "", world_size=worker.world_size)
+        self.where, self.mesh = _mesh(run.recipe, worker.rank, worker.world_size)
+        self.plan = plan_for(run.recipe, read_manifest(run.corpus))
+        self.sources = [source.name for source in self.plan.sources]
+        recipe = on_devices(run.recipe, self.where)
+        self.step_fn = make_train_step(recipe, self.mesh, num_sources=len(self.sources))
+
+    def restore(self, feed: Feed, cleanup: contextlib.ExitStack) -> tuple[int, TrainState]:
+        """Steps already taken and the state after them; opens data, evaluation, records and schedule at that step."""
+        run, worker, recipe, say = self.run, self.worker, self.run.recipe, self.worker.say
+        step, state, base, content = open_state(
+            recipe, self.mesh, self.checkpoints, recognise=partial(_recognised, run), init_from=run.init_from,
+            world_size=worker.world_size, say=say,
+        )  # fmt: skip
+        self.frozen = () if base is None else (base,)
+        self.rows = RowSupply(feed, self.plan, recipe, self.where, self.where.share_of(worker.rank), first_step=step)
+        self.evaluate = Evaluator(recipe, self.mesh, run.corpus, base)
+        self.described = run.described()
+        self.recorder = Recorder(
+            recipe, run.out, self.attempt, sources=self.sources, progress=content.get("progress"),
+            about=self.described, primary=worker.primary, say=say,
+        )  # fmt: skip
+        self.profiler = Profiler(recipe, run.out, worker.rank, say)
+        cleanup.callback(self.profiler.close)
+        cleanup.callback(self.recorder.close)
+        self.schedule = CheckpointSchedule(
+            self.checkpoints, recipe.train, self.attempt, world_size=worker.world_size, report=worker.report,
+            preempted=worker.preempted, say=say,
+        )  # fmt: skip
+        self.fields = {"first_step": step, **self._placement()}
+        return step, state
+
+    def _placement(self) -> dict[str, Any]:
+        """Log what runs where; returns it as fields of ``result.json``. Every process makes the same call."""
+        worker, how = self.worker, execution(self.run.recipe, self.mesh)
+        fields: dict[str, Any] = {
+            "world_size": worker.world_size, "devices": len(jax.devices()), "attention": how.forward.attention,
+            "attention_fallback": how.fallback,
+        }  # fmt: skip
+        if worker.world_size > 1:
+            fields["workers"] = worker_positions(self.where, worker.rank)
+        shape, kind = self.mesh.shape, jax.devices()[0].device_kind
+        for line in opening_lines(self.run.recipe, shape, self.sources, worker.world_size, kind, kind in PEAK_FLOPS):
+            worker.say(line)
+        worker.say(f"attention: {how.forward.attention}" + (f" ({how.fallback})" if how.fallback else ""))
+        return fields
+
+    def save(self, step: int, state: TrainState) -> None:
+        """Begin the checkpoint of ``step``."""
+        rows = step * self.run.recipe.train.rows_per_step
+        content = {"rows": rows, **self.described, "progress": self.recorder.progress()}
+        self.schedule.save(step, state, content, self.recorder.loss)
+        self.recorder.saved = self.schedule.saved
+
+    def finish(self, cache: CacheCounts) -> dict[str, Any]:
+        """Commit the last checkpoint, then write ``result.json``: a run with it is finished. Rank 0 writes.
+
+        The result holds losses, seconds by item, and how exact each resume was.
+        """
+        run, recipe, recorder, say = self.run, self.run.recipe, self.recorder, self.worker.say
+        steps = recipe.train.steps
+        recorder.settle()
+        self.profiler.close()
+        recorder.close()
+        self.schedule.finish(steps, recorder.loss)
+        result = {
+            "name": recipe.name, "hash": recipe.hash, "steps": steps, "rows": steps * recipe.train.rows_per_step,
+            "tokens": steps * recipe.tokens_per_step, "parameters": num_params(recipe.model), **recorder.summary(),
+            "compile_cache": vars(cache).copy(), **self.fields, "mixture": self.plan.summary(),
+            "corpus": fingerprint(run.corpus), "init_from": run.init_from,
+            "checkpoint": f"{run.checkpoints}/{steps}", "out": run.out,
+        }  # fmt: skip
+        if recorder.log is None:
+            return result
+        self.attempt.sign(steps, now=True)
+        result["goodput"] = self.attempt.account()
+        say(goodput.described(result["goodput"]))
+        differing = recorder.log.differing
+        result |= {"replayed_lines": recorder.log.replayed, "replays_that_differ": differing}
+        if differing:
+            say(f"WARNING: replayed steps came out different: {differing[:10]}; this resume was not exact")
+        write_json(f"{run.out}/result.json", result)
+        return result
 
 
 class RowSupply:
-    """This worker's share of the plan's rows from a step on, batch by batch; that they are those is asserted."""
+    """Batches of this worker's share of the plan's rows, from a step on; their row numbers are asserted."""
 
     def __init__(self, feed: Feed, plan: Plan, recipe: Recipe, where: RunShape, part: int, *, first_step: int) -> None:
         self._plan, self._train, self._part, self._num_parts = plan, recipe.train, part, where.num_shares
@@ -152,7 +230,7 @@ class RowSupply:
         self._batches = iter(feed(first_step * recipe.train.rows_per_step))
 
     def batch(self, step: int) -> HostBatch:
-        """The batch that step number ``step`` (from 0) trains on. Raises TrainingStopped where the data has ended."""
+        """The batch of step number ``step``, counted from 0. Raises TrainingStopped where the data has ended."""
         batch = next(self._batches, None)
         if batch is None:
             raise TrainingStopped(
@@ -164,25 +242,25 @@ class RowSupply:
         return batch
 
     def ranges(self, steps: int) -> list[list[int]]:
-        """The rows of the last of so many steps, as ``--train.skip-rows`` counts them."""
+        """Half-open row ranges of the batch of step ``steps`` (from 1), as ``--train.skip-rows`` counts rows."""
         each = self._train.rows_per_step
         return self._plan.ranges_without_skips((steps - 1) * each, steps * each)
 
 
-def check_rows(found: np.ndarray, rows: np.ndarray, part: int, num_parts: int) -> None:
-    """The rows of a batch are this part of the global batch, in order; anything else is a bug in the feed."""
+def check_rows(actual: np.ndarray, rows: np.ndarray, part: int, num_parts: int) -> None:
+    """Assert that a batch holds part ``part`` of the global batch, in order; anything else is a bug in the feed.
+
+    actual: (rows / num_parts,) row numbers of the batch. rows: (rows,) those of the global batch.
+    """
     share = len(rows) // num_parts
     expected = rows[part * share : (part + 1) * share]
-    if not np.array_equal(found, expected):
-        raise AssertionError(f"part {part} got plan rows {found.tolist()}, expected {expected.tolist()}")
-
-
-def _to_nobody(line: str) -> None:
-    """What a person reads comes from rank 0 alone."""
+    if not np.array_equal(actual, expected):
+        raise AssertionError(f"part {part} got plan rows {actual.tolist()}, expected {expected.tolist()}")
 
 
 @contextlib.contextmanager
-def _a_full_disk_named(out: str) -> Iterator[None]:
+def _full_disk_as_stop(out: str) -> Iterator[None]:
+    """Turn an OSError for want of disk space into TrainingStopped with what to do."""
     try:
         yield
     except OSError as error:
@@ -204,53 +282,12 @@ def _mesh(recipe: Recipe, rank: int, world_size: int) -> tuple[RunShape, jax.sha
 
 
 def _recognised(run: Run, commit: Commit) -> str:
-    """Where a checkpoint of this run stands. Raises RunFolderError for another's, TrainingStopped for a wrong place."""
+    """Check that a checkpoint belongs to this run; returns its position for a person.
+
+    Raises RunFolderError for another run's checkpoint, TrainingStopped for an unexpected row number.
+    """
     check_same_run(commit.plan, run, f"checkpoint {run.checkpoints}/{commit.step}")
     rows = commit.step * run.recipe.train.rows_per_step
     if commit.plan["rows"] != rows:
         raise TrainingStopped(f"checkpoint {commit.step} stands at row {commit.plan['rows']}, expected {rows}")
     return f"the next plan row is {rows}"
-
-
-def _started(
-    recipe: Recipe, mesh: jax.sharding.Mesh, where: RunShape, sources: list[str], step: int, rank: int,
-    world_size: int, say: Callable[[str], None],
-) -> dict[str, Any]:  # fmt: skip
-    """Tell a person what runs where; what the result says of this attempt."""
-    how = execution(recipe, mesh)
-    found: dict[str, Any] = {
-        "first_step": step, "world_size": world_size, "devices": len(jax.devices()), "attention": how.attention,
-        "attention_fallback": how.fallback,
-    }  # fmt: skip
-    if world_size > 1:
-        found["workers"] = all_standing(where, rank)
-    kind = jax.devices()[0].device_kind
-    for line in opening_lines(recipe, mesh.shape, sources, world_size, kind, kind in PEAK_FLOPS):
-        say(line)
-    say(f"attention: {how.attention}" + (f" ({how.fallback})" if how.fallback else ""))
-    return found
-
-
-def _finished(
-    run: Run, plan: Plan, cache: Found, started: dict[str, Any], attempt: RunAttempt, recorder: Recorder,
-    say: Callable[[str], None],
-) -> dict[str, Any]:  # fmt: skip
-    """The result: how good the model is, where the time went, how exact a resume was; kept by rank 0."""
-    recipe, steps = run.recipe, run.recipe.train.steps
-    result = {
-        "name": recipe.name, "hash": recipe.hash, "steps": steps, "rows": steps * recipe.train.rows_per_step,
-        "tokens": steps * recipe.tokens_per_step, "parameters": num_params(recipe.model), **recorder.summary(),
-        "compile_cache": vars(cache).copy(), **started, "mixture": plan.summary(), "corpus": fingerprint(run.corpus),
-        "init_from": run.init_from, "checkpoint": f"{run.checkpoints}/{steps}", "out": run.out,
-    }  # fmt: skip
-    if recorder.log is None:
-        return result
-    attempt.sign(steps, now=True)
-    result["goodput"] = attempt.account()
-    say(goodput.described(result["goodput"]))
-    differing = recorder.log.differing
-    result |= {"replayed_lines": recorder.log.replayed, "replays_that_differ": differing}
-    if differing:
-        say(f"WARNING: replayed steps came out different: {differing[:10]}; this resume was not exact")
-    write_json(f"{run.out}/result.json", result)
-    return result

@@ -1,7 +1,7 @@
-"""What a run says about itself: sums since the last line, and the lines in ``metrics.jsonl``.
+"""Metrics of a run: sums since the last line, and the lines of ``metrics.jsonl``.
 
-A line's losses are sums of losses over sums of weights since the line before. The sums travel in every checkpoint, so a
-resumed run writes the very lines of an unbroken one. Knows nothing of jax arrays, Ray and of how a step is computed.
+A line's loss is the weighted mean since the previous line. Checkpoints store the sums, so a resumed run writes exactly
+the lines of an uninterrupted one. Knows nothing of jax arrays, Ray and of how a step is computed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lemur_ray.train.run.folder import RunFolderError
 
 @dataclass
 class Window:
-    """Sums since the last line, and how the run is doing. JSON in and out (every value a plain number)."""
+    """Sums since the last line, and totals of the run; every field is plain JSON."""
 
     steps: int = 0
     loss: float = 0.0
@@ -28,15 +28,15 @@ class Window:
     source_loss: dict[str, float] = field(default_factory=dict)
     source_weight: dict[str, float] = field(default_factory=dict)
     skipped: list[list[int]] = field(default_factory=list)
-    """Half-open ranges of rows of the skipped steps of this window, counted as ``train.skip_rows`` counts."""
+    """Half-open row ranges of the skipped steps of this window, in the numbering of ``train.skip_rows``."""
     skips_in_a_row: int = 0
     skipped_steps: int = 0
-    """Over the whole run."""
+    """Number over the whole run."""
     train_s: float = 0.0
     """Seconds of training over the whole run, all attempts."""
 
     def add(self, metrics: Mapping[str, Any], sources: Sequence[str], ranges: Sequence[list[int]] = ()) -> None:
-        """Take in one step: its metrics as host values, the names behind the source indices, its rows if skipped."""
+        """Add one step: its metrics as host values, names of the source indices, row ranges if it was skipped."""
         self.steps += 1
         if bool(metrics["skipped"]):
             self.skipped += ranges
@@ -54,7 +54,7 @@ class Window:
                 self.source_weight[name] = self.source_weight.get(name, 0.0) + weight
 
     def values(self) -> dict[str, Any]:
-        """loss and loss/<source> in nats per trained token (None where nothing was trained), skipped rows."""
+        """``loss`` and ``loss/<source>`` in nats per trained token (None without one), and ``skipped_rows``."""
         out: dict[str, Any] = {"loss": self.loss / self.weight if self.weight else None}
         for name in sorted(self.source_loss):
             out[f"loss/{name}"] = self.source_loss[name] / self.source_weight[name]
@@ -63,7 +63,7 @@ class Window:
         return out
 
     def cleared(self) -> Window:
-        """The next window: the run's totals stay, the sums begin again."""
+        """The next window: same totals of the run, empty sums."""
         return Window(
             skips_in_a_row=self.skips_in_a_row, skipped_steps=self.skipped_steps, train_s=self.train_s
         )  # fmt: skip
@@ -73,7 +73,7 @@ class Window:
 
 
 class MetricsLog:
-    """``metrics.jsonl``: one line per step, append-only. A step that is replayed keeps its first line."""
+    """The append-only file ``metrics.jsonl``, at most one line per step: a replayed step keeps its first line."""
 
     def __init__(self, path: str) -> None:
         """Open for appending and cut off a torn last line."""
@@ -93,18 +93,18 @@ class MetricsLog:
             self.losses.setdefault(record["step"], record.get("loss"))
             self.last = record
         self.replayed = 0
-        """Lines that were computed again."""
+        """Number of lines that were computed again after a restart."""
         self.differing: list[int] = []
-        """Steps whose loss came out different when computed again: resume was not exact."""
+        """Steps whose loss differed when computed again: the resume was not exact."""
 
     def records(self) -> list[dict[str, Any]]:
-        """Every line that is there."""
-        there = self.fs.exists(self._inner) and not self._remote
-        data = self.fs.cat_file(self._inner) if there else self._lines
+        """All lines of the file."""
+        local = self.fs.exists(self._inner) and not self._remote
+        data = self.fs.cat_file(self._inner) if local else self._lines
         return [json.loads(line) for line in data.splitlines()]
 
     def write(self, record: Mapping[str, Any]) -> bool:
-        """Append one line and sync it; for a step that has a line, only compare the loss. Whether it was appended."""
+        """Append and sync a line; for a step that has one, only compare the loss. Returns whether it was appended."""
         step = record["step"]
         if step in self.losses:
             self.replayed += 1
@@ -125,7 +125,7 @@ class MetricsLog:
 
 
 def _record(line: bytes, path: str, number: int) -> dict[str, Any]:
-    """One line of the log. Raises RunFolderError that names a damaged one."""
+    """Parse one line of the log. Raises RunFolderError with the number of a damaged one."""
     try:
         record = json.loads(line)
         record["step"] = int(record["step"])

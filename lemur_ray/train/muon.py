@@ -1,8 +1,8 @@
 """Muon for stacked matrices: Nesterov momentum, made nearly orthogonal layer by layer (Jordan et al. 2024).
 
-The orthogonalisation is the quintic Newton-Schulz iteration of ``optax.contrib.scale_by_muon``, which is the oracle of
-its test. Two things are ours: products of wide matrices run on their small Gram matrix, and operands may be rounded to
-bfloat16 (docs/decisions/015). Knows nothing of schedules and decay.
+The orthogonalisation is the quintic Newton-Schulz iteration of ``optax.contrib.scale_by_muon``, which its test compares
+with. Two differences: wide matrices are iterated on their small Gram matrix, and operands may be rounded to bfloat16
+(docs/decisions/015). Knows nothing of schedules and decay.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ import optax
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """a, b, c of one step X -> a X + (b A + c A A) X, A = X X^T: steep at zero, singular values end in 0.7 .. 1.2."""
 STEPS = 5
+"""Newton-Schulz iterations."""
 
 _WIDE = 2.0
-"""From this ratio of sides on, iterating on the Gram matrix takes fewer operations, where operands are not rounded."""
+"""Ratio of sides from which iterating on the Gram matrix takes fewer operations; float32 operands only."""
 
 
 class MuonState(NamedTuple):
-    """Running sum of gradients, decayed."""
+    """Exponentially decayed sum of gradients."""
 
     momentum: Any
 
 
 def _dot(a: jax.Array, b: jax.Array, b_dim: int, dtype: Any) -> jax.Array:
-    """Batched a @ b over a's last dimension, operands rounded to ``dtype`` and no further, accumulated in float32."""
+    """Batched a @ b over a's last dimension: operands rounded to ``dtype``, accumulated in float32."""
     dims = (((2,), (b_dim,)), ((0,), (0,)))
     return jax.lax.dot_general(
         a.astype(dtype), b.astype(dtype), dims, precision="highest", preferred_element_type=jnp.float32
@@ -36,7 +37,7 @@ def _dot(a: jax.Array, b: jax.Array, b_dim: int, dtype: Any) -> jax.Array:
 
 
 def orthogonalise(x_NIO: jax.Array, operand_dtype: Any = jnp.float32) -> jax.Array:
-    """Each of N matrices with its singular values brought near 1: (N, I, O) float32 to the same."""
+    """Bring the singular values of each of N matrices near 1: (N, I, O) float32 to the same shape and dtype."""
     if x_NIO.shape[1] > x_NIO.shape[2]:
         return orthogonalise(x_NIO.swapaxes(1, 2), operand_dtype).swapaxes(1, 2)
     a, b, c = COEFFICIENTS
@@ -46,10 +47,10 @@ def orthogonalise(x_NIO: jax.Array, operand_dtype: Any = jnp.float32) -> jax.Arr
             gram = _dot(x, x, 2, operand_dtype)
             x = a * x + _dot(b * gram + c * _dot(gram, gram, 2, operand_dtype), x, 1, operand_dtype)
         return x
-    # Only with exact products: the steps no longer look at x, so what rounding does to small singular values grows by
-    # the whole product (to 10,000 with bfloat16 and a gradient whose singular values fall as 1 / k^2).
-    # Every step multiplies x from the left by a polynomial of its Gram matrix. These are symmetric and commute, so the
-    # steps can be followed on the Gram matrix, and x is multiplied once by their product.
+    # Each step multiplies x from the left by a polynomial of its Gram matrix. These are symmetric and commute, so the
+    # iteration can run on the Gram matrix, and x is multiplied once by the product of all factors.
+    # Only with exact products: rounding errors of small singular values grow by the whole product (10,000-fold with
+    # bfloat16 and a gradient whose singular values fall as 1 / k^2).
     gram = _dot(x, x, 2, operand_dtype)
     product: jax.Array | None = None
     for step in range(STEPS):
@@ -62,7 +63,7 @@ def orthogonalise(x_NIO: jax.Array, operand_dtype: Any = jnp.float32) -> jax.Arr
 
 
 def scale_by_muon(momentum: float, operand_dtype: Any = jnp.float32) -> optax.GradientTransformation:
-    """Gradients of stacked matrices (N, I, O) to orthogonalised Nesterov momentum."""
+    """Map gradients of stacked matrices (N, I, O) to orthogonalised Nesterov momentum."""
 
     def init(params: Any) -> MuonState:
         return MuonState(jax.tree.map(jnp.zeros_like, params))

@@ -1,7 +1,7 @@
-"""What becomes of every step: sums, a line in ``metrics.jsonl``, copies of it, a line for a person, goodput.
+"""Records training steps: sums, lines of ``metrics.jsonl``, sinks, console lines, goodput.
 
-A step's metrics are read once the next step has been handed to the device, which so never waits. Knows nothing of the
-loop that takes the steps, of data and of checkpoints: any training that uses ``step`` can be recorded.
+Metrics of a step are read after the next step has been dispatched, so that the device never waits. Works for any
+training loop that uses ``step``. Knows nothing of the loop, of data and of checkpoints.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from lemur_ray.train.run.sinks import open_sinks
 from lemur_ray.train.run.speed import memory_peaks, speeds
 
 Ranges = list[list[int]]
-"""Half-open ranges of rows, as ``train.skip_rows`` counts them."""
+"""Half-open row ranges in the numbering of ``train.skip_rows``."""
 
 
 class Recorder:
-    """The record of one start of a run on one worker. For every step: ``took`` it, and later ``settle``."""
+    """The record of one start of a run on one worker. Call ``took`` after every step, and ``settle`` later."""
 
     def __init__(
         self,
@@ -42,13 +42,13 @@ class Recorder:
         primary: bool = True,
         say: Callable[[str], None] = print,
     ) -> None:
-        """out: run folder. sources: names behind the batches' source indices. progress: what ``progress`` gave when the
-        checkpoint was saved from which the run goes on. about: what sinks are told of the run. primary: this worker
-        writes (rank 0)."""
+        """out: run folder. sources: names of the batches' source indices. progress: the return value of ``progress``
+        stored in the restored checkpoint. about: description of the run for sinks. primary: this worker writes files
+        (rank 0)."""
         self._recipe, self._attempt, self._sources, self._say = recipe, attempt, sources, say
         self.window = Window(**(progress or {}))
         self.log = MetricsLog(f"{out}/metrics.jsonl") if primary else None
-        self._seen_step = max(self.log.losses, default=0) if self.log is not None else 0
+        self._logged_step = max(self.log.losses, default=0) if self.log is not None else 0
         self._sinks = open_sinks(recipe, out, self.log.records(), about or {}, say) if self.log is not None else []
         self._console = Console(say, recipe.train.steps)
         self.last: dict[str, Any] = {}
@@ -56,23 +56,23 @@ class Recorder:
         self.first_step_s: float | None = None
         """Seconds from the start of the attempt to the end of its first step."""
         self.saved: int | None = None
-        """Step of the last checkpoint, for the person; whoever saves says so here."""
+        """Step of the last checkpoint, for console lines; set by the code that saves."""
         self._pending: tuple[int, Any, Callable[[], Ranges]] | None = None
         self._since, self._paused_s, self._timed_steps = time.monotonic(), 0.0, 0
 
     @property
     def loss(self) -> float | None:
-        """Of the newest line."""
+        """Loss of the newest line in nats per token, None without one."""
         return self.last.get("loss")
 
     def progress(self) -> dict[str, Any]:
-        """What belongs into a checkpoint beside the state, so that a resumed run writes the very same lines."""
+        """JSON for the checkpoint: with it a resumed run writes the same lines as an uninterrupted one."""
         return self.window.to_json()
 
     def took(self, step: int, metrics: Any, rows: Callable[[], Ranges] = list) -> bool:
-        """Step ``step`` (from 1) was handed to the device. Whether it is the attempt's first, which is waited for.
+        """Note the dispatch of ``step`` (from 1). Waits for the first one of an attempt; returns whether it is that.
 
-        metrics: as ``train_step`` gives them. rows: asked which rows it trained on, if it is skipped.
+        metrics: those of ``train_step``. rows: returns the rows of the step; called only if its update is skipped.
         """
         self._pending = (step, metrics, rows)
         if self.first_step_s is not None:
@@ -85,23 +85,23 @@ class Recorder:
 
     @contextlib.contextmanager
     def pausing(self) -> Iterator[None]:
-        """Time that is not training, and does not count in its speed."""
+        """A context whose time does not count in the training speed."""
         began = time.monotonic()
         yield
         self._paused_s += time.monotonic() - began
 
     def settle(self, measure: Callable[[], Mapping[str, Any]] | None = None) -> None:
-        """Read the metrics of the step in flight, if there is one; write a line where one is due.
+        """Read the metrics of the dispatched step, if any, and write a line if one is due.
 
-        measure: an evaluation after this very step, which then has a line. Raises TrainingStopped after too many
-        skipped updates in a row.
+        measure: an evaluation after this step; its values go into a line. Raises TrainingStopped after too many skipped
+        updates in a row.
         """
         if self._pending is None:
             return
         (number, on_device, rows), self._pending = self._pending, None
         train, attempt, window = self._recipe.train, self._attempt, self.window
         host = jax.device_get(on_device)
-        skipped, again = bool(host["skipped"]), number <= self._seen_step
+        skipped, again = bool(host["skipped"]), number <= self._logged_step
         ranges = rows() if skipped else []
         window.add(host, self._sources, ranges)
         attempt.spent.step_was("skipped" if skipped else "replayed" if again else USEFUL)
@@ -143,15 +143,15 @@ class Recorder:
         self.window, self._since, self._paused_s, self._timed_steps = window.cleared(), time.monotonic(), 0.0, 0
 
     def close(self) -> None:
-        """Let the sinks write what they have been given; a second call does nothing."""
+        """Close the sinks once they have written their lines; a second call does nothing."""
         for sink in self._sinks:
             sink.close()
 
     def summary(self) -> dict[str, Any]:
-        """The run's last losses, and its totals: what its result says."""
+        """Last losses and totals of the run, for ``result.json``."""
         last = self.last
         if not last and self.log is not None:
-            last = self.log.last  # killed after the last checkpoint, before the result
+            last = self.log.last  # the run was killed between last checkpoint and result
         return {
             "loss": last.get("loss"),
             **{key: value for key, value in last.items() if key.startswith(("loss/", BY_KIND, BY_SOURCE))},
@@ -162,5 +162,5 @@ class Recorder:
 
 
 def spelled(ranges: Ranges) -> str:
-    """``[0, 4), [8, 12)``"""
+    """Row ranges as text: ``[0, 4), [8, 12)``."""
     return ", ".join(f"[{first}, {end})" for first, end in ranges)

@@ -1,7 +1,7 @@
 """The mixture study of the paper's appendix A.1.2 at any size: one model, one corpus, several code : text ratios.
 
-A trial is an ordinary run in a folder of its own that differs from the others in its ratio and its seed alone. Knows
-what the trials are and how one is run in this process; nothing of who runs them, and of how the result is drawn.
+A trial is an ordinary run in a folder of its own; trials differ only in ratio and seed. Knows how to make trials and to
+run one in this process; nothing of how they are scheduled and plotted.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Trial:
 def make_trials(
     recipe: Recipe, corpus: str, out: str, *, ratios: Sequence[str] = RATIOS, seeds: int = 1, init_from: str = ""
 ) -> list[Trial]:
-    """The trials of a study in ``out``, every ratio with seed 0, then with seed 1, and so on; and ``study.json``.
+    """Make the trials of a study in ``out``, all ratios with seed 0, then seed 1, and so on; writes ``study.json``.
 
-    Raises ValueError on a ratio that is none, no seed, a bucket, a corpus without code or without text, or a recipe of
+    Raises ValueError for an invalid ratio, no seeds, a bucket, a corpus without code or without text, or a recipe of
     several workers.
     """
     check_place(out)
@@ -80,14 +80,14 @@ def make_trials(
 
 
 def check_place(out: str) -> None:
-    """Raises ValueError where a study cannot lie there, RunFolderError where the folder cannot be written."""
+    """Raises ValueError if ``out`` is a bucket, RunFolderError if the folder cannot be written."""
     if "://" in out:
         raise ValueError(f"--out {out}: a study is drawn from files of this machine: choose a folder")
     check_writable(out)
 
 
 def parse_ratio(text: str) -> tuple[float, float]:
-    """``10:1`` -> (10.0, 1.0): parts of code and of text. Raises ValueError."""
+    """Parse ``10:1`` as (10.0, 1.0), parts of code and of text. Raises ValueError."""
     parts = text.split(":")
     try:
         code, rest = (float(part) for part in parts)
@@ -99,7 +99,7 @@ def parse_ratio(text: str) -> tuple[float, float]:
 
 
 def mixture(manifest: Mapping[str, Any], code: float, text: float) -> dict[str, Any]:
-    """Fields of DataConfig for a ratio. A kind without a share has no source, every other kind is split by tokens."""
+    """Fields of DataConfig for a ratio. A kind with share 0 has no source; other kinds are split by tokens."""
     if code and text:
         return {"code_to_text": code / text, "sources": ()}
     kind: Literal["code", "text"] = "code" if code else "text"
@@ -108,14 +108,14 @@ def mixture(manifest: Mapping[str, Any], code: float, text: float) -> dict[str, 
 
 
 def run_trial(run: Run) -> dict[str, Any]:
-    """Train a run in this process, from its newest checkpoint, and return its result; a finished one is only read.
+    """Train a run in this process, from its newest checkpoint, and return its result; reads the one of a finished run.
 
-    The rows are the very ones that Ray Data would feed (``plan.fetch``). What a person reads goes to ``log.txt``.
+    The rows are those that Ray Data would feed (``plan.fetch``). Log lines go to ``log.txt``.
     """
     from lemur_ray.train import loop
 
     Path(run.out).mkdir(parents=True, exist_ok=True)
-    with lock(run.out, "rank0", wait_s=120.0):  # a trial of a driver that was killed may still be leaving
+    with lock(run.out, "rank0", wait_s=120.0):  # a trial of a killed driver may still be ending
         if (finished := prepare(run)) is not None:
             return finished
         plan = plan_for(run.recipe, read_manifest(run.corpus))

@@ -19,7 +19,7 @@ from lemur_ray.instruct.table import build_table
 from lemur_ray.storage.file_system import file_system
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.text.tokenizer_folder import load_path, save_folder
-from lemur_ray.train.run.needs import of_files
+from lemur_ray.train.run.needs import check_files
 
 TOKENIZER = Tokenizer.bytes_only()
 
@@ -62,10 +62,10 @@ def test_a_file_that_is_missing_or_damaged_in_a_bucket_is_named_by_its_url(url: 
     with pytest.raises(CorpusError, match=rf"--evol {url}/none.jsonl: no such file"):
         build_sets(config(f"{url}/none.jsonl"), TOKENIZER, f"{url}/table", seq_len=64, workers=0)
     with pytest.raises(FileNotFoundError, match=f"files: {url}/none.jsonl: not there"):
-        of_files([f"{url}/none.jsonl"])
+        check_files([f"{url}/none.jsonl"])
     fs, there = file_system(f"{url}/cut.jsonl.gz")
     fs.pipe_file(there, b"\x1f\x8b\x08 cut")
-    of_files([f"{url}/cut.jsonl.gz"])
+    check_files([f"{url}/cut.jsonl.gz"])
     with pytest.raises(ValueError, match=rf"{url}/cut.jsonl.gz is cut short or damaged"):
         build_sets(config(f"{url}/cut.jsonl.gz"), TOKENIZER, f"{url}/table", seq_len=64, workers=0)
 

@@ -11,7 +11,7 @@ import pytest
 from lemur_ray.storage import bucket_lease
 from lemur_ray.storage.bucket_lease import BucketLease, LeaseConflict
 from lemur_ray.storage.conditional_writes import read_version
-from lemur_ray.train.run.fence import Fence, Overhauled
+from lemur_ray.train.run.fence import Fence, Superseded
 from lemur_ray.train.run.folder import RunFolderError, check_writable
 from tests.storage.bucket_server import Service
 
@@ -128,7 +128,7 @@ def test_a_group_of_workers_that_was_overhauled_commits_nothing_more(google: Ser
     newer = Fence("gs://bucket/run")
     assert (cut_off.number, newer.number) == (1, 2)
     newer.check()
-    with pytest.raises(Overhauled, match="attempt 1 of this run was overhauled by attempt 2"):
+    with pytest.raises(Superseded, match="attempt 1 of this run was overhauled by attempt 2"):
         cut_off.check()
 
 

@@ -1,1 +1,1 @@
-"""The training step compiled for a pod that is not there: search, read the compiled program, report."""
+"""Ahead-of-time compilation of the training step for an absent pod: search, analysis of the program, report."""

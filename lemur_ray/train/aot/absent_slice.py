@@ -1,6 +1,6 @@
-"""A TPU slice that is not there, as the compiler describes it: its devices, and what jax must be told beforehand.
+"""An absent TPU slice as device descriptions for the compiler, and the environment that jax needs for it.
 
-libtpu describes a topology without a chip. Imports no jax before it is asked for devices; knows nothing of programs.
+libtpu describes a topology without a chip. Imports jax only in `devices`; knows nothing of programs.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class NoLibtpu(Exception):
 
 
 def environment(where: Slice, with_libtpu: bool, num_devices: int) -> dict[str, str]:
-    """Variables that have to be set before jax is imported: no chip is looked for, CPU is the default platform."""
+    """Environment variables to set before jax is imported: no search for chips, CPU as default platform."""
     out = {"JAX_PLATFORMS": "cpu"}
     if with_libtpu:
         out |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "TPU_ACCELERATOR_TYPE": where.pod_type}
-        out["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # no chip is taken, so other processes may plan or train meanwhile
+        out["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # no chip is used, so other processes may plan or train
     else:
         flags = os.environ.get("XLA_FLAGS", "")
         out["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={num_devices}".strip()
@@ -31,12 +31,12 @@ def environment(where: Slice, with_libtpu: bool, num_devices: int) -> dict[str, 
 
 
 def has_libtpu() -> bool:
-    """Whether the compiler for TPU is installed."""
+    """Whether libtpu, the compiler for TPU, is installed."""
     return importlib.util.find_spec("libtpu") is not None
 
 
 def devices(where: Slice, num_slices: int) -> list[Any]:
-    """The slice's devices as descriptions, one per chip. Raises NoLibtpu, ValueError."""
+    """Descriptions of the devices of ``num_slices`` slices, one per chip. Raises NoLibtpu, ValueError."""
     if not has_libtpu():
         raise NoLibtpu("libtpu is not installed: pip install 'lemur-ray[tpu]' brings the compiler for TPU")
     from jax.experimental import topologies

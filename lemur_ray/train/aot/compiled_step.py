@@ -1,12 +1,13 @@
-"""The training step of a recipe compiled for a TPU slice that is not there: memory, arithmetic, communication.
+"""Compile the training step of a recipe for an absent TPU slice: memory, arithmetic, communication.
 
-What the compiler gives is the program that the slice would run. Without libtpu only shardings are checked, on fake CPU
+The compiled program is the one that the slice would run. Without libtpu only shardings are checked, on fake CPU
 devices. Knows nothing of Ray and of data.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from typing import Any
 
@@ -23,7 +24,7 @@ _NUM_SOURCES = 16
 
 
 def placed(recipe: Recipe, where: Slice, mesh: MeshConfig) -> Recipe:
-    """The recipe on a slice with a mesh; ``fsdp`` -1 takes what dcn and tp leave. Raises ValueError."""
+    """The recipe with a mesh on a slice; ``fsdp`` -1 becomes the devices left by dcn and tp. Raises ValueError."""
     chips = where.num_chips * mesh.dcn
     _, fsdp, _ = axis_sizes(mesh, chips, f"the {chips} chips of {mesh.dcn} x {where}")
     mesh = dataclasses.replace(
@@ -34,7 +35,7 @@ def placed(recipe: Recipe, where: Slice, mesh: MeshConfig) -> Recipe:
 
 
 def lower(recipe: Recipe, mesh: Any) -> Any:
-    """The step traced for a mesh, state and batch abstract. Raises ValueError where shapes do not divide."""
+    """Trace the step on a mesh with abstract state and batch. Raises ValueError if shapes do not divide."""
     import jax
     import jax.numpy as jnp
 
@@ -53,7 +54,7 @@ def lower(recipe: Recipe, mesh: Any) -> Any:
 
 
 def state_bytes(recipe: Recipe, mesh: Any) -> tuple[int, int]:
-    """Bytes of the parameters and of the optimizer's state on one device."""
+    """(bytes of parameters, bytes of optimizer state) on one device."""
     import jax
 
     from lemur_ray.train.step import abstract_state
@@ -62,14 +63,15 @@ def state_bytes(recipe: Recipe, mesh: Any) -> tuple[int, int]:
 
     def local(tree: Any) -> int:
         return sum(
-            int(leaf.dtype.itemsize) * _product(leaf.sharding.shard_shape(leaf.shape)) for leaf in jax.tree.leaves(tree)
+            int(leaf.dtype.itemsize) * math.prod(leaf.sharding.shard_shape(leaf.shape))
+            for leaf in jax.tree.leaves(tree)
         )
 
     return local(state.params), local(state.opt)
 
 
 def plan(recipe: Recipe, where: Slice) -> PodPlan:
-    """Compile the step of a recipe that ``placed`` gave. Raises NoLibtpu, StepDoesNotFit, ValueError."""
+    """Compile the step of a recipe from ``placed``. Raises NoLibtpu, StepDoesNotFit, ValueError."""
     import jax
 
     from lemur_ray.model.flops import flops_per_token
@@ -106,15 +108,8 @@ def plan(recipe: Recipe, where: Slice) -> PodPlan:
     )  # fmt: skip
 
 
-def _product(shape: tuple[int, ...]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
-
-
 def _attention_flops(recipe: Recipe, kernel: str) -> float:
-    """Operations of one call of a splash kernel: forward two products, backward five, blocks up to the diagonal."""
+    """FLOPs of one call of a splash kernel: two products forward, five backward, over blocks up to the diagonal."""
     from lemur_ray.model.attention.splash import block_size
 
     model, length, mesh = recipe.model, recipe.data.seq_len, recipe.mesh
@@ -131,9 +126,9 @@ def _memory(recipe: Recipe, mesh: Any, analysis: Any, program: Program) -> Memor
     batch = int(analysis.argument_size_in_bytes) - parameters - optimizer
     used = int(analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes)
     gradients = parameters * (2 if recipe.train.microbatches > 1 else 1)
-    activations = kept_bytes(recipe, mesh, program)
+    activations = saved_bytes(recipe, mesh, program)
     left = used - gradients - activations
-    if left < 0:  # gradients share the place of activations that are no longer needed
+    if left < 0:  # gradients reuse the buffers of dead activations
         gradients, left = max(0, gradients + left), 0
     return Memory(
         parameters, optimizer, batch, gradients, activations, left, int(analysis.generated_code_size_in_bytes),
@@ -141,8 +136,8 @@ def _memory(recipe: Recipe, mesh: Any, analysis: Any, program: Program) -> Memor
     )  # fmt: skip
 
 
-def kept_bytes(recipe: Recipe, mesh: Any, program: Program) -> int:
-    """Bytes that the forward loop over the layers keeps for the backward one, on one device."""
+def saved_bytes(recipe: Recipe, mesh: Any, program: Program) -> int:
+    """Bytes that the forward loop over the layers saves for the backward loop, on one device."""
     import jax
 
     from lemur_ray.model.llama import abstract_params
@@ -155,10 +150,10 @@ def kept_bytes(recipe: Recipe, mesh: Any, program: Program) -> int:
         for leaf, place in zip(jax.tree.leaves(shapes), jax.tree.leaves(places), strict=True)
     }
     forward = [loop for loop in program.loops if loop.trips == layers and "transpose" not in loop.origin]
-    kept = [
-        DTYPE_BYTES[dtype] * _product(shape)
+    sizes = [
+        DTYPE_BYTES[dtype] * math.prod(shape)
         for loop in forward
         for dtype, shape in loop.carried
         if shape[:1] == (layers,) and shape not in weights
     ]
-    return sum(kept)
+    return sum(sizes)

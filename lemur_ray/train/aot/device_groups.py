@@ -1,4 +1,4 @@
-"""Which devices take part in a collective, from the text of its HLO instruction.
+"""Devices of a collective, parsed from the text of its HLO instruction.
 
 Knows nothing of meshes.
 """
@@ -13,7 +13,7 @@ from lemur_ray.train.aot.hlo_text import Instruction
 
 
 def group_of(rest: str) -> tuple[int, ...]:
-    """Numbers of the devices of the first replica group, or of the first pair of a permute; () where all take part."""
+    """Device numbers of the first replica group, or of the first pair of a permute; () for all devices."""
     if listed := re.search(r"(?:replica_groups|source_target_pairs)=\{\{([\d,]+)\}", rest):
         return tuple(int(n) for n in listed[1].split(","))
     if iota := re.search(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest):
@@ -30,7 +30,7 @@ def group_of(rest: str) -> tuple[int, ...]:
 
 
 def between_slices(send: Instruction) -> tuple[str, tuple[int, ...]] | None:
-    """Kind and first group of a collective between TPU slices, which libtpu hands to the hosts; None for another send.
+    """Kind and first group of a collective between TPU slices, which the hosts execute; None for any other send.
 
     Its target names the slices and the devices of each: ``{1,2}x{0:7}``. Devices are numbered slice by slice.
     """
@@ -43,13 +43,13 @@ def between_slices(send: Instruction) -> tuple[str, tuple[int, ...]] | None:
 
 
 def _span(text: str) -> int:
-    """How many numbers ``3`` or ``0:7`` stands for."""
+    """Length of a range ``3`` or ``0:7``."""
     first, _, last = text.partition(":")
     return int(last or first) - int(first) + 1
 
 
 def _numbered(dims: str, permutation: str | None) -> np.ndarray:
-    """0, 1, .. in an array of these dimensions, transposed: how HLO writes an order of devices."""
+    """0, 1, .. in an array of these dimensions, transposed: HLO's notation for a device order."""
     shape = [int(n) for n in dims.split(",")]
     numbers = np.arange(int(np.prod(shape))).reshape(shape)
     return numbers.transpose([int(n) for n in permutation.split(",")]) if permutation else numbers

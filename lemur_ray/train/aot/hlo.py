@@ -1,8 +1,7 @@
-"""What a compiled program does: floating point operations and bytes of collectives, the trips of its loops counted.
+"""Cost of a compiled program: floating point operations and bytes of collectives, multiplied by loop trip counts.
 
 Read from optimised HLO, because XLA's own cost analysis counts the body of a loop once. A product is a ``dot`` or
-``convolution``; kernels are opaque to XLA, so the caller says what one call of each costs. Knows nothing of models and
-meshes.
+``convolution``; kernels are opaque to XLA, so the caller gives the cost of a call. Knows nothing of models and meshes.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ _CALLS_OF_CALL = re.compile(r"to_apply=(%?[\w.\-]+)")
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """Every execution of one kind of collective from one place over groups of one shape, on one device."""
+    """All executions on one device of a collective of one kind, origin, group and shape."""
 
     kind: str
-    """One of COLLECTIVES; a sum of which each device keeps its part is a reduce-scatter."""
+    """One of COLLECTIVES."""
     group: tuple[int, ...]
-    """Numbers of the devices of the first group; of a permute, of the first pair."""
+    """Device numbers of the first group; of the first pair for a permute."""
     dtype: str
     shape: tuple[int, ...]
-    """Of the first array of its result."""
+    """Shape of the first array of the result."""
     origin: str
-    """Where it was written (``origins``); "" where that is not known."""
+    """Source line (``origins``); "" if unknown."""
     count: int
-    """Executions."""
+    """Number of executions."""
     sent_bytes: float
-    """Bytes that a device sends in all of them, by a ring: the lower bound of any algorithm on one."""
+    """Bytes that a device sends in all executions with a ring algorithm, a lower bound on a ring."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +47,9 @@ class Loop:
 
     trips: int
     origin: str
-    """Where it was traced, as jax names it; "" where the compiler made it."""
+    """Name of the operation in jax; "" for a loop made by the compiler."""
     carried: tuple[Shape, ...]
-    """Arrays that live as long as the loop runs."""
+    """Arrays carried from trip to trip."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,13 +61,13 @@ class Program:
     kernel_flops: float
     """Floating point operations of kernels, as the caller counts them."""
     kernels: dict[str, int]
-    """Kernel -> calls."""
+    """Kernel -> number of calls."""
     collectives: tuple[Collective, ...]
     loops: tuple[Loop, ...]
 
 
 def _product_flops(instruction: Instruction, shape_of: dict[str, tuple[Shape, ...]]) -> float:
-    """2 x elements of the result x length of the sum, of a dot or a convolution."""
+    """FLOPs of a dot or convolution: 2 x elements of the result x terms of each sum."""
     out = elements(instruction.shapes[0])
     if instruction.opcode == "dot":
         contracted = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", instruction.rest)
@@ -91,7 +90,7 @@ def _product_flops(instruction: Instruction, shape_of: dict[str, tuple[Shape, ..
 
 
 def _window_pairs(rest: str, place: int, left: int, kernel: int, out: int) -> int:
-    """Pairs of a result and a kernel position along one dimension of a window that meet an element of the left side."""
+    """Number of (result, kernel) positions along one window dimension that read an element of the left operand."""
     window = re.search(r"window=\{([^}]*)\}", rest)
     given = dict(field.split("=") for field in window[1].split()) if window else {}
 
@@ -104,7 +103,7 @@ def _window_pairs(rest: str, place: int, left: int, kernel: int, out: int) -> in
 
 
 def _sent_bytes(kind: str, instruction: Instruction, group: int) -> float:
-    """Bytes one device sends in a ring: an all-gather or a reduce-scatter once round, an all-reduce twice."""
+    """Bytes one device sends in a ring: one round for all-gather and reduce-scatter, two for all-reduce."""
     shapes = instruction.shapes
     if instruction.opcode.endswith("-start") and kind != "all-reduce":  # ((operands), (results), state)
         arrays = tuple(shape for shape in shapes if shape != ("u32", ()))
@@ -119,23 +118,23 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
     """Totals of a program from ``compiled.as_text()``.
 
     kernel_flops: (name of a kernel without its number, shapes of its results) -> operations of one call.
-    Raises ValueError for a text that is no HLO, or a loop whose number of iterations cannot be told.
+    Raises ValueError for text that is not HLO, or a loop without a constant trip count.
     """
     computations, entry = parse(hlo)
     flops, opaque, kernels = 0.0, 0.0, defaultdict[str, int](int)
     origins = Origins.of(hlo)
-    found: dict[tuple[str, tuple[int, ...], Shape, str], list[float]] = defaultdict(lambda: [0, 0.0])
+    totals: dict[tuple[str, tuple[int, ...], Shape, str], list[float]] = defaultdict(lambda: [0, 0.0])
     loops: list[Loop] = []
 
     def visit(name: str, times: int, caller: str = "") -> None:
         nonlocal flops, opaque
-        scattered = name.startswith("all-reduce-scatter")  # how the TPU compiler writes a reduce-scatter
+        scattered = name.startswith("all-reduce-scatter")  # the TPU compiler's name of a reduce-scatter
         instructions = computations[name]
-        beside = {i.name: i for i in instructions}
+        by_name = {i.name: i for i in instructions}
         shape_of = {i.name: i.shapes for i in instructions}
 
         def add(kind: str, group: tuple[int, ...], i: Instruction, sent: float) -> None:
-            sums = found[kind, group, i.shapes[0], origins.of_instruction(i, beside) or caller]
+            sums = totals[kind, group, i.shapes[0], origins.of_instruction(i, by_name) or caller]
             sums[0] += times
             sums[1] += times * sent
 
@@ -147,7 +146,7 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
                 group = group_of(i.rest)
                 sent = _sent_bytes("reduce-scatter" if scattered else kind, i, len(group))
                 if kind == "reduce-scatter":
-                    sent *= len(group)  # its result is one part of what goes round
+                    sent *= len(group)  # the result is one part of the data sent round
                 add("reduce-scatter" if scattered else kind, group, i, sent)
             elif i.opcode == "send" and (between := between_slices(i)) is not None:
                 kind, group = between
@@ -163,11 +162,11 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
                 loops.append(Loop(trips, origin[1] if origin else "", i.shapes))
             names = _CALLS.findall(i.rest) + (_CALLS_OF_CALL.findall(i.rest) if i.opcode == "call" else [])
             for called in re.findall(r"[\w.\-]+", " ".join(names)):
-                visit(called, times * trips, origins.of_instruction(i, beside) if i.opcode == "fusion" else "")
+                visit(called, times * trips, origins.of_instruction(i, by_name) if i.opcode == "fusion" else "")
 
     visit(entry, 1)
     collectives = tuple(
         Collective(kind, group, *shape, origin, int(count), sent)
-        for (kind, group, shape, origin), (count, sent) in found.items()
+        for (kind, group, shape, origin), (count, sent) in totals.items()
     )
     return Program(flops, opaque, dict(kernels), collectives, tuple(loops))

@@ -1,11 +1,9 @@
-"""Optimised HLO text of an XLA executable as instructions by computation.
-
-Knows nothing of what they cost.
-"""
+"""Parser of optimised HLO text: instructions of an XLA executable by computation. Knows nothing of costs."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 
 DTYPE_BYTES = {
@@ -26,13 +24,13 @@ class Instruction:
     shapes: tuple[Shape, ...]
     opcode: str
     inside: str
-    """Text between its parentheses."""
+    """Text between the parentheses."""
     rest: str
-    """Text behind them."""
+    """Text after the parentheses."""
 
     @property
     def operands(self) -> list[str]:
-        """Names of the instructions that it takes."""
+        """Names of the operand instructions."""
         return re.findall(r"%([\w.\-]+)", self.inside)
 
 
@@ -41,15 +39,12 @@ def _shapes(text: str) -> tuple[Shape, ...]:
 
 
 def elements(shape: Shape) -> int:
-    """Numbers of one array."""
-    total = 1
-    for size in shape[1]:
-        total *= size
-    return total
+    """Number of elements of an array."""
+    return math.prod(shape[1])
 
 
 def size_bytes(shapes: tuple[Shape, ...]) -> int:
-    """Of all arrays together."""
+    """Total bytes of the arrays."""
     return sum(elements(shape) * DTYPE_BYTES[shape[0]] for shape in shapes)
 
 
@@ -77,7 +72,7 @@ def _instruction(line: str) -> Instruction | None:
 
 
 def parse(text: str) -> tuple[dict[str, list[Instruction]], str]:
-    """Computation -> instructions, and the name of the entry."""
+    """Parse HLO: (computation -> instructions, name of the entry). Raises ValueError for any other text."""
     computations: dict[str, list[Instruction]] = {}
     entry, current = "", ""
     for line in text.splitlines():
@@ -85,20 +80,20 @@ def parse(text: str) -> tuple[dict[str, list[Instruction]], str]:
             current = line.removeprefix("ENTRY ").split(" ", 1)[0].lstrip("%")
             computations[current] = []
             entry = current if line.startswith("ENTRY") else entry
-        elif current and (found := _instruction(line)) is not None:
-            computations[current].append(found)
+        elif current and (instruction := _instruction(line)) is not None:
+            computations[current].append(instruction)
     if not entry:
         raise ValueError("this is no HLO text: it has no ENTRY computation")
     return computations, entry
 
 
 def trips_of(loop: Instruction, computations: dict[str, list[Instruction]]) -> int:
-    """Iterations of a counted loop: what the compiler says, else the constant that its counter, from zero, stays below.
+    """Trip count of a loop: the compiler's annotation, else the constant bound of a counter that starts at zero.
 
     Raises ValueError for any other loop.
     """
-    if said := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.rest):
-        return int(said[1])
+    if known := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.rest):
+        return int(known[1])
     named = re.search(r"condition=%?([\w.\-]+)", loop.rest)
     condition = computations[named[1]] if named else []
     by_name = {i.name: i for i in condition}

@@ -1,7 +1,7 @@
-"""Where an instruction of a compiled program was written: pass of the step, file and line, operation.
+"""Source of an instruction of a compiled program: pass of the step, file and line, operation.
 
-XLA keeps for every instruction that jax traced the name of its operation and a number in a table of stack frames; what
-the compiler makes itself has neither, and is named after what it takes. Knows nothing of costs.
+XLA stores the operation name and a stack frame of every instruction that jax traced. Instructions made by the compiler
+have neither and get the origin of a neighbour. Knows nothing of costs.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from lemur_ray.train.aot.hlo_text import Instruction
 
 _PROJECT = f"{Path(__file__).parents[2]}/"
 _PLUMBING = ("model/matmul.py", "model/layout.py")
-"""Called from everywhere: who called them says more."""
+"""Generic files, in which the caller's line is more informative."""
 _PASSES = {"rematted_computation": "recomputed", "transpose(": "backward", "jvp(": "forward"}
 _HOPS = 8
+"""Maximum distance to a neighbour with an origin, and maximum neighbours per hop."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Origins:
-    """The table of stack frames of one program. An empty one names operations only."""
+    """The stack frame table of one program. With an empty one origins are operation names only."""
 
     lines: Mapping[int, str]
-    """Frame -> "model/llama.py:98 Block.__call__", or "" where it lies outside of the project or in its plumbing."""
+    """Frame -> "model/llama.py:98 Block.__call__", or "" outside of the project and in generic files."""
     parents: Mapping[int, int]
-    """Frame -> its caller's."""
+    """Frame -> frame of its caller."""
 
     @classmethod
     def of(cls, hlo: str) -> Origins:
-        """The tables at the beginning of ``compiled.as_text()``."""
+        """Parse the tables at the beginning of ``compiled.as_text()``."""
         files, functions = _table(hlo, "FileNames"), _table(hlo, "FunctionNames")
         places, frames = _fields(hlo, "FileLocations"), _fields(hlo, "StackFrames")
         named: dict[int, str] = {}
@@ -44,16 +45,16 @@ class Origins:
             named[number] = f"{inside}:{place.get('line', 0)} {function}" if plain else ""
         return cls(named, {number: frame.get("parent_frame_id", 1) - 1 for number, frame in frames.items()})
 
-    def of_instruction(self, instruction: Instruction, beside: Mapping[str, Instruction]) -> str:
-        """ "backward, model/llama.py:98 Block.__call__, dot_general"; parts that are unknown are left out.
+    def of_instruction(self, instruction: Instruction, by_name: Mapping[str, Instruction]) -> str:
+        """ "backward, model/llama.py:98 Block.__call__, dot_general"; unknown parts are left out.
 
-        beside: the instructions of its computation by name.
+        by_name: the instructions of its computation.
         """
-        found = _traced(instruction, beside)
-        op = re.search(r'op_name="([^"]*)"', found.rest)
-        frame = re.search(r"stack_frame_id=(\d+)", found.rest)
+        traced = _traced(instruction, by_name)
+        op = re.search(r'op_name="([^"]*)"', traced.rest)
+        frame = re.search(r"stack_frame_id=(\d+)", traced.rest)
         name = op[1] if op else ""
-        which = next((said for sign, said in _PASSES.items() if sign in name), "")
+        which = next((label for mark, label in _PASSES.items() if mark in name), "")
         parts = which, self._line(int(frame[1]) if frame else 0), name.rpartition("/")[2]
         return ", ".join(part for part in parts if part)
 
@@ -65,19 +66,19 @@ class Origins:
         return ""
 
 
-def _traced(instruction: Instruction, beside: Mapping[str, Instruction]) -> Instruction:
-    """The instruction, or where the compiler made it the nearest that jax traced: what it takes or who takes it.
+def _traced(instruction: Instruction, by_name: Mapping[str, Instruction]) -> Instruction:
+    """The instruction if jax traced it, else the nearest traced operand or user.
 
-    Of a gather the latter come first, as its parts are often parameters of the program.
+    For a gather users come first, as its operands are often parameters of the program.
     """
 
-    def takes(one: Instruction) -> list[Instruction]:
-        return [beside[name] for name in one.operands if name in beside]
+    def operands(one: Instruction) -> list[Instruction]:
+        return [by_name[name] for name in one.operands if name in by_name]
 
-    def taken_by(one: Instruction) -> list[Instruction]:
-        return [other for other in beside.values() if one.name in other.operands]
+    def users(one: Instruction) -> list[Instruction]:
+        return [other for other in by_name.values() if one.name in other.operands]
 
-    both = (taken_by, takes) if instruction.opcode.startswith("all-gather") else (takes, taken_by)
+    both = (users, operands) if instruction.opcode.startswith("all-gather") else (operands, users)
     for direction in both:
         near = [instruction]
         for _ in range(_HOPS):
@@ -88,14 +89,14 @@ def _traced(instruction: Instruction, beside: Mapping[str, Instruction]) -> Inst
 
 
 def _table(hlo: str, name: str) -> dict[int, str]:
-    """Rows ``3 text`` under a heading."""
-    found = re.search(rf"^{name}\n((?:\d+ .*\n)+)", hlo, re.MULTILINE)
-    rows = (line.split(" ", 1) for line in found[1].splitlines()) if found else ()
+    """Rows ``3 text`` under a heading, by their number."""
+    section = re.search(rf"^{name}\n((?:\d+ .*\n)+)", hlo, re.MULTILINE)
+    rows = (line.split(" ", 1) for line in section[1].splitlines()) if section else ()
     return {int(number): text for number, text in rows}
 
 
 def _fields(hlo: str, name: str) -> dict[int, dict[str, int]]:
-    """Rows ``3 {field=number ..}`` under a heading."""
+    """Rows ``3 {field=number ..}`` under a heading, by their number."""
     return {
         number: {field: int(value) for field, value in re.findall(r"(\w+)=(\d+)", text)}
         for number, text in _table(hlo, name).items()

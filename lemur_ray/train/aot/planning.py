@@ -1,6 +1,6 @@
-"""One planning run from a recipe and a slice to a result: place, describe, compile or search, or check shardings only.
+"""One planning run for a recipe and a slice: describe, compile, search, or only check shardings.
 
-Sets the environment that jax needs before it is imported, so nothing here imports it early. Knows nothing of Ray.
+Sets environment variables that jax reads on import, so this module imports jax late. Knows nothing of Ray.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lemur_ray.train.pod.slices import Slice, on_devices, run_shape
 
 
 def slice_of(recipe: Recipe) -> Slice:
-    """The slice a recipe names. Raises ValueError where it names none."""
+    """The slice of a recipe's mesh. Raises ValueError if it names none."""
     mesh = recipe.mesh
     if not mesh.topology:
         raise ValueError(f"recipe {recipe.name} names no slice: give --topology, for example v4:4x8x8")
@@ -27,13 +27,13 @@ def slice_of(recipe: Recipe) -> Slice:
 
 
 def run(recipe: Recipe, where: Slice, *, search: int, describe: bool, say: Callable[[str], None]) -> dict[str, Any]:
-    """Plan and tell about it; returns what the job prints as JSON.
+    """Plan the step, log the result, and return the JSON that the job prints.
 
-    On another slice than its own a recipe's mesh keeps dcn and tp, unless it was set by hand. search: candidates to
-    compile at most. Raises ValueError where recipe and slice do not fit together.
+    On a slice other than the recipe's own, only dcn and tp of an unmodified mesh are used. search: maximum number of
+    candidates to compile; 0: compile the recipe's own mesh. Raises ValueError if recipe and slice do not fit together.
     """
     with_libtpu = absent_slice.has_libtpu()
-    searching = search and with_libtpu and not describe  # then fsdp and tp are what is looked for
+    searching = search and with_libtpu and not describe  # the search chooses fsdp and tp
     placed = compiled_step.placed(recipe, where, MeshConfig(dcn=recipe.mesh.dcn) if searching else _mesh(recipe, where))
     os.environ.update(absent_slice.environment(where, with_libtpu, where.num_chips * placed.mesh.dcn))
     from lemur_ray.train.aot import report
@@ -63,13 +63,13 @@ def run(recipe: Recipe, where: Slice, *, search: int, describe: bool, say: Calla
         return plan.to_json()
     plans: list[PodPlan] = []
     tried = 0
-    for candidate, found in candidates.search(placed, where, compiled_step.plan, search):
+    for candidate, result in candidates.search(placed, where, compiled_step.plan, search):
         tried += 1
-        if isinstance(found, StepDoesNotFit):
-            say(f"{report.named(candidate)}: DOES NOT FIT ({found})")
+        if isinstance(result, StepDoesNotFit):
+            say(f"{report.named(candidate)}: DOES NOT FIT ({result})")
         else:
-            say(report.summary(found))
-            plans.append(found)
+            say(report.summary(result))
+            plans.append(result)
     if not tried:
         raise ValueError(f"no mesh of {where} divides the shapes and the {recipe.train.rows_per_step} rows of a step")
     if not plans:
@@ -87,7 +87,7 @@ def run(recipe: Recipe, where: Slice, *, search: int, describe: bool, say: Calla
 
 
 def _mesh(recipe: Recipe, where: Slice) -> MeshConfig:
-    """The mesh to plan: the recipe's, or what its dcn and tp leave of another slice than its own."""
+    """The mesh to plan: the recipe's, or one with its dcn and tp for a slice other than its own."""
     mesh, own = recipe.mesh, get_recipe(recipe.name).mesh
     untouched = (mesh.dcn, mesh.fsdp, mesh.tp) == (own.dcn, own.fsdp, own.tp)
     elsewhere = not own.topology or slice_of(get_recipe(recipe.name)) != where
@@ -100,7 +100,7 @@ def _nothing(recipe: Recipe, where: Slice) -> dict[str, Any]:
 
 
 def _shardings_only(recipe: Recipe, where: Slice, say: Callable[[str], None]) -> dict[str, Any]:
-    """Without libtpu: the step traced for as many fake CPU devices, which shows that every shape divides."""
+    """Without libtpu: trace the step on fake CPU devices, which checks that every shape divides."""
     import jax
 
     from lemur_ray.model.flops import flops_per_token

@@ -1,6 +1,6 @@
-"""What one training step needs of every chip of a slice, and what it might cost: a plan as values.
+"""The plan of a pod: memory per chip, operations and communication of one training step, and estimated times.
 
-Bytes and operations are facts of a compiled program, times are estimates (``chips``). Knows nothing of how one is made.
+Bytes and operations come from a compiled program, times are estimates (``chips``). Knows nothing of compilation.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from lemur_ray.train.pod.chips import BEST_MFU, CHIPS, GIB, MEASURED_MFU, StepTi
 from lemur_ray.train.pod.slices import Slice
 
 LIMIT = 28 / 32
-"""Share of a chip's memory that a plan may use: the rest is the runtime's, and a margin."""
+"""Share of a chip's memory that a plan may use; the rest is for the runtime and a margin."""
 
 
 class StepDoesNotFit(Exception):
-    """The compiler found no way to place the program in a chip's memory; the message says by how much."""
+    """The program exceeds a chip's memory; the message says by how much."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Bytes of one chip, by kind. Kinds share buffers over time, so ``temporaries`` is what is left of the total."""
+    """Bytes on one chip by kind. Kinds share buffers over time, so ``temporaries`` is the rest of the total."""
 
     parameters: int
     optimizer: int
@@ -35,17 +35,17 @@ class Memory:
     temporaries: int
     code: int
     host: int
-    """In the memory of the host, beside the total."""
+    """Bytes in host memory, not part of the total."""
 
     @property
     def total(self) -> int:
-        """What the program needs at once."""
+        """Peak bytes on the chip."""
         return sum(dataclasses.astuple(self)) - self.host
 
 
 @dataclasses.dataclass(frozen=True)
 class PodPlan:
-    """What one training step needs of every chip, and what it might cost."""
+    """Resources and estimated time of one training step on a slice."""
 
     recipe: Recipe
     where: Slice
@@ -53,33 +53,32 @@ class PodPlan:
     program: Program
     compile_s: float
     model_flops: float
-    """Per step, of the whole slice: 6N + causal attention."""
+    """FLOPs per step of the whole slice: 6N + causal attention."""
     executed_flops: float
-    """The same, as compiled: recomputation included, whatever the model needs less."""
+    """FLOPs per step as compiled, recomputation included."""
     sent_bytes: dict[str, float]
     """Mesh axis -> bytes that a chip sends in a step."""
     time: StepTime
 
     @property
     def hbm_bytes(self) -> int:
-        """Memory of a chip."""
+        """Memory of a chip in bytes."""
         return CHIPS[self.where.generation.name].hbm_bytes
 
     @property
     def fits(self) -> bool:
-        """Within LIMIT of the memory."""
+        """Whether the total stays within LIMIT of the memory."""
         return self.memory.total <= LIMIT * self.hbm_bytes
 
     @property
     def range_s(self) -> tuple[float, float]:
-        """Seconds of a step: never faster than the best that was ever measured; slower where what ``time`` leaves out
-        weighs."""
+        """Estimated (fastest, slowest) seconds of a step: bounds of ``time``, never faster than the best known MFU."""
         fastest = self._ideal_s / MEASURED_MFU.get(self.where.generation.name, BEST_MFU)
         return max(self.time.at_least_s, fastest), max(self.time.at_most_s, fastest)
 
     @property
     def mfu(self) -> tuple[float, float]:
-        """The range in the convention of ``model_flops``, the lower first."""
+        """(Lowest, highest) MFU for ``range_s``, in the convention of ``model_flops``."""
         fast, slow = self.range_s
         return self._ideal_s / slow, self._ideal_s / fast
 
@@ -89,7 +88,7 @@ class PodPlan:
         return self.model_flops / (chips * CHIPS[self.where.generation.name].peak_flops)
 
     def to_json(self) -> dict[str, Any]:
-        """What ``jobs/plan_pod.py`` prints last."""
+        """The JSON line that ``jobs/plan_pod.py`` prints last."""
         mesh, train = self.recipe.mesh, self.recipe.train
         return {
             "recipe": self.recipe.name, "topology": f"{self.where.generation.name}:{self.where.topology}",
@@ -111,7 +110,7 @@ class PodPlan:
 
 
 def axis_of(group: tuple[int, ...], mesh: MeshConfig) -> str:
-    """The mesh axes along which the devices of a group differ, joined by "+"; "all" where every device takes part."""
+    """Mesh axes along which the devices of a group differ, joined by "+"; "all" for an empty group (every device)."""
     if not group:
         return "all"
     places = np.unravel_index(np.array(group), (mesh.dcn, mesh.fsdp, mesh.tp))

@@ -1,1 +1,1 @@
-"""Runs and trials on a Ray cluster: the only place of training that imports Ray."""
+"""Training runs and trials on a Ray cluster; the only part of training that imports Ray."""

@@ -1,7 +1,7 @@
-"""A worker's rows from Ray Data, with a word where they do not come.
+"""A worker's stream of rows from Ray Data, with a log line where rows do not arrive.
 
-Tasks that find no free core wait, and with them the run, for ever: so it is after a lost host, when the workers are
-started again on all cores that are left. Knows nothing of what a batch holds.
+Ray Data tasks that get no free core wait for ever, and the run with them: this happens after a lost host, when the
+restarted workers hold every remaining core. Knows nothing of the content of a batch.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from lemur_ray.config.mesh import FEED_CPUS
 
 Item = TypeVar("Item")
 
-SAY_AFTER_S, SAY_AGAIN_S = 60.0, 300.0
+REPORT_AFTER_S, REPORT_AGAIN_S = 60.0, 300.0
+"""Seconds without an item until the first log line, and between two of them."""
 
 
-def explained(
-    open_stream: Callable[[], Iterable[Item]], say: Callable[[str], None], after_s: float = SAY_AFTER_S
+def stream_with_stall_reports(
+    open_stream: Callable[[], Iterable[Item]], say: Callable[[str], None], after_s: float = REPORT_AFTER_S
 ) -> Iterator[Item]:
-    """The items of a stream, opened at once; says why where that, or an item, takes longer than ``after_s``."""
-    waits = _Watch(say, after_s)
+    """Open a stream at once and yield its items; logs the reason where opening or an item takes over ``after_s``."""
+    waits = _StallReporter(say, after_s)
     with waits:
         stream = iter(open_stream())
 
@@ -43,8 +44,8 @@ def explained(
     return items()
 
 
-class _Watch:
-    """As a context, any number of times: who is inside waits. A thread says so when it takes long, until ``over``."""
+class _StallReporter:
+    """A context for a wait, used any number of times; a thread logs waits that take too long, until ``over`` is set."""
 
     def __init__(self, say: Callable[[str], None], after_s: float) -> None:
         self._say, self._after_s = say, after_s
@@ -59,22 +60,22 @@ class _Watch:
         self._since = None
 
     def _watch(self) -> None:
-        said_at = -SAY_AGAIN_S
+        reported_at = -REPORT_AGAIN_S
         while not self.over.wait(self._after_s / 10):
             now, since = time.monotonic(), self._since
-            if since is not None and now - since > self._after_s and now - said_at >= SAY_AGAIN_S:
-                said_at = now
+            if since is not None and now - since > self._after_s and now - reported_at >= REPORT_AGAIN_S:
+                reported_at = now
                 self._say(why_no_rows(now - since, ray.cluster_resources(), ray.available_resources()))
 
 
 def why_no_rows(waits_s: float, cluster: dict[str, Any], free: dict[str, Any]) -> str:
-    """One sentence: what was found, what to do. cluster, free: as of ``ray.cluster_resources``."""
+    """One sentence: the state of the cluster and what to do. cluster, free: ``ray.cluster_resources`` and free ones."""
     cpus, left = cluster.get("CPU", 0.0), free.get("CPU", 0.0)
-    found = f"no rows for {waits_s:.0f} s: {left:g} of {cpus:g} CPUs in the cluster are free"
+    state = f"no rows for {waits_s:.0f} s: {left:g} of {cpus:g} CPUs in the cluster are free"
     if left < FEED_CPUS:
         return (
-            f"{found}, and the tasks that read the corpus need {FEED_CPUS:g} of one: the run goes on as soon as "
+            f"{state}, and the tasks that read the corpus need {FEED_CPUS:g} of one: the run goes on as soon as "
             "there is one; add a host, end another job (ray status, ray job list), or start again with less "
             "--mesh.cpus-per-worker"
         )
-    return f"{found}, so the corpus itself is slow to read: look at its disk or bucket, and at `ray list tasks`"
+    return f"{state}, so the corpus itself is slow to read: look at its disk or bucket, and at `ray list tasks`"

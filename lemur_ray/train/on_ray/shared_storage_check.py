@@ -1,6 +1,6 @@
-"""Whether the hosts that may train see what a run reads and where it writes: asked before anything begins.
+"""Check that every host that may train can reach the folders a run reads and writes, before anything is started.
 
-What lies in a bucket every host sees. Knows nothing of what is in the folders.
+Buckets are reachable from every host. Knows nothing of the content of the folders.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.train.run.folder import Run
 
 _NAMES = ("recipe.json", "config.json", "plan/metadata")
-"""One of these is in every folder that a run may start from."""
+"""Every folder that a run may start from contains one of these files."""
 
 
-def takes_work(mesh: MeshConfig) -> Callable[[Mapping[str, float]], bool]:
-    """By the resources of a host, whether a worker of such a run may be placed there."""
+def can_host_worker(mesh: MeshConfig) -> Callable[[Mapping[str, float]], bool]:
+    """A predicate on the Ray resources of a host: whether a worker of the run may be placed there."""
 
-    def takes(resources: Mapping[str, float]) -> bool:
+    def can_host(resources: Mapping[str, float]) -> bool:
         if mesh.use_tpu:
             return resources.get("TPU", 0) > 0
         return resources.get("GPU", 0) >= 1 if mesh.use_gpu else resources.get("CPU", 0) >= mesh.cpus_per_worker
 
-    return takes
+    return can_host
 
 
-def who_does_not_see_run(run: Run) -> list[str]:
-    """Hosts that take work and do not see the corpus, the folder of the run or the model that it starts from."""
+def hosts_without_storage(run: Run) -> list[str]:
+    """Worker hosts that cannot see the corpus, the run folder or the model that the run starts from."""
     files = [] if is_bucket(run.corpus) else [Path(run.corpus) / MANIFEST]
     if run.init_from and not is_bucket(run.init_from):
         files += [path for name in _NAMES if (path := Path(run.init_from) / name).is_file()]
     folders = [] if is_bucket(run.out) else [Path(run.out)]
     if not files and not folders:
         return []
-    return hosts_without_access(files, folders, takes_work(run.recipe.mesh), silent_sees=True)
+    return hosts_without_access(files, folders, can_host_worker(run.recipe.mesh), silent_sees=True)
 
 
-def unseen(run: Run, blind: list[str]) -> str:
-    """The sentence about a run that some hosts would not see."""
+def unshared_storage_message(run: Run, blind: list[str]) -> str:
+    """The error message for a run whose folders the hosts ``blind`` cannot see."""
     here = [path for path in (run.corpus, run.out, run.init_from) if path and not is_bucket(path)]
     return (
         f"{', '.join(blind)} would train and cannot see {', '.join(here)} of this host: put what is read and what is "

@@ -6,10 +6,7 @@ Pretraining and instruction tuning are the same run on different corpora. Knows 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -29,13 +26,12 @@ from lemur_ray.recipes import with_vocabulary
 from lemur_ray.storage.file_system import arrow_file_system, bucket_environment
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.on_ray.restarts import Restarts, cause
-from lemur_ray.train.on_ray.rows import explained
-from lemur_ray.train.on_ray.shared_storage_check import unseen, who_does_not_see_run
-from lemur_ray.train.on_ray.worker_environment import settle, worker_env
+from lemur_ray.train.on_ray.shared_storage_check import hosts_without_storage, unshared_storage_message
+from lemur_ray.train.on_ray.worker import WATCHES_PREEMPTION, run_worker, stop_reason
+from lemur_ray.train.on_ray.worker_environment import worker_env
 from lemur_ray.train.pod.placement import check_recipe
 from lemur_ray.train.pod.slices import RunShape, Slice, split_batch
 from lemur_ray.train.run.failures import short
-from lemur_ray.train.run.fence import Overhauled
 from lemur_ray.train.run.folder import (
     Run,
     RunFolderError,
@@ -46,7 +42,6 @@ from lemur_ray.train.run.folder import (
     prepare,
     read_object,
     tokenizer_of,
-    write_json,
 )
 from lemur_ray.train.run.goodput import SignsOfLife
 from lemur_ray.train.run.lease import lease
@@ -55,11 +50,11 @@ from lemur_ray.weights.checkpoints import Commit, newest_commit
 
 
 def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict[str, Any]:
-    """Train a recipe on a corpus folder into the run folder ``out`` (absolute), on the cluster ``ray.init`` has joined.
+    """Train a recipe on a corpus folder into the run folder ``out`` (absolute), on the Ray cluster of this process.
 
     init_from: run folder, checkpoint or model folder whose parameters start the run, with a fresh optimizer. A folder
     with a committed checkpoint of the same run is resumed; a finished one is returned with ``already_finished``.
-    Returns what ``result.json`` says.
+    Returns the content of ``result.json``.
 
     Raises:
         RunFolderError: another run lies in ``out``, another process writes it, or it is not writable.
@@ -74,8 +69,8 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
     check_sinks(recipe.watch.sinks)
     _check_tokenizer(run)
     check_writable(out)
-    if blind := who_does_not_see_run(run):
-        raise RunFolderError(unseen(run, blind))
+    if blind := hosts_without_storage(run):
+        raise RunFolderError(unshared_storage_message(run, blind))
     with lock(out, "run"), lease(out):
         if (finished := prepare(run)) is not None:
             return {**finished, "already_finished": True}
@@ -92,16 +87,16 @@ def _fit(run: Run, shapes: dict[int, RunShape], feed: PlanFeed) -> dict[str, Any
     files, inner = arrow_file_system(out)
     parent, _, name = inner.rstrip("/").rpartition("/")
     trainer = _Trainer(
-        _worker,
+        run_worker,
         train_loop_config={"run": run, "shapes": shapes},
         jax_config=jax_config(recipe.mesh),
         scaling_config=scaling_config(recipe.mesh),
-        datasets={"train": partial(ray.data.range, 1)},  # made by the feed; Ray wants one to hang it on
+        datasets={"train": partial(ray.data.range, 1)},  # placeholder: PlanFeed makes the datasets
         dataset_config=feed,  # type: ignore[arg-type]  # annotated as a dict, checked as a DataConfig
         run_config=RunConfig(
             name=name,
             storage_path=parent or "/",
-            storage_filesystem=files,  # in a bucket: Ray's own client would ask elsewhere, with other credentials
+            storage_filesystem=files,  # Ray's own bucket client would use other endpoints and credentials
             failure_config=FailureConfig(max_failures=_max_failures(recipe), max_preemption_failures=-1),
             worker_runtime_env={"env_vars": worker_env(recipe.mesh)},
             logging_config=LoggingConfig(log_level="WARNING"),
@@ -118,7 +113,7 @@ def _fit(run: Run, shapes: dict[int, RunShape], feed: PlanFeed) -> dict[str, Any
             f"what starts the workers failed: {short(error)}; run the same command again to resume"
         ) from error
     except TrainingFailedError as error:
-        if (why := _stopped(run)) is not None:
+        if (why := stop_reason(run)) is not None:
             raise TrainingStopped(why) from error
         raise TrainingStopped(
             f"the workers failed more than {_max_failures(recipe)} times, the last time with: {cause(error)}; "
@@ -127,15 +122,15 @@ def _fit(run: Run, shapes: dict[int, RunShape], feed: PlanFeed) -> dict[str, Any
     try:
         return read_object(f"{out}/result.json")
     except FileNotFoundError:
-        told = (ended.metrics or {}).get("stopped")
-        raise TrainingStopped(told or _stopped(run) or "the workers ended without a result") from None
+        reason = (ended.metrics or {}).get("stopped") or stop_reason(run)
+        raise TrainingStopped(reason or "the workers ended without a result") from None
 
 
 class _Trainer(JaxTrainer):
     """JaxTrainer without the placement group cleaner where there is no dashboard.
 
-    The cleaner asks the dashboard whether the controller lives and would complain every second; Ray removes the group
-    of a dead controller by itself.
+    The cleaner polls the dashboard for the state of the controller and would warn every second; Ray removes the
+    placement group of a dead controller by itself.
     """
 
     def _create_default_callbacks(self) -> list[Any]:
@@ -148,14 +143,14 @@ class _Trainer(JaxTrainer):
 def next_row(checkpoints: str, environment: dict[str, str] | None = None) -> int:
     """The first plan row that no committed checkpoint has consumed.
 
-    environment: where the driver finds its buckets; Ray Train's controller, which asks here, has not heard of it.
+    environment: bucket settings of the driver; Ray Train's controller, which calls this, does not inherit them.
     """
     commit = _newest(checkpoints, environment)
     return int(commit.plan["rows"]) if commit else 0
 
 
 def newest_step(checkpoints: str, environment: dict[str, str] | None = None) -> int:
-    """The step of the newest commit, 0 where there is none. environment: as for ``next_row``."""
+    """Step of the newest committed checkpoint, 0 without one. environment: as for ``next_row``."""
     commit = _newest(checkpoints, environment)
     return commit.step if commit else 0
 
@@ -167,53 +162,48 @@ def _newest(checkpoints: str, environment: dict[str, str] | None) -> Commit | No
 
 
 def _max_failures(recipe: Recipe) -> int:
-    """Restarts of a run: those of one host, for each of them (3 x 64 hosts: a loss every second hour of 16 days)."""
+    """Restarts of the whole run: ``max_failures`` for each host (3 x 64 hosts: one every second hour for 16 days)."""
     return recipe.train.max_failures * recipe.mesh.num_workers
 
 
 def _share(recipe: Recipe, shapes: dict[int, RunShape], rank: int, world_size: int) -> tuple[int, int, int]:
-    """Which part of every batch a rank reads, of how many, and the rows of a batch with its padding."""
+    """Index of the part of each batch that a rank reads, the number of parts, and rows of a batch with padding."""
     where = shapes[world_size]
     return where.share_of(rank), where.num_shares, split_batch(recipe.train, where).rows
 
 
 def scaling_config(mesh: MeshConfig) -> ScalingConfig:
-    """What Ray reserves for the workers: whole slices, or hosts; between two numbers where the run is elastic."""
+    """Workers and resources to reserve from Ray; the number is a (min, max) pair for an elastic run."""
     num_workers = (mesh.min_workers, mesh.num_workers) if mesh.min_workers else mesh.num_workers
     if mesh.use_tpu:
         one = Slice.of(mesh.accelerator_type, mesh.topology)
         return ScalingConfig(
-            use_tpu=True,
-            num_workers=num_workers,
-            topology=one.topology,
-            accelerator_type=one.generation.accelerator_type,
-            elastic_resize_monitor_interval_s=mesh.resize_check_s,
-        )
+            use_tpu=True, num_workers=num_workers, topology=one.topology,
+            accelerator_type=one.generation.accelerator_type, elastic_resize_monitor_interval_s=mesh.resize_check_s,
+        )  # fmt: skip
     return ScalingConfig(
-        num_workers=num_workers,
-        elastic_resize_monitor_interval_s=mesh.resize_check_s,
-        use_gpu=mesh.use_gpu,
+        num_workers=num_workers, elastic_resize_monitor_interval_s=mesh.resize_check_s, use_gpu=mesh.use_gpu,
         resources_per_worker={"CPU": mesh.cpus_per_worker, **({"GPU": 1} if mesh.use_gpu else {})},
-    )
+    )  # fmt: skip
 
 
 def ray_train_settings(mesh: MeshConfig) -> dict[str, str]:
-    """Environment variables of Ray Train's controller, as defaults: those of the caller win."""
-    # After a loss an elastic run first asks for all the hosts it had: Ray's count of them is up to 20 s old, and a dead
-    # host is found out later than its worker. It counts again when this wait is over. Other runs can only wait.
+    """Default environment variables of Ray Train's controller; those the caller has set win."""
+    # After a loss an elastic run first requests all its former hosts: Ray's count of them is up to 20 s old, and a dead
+    # host is noticed later than its worker. Ray counts again when this wait is over. Other runs can only wait.
     wait_for_hosts_s = 30 if mesh.min_workers else 600
     settings = {
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(wait_for_hosts_s),
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",  # also how long the end of a run may go unnoticed
     }
     if mesh.num_workers == 1 and not mesh.use_tpu and not mesh.use_gpu:
-        settings["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # one process less; nobody preempts a worker at home
+        settings[WATCHES_PREEMPTION] = "0"  # one process less; a local worker is never preempted
     return settings
 
 
 @contextlib.contextmanager
 def _environment(defaults: dict[str, str]) -> Iterator[None]:
-    """What the environment does not say, it says for a while: another run in this process may want it otherwise."""
+    """Temporarily set environment variables that are not already set."""
     added = {name: value for name, value in defaults.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -224,90 +214,9 @@ def _environment(defaults: dict[str, str]) -> Iterator[None]:
 
 
 def jax_config(mesh: MeshConfig) -> JaxConfig:
-    """How the workers find each other. On CPU ``use_tpu`` is what makes Ray start jax.distributed at all (on gloo)."""
+    """Ray's jax.distributed set-up. On CPU Ray starts jax.distributed (on gloo) only if ``use_tpu`` is set."""
     distributed_cpu = not mesh.use_gpu and mesh.num_workers > 1
     return JaxConfig(use_tpu=mesh.use_tpu or distributed_cpu, use_gpu=mesh.use_gpu)
-
-
-def _worker(config: dict[str, Any]) -> None:
-    """What runs in every worker: the loop, fed by this rank's stream, reporting to Ray Train."""
-    settle()
-    from lemur_ray.train import loop
-
-    run: Run = config["run"]
-    context = ray.train.get_context()
-    rank, world_size = context.get_world_rank(), context.get_world_size()
-    where = config["shapes"][world_size]
-    share = split_batch(run.recipe.train, where).rows // where.num_shares
-    if world_size > 1 and _stopped(run) is not None:
-        return  # this group was started only to end the wait of the others
-
-    def feed(row: int) -> Any:
-        # Configured on this call, after the checkpoint was chosen, so both stand at the same row.
-        return explained(
-            lambda: ray.train.get_dataset_shard("train").iter_batches(batch_size=share, prefetch_batches=2), log
-        )
-
-    def report(metrics: dict[str, Any], checkpoint: str) -> None:
-        files, inner = arrow_file_system(checkpoint)
-        ray.train.report(
-            metrics,
-            checkpoint=ray.train.Checkpoint(inner, filesystem=files),
-            checkpoint_upload_mode=ray.train.CheckpointUploadMode.NO_UPLOAD,
-        )
-
-    def preempted() -> str | None:
-        info = ray.train.get_preemption_info()  # waits for every rank
-        if info is None:
-            return None
-        until = time.strftime(" at %H:%M:%S", time.localtime(info.deadline_ms / 1000)) if info.deadline_ms else " soon"
-        return f"the hosts of workers {info.preempted_ranks} are taken away{until}"
-
-    def log(line: str) -> None:
-        sys.stdout.write(f"{line}\n")  # print is patched by Ray Train and would show every line twice
-        sys.stdout.flush()
-
-    for noisy in ("absl", "orbax", "ray.data", "ray.train", "ray.train.v2._internal.execution.context"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # warns that we turned its bars off
-
-    try:
-        # A worker of a driver that was killed may still be leaving: wait for it rather than write beside it.
-        with lock(run.out, f"rank{rank}", wait_s=120.0):
-            watched = os.environ.get("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER") != "0"
-            loop.train(
-                run,
-                feed,
-                rank=rank,
-                world_size=world_size,
-                report=report,
-                preempted=preempted if watched else None,
-                log=log,
-            )
-    except Overhauled:
-        raise  # the newer group goes on: it must find no reason to stop
-    except (
-        TrainingStopped,
-        RunFolderError,
-        ValueError,
-    ) as error:  # ValueErrors are about the recipe: trying again is no use
-        if world_size > 1 and isinstance(error, ValueError):
-            raise  # among several workers it may as well be a collective that one of them has left
-        try:
-            write_json(f"{run.out}/stopped.json", {"error": str(error)})
-        except OSError as full:  # a disk that took no checkpoint may not take the reason either
-            if world_size == 1:
-                ray.train.report({"stopped": f"{error} (and the reason could not be written: {full})"})
-        if world_size > 1:
-            raise  # the others may wait in a collective: the group is ended, and this is why (``run.failures``)
-
-
-def _stopped(run: Run) -> str | None:
-    """Why the run cannot go on, where a worker said so."""
-    try:
-        return str(read_object(f"{run.out}/stopped.json")["error"])
-    except FileNotFoundError:
-        return None
 
 
 def _check_tokenizer(run: Run) -> None:

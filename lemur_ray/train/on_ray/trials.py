@@ -1,8 +1,8 @@
-"""Trials of a study as Ray tasks: as many at once as the cluster has cores (or GPUs), each in a process of its own.
+"""Run the trials of a study as Ray tasks, as many at once as the cluster has cores (or GPUs), one process each.
 
-Plain tasks, because nothing is searched or stopped early: what Ray Tune would add, a trial's own folder has already
-(docs/decisions/010). A task that dies is started again and goes on from its checkpoint; the tasks of a driver that dies
-end with it. Knows nothing of what is inside a trial.
+Plain tasks, because nothing is searched or stopped early: a trial's own folder already has what Ray Tune would add
+(docs/decisions/010). A task that dies is retried and resumes from its checkpoint; the tasks of a dead driver end with
+it. Knows nothing of the content of a trial.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lemur_ray.config import MeshConfig
-from lemur_ray.train.on_ray.shared_storage_check import takes_work, unseen, who_does_not_see_run
-from lemur_ray.train.on_ray.worker_environment import settle, worker_env
+from lemur_ray.train.on_ray.shared_storage_check import can_host_worker, hosts_without_storage, unshared_storage_message
+from lemur_ray.train.on_ray.worker_environment import adopt_driver_folders, worker_env
 from lemur_ray.train.run.folder import Run, RunFolderError
 from lemur_ray.train.study import Trial, run_trial
 
@@ -27,16 +27,16 @@ POLL_S = 15.0
 
 
 def run_trials(trials: Sequence[Trial], say: Callable[[str], None] = print) -> dict[str, str]:
-    """Run all trials on the cluster ``ray.init`` has joined. Returns folder -> why of those that failed.
+    """Run all trials on the Ray cluster of this process. Returns folder name -> error of the failed ones.
 
-    Finished trials are only read; the others go on from their newest checkpoint. Raises RunFolderError.
+    Finished trials are only read; the others resume from their newest checkpoint. Raises RunFolderError.
     """
     waiting, running = list(reversed(trials)), dict[Any, Trial]()
     failed, done = dict[str, str](), 0
-    place = _where_seen(trials[0].run, say) if trials else {}
+    place = _task_placement(trials[0].run, say) if trials else {}
     while waiting or running:
-        # One more than there is room for, so that a cluster that can grow does. Ray starts equal tasks in any order.
-        while waiting and len(running) <= _room(waiting[-1].run.recipe.mesh):
+        # One more than the cluster can run, so that an autoscaler adds hosts. Ray starts equal tasks in any order.
+        while waiting and len(running) <= _capacity(waiting[-1].run.recipe.mesh):
             trial = waiting.pop()
             running[_task(trial.run.recipe.mesh, place).remote(trial.run)] = trial
         ready, _ = ray.wait(list(running), timeout=POLL_S)
@@ -57,29 +57,29 @@ def run_trials(trials: Sequence[Trial], say: Callable[[str], None] = print) -> d
             )
             say(f"trial {name} done ({done} of {len(trials)}): held out, bits per byte: {measured or 'not measured'}")
         if not ready:
-            places = ", ".join(filter(None, map(_place, running.values())))
+            places = ", ".join(filter(None, map(_progress, running.values())))
             say(f"{done} of {len(trials)} trials done; {places or 'the others are being started'}")
     return failed
 
 
-def _where_seen(run: Run, say: Callable[[str], None]) -> dict[str, Any]:
-    """Options of tasks that run where the folders of the study are: everywhere, or on this host alone.
+def _task_placement(run: Run, say: Callable[[str], None]) -> dict[str, Any]:
+    """Ray task options: no restriction, or this host alone where others cannot see the study's folders.
 
-    Raises RunFolderError where only this host sees them and takes no work.
+    Raises RunFolderError where only this host sees them but cannot run a trial.
     """
-    if not (blind := who_does_not_see_run(run)):
+    if not (blind := hosts_without_storage(run)):
         return {}
     here = ray.get_runtime_context().get_node_id()
     mesh = run.recipe.mesh
-    if not any(node["NodeID"] == here and takes_work(mesh)(node["Resources"]) for node in ray.nodes()):
-        raise RunFolderError(unseen(run, blind))
+    if not any(node["NodeID"] == here and can_host_worker(mesh)(node["Resources"]) for node in ray.nodes()):
+        raise RunFolderError(unshared_storage_message(run, blind))
     say(f"only this host works: {', '.join(blind)} cannot see {Path(run.out).parent} or the corpus")
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
 
 
 def _task(mesh: MeshConfig, place: dict[str, Any]) -> Any:
-    """``run_trial`` as a task with the resources and the environment of a trial."""
-    # One thread for one core: two trials that each use every core would be slower than one after the other.
+    """The remote function of a trial, with its resources and environment."""
+    # One thread per reserved core: two trials that each use every core would be slower than one after the other.
     env = {**worker_env(mesh), "NPROC": str(max(1, int(mesh.cpus_per_worker)))}
     gpus = 1 if mesh.use_gpu else 0
     return ray.remote(
@@ -88,23 +88,25 @@ def _task(mesh: MeshConfig, place: dict[str, Any]) -> Any:
 
 
 def _trial(run: Run) -> dict[str, Any]:
-    settle()
+    adopt_driver_folders()
     return run_trial(run)
 
 
-def _room(mesh: MeshConfig) -> int:
-    """Trials that the cluster as it is can run at once."""
-    there = ray.cluster_resources()
-    return int(there.get("GPU", 0.0) if mesh.use_gpu else there.get("CPU", 0.0) / max(mesh.cpus_per_worker, 0.01))
+def _capacity(mesh: MeshConfig) -> int:
+    """Number of trials that the current cluster can run at once."""
+    resources = ray.cluster_resources()
+    return int(
+        resources.get("GPU", 0.0) if mesh.use_gpu else resources.get("CPU", 0.0) / max(mesh.cpus_per_worker, 0.01)
+    )
 
 
-def _place(trial: Trial) -> str:
-    """Name and step of a trial that has begun to write, else nothing."""
+def _progress(trial: Trial) -> str:
+    """Name and step of a trial that has written metrics, else an empty string."""
     path = Path(trial.run.out) / "metrics.jsonl"
     if not path.is_file() or not (lines := path.read_bytes().rsplit(b"\n", 2))[-2:-1]:
         return ""
     try:
         step = json.loads(lines[-2])["step"]
-    except (ValueError, KeyError):  # cut while it is being written
+    except (ValueError, KeyError):  # a line that is still being written
         return ""
     return f"{Path(trial.run.out).name} at step {step}/{trial.run.recipe.train.steps}"

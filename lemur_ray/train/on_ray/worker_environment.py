@@ -1,7 +1,7 @@
-"""What workers find in their environment: of the driver what means the same on every host, folders as each has them.
+"""Environment variables of workers: host-independent ones from the driver, folders of the host they run on.
 
-On the driver's own host its folders hold, also where the node was started with others; on another host that host's
-own, and its own place of the code, which the job tells (a working directory, or PYTHONPATH of its ``ray.init``).
+On the driver's host its folders win over those the Ray node was started with. Other hosts use their own folders, and
+find the code through the job (its working directory, or PYTHONPATH of its ``ray.init``).
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from lemur_ray.train.pod.allocator import allocator_environment
 from lemur_ray.train.run.watchdog import PATIENCE
 
 PASSED_ON = ("XLA_FLAGS", "JAX_CPU_COLLECTIVES_IMPLEMENTATION", "WANDB_BASE_URL", "WANDB_ENTITY", PATIENCE)
-"""Variables of the driver that its workers share."""
+"""Variables of the driver that all its workers inherit."""
 FOLDERS = ("LEMUR_HOME", "LEMUR_DATA", "JAX_COMPILATION_CACHE_DIR")
-"""Those of the driver that workers on its own host share."""
-_OF_DRIVER = "LEMUR_FOLDERS_OF_DRIVER"
+"""Variables of the driver that only workers on its own host inherit."""
+_DRIVER_FOLDERS = "LEMUR_FOLDERS_OF_DRIVER"
+"""Variable with FOLDERS of the driver and its host, as JSON."""
 
 
 def worker_env(mesh: MeshConfig) -> dict[str, str]:
-    """Environment of the workers, which each completes with ``settle``; and the platform when it is the CPU."""
+    """Environment of the workers; each completes it with ``adopt_driver_folders``. On CPU it also sets the platform."""
     env = bucket_environment() | {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
     folders = {name: os.environ[name] for name in FOLDERS if os.environ.get(name)}
-    env[_OF_DRIVER] = json.dumps({"host": host_identity(), "folders": folders})
-    if not _job_tells_where_code_is():
+    env[_DRIVER_FOLDERS] = json.dumps({"host": host_identity(), "folders": folders})
+    if not _job_distributes_code():
         root = str(Path(__file__).resolve().parents[3])
         paths = [root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
@@ -41,14 +42,14 @@ def worker_env(mesh: MeshConfig) -> dict[str, str]:
     return env
 
 
-def settle() -> None:
-    """In a worker, before anything is looked for: take over the driver's folders where they are this host's."""
-    told = json.loads(os.environ.get(_OF_DRIVER) or "{}")
-    if told and told["host"] == host_identity():
-        os.environ.update(told["folders"])
+def adopt_driver_folders() -> None:
+    """In a worker on the driver's host, set the driver's folders; call it before any folder is used."""
+    driver = json.loads(os.environ.get(_DRIVER_FOLDERS) or "{}")
+    if driver and driver["host"] == host_identity():
+        os.environ.update(driver["folders"])
 
 
-def _job_tells_where_code_is() -> bool:
-    """Whether every worker of the job finds the project without being told its place on this host."""
-    given = ray.get_runtime_context().runtime_env if ray.is_initialized() else {}
-    return bool(given.get("working_dir") or (given.get("env_vars") or {}).get("PYTHONPATH"))
+def _job_distributes_code() -> bool:
+    """Whether the Ray job itself makes the project importable on every worker."""
+    environment = ray.get_runtime_context().runtime_env if ray.is_initialized() else {}
+    return bool(environment.get("working_dir") or (environment.get("env_vars") or {}).get("PYTHONPATH"))

@@ -1,9 +1,9 @@
-"""How the allocator of a training process on CPU is set: scratch memory stays, in large pages.
+"""glibc allocator settings for training processes on CPU: keep scratch memory, in large pages.
 
-XLA's CPU client allocates one scratch buffer per execution. By default glibc maps large blocks, unmapped when they
-are freed, so every step touches tens of megabytes for the first time: 22,000 page faults and a fifth of the CPU time of
-the nano recipe. glibc reads these settings when a process starts; later calls do not reach threads that run already.
-Knows nothing of training and of who starts processes.
+XLA's CPU client allocates a scratch buffer per execution. By default glibc maps large blocks and unmaps them when
+freed, so every step faults tens of megabytes in again: 22,000 page faults and a fifth of the CPU time of the nano
+recipe. glibc reads the settings when a process starts; later calls do not affect running threads. Knows nothing of
+training and of how processes are started.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TUNABLES = {
 
 
 def allocator_environment() -> dict[str, str]:
-    """Environment variables for a process that is about to be started; settings already there are kept."""
+    """Environment variables for a new process; tunables that are already set are kept."""
     given = [item for item in os.environ.get("GLIBC_TUNABLES", "").split(":") if item]
     named = {item.partition("=")[0] for item in given}
     ours = [f"{name}={value}" for name, value in _TUNABLES.items() if name not in named]

@@ -1,4 +1,4 @@
-"""Published figures of accelerators, and what they make of a program: a step time between two bounds.
+"""Published figures of TPU chips, and bounds on the time of a step computed from them.
 
 Figures per chip are those of Cloud TPU's pages on v4, v5e, v5p and v6e; link speeds, one way, those of the table in
 "How to Scale Your Model" (chapter 2). Nothing here was measured. Knows nothing of XLA.
@@ -21,7 +21,7 @@ class Chip:
     """Dense bfloat16 operations per second."""
     hbm_bytes: int
     link_bytes_per_s: float
-    """One link to one neighbour, one way."""
+    """Bandwidth of one link to one neighbour, one way."""
 
 
 CHIPS = {
@@ -31,23 +31,22 @@ CHIPS = {
     "v6e": Chip(918e12, 32 * GIB, 9e10),
 }
 SLICE_BYTES_PER_S = 6.25e9
-"""Between slices, per chip: 200 Gbit/s of a host shared by four chips."""
+"""Bandwidth between slices per chip: 200 Gbit/s of a host, shared by four chips."""
 PRODUCTS_AT_PEAK = 0.8
 """Share of the peak that large matrix products are assumed to reach."""
 MEASURED_MFU = {"v5p": 0.654, "v6e": 0.503}
-"""Generation -> the best that MaxText's list of optimised models has of dense Llamas of 8 to 405 billion parameters
-(Llama 2 70B on 512 v5p, Llama 3.1 70B on 256 v6e)."""
+"""Generation -> highest MFU in MaxText's list of optimised dense Llamas of 8 to 405 billion parameters (Llama 2 70B on
+512 v5p, Llama 3.1 70B on 256 v6e)."""
 BEST_MFU = max(MEASURED_MFU.values())
-"""For the generations that the list does not have."""
+"""Used for generations missing from the list."""
 
 
 def axis_bytes_per_s(chip: Chip, topology: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, float]:
-    """Bytes per second that a chip can send along each mesh axis, over all torus axes that it spans.
+    """Bytes per second that a chip can send along each mesh axis, over all torus axes that the mesh axis spans.
 
-    A ring that closes sends both ways, one that does not has half of that: 3-D slices close where every axis is a
-    multiple of 4, 2-D ones along an axis of 16. sizes: mesh axis -> devices. tp takes neighbours (those of a host
-    first), fsdp the rest; an axis that shares a torus axis with another has its links counted for both, as they are not
-    busy at once.
+    A closed ring sends both ways, an open one has half the bandwidth: 3-D slices close where every axis is a multiple
+    of 4, 2-D ones along an axis of 16. sizes: mesh axis -> devices. tp gets neighbours (those of a host first), fsdp
+    the rest; links of a torus axis shared by two mesh axes count for both, as they are not busy at once.
     """
     closed = all(n % 4 == 0 for n in topology) if len(topology) == 3 else max(topology) == 16
     out = {"dcn": SLICE_BYTES_PER_S}
@@ -67,7 +66,7 @@ def axis_bytes_per_s(chip: Chip, topology: tuple[int, ...], sizes: Mapping[str, 
 
 @dataclass(frozen=True)
 class StepTime:
-    """Bounds in seconds. Assumes products at PRODUCTS_AT_PEAK of the peak and rings at link speed; leaves out
+    """Estimated seconds of a step. Assumes products at PRODUCTS_AT_PEAK of the peak and rings at link speed; ignores
     memory-bound operations, stragglers and the input."""
 
     compute_s: float
@@ -76,28 +75,24 @@ class StepTime:
 
     @property
     def at_least_s(self) -> float:
-        """All of the shorter under the longer."""
+        """Lower bound: computation and communication overlap fully."""
         return max(self.compute_s, self.communication_s)
 
     @property
     def at_most_s(self) -> float:
-        """One after the other."""
+        """Upper bound: no overlap."""
         return self.compute_s + self.communication_s
 
     @property
     def middle_s(self) -> float:
-        """Halfway: what candidates are ordered by, no claim."""
+        """Mean of the bounds, used only to order candidates."""
         return (self.at_least_s + self.at_most_s) / 2
 
 
 def step_time(
-    chip: Chip,
-    topology: tuple[int, ...],
-    sizes: Mapping[str, int],
-    flops: float,
-    sent_bytes: Mapping[str, float],
+    chip: Chip, topology: tuple[int, ...], sizes: Mapping[str, int], flops: float, sent_bytes: Mapping[str, float]
 ) -> StepTime:
-    """How long a step might take. flops: executed per chip. sent_bytes: mesh axis -> bytes that a chip sends."""
+    """Estimate the time of a step. flops: executed per chip. sent_bytes: mesh axis -> bytes that a chip sends."""
     speed = axis_bytes_per_s(chip, topology, sizes)
     slowest = min(
         (speed[name] for name in speed if sizes.get(name, 1) > 1), default=1.0

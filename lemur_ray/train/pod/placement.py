@@ -1,7 +1,7 @@
-"""Devices of a run: what is checked before any worker starts, and again where the devices are.
+"""Checks of a run's devices and mesh, by the driver before any worker starts and by each worker on its host.
 
-The driver asks with abstract meshes whether the parameters divide; a worker puts the devices in order, slice by slice,
-and compares what it finds with what the recipe says. Knows nothing of Ray and of what a step computes.
+The driver checks with abstract meshes that the parameters divide; a worker orders the devices slice by slice and
+compares them with the recipe. Knows nothing of Ray and of what a step computes.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ _FORCED = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
 
 def batch_parts(mesh: MeshConfig) -> int:
-    """Parts that a batch splits into, whatever number of workers the run has: devices of dcn and fsdp.
+    """Number of parts that a batch divides into for every permitted number of workers: devices of dcn x fsdp.
 
-    Devices that only share a product (tp) read the same rows. Raises ValueError as ``check_recipe`` does.
+    Devices of one tp group read the same rows. Raises ValueError as ``check_recipe`` does.
     """
     shapes = [run_shape(mesh, num_workers=count, cpu_devices=_cpu_devices()) for count in worker_counts(mesh)]
     return math.lcm(*(where.dcn * where.fsdp for where in shapes))
 
 
 def _cpu_devices() -> int:
-    """Devices of a worker on CPU: what XLA_FLAGS here says, which workers share."""
+    """Number of devices of a worker on CPU, from XLA_FLAGS, which workers inherit."""
     forced = _FORCED.search(os.environ.get("XLA_FLAGS", ""))
     return int(forced[1]) if forced else 1
 
 
 def check_recipe(recipe: Recipe, *, cpu_devices: int | None = None) -> list[RunShape]:
-    """The shape of the run for every number of workers that it may have, most first.
+    """The shape of the run for every permitted number of workers, in decreasing order.
 
-    cpu_devices: devices of a worker on CPU; None: what XLA_FLAGS here says, which workers share.
+    cpu_devices: number of devices of a worker on CPU; None: from XLA_FLAGS, which workers inherit.
 
     Raises:
         ValueError: hosts, chips and mesh do not agree, a batch does not split, or a parameter (named) does not divide.
     """
     each = cpu_devices or _cpu_devices()
-    found = []
+    shapes = []
     for count in worker_counts(recipe.mesh):
         try:
             where = run_shape(recipe.mesh, num_workers=count, cpu_devices=each)
@@ -62,8 +62,8 @@ def check_recipe(recipe: Recipe, *, cpu_devices: int | None = None) -> list[RunS
                 raise
             least = f"with min_workers {recipe.mesh.min_workers} the run may have {count} workers: "
             raise ValueError(least + str(error)) from error
-        found.append(where)
-    return found
+        shapes.append(where)
+    return shapes
 
 
 def _check_shapes(recipe: Recipe, where: RunShape) -> None:
@@ -81,10 +81,10 @@ def _check_shapes(recipe: Recipe, where: RunShape) -> None:
 
 
 def mesh_here(recipe: Recipe, *, rank: int = 0, world_size: int = 1) -> tuple[RunShape, Mesh]:
-    """The shape of a run of this many workers and the mesh over the devices there are. Every process calls it alike.
+    """Shape of the run and mesh over the present devices. Every process makes the same call.
 
     Raises:
-        ValueError: the devices are not those of the recipe; the message says what was found and what was expected.
+        ValueError: the devices differ from the recipe's; the message gives both.
     """
     where = run_shape(recipe.mesh, num_workers=world_size, cpu_devices=jax.local_device_count())
     devices = jax.devices()
@@ -95,26 +95,26 @@ def mesh_here(recipe: Recipe, *, rank: int = 0, world_size: int = 1) -> tuple[Ru
         )
     if len(devices) != where.num_devices or jax.local_device_count() != where.devices_per_worker:
         raise ValueError(
-            f"found {len(devices)} {devices[0].platform} devices, {jax.local_device_count()} on this host; expected "
-            f"{where.num_devices}, {where.devices_per_worker} on each of {where.num_workers} hosts: check topology, "
-            "resources of a worker and JAX_PLATFORMS"
+            f"there are {len(devices)} {devices[0].platform} devices, {jax.local_device_count()} on this host; "
+            f"expected {where.num_devices}, {where.devices_per_worker} on each of {where.num_workers} hosts: check "
+            "topology, resources of a worker and JAX_PLATFORMS"
         )
-    stands = standing(where, rank)
-    if where.num_slices > 1 and (stands["megascale_slice"], stands["megascale_slices"]) not in (
-        (stands["slice"], where.num_slices),
+    position = worker_position(where, rank)
+    if where.num_slices > 1 and (position["megascale_slice"], position["megascale_slices"]) not in (
+        (position["slice"], where.num_slices),
         (-1, -1),
     ):
         raise ValueError(
-            f"worker {rank} counts to slice {stands['slice']} of {where.num_slices}, but libtpu is told slice "
-            f"{stands['megascale_slice']} of {stands['megascale_slices']}: leave MEGASCALE_* to Ray"
+            f"worker {rank} counts to slice {position['slice']} of {where.num_slices}, but libtpu is configured for "
+            f"slice {position['megascale_slice']} of {position['megascale_slices']}: leave MEGASCALE_* to Ray"
         )
     ordered = along_torus(slice_major(devices, where), where.dcn, where.fsdp, where.tp)
     config = dataclasses.replace(recipe.mesh, dcn=where.dcn, fsdp=where.fsdp)
     return where, make_mesh(config, ordered)
 
 
-def standing(where: RunShape, rank: int) -> dict[str, int]:
-    """This worker's number, its JAX process, its slice, and the slice that libtpu is told (-1: nothing)."""
+def worker_position(where: RunShape, rank: int) -> dict[str, int]:
+    """This worker's rank, JAX process and slice, and the slice in libtpu's environment (-1: not set)."""
     return {
         "worker": rank,
         "process": jax.process_index(),
@@ -124,28 +124,26 @@ def standing(where: RunShape, rank: int) -> dict[str, int]:
     }
 
 
-def all_standing(where: RunShape, rank: int) -> list[dict[str, int]]:
-    """Where every worker stands. Every process calls it alike."""
-    mine = standing(where, rank)
+def worker_positions(where: RunShape, rank: int) -> list[dict[str, int]]:
+    """`worker_position` of every worker. Every process makes the same call."""
+    mine = worker_position(where, rank)
     table = multihost_utils.process_allgather(np.array(list(mine.values()), np.int32), tiled=False)
     return [dict(zip(mine, map(int, row), strict=True)) for row in table.reshape(-1, len(mine))]
 
 
 def slice_major(devices: Sequence[Any], where: RunShape) -> list[Any]:
-    """The devices slice by slice, so that the mesh axis dcn is the slice; inside a slice by process (a TPU's are then
-    put in the order of its torus).
+    """Sort devices by slice, so that mesh axis dcn is the slice, and inside a slice by process and id.
 
-    Devices that do not know their slice (CPUs call every one 0) stand on that of their process. Raises ValueError
-    where a device is on another slice than its process's number says: slices of unequal size, or workers in another
-    order.
+    Devices without a slice index (CPUs report 0 for all) belong to the slice of their process. Raises ValueError if a
+    device is on another slice than its process number implies: slices of unequal size, or workers in another order.
     """
-    mine = {process: where.slice_of(process) for process in range(where.num_workers)}
+    slices = {process: where.slice_of(process) for process in range(where.num_workers)}
     for device in devices:
-        found = getattr(device, "slice_index", None) if device.platform == "tpu" else None
-        expected = mine[device.process_index]
-        if where.num_slices > 1 and found is not None and found != expected:
+        actual = getattr(device, "slice_index", None) if device.platform == "tpu" else None
+        expected = slices[device.process_index]
+        if where.num_slices > 1 and actual is not None and actual != expected:
             raise ValueError(
-                f"device {device.id} of process {device.process_index} is on slice {found}, expected {expected}: the "
+                f"device {device.id} of process {device.process_index} is on slice {actual}, expected {expected}: the "
                 f"{where.num_workers} workers do not stand slice by slice, {where.num_workers // where.num_slices} each"
             )
-    return sorted(devices, key=lambda device: (mine[device.process_index], device.process_index, device.id))
+    return sorted(devices, key=lambda device: (slices[device.process_index], device.process_index, device.id))

@@ -1,8 +1,8 @@
-"""TPU slices as numbers: chips and hosts of a topology, and whether workers and mesh of a recipe agree with them.
+"""TPU slices: chips and hosts of a topology, and checks that workers, mesh and batch of a recipe fit them.
 
 The rules per generation are those of Cloud TPU: v4 and v5p are 3-D tori with 4 chips a host; v5e and v6e are 2-D with
-4, and up to 8 where the whole slice is one host. An elastic run has one shape for every number of workers it may have.
-Knows nothing of Ray, of jax and of devices that exist.
+4, and up to 8 if the whole slice is one host. An elastic run has one shape for each permitted number of workers. Knows
+nothing of Ray, of jax and of which devices exist.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lemur_ray.config import MeshConfig, Recipe, TrainConfig, did_you_mean
 from lemur_ray.config.mesh import axis_sizes
 
 CHIPS_PER_HOST = 4
-"""Chips of a host of a slice that spans several hosts, every generation."""
+"""Chips per host in a slice of several hosts, for every generation."""
 _FLAT = ("1x1", "2x2", "2x4", "2x8", "4x4", "4x8", "8x8", "8x16", "16x16")
 _FLAT_ON_ONE_HOST = ("1x1", "2x2", "2x4")
 _CUBES_BELOW_64_CHIPS = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")
@@ -24,16 +24,16 @@ _CUBES_BELOW_64_CHIPS = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")
 
 @dataclass(frozen=True)
 class Generation:
-    """What differs between TPU generations."""
+    """Properties of a TPU generation."""
 
     name: str
-    """As in a topology for ``plan_pod.py``: v4, v5p, v5e, v6e."""
+    """Name in a topology of ``plan_pod.py``: v4, v5p, v5e, v6e."""
     accelerator_type: str
-    """As Ray names it."""
+    """Ray's name of the generation."""
     num_axes: int
-    """Axes of a topology: 2 or 3."""
+    """Number of axes of a topology: 2 or 3."""
     cores_per_chip: int
-    """What pod types count: v4-512 is 256 chips."""
+    """Factor between chips and the number in a pod type: v4-512 is 256 chips."""
 
 
 GENERATIONS = {
@@ -58,14 +58,14 @@ def generation(name: str) -> Generation:
 
 @dataclass(frozen=True)
 class Slice:
-    """One TPU slice: chips wired to each other, reserved and lost as a whole."""
+    """One TPU slice: interconnected chips that are reserved and lost together."""
 
     generation: Generation
     topology: str
 
     @classmethod
     def of(cls, accelerator_type: str, topology: str) -> Slice:
-        """Raises ValueError where there is no such slice, saying what there is."""
+        """The slice of that type and topology. Raises ValueError listing the existing ones."""
         kind, text = generation(accelerator_type), topology.strip().lower()
         axes = "AxBxC" if kind.num_axes == 3 else "AxB"
         if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text) or text.count("x") + 1 != kind.num_axes:
@@ -94,7 +94,7 @@ class Slice:
 
     @property
     def pod_type(self) -> str:
-        """What Cloud TPU calls it: v4-512 counts cores, v6e-16 chips, which have one."""
+        """Cloud TPU's name: the number counts cores (v4-512 is 256 chips, v6e-16 is 16)."""
         version = self.generation.accelerator_type.lower().removeprefix("tpu-")
         return f"{version}-{self.num_chips * self.generation.cores_per_chip}"
 
@@ -115,7 +115,7 @@ def parse_slice(text: str) -> Slice:
 
 @dataclass(frozen=True)
 class RunShape:
-    """Workers, slices and mesh of a run that has so many workers. Workers are numbered slice by slice."""
+    """Workers, slices and mesh of a run with a certain number of workers. Ranks are numbered slice by slice."""
 
     num_workers: int
     num_slices: int
@@ -130,15 +130,15 @@ class RunShape:
 
     @property
     def num_shares(self) -> int:
-        """Parts that a batch is read in: one per worker, or per group of workers that share one tp axis."""
+        """Number of parts that a batch is read in: one per worker, or per group of workers that share a tp axis."""
         return self.num_workers // max(1, self.tp // self.devices_per_worker)
 
     def share_of(self, rank: int) -> int:
-        """Which part a worker reads."""
+        """Index of the part that a worker reads."""
         return rank * self.num_shares // self.num_workers
 
     def slice_of(self, rank: int) -> int:
-        """The slice a worker stands on."""
+        """Index of a worker's slice."""
         return rank * self.num_slices // self.num_workers
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ class RunShape:
 
 
 def worker_counts(mesh: MeshConfig) -> list[int]:
-    """Every number of workers the run may have, most first: one, or for an elastic run all in steps of a slice."""
+    """Permitted numbers of workers, in decreasing order; several for an elastic run, in steps of a slice."""
     least = mesh.min_workers or mesh.num_workers
     step = Slice.of(mesh.accelerator_type, mesh.topology).num_hosts if mesh.use_tpu and mesh.topology else 1
     return list(range(mesh.num_workers, least - 1, -step))
@@ -185,7 +185,7 @@ def run_shape(mesh: MeshConfig, *, num_workers: int | None = None, cpu_devices: 
 
 
 def _fill(mesh: MeshConfig, workers: int, slices: int, per_worker: int, dcn: int) -> RunShape:
-    """The mesh over workers x per_worker devices. Raises ValueError where it does not fill them exactly."""
+    """The run shape on workers x per_worker devices. Raises ValueError if the mesh does not fill them exactly."""
     if mesh.min_workers > mesh.num_workers:
         raise ValueError(
             f"min_workers {mesh.min_workers} is more than num_workers {mesh.num_workers}: use at most that"
@@ -203,25 +203,25 @@ def _fill(mesh: MeshConfig, workers: int, slices: int, per_worker: int, dcn: int
 
 @dataclass(frozen=True)
 class BatchSplit:
-    """A global batch on the devices of a run."""
+    """Division of a global batch over the devices of a run."""
 
     rows: int
-    """Rows with those of weight zero behind it that make it divide over the devices."""
+    """Rows of the batch, padding included."""
     microbatches: int
-    """Pieces it is accumulated over there."""
+    """Number of pieces that gradients are accumulated over."""
     padding: int
-    """Rows of weight zero among them: what the devices do for nothing."""
+    """Rows of weight zero, appended so that the batch divides over the devices."""
 
 
 MOST_PADDING = 1 / 8
-"""Rows of weight zero beside those of a batch, at most: 1,024 rows on three slices of 64 shares are 1,152."""
+"""Maximum padding rows per row of a batch: 1,024 rows on three slices of 64 shares become 1,152."""
 
 
 def split_batch(train: TrainConfig, where: RunShape) -> BatchSplit:
-    """How a batch lies on so many devices: the same rows and the same mathematics on one slice as on several.
+    """Divide a batch over the devices, with the same rows and mathematics on any number of slices.
 
-    A device never takes more rows at once than with ``train.microbatches`` on one slice, and with fewer rows a device
-    the pieces become fewer. Raises ValueError where more than MOST_PADDING would be computed for nothing.
+    A device never computes more rows at once than with ``train.microbatches`` on one slice; with fewer rows per device
+    there are fewer pieces. Raises ValueError if the padding would exceed MOST_PADDING.
     """
     parts, rows = where.dcn * where.fsdp, train.rows_per_step
     each = -(-rows // parts)
@@ -240,7 +240,7 @@ def split_batch(train: TrainConfig, where: RunShape) -> BatchSplit:
 
 
 def _slices_that_work(rows: int, where: RunShape) -> str:
-    """Numbers of slices that a batch splits over, up to eight, where there are several."""
+    """Advice on the numbers of slices, up to eight, that a batch divides over; empty for a run of one slice."""
     counts = [n for n in range(1, 9) if -rows % (n * where.fsdp) <= rows * MOST_PADDING]
     if where.num_slices == 1 or not counts:
         return ""
@@ -248,7 +248,7 @@ def _slices_that_work(rows: int, where: RunShape) -> str:
 
 
 def on_devices(recipe: Recipe, where: RunShape) -> Recipe:
-    """The recipe as its step is compiled for so many devices: rows and microbatches of ``split_batch``."""
+    """The recipe with rows and microbatches of ``split_batch``, as its step is compiled."""
     split = split_batch(recipe.train, where)
     train = dataclasses.replace(recipe.train, rows_per_step=split.rows, microbatches=split.microbatches)
     return dataclasses.replace(recipe, train=train)

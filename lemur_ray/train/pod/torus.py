@@ -1,8 +1,7 @@
-"""The devices of TPU slices in an order in which the axes of a mesh follow those of the torus: rings of neighbours.
+"""Device order of TPU slices that maps mesh axes onto torus axes, so that rings connect neighbours.
 
-In the order of processes, hosts of 2 x 2 chips follow each other, and the chips that share a batch (fsdp) are every
-second one: their rings are three links long from one to the next, and two of them go over each link. Knows nothing of
-what a step computes.
+In process order hosts of 2 x 2 chips follow each other and a ring of fsdp takes every second chip: each hop is three
+links long, and two rings share each link. Knows nothing of what a step computes.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ log = logging.getLogger(__name__)
 
 
 def along_torus(devices: Sequence[Any], dcn: int, fsdp: int, tp: int) -> list[Any]:
-    """Devices for a mesh (dcn, fsdp, tp), flat. devices: slice by slice.
+    """Flat list of devices for a mesh (dcn, fsdp, tp). devices: sorted by slice.
 
-    They stay as they are off TPUs, and where an axis of the mesh is no product of whole axes of the torus: cutting one
-    makes ways shorter, but up to four rings share a link then (tests/train/pod/test_torus.py counts). Likewise, with a
-    warning, where the devices are no whole torus: a run is not refused for an order that would be better.
+    The order is unchanged off TPUs, and where a mesh axis is not a product of whole torus axes: splitting one shortens
+    paths, but up to four rings then share a link (tests/train/pod/test_torus.py counts). It is also unchanged, with a
+    warning, where the devices are not a whole torus.
     """
     if devices[0].platform != "tpu":
         return list(devices)

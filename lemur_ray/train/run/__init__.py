@@ -1,1 +1,1 @@
-"""A run's folder from outside: who writes it, where its seconds went, and who watches. Knows no step and no mesh."""
+"""The folder of a run: locks, seconds by item, console, sinks, failures. Knows nothing of steps and meshes."""

@@ -1,7 +1,7 @@
-"""What a person reads while a run goes: a few lines at the start, one every few seconds, one per evaluation.
+"""Console output of a run: lines at the start, one every few seconds, one per evaluation.
 
-Plain lines, because they pass through Ray's log files to whoever follows the job; nothing is drawn in place. Knows
-lines of metrics and a clock; every line, and the numbers of every source, are in ``metrics.jsonl``.
+Plain lines, because they pass through Ray's log files. All lines and the numbers of every source are in
+``metrics.jsonl``. Knows only metrics lines and a clock.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from lemur_ray.model.llama import num_params
 from lemur_ray.train.evaluate import BY_KIND, BY_SOURCE
 
 MOST_SOURCES = 3
-"""Sources whose losses fit on a line; with more of them a line would be all sources."""
+"""Maximum number of sources whose losses are shown on a progress line."""
 EVERY_S = 5.0
-"""Seconds between two lines of progress, however short the steps are."""
+"""Minimum seconds between two progress lines."""
 _BITS = "/bits_per_byte"
 
 
 class Console:
-    """Says lines of progress: first, last, those with an evaluation, and of the others one every few seconds."""
+    """Logs progress: the first and last line, lines with an evaluation, and otherwise one every few seconds."""
 
     def __init__(self, say: Callable[[str], None], steps: int, now: Callable[[], float] = time.monotonic) -> None:
         self._say, self._steps, self._now = say, steps, now
-        self._said_at: float | None = None
+        self._logged_at: float | None = None
 
     def tell(self, record: Mapping[str, Any], checkpoint: int | None = None) -> None:
-        """One line of metrics has been written; ``checkpoint``: the last one begun."""
+        """Log a metrics line if one is due. checkpoint: step of the last checkpoint begun."""
         lines, now = progress_lines(record, self._steps, checkpoint), self._now()
-        waited = self._said_at is None or now - self._said_at >= EVERY_S
+        waited = self._logged_at is None or now - self._logged_at >= EVERY_S
         if waited or record["step"] == self._steps or len(lines) > 1:
-            self._said_at = now
+            self._logged_at = now
             for line in lines:
                 self._say(line)
 
 
 def opening_lines(recipe: Recipe, mesh: Mapping[str, int], sources: Sequence[str], workers: int, kind: str,
                   peak_known: bool) -> list[str]:  # fmt: skip
-    """What runs where. mesh: axis -> size; kind: jax's name of the devices."""
+    """Lines about model, sources and devices. mesh: axis -> size; kind: jax's name of the devices."""
     shape = " x ".join(f"{name} {size}" for name, size in mesh.items())
     conventions = f"MFU in the conventions {' and '.join(CONVENTIONS)}"
     return [
@@ -55,7 +55,7 @@ def opening_lines(recipe: Recipe, mesh: Mapping[str, int], sources: Sequence[str
 
 
 def progress_lines(record: Mapping[str, Any], steps: int, checkpoint: int | None = None) -> list[str]:
-    """One metrics record as lines for a person: step, loss, speed, time to go, last checkpoint; then the evaluation."""
+    """A metrics record as lines for a person: step, loss, speed, time left, last checkpoint; then the evaluation."""
     step, loss = record["step"], record["loss"]
     by_source = {key.removeprefix("loss/"): value for key, value in record.items() if key.startswith("loss/")}
     speed, left, step_s = record["tokens_per_s"], record["eta_s"], record.get("step_s")

@@ -1,92 +1,108 @@
-"""Whether starting a run again can help: what passes, what only a person can change, what comes back every time.
+"""Classification of worker failures: transient, fixable only by a person, or certain to recur after a restart.
 
-A host that is lost, a bucket that does not answer and a collective that another worker has left are over after a
-while. What the data, the code or the memory of a host do at a step they do again at the same step: a run that commits
-nothing in between will not get any further. Knows nothing of Ray, of jax and of how workers are started.
+A lost host, an unreachable bucket and a broken collective pass by themselves. Failures of data, code or host memory
+recur at the same step: a run that commits nothing in between makes no progress. Errors arrive from Ray, tensorstore and
+other processes as text, so `classify` is the one place that matches text. Knows nothing of Ray, of jax and of how
+workers are started.
 """
 
 from __future__ import annotations
 
+import enum
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from lemur_ray.train.run.fence import Overhauled
+from lemur_ray.train.run.fence import Superseded
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 
 ALIKE = 4
-"""Failures of one kind since the newest commit after which it counts as one that always comes back."""
+"""Failures of one kind since the newest commit after which the run stops."""
 REFUSED = 2
-"""The same for what only a person can change: a new process has asked for new credentials once."""
+"""The same for failures that only a person can fix: a new process has requested new credentials once."""
 CRASHED = 8
-"""The same for processes that end without a word on a host that lives: for want of memory, or because somebody ends
-them."""
+"""The same for processes that end without an error on a live host: out of memory, or killed."""
 
-_FOR_A_PERSON = (
+
+class FailureKind(enum.Enum):
+    """What a restart can do about a failure."""
+
+    NEEDS_PERSON = enum.auto()
+    """No space, no permission, expired credentials: a person must act."""
+    CRASH = enum.auto()
+    """A process that ended without an error on a live host."""
+    TRANSIENT = enum.auto()
+    """A network, a service or another worker is away for a while."""
+    LASTING = enum.auto()
+    """Anything else: data, code or memory of a host."""
+
+
+_NEEDS_PERSON = (
     "No space left", "quota exceeded", "Permission denied", "Read-only file", "PERMISSION_DENIED", "UNAUTHENTICATED",
     "answered 401", "answered 403", "credentials cannot be used", "credentials have expired", "there is no such bucket",
 )  # fmt: skip
-"""As disks, tensorstore and our own clients of buckets (``storage.patience``) say it."""
-_PASSING = re.compile(
+"""Phrases of disks, tensorstore and the project's bucket clients (``storage.retry_policy``)."""
+_TRANSIENT = re.compile(
     r"did not answer|cannot be reached|is in trouble|broke off|is asked too often|connection|connect to|gloo|broken"
     r" pipe|socket|unavailable|deadline|timed? ?out|barrier|coordination|heartbeat|cancelled|aborted",
     re.IGNORECASE,
 )
-"""How clients of buckets, collectives and Ray say that something is away just now."""
+"""Phrases of bucket clients, collectives and Ray."""
 _LOST_HOST = re.compile(r"node has died|node died")
 _CRASH = "worker process has died"
 _DIFFERING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+", re.IGNORECASE)
-"""Ids, addresses and counts: two failures of one kind may differ in them."""
+"""Ids, addresses and counts, in which two failures of one kind may differ."""
 
 
-def for_a_person(text: str) -> bool:
-    """Whether an error says what only a person can change: no room, no permission, credentials that expired."""
-    return any(words in text for words in _FOR_A_PERSON)
-
-
-def passes(text: str) -> bool:
-    """Whether an error says that a network, a service or another worker is away just now."""
-    return not for_a_person(text) and _CRASH not in text and _PASSING.search(text) is not None
+def classify(text: str) -> FailureKind:
+    """The kind of a failure by the text of its error."""
+    if any(phrase in text for phrase in _NEEDS_PERSON):
+        return FailureKind.NEEDS_PERSON
+    if _CRASH in text:
+        return FailureKind.CRASH
+    return FailureKind.TRANSIENT if _TRANSIENT.search(text) else FailureKind.LASTING
 
 
 class Failures:
-    """The failures of one run, start after start."""
+    """The failures of one run over all its restarts."""
 
     def __init__(self, alike: int = ALIKE) -> None:
-        self._alike = alike
+        self._limits = {FailureKind.NEEDS_PERSON: REFUSED, FailureKind.CRASH: CRASHED, FailureKind.LASTING: alike}
         self._counts: Counter[str] = Counter()
         self._commit = -1
 
-    def last_word(self, errors: Mapping[int, BaseException], newest: Callable[[], int]) -> str | None:
-        """Why the run must not be started again after these errors, by rank; None: it may go on.
+    def stop_reason(self, errors: Mapping[int, BaseException], newest: Callable[[], int]) -> str | None:
+        """Why the run must not restart after these errors, by rank; None: it may restart.
 
-        newest: the step of the newest commit; asked only where that matters, and may raise OSError.
+        newest: returns the step of the newest commit; called only where it matters, and may raise OSError.
         """
         for error in errors.values():
-            if isinstance(error, TrainingStopped | RunFolderError) and not isinstance(error, Overhauled):
+            if isinstance(error, TrainingStopped | RunFolderError) and not isinstance(error, Superseded):
                 return str(error)
         if any(_LOST_HOST.search(str(error)) for error in errors.values()):
-            return None  # which explains whatever the others say
-        said = {rank: short(error) for rank, error in sorted(errors.items())}
-        lasting = {rank: text for rank, text in said.items() if not passes(text)}
+            return None  # the lost host explains the other errors too
+        messages = {rank: short(error) for rank, error in sorted(errors.items())}
+        kinds = {rank: classify(text) for rank, text in messages.items()}
+        lasting = [rank for rank, kind in kinds.items() if kind in self._limits]
         if not lasting:
             return None
-        rank, why = next(((rank, text) for rank, text in lasting.items() if for_a_person(text)), min(lasting.items()))
+        rank = next((rank for rank in lasting if kinds[rank] is FailureKind.NEEDS_PERSON), lasting[0])
         try:
             commit = newest()
         except OSError:
-            commit = self._commit  # a bucket that cannot be asked now has no new commit either
+            commit = self._commit  # an unreachable bucket has no new commit either
         if commit != self._commit:
             self._counts.clear()
             self._commit = commit
-        kind = f"{type(errors[rank]).__name__} {_DIFFERING.sub('#', why)}"
-        self._counts[kind] += 1
-        if self._counts[kind] < (REFUSED if for_a_person(why) else CRASHED if _CRASH in why else self._alike):
+        key = f"{type(errors[rank]).__name__} {_DIFFERING.sub('#', messages[rank])}"
+        self._counts[key] += 1
+        if self._counts[key] < self._limits[kinds[rank]]:
             return None
         since = f"checkpoint {commit}" if commit > 0 else "the beginning"
         return (
-            f"the workers failed {self._counts[kind]} times in the same way since {since}, the last time with: worker "
-            f"{rank}: {why}; starting them again would not help: mend that, then run the same command again to resume"
+            f"the workers failed {self._counts[key]} times in the same way since {since}, the last time with: worker "
+            f"{rank}: {messages[rank]}; starting them again would not help: mend that, then run the same command again "
+            "to resume"
         )
 
 

@@ -1,7 +1,7 @@
-"""The number of the attempt that may commit to a run in a bucket.
+"""Fencing of a run in a bucket: only the newest group of workers may commit checkpoints.
 
-A host that was cut off works on and may reach the bucket again: it is not trusted to be dead, but finds a newer number
-before its next commit. Knows nothing of what a run writes.
+A host that was cut off keeps working and may reach the bucket again; before its next commit it reads a newer attempt
+number and stops. Knows nothing of what a run writes.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from lemur_ray.train.run.folder import TrainingStopped
 ATTEMPT = ".run.attempt"
 
 
-class Overhauled(TrainingStopped):
-    """A newer attempt writes this run by now; this one commits nothing more."""
+class Superseded(TrainingStopped):
+    """A newer attempt has taken over this run; this one commits nothing more."""
 
 
 class Fence:
-    """The number of one group of workers among all that ever wrote a run in a bucket."""
+    """The attempt number of one group of workers of a run in a bucket."""
 
     def __init__(self, out: str) -> None:
-        """Take the next number: from here on the groups before commit nothing more. Raises OSError."""
+        """Take the next attempt number, which fences off earlier groups. Raises OSError."""
         self._url, self._id = f"{out}/{ATTEMPT}", uuid.uuid4().hex
         while True:
-            found = read_version(self._url)
-            self.number = int(decode_record(found).get("attempt", 0)) + 1
+            stored = read_version(self._url)
+            self.number = int(decode_record(stored).get("attempt", 0)) + 1
             mine = {"attempt": self.number, "id": self._id, "host": socket.gethostname()}
             try:
-                write_if(self._url, json.dumps(mine).encode(), found[1] if found else None)
+                write_if(self._url, json.dumps(mine).encode(), stored[1] if stored else None)
                 return
             except VersionConflict:
-                continue  # another group took that number a moment ago
+                continue  # another group took that number first
 
     def check(self) -> None:
-        """Raises Overhauled where a newer group has begun, OSError where the bucket does not answer."""
+        """Raises Superseded if a newer group has started, OSError if the bucket does not answer."""
         now = decode_record(read_version(self._url))
         if now.get("id") != self._id:
-            raise Overhauled(
+            raise Superseded(
                 f"attempt {self.number} of this run was overhauled by attempt {now.get('attempt')} on "
                 f"{now.get('host')}: it commits nothing more, and nothing that it had committed is lost"
             )

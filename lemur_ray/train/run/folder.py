@@ -1,6 +1,6 @@
-"""A run's folder seen from outside: what it is a run of, and who is writing it.
+"""The folder of a run: identity, preparation, and the lock of its writer.
 
-Reads and writes small JSON files and one lock; knows nothing of jax, Ray or what is inside a checkpoint.
+Reads and writes small JSON files and one lock; knows nothing of jax, Ray or the content of a checkpoint.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from lemur_ray.text.tokenizer_folder import read_files
 from lemur_ray.weights.checkpoints import CHECKPOINTS, newest_commit, weights_of
 
 _COPY = "copy it again from where it came from"
-_MENDING = {
+_REPAIRS = {
     "recipe.json": f"{_COPY}, or, where this run began here, delete it and run the same command again: it is "
     "written anew and the checkpoints are compared with it",
     "result.json": "delete it, then run the same command again: the run finishes from its newest checkpoint",
     "stopped.json": "delete it, then run the same command again",
 }
-"""What to do about a small file of a run that holds no JSON."""
+"""Advice for each small file of a run that is not valid JSON."""
 
 _BUCKET = "gs://"
-"""What orbax writes to beside folders; fsspec, which writes the small files, knows more names."""
+"""The only URI scheme that orbax writes to; fsspec, which writes the small files, supports more."""
 
 
 class RunFolderError(Exception):
@@ -43,12 +43,12 @@ class RunFolderError(Exception):
 
 
 class TrainingStopped(Exception):
-    """The run cannot go on by itself: trying again would end the same way. The message says what a person can do."""
+    """The run cannot continue, and a restart would end the same way. The message says what a person can do."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What is trained, on what, into where. Picklable; the same for every worker."""
+    """A run: recipe, corpus, output folder and starting weights. Picklable; the same on every worker."""
 
     recipe: Recipe
     corpus: str
@@ -63,13 +63,13 @@ class Run:
         return f"{self.out}/{CHECKPOINTS}"
 
     def described(self) -> dict[str, Any]:
-        """What must be equal for a checkpoint to be continued, as JSON."""
+        """Identity of the run as JSON; a checkpoint is only resumed by a run with an equal one."""
         return {"recipe": identity(self.recipe), "hash": self.recipe.hash, "corpus": fingerprint(self.corpus),
                 "init_from": weights_of(self.init_from)}  # fmt: skip
 
 
 def read_object(path: str) -> dict[str, Any]:
-    """The JSON object in a file or URI. Raises FileNotFoundError, and ValueError that names a file that is none."""
+    """Read a non-empty JSON object from a path or URI. Raises FileNotFoundError, ValueError naming a damaged file."""
     fs, inner = file_system(path)
     try:
         value = json.loads(fs.cat_file(inner))
@@ -77,11 +77,11 @@ def read_object(path: str) -> dict[str, Any]:
             raise ValueError(f"it holds {str(value)[:40]}, expected an object with something in it")
         return value
     except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}): {_MENDING.get(path.rsplit('/', 1)[-1], _COPY)}") from error
+        raise ValueError(f"{path} is damaged ({error}): {_REPAIRS.get(path.rsplit('/', 1)[-1], _COPY)}") from error
 
 
 def _read(path: str) -> dict[str, Any]:
-    """``read_object`` for files of a run folder. Raises RunFolderError for a damaged one."""
+    """``read_object`` that raises RunFolderError for a damaged file."""
     try:
         return read_object(path)
     except ValueError as error:
@@ -89,7 +89,7 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def write_json(path: str, value: Any) -> None:
-    """Write JSON so that a reader sees the old file or the whole new one."""
+    """Write JSON atomically: readers see the old or the complete new file."""
     data = json.dumps(value, indent=1).encode()
     fs, inner = file_system(path)
     if "://" in path:  # object stores replace an object as a whole
@@ -104,7 +104,7 @@ def write_json(path: str, value: Any) -> None:
 
 
 def fingerprint(corpus: str) -> str:
-    """16 hex digits over a corpus' manifest and tokenizer: rows of another corpus are other rows.
+    """16 hex digits over the manifest and tokenizer of a corpus, which identify its rows.
 
     Raises:
         RunFolderError: the folder has no committed manifest.
@@ -125,8 +125,8 @@ def fingerprint(corpus: str) -> str:
 def check_same_run(plan: dict[str, Any], run: Run, where: str) -> None:
     """Refuse a checkpoint of another recipe, corpus or starting point.
 
-    Rows that no checkpoint has consumed may be skipped from now on: ``train.skip_rows`` may differ where every row
-    before ``plan["rows"]`` keeps its place.
+    ``train.skip_rows`` may differ if every row before ``plan["rows"]`` keeps its position: rows that no checkpoint has
+    consumed may still be skipped.
 
     Raises:
         RunFolderError: naming every differing field with both values.
@@ -142,7 +142,7 @@ def check_same_run(plan: dict[str, Any], run: Run, where: str) -> None:
     )
     if differing:
         raise RunFolderError(
-            f"{where} belongs to another run (found != asked):\n  " + "\n  ".join(differing)
+            f"{where} belongs to another run (stored != requested):\n  " + "\n  ".join(differing)
             + (f"\nskip_rows moves row {moved}, but rows up to {plan.get('rows', 0)} are consumed" if moved is not None
                and moved < plan.get("rows", 0) else "")
             + "\nuse the same settings to resume it, or another --out to start a new run"
@@ -150,7 +150,7 @@ def check_same_run(plan: dict[str, Any], run: Run, where: str) -> None:
 
 
 def check_writable(out: str) -> None:
-    """Make the folder and try to write in it. Raises RunFolderError, also where checkpoints cannot be written."""
+    """Make the folder and test a write. Raises RunFolderError, also for URIs that orbax cannot write to."""
     if out.startswith("s3://"):
         raise RunFolderError(
             f"--out {out}: checkpoints cannot be written to s3:// (orbax has no client for it): choose a folder or "
@@ -164,9 +164,9 @@ def check_writable(out: str) -> None:
         fs, inner = file_system(out)
     except (ImportError, ValueError) as error:
         raise RunFolderError(f"--out {out} cannot be written from here: {error}") from error
-    probe = f"{inner}/.probe-{secrets.token_hex(8)}"  # pods have the same few process ids
+    probe = f"{inner}/.probe-{secrets.token_hex(8)}"  # random, because process ids are alike in pods
     try:
-        if not is_bucket(out):  # a bucket has no folders, and is itself nothing to make in passing
+        if not is_bucket(out):  # a bucket has no folders, and must not be created by accident
             fs.makedirs(inner, exist_ok=True)
         fs.pipe_file(probe, b"x")
         fs.rm_file(probe)
@@ -185,12 +185,12 @@ def check_writable(out: str) -> None:
 
 
 def prepare(run: Run) -> dict[str, Any] | None:
-    """Make the folder ready for this run and write ``recipe.json`` and the tokenizer's files; once, before any worker.
+    """Prepare the run folder once, before any worker: ``recipe.json`` and the tokenizer's files.
 
-    Returns the result of a run that is already finished, else None.
+    Returns the content of ``result.json`` if the run is finished, else None.
 
     Raises:
-        RunFolderError: not writable, or it holds another run.
+        RunFolderError: the folder is not writable, or holds another run.
     """
     check_writable(run.out)
     fs, inner = file_system(run.out)
@@ -210,22 +210,17 @@ def prepare(run: Run) -> dict[str, Any] | None:
             fs.rm_file(f"{inner}/{stale}")
     for name, content in {TOKENIZER: b"", **read_files(run.corpus)}.items():
         fs.pipe_file(f"{inner}/{name}", content)
-    full = {"recipe": dataclasses.asdict(run.recipe), "hash": described["hash"], "identity": described["recipe"]}
-    write_json(
-        f"{run.out}/recipe.json",
-        {
-            **full,
-            "corpus": described["corpus"],
-            "corpus_path": run.corpus,
-            "init_from": described["init_from"],
-            "init_from_path": run.init_from,
-        },
-    )
+    written = {
+        "recipe": dataclasses.asdict(run.recipe), "hash": described["hash"], "identity": described["recipe"],
+        "corpus": described["corpus"], "corpus_path": run.corpus, "init_from": described["init_from"],
+        "init_from_path": run.init_from,
+    }  # fmt: skip
+    write_json(f"{run.out}/recipe.json", written)
     return None
 
 
 def tokenizer_of(folder: str) -> bytes | None:
-    """``tokenizer.json`` of a corpus, run or model folder, or of the run that a checkpoint folder lies in."""
+    """``tokenizer.json`` of a corpus, run or model folder, or of a checkpoint's run; None without one."""
     fs, inner = file_system(folder)
     for place in (inner, inner.rstrip("/").rsplit("/", 2)[0]):  # buckets know no ".."
         if fs.isfile(f"{place}/tokenizer.json"):
@@ -235,9 +230,9 @@ def tokenizer_of(folder: str) -> bytes | None:
 
 @contextlib.contextmanager
 def lock(out: str, name: str, *, wait_s: float = 0.0) -> Iterator[None]:
-    """Hold ``out/.<name>.lock`` for one process; the kernel drops it when the process dies, however it dies.
+    """Hold the file lock ``out/.<name>.lock``; the kernel releases it when the process dies.
 
-    Object stores have no such lock: there the caller is trusted.
+    Does nothing for a bucket, which has no such lock (see ``lease``).
 
     Raises:
         RunFolderError: another process still holds it after ``wait_s`` seconds.

@@ -1,9 +1,9 @@
-"""Where the seconds of a run went since it was first submitted: useful steps, and everything else by name.
+"""Goodput of a run: the share of its seconds since submission spent in useful steps, and the rest by item.
 
-A run writes signs of life into ``goodput.jsonl``: one when it is submitted, one when an attempt starts, then what the
-attempt has spent so far by kind. ``account`` adds them up over all attempts; its items sum to the whole. Inside an
-attempt only a monotonic clock counts, between two attempts too where both ran since one boot: a wall clock that jumps
-changes nothing but a wait between two machines. Knows nothing of jax and Ray.
+A run appends signs of life to ``goodput.jsonl``: one at submission, one at the start of an attempt, then the seconds of
+the attempt so far by item. ``account`` adds them up over all attempts; its items sum to the total. Times use the
+monotonic clock, also between attempts on one boot of one machine, so jumps of the wall clock affect only waits between
+machines. Knows nothing of jax and Ray.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ITEMS = {
     "checkpoint": "standing still for a checkpoint",
     "evaluation": "held-out loss",
 }
-"""Every kind of time, and what it is. A kind not named here is reported all the same."""
+"""Item -> meaning. Items that are not listed are reported too."""
 
 Clock = Callable[[], dict[str, Any]]
 
@@ -46,19 +46,19 @@ def _boot() -> str:
 
 
 def clock() -> dict[str, Any]:
-    """Now: ``mono`` seconds of the monotonic clock, the ``boot`` it counts from, ``wall`` seconds since 1970."""
+    """Current time: ``mono`` monotonic seconds, id of the ``boot`` they count from, ``wall`` seconds since 1970."""
     return {"mono": time.monotonic(), "boot": _boot(), "wall": time.time()}
 
 
 def between(a: dict[str, Any], b: dict[str, Any]) -> float:
-    """Seconds from one clock reading to a later one; never negative."""
+    """Seconds between two clock readings, at least 0."""
     return float(max(0.0, b["mono"] - a["mono"] if a["boot"] == b["boot"] else b["wall"] - a["wall"]))
 
 
 def account(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Seconds by item, their sum ``wall_s``, ``goodput`` = useful / wall, number of attempts, and steps taken again.
+    """Seconds by item, their sum ``wall_s``, ``goodput`` = useful / wall, numbers of attempts and replayed steps.
 
-    Records are in the order written: {"at": clock, "submit": true}, {"at": clock, "attempt": id}, and any number of
+    records: in the order written: {"at": clock, "submit": true}, {"at": clock, "attempt": id}, and any number of
     {"at": clock, "attempt": id, "spent": {item: seconds since the attempt started}, "replayed_steps": n}.
     """
     items = dict.fromkeys(ITEMS, 0.0)
@@ -82,27 +82,24 @@ def account(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
         replayed_steps = replayed_before + record.get("replayed_steps", 0)
         last = record["at"]
     wall = sum(items.values())
-    return {
-        "goodput": items[USEFUL] / wall if wall else 0.0,
-        "wall_s": wall,
-        "attempts": len(attempts),
-        "replayed_steps": replayed_steps,
-        "seconds": items,
-    }
+    share = items[USEFUL] / wall if wall else 0.0
+    counts = {"attempts": len(attempts), "replayed_steps": replayed_steps}
+    return {"goodput": share, "wall_s": wall, **counts, "seconds": items}
 
 
-def described(found: dict[str, Any]) -> str:
-    """One line for a person."""
-    rest = sorted(((s, item) for item, s in found["seconds"].items() if item != USEFUL and s > 0), reverse=True)
-    parts = ", ".join(f"{item.replace('_', ' ')} {seconds:,.1f}" for seconds, item in rest)
+def described(accounted: dict[str, Any]) -> str:
+    """The result of `account` as one line for a person."""
+    seconds = accounted["seconds"]
+    rest = sorted(((s, item) for item, s in seconds.items() if item != USEFUL and s > 0), reverse=True)
+    parts = ", ".join(f"{item.replace('_', ' ')} {s:,.1f}" for s, item in rest)
     return (
-        f"goodput {found['goodput']:.1%}: {found['seconds'][USEFUL]:,.1f} of {found['wall_s']:,.1f} s in useful steps, "
-        f"{found['attempts']} attempt(s), {found['replayed_steps']} step(s) replayed; the rest in s: {parts}"
+        f"goodput {accounted['goodput']:.1%}: {seconds[USEFUL]:,.1f} of {accounted['wall_s']:,.1f} s in useful steps, "
+        f"{accounted['attempts']} attempt(s), {accounted['replayed_steps']} step(s) replayed; the rest in s: {parts}"
     )
 
 
 class Stopwatch:
-    """The seconds of one attempt by item: every moment belongs to exactly one."""
+    """The seconds of one attempt by item; every moment belongs to exactly one item."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -110,7 +107,7 @@ class Stopwatch:
         self.spent: dict[str, float] = {}
 
     def switch(self, item: str) -> str:
-        """From now on time belongs to ``item``; returns the item it belonged to before."""
+        """Attribute time from now on to ``item``; returns the previous item."""
         now = self._now()
         self.spent[self._item] = self.spent.get(self._item, 0.0) + now - self._since
         before, self._item, self._since = self._item, item, now
@@ -118,6 +115,7 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def during(self, item: str) -> Iterator[None]:
+        """A context whose time belongs to ``item``."""
         before = self.switch(item)
         try:
             yield
@@ -125,12 +123,12 @@ class Stopwatch:
             self.switch(before)
 
     def step_was(self, item: str) -> None:
-        """The time spent in ``step`` since the last call was a step of this kind."""
+        """Move the time of ``step`` since the last call to ``item``."""
         self.switch(self._item)
         self.spent[item] = self.spent.get(item, 0.0) + self.spent.pop("step", 0.0)
 
     def so_far(self) -> dict[str, float]:
-        """Seconds by item; a step whose kind is not known yet counts as useful."""
+        """Seconds by item; the current step counts as useful."""
         self.switch(self._item)
         whole = dict(self.spent)
         whole[USEFUL] = whole.get(USEFUL, 0.0) + whole.pop("step", 0.0)
@@ -138,10 +136,10 @@ class Stopwatch:
 
 
 class SignsOfLife:
-    """``goodput.jsonl`` of a run folder, append-only; a torn last line is cut off when it is opened."""
+    """The append-only file ``goodput.jsonl`` of a run; a torn last line is removed when it is opened."""
 
     EVERY_S, REMOTE_EVERY_S = 1.0, 60.0
-    """Seconds between two signs; an object store, which cannot append, gets the whole file each time."""
+    """Seconds between two records; an object store cannot append and gets the whole file each time."""
 
     def __init__(self, path: str, *, now: Clock = clock) -> None:
         self._remote, self._now = "://" in path, now
@@ -153,12 +151,12 @@ class SignsOfLife:
         self._data = whole if self._remote else b""
         self.records: list[dict[str, Any]] = []
         for line in whole.splitlines():
-            with contextlib.suppress(ValueError):  # a page that a power cut left as zeros costs a sign, not the run
+            with contextlib.suppress(ValueError):  # a line damaged by a power cut costs a record, not the run
                 self.records.append(json.loads(line))
         self._last: float | None = None
 
     def write(self, **fields: Any) -> None:
-        """Append one record with the time."""
+        """Append one record with the current time."""
         record = {"at": self._now(), **fields}
         self.records.append(record)
         self._last = record["at"]["mono"]
@@ -171,6 +169,6 @@ class SignsOfLife:
             f.write(line)
 
     def due(self) -> bool:
-        """Whether the last sign is old enough for another."""
+        """Whether the last record is old enough for another."""
         every = self.REMOTE_EVERY_S if self._remote else self.EVERY_S
         return self._last is None or self._now()["mono"] - self._last >= every

@@ -1,8 +1,8 @@
-"""One writer for a run folder, also where the kernel of one machine cannot see the other: a lease that is renewed.
+"""A renewed lease that allows one writer of a run folder across machines.
 
-A lock of the kernel (``folder.lock``) holds on one machine and on some network file systems, never in a bucket. The
-lease is a small file that its holder counts up every few seconds; who finds another's lease watches whether the count
-moves. No two machines' clocks are compared. In a bucket it is taken and renewed by compare-and-swap
+A kernel lock (``folder.lock``) works on one machine and on some network file systems, never in a bucket. The lease is a
+small file with a counter that its holder increments every few seconds; another process watches whether the counter
+changes, so no clocks of two machines are compared. In a bucket it is taken and renewed by compare-and-swap
 (``bucket_lease``). Knows nothing of what a run writes.
 """
 
@@ -34,14 +34,14 @@ from lemur_ray.train.run.goodput import clock
 
 @contextlib.contextmanager
 def lease(out: str, *, beat_s: float = HEARTBEAT_S) -> Iterator[None]:
-    """Hold ``out/.run.lease`` and count it up in the background; given back at a clean end.
+    """Hold ``out/.run.lease`` and renew it in the background every ``beat_s`` seconds; removed at a clean end.
 
-    A holder on this machine that is dead is known by the kernel's lock, which the caller holds already, and not waited
-    for. One on another machine, or any in a bucket, is watched for ``MISSED_HEARTBEATS`` beats.
+    The kernel lock, which the caller holds, shows that a holder on this machine is dead, so its lease is taken at once.
+    A lease of another machine, or any in a bucket, is watched for ``MISSED_HEARTBEATS`` beats.
 
     Raises:
-        RunFolderError: another process counts the lease up; or has taken it over because this one could not count for a
-            while, in which case the main thread is interrupted, as by Ctrl-C, where it is.
+        RunFolderError: another process renews the lease, or took it over while this one could not renew it; the latter
+            interrupts the main thread, as Ctrl-C does.
     """
     mine = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid(), "boot": clock()["boot"]}
     held = BucketLease(out, mine) if is_bucket(out) else _OnDisk(out, mine, beat_s)
@@ -53,7 +53,7 @@ def lease(out: str, *, beat_s: float = HEARTBEAT_S) -> Iterator[None]:
         raise RunFolderError(f"{out}: whether another run writes it cannot be told: {error}") from error
 
     def renew() -> None:
-        with contextlib.suppress(OSError):  # a full disk or a lost bucket for a moment: the next one tries again
+        with contextlib.suppress(OSError):  # a full disk or unreachable bucket: the next beat tries again
             held.renew()
 
     taken: list[Exception] = []
@@ -72,18 +72,18 @@ def lease(out: str, *, beat_s: float = HEARTBEAT_S) -> Iterator[None]:
 
 
 class _OnDisk:
-    """The lease of a folder on a disk or a mount: a file that is read, written and read again."""
+    """The lease of a folder on a disk or mount: written, then read again to detect a concurrent taker."""
 
     def __init__(self, out: str, mine: dict[str, Any], beat_s: float) -> None:
         self._path, self._mine, self._beat_s, self._count = f"{out}/{LEASE}", mine, beat_s, 0
 
     def take(self, patience_s: float) -> None:
-        found = _read(self._path)
-        elsewhere = found is not None and found.get("boot") != self._mine["boot"]
-        if elsewhere and _moves(self._path, found, patience_s):
-            raise LeaseConflict(found or {})
+        stored = _read(self._path)
+        elsewhere = stored is not None and stored.get("boot") != self._mine["boot"]
+        if elsewhere and _changes(self._path, stored, patience_s):
+            raise LeaseConflict(stored or {})
         write_json(self._path, {**self._mine, "count": 0})
-        if elsewhere:  # two may have come at once: the one whose write stands has it
+        if elsewhere:  # two processes may take it at once: the last write wins
             time.sleep(self._beat_s / 2)
             now = _read(self._path)
             if now is None or now.get("id") != self._mine["id"]:
@@ -107,20 +107,20 @@ def _read(path: str) -> dict[str, Any] | None:
         return None
 
 
-def _moves(path: str, seen: dict[str, Any] | None, patience_s: float) -> bool:
-    """Whether the lease changes within so many seconds. One that is given back meanwhile does not."""
-    waiting = TakeoverWait(path, seen or {}, patience_s)
+def _changes(path: str, stored: dict[str, Any] | None, patience_s: float) -> bool:
+    """Whether a holder renews the lease within ``patience_s`` seconds; False if it is removed."""
+    waiting = TakeoverWait(path, stored or {}, patience_s)
     while waiting.goes_on():
         now = _read(path)
         if now is None:
             return False
-        if now != seen:
+        if now != stored:
             return True
     return False
 
 
-def _held(out: str, found: dict[str, Any]) -> RunFolderError:
+def _held(out: str, holder: dict[str, Any]) -> RunFolderError:
     return RunFolderError(
-        f"{out} is being written by another run ({describe_holder(found)}): wait for it, end it, or choose "
+        f"{out} is being written by another run ({describe_holder(holder)}): wait for it, end it, or choose "
         "another --out"
     )

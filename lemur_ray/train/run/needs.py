@@ -1,6 +1,6 @@
-"""What a run needs before anything is begun: rows of its sources, devices, memory on them. All that lacks, in one list.
+"""Preflight checks of a training run: rows of its sources, devices, memory. Reports every failure in one error.
 
-Takes seconds, starts nothing and writes nothing. Refuses only what is certain: a run that passes may still not fit.
+Takes seconds, starts nothing and writes nothing. Refuses only what cannot work: a run that passes may still not fit.
 """
 
 from __future__ import annotations
@@ -26,83 +26,82 @@ from lemur_ray.storage.file_system import file_system
 from lemur_ray.storage.published_folder import version_of
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.pod.chips import CHIPS
-from lemur_ray.train.pod.memory import bytes_of_device, gib, kept_bytes, least_chips
+from lemur_ray.train.pod.memory import bytes_per_device, gib, min_chips, state_bytes
 from lemur_ray.train.pod.placement import check_recipe
 from lemur_ray.train.pod.slices import Slice, run_shape
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped, check_writable
-from lemur_ray.weights.model_faults import look_through
+from lemur_ray.weights.model_faults import inspect_model
 from lemur_ray.weights.open_model import MODEL_ERRORS, RANDOM, ModelNotFound, load_tokenizer, open_model
 
-Look = Callable[[], object]
-"""Raises what is said of it."""
-
+Check = Callable[[], object]
+"""Raises one of RUN_ERRORS if something is missing."""
 
 RUN_ERRORS = (
-    CorpusError,
-    RowSetError,
-    PlanError,
-    RunFolderError,
-    TrainingStopped,
-    ModelNotFound,
-    ValueError,
-    OSError,
+    CorpusError, RowSetError, PlanError, RunFolderError, TrainingStopped, ModelNotFound, ValueError, OSError,
     ImportError,
-)
-"""Everything that beginning a run may raise about what it was given."""
+)  # fmt: skip
+"""Every exception about its inputs that starting a run may raise."""
 _SHAPE_FREE = ("max_seq_len",)
-"""Model fields that a run may change when it starts from other weights."""
+"""Model fields that may differ between a run and the weights it starts from."""
 MOST_NEW_ROWS = 256
-"""Rows of vocabulary that a run may add: the ChatML tokens, rounded up to what a mesh divides."""
+"""Vocabulary rows that a run may add to a model: the ChatML tokens, rounded up to a multiple that meshes divide."""
 
 
-class NotBegun(ValueError):
-    """The run would come to nothing here; the message lists everything that lacks."""
+class PreflightError(ValueError):
+    """The run cannot work here; the message lists everything that is missing."""
 
 
-def look_first(recipe: Recipe, found: Devices, out: str, looks: Sequence[Look]) -> None:
-    """Raises NotBegun. ``looks``: what else is needed; a run that has finished needs no devices."""
-    checks = list(looks)
+def check_run(recipe: Recipe, devices: Devices, out: str, checks: Sequence[Check]) -> None:
+    """Run ``checks`` and those of mesh, devices, memory and run folder. Raises PreflightError with all failures.
+
+    A run that has finished needs no devices.
+    """
+    checks = list(checks)
     if not _is_finished(out):
-        checks += [lambda: of_mesh(recipe), lambda: of_devices(recipe, found), lambda: of_memory(recipe, found)]
+        checks += [
+            lambda: check_recipe(recipe), lambda: check_devices(recipe, devices), lambda: check_memory(recipe, devices)
+        ]  # fmt: skip
     checks.append(lambda: check_writable(out))  # last, because it makes the folder
-    lacking = []
-    for look in checks:
+    failures = []
+    for check in checks:
         try:
-            look()
+            check()
         except RUN_ERRORS as error:
-            lacking.append(str(error))
-    if lacking:
+            failures.append(str(error))
+    if failures:
         with contextlib.suppress(OSError):
-            Path(out).rmdir()  # made to see whether it can be; what holds anything stays
-        said = [f"{recipe.name} is not begun:", *dict.fromkeys(lacking)]
-        raise NotBegun("\n- ".join(said) + f"\nrecipes whose devices and memory are here: {_fitting(found)}")
+            Path(out).rmdir()  # the folder that check_writable made; rmdir keeps one that holds anything
+        lines = [f"{recipe.name} is not begun:", *dict.fromkeys(failures)]
+        raise PreflightError("\n- ".join(lines) + f"\nrecipes whose devices and memory are here: {_fitting(devices)}")
 
 
-def look_before_tuning(
+def check_tuning_run(
     recipe: Recipe,
-    found: Devices,
+    devices: Devices,
     out: str,
     init_from: str,
     table: str,
     files: Sequence[str],
-    of_table_made: Callable[[Tokenizer | None, bool], object] = lambda tokenizer, is_here: None,
+    check_new_table: Callable[[Tokenizer | None, bool], object] = lambda tokenizer, is_here: None,
 ) -> str:
-    """The same for a run that tunes; the folder of its model. ``table``: empty where one is made of ``files``.
+    """`check_run` for a tuning run; returns the path of the model it starts from. Raises PreflightError.
 
-    ``of_table_made``: raises what such a table lacks; it is given the model's tokenizer, if that can be read, and
-    whether the table is made on this machine. Raises NotBegun.
+    table: instruction table; empty: it will be made of ``files``. check_new_table: raises if such a table cannot be
+    made; called with the model's tokenizer, if readable, and whether the table is made on this machine.
     """
-    looks: list[Look] = [lambda: of_model(find_model(init_from, buckets=True), recipe), lambda: of_files(files)]
+    checks: list[Check] = [lambda: check_model(find_model(init_from, buckets=True), recipe), lambda: check_files(files)]
     if table:
-        looks.append(lambda: of_table(recipe, resolve_out(table, "")))
+        checks.append(lambda: check_table(recipe, resolve_out(table, "")))
     else:
-        looks += [lambda: tokenizer_there(init_from), lambda: of_table_made(_tokenizer(init_from), found.is_here)]
-    look_first(recipe, found, out, looks)
+        checks += [
+            lambda: start_tokenizer(init_from), lambda: check_new_table(_tokenizer(init_from), devices.is_here)
+        ]  # fmt: skip
+    check_run(recipe, devices, out, checks)
     return find_model(init_from, buckets=True)
 
 
-def tokenizer_there(init_from: str) -> Tokenizer:
-    """Of the model that starts a run. Raises ValueError."""
+def start_tokenizer(init_from: str) -> Tokenizer:
+    """The tokenizer of the model that a run starts from. Raises ValueError."""
     try:
         return load_tokenizer(find_model(init_from, buckets=True))
     except ModelNotFound as error:
@@ -110,47 +109,50 @@ def tokenizer_there(init_from: str) -> Tokenizer:
 
 
 def _tokenizer(init_from: str) -> Tokenizer | None:
-    with contextlib.suppress(ValueError):  # which is said already
-        return tokenizer_there(init_from)
+    with contextlib.suppress(ValueError):  # reported by start_tokenizer
+        return start_tokenizer(init_from)
     return None
 
 
-def of_files(files: Sequence[str]) -> None:
-    """Whether all are there, on the disk or in a bucket. Raises FileNotFoundError."""
+def check_files(files: Sequence[str]) -> None:
+    """Raises FileNotFoundError for files that are neither on the disk nor in a bucket."""
     if absent := [path for file in files if version_of(path := resolve_out(file, "")) is None]:
         raise FileNotFoundError(f"files: {', '.join(absent)}: not there; a relative name lies in $LEMUR_HOME")
 
 
-def of_model(spec: str, recipe: Recipe) -> None:
-    """Whether the model that starts a run is the recipe's. Reads no weights. Raises RunFolderError."""
+def check_model(spec: str, recipe: Recipe) -> None:
+    """Raises RunFolderError if a run of the recipe cannot start from the model ``spec``. Reads no weights."""
     if spec.startswith(RANDOM):
-        return  # is made on a device, and those are the workers'
+        return  # its weights are made on a device of the workers
     try:
         model = open_model(spec)
         if model.tokenizer is not None:
             recipe = with_vocabulary(recipe, model.tokenizer.vocab_size)
         check_same_model(spec, model.source.config, recipe)
     except MODEL_ERRORS as error:
-        said = look_through(spec).faults or [str(error)]
-        raise RunFolderError(f"--init-from: {'; '.join(said)}") from error
+        faults = inspect_model(spec).faults or [str(error)]
+        raise RunFolderError(f"--init-from: {'; '.join(faults)}") from error
 
 
-def check_same_model(spec: str, found: ModelConfig, recipe: Recipe) -> None:
-    """Raises RunFolderError where the model found is not the recipe's; every differing field is named."""
-    asked = recipe.model
-    if found.vocab_size < asked.vocab_size <= found.vocab_size + MOST_NEW_ROWS:
-        found = dataclasses.replace(found, vocab_size=asked.vocab_size)
-    every = differing_fields(dataclasses.asdict(found), dataclasses.asdict(asked))
+def check_same_model(spec: str, stored: ModelConfig, recipe: Recipe) -> None:
+    """Raises RunFolderError naming every field in which the stored model differs from the recipe's."""
+    wanted = recipe.model
+    if stored.vocab_size < wanted.vocab_size <= stored.vocab_size + MOST_NEW_ROWS:
+        stored = dataclasses.replace(stored, vocab_size=wanted.vocab_size)
+    every = differing_fields(dataclasses.asdict(stored), dataclasses.asdict(wanted))
     differing = [field for field in every if field.split(":")[0] not in _SHAPE_FREE]
     if differing:
         raise RunFolderError(
-            f"--init-from {spec} is another model than recipe {recipe.name!r} (found != asked):\n  "
+            f"--init-from {spec} is another model than recipe {recipe.name!r} (model != recipe):\n  "
             + "\n  ".join(differing)
         )
 
 
-def of_corpus(recipe: Recipe, corpus: str, is_given: bool) -> None:
-    """Whether the corpus, or the embedded one that would be built in its place, has the rows. Raises."""
+def check_corpus(recipe: Recipe, corpus: str, is_given: bool) -> None:
+    """Raises one of RUN_ERRORS if the corpus lacks rows that the recipe needs.
+
+    is_given: the user named the corpus; otherwise the embedded one would be built if ``corpus`` does not exist.
+    """
     if is_given or is_complete(corpus):
         for source in plan_for(recipe, read_manifest(corpus)).sources:
             open_rows(corpus, source.name)
@@ -169,8 +171,8 @@ def of_corpus(recipe: Recipe, corpus: str, is_given: bool) -> None:
         )
 
 
-def of_table(recipe: Recipe, table: str) -> None:
-    """Whether there is an instruction table with rows of the recipe's length. Raises."""
+def check_table(recipe: Recipe, table: str) -> None:
+    """Raises CorpusError or ValueError if there is no instruction table with rows of the recipe's length."""
     if recipe.data.seq_len != (length := read_manifest(table)["seq_len"]):
         raise ValueError(
             f"rows: the recipe has {recipe.data.seq_len} tokens a row, {table} {length}: give --data.seq-len {length}, "
@@ -178,100 +180,97 @@ def of_table(recipe: Recipe, table: str) -> None:
         )
 
 
-def of_mesh(recipe: Recipe) -> None:
-    """Whether hosts, chips, batch and shapes agree. Raises ValueError."""
-    check_recipe(recipe)
-
-
-def of_devices(recipe: Recipe, found: Devices) -> None:
-    """Whether the least number of workers has its devices. Raises ValueError."""
-    asked: float
-    there: float
+def check_devices(recipe: Recipe, devices: Devices) -> None:
+    """Raises ValueError if the devices are too few for the smallest permitted number of workers."""
+    needed: float
+    available: float
     mesh = recipe.mesh
     workers = mesh.min_workers or mesh.num_workers
     if mesh.use_tpu:
         one = Slice.of(mesh.accelerator_type, mesh.topology)
-        asked, there, what = workers * one.chips_per_host, found.tpus, f"TPU chips: {workers} hosts of {one}"
+        needed, available, what = workers * one.chips_per_host, devices.tpus, f"TPU chips: {workers} hosts of {one}"
     elif mesh.use_gpu:
-        asked, there, what = workers, found.gpus, "GPUs, one for each worker"
+        needed, available, what = workers, devices.gpus, "GPUs, one for each worker"
     else:
-        asked, there = workers * mesh.cpus_per_worker, found.cpus
+        needed, available = workers * mesh.cpus_per_worker, devices.cpus
         what = f"CPU cores: {workers} workers with {mesh.cpus_per_worker:g} each"
-    if asked > there:
-        raise ValueError(f"devices: it takes {asked:g} {what}; {found}: {_instead(recipe, found)}")
-    if mesh.use_tpu and found.tpu_hosts and found.tpu_hosts.get(one.topology, 0) < workers:
-        there_are = " and ".join(f"{hosts} of topology {name}" for name, hosts in sorted(found.tpu_hosts.items()))
+    if needed > available:
+        raise ValueError(f"devices: it takes {needed:g} {what}; {devices}: {_alternatives(recipe, devices)}")
+    if mesh.use_tpu and devices.tpu_hosts and devices.tpu_hosts.get(one.topology, 0) < workers:
+        hosts_by_topology = sorted(devices.tpu_hosts.items())
+        there_are = " and ".join(f"{hosts} of topology {name}" for name, hosts in hosts_by_topology)
         raise ValueError(
-            f"devices: it takes {workers} hosts of {one}; {found.where} has {there_are}, and Ray would wait for "
+            f"devices: it takes {workers} hosts of {one}; {devices.where} has {there_are}, and Ray would wait for "
             "others for ever: give --mesh.topology and --mesh.num-workers as the slices are, or make a cluster of such "
             "slices (gke-tpu-topology and numOfHosts)"
         )
-    _of_cores_for_data(mesh, int(there / asked * workers) if asked else workers, found)
+    _check_cores_for_data(mesh, int(available / needed * workers) if needed else workers, devices)
 
 
-def _of_cores_for_data(mesh: MeshConfig, fitting: int, found: Devices) -> None:
-    """Whether Ray Data has a part of a core beside the workers. ``fitting``: for how many the devices are there.
+def _check_cores_for_data(mesh: MeshConfig, max_workers: int, devices: Devices) -> None:
+    """Raises ValueError if the workers leave Ray Data less than FEED_CPUS of a core.
 
-    An elastic run takes as many as fit. Raises ValueError.
+    max_workers: number of workers that the devices suffice for; an elastic run starts as many.
     """
-    workers, each = min(mesh.num_workers, fitting), 1.0 if mesh.use_tpu else mesh.cpus_per_worker
-    if (left := round(found.cpus - workers * each, 6)) >= FEED_CPUS:
+    workers, each = min(mesh.num_workers, max_workers), 1.0 if mesh.use_tpu else mesh.cpus_per_worker
+    if (left := round(devices.cpus - workers * each, 6)) >= FEED_CPUS:
         return
-    most = math.floor((found.cpus - FEED_CPUS) / workers * 100) / 100
+    most = math.floor((devices.cpus - FEED_CPUS) / workers * 100) / 100
     cores = "hosts with two cores each (ray start --num-cpus=2, the limit of cpu in their pods)"
     raise ValueError(
         f"cores for data: {workers} worker(s) with {each:g} each leave {max(0.0, left):g} CPU cores; Ray Data, which "
-        f"reads for them, waits for ever without {FEED_CPUS:g}; {found}: "
+        f"reads for them, waits for ever without {FEED_CPUS:g}; {devices}: "
         + (f"give --mesh.cpus-per-worker {most:g}" if most > 0 and not mesh.use_tpu else f"give {cores}")
     )
 
 
-def of_memory(recipe: Recipe, found: Devices) -> None:
-    """Whether parameters, gradients and moments have room. Raises ValueError."""
+def check_memory(recipe: Recipe, devices: Devices) -> None:
+    """Raises ValueError if parameters, gradients and optimizer state exceed the memory of the devices."""
     mesh = recipe.mesh
     where = run_shape(mesh)
-    each = bytes_of_device(recipe, where)
-    needs = f"memory: parameters, gradients and moments take {gib(kept_bytes(recipe))}"
+    each = bytes_per_device(recipe, where)
+    needs = f"memory: parameters, gradients and moments take {gib(state_bytes(recipe))}"
     if mesh.use_tpu:
         one = Slice.of(mesh.accelerator_type, mesh.topology)
         if each > (room := CHIPS[one.generation.name].hbm_bytes):
             raise ValueError(
                 f"{needs}, {gib(each)} on each of {where.num_devices} chips with {gib(room)}: take at least "
-                f"{least_chips(recipe, one)} chips a slice (jobs/plan_pod.py {recipe.name} --topology "
+                f"{min_chips(recipe, one)} chips a slice (jobs/plan_pod.py {recipe.name} --topology "
                 f"{one.generation.name}:... --search 4), or adapters (--lora.rank 16)"
             )
     elif mesh.use_gpu:
-        if found.gpus and found.gpu_bytes is not None and each > (room := found.gpu_bytes // found.gpus):
-            least = -(-kept_bytes(recipe) // room)
+        if devices.gpus and devices.gpu_bytes is not None and each > (room := devices.gpu_bytes // devices.gpus):
+            least = -(-state_bytes(recipe) // room)
             raise ValueError(
                 f"{needs}, {gib(each)} on each of {where.num_devices} GPUs with {gib(room)}: take at least {least} "
                 f"(--mesh.num-workers {least}), or adapters (--lora.rank 16)"
             )
-    elif found.memory_bytes is not None and kept_bytes(recipe) * where.dcn > found.memory_bytes:
+    elif devices.memory_bytes is not None and state_bytes(recipe) * where.dcn > devices.memory_bytes:
         raise ValueError(
-            f"{needs}, {found.where} has {gib(found.memory_bytes)} to give: take a smaller model, adapters "
+            f"{needs}, {devices.where} has {gib(devices.memory_bytes)} to give: take a smaller model, adapters "
             "(--lora.rank 16), or GPUs or TPUs (--mesh...)"
         )
 
 
-def _instead(recipe: Recipe, found: Devices) -> str:
-    """What to do where the devices are not there: other ones that are, where they have room."""
-    size = kept_bytes(recipe)
+def _alternatives(recipe: Recipe, devices: Devices) -> str:
+    """Advice for missing devices: another cluster, or available devices with enough memory."""
+    size = state_bytes(recipe)
     off = "--mesh.use-tpu False --mesh.dcn 1 --mesh.fsdp -1 --mesh.tp 1"
     elsewhere = "submit it to a cluster that has them (RAY_ADDRESS)"
-    if found.gpus and (found.gpu_bytes or 0) >= size:
-        return f"{elsewhere}, or use the GPUs: {off} --mesh.use-gpu True --mesh.num-workers {found.gpus}"
-    if (found.memory_bytes or 0) >= size:
+    if devices.gpus and (devices.gpu_bytes or 0) >= size:
+        return f"{elsewhere}, or use the GPUs: {off} --mesh.use-gpu True --mesh.num-workers {devices.gpus}"
+    if (devices.memory_bytes or 0) >= size:
         return f"{elsewhere}, or use the cores: {off} --mesh.use-gpu False --mesh.num-workers 1"
     return elsewhere
 
 
-def _fitting(found: Devices) -> str:
+def _fitting(devices: Devices) -> str:
+    """Names of the recipes that the devices suffice for, or "none"."""
     names = []
     for name in NAMES:
         try:
-            of_devices(get_recipe(name), found)
-            of_memory(get_recipe(name), found)
+            check_devices(get_recipe(name), devices)
+            check_memory(get_recipe(name), devices)
         except ValueError:
             continue
         names.append(name)

@@ -1,7 +1,7 @@
-"""Profiler traces of a few steps, asked for in the recipe or while the run goes: ``touch <run>/profile``.
+"""Profiler traces of a few steps, requested in the recipe or during the run by ``touch <run>/profile``.
 
-A trace lies in ``<run>/profiles/step-N`` in the layout of TensorBoard's and XProf's profile page. Whatever goes wrong
-is said once and never ends a run. Knows nothing of what a step computes.
+Traces are written to ``<run>/profiles/step-N`` in the layout of TensorBoard's and XProf's profile page. An error is
+logged once and never ends a run. Knows nothing of what a step computes.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from lemur_ray.config import Recipe
 from lemur_ray.storage.file_system import file_system
 
 REQUEST = "profile"
-"""File in the run folder that asks for a trace from the next step on; it may hold the number of steps."""
+"""File in the run folder that requests a trace from the next step on; it may hold the number of steps."""
 FOLDER = "profiles"
 
 
 def _options() -> jax.profiler.ProfileOptions:
-    """What devices and XLA do, without Python's calls.
+    """Trace devices and XLA, but not Python calls.
 
-    To see those, XLA sets a hook in every thread's state and meets half-made ones: where a thread of Ray's or
-    tensorstore's first calls Python at that moment, the process ends with a segmentation fault (Python 3.11).
+    For Python calls XLA sets a hook in the state of every thread, including half-initialised ones: if a thread of Ray
+    or tensorstore first calls Python at that moment, the process crashes with a segmentation fault (Python 3.11).
     """
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
@@ -33,25 +33,25 @@ def _options() -> jax.profiler.ProfileOptions:
 
 
 class Profiler:
-    """Starts and ends the traces of one worker. ``before`` and ``after`` are called around every step."""
+    """The traces of one worker. Call ``before`` and ``after`` around every step."""
 
     def __init__(self, recipe: Recipe, out: str, rank: int, say: Callable[[str], None]) -> None:
         self._watch, self._out, self._rank, self._say = recipe.watch, out, rank, say
         self._mine = rank == 0 or self._watch.profile_ranks == "all"
         self._fs, self._inner = file_system(out)
-        # A look at a bucket takes as long as a step: there only the steps that write a line look.
-        self._look_every = recipe.train.log_every_steps if "://" in out else 1
+        # A request to a bucket takes as long as a step: there only steps that log check for a request.
+        self._check_every = recipe.train.log_every_steps if "://" in out else 1
         self._end = 0
         self._first = 0
         self._folder = ""
-        self._seen = False
+        self._request_seen = False
 
     def before(self, step: int) -> None:
-        """Begin a trace where one is due at ``step`` (from 1), which is about to be handed to the device."""
+        """Begin a trace if one is due at ``step`` (from 1), which is about to be dispatched to the device."""
         if not self._mine or self._end:
             return
         try:
-            num_steps = self._asked(step)
+            num_steps = self._steps_requested(step)
             if num_steps:
                 self._folder = tempfile.mkdtemp(prefix="trace-") if "://" in self._out else f"{self._out}/{FOLDER}"
                 if "://" not in self._out:
@@ -62,14 +62,14 @@ class Profiler:
             self._give_up(error)
 
     def after(self, step: int, results: Any) -> bool:
-        """End the trace that ``step`` was the last step of, once its results are there. Whether it did."""
+        """End the trace if ``step`` was its last step, once its results are ready. Returns whether it ended."""
         if not self._end or step < self._end:
             return False
         self.close(results)
         return True
 
     def close(self, results: Any = None) -> None:
-        """End a trace that is open, for example because the run is over."""
+        """End an open trace, for example at the end of the run."""
         if not self._end:
             return
         try:
@@ -84,25 +84,25 @@ class Profiler:
         except Exception as error:
             self._give_up(error)
         self._end = 0
-        if self._rank == 0 and self._seen:
-            self._answer()
+        if self._rank == 0 and self._request_seen:
+            self._remove_request()
 
-    def _asked(self, step: int) -> int:
-        """Steps of the trace that begins at ``step``; 0: none does."""
+    def _steps_requested(self, step: int) -> int:
+        """Number of steps of the trace that begins at ``step``; 0 without one."""
         if step == self._watch.profile_first_step:
             return self._watch.profile_steps
-        if step % self._look_every:
+        if step % self._check_every:
             return 0
-        there = self._fs.exists(f"{self._inner}/{REQUEST}")
-        wanted, self._seen = there and not self._seen, there
-        if not wanted:
+        exists = self._fs.exists(f"{self._inner}/{REQUEST}")
+        is_new, self._request_seen = exists and not self._request_seen, exists
+        if not is_new:
             return 0
-        said = self._fs.cat_file(f"{self._inner}/{REQUEST}").decode(errors="replace").strip()
-        return int(said) if said.isdecimal() and int(said) > 0 else self._watch.profile_steps
+        text = self._fs.cat_file(f"{self._inner}/{REQUEST}").decode(errors="replace").strip()
+        return int(text) if text.isdecimal() and int(text) > 0 else self._watch.profile_steps
 
-    def _answer(self) -> None:
-        """Take the request away, so that a later one can be made."""
-        self._seen = False
+    def _remove_request(self) -> None:
+        """Remove the request file, so that it can be made again."""
+        self._request_seen = False
         if self._fs.exists(f"{self._inner}/{REQUEST}"):
             self._fs.rm_file(f"{self._inner}/{REQUEST}")
 

@@ -1,8 +1,8 @@
-"""Copies of ``metrics.jsonl`` for those who watch elsewhere: TensorBoard's event files and Weights & Biases.
+"""Copies of ``metrics.jsonl`` in TensorBoard event files and at Weights & Biases.
 
-``metrics.jsonl`` is the truth and a sink is made from it: opened after a restart, a sink is given every line that is
-there, so that no step is missing and none appears twice. Each sink works in a thread of its own; one that fails or
-hangs is left behind with one line for a person, and the run goes on. Knows nothing of jax or of training.
+A sink opened after a restart receives every earlier line of ``metrics.jsonl``, so that no step is missing or doubled.
+Each sink runs in a thread of its own; one that fails or hangs is dropped with one log line, and the run continues.
+Knows nothing of jax or of training.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from lemur_ray.storage.file_system import file_system
 Record = Mapping[str, Any]
 
 PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
-"""Package that a sink writes with, by the sink's name, which is also that of the extra."""
+"""Sink (and name of its extra) -> Python package it needs."""
 CLOSE_WAIT_S = 60.0
-"""How long the end of a run waits for a sink that still has lines to send."""
+"""Maximum seconds that the end of a run waits for a sink with unsent lines."""
 UPLOAD_EVERY_S = 60.0
-"""Seconds between two uploads of an event file where the run folder is a bucket, which cannot append."""
+"""Seconds between two uploads of an event file to a bucket, which cannot append."""
 
 
 class Sink(Protocol):
-    """Takes lines of metrics, each step once and in order."""
+    """A receiver of metrics lines, each step once and in order."""
 
     def write(self, record: Record) -> None: ...
 
@@ -42,7 +42,7 @@ class Sink(Protocol):
 
 
 def check_sinks(names: Sequence[str]) -> None:
-    """Raises ValueError where the package of a sink is not installed, naming the extra that brings it."""
+    """Raises ValueError if the package of a sink is not installed, naming its extra."""
     for name in names:
         if importlib.util.find_spec(PACKAGES[name]) is None:
             raise ValueError(
@@ -52,7 +52,7 @@ def check_sinks(names: Sequence[str]) -> None:
 
 
 def numbers(record: Record) -> dict[str, float]:
-    """What of a line can be drawn: its numbers without the step."""
+    """The numeric fields of a line, except the step."""
     return {
         key: value
         for key, value in record.items()
@@ -61,7 +61,7 @@ def numbers(record: Record) -> dict[str, float]:
 
 
 class TensorBoard:
-    """Event files in ``<run>/tensorboard``, one for every start of the run; the older ones are replaced."""
+    """A TensorBoard event file in ``<run>/tensorboard``; replaces those of earlier starts."""
 
     def __init__(self, out: str, history: Sequence[Record]) -> None:
         from tensorboardX.event_file_writer import EventsWriter
@@ -80,7 +80,7 @@ class TensorBoard:
                 fs.rm(inner, recursive=True)
         self._writer = EventsWriter(f"{folder}/events", f".{os.getpid()}")
         self._folder, self._uploaded_at = folder, time.monotonic()
-        # A TensorBoard that is looking now forgets the curves of the files that are gone.
+        # Makes a running TensorBoard discard the curves of the removed files.
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._writer.write_event(event_pb2.Event(wall_time=time.time(), step=0, session_log=start))
         for record in history:
@@ -113,7 +113,7 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """One run at Weights & Biases for one run folder, however often it is started: its id lies in ``wandb_id``."""
+    """The Weights & Biases run of a run folder, the same for every start; its id is stored in ``wandb_id``."""
 
     def __init__(self, out: str, history: Sequence[Record], recipe: Recipe, described: Mapping[str, Any]) -> None:
         import wandb
@@ -122,19 +122,14 @@ class WeightsAndBiases:
         folder = tempfile.mkdtemp(prefix="wandb-") if "://" in out else out
         offline = recipe.watch.wandb_mode == "offline"
         if offline:
-            # Nobody can ask a server what it has: the new folder holds the whole curve and replaces the older ones.
+            # There is no server to query: the new folder holds the whole curve and replaces the older ones.
             for old in glob.glob(f"{glob.escape(folder)}/wandb/offline-run-*-{run_id}"):
                 shutil.rmtree(old)
         self._run = wandb.init(
-            project=recipe.watch.wandb_project,
-            id=run_id,
-            resume="allow",
-            name=recipe.name,
-            dir=folder,
-            mode=recipe.watch.wandb_mode,
-            config=dict(described),
+            project=recipe.watch.wandb_project, id=run_id, resume="allow", name=recipe.name, dir=folder,
+            mode=recipe.watch.wandb_mode, config=dict(described),
             settings=wandb.Settings(console="off", silent=True),
-        )
+        )  # fmt: skip
         for record in history:
             if offline or record["step"] >= self._run.step:
                 self.write(record)
@@ -147,7 +142,7 @@ class WeightsAndBiases:
 
 
 def lasting_id(path: str) -> str:
-    """The id in a file; a new one is drawn and written where there is none."""
+    """Read the id in a file; draws and writes a random one if there is no file."""
     fs, inner = file_system(path)
     if fs.exists(inner):
         return str(fs.cat_file(inner).decode().strip())
@@ -157,7 +152,7 @@ def lasting_id(path: str) -> str:
 
 
 class Background:
-    """A sink in a thread of its own: whoever writes never waits for it and never sees it fail."""
+    """A sink in a thread of its own: ``write`` never waits and never raises."""
 
     def __init__(self, name: str, opened: Callable[[], Sink], say: Callable[[str], None]) -> None:
         self.name, self._opened, self._say = name, opened, say
@@ -171,7 +166,7 @@ class Background:
             self._lines.put(dict(record))
 
     def close(self, wait_s: float = CLOSE_WAIT_S) -> None:
-        """Give the sink ``wait_s`` seconds to write what it has been given; a second call does nothing."""
+        """Wait up to ``wait_s`` seconds for the sink to write its lines; a second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -186,7 +181,7 @@ class Background:
             while (record := self._lines.get()) is not None:
                 sink.write(record)
             sink.close()
-        except Exception as error:  # other people's code: whatever it raises must not end a run
+        except Exception as error:  # third-party code: no exception of it may end a run
             self._give_up(f"{type(error).__name__}: {error}")
 
     def _give_up(self, why: str) -> None:
@@ -198,7 +193,7 @@ class Background:
 def open_sinks(
     recipe: Recipe, out: str, history: Sequence[Record], described: Mapping[str, Any], say: Callable[[str], None]
 ) -> list[Background]:
-    """The sinks that the recipe names, each beginning with the lines that are there already."""
+    """Open the sinks that the recipe names, each with the lines written so far."""
     makers: dict[str, Callable[[], Sink]] = {
         "tensorboard": lambda: TensorBoard(out, history),
         "wandb": lambda: WeightsAndBiases(out, history, recipe, described),

@@ -1,4 +1,4 @@
-"""How fast a run is and how full its devices are: model FLOP/s and MFU in both named conventions, peaks of memory.
+"""Speed and memory of a run: model FLOP/s and MFU in both conventions of ``model.flops``, peak memory.
 
 Knows the devices of this process and the shape of the model; nothing of steps or files.
 """

@@ -1,7 +1,6 @@
-"""Ends a worker whose step does not end: a collective that waits for a host which is gone waits for ever.
+"""Step watchdog: ends a worker process whose step hangs, as a collective does for ever when a host is lost.
 
-A worker that has died is what Ray Train acts upon: it starts the group anew, at the newest commit. Knows nothing of jax
-and of Ray.
+Ray Train reacts to the dead worker and restarts the group at the newest commit. Knows nothing of jax and of Ray.
 """
 
 from __future__ import annotations
@@ -18,20 +17,21 @@ from collections.abc import Iterator
 from types import TracebackType
 
 LEAST_S = 1800.0
-"""No evaluation, compilation, checkpoint or wait for data may take longer, whatever the steps before took."""
+"""Minimum limit in seconds for anything: evaluation, compilation, checkpoint, wait for data, step."""
 PATIENCE = "LEMUR_STEP_PATIENCE_S"
-"""Environment variable with another number of seconds, where it is known that nothing takes so long."""
+"""Environment variable that replaces LEAST_S, in seconds."""
 TIMES_THE_SLOWEST = 20.0
+"""The limit is at least this multiple of the slowest step, or of the median once KNOWN_AFTER steps are timed."""
 LEAST_OF_A_STEP_S = 600.0
-"""The same for what is a step and nothing else, once it is known how long those take."""
+"""Minimum limit in seconds for a step alone, once KNOWN_AFTER steps are timed."""
 KNOWN_AFTER = 20
-"""Steps; the limit is then as many times their median as it is of the slowest before."""
+"""Number of timed steps after which their median is used."""
 EXIT_CODE = 75
-"""Of the process that is ended: try again (EX_TEMPFAIL of sysexits.h)."""
+"""Exit code of the ended process: try again (EX_TEMPFAIL of sysexits.h)."""
 
 
 def least_s() -> float:
-    """LEAST_S, or what the environment says. Raises ValueError."""
+    """LEAST_S, or the value of PATIENCE. Raises ValueError."""
     given = os.environ.get(PATIENCE) or str(LEAST_S)
     try:
         seconds = float(given)
@@ -43,10 +43,11 @@ def least_s() -> float:
 
 
 class StepWatchdog:
-    """As a context: ends this process where no ``step_ended`` comes for ``least_s`` and 20 of the slowest steps.
+    """A context that ends this process if ``step_ended`` is not called within ``limit_s``.
 
-    After ``KNOWN_AFTER`` steps it is ``step_s`` and 20 of their median outside of ``patient``. Time before the first
-    step counts from the start. Does nothing where ``watches`` is False.
+    The limit is the larger of ``least_s`` and 20 times the slowest step; after ``KNOWN_AFTER`` steps and outside of
+    ``patient`` it is the larger of ``step_s`` and 20 times their median. The time before the first step counts from the
+    start of the context. Does nothing if ``watches`` is False.
     """
 
     def __init__(self, *, watches: bool = True, least_s: float = LEAST_S, step_s: float = LEAST_OF_A_STEP_S) -> None:
@@ -60,14 +61,14 @@ class StepWatchdog:
 
     @property
     def limit_s(self) -> float:
-        """Seconds without a sign that are too long now."""
+        """Current limit in seconds since the last sign of life."""
         longest_s = max(self._least_s, TIMES_THE_SLOWEST * self._slowest_s)
         if self._patient or len(self._steps) < KNOWN_AFTER:
             return longest_s
         return min(longest_s, max(self._step_s, TIMES_THE_SLOWEST * statistics.median(self._steps)))
 
     def step_ended(self, step: int) -> None:
-        """A sign: this step, with whatever came after it, is over."""
+        """Note that this step, with its checkpoint and evaluation, has ended."""
         now = time.monotonic()
         if self._step:  # the first one is compiled
             self._slowest_s = max(self._slowest_s, now - self._ended_at)
@@ -76,7 +77,7 @@ class StepWatchdog:
 
     @contextlib.contextmanager
     def patient(self) -> Iterator[None]:
-        """Something else than a step, of which nobody knows how long it takes; its end is a sign."""
+        """A context for work of unknown duration outside a step; its end counts as a sign of life."""
         self._patient = True
         yield
         self._at, self._patient = time.monotonic(), False

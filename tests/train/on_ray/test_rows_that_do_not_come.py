@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import ray
 
-from lemur_ray.train.on_ray.rows import explained, why_no_rows
+from lemur_ray.train.on_ray.rows import stream_with_stall_reports, why_no_rows
 
 
 def test_a_stream_that_stands_still_is_explained_once_and_nothing_of_it_is_lost(
@@ -26,7 +26,7 @@ def test_a_stream_that_stands_still_is_explained_once_and_nothing_of_it_is_lost(
         assert told.wait(10)
         yield 1
 
-    items = explained(slow, say, after_s=0.02)
+    items = stream_with_stall_reports(slow, say, after_s=0.02)
     assert next(items) == 0
     time.sleep(0.05)  # who works on a row does not wait for one
     assert said == []

@@ -17,8 +17,8 @@ import pytest
 
 from lemur_ray.config import Recipe
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed, SaveInterrupted
-from lemur_ray.train.run.failures import passes
-from lemur_ray.train.run.fence import Fence, Overhauled
+from lemur_ray.train.run.failures import FailureKind, classify
+from lemur_ray.train.run.fence import Fence, Superseded
 from lemur_ray.train.run.folder import RunFolderError
 from lemur_ray.train.run.lease import lease
 from lemur_ray.weights.checkpoints import commits, put_aside
@@ -94,7 +94,8 @@ def test_a_bucket_that_is_gone_ends_a_save_with_a_sentence_and_once_it_is_back_t
 
     with pytest.raises(ends, match=f"gs://bucket {said}") as ended:
         save()
-    assert passes(str(ended.value)) == (ends is SaveInterrupted)
+    transient = classify(str(ended.value)) is FailureKind.TRANSIENT
+    assert transient == (ends is SaveInterrupted)
     assert time.monotonic() - began < 90
     google.troubles.clear()
     monkeypatch.delenv("LEMUR_BUCKET_PATIENCE_S")
@@ -127,7 +128,7 @@ def test_a_group_that_was_cut_off_commits_nothing_after_the_next_one_began(googl
         cut_off.save(3, state(3), {"rows": 6})
         cut_off.wait()
         with Checkpoints(FOLDER, keep=3, fence=Fence("gs://bucket/run")) as newer:
-            with pytest.raises(Overhauled, match="overhauled by attempt 2"):
+            with pytest.raises(Superseded, match="overhauled by attempt 2"):
                 cut_off.save(6, state(66), {"rows": 12})
             newer.save(6, state(6), {"rows": 12})
     assert [commit.plan["attempt"] for commit in commits(FOLDER)[0]] == [2, 1]
@@ -162,7 +163,7 @@ def test_of_two_jobs_with_one_out_exactly_one_trains_twenty_times(
 
     monkeypatch.setattr(trainer, "_fit", fit)
     monkeypatch.setattr(trainer, "lease", partial(lease, beat_s=0.5))
-    monkeypatch.setattr(trainer, "who_does_not_see_run", lambda run: [])
+    monkeypatch.setattr(trainer, "hosts_without_storage", lambda run: [])
     for number in range(20):
         out, both = f"gs://bucket/runs/{number}", threading.Barrier(2)
         other_left.clear()

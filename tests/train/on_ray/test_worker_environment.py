@@ -9,9 +9,9 @@ import pytest
 
 from lemur_ray.config import MeshConfig
 from lemur_ray.train.on_ray import worker_environment
-from lemur_ray.train.on_ray.worker_environment import settle, worker_env
+from lemur_ray.train.on_ray.worker_environment import adopt_driver_folders, worker_env
 
-NOTE = worker_environment._OF_DRIVER
+NOTE = worker_environment._DRIVER_FOLDERS
 FOLDERS = {"LEMUR_HOME": "/of/driver", "LEMUR_DATA": "/of/driver/data", "JAX_COMPILATION_CACHE_DIR": "/of/driver/jax"}
 
 
@@ -37,14 +37,14 @@ def test_on_the_drivers_host_its_folders_hold_and_on_another_one_its_own(
     elsewhere = json.dumps({**json.loads(told[NOTE]), "host": "another boot of another machine"})
     for note, expected in ((elsewhere, dict.fromkeys(FOLDERS, "/own")), (told[NOTE], FOLDERS)):
         monkeypatch.setenv(NOTE, note)
-        settle()
+        adopt_driver_folders()
         assert {name: os.environ[name] for name in FOLDERS} == expected
 
 
 def test_a_process_that_was_told_nothing_keeps_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(NOTE, raising=False)
     monkeypatch.setenv("LEMUR_HOME", "/own")
-    settle()
+    adopt_driver_folders()
     assert os.environ["LEMUR_HOME"] == "/own"
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from lemur_ray.storage.retry_policy import BucketError, refusal_error
 from lemur_ray.train.run.failures import ALIKE, CRASHED, REFUSED, Failures
-from lemur_ray.train.run.fence import Overhauled
+from lemur_ray.train.run.fence import Superseded
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 
 CRASH = (
@@ -17,7 +17,7 @@ GONE = "UNAVAILABLE: Gloo AllGather failed: Connection closed by peer [10.0.0.3]
 
 def starts(failures: Failures, error: Exception, most: int = 200, commit: int = 40) -> int:
     """After how many failures the run ends; 0: never."""
-    return next((n for n in range(1, most + 1) if failures.last_word({0: error}, lambda: commit)), 0)
+    return next((n for n in range(1, most + 1) if failures.stop_reason({0: error}, lambda: commit)), 0)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def starts(failures: Failures, error: Exception, most: int = 200, commit: int = 
         (RuntimeError(GONE), 0),
         (BucketError("gs://bucket did not answer within 100 s: look whether the service and the network are up"), 0),
         (refusal_error("gs://bucket", 503, "in trouble"), 0),
-        (Overhauled("attempt 1 of this run was overhauled by attempt 2 on b: it commits nothing more"), ALIKE),
+        (Superseded("attempt 1 of this run was overhauled by attempt 2 on b: it commits nothing more"), ALIKE),
     ],
     ids=["rows", "memory", "damage", "401", "403", "crash", "host", "collective", "silence", "503", "overhauled"],
 )
@@ -43,7 +43,7 @@ def test_what_comes_back_every_time_ends_a_run_and_what_passes_does_not(error: E
 
 def test_the_sentence_says_what_failed_since_when_and_what_to_do() -> None:
     failures = Failures()
-    said = [failures.last_word({0: RuntimeError(GONE), 3: KeyError("lr")}, lambda: 40) for _ in range(ALIKE)]
+    said = [failures.stop_reason({0: RuntimeError(GONE), 3: KeyError("lr")}, lambda: 40) for _ in range(ALIKE)]
     assert said[:-1] == [None] * (ALIKE - 1)
     assert said[-1] == (
         f"the workers failed {ALIKE} times in the same way since checkpoint 40, the last time with: worker 3: 'lr'; "
@@ -53,16 +53,16 @@ def test_the_sentence_says_what_failed_since_when_and_what_to_do() -> None:
 
 @pytest.mark.parametrize("why", [TrainingStopped("no room"), RunFolderError("the run of another")])
 def test_what_says_by_itself_that_it_is_no_use_ends_the_run_at_once(why: Exception) -> None:
-    assert Failures().last_word({0: RuntimeError(GONE), 1: why}, lambda: 0) == str(why)
+    assert Failures().stop_reason({0: RuntimeError(GONE), 1: why}, lambda: 0) == str(why)
 
 
 def test_a_commit_in_between_another_kind_and_a_lost_host_do_not_add_up() -> None:
     failures, commits = Failures(), iter(range(100))
-    assert not any(failures.last_word({0: KeyError("a")}, lambda: next(commits)) for _ in range(50))
+    assert not any(failures.stop_reason({0: KeyError("a")}, lambda: next(commits)) for _ in range(50))
     many = [ValueError(f"a thing of kind {letter} is absent") for letter in "abcdefghij"]
-    assert not any(failures.last_word({0: error}, lambda: 200) for error in many)
+    assert not any(failures.stop_reason({0: error}, lambda: 200) for error in many)
     assert not any(
-        failures.last_word({0: RuntimeError(LOST.format(n, n)), 1: KeyError("b")}, lambda: 200) for n in range(50)
+        failures.stop_reason({0: RuntimeError(LOST.format(n, n)), 1: KeyError("b")}, lambda: 200) for n in range(50)
     )
 
 
@@ -71,6 +71,6 @@ def test_ids_and_numbers_do_not_make_two_kinds_of_one_and_a_bucket_that_cannot_b
         raise BucketError("gs://bucket did not answer within 100 s")
 
     failures = Failures()
-    found = [failures.last_word({n: RuntimeError(f"0x7f{n} failed at row {n}")}, away) for n in range(ALIKE)]
+    found = [failures.stop_reason({n: RuntimeError(f"0x7f{n} failed at row {n}")}, away) for n in range(ALIKE)]
     assert [word is None for word in found] == [True] * (ALIKE - 1) + [False]
     assert "since the beginning" in str(found[-1])

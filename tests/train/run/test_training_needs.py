@@ -23,7 +23,7 @@ from lemur_ray.doctor.devices import Devices, cluster_devices
 from lemur_ray.recipes import NAMES, get_recipe
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.pod.chips import GIB
-from lemur_ray.train.pod.memory import kept_bytes
+from lemur_ray.train.pod.memory import state_bytes
 from lemur_ray.train.run import needs
 from lemur_ray.weights.hf_config import config_files
 from tests.conftest import ROOT
@@ -48,9 +48,9 @@ def corpus(folder: Path, *sources: str, seq_len: int = 1024) -> str:
 
 def test_the_papers_run_on_a_laptop_is_refused_with_everything_that_lacks(tmp_path: Path) -> None:
     recipe = get_recipe("lemur-70b")
-    with pytest.raises(needs.NotBegun) as refused:
-        needs.look_first(
-            recipe, LAPTOP, str(tmp_path / "out"), [lambda: needs.of_corpus(recipe, str(tmp_path / "none"), False)]
+    with pytest.raises(needs.PreflightError) as refused:
+        needs.check_run(
+            recipe, LAPTOP, str(tmp_path / "out"), [lambda: needs.check_corpus(recipe, str(tmp_path / "none"), False)]
         )
     said = str(refused.value).splitlines()
     assert len(said) == 4
@@ -67,7 +67,7 @@ def test_all_sources_that_a_corpus_lacks_are_named_at_once(tmp_path: Path) -> No
     recipe = get_recipe("lemur-70b")
     made = corpus(tmp_path / "corpus", "python", "sql", seq_len=4096)
     with pytest.raises(Exception, match=r"sources 'java', .*'arxiv'.* are not in the corpus: it has python, sql"):
-        needs.of_corpus(recipe, made, True)
+        needs.check_corpus(recipe, made, True)
 
 
 def test_rows_that_are_gone_are_said_before_anything_is_begun_and_not_by_a_traceback(tmp_path: Path) -> None:
@@ -76,59 +76,59 @@ def test_rows_that_are_gone_are_said_before_anything_is_begun_and_not_by_a_trace
         writer.write([np.arange(9)])
     listed = [{"name": "code", "kind": "code", "rows": 1, "tokens": nano.data.seq_len}]
     write_manifest(made, {"tokenizer": "", "vocab_size": 300, "seq_len": nano.data.seq_len, "sources": listed})
-    look = partial(needs.of_corpus, nano, str(made), True)
-    needs.look_first(nano, LAPTOP, str(tmp_path / "out"), [look])
+    look = partial(needs.check_corpus, nano, str(made), True)
+    needs.check_run(nano, LAPTOP, str(tmp_path / "out"), [look])
     (row_folder(made, "code") / "00000.tokens").unlink()
-    with pytest.raises(needs.NotBegun, match=r"rows/code/00000\.tokens is missing: build the corpus again"):
-        needs.look_first(nano, LAPTOP, str(tmp_path / "out"), [look])
+    with pytest.raises(needs.PreflightError, match=r"rows/code/00000\.tokens is missing: build the corpus again"):
+        needs.check_run(nano, LAPTOP, str(tmp_path / "out"), [look])
     with pytest.raises(needs.RUN_ERRORS, match="is missing"):
         look()
 
 
 def test_the_small_recipes_begin_on_a_laptop_and_the_large_ones_where_their_slices_are(tmp_path: Path) -> None:
     for name in ("nano", "nano-chat", "nano-mixture"):
-        needs.look_first(get_recipe(name), LAPTOP, str(tmp_path / name), [])
+        needs.check_run(get_recipe(name), LAPTOP, str(tmp_path / name), [])
     pod = Devices(cpus=10_000, tpus=1024, in_cluster=True)
     for name in NAMES:
-        needs.of_devices(get_recipe(name), pod)
-        needs.of_memory(get_recipe(name), pod)
+        needs.check_devices(get_recipe(name), pod)
+        needs.check_memory(get_recipe(name), pod)
 
 
 def test_what_does_not_fit_is_said_with_numbers_and_flags() -> None:
     with pytest.raises(ValueError, match=r"100\.4 GiB, this machine has 16\.0 GiB to give: .*--lora\.rank"):
-        needs.of_memory(of_mesh("llama2-7b"), LAPTOP)
+        needs.check_memory(of_mesh("llama2-7b"), LAPTOP)
     with pytest.raises(ValueError, match=r"100\.4 GiB on each of 1 GPUs with 80\.0 GiB: take at least 2 \(--mesh"):
-        needs.of_memory(of_mesh("llama2-7b", use_gpu=True), EIGHT_GPUS)
-    needs.of_memory(of_mesh("llama2-7b", use_gpu=True, num_workers=8), EIGHT_GPUS)
+        needs.check_memory(of_mesh("llama2-7b", use_gpu=True), EIGHT_GPUS)
+    needs.check_memory(of_mesh("llama2-7b", use_gpu=True, num_workers=8), EIGHT_GPUS)
     on_tpu = {"use_tpu": True, "accelerator_type": "TPU-V4"}
     with pytest.raises(ValueError, match=r"257\.0 GiB on each of 4 chips with 32\.0 GiB: take at least 33 chips"):
-        needs.of_memory(of_mesh("llama2-70b", **on_tpu, topology="2x2x1"), LAPTOP)
+        needs.check_memory(of_mesh("llama2-70b", **on_tpu, topology="2x2x1"), LAPTOP)
 
 
 def test_flags_that_are_told_are_flags_that_pass() -> None:
     with pytest.raises(ValueError, match="or use the GPUs: --mesh") as refused:
-        needs.of_devices(get_recipe("llama2-7b"), EIGHT_GPUS)
+        needs.check_devices(get_recipe("llama2-7b"), EIGHT_GPUS)
     flags = str(refused.value).partition("or use the GPUs: ")[2].split()
     from lemur_ray.train.job_arguments import TrainingJob, parse_job
 
     job = parse_job(TrainingJob, ["llama2-7b", *flags], prog="pretrain.py")
-    needs.of_mesh(job.recipe)
-    needs.of_devices(job.recipe, EIGHT_GPUS)
-    needs.of_memory(job.recipe, EIGHT_GPUS)
+    needs.check_recipe(job.recipe)
+    needs.check_devices(job.recipe, EIGHT_GPUS)
+    needs.check_memory(job.recipe, EIGHT_GPUS)
 
 
 def test_adapters_need_the_frozen_base_alone() -> None:
     recipe = get_recipe("lemur-7b-chat")
     tuned = dataclasses.replace(recipe, lora=dataclasses.replace(recipe.lora, rank=8))
-    assert kept_bytes(tuned) == 2 * recipe.model.num_params
-    assert kept_bytes(recipe) == 16 * recipe.model.num_params
+    assert state_bytes(tuned) == 2 * recipe.model.num_params
+    assert state_bytes(recipe) == 16 * recipe.model.num_params
 
 
 def test_a_cluster_that_grows_counts_as_it_may_become() -> None:
     assert cluster_devices({"CPU": 8.0}, None).tpus == 0
     grown = cluster_devices({"CPU": 8.0}, {"CPU": 512, "TPU": 256})
     assert (grown.cpus, grown.tpus) == (512, 256)
-    needs.of_devices(get_recipe("lemur-70b"), grown)
+    needs.check_devices(get_recipe("lemur-70b"), grown)
 
 
 @pytest.mark.parametrize(
@@ -148,46 +148,46 @@ def test_slices_of_another_topology_are_refused_before_ray_waits_for_the_right_o
     nodes += [{"Alive": True, "Labels": {}}, {"Alive": False}]
     found = cluster_devices({"CPU": 99.0, "TPU": 4.0 * len(labels) if most else 64.0}, most, nodes)
     if fits:
-        needs.of_devices(get_recipe("llama2-7b"), found)
+        needs.check_devices(get_recipe("llama2-7b"), found)
         return
     there = r"12 of topology 4x4x4" if "4x4x4" in labels else "16 of topology 2x4x4"
     with pytest.raises(
         ValueError, match=rf"it takes 16 hosts of topology 4x4x4 .* has .*{there}.*: give --mesh.topology"
     ):
-        needs.of_devices(get_recipe("llama2-7b"), found)
+        needs.check_devices(get_recipe("llama2-7b"), found)
 
 
 def test_an_elastic_run_begins_with_the_least_that_it_goes_on_with() -> None:
     recipe = get_recipe("lemur-7b-chat")
     elastic = dataclasses.replace(recipe, mesh=dataclasses.replace(recipe.mesh, num_workers=8, dcn=2, min_workers=4))
-    needs.of_devices(elastic, Devices(cpus=8, tpus=16))
+    needs.check_devices(elastic, Devices(cpus=8, tpus=16))
     with pytest.raises(ValueError, match="it takes 16 TPU chips"):
-        needs.of_devices(elastic, Devices(cpus=8, tpus=12))
+        needs.check_devices(elastic, Devices(cpus=8, tpus=12))
 
 
 def test_a_run_that_would_leave_no_core_for_ray_data_is_refused_with_what_would_do() -> None:
     nano = get_recipe("nano")
     with pytest.raises(ValueError, match=r"waits for ever without 0\.1; .* 1 CPU .*--mesh\.cpus-per-worker 0\.9$"):
-        needs.of_devices(nano, Devices(cpus=1))
-    needs.of_devices(of_mesh("nano", cpus_per_worker=0.9), Devices(cpus=1))
+        needs.check_devices(nano, Devices(cpus=1))
+    needs.check_devices(of_mesh("nano", cpus_per_worker=0.9), Devices(cpus=1))
     two_of_one_core = of_mesh("nano", num_workers=2)
     with pytest.raises(ValueError, match=r"2 worker\(s\) with 1 each leave 0 CPU .*--mesh\.cpus-per-worker 0\.95$"):
-        needs.of_devices(two_of_one_core, Devices(cpus=2, in_cluster=True))
-    needs.of_devices(two_of_one_core, Devices(cpus=3, in_cluster=True))
+        needs.check_devices(two_of_one_core, Devices(cpus=2, in_cluster=True))
+    needs.check_devices(two_of_one_core, Devices(cpus=3, in_cluster=True))
     with pytest.raises(ValueError, match=r"2 worker\(s\) with 1 each"):  # an elastic run takes as many as there are
-        needs.of_devices(of_mesh("nano", num_workers=4, min_workers=1), Devices(cpus=2, in_cluster=True))
+        needs.check_devices(of_mesh("nano", num_workers=4, min_workers=1), Devices(cpus=2, in_cluster=True))
     with pytest.raises(ValueError, match="hosts with two cores each"):
-        needs.of_devices(get_recipe("lemur-7b-chat"), Devices(cpus=4, tpus=16, in_cluster=True))
+        needs.check_devices(get_recipe("lemur-7b-chat"), Devices(cpus=4, tpus=16, in_cluster=True))
 
 
 def test_a_finished_run_needs_no_devices(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text("{}")
-    needs.look_first(get_recipe("lemur-70b"), LAPTOP, str(tmp_path), [])
+    needs.check_run(get_recipe("lemur-70b"), LAPTOP, str(tmp_path), [])
 
 
 def test_a_tuning_names_model_and_files_together(tmp_path: Path, lemur_home: Path) -> None:
-    with pytest.raises(needs.NotBegun) as refused:
-        needs.look_before_tuning(get_recipe("nano-chat"), LAPTOP, str(tmp_path / "out"), "gone", "", ["a.jsonl"])
+    with pytest.raises(needs.PreflightError) as refused:
+        needs.check_tuning_run(get_recipe("nano-chat"), LAPTOP, str(tmp_path / "out"), "gone", "", ["a.jsonl"])
     said = str(refused.value)
     assert "model 'gone': neither a folder nor a run" in said
     assert f"files: {lemur_home}/a.jsonl: not there" in said
@@ -281,13 +281,13 @@ def test_a_model_without_a_template_is_tuned_on_our_own(tune: Callable[..., str]
 
 def test_sources_and_row_lengths_of_the_embedded_corpus_are_known_before_it_is_built(tmp_path: Path) -> None:
     nano = get_recipe("nano")
-    needs.of_corpus(nano, str(tmp_path), False)
+    needs.check_corpus(nano, str(tmp_path), False)
     data = dataclasses.replace(nano.data, sources=(SourceConfig("sql", "code"), SourceConfig("fortran", "code")))
     with pytest.raises(ValueError, match="sources: fortran are not in the embedded corpus"):
-        needs.of_corpus(dataclasses.replace(nano, data=data), str(tmp_path), False)
+        needs.check_corpus(dataclasses.replace(nano, data=data), str(tmp_path), False)
     longer = dataclasses.replace(nano, data=dataclasses.replace(nano.data, seq_len=2048))
     with pytest.raises(ValueError, match=r"2048 tokens a row.*1024.*--seq-len 2048"):
-        needs.of_corpus(longer, str(tmp_path), False)
+        needs.check_corpus(longer, str(tmp_path), False)
 
 
 def test_the_job_says_it_without_ray_and_leaves_nothing(

@@ -10,7 +10,7 @@ import pytest
 
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.train.on_ray import shared_storage_check
-from lemur_ray.train.on_ray.shared_storage_check import takes_work, unseen, who_does_not_see_run
+from lemur_ray.train.on_ray.shared_storage_check import can_host_worker, hosts_without_storage, unshared_storage_message
 from lemur_ray.train.run.folder import Run
 
 
@@ -32,15 +32,19 @@ def test_hosts_are_asked_for_what_lies_on_a_disk_alone(
     asked = Asked()
     monkeypatch.setattr(shared_storage_check, "hosts_without_access", asked)
     recipe = small_recipe()
-    assert who_does_not_see_run(Run(recipe, "gs://b/corpus", "gs://b/run", "gs://b/model")) == []
+    assert hosts_without_storage(Run(recipe, "gs://b/corpus", "gs://b/run", "gs://b/model")) == []
     (tmp_path / "config.json").write_text("{}")
     run = Run(recipe, "/here/corpus", "/here/run", str(tmp_path))
-    assert who_does_not_see_run(run) == ["a", "b"]
+    assert hosts_without_storage(run) == ["a", "b"]
     assert (asked.files, asked.folders) == (["/here/corpus/manifest.json", f"{tmp_path}/config.json"], ["/here/run"])
-    assert unseen(run, ["a", "b"]).startswith(f"a, b would train and cannot see /here/corpus, /here/run, {tmp_path} of")
+    assert unshared_storage_message(run, ["a", "b"]).startswith(
+        f"a, b would train and cannot see /here/corpus, /here/run, {tmp_path} of"
+    )
     mixed = Run(recipe, "/here/corpus", "gs://b/run")
-    assert who_does_not_see_run(mixed) == ["a", "b"]
-    assert "cannot see /here/corpus of this host: put what is read and what is written" in unseen(mixed, ["a"])
+    assert hosts_without_storage(mixed) == ["a", "b"]
+    assert "cannot see /here/corpus of this host: put what is read and what is written" in unshared_storage_message(
+        mixed, ["a"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,4 +58,4 @@ def test_hosts_are_asked_for_what_lies_on_a_disk_alone(
     ],
 )
 def test_only_hosts_that_take_work_are_asked(mesh: MeshConfig, resources: Mapping[str, float], takes: bool) -> None:
-    assert takes_work(mesh)(resources) is takes
+    assert can_host_worker(mesh)(resources) is takes

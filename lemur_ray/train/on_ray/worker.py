@@ -1,0 +1,108 @@
+"""The function that runs in every Ray Train worker: the training loop, fed from Ray Data and reporting to Ray Train.
+
+A reason that would stop the run again goes into ``stopped.json``, where the driver reads it. Knows nothing of how
+workers are placed and restarted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from typing import Any
+
+import ray
+import ray.train
+
+from lemur_ray.storage.file_system import arrow_file_system
+from lemur_ray.train.on_ray.rows import stream_with_stall_reports
+from lemur_ray.train.on_ray.worker_environment import adopt_driver_folders
+from lemur_ray.train.pod.slices import RunShape, split_batch
+from lemur_ray.train.run.fence import Superseded
+from lemur_ray.train.run.folder import Run, RunFolderError, TrainingStopped, lock, read_object, write_json
+
+WATCHES_PREEMPTION = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
+"""Environment variable of Ray Train; "0" where no preemption watcher runs."""
+_LOCK_WAIT_S = 120.0
+"""Seconds to wait for the worker of a killed driver that is still ending."""
+
+
+def run_worker(config: dict[str, Any]) -> None:
+    """Train on this worker. config: ``run`` (Run) and ``shapes`` (number of workers -> RunShape)."""
+    adopt_driver_folders()
+    from lemur_ray.train import loop
+
+    run: Run = config["run"]
+    context = ray.train.get_context()
+    rank, world_size = context.get_world_rank(), context.get_world_size()
+    where: RunShape = config["shapes"][world_size]
+    share = split_batch(run.recipe.train, where).rows // where.num_shares
+    if world_size > 1 and stop_reason(run) is not None:
+        return  # this group was started only to end the wait of the others
+    _quieten_loggers()
+
+    def feed(row: int) -> Any:
+        # PlanFeed was configured after the checkpoint was chosen, so the stream begins at the same row.
+        return stream_with_stall_reports(
+            lambda: ray.train.get_dataset_shard("train").iter_batches(batch_size=share, prefetch_batches=2), _log
+        )
+
+    try:
+        with lock(run.out, f"rank{rank}", wait_s=_LOCK_WAIT_S):
+            preempted = _preemption_notice if os.environ.get(WATCHES_PREEMPTION) != "0" else None
+            loop.train(
+                run, feed, rank=rank, world_size=world_size, report=_report_checkpoint, preempted=preempted, log=_log
+            )
+    except Superseded:
+        raise  # the newer group goes on: it must see no reason to stop
+    except (TrainingStopped, RunFolderError, ValueError) as error:  # a ValueError is about the recipe: no use to retry
+        if world_size > 1 and isinstance(error, ValueError):
+            raise  # among several workers it may as well be a collective that one of them has left
+        _record_stop(run, error, world_size)
+        if world_size > 1:
+            raise  # the others may wait in a collective: the group is ended, and this is why (``run.failures``)
+
+
+def stop_reason(run: Run) -> str | None:
+    """The reason in ``stopped.json`` why the run cannot go on, None where no worker wrote one."""
+    try:
+        return str(read_object(f"{run.out}/stopped.json")["error"])
+    except FileNotFoundError:
+        return None
+
+
+def _record_stop(run: Run, error: Exception, world_size: int) -> None:
+    try:
+        write_json(f"{run.out}/stopped.json", {"error": str(error)})
+    except OSError as full:  # a disk too full for a checkpoint may be too full for the reason
+        if world_size == 1:
+            ray.train.report({"stopped": f"{error} (and the reason could not be written: {full})"})
+
+
+def _report_checkpoint(metrics: dict[str, Any], checkpoint: str) -> None:
+    files, inner = arrow_file_system(checkpoint)
+    ray.train.report(
+        metrics,
+        checkpoint=ray.train.Checkpoint(inner, filesystem=files),
+        checkpoint_upload_mode=ray.train.CheckpointUploadMode.NO_UPLOAD,
+    )
+
+
+def _preemption_notice() -> str | None:
+    info = ray.train.get_preemption_info()  # waits for every rank
+    if info is None:
+        return None
+    until = time.strftime(" at %H:%M:%S", time.localtime(info.deadline_ms / 1000)) if info.deadline_ms else " soon"
+    return f"the hosts of workers {info.preempted_ranks} are taken away{until}"
+
+
+def _log(line: str) -> None:
+    sys.stdout.write(f"{line}\n")  # print is patched by Ray Train and would show every line twice
+    sys.stdout.flush()
+
+
+def _quieten_loggers() -> None:
+    for name in ("absl", "orbax", "ray.data", "ray.train", "ray.train.v2._internal.execution.context"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # warns that progress bars are off
