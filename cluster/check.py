@@ -24,14 +24,14 @@ from cluster.checking.schemas import SchemaMissing, Schemas  # noqa: E402
 
 
 def files(paths: Sequence[Path]) -> Iterator[Path]:
-    """Files that hold manifests or samples of them, those of folders within included."""
+    """Files with manifests or samples of them, searched recursively in folders."""
     for path in paths:
         inside = sorted(path.rglob("*")) if path.is_dir() else [path]
         yield from (p for p in inside if p.suffix in (".yaml", ".yml", ".md") or p.name == "grafana.json" or p == path)
 
 
 def documents_of(path: Path) -> list[Document]:
-    """Raises Unreadable."""
+    """The documents of a file. Raises Unreadable."""
     if path.suffix != ".json":
         return read(path)
     try:
@@ -41,7 +41,7 @@ def documents_of(path: Path) -> list[Document]:
 
 
 def check(documents: Sequence[Document], schemas: Schemas) -> tuple[list[str], list[str]]:
-    """What is wrong, and what could not be looked at; sentences."""
+    """(error messages, messages about documents without a schema)."""
     wrong, unknown = [], []
     for document in documents:
         if document.kind != "Dashboard":
@@ -49,20 +49,20 @@ def check(documents: Sequence[Document], schemas: Schemas) -> tuple[list[str], l
                 wrong += [f"{document}: {sentence}" for sentence in schemas.problems(document)]
             except SchemaMissing as missing:
                 unknown.append(f"{document}: {missing}")
-        wrong += held(str(document), (f"{document}: {breach}" for breach in clusters.breaches(document)))
+        wrong += collected(str(document), (f"{document}: {breach}" for breach in clusters.breaches(document)))
     around = surroundings.breaches(documents)
-    wrong += held("all together", (f"{document}: {breach}" for document, breach in around))
+    wrong += collected("all together", (f"{document}: {breach}" for document, breach in around))
     return wrong, unknown
 
 
-def held(what: str, sentences: Iterator[str]) -> list[str]:
-    """What the rules say of ``what``, up to a field of a type that no rule can read: a schema names that one."""
-    said: list[str] = []
+def collected(what: str, messages: Iterator[str]) -> list[str]:
+    """Messages of the rules about ``what``, up to a field whose type the rules cannot read; schemas report its type."""
+    out: list[str] = []
     try:
-        said.extend(sentences)
+        out.extend(messages)
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-        said.append(f"{what}: a field is not of the type that the rules read, the rest was not looked at: {error}")
-    return said
+        out.append(f"{what}: a field is not of the type that the rules read, the rest was not looked at: {error}")
+    return out
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,14 +70,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("files", nargs="*", type=Path, default=[HERE])
     parser.add_argument("--crds", type=Path, help="folder of CustomResourceDefinitions, .yaml or .json, also .gz")
     parser.add_argument("--rules", action="store_true", help="list the rules and why they are there")
-    asked = parser.parse_args(argv)
-    if asked.rules:
+    options = parser.parse_args(argv)
+    if options.rules:
         print("\n".join(f"{name:>17}  {why}" for name, why in RULES.items()))
         return 0
-    given = os.environ.get("LEMUR_DATA")
-    crds = asked.crds or (Path(given) / "kuberay" if given else None)
+    data = os.environ.get("LEMUR_DATA")
+    crds = options.crds or (Path(data) / "kuberay" if data else None)
     try:
-        documents = [document for path in files(asked.files) for document in documents_of(path)]
+        documents = [document for path in files(options.files) for document in documents_of(path)]
         wrong, unknown = check(documents, Schemas(crds if crds and crds.is_dir() else None))
     except (Unreadable, OSError) as error:
         print(f"check: {error}", file=sys.stderr)

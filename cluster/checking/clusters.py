@@ -17,18 +17,18 @@ from cluster.checking.rules import Breach
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER_OF = {"RayCluster": "", "RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}
-"""Kind -> the field of its spec in which a cluster stands."""
-LONGEST = {"RayCluster": 53, "RayJob": 47, "RayService": 47}
-LONGEST_OF_SLICES = 24
-"""The headless service by which the hosts of a slice find each other has a name that is cut."""
+"""Kind -> field of its spec with the spec of the Ray cluster."""
+MAX_NAME = {"RayCluster": 53, "RayJob": 47, "RayService": 47}
+MAX_NAME_WITH_SLICES = 24
+"""Limit of the name of the headless service through which hosts of a slice find each other."""
 MODES = ("K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode")
 _HEALTH_S = 40.0
-"""Seconds within which a silent host should be noticed."""
+"""Maximum seconds until a silent host is noticed."""
 _HEAD = {"cpu": 4.0, "memory": 8 * 2.0**30}
 
 
 def breaches(document: Document) -> Iterator[Breach]:
-    """Of a RayCluster, RayJob or RayService; nothing of any other kind."""
+    """Breaches in a RayCluster, RayJob or RayService; none for any other kind."""
     if document.kind not in CLUSTER_OF or not document.api.startswith("ray.io/"):
         return
     spec, cluster = document.value.get("spec") or {}, cluster_of(document)
@@ -42,7 +42,7 @@ def breaches(document: Document) -> Iterator[Breach]:
 
 
 def cluster_of(document: Document) -> Any:
-    """The spec of its Ray cluster; None where it has none of its own."""
+    """The spec of a document's Ray cluster; None without one."""
     if document.kind not in CLUSTER_OF:
         return None
     spec, field = document.value.get("spec") or {}, CLUSTER_OF[document.kind]
@@ -51,7 +51,7 @@ def cluster_of(document: Document) -> Any:
 
 def _of_name(document: Document, cluster: Mapping[str, Any] | None) -> Iterator[Breach]:
     has_slices = cluster and any(TPU in group.limits for group in groups.groups(cluster))
-    most = LONGEST_OF_SLICES if has_slices else LONGEST[document.kind]
+    most = MAX_NAME_WITH_SLICES if has_slices else MAX_NAME[document.kind]
     if len(document.name) > most or not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", document.name):
         yield Breach("name", f"name {document.name!r}: at most {most} characters of a-z, 0-9 and -, a letter first")
 
@@ -129,8 +129,8 @@ def _of_service(spec: Mapping[str, Any], cluster: Mapping[str, Any]) -> Iterator
 
 @cache
 def pinned_ray() -> str:
-    """The version of Ray in requirements.lock, which the images hold."""
-    found = re.search(r"^ray==(.+)$", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
-    if found is None:
+    """Version of Ray in requirements.lock, installed in the images."""
+    pin = re.search(r"^ray==(.+)$", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    if pin is None:
         raise ValueError("requirements.lock pins no ray")
-    return found[1]
+    return pin[1]

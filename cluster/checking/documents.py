@@ -1,4 +1,4 @@
-"""Documents from files of YAML or JSON, and from the samples of a Markdown page. Knows nothing of what they mean."""
+"""Reads documents from YAML and JSON files and from samples in Markdown pages. Knows nothing of their meaning."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class Unreadable(ValueError):
-    """A file that holds no documents; the message says why."""
+    """A file without readable documents; the message says why."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """One object that would be applied."""
+    """One Kubernetes object of a manifest."""
 
     where: str
-    """File and line, or whatever leads a person to it."""
+    """File, with the line for a sample."""
     value: Mapping[str, Any]
 
     @property
@@ -52,7 +52,7 @@ def read(path: Path) -> list[Document]:
 
 
 def parsed(text: str, where: str) -> list[Document]:
-    """The documents of a YAML text, which JSON is, too. Raises Unreadable."""
+    """The documents of a YAML (or JSON) text. Raises Unreadable."""
     try:
         values = [value for value in yaml.load_all(text, LOADER) if value is not None]
     except yaml.YAMLError as error:
@@ -66,14 +66,14 @@ def parsed(text: str, where: str) -> list[Document]:
 
 
 def samples(markdown: str, language: str) -> Iterator[tuple[int, str]]:
-    """Fenced samples of a language, each with the line on which it begins."""
-    for found in _FENCED.finditer(markdown):
-        if found[1] == language:
-            yield markdown.count("\n", 0, found.start()) + 2, found[2]
+    """Yield (first line number, text) of every fenced sample of a language."""
+    for fence in _FENCED.finditer(markdown):
+        if fence[1] == language:
+            yield markdown.count("\n", 0, fence.start()) + 2, fence[2]
 
 
 def shell_commands(markdown: str) -> Iterator[tuple[int, str]]:
-    """Commands of the shell samples, continued lines as one, without comments and prompts."""
+    """Yield (line number, command) of the bash samples; joins continued lines, removes comments."""
     for line, sample in samples(markdown, "bash"):
         joined = re.sub(r"\\\n\s*", " ", sample)
         for at, command in enumerate(joined.splitlines()):

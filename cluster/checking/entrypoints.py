@@ -1,4 +1,4 @@
-"""Rules of what a cluster is started for: a job's command line, by its own parser, and hosts that can hold it."""
+"""Rules for the entrypoint of a job or service: its command line, checked by its own parser, and hosts that fit it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from lemur_ray.train.pod.slices import Slice, generation, run_shape, split_batch
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = ROOT / "jobs"
 LASTING = "://"
-"""What a place has that outlives a pod."""
+"""Part of every URI, a place that outlives a pod."""
 
 
 def breaches(entrypoint: str, cluster: Mapping[str, Any] | None) -> Iterator[Breach]:
-    """Of a command line; cluster: the spec it runs on, None where that is not known."""
+    """Breaches in a command line. cluster: spec of its cluster; None if unknown."""
     try:
         job = parsed(entrypoint)
     except ValueError as error:
@@ -50,7 +50,7 @@ def breaches(entrypoint: str, cluster: Mapping[str, Any] | None) -> Iterator[Bre
 
 
 def breaches_of_application(application: Mapping[str, Any], cluster: Mapping[str, Any]) -> Iterator[Breach]:
-    """Of one application of Serve's configuration, which runs on ``cluster``."""
+    """Breaches in one application of Serve's configuration, which runs on ``cluster``."""
     target = str(application.get("import_path", ""))
     module, _, attribute = target.partition(":")
     file = ROOT / f"{module.replace('.', '/')}.py"
@@ -85,25 +85,25 @@ def breaches_of_application(application: Mapping[str, Any], cluster: Mapping[str
 
 
 def _of_packages(wanted: Mapping[str, str], hosts: Sequence[groups.Group]) -> Iterator[Breach]:
-    """Of the images of ours; what others hold nobody here knows."""
+    """Breaches by packages missing from the project's images; other images are not checked."""
     for group in hosts:
         kind = re.search(r"lemur-ray-(\w+)[:@]", str(group.container.get("image", "")))
         lists = ROOT / "cluster/images" / (kind[1] if kind else "") / "python.txt"
-        there = installed(lists) if kind and lists.is_file() else set(wanted)
-        for package in wanted.keys() - there:
+        present = installed(lists) if kind and lists.is_file() else set(wanted)
+        for package in wanted.keys() - present:
             yield Breach("packages", f"{group.name}: its image has no {package}: {wanted[package]}")
 
 
 def installed(lists: Path) -> set[str]:
-    """Names of the Python packages that a list and those that it names bring."""
-    found = set()
+    """Names of the Python packages in a list and in the lists it includes."""
+    names: set[str] = set()
     for line in filter(None, (line.partition("#")[0].strip() for line in lists.read_text().splitlines())):
-        found |= installed(lists.parent / line[3:]) if line.startswith("-r ") else {line.partition("==")[0].lower()}
-    return found
+        names |= installed(lists.parent / line[3:]) if line.startswith("-r ") else {line.partition("==")[0].lower()}
+    return names
 
 
 def _is_of(group: groups.Group, mesh: Any) -> bool:
-    """Whether the hosts of a group are of the slices that a mesh, or the hosts of a server, speak of."""
+    """Whether a group's hosts have the topology and generation of a mesh, or of a server's hosts."""
     if not mesh.topology:
         return TPU not in group.limits
     named = GENERATIONS.get(group.selector.get(ACCELERATOR, ""), "")
@@ -111,7 +111,7 @@ def _is_of(group: groups.Group, mesh: Any) -> bool:
 
 
 def _of_run(recipe: Recipe, workers: Sequence[groups.Group]) -> Iterator[Breach]:
-    """Of a run on groups of workers."""
+    """Breaches of a run on groups of workers."""
     mesh = recipe.mesh
     try:
         where = run_shape(mesh)
@@ -141,19 +141,19 @@ def _of_cpus(mesh: MeshConfig, fitting: Sequence[groups.Group], each: int) -> It
 
 
 def parsed(entrypoint: str) -> Any:
-    """The configuration that a command line stands for. Raises ValueError that says what is wrong with it."""
+    """Parse a command line into the job's configuration. Raises ValueError with the reason."""
     words = shlex.split(entrypoint)
     if len(words) < 2 or words[0] not in ("python", "python3") or not words[1].startswith("jobs/"):
         raise ValueError(f"entrypoint {entrypoint!r}: expected python jobs/NAME.py and its flags")
     file = words[1].removeprefix("jobs/")
     if file not in _PARSERS:
         raise ValueError(f"entrypoint {entrypoint!r}: there is no {words[1]} (there: {', '.join(sorted(_PARSERS))})")
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
             return _PARSERS[file](words[2:])
     except SystemExit:
-        reason = " ".join(said.getvalue().translate({ord(c): " " for c in "╭╮╰╯│─"}).split())
+        reason = " ".join(output.getvalue().translate({ord(c): " " for c in "╭╮╰╯│─"}).split())
         raise ValueError(f"{words[1]} refuses {shlex.join(words[2:])}: {reason[:300]}") from None
 
 
@@ -207,7 +207,7 @@ _PARSERS: dict[str, Callable[[Sequence[str]], Any]] = {
 
 @cache
 def _job(name: str) -> Any:
-    """A job as a module. It looks at the environment when it is imported: what it sets there is taken back."""
+    """Import a job as a module and undo its changes of the environment."""
     before = dict(os.environ)
     sys.path.insert(0, str(JOBS))
     try:
@@ -219,7 +219,7 @@ def _job(name: str) -> Any:
 
 
 def serve_environment() -> dict[str, str]:
-    """What Serve's controller is to find in its environment."""
+    """Environment variables that Serve's controller needs."""
     from lemur_ray.serve.on_ray.serve_settings import SERVE_ENV
 
     return SERVE_ENV

@@ -1,4 +1,4 @@
-"""Rules of one group of pods: what it asks of its hosts, and how its pods end. Knows nothing of its job."""
+"""Rules for one group of pods: resources, placement and shutdown. Knows nothing of the job."""
 
 from __future__ import annotations
 
@@ -11,24 +11,20 @@ from cluster.checking.machines import OF_CHIPS, OF_GPUS, for_pods
 from cluster.checking.rules import Breach
 from lemur_ray.train.pod.slices import Slice
 
-GENERATIONS = {
-    "tpu-v4-podslice": "v4",
-    "tpu-v5p-slice": "v5p",
-    "tpu-v5-lite-podslice": "v5e",
-    "tpu-v6e-slice": "v6e",
-}
-"""What GKE calls a generation -> what `slices` does."""
+GENERATIONS = {"tpu-v4-podslice": "v4", "tpu-v5p-slice": "v5p", "tpu-v5-lite-podslice": "v5e", "tpu-v6e-slice": "v6e"}
+"""GKE's name of a TPU generation -> that of `slices`."""
 ACCELERATOR, TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"
 GPU_KIND = "cloud.google.com/gke-accelerator"
 SPOT = "cloud.google.com/gke-spot"
 OF_ONE_HOST = ("TPU_NAME", "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES")
-"""Variables that differ between hosts or slices: GKE's webhook sets them where nobody has."""
+"""Variables that differ between hosts or slices; GKE's webhook sets them unless they are set."""
 TPU, GPU = "google.com/tpu", "nvidia.com/gpu"
 DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
-"""Seconds that a node of Ray drains when its pod is told to end: Ray Train hears of a preemption by that alone."""
+"""Seconds that a Ray node drains when its pod is terminated; Ray Train learns of a preemption only by that."""
 _DRAIN_S = 30.0
-"""Ray's own."""
+"""Ray's default of DRAIN."""
 _LEAST_NOTICE_S = 60.0
+"""Minimum DRAIN on spot capacity, to write a checkpoint."""
 _QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?")
 _UNITS = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15} | {
     f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTP", 1)
@@ -52,7 +48,7 @@ class Group:
 
     @property
     def container(self) -> Mapping[str, Any]:
-        """The one that Ray runs in: the first."""
+        """The first container, in which Ray runs."""
         return dict((self.pod.get("containers") or [{}])[0])
 
     @property
@@ -69,18 +65,18 @@ class Group:
 
     @property
     def num_hosts(self) -> int:
-        """Pods of the group, all replicas together."""
+        """Number of pods of all replicas."""
         return int(self.spec.get("replicas", 1)) * int(self.spec.get("numOfHosts", 1))
 
     def amount(self, resource: str) -> float:
-        """Of one pod; 0 where it does not say."""
+        """Limit of a resource for one pod; 0 if not set."""
         return quantity(str(self.limits.get(resource, 0))) or 0.0
 
 
 def quantity(text: str) -> float | None:
-    """A quantity of Kubernetes as a number; None where it is none."""
-    found = _QUANTITY.fullmatch(text)
-    return float(found[1]) * _UNITS[found[2] or ""] if found else None
+    """Parse a Kubernetes quantity; None if it is invalid."""
+    match = _QUANTITY.fullmatch(text)
+    return float(match[1]) * _UNITS[match[2] or ""] if match else None
 
 
 def groups(cluster: Mapping[str, Any]) -> list[Group]:
@@ -90,7 +86,7 @@ def groups(cluster: Mapping[str, Any]) -> list[Group]:
 
 
 def breaches(group: Group, *, autoscaler_v2: bool, scales: bool) -> Iterator[Breach]:
-    """scales: whether an autoscaler changes the number of replicas."""
+    """Breaches in a group. scales: an autoscaler changes the number of replicas."""
     yield from _of_numbers(group, scales)
     yield from _of_resources(group)
     yield from _of_end(group)
@@ -152,7 +148,7 @@ def _of_end(group: Group) -> Iterator[Breach]:
 
 
 def _keeps_off_spot(pod: Mapping[str, Any]) -> bool:
-    """Whether every way to place the pod leaves out nodes of spot capacity, which bear no taint of their own."""
+    """Whether every node affinity term excludes spot nodes, which have no taint of their own."""
     node = (pod.get("affinity") or {}).get("nodeAffinity") or {}
     terms = (node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or ()
     away = {"key": SPOT, "operator": "DoesNotExist"}
@@ -161,8 +157,8 @@ def _keeps_off_spot(pod: Mapping[str, Any]) -> bool:
 
 def _of_slice(group: Group) -> Iterator[Breach]:
     topology, accelerator = group.selector.get(TOPOLOGY), group.selector.get(ACCELERATOR, "")
-    asked = int(group.amount(TPU))
-    if not topology and not asked:
+    chips = int(group.amount(TPU))
+    if not topology and not chips:
         return
     if group.env.get("JAX_PLATFORMS", "").split(",")[0] != "tpu":
         yield Breach("jax-platforms", f"{group.name}: JAX_PLATFORMS {group.env.get('JAX_PLATFORMS')}: set tpu,cpu")
@@ -183,24 +179,24 @@ def _of_slice(group: Group) -> Iterator[Breach]:
         yield Breach("topology", f"{group.name}: {error}")
         return
     hosts = int(group.spec.get("numOfHosts", 1))
-    if (hosts, asked) != (one.num_hosts, one.chips_per_host):
+    if (hosts, chips) != (one.num_hosts, one.chips_per_host):
         yield Breach(
             "topology",
-            f"{group.name}: numOfHosts {hosts} with {TPU} {asked} cannot hold {one}: use {one.num_hosts} with "
+            f"{group.name}: numOfHosts {hosts} with {TPU} {chips} cannot hold {one}: use {one.num_hosts} with "
             f"{one.chips_per_host}",
         )
         return
-    yield from _of_room(group, f"{asked} chips of {one.generation.name}", OF_CHIPS[one.generation.name, asked])
+    yield from _of_capacity(group, f"{chips} chips of {one.generation.name}", OF_CHIPS[one.generation.name, chips])
 
 
 def _of_gpus(group: Group) -> Iterator[Breach]:
-    kind, asked = group.selector.get(GPU_KIND, ""), int(group.amount(GPU))
-    if machine := OF_GPUS.get((kind, asked)):
-        yield from _of_room(group, f"{asked} {kind}", machine)
+    kind, gpus = group.selector.get(GPU_KIND, ""), int(group.amount(GPU))
+    if machine := OF_GPUS.get((kind, gpus)):
+        yield from _of_capacity(group, f"{gpus} {kind}", machine)
 
 
-def _of_room(group: Group, what: str, machine: tuple[int, int]) -> Iterator[Breach]:
-    """``machine``: cores and GiB of a host of ``what``, on which the pod is alone."""
+def _of_capacity(group: Group, what: str, machine: tuple[int, int]) -> Iterator[Breach]:
+    """Breach if the pod exceeds a host of ``what``. machine: cores and GiB of that host."""
     cores, gib = for_pods(*machine)
     if group.amount("cpu") > cores or group.amount("memory") > gib * 2.0**30:
         yield Breach(

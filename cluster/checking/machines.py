@@ -1,7 +1,7 @@
-"""What a host of GKE has for pods: its machine, less what the node keeps. Knows no manifest.
+"""Resources of GKE hosts that are allocatable to pods. Knows no manifest.
 
-Cores and memory are those of Compute Engine's list of machine types; what is kept follows GKE's page on the sizes of
-nodes (memory and CPU reservations). What the kernel and the node's own pods take is assumed.
+Cores and memory are from Compute Engine's list of machine types, reservations from GKE's page on node sizes (memory and
+CPU reservations). The shares of the kernel and of system pods are assumptions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ OF_CHIPS = {
     ("v5e", 1): (24, 48), ("v5e", 4): (112, 192), ("v5e", 8): (224, 384),
     ("v6e", 1): (44, 176), ("v6e", 4): (180, 720), ("v6e", 8): (180, 1440),
 }  # fmt: skip
-"""Generation, chips of a host -> cores and GiB of the machine that has so many."""
+"""(TPU generation, chips of a host) -> (cores, GiB) of the machine type."""
 OF_GPUS = {
     ("nvidia-l4", 1): (32, 128), ("nvidia-l4", 2): (24, 96), ("nvidia-l4", 4): (48, 192), ("nvidia-l4", 8): (96, 384),
     ("nvidia-tesla-a100", 1): (12, 85), ("nvidia-tesla-a100", 2): (24, 170), ("nvidia-tesla-a100", 4): (48, 340),
@@ -22,26 +22,25 @@ OF_GPUS = {
     ("nvidia-h100-80gb", 8): (208, 1872), ("nvidia-h100-mega-80gb", 8): (208, 1872),
     ("nvidia-h200-141gb", 8): (224, 2952),
 }  # fmt: skip
-"""GKE's name of a GPU, how many of a host -> cores and GiB of the largest machine that has so many. Others are not
-looked at."""
+"""(GKE's name of a GPU, GPUs of a host) -> (cores, GiB) of the largest such machine type. Others are not checked."""
 _OF_KERNEL = 0.025
-"""Share of the memory."""
+"""Share of memory used by the kernel."""
 _OF_SYSTEM = (1.0, 1.0)
-"""Cores and GiB of the pods that GKE itself has on every node."""
-_MEMORY_KEPT = ((4, 0.25), (4, 0.2), (8, 0.1), (112, 0.06), (float("inf"), 0.02))
-_CPU_KEPT = ((1, 0.06), (1, 0.01), (2, 0.005), (float("inf"), 0.0025))
-"""So many of the first GiB or cores, and the share of them that is kept."""
+"""Cores and GiB of GKE's own pods on every node."""
+_MEMORY_RESERVED = ((4, 0.25), (4, 0.2), (8, 0.1), (112, 0.06), (float("inf"), 0.02))
+_CPU_RESERVED = ((1, 0.06), (1, 0.01), (2, 0.005), (float("inf"), 0.0025))
+"""Steps of (width in GiB or cores, reserved share of it)."""
 _EVICTION_GIB = 0.1
 
 
 def for_pods(cores: float, gib: float) -> tuple[float, float]:
-    """Cores and GiB that a pod may ask for on a machine that it has alone."""
+    """(cores, GiB) that a single pod may request on a machine of ``cores`` and ``gib``."""
     gib *= 1 - _OF_KERNEL
-    kept = _kept(gib, _MEMORY_KEPT) + _EVICTION_GIB
-    return cores - _kept(cores, _CPU_KEPT) - _OF_SYSTEM[0], gib - kept - _OF_SYSTEM[1]
+    reserved = _reserved(gib, _MEMORY_RESERVED) + _EVICTION_GIB
+    return cores - _reserved(cores, _CPU_RESERVED) - _OF_SYSTEM[0], gib - reserved - _OF_SYSTEM[1]
 
 
-def _kept(amount: float, steps: tuple[tuple[float, float], ...]) -> float:
+def _reserved(amount: float, steps: tuple[tuple[float, float], ...]) -> float:
     total = 0.0
     for width, share in steps:
         total += share * min(amount, width)

@@ -1,6 +1,6 @@
-"""Whether a queue of Kueue could ever admit a cluster whole: the quotas of its flavors against what the groups ask for.
+"""Checks that the quotas of a Kueue queue could admit a cluster as a whole.
 
-What else stands in the queue is left out: a job that fits alone may still wait.
+Other jobs in the queue are ignored: a job that fits alone may still wait.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from cluster.checking.rules import Breach
 
 
 def breaches(cluster: Mapping[str, Any], queue: Document, flavors: Mapping[str, Document]) -> Iterator[Breach]:
-    """queue: a ClusterQueue. flavors: those of the documents, by name; of others nobody here knows the labels."""
+    """Breaches of a cluster in a ClusterQueue. flavors: ResourceFlavors by name; labels of others are unknown."""
     taken: Counter[tuple[str, str]] = Counter()
     parts = queue.value["spec"].get("resourceGroups") or ()
     labels_of = {name: (one.value.get("spec") or {}).get("nodeLabels") or {} for name, one in flavors.items()}
     for group in groups.groups(cluster):
-        asked = {resource: group.num_hosts * group.amount(resource) for resource in group.limits}
-        open_to = [_of(part, asked, group, labels_of, taken) for part in parts]
+        requested = {resource: group.num_hosts * group.amount(resource) for resource in group.limits}
+        failures = [_of(part, requested, group, labels_of, taken) for part in parts]
         covered = {name for part in parts for name in part["coveredResources"]}
-        if missing := sorted(asked.keys() - covered):
+        if missing := sorted(requested.keys() - covered):
             yield Breach("quota", f"{group.name}: {', '.join(missing)} not in coveredResources of {queue.name}")
-        for short in filter(None, open_to):
+        for short in filter(None, failures):
             yield Breach("quota", f"{group.name}: {short} of {queue.name} has so much for it")
 
 
 def _of(
     part: Mapping[str, Any],
-    asked: Mapping[str, float],
+    requested: Mapping[str, float],
     group: Group,
     labels_of: Mapping[str, Mapping[str, str]],
     taken: Counter[tuple[str, str]],
 ) -> str:
-    """Takes what a group asks of the first flavor that has it; a part of a sentence where none has."""
-    wanted = {name: asked[name] for name in part["coveredResources"] if asked.get(name)}
+    """Allocate a group's requests from the first flavor with enough quota; returns an error fragment without one."""
+    wanted = {name: requested[name] for name in part["coveredResources"] if requested.get(name)}
     for flavor in part["flavors"] if wanted else ():
         labels = labels_of.get(flavor["name"], {})
         if any(group.selector.get(key, value) != value for key, value in labels.items()):
@@ -47,13 +47,13 @@ def _of(
         if all(taken[flavor["name"], name] + size <= quota.get(name, 0.0) for name, size in wanted.items()):
             taken.update({(flavor["name"], name): size for name, size in wanted.items()})
             return ""
-    return f"{', '.join(f'{name} {_said(size)}' for name, size in wanted.items())}: no flavor" if wanted else ""
+    return f"{', '.join(f'{name} {_size_text(size)}' for name, size in wanted.items())}: no flavor" if wanted else ""
 
 
-def _said(size: float) -> str:
+def _size_text(size: float) -> str:
     return f"{size / 2**30:g}Gi" if size >= 2**30 else f"{size:g}"
 
 
 def named(documents: Sequence[Document], kind: str) -> dict[str, Document]:
-    """Documents of a kind by their names."""
+    """Documents of a kind by name."""
     return {document.name: document for document in documents if document.kind == kind}

@@ -1,52 +1,52 @@
-"""The rules by name, and how a breach of one is said. Each was wrong in a document that a schema accepted."""
+"""The rules by name, and breaches of them. Each rule caught an error in a document that a schema accepted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 RULES = {
-    "name": "operators add to names, and a pod whose name is cut is not found by the others",
+    "name": "operators add to names, and other pods cannot reach a pod whose name is cut",
     "ray-version": "head and workers of another Ray than the image's do not join",
-    "token": "whoever reaches the dashboard runs code",
-    "head-takes-work": "a task on the head takes memory from what keeps the cluster together",
+    "token": "anyone who reaches the dashboard can run code",
+    "head-takes-work": "a task on the head takes memory from the cluster's control processes",
     "head-size": "the driver of a job runs on the head",
-    "head-spot": "when the head goes, the job goes",
-    "replicas": "a number of replicas outside of its bounds is cut in silence",
-    "tpu-scaling": "half a slice, or one more, is of no use to a run and is paid for",
+    "head-spot": "a lost head ends the job",
+    "replicas": "replicas outside of their bounds are changed silently",
+    "tpu-scaling": "a partial or additional slice is of no use to a run and is paid for",
     "restart-policy": "autoscaler v2 counts pods; a container that restarts in one is a node it does not know",
     "quantity": "GB is no unit of Kubernetes",
-    "requests": "what is asked for and what is allowed must be one number, or hosts are shared by accident",
-    "image": "an image without a version is another one tomorrow",
-    "grace": "a worker that is ended before its notice is over saves nothing",
+    "requests": "requests and limits must be equal, or hosts are shared by accident",
+    "image": "an image without a version may change at any time",
+    "grace": "a worker that ends before its notice is over saves no checkpoint",
     "notice": "a pod on spot capacity needs the notice",
-    "toleration": "spot nodes refuse pods that do not say that they bear them",
-    "topology": "chips, hosts and topology of a slice are one fact told three times",
+    "toleration": "spot nodes refuse pods without the toleration",
+    "topology": "chips, hosts and topology of a slice must agree",
     "worker-ids": "hosts of a slice with one number wait for each other for ever",
     "room": "a pod that asks for more than any host has waits for ever",
     "jax-platforms": "without it a worker that finds no TPU trains on its CPU",
     "root": "code that models write runs here",
     "service-account": "the default account reaches no bucket, or every one",
-    "key-file": "a key in a file is copied, and never ends",
+    "key-file": "a key in a file can be copied and never expires",
     "health": "the defaults notice a lost host after a minute",
     "submission-mode": "any word is accepted and means the default",
-    "held": "a slice is paid for until somebody takes it back",
+    "held": "a slice is paid for until it is released",
     "no-end": "a job without bounds of its own runs, or waits, for ever",
     "submitted-again": "a failed job is submitted once more under a name that is taken",
     "entrypoint": "a command that its job refuses is noticed when the slice is there",
-    "packages": "what an image lacks is missed when the slice is there, and again on every new cluster",
-    "out": "what is written to a pod is gone with it",
-    "run-and-cluster": "a run that wants other hosts than there are waits for ever",
-    "cpu-for-data": "with no CPU left on the hosts Ray Data waits without a word",
+    "packages": "a package missing from an image is noticed only when the slice is there, on every new cluster",
+    "out": "files written to a pod are lost with it",
+    "run-and-cluster": "a run that needs other hosts than the cluster has waits for ever",
+    "cpu-for-data": "without a free CPU on the hosts Ray Data waits silently",
     "serve-application": "an application that cannot be imported is noticed when the slice is there",
     "serve-environment": "Serve's controller reads its settings when it starts",
     "upgrade": "an upgrade by a second cluster needs every chip twice",
-    "queue": "a queue nobody knows never admits",
-    "quota": "what is more than the queue will ever have is never admitted",
-    "flavor": "a flavor nobody knows has no quota",
-    "policy-dns": "a pod that may speak to nobody finds nobody's name either",
-    "metric": "a panel of a metric that nobody exports is empty, and an alert of one never rings",
+    "queue": "an unknown queue never admits a job",
+    "quota": "a request above the queue's total quota is never admitted",
+    "flavor": "an unknown flavor has no quota",
+    "policy-dns": "a pod without egress to DNS cannot resolve names",
+    "metric": "a panel of a metric that is not exported stays empty, and its alert never fires",
 }
-"""Name of a rule -> why."""
+"""Rule -> reason."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Breach:
 
     rule: str
     sentence: str
-    """What was found, what was expected."""
+    """Actual and expected value."""
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:

@@ -1,7 +1,7 @@
-"""Schemas of KubeRay's and others' objects, from their CustomResourceDefinitions, and of Kubernetes' own.
+"""Schema validation of custom objects, by their CustomResourceDefinitions, and of Kubernetes' own objects.
 
-A definition comes from whoever has it: ``kubectl get crd -o json``, or the files of a release. The API server drops
-fields that it does not know without a word; here they are errors. Knows no rules.
+Definitions come from ``kubectl get crd -o json`` or the files of a release. The API server silently drops unknown
+fields; here they are errors. Knows no rules.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ import yaml
 from cluster.checking.documents import LOADER, Document
 
 KUBERNETES = "1.37"
-"""Version of Kubernetes whose own objects are known; fields that came later are refused."""
+"""Version of Kubernetes whose objects are validated; later fields are refused."""
 _KINDS = re.compile(r'^    kind: (\w+)$|"kind": *"(\w+)"', re.MULTILINE)
 
 
 class SchemaMissing(Exception):
-    """There is no schema for a document; the message says how to get one."""
+    """No schema for a document; the message says how to get one."""
 
 
 class Schemas:
-    """Schemas by API version and kind, read when they are first asked for."""
+    """Schemas by API version and kind, read on first use."""
 
     def __init__(self, folder: Path | None) -> None:
-        """folder: of CustomResourceDefinitions as .yaml or .json, also .gz; None: only Kubernetes' own are known."""
+        """folder: CustomResourceDefinitions as .yaml or .json, also .gz; None: only Kubernetes' own objects."""
         self._files: dict[str, list[Path]] = {}
-        self._found: dict[tuple[str, str], Mapping[str, Any]] = {}
+        self._loaded: dict[tuple[str, str], Mapping[str, Any]] = {}
         for path in sorted(folder.iterdir()) if folder else ():
             if path.name.removesuffix(".gz").endswith((".yaml", ".yml", ".json")):
                 for kinds in _KINDS.findall(_text(path)):
                     self._files.setdefault(kinds[0] or kinds[1], []).append(path)
 
     def problems(self, document: Document) -> list[str]:
-        """What the schema says against it, a sentence each. Raises SchemaMissing."""
+        """Error messages of a document's schema. Raises SchemaMissing."""
         group = document.api.rpartition("/")[0]
         if "." in group and not group.endswith(".k8s.io"):
             return self._against(document)
@@ -51,14 +51,14 @@ class Schemas:
         key = (document.api, document.kind)
         for path in self._files.pop(document.kind, ()):
             for definition in definitions(path):
-                self._found |= schemas_of(definition)
-        if key not in self._found:
+                self._loaded |= schemas_of(definition)
+        if key not in self._loaded:
             raise SchemaMissing(
                 f"no schema of {document.api} {document.kind}: kubectl get crd -o json > crds/crds.json, then "
                 "--crds crds"
             )
-        found = jsonschema.Draft7Validator(self._found[key]).iter_errors(document.value)
-        return sorted(sentence for error in found for sentence in _sentences(error))
+        errors = jsonschema.Draft7Validator(self._loaded[key]).iter_errors(document.value)
+        return sorted(sentence for error in errors for sentence in _sentences(error))
 
 
 def definitions(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -74,17 +74,17 @@ def definitions(path: Path) -> Iterator[Mapping[str, Any]]:
 def schemas_of(definition: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
     """JSON schemas of a definition by API version and kind."""
     spec = definition["spec"]
-    found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    schemas: dict[tuple[str, str], Mapping[str, Any]] = {}
     for version in spec["versions"]:
         if version.get("served"):
             schema = closed(version["schema"]["openAPIV3Schema"])
             schema["properties"] = {"apiVersion": {}, "kind": {}, "metadata": {}} | schema.get("properties", {})
-            found[f"{spec['group']}/{version['name']}", spec["names"]["kind"]] = schema
-    return found
+            schemas[f"{spec['group']}/{version['name']}", spec["names"]["kind"]] = schema
+    return schemas
 
 
 def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A structural schema as draft 7 has it, in which an object holds no field that is not named."""
+    """A structural schema as JSON schema draft 7 that allows no unnamed fields."""
     if schema.get("x-kubernetes-int-or-string"):
         return {"type": ["integer", "string"]}
     out = {k: v for k, v in schema.items() if k in ("type", "enum", "required", "pattern", "minimum", "maximum")}
@@ -119,7 +119,7 @@ def _of_kubernetes(document: Document) -> list[str]:
 
 
 def _sentences(error: jsonschema.ValidationError) -> Iterator[str]:
-    """One sentence for an error; of a field that may be several things, what is wrong with the nearest of them."""
+    """One message for an error; for a field of several possible types, about the nearest type."""
     while error.context:
         error = min(error.context, key=lambda inner: -len(inner.absolute_path))
     place = ".".join(map(str, error.absolute_path)) or "the document"

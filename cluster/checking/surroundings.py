@@ -1,4 +1,4 @@
-"""Rules of what stands around a cluster: queues, network policies, what is measured. Looks at all documents at once."""
+"""Rules across documents: queues, network policies, metrics of dashboards and alerts."""
 
 from __future__ import annotations
 
@@ -15,24 +15,13 @@ from cluster.checking.quotas import named
 from cluster.checking.rules import Breach
 
 QUEUE = "kueue.x-k8s.io/queue-name"
-OF_RAY = frozenset(
-    [
-        "ray_actors",
-        "ray_node_cpu_count",
-        "ray_node_cpu_utilization",
-        "ray_node_disk_free",
-        "ray_node_mem_total",
-        "ray_node_mem_used",
-        "ray_object_store_memory",
-        "ray_serve_deployment_replica_healthy",
-        "ray_serve_deployment_error_counter",
-        "ray_tasks",
-        "ray_train_controller_state",
-        "ray_train_report_total_blocked_time_s",
-        "ray_train_worker_group_start_total_time_s",
-    ]
-)
-"""Of Ray's own metrics those that the board and the alerts speak of."""
+OF_RAY = frozenset((
+    "ray_actors", "ray_node_cpu_count", "ray_node_cpu_utilization", "ray_node_disk_free", "ray_node_mem_total",
+    "ray_node_mem_used", "ray_object_store_memory", "ray_serve_deployment_replica_healthy",
+    "ray_serve_deployment_error_counter", "ray_tasks", "ray_train_controller_state",
+    "ray_train_report_total_blocked_time_s", "ray_train_worker_group_start_total_time_s",
+))  # fmt: skip
+"""Ray's metrics that the dashboard and alerts use."""
 _METRIC = re.compile(r"\b(?:lemur|ray)_(?!io_)\w+")
 _DNS = 53
 
@@ -41,11 +30,11 @@ def breaches(documents: Sequence[Document]) -> Iterator[tuple[Document, Breach]]
     queues, cluster_queues, flavors = (named(documents, k) for k in ("LocalQueue", "ClusterQueue", "ResourceFlavor"))
     for document in documents:
         spec = document.value.get("spec") or {}
-        asked = dict((document.value.get("metadata") or {}).get("labels") or {}).get(QUEUE)
-        if queues and asked and asked not in queues:
-            yield document, Breach("queue", f"{QUEUE} {asked}: the queues are {', '.join(sorted(queues))}")
-        elif queues and asked and (cluster := cluster_of(document)):
-            behind = cluster_queues.get((queues[asked].value.get("spec") or {}).get("clusterQueue", ""))
+        queue = dict((document.value.get("metadata") or {}).get("labels") or {}).get(QUEUE)
+        if queues and queue and queue not in queues:
+            yield document, Breach("queue", f"{QUEUE} {queue}: the queues are {', '.join(sorted(queues))}")
+        elif queues and queue and (cluster := cluster_of(document)):
+            behind = cluster_queues.get((queues[queue].value.get("spec") or {}).get("clusterQueue", ""))
             yield from ((document, breach) for breach in (quotas.breaches(cluster, behind, flavors) if behind else ()))
         if document.kind == "LocalQueue" and spec.get("clusterQueue") not in cluster_queues:
             yield (
@@ -68,7 +57,7 @@ def breaches(documents: Sequence[Document]) -> Iterator[tuple[Document, Breach]]
 
 
 def board(text: str, where: str) -> Document:
-    """A Grafana board, which is no object of Kubernetes, as one. Raises ValueError where it is no JSON."""
+    """A Grafana dashboard as a document of kind Dashboard. Raises ValueError if it is not JSON."""
     value = json.loads(text)
     return Document(where, {"kind": "Dashboard", "metadata": {"name": value.get("title", "")}, "spec": value})
 
@@ -104,7 +93,7 @@ def _expressions(value: Any) -> Iterator[str]:
 
 
 class _NoEngine:
-    """Stands where an engine would, to be asked for nothing but names."""
+    """A stand-in for an engine, to list metric names."""
 
     num_slots = context = num_devices = warmup_s = padded = 0
 
@@ -122,7 +111,7 @@ class _NoEngine:
 
 @cache
 def exported() -> frozenset[str]:
-    """Names of the metrics on a server's page, without the endings that Prometheus adds."""
+    """Names of the metrics that a server exports, without Prometheus' suffixes."""
     from lemur_ray.serve.http.metrics import Metrics
 
     engine: Any = _NoEngine()

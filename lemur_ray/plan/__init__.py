@@ -1,1 +1,1 @@
-"""Which row of which source comes when, as a pure function, and the stream of those rows. Ray only in feed.py."""
+"""The order of training rows as a pure function, and streams of those rows. Ray only in feed.py."""

@@ -1,8 +1,8 @@
 """Plan rows as a Ray Data stream into the workers of a trainer.
 
 Ray Data's iterators have no position (Ray issue #37633), and ``streaming_split`` deals rows by world size. So each rank
-gets an ordered dataset of its own, made of row *numbers* from the checkpointed row on; tasks on the cluster fetch the
-rows; every row carries its number and the training loop asserts it. Knows nothing of models or of checkpoints' formats.
+gets its own ordered dataset of row *numbers* from the checkpointed row on; tasks on the cluster read the rows; every
+row carries its number, which the training loop asserts. Knows nothing of models or checkpoint formats.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from lemur_ray.storage.file_system import is_bucket
 __all__ = ["PlanFeed", "iterate", "rank_dataset"]
 
 BLOCK_BYTES = 16 * 2**20
-"""Size aimed at for one fetched block: many steps of a small model, some of a large one. Of smaller ones Ray Data's own
-share of the CPU time grows (tests/perf/feed_rate.py)."""
+"""Target size of a block: many steps of a small model, some of a large one. Smaller blocks raise Ray Data's share of
+the CPU time (tests/perf/feed_rate.py)."""
 MAX_TASKS = 256
-"""Fetch tasks of one rank at most; each streams as many blocks as its rows need."""
+"""Maximum fetch tasks of one rank; each streams all blocks of its rows."""
 _BYTES_PER_TOKEN = 20
 _NODE = "ray.io/node-id"
 
@@ -37,9 +37,9 @@ class PlanFeed(ray.train.DataConfig):
     """Gives every rank its own ordered stream of plan rows.
 
     Pass it as ``dataset_config`` with ``datasets={"train": ray.data.range(1)}`` (the dataset itself is a placeholder).
-    ``configure`` runs for every new worker group with the new world size, and asks ``start`` for the first row each
-    time: a callable that reads the newest committed checkpoint makes restarts and resizes exact. Batches hold ``row``,
-    ``source`` and the arrays of PackedRow; ask ``iter_batches`` for rows_per_step / world_size rows.
+    ``configure`` runs for every new worker group with its world size, and calls ``start`` for the first row each time:
+    a callable that reads the newest committed checkpoint makes restarts and resizes exact. Batches hold ``row``,
+    ``source`` and the arrays of PackedRow; use ``iter_batches`` with rows_per_step / world_size rows.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class PlanFeed(ray.train.DataConfig):
         start: Callable[[], int] | int = 0,
         share_of: Callable[[int, int], tuple[int, ...]] = lambda rank, world_size: (rank, world_size),
     ) -> None:
-        """share_of: (rank, world size) -> (which part of every batch the rank reads, of how many, and where that is
-        another number the rows of a batch with its padding)."""
+        """share_of: (rank, world size) -> (index of the rank's part of each batch, number of parts, and optionally
+        the rows of a batch with padding)."""
         super().__init__()
         self.share_of = share_of
         self.plan = plan
@@ -67,7 +67,7 @@ class PlanFeed(ray.train.DataConfig):
         worker_node_ids: Any = None,
         **kwargs: Any,
     ) -> list[dict[str, ray.data.DataIterator]]:
-        """One dict of iterators per rank. Raises ValueError where the world size does not divide the batch."""
+        """One dict of iterators per rank. Raises ValueError if the world size does not divide the batch."""
         start = self.start() if callable(self.start) else self.start
         nodes = worker_node_ids if worker_node_ids and is_bucket(self.corpus) else [""] * world_size
         reader = PlanReader(self.plan, self.corpus, len(set(nodes)))
@@ -80,9 +80,9 @@ class PlanFeed(ray.train.DataConfig):
 
 
 def rank_dataset(reader: PlanReader, rows: RankRows, node: str = "") -> ray.data.Dataset:
-    """The ordered dataset of one rank's rows. A rank without rows gets an empty dataset.
+    """The ordered dataset of one rank's rows; empty for a rank without rows.
 
-    node: id of the host whose tasks fetch them, where it has a part of a core for that; empty: any.
+    node: id of the preferred host of the fetch tasks; empty: any host.
     """
     if not len(rows):
         return ray.data.range(0)
@@ -100,10 +100,10 @@ def rank_dataset(reader: PlanReader, rows: RankRows, node: str = "") -> ray.data
         with ThreadPoolExecutor(1) as ahead:
             for block, following in itertools.zip_longest(blocks, blocks[1:]):
                 if following is not None:
-                    ahead.submit(reader.bring, following)  # what goes wrong there goes wrong in fetch again
+                    ahead.submit(reader.bring, following)  # an error there occurs in fetch again
                 yield reader.fetch(block)
 
-    # Fetching is a memory-mapped read: a fraction of a core, so that it also runs where training holds every core.
+    # Fetching is a memory-mapped read and reserves a fraction of a core, so that it fits beside training.
     inputs = ray.data.from_arrow(tasks)
     dataset = inputs.map_batches(
         fetch,
@@ -111,7 +111,7 @@ def rank_dataset(reader: PlanReader, rows: RankRows, node: str = "") -> ray.data
         num_cpus=FEED_CPUS,
         compute=ray.data.TaskPoolStrategy(size=min(2, len(tasks))),
         label_selector={_NODE: node} if node else None,
-        fallback_strategy=[{"label_selector": {_NODE: f"!{node}"}}] if node else None,  # one that is full, or gone
+        fallback_strategy=[{"label_selector": {_NODE: f"!{node}"}}] if node else None,  # if the host is full or lost
     )
     dataset.context.execution_options.preserve_order = True
     dataset.context.enable_progress_bars = False

@@ -1,6 +1,6 @@
-"""Rows of a plan as arrays: the plan says which, the corpus has them.
+"""Reads the rows of a plan from a corpus as arrays.
 
-Knows nothing of Ray; the feed uses it, and so does whoever needs the same batches without a cluster.
+Knows nothing of Ray; used by the feed, and by callers that need the same batches without a cluster.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Batch = dict[str, np.ndarray]
 """``row`` int64 (rows,), ``source`` int32 (rows,), and the five arrays of PackedRow, each (rows, seq_len)."""
 
 PADDING = -1
-"""Number of a row that nothing is learnt from: with them a batch divides over any number of devices."""
+"""Row number of padding: a row of weight zero that makes a batch divide over the devices."""
 
 
 LEAST_USED = 1 / 4
-"""Of a source's rows, or more often in several passes: what a host reads of it for its shards to be copied there."""
+"""Minimum passes of a host over a source for its shards to be copied to the host."""
 SMALL_BYTES = 2**28
-"""A source is copied whatever is read of it: requests for its rows would take longer."""
+"""A source up to this size is always copied: single requests would take longer."""
 
 
 def copied_to_host(plan: Plan, sizes: Sequence[int], hosts: int, limit_bytes: int) -> list[bool]:
-    """Of which sources of a plan shards are copied to each of so many hosts that share its rows.
+    """Whether the shards of each source are copied to every host, for hosts that share the rows of a plan.
 
-    Those of which a row is read most often first, as long as all of them lie within the limit. sizes: bytes of each
+    Sources with the most reads per row come first, as long as the total stays within the limit. sizes: bytes of each
     source.
     """
     passes = [count / hosts / source.rows for source, count in zip(plan.sources, plan.counts, strict=True)]
@@ -45,10 +45,10 @@ def copied_to_host(plan: Plan, sizes: Sequence[int], hosts: int, limit_bytes: in
 
 
 class PlanReader:
-    """Fetches plan rows from a corpus folder. Cheap to pickle; files are mapped on first use."""
+    """Reads plan rows from a corpus folder. Cheap to pickle; files are mapped on first use."""
 
     def __init__(self, plan: Plan, corpus: str | Path, hosts: int = 1, *, check: bool = True) -> None:
-        """hosts: how many share the rows of the plan. check: of a corpus in a bucket whether its files have their size.
+        """hosts: number of hosts that share the rows. check: verify file sizes of a corpus in a bucket.
 
         Raises PlanError, RowSetError.
         """
@@ -63,16 +63,16 @@ class PlanReader:
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A corpus in a bucket is read anew on the host where this arrives."""
+        """A corpus in a bucket is reopened on the receiving host."""
         environment = {**bucket_environment(), **limit_environment()} if is_bucket(self.corpus) else {}
-        return _reader_there, (self.plan, self.corpus, self.hosts, environment)
+        return _reopen, (self.plan, self.corpus, self.hosts, environment)
 
     @property
     def seq_len(self) -> int:
         return self.readers[0].seq_len
 
     def fetch(self, rows: np.ndarray) -> Batch:
-        """The batch of these plan rows, in the order given; PADDING is any row at weight zero. Raises RowSetError."""
+        """The batch of these plan rows, in the same order; PADDING gives a row of weight zero. Raises RowSetError."""
         self._choose()
         rows = np.asarray(rows, np.int64).reshape(-1)
         where = self.plan.rows(np.maximum(rows, 0))
@@ -89,7 +89,7 @@ class PlanReader:
         return batch
 
     def bring(self, rows: np.ndarray) -> None:
-        """Copy here what ``fetch`` will need of a corpus in a bucket, if anything is copied. Raises RowSetError."""
+        """Copy the shards for ``fetch`` from a bucket to this host, if their source is copied. Raises RowSetError."""
         if not is_bucket(self.corpus):
             return
         self._choose()
@@ -99,7 +99,7 @@ class PlanReader:
                 reader.bring(where.example[where.source == index])
 
     def _choose(self) -> None:
-        """Once, and on the host that reads: its disk is the one that counts."""
+        """Choose the sources to copy, once, on the reading host: the size of its disk decides."""
         if not self._chosen:
             readers = [reader for reader in self.readers if isinstance(reader, BucketRows)]
             sizes = [reader.size_bytes for reader in readers]
@@ -107,7 +107,7 @@ class PlanReader:
             self._chosen = True
 
 
-def _reader_there(plan: Plan, corpus: str, hosts: int, environment: dict[str, str]) -> PlanReader:
+def _reopen(plan: Plan, corpus: str, hosts: int, environment: dict[str, str]) -> PlanReader:
     for name, value in environment.items():
         os.environ.setdefault(name, value)
     return PlanReader(plan, corpus, hosts, check=False)
@@ -115,10 +115,10 @@ def _reader_there(plan: Plan, corpus: str, hosts: int, environment: dict[str, st
 
 @dataclass(frozen=True)
 class RankRows:
-    """The rows one rank reads: of every global batch of B rows, rows [rank B/n, (rank + 1) B/n), from ``start`` on.
+    """The rows of one rank: rows [rank B/n, (rank + 1) B/n) of every global batch of B rows, from ``start`` on.
 
-    ``padded``: B with rows of PADDING behind it, 0: none. Raises ValueError where n does not divide B or ``start`` is
-    not at a batch boundary.
+    padded: B with appended PADDING rows; 0: no padding. Raises ValueError if n does not divide B or ``start`` is not a
+    batch boundary.
     """
 
     start: int
@@ -136,7 +136,7 @@ class RankRows:
 
     @property
     def share(self) -> int:
-        """Rows of one step that are this rank's."""
+        """Number of rows of this rank per step."""
         return (self.padded or self.rows_per_step) // self.world_size
 
     def __len__(self) -> int:
@@ -144,22 +144,16 @@ class RankRows:
         return steps * self.share + min(max(0, rest - self.rank * self.share), self.share)
 
     def slice(self, begin: int, end: int) -> np.ndarray:
-        """Plan row numbers (int64) of this rank's rows number ``begin`` to ``end``, counted from ``start``."""
+        """Plan row numbers (int64) of this rank's rows [begin, end), counted from ``start``."""
         step, inside = np.divmod(np.arange(begin, end), self.share)
         inside += self.rank * self.share
         return np.where(inside < self.rows_per_step, self.start + step * self.rows_per_step + inside, PADDING)
 
 
 def iterate(
-    plan: Plan,
-    corpus: str | Path,
-    start: int = 0,
-    *,
-    rows_per_step: int = 1,
-    rank: int = 0,
-    world_size: int = 1,
+    plan: Plan, corpus: str | Path, start: int = 0, *, rows_per_step: int = 1, rank: int = 0, world_size: int = 1
 ) -> Iterator[Batch]:
-    """One batch per step of a rank's rows from row ``start`` on, without Ray: the same values as the feed gives."""
+    """Yield one batch per step of a rank's rows from row ``start`` on, without Ray; same values as the feed."""
     reader = PlanReader(plan, corpus)
     mine = RankRows(start, plan.num_rows, rows_per_step, rank, world_size)
     for begin in range(0, len(mine), mine.share):

@@ -1,8 +1,8 @@
-"""Which source row i of a mixture comes from, and how many rows of it came before: a pure function of the weights.
+"""Deals the rows of a mixture to its sources, as a pure function of the weights and the row number.
 
-At every block boundary the counts are the largest-remainder rounding of the exact shares; inside a block rows are dealt
-by earliest deadline. No source is ever a row ahead or behind at a boundary, nor two rows anywhere. Knows nothing of
-examples.
+At every block boundary the counts are the largest-remainder rounding of the exact shares; inside a block rows go to the
+source with the earliest deadline. A source deviates by less than one row at a boundary, and less than two anywhere.
+Knows nothing of examples.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 
 MIN_BLOCK = 256
+"""Minimum rows of a block."""
 SMALLEST_SHARE = 1e-5
-"""A rarer source would need blocks of more than 2^17 rows."""
+"""Smallest share of a source; a rarer one would need blocks of more than 2^17 rows."""
 _CHUNK = 4096
-"""Blocks dealt at once."""
+"""Number of blocks computed at once."""
 
 
 def largest_remainder(total: int | np.ndarray, shares: np.ndarray) -> np.ndarray:
@@ -38,8 +39,8 @@ def largest_remainder(total: int | np.ndarray, shares: np.ndarray) -> np.ndarray
 class Mixture:
     """Deals rows to sources in fixed proportions.
 
-    weights: non-negative, not all zero; they are normalised by their own sum. Raises ValueError otherwise, or where a
-    share lies above 0 and below 1e-5.
+    weights: non-negative, not all zero; normalised by their sum. Raises ValueError otherwise, or for a share between 0
+    and 1e-5.
     """
 
     def __init__(self, weights: Sequence[float]) -> None:
@@ -49,11 +50,11 @@ class Mixture:
         smallest = float(self.shares[self.shares > 0].min())
         if smallest < SMALLEST_SHARE:
             raise ValueError(f"smallest share {smallest:.2g}: expected at least {SMALLEST_SHARE:g}; merge rare sources")
-        # With a row of the rarest source in every block, largest-remainder counts never go down between boundaries.
+        # With a row of the rarest source in every block, largest-remainder counts never decrease between boundaries.
         self.block = max(MIN_BLOCK, 1 << math.ceil(math.log2(1.01 / smallest)))
 
     def counts(self, num_rows: int) -> np.ndarray:
-        """Rows of each source among rows [0, num_rows): (sources,) int64, in time that does not depend on num_rows."""
+        """Number of rows of each source among rows [0, num_rows): (sources,) int64, in constant time."""
         block, inside = divmod(num_rows, self.block)
         before = largest_remainder(block * self.block, self.shares)
         if inside:
@@ -62,7 +63,7 @@ class Mixture:
         return before
 
     def rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Source of each row (int64) and how many earlier rows came from the same source (int64)."""
+        """(source of each row, number of earlier rows of that source), both int64 and of the shape of ``rows``."""
         rows = np.asarray(rows, np.int64)
         blocks, where = np.unique(rows // self.block, return_inverse=True)
         inside = rows % self.block
@@ -80,10 +81,10 @@ class Mixture:
     def _deal(self, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Source and occurrence number of every slot of some blocks, each (blocks, block) int64.
 
-        Each slot goes to the source whose next row is due first, among those that would not run ahead of their share
-        by a row and have rows left in this block (earliest deadline first, which alone keeps every prefix within one
-        row of its share: Tijdeman 1980). Largest-remainder counts at a boundary may ask for more of the rows behind it
-        than can be dealt at once: there, with many sources, a lag of 1.2 rows has been seen.
+        Each slot goes to the source whose next row is due first, among those that would not exceed their share by a row
+        and have rows left in this block (earliest deadline first; by itself it keeps every prefix within one row of its
+        share: Tijdeman 1980). Largest-remainder counts can require several rows right after a boundary: with many
+        sources lags of up to 1.2 rows were measured there.
         """
         sources = np.flatnonzero(self.shares)
         shares = self.shares[sources]

@@ -1,7 +1,7 @@
 """A keyed permutation of [0, n) computed point by point: global shuffle without memory.
 
-A Feistel network on the grid ceil(sqrt n) x ceil(n / ceil(sqrt n)), walked until it lands inside [0, n) (Black and
-Rogaway, "Ciphers with arbitrary finite domains", 2002, generalised Feistel with cycle walking). Knows only integers.
+A Feistel network on the grid ceil(sqrt n) x ceil(n / ceil(sqrt n)), iterated until the value lies inside [0, n) (Black
+and Rogaway, "Ciphers with arbitrary finite domains", 2002, generalised Feistel with cycle walking).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 ROUNDS = 6
+"""Rounds of the Feistel network."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)

@@ -1,6 +1,6 @@
-"""The order of rows of a run: row i is a pure function of (sources, seed, i), so a run's data state is one integer.
+"""The order of a run's rows: row i is a pure function of (sources, seed, i), so the data state is one integer.
 
-Knows the mixture and the sizes of the sources; nothing of tokens, files or Ray (spec: pretraining, section 4).
+Knows the mixture and the sizes of the sources; nothing of tokens, files or Ray.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from lemur_ray.plan.mixture import SMALLEST_SHARE, Mixture
 from lemur_ray.plan.permutation import derive_key, permute
 
 _SUBSET = -1
-"""Stands in the place of the epoch in the key that chooses which rows of a source are used at all."""
+"""Replaces the epoch in the key that selects the used subset of a source's rows."""
 
 
 class PlanError(ValueError):
-    """A mixture cannot be built from the rows that are there."""
+    """A mixture cannot be built from the available rows."""
 
 
 class PlanRow(NamedTuple):
-    """Where one row of a plan comes from."""
+    """Origin of one row of a plan."""
 
     source: int
     """Index into ``Plan.sources``."""
     epoch: int
-    """How many full passes over the used rows of the source came before."""
+    """Number of completed passes over the used rows of the source."""
     example: int
     """Row number in the source's row set."""
 
 
 class PlanRows(NamedTuple):
-    """Where rows of a plan come from: three int64 arrays of one shape."""
+    """Origins of rows of a plan: three int64 arrays (rows,), as the fields of PlanRow."""
 
     source: np.ndarray
     epoch: np.ndarray
@@ -51,21 +51,21 @@ class PlanSource:
     name: str
     kind: str
     rows: int
-    """Packed rows that exist."""
+    """Number of packed rows in the corpus."""
     weight: float
     """Share of the run's rows; weights are normalised by their own sum."""
     epochs: float | None = None
-    """Passes over the rows that are used: rows of the run from this source / epochs are used, a fixed subset chosen by
-    the seed. None: the whole source is open, and at most one pass is made."""
+    """Passes over the used rows: a subset, fixed by the seed, of (rows of the run from this source) / epochs rows.
+    None: all rows of the source may be used, at most once."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """Order of ``num_rows`` rows from ``sources``.
 
-    ``skip`` holds half-open ranges of row numbers of the order without skips; they are left out and later rows move
-    up, so the row numbers of the plan stay 0, 1, 2, ... Raises PlanError where a source is too small for its epochs,
-    with the numbers that would do.
+    skip: half-open ranges of row numbers in the order without skips; they are left out and later rows move up, so the
+    plan's row numbers stay 0, 1, 2, ... Raises PlanError if a source is too small for its epochs, with numbers that
+    would fit.
     """
 
     sources: tuple[PlanSource, ...]
@@ -85,7 +85,7 @@ class Plan:
 
     @cached_property
     def mixture(self) -> Mixture:
-        """The proportions of the sources."""
+        """Proportions of the sources. Raises PlanError for invalid weights."""
         try:
             return Mixture([source.weight for source in self.sources])
         except ValueError as error:
@@ -93,14 +93,14 @@ class Plan:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Rows of each source among the run's rows, those skipped included."""
+        """Number of the run's rows from each source, skipped ones included."""
         return tuple(self.mixture.counts(self._skips.before(self.num_rows - 1) + 1).tolist())
 
     @cached_property
     def used_rows(self) -> tuple[int, ...]:
-        """Rows of each source that the run may visit: rows of the run / epochs, at most what exists.
+        """Number of distinct rows of each source that the run may visit: rows of the run / epochs.
 
-        Counted without the skips, so that a range skipped later deals no row before it anew.
+        Computed without skips, so that skipping a range later does not change earlier rows.
         """
         counts = self.mixture.counts(self.num_rows).tolist()
         return tuple(_used(source, count) for source, count in zip(self.sources, counts, strict=True))
@@ -110,7 +110,7 @@ class Plan:
         return _Skips(self.skip)
 
     def row(self, i: int) -> PlanRow:
-        """Source, epoch and example of row ``i``; as fast for row 10^10 as for row 0. Raises IndexError."""
+        """Source, epoch and example of row ``i``, in constant time. Raises IndexError."""
         source, epoch, example = self.rows(np.array([i]))
         return PlanRow(int(source[0]), int(epoch[0]), int(example[0]))
 
@@ -132,14 +132,15 @@ class Plan:
         return PlanRows(source, epoch, example)
 
     def ranges_without_skips(self, first: int, end: int) -> list[list[int]]:
-        """Rows [first, end) as half-open ranges of the order without skips: what a recipe's ``skip_rows`` counts in."""
+        """Rows [first, end) as half-open ranges in the order without skips, the numbering of ``train.skip_rows``."""
         rows = self._skips.before(np.arange(first, end))
         cuts = np.flatnonzero(np.diff(rows) != 1) + 1
         return [[int(part[0]), int(part[-1]) + 1] for part in np.split(rows, cuts) if part.size]
 
     def summary(self) -> list[dict[str, Any]]:
-        """The mixture as asked and as built, one JSON object per source."""
+        """Requested and actual mixture, one JSON object per source."""
         total = math.fsum(source.weight for source in self.sources)
+        rows = sum(self.counts)
         return [
             {
                 "name": source.name,
@@ -148,7 +149,7 @@ class Plan:
                 "asked_share": source.weight / total,
                 "asked_epochs": source.epochs,
                 "built_rows": count,
-                "built_share": count / sum(self.counts),
+                "built_share": count / rows,
                 "used_rows": used,
                 "built_epochs": count / used if used else 0.0,
             }
@@ -157,7 +158,7 @@ class Plan:
 
 
 class _Skips:
-    """Row numbers with and without the skipped ranges, which may overlap."""
+    """Conversion of row numbers between the orders with and without skipped ranges, which may overlap."""
 
     def __init__(self, ranges: Sequence[Sequence[int]]) -> None:
         merged: list[list[int]] = []
@@ -172,17 +173,17 @@ class _Skips:
             total += end - begin
             shifts.append(total)
         self._firsts = np.array(firsts, np.int64)
-        """First row number that has moved up past each range .."""
+        """For each merged range, the first row number after it moved up .."""
         self._shifts = np.array([0, *shifts], np.int64)
-        """.. and by how much it has moved in all."""
+        """.. and the total shift there; 0 before the first range."""
 
     def before(self, rows: Any) -> Any:
-        """Row numbers of a plan in the order without skips."""
+        """Map row numbers of a plan to the order without skips."""
         return rows + self._shifts[np.searchsorted(self._firsts, rows, side="right")]
 
 
 def first_row_moved(old: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> int | None:
-    """The first plan row that two sets of skipped ranges place differently; None where they leave out the same rows."""
+    """The first plan row whose position differs between two sets of skipped ranges; None if there is none."""
     a, b = _Skips(old), _Skips(new)
     edges = sorted({0, *(int(row) for skips in (a, b) for row in skips._firsts)})
     return next((row for row in edges if a.before(row) != b.before(row)), None)
@@ -194,7 +195,7 @@ def _used(source: PlanSource, count: int) -> int:
     if source.epochs is not None and not (math.isfinite(source.epochs) and source.epochs > 0):
         raise PlanError(f"source {source.name}: epochs {source.epochs}: expected a positive number")
     epochs = 1.0 if source.epochs is None else source.epochs
-    # Rounded up, so that no row is visited more often than was asked; the slack absorbs the rounding of a division.
+    # Rounded up, so that no row is visited more often than requested; the slack absorbs the rounding of a division.
     needed = math.ceil(count / epochs - 1e-6 * max(1.0, count / epochs * 1e-6))
     if needed > source.rows:
         asked = "one pass" if source.epochs is None else f"{epochs:g} epochs"
@@ -208,10 +209,10 @@ def _used(source: PlanSource, count: int) -> int:
 def plan_for(recipe: Recipe, manifest: Mapping[str, Any]) -> Plan:
     """The plan of a recipe over a corpus.
 
-    Sources are those of ``recipe.data.sources``; where it names none, every source of the corpus, each kind split by
-    tokens, code : text as ``recipe.data.code_to_text`` (a corpus of one kind gets all). Sources whose epochs are not
-    given make one pass, or as many as the run needs where it needs more rows than exist. Raises PlanError on an unknown
-    or empty source, a row length other than the corpus's, or too few rows for the epochs that were asked.
+    Sources are those of ``recipe.data.sources``; if empty, all sources of the corpus, each kind split by tokens and
+    code : text as ``recipe.data.code_to_text`` (a corpus of one kind gets all). Sources without ``epochs`` make one
+    pass, or as many as the run needs. Raises PlanError for an unknown or empty source, a row length other than the
+    corpus's, or too few rows for the requested epochs.
     """
     available = {source["name"]: source for source in manifest["sources"]}
     if recipe.data.seq_len != manifest["seq_len"]:
@@ -219,21 +220,21 @@ def plan_for(recipe: Recipe, manifest: Mapping[str, Any]) -> Plan:
             f"the recipe has rows of {recipe.data.seq_len} tokens, the corpus rows of {manifest['seq_len']}: "
             "set --data.seq-len, or build the corpus again"
         )
-    asked: list[tuple[str, str, float, float | None]] = []
+    requested: list[tuple[str, str, float, float | None]] = []
     if recipe.data.sources:
         if absent := [repr(source.name) for source in recipe.data.sources if source.name not in available]:
             many = ("source", "is") if len(absent) == 1 else ("sources", "are")
             has = f"it has {', '.join(sorted(available))}"
             raise PlanError(f"{many[0]} {', '.join(absent)} {many[1]} not in the corpus: {has}")
         for source in recipe.data.sources:
-            asked.append((source.name, available[source.name]["kind"], source.weight, source.epochs))
+            requested.append((source.name, available[source.name]["kind"], source.weight, source.epochs))
     else:
-        asked = [(name, kind, share, None) for name, kind, share in _shares(manifest, recipe.data.code_to_text)]
+        requested = [(name, kind, share, None) for name, kind, share in _shares(manifest, recipe.data.code_to_text)]
     num_rows = recipe.train.steps * recipe.train.rows_per_step
-    mixture = Mixture([weight for _, _, weight, _ in asked])
+    mixture = Mixture([weight for _, _, weight, _ in requested])
     counts = mixture.counts(num_rows).tolist()  # without the skips, as used_rows
     sources = []
-    for (name, kind, weight, epochs), count in zip(asked, counts, strict=True):
+    for (name, kind, weight, epochs), count in zip(requested, counts, strict=True):
         rows = available[name]["rows"]
         if rows < 1:
             raise PlanError(f"source {name!r} has no rows in this corpus: leave it out, or build the corpus again")
@@ -244,7 +245,7 @@ def plan_for(recipe: Recipe, manifest: Mapping[str, Any]) -> Plan:
 
 
 def _shares(manifest: Mapping[str, Any], code_to_text: float) -> list[tuple[str, str, float]]:
-    """(name, kind, share) of every source with rows: kinds as asked, sources of one kind by tokens."""
+    """(name, kind, share) of every non-empty source: kinds by ``code_to_text``, sources of one kind by tokens."""
     usable = [source for source in manifest["sources"] if source["rows"] > 0]
     tokens: dict[str, int] = {}
     for source in usable:

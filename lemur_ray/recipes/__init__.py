@@ -34,16 +34,16 @@ def get_recipe(name: str) -> Recipe:
 
 
 SPECIAL_TOKENS = 7
-"""Tokens that may stand behind those of a published vocabulary: ChatML's two, or, in corpora of before, all of
+"""Maximum tokens added to a published vocabulary: ChatML's two, or, in older corpora, all of
 ``text.special_tokens.SPECIALS``."""
 
 
 def with_vocabulary(recipe: Recipe, vocab_size: int) -> Recipe:
-    """The recipe with a model that can hold a tokenizer of ``vocab_size`` tokens.
+    """The recipe with a model large enough for a tokenizer of ``vocab_size`` tokens.
 
-    A model that starts from scratch (`FROM_SCRATCH`) takes the tokenizer's vocabulary, unless the command line chose
-    another one. Everything else has the vocabulary of published weights, which may be larger than the tokenizer's;
-    where it lacks nothing but our special tokens it grows to the next multiple of 128.
+    A recipe of `FROM_SCRATCH` takes the tokenizer's vocabulary, unless the command line set another. Others keep the
+    vocabulary of published weights, which may be larger; if only SPECIAL_TOKENS are missing, it grows to the next
+    multiple of 128.
 
     Raises:
         ValueError: the tokenizer has more tokens than the model has rows.

@@ -1,4 +1,4 @@
-"""What the tuning recipes share: the hyper-parameters of the Lemur paper's 2.2 and A.2.2.
+"""Shared hyper-parameters of the tuning recipes, from sections 2.2 and A.2.2 of the Lemur paper.
 
 Stated there: 2 epochs, Adam, learning rate 2e-5, batches of 128 examples. Not stated and chosen here: cosine to 0 after
 3 % warm-up, clip 1.0 (as in pretraining), no weight decay, betas and eps of the Transformers library that the paper
@@ -21,14 +21,10 @@ TUNING = TuningConfig(epochs=2, batch_examples=128, warmup_fraction=0.03)
 
 
 def training(rows_per_step: int, microbatches: int = 1) -> TrainConfig:
-    """Steps and rows are what Table 1's rows come to at a guess; the table that is trained on decides them."""
+    """Training options with estimates of steps and rows for Table 1; the actual table decides them at run time."""
     return TrainConfig(
         steps=-(-TUNING.epochs * TABLE_1_ROWS // TUNING.batch_examples),
-        rows_per_step=rows_per_step,
-        microbatches=microbatches,
-        compute_dtype="bfloat16",
-        remat="full",
-        spike_sigmas=0.0,  # every example twice: an update is left out only where it is not finite
-        checkpoint_every_steps=250,
-        keep_checkpoints=2,
-    )
+        rows_per_step=rows_per_step, microbatches=microbatches, compute_dtype="bfloat16", remat="full",
+        spike_sigmas=0.0,  # examples repeat, so only non-finite updates are skipped
+        checkpoint_every_steps=250, keep_checkpoints=2,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The Llama 2 family: shapes of the four models and what their recipes share.
+"""The Llama 2 family: shapes of the four models and options shared by their recipes.
 
 Shapes: Touvron et al. 2023 (arXiv 2307.09288), appendix A.2.1, and the config.json files of the published weights.
 """
@@ -44,7 +44,7 @@ def packed_4096(sources: tuple[SourceConfig, ...] = ()) -> DataConfig:
 
 
 def llama2_training(microbatches: int) -> TrainConfig:
-    """Batches and length of table 1; how a batch is cut is ours and follows from the pod."""
+    """Batch size and length of table 1; the number of microbatches depends on the pod and is not from the paper."""
     return TrainConfig(
         steps=LLAMA2_STEPS, rows_per_step=1024, microbatches=microbatches, compute_dtype="bfloat16", remat="save_dots",
         checkpoint_every_steps=500, keep_checkpoints=3,

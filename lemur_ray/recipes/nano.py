@@ -1,4 +1,4 @@
-"""nano: the smallest model that learns; every default of the demo hangs on it.
+"""nano: the smallest model that learns; the default recipe and the base of the demo.
 
 1,377,408 parameters at a vocabulary of 2,048 (a run takes the vocabulary of its corpus' tokenizer). Many small steps
 (1,024 tokens each) and muon on the matrices are what moves a model of this size in minutes of CPU time.
@@ -19,10 +19,6 @@ RECIPE = Recipe(
     ),
     data=DataConfig(code_to_text=10.0, seq_len=1024),
     train=TrainConfig(
-        steps=400,
-        rows_per_step=1,
-        checkpoint_every_steps=200,
-        checkpoint_every_s=60.0,
-        log_every_steps=10,
+        steps=400, rows_per_step=1, checkpoint_every_steps=200, checkpoint_every_s=60.0, log_every_steps=10
     ),
 )

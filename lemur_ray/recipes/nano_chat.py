@@ -1,4 +1,4 @@
-"""nano-chat: nano tuned on conversations; what the demo's agents are played with.
+"""nano-chat: nano tuned on conversations; the policy of the demo's agents.
 
 Starts from runs/nano. Expert games, in which the expert says what it looks for (docs/decisions/004), and a few hundred
 questions about code: many small steps and muon, as in nano. Loss on the assistant alone, as in the paper.
@@ -18,10 +18,6 @@ RECIPE = Recipe(
     ),
     data=nano.RECIPE.data,
     train=TrainConfig(
-        steps=3600,
-        rows_per_step=1,
-        spike_sigmas=0.0,
-        checkpoint_every_steps=1000,
-        checkpoint_every_s=120.0,
+        steps=3600, rows_per_step=1, spike_sigmas=0.0, checkpoint_every_steps=1000, checkpoint_every_s=120.0
     ),
 )
