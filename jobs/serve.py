@@ -14,15 +14,15 @@ from lemur_ray.cluster import connection
 from lemur_ray.host.home import lemur_home
 from lemur_ray.rollout.evaluation_folder import EvaluationError
 from lemur_ray.rollout.endpoints.policy_target import resolve_model
-from lemur_ray.serve.http.api_key import CURL_KEY, KEY_VARIABLE, guarded
+from lemur_ray.serve.http.api_key import CURL_KEY, KEY_VARIABLE, server_key_digest
 from lemur_ray.serve.config import ServeJob
-from lemur_ray.serve.needs import look_first
+from lemur_ray.serve.needs import check_job
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     job, stop = ServeJob.parse(argv), threading.Event()
     try:
-        digest = guarded(job.host, job.api_key or os.environ.get(KEY_VARIABLE, ""))
+        digest = server_key_digest(job.host, job.api_key or os.environ.get(KEY_VARIABLE, ""))
         with _served(job, digest, stop, resolve_model(job.model, lemur_home() / "runs")) as url:
             for number in (signal.SIGTERM, signal.SIGINT):  # now: Ray sets handlers of its own when it starts
                 signal.signal(number, lambda *_: stop.set())
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 @contextlib.contextmanager
 def _served(job: ServeJob, digest: bytes, stop: threading.Event, model: str) -> Iterator[str]:
     """The base URL, as long as it answers."""
-    look_first(model, job, connection.available_devices(this_machine=job.no_ray, log_to_driver=False))
+    check_job(model, job, connection.available_devices(this_machine=job.no_ray, log_to_driver=False))
     with contextlib.ExitStack() as stack:
         if job.no_ray:
             from lemur_ray.serve.loading import load_text_engine

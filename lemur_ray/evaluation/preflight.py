@@ -177,14 +177,14 @@ def _check_writable(out: str) -> None:
 
 def _policy_model(spec: PolicySpec, config: EvalConfig[Any]) -> PolicyModel:
     """The model that will be served for the policy. Raises EvaluationError with everything it lacks."""
-    from lemur_ray.serve.policy_model import NotServed, look_at_model  # takes a second, and few policies need it
+    from lemur_ray.serve.policy_model import NotServed, check_policy_model  # takes a second
 
     model = pin_checkpoint(resolve_model(spec.target, lemur_home() / "runs"))
     chats = spec.kind == "handle" or not getattr(config.options, "raw", False)
     try:
-        return look_at_model(model, config.chat_template, chats)
+        return check_policy_model(model, config.chat_template, chats)
     except NotServed as error:
-        raise EvaluationError(f"--policy {config.policy}: {'; '.join(error.said)}") from error
+        raise EvaluationError(f"--policy {config.policy}: {'; '.join(error.faults)}") from error
 
 
 def _token_counter(spec: PolicySpec, config: EvalConfig[Any]) -> tuple[Callable[[str], int], PolicySpec]:

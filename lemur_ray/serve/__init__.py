@@ -1,1 +1,1 @@
-"""The chat model as a service: an engine, what computes for it, OpenAI's protocol, then HTTP and Ray around it."""
+"""Serving of a chat model: the engine, its computation on devices, OpenAI's protocol, HTTP and Ray Serve."""

@@ -1,4 +1,4 @@
-"""How an engine and its server are sized. Light: imports neither jax nor Ray."""
+"""Options of an engine and of a serving job. Light: imports neither jax nor Ray."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How large an engine is."""
+    """Sizes and arithmetic of an engine."""
 
     context: int = 0
     """Longest sequence in tokens; 0: the model's own."""
     max_slots: int = 64
-    """Sequences that are generated at once, or kept to be continued; at least 2."""
+    """Sequences that are generated at the same time; at least 2."""
     cache_bytes: int = 2**30
-    """Memory for keys and values in bytes, over all devices; there are fewer slots where this does not hold all."""
+    """Memory for keys and values in bytes, over all devices; if it is too small for all slots, fewer are used."""
     pin_s: float = 30.0
-    """Seconds that the cache of a session (X-Session-Id, prompt_cache_key) is kept after each of its replies."""
+    """Seconds that the cache of a session (X-Session-Id, prompt_cache_key) is pinned after each of its replies."""
     pinned_share: float = 0.5
-    """Share of the cache that may be kept so."""
+    """Largest share of the cache that is pinned."""
     max_queue: int = 256
     """Requests that may wait for a slot; more are refused (429)."""
     prefill_tiles: int = 4
-    """Tiles of 32 prompt tokens that are computed beside one decode step."""
+    """Tiles of 32 prompt tokens that are computed with each decode step."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of weights and of the cache; sums are float32 in any case."""
+    """Of weights and cache; sums are always float32."""
     quantization: Literal["none", "int8"] = "none"
-    """int8: matrices rounded to eight bits, a quarter of their memory and faster; docs/log.md says what it costs."""
+    """int8: matrices rounded to eight bits, a quarter of their memory and faster; docs/log.md has the accuracy."""
     batch_invariant: bool = True
-    """Tokens and log-probabilities that do not depend, to the last bit, on what else is served; False is faster."""
+    """Tokens and log-probabilities do not depend, to the last bit, on other requests; False is faster."""
     native: bool = True
-    """On a CPU: products in C++, where there is a compiler, else XLA's, which are slower."""
+    """On a CPU with a C++ compiler: products in C++ instead of XLA's slower ones."""
     compile_threads: int = 2
     """Programs compiled at the same time at the start."""
     tensor_parallel: int = 1
-    """Devices that share the model, each with a part of every matrix and of the cache; 0: all there are."""
+    """Devices that share the model, each with a part of every matrix and of the cache; 0: all devices."""
 
     def __post_init__(self) -> None:
         check_ranges(self, context=FROM_ZERO, max_slots=(2, 4096), cache_bytes=COUNT, max_queue=FROM_ZERO)
@@ -53,20 +53,19 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class Hosts:
-    """The hosts on Ray that one engine takes, all of them or none."""
+    """The hosts on Ray that one engine reserves, all or none."""
 
     num: int = 1
-    """Hosts that share the model. With a topology: what it says."""
+    """Hosts that share the model; with a topology, its number of hosts."""
     use_gpu: bool = False
     """Each host gives its share of ``engine.tensor_parallel`` GPUs."""
     topology: str = ""
-    """TPU slice topology, for example 2x2x2, which is taken whole; empty: no TPU."""
+    """TPU slice topology, for example 2x2x2, which is reserved whole; empty: no TPU."""
     accelerator_type: str = ""
     """Ray's name of the TPU generation, for example TPU-V4."""
 
     def on_gpus(self, some_there: bool) -> bool:
-        """Whether GPUs are asked for: where that was said, and wherever there are some, unless JAX is told to stay on
-        cores (JAX_PLATFORMS=cpu)."""
+        """Whether to reserve GPUs: if asked for, or if the cluster has some and JAX_PLATFORMS is not cpu."""
         return self.use_gpu or (some_there and not self.topology and os.environ.get("JAX_PLATFORMS") != "cpu")
 
     def __post_init__(self) -> None:
@@ -80,7 +79,7 @@ class Hosts:
 
 @dataclass(frozen=True)
 class ServeJob:
-    """What is served where."""
+    """The model to serve, and how and where."""
 
     model: str = ""
     """Run folder or its name, checkpoint step folder, Hugging Face folder, random:nano, or random:nano@RUN (with that
@@ -102,13 +101,13 @@ class ServeJob:
     replicas: int = 1
     """Replicas of the model on Ray, each with an engine of its own."""
     max_replicas: int = 0
-    """Most replicas that are started as long as there is more to do; 0: never more than replicas."""
+    """Most replicas under load; 0: never more than replicas."""
     chat_template: str = ""
     """File with the Jinja template of chats, or chatml. Empty: the model's own."""
     follow_s: float = 0.0
-    """Seconds between looks for a newer checkpoint of the run, whose weights then take over; 0: the first one stays."""
+    """Seconds between checks for a newer checkpoint of the run, which is then served; 0: no checks."""
     api_key: str = field(default="", repr=False)
-    """Key that requests must bring; by default what LEMUR_API_KEY says, which no list of processes shows."""
+    """Key that requests must bring; by default that of LEMUR_API_KEY, which process lists do not show."""
     engine: EngineOptions = EngineOptions()
 
     def __post_init__(self) -> None:
@@ -124,6 +123,6 @@ class ServeJob:
 
     @classmethod
     def parse(cls, argv: Sequence[str] | None) -> ServeJob:
-        """From the command line, on which ``--engine vllm`` stands beside ``--engine.max-slots 8``."""
-        given = [re.sub("^--engine(?=$|=)", "--backend", word) for word in (sys.argv[1:] if argv is None else argv)]
-        return parse(cls, given, prog="serve.py", bare_flags=True)
+        """From the command line, where both ``--engine vllm`` and ``--engine.max-slots 8`` are valid."""
+        words = [re.sub("^--engine(?=$|=)", "--backend", word) for word in (sys.argv[1:] if argv is None else argv)]
+        return parse(cls, words, prog="serve.py", bare_flags=True)

@@ -1,6 +1,6 @@
-"""Replies that must have a form: a grammar and a tokenizer become what the engine is told before every token.
+"""Constraints of replies by a grammar: the tokens that may come next, computed by llguidance.
 
-The work is llguidance's. Knows nothing of how a request asks for a form.
+Knows nothing of how a request prescribes a grammar.
 """
 
 from __future__ import annotations
@@ -15,43 +15,44 @@ from lemur_ray.text.tokenizer import Tokenizer
 
 
 class GrammarError(ValueError):
-    """A grammar that has no meaning; the message says why."""
+    """An invalid grammar, or a model that cannot use any; the message gives the reason."""
 
 
 class Grammars:
-    """Starts constraints for one tokenizer. From any thread."""
+    """Makes constraints for one tokenizer. From any thread."""
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer: llguidance.LLTokenizer | None = None
-        self._why_not = _why_not(tokenizer)
-        if not self._why_not:
+        self._obstacle = _obstacle(tokenizer)
+        if not self._obstacle:
             wrapped = llguidance.TokenizerWrapper(_Vocabulary(tokenizer))
             self._tokenizer = llguidance.LLTokenizer(wrapped, eos_token=_ends(tokenizer))
 
     def start(self, grammar: str) -> Matching:
-        """A constraint at its beginning (may take a second). Raises GrammarError where the grammar has no meaning."""
+        """The constraint of a new reply (may take a second). Raises GrammarError for an invalid grammar."""
         if self._tokenizer is None:
-            raise GrammarError(f"cannot be used with this model: {self._why_not}")
-        wrong = llguidance.LLMatcher.validate_grammar(grammar, self._tokenizer)
-        if wrong and not wrong.startswith("WARNING"):
-            raise GrammarError(f"cannot be used: {wrong.strip()[:500]}")
+            raise GrammarError(f"cannot be used with this model: {self._obstacle}")
+        problem = llguidance.LLMatcher.validate_grammar(grammar, self._tokenizer)
+        if problem and not problem.startswith("WARNING"):
+            raise GrammarError(f"cannot be used: {problem.strip()[:500]}")
         return Matching(llguidance.LLMatcher(self._tokenizer, grammar, log_level=0))
 
 
-def _why_not(tokenizer: Tokenizer) -> str:
+def _obstacle(tokenizer: Tokenizer) -> str:
+    """Reason why a tokenizer cannot be used with grammars; empty if it can."""
     if not tokenizer.spells_by_token:
         return "its tokenizer's decoder does not spell text token by token"
     return "" if tokenizer.stop_ids else "its folder names no token that ends a text (eos_token)"
 
 
 def _ends(tokenizer: Tokenizer) -> list[int]:
-    """Tokens that end a reply: that of a turn first, then that of a text."""
+    """Tokens that end a reply: first the end of a turn, then the end of a text."""
     first = [i for i in (tokenizer.im_end_id, tokenizer.eos_id) if i is not None]
     return [*first, *sorted(tokenizer.stop_ids.difference(first))]
 
 
 class _Vocabulary:
-    """Our tokenizer as llguidance wants to see it."""
+    """A tokenizer with the interface that llguidance expects."""
 
     def __init__(self, tokenizer: Tokenizer):
         self.eos_token_id, self.bos_token_id = _ends(tokenizer)[0], tokenizer.bos_id
@@ -60,21 +61,21 @@ class _Vocabulary:
         self._encode = tokenizer.encode_inside
 
     def __call__(self, text: str | bytes) -> list[int]:
-        """Ids whose bytes are those of the text, which stands behind another."""
+        """Ids whose bytes are those of the text, as it is encoded behind another text."""
         text = text if isinstance(text, str) else text.decode()
         ids = self._encode(text)
-        return ids if b"".join(self.tokens[i] for i in ids) == text.encode() else self._spelled(text.encode())
+        return ids if b"".join(self.tokens[i] for i in ids) == text.encode() else self._encode_greedily(text.encode())
 
-    def _spelled(self, data: bytes) -> list[int]:
-        """Of a tokenizer that changes texts: the longest token that fits, then the next."""
+    def _encode_greedily(self, data: bytes) -> list[int]:
+        """Ids of the longest matching tokens one after another, for a tokenizer that normalises text."""
         ids, at = [], 0
         while at < len(data):
             ends = range(min(len(data), at + self._longest), at, -1)
-            found = next((i for end in ends if (i := self._by_bytes.get(data[at:end])) is not None), None)
-            if found is None:
-                break  # llguidance goes on with the rest by itself
-            ids.append(found)
-            at += len(self.tokens[found])
+            token = next((i for end in ends if (i := self._by_bytes.get(data[at:end])) is not None), None)
+            if token is None:
+                break  # llguidance handles the rest by itself
+            ids.append(token)
+            at += len(self.tokens[token])
         return ids
 
     @cached_property
@@ -88,17 +89,17 @@ class _Vocabulary:
 
 
 class Matching:
-    """How far one reply has come (``generation.Constraint``)."""
+    """A ``generation.Constraint``: the state of one reply's match with its grammar."""
 
     def __init__(self, matcher: llguidance.LLMatcher):
         self._matcher = matcher
 
     def copy(self) -> Matching:
-        """The same state for another reply."""
+        """An independent copy, for another reply."""
         return Matching(self._matcher.deep_copy())
 
     def allowed(self) -> np.ndarray:
-        """See ``Constraint``. Raises UnsatisfiableConstraint where the grammar has become too much for llguidance."""
+        """See ``Constraint``. Raises UnsatisfiableConstraint if the grammar exceeds a limit of llguidance."""
         words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
         self._check()
         return words

@@ -1,7 +1,4 @@
-"""From the name of a model to an engine that is warm, and from a newer checkpoint to the engine that runs.
-
-Knows nothing of HTTP or of where the app is hosted.
-"""
+"""Loads models into warm engines, and updates weights of running ones. Knows nothing of HTTP or hosting."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from lemur_ray.weights.param_slices import Source
 log = logging.getLogger(__name__)
 
 MOST_ATTEMPTS = 3
-"""To take over one version of the weights: each reads them all, and what is wrong with them seldom changes."""
+"""Attempts to load one version of the weights, each of which reads all of them; faults are seldom temporary."""
 
 
 def load_text_engine(
@@ -40,16 +37,16 @@ def load_text_engine(
 ) -> TextEngine:
     """Load a model (spec as in ``weights.open_model``) and start its engine; returns when it is warm.
 
-    name: of the model in requests, by default its own. follow_s: look that often for newer weights of the same spec and
-    take them over; 0: never. followers: other processes of a group that this one leads (``on_ray.host_group``).
-    template: of chats, in the place of the model's own. Raises RuntimeError where the model cannot be served; it says
-    why.
+    name: of the model in requests, by default its own. follow_s: seconds between checks for newer weights of the same
+    spec, which are then loaded; 0: never. followers: other processes of a group that this one leads
+    (``on_ray.host_group``). template: chat template, instead of the model's own. Raises RuntimeError with the reason
+    if the model cannot be served.
     """
     options = options or EngineOptions()
     try:
         model = open_chat_model(spec)
         tokenizer = with_template(model.tokenizer, template) if template else model.tokenizer
-        look_at_template(tokenizer)
+        check_template(tokenizer)
         group = Group(list(followers), model.version) if followers else None
         version = served_version(model.version, options)
         engine = open_engine(model.source, options, version, group)
@@ -62,8 +59,8 @@ def load_text_engine(
     return TextEngine(engine, tokenizer, name or model.name)
 
 
-def look_at_template(tokenizer: Tokenizer) -> None:
-    """Raises TemplateUnusable for one that no chat could be shown by; says what a good one does not do."""
+def check_template(tokenizer: Tokenizer) -> None:
+    """Raise TemplateUnusable for a chat template that renders no chat; log the limits of any other."""
     try:
         template = template_of(tokenizer)
         template.render([Chat([{"role": "user", "content": "Hello."}], add_generation_prompt=True)])
@@ -81,14 +78,14 @@ def look_at_template(tokenizer: Tokenizer) -> None:
 def open_engine(
     source: Source, options: EngineOptions | None = None, version: str = "", group: Group | None = None
 ) -> Engine:
-    """An engine on the devices of this process, to be started. Arguments and errors as those of ``OnDevices``."""
+    """An engine on the devices of this process, not yet started. Arguments and errors as of ``OnDevices``."""
     return Engine(OnDevices(source, options, group), version)
 
 
 def update_weights(engine: Engine, spec: str) -> str:
-    """Take over the weights of a model of the same shape; returns their version once every later reply has them.
+    """Switch to the weights of a model of the same shape; returns their version once every later reply uses them.
 
-    Raises RuntimeError where that is not possible; it says why, and the old weights go on.
+    Raises RuntimeError with the reason if that is not possible; the old weights stay in use.
     """
     try:
         model = open_chat_model(spec)
@@ -101,27 +98,27 @@ def update_weights(engine: Engine, spec: str) -> str:
 
 
 def served_version(version: str, options: EngineOptions) -> str:
-    """Version of weights as an engine serves them: rounded ones give other answers, so they have another name."""
+    """Version of weights in an engine; rounded ones give other replies, so their version differs."""
     if options.quantization != "none":
         return f"{version}-{options.quantization}"
     return version if options.dtype == "float32" else f"{version}-{options.dtype}"
 
 
 def _follow(engine: Engine, spec: str, every_s: float) -> None:
-    """As long as the engine takes requests. What cannot be read is looked for again: it may be going away just now."""
+    """Load newer weights while the engine accepts requests. Read errors are retried: a checkpoint may be deleted."""
     waiting = threading.Event()
     attempts: Counter[str] = Counter()
     while not waiting.wait(every_s) and engine.accepting:
-        found = ""
+        version = ""
         try:
-            found = served_version(open_model(spec).version, engine.options)
-            if found != engine.version and attempts[found] < MOST_ATTEMPTS:
+            version = served_version(open_model(spec).version, engine.options)
+            if version != engine.version and attempts[version] < MOST_ATTEMPTS:
                 log.warning("weights are now those of %s", update_weights(engine, spec))
         except (RuntimeError, *MODEL_ERRORS) as error:
-            attempts[found] += 1
-            if not found:
+            attempts[version] += 1
+            if not version:
                 log.warning("newer weights could not be looked for: %s", error)
                 continue
-            last = attempts[found] >= MOST_ATTEMPTS
+            last = attempts[version] >= MOST_ATTEMPTS
             after = f"the weights stay those of {engine.version} until there are others" if last else "trying again"
             log.warning("newer weights could not be taken over, %s: %s", after, error)

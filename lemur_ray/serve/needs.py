@@ -1,6 +1,6 @@
-"""What serving a model needs before anything is started: engine, devices, room for its weights, a port; in one list.
+"""Checks before a model is served: installed engine, devices, memory for the weights, port; all faults in one list.
 
-Takes seconds and reads no weights. Refuses only what is certain: room for the cache and for a step comes on top.
+Takes seconds and reads no weights. Refuses only certain failures: memory for the cache and the steps is not counted.
 """
 
 from __future__ import annotations
@@ -24,96 +24,96 @@ _BYTES = {"float32": 4, "bfloat16": 2}
 
 
 class NotServed(ValueError):
-    """Serving would come to nothing here. ``said``: everything that lacks."""
+    """The model cannot be served here. ``faults``: everything that is missing or wrong."""
 
-    def __init__(self, spec: str, said: Sequence[str]) -> None:
-        super().__init__("\n- ".join([f"{spec} is not served:", *said]))
-        self.said = tuple(said)
+    def __init__(self, spec: str, faults: Sequence[str]) -> None:
+        super().__init__("\n- ".join([f"{spec} is not served:", *faults]))
+        self.faults = tuple(faults)
 
 
-def look_first(spec: str, job: ServeJob, found: Devices) -> OpenShape:
-    """What is to be served, where nothing lacks. Raises NotServed."""
-    lacking = of_engine(job) + of_devices(job, found)
+def check_job(spec: str, job: ServeJob, devices: Devices) -> OpenShape:
+    """The shape of the model to be served. Raises NotServed with every fault."""
+    faults = engine_faults(job) + device_faults(job, devices)
     opened = None
     try:
         opened = shape_of(spec)
-        lacking += of_memory(opened.config, job, found)
+        faults += memory_faults(opened.config, job, devices)
         if opened.tokenizer is None and job.backend != "vllm":
-            lacking.append(f"no {TOKENIZER} in {spec}: copy the one that belongs to the model there")
+            faults.append(f"no {TOKENIZER} in {spec}: copy the one that belongs to the model there")
     except MODEL_ERRORS as error:
         parts = inspect_model(spec)
-        lacking += parts.faults or [str(error)]
-        lacking += parts.absent if job.backend != "vllm" else ()
-        lacking += of_memory(parts.config, job, found) if parts.config else []
-    lacking += of_port(job, found)
-    if lacking or opened is None:
-        raise NotServed(spec, lacking)
+        faults += parts.faults or [str(error)]
+        faults += parts.absent if job.backend != "vllm" else ()
+        faults += memory_faults(parts.config, job, devices) if parts.config else []
+    faults += port_faults(job, devices)
+    if faults or opened is None:
+        raise NotServed(spec, faults)
     return opened
 
 
 @dataclass(frozen=True)
 class OpenShape:
-    """Of a model whose weights are not read. ``tokenizer``: None where its folder has none."""
+    """Config and tokenizer of a model, without its weights. ``tokenizer``: None if its folder has none."""
 
     config: ModelConfig
     tokenizer: Tokenizer | None
 
 
 def shape_of(spec: str) -> OpenShape:
-    """Of the model that a spec names, as ``weights.open_model`` takes it. Raises MODEL_ERRORS."""
-    if spec.startswith(RANDOM):  # opening one makes its weights
+    """The shape of the model that a spec of ``weights.open_model`` names. Raises MODEL_ERRORS."""
+    if spec.startswith(RANDOM):  # opening such a model would make its weights
         config = get_recipe(spec.removeprefix(RANDOM).partition("@")[0]).model
         return OpenShape(config, load_tokenizer(spec))
     model = open_model(spec)
     return OpenShape(model.source.config, model.tokenizer)
 
 
-def of_engine(job: ServeJob) -> list[str]:
-    """Whether the package that generates is installed."""
+def engine_faults(job: ServeJob) -> list[str]:
+    """A fault if the package that generates is not installed."""
     if job.backend != "vllm" or importlib.util.find_spec("vllm") is not None:
         return []
     return ["vLLM is not installed: pip install 'lemur-ray[vllm]' (it wants GPUs), or leave --engine out"]
 
 
-def of_devices(job: ServeJob, found: Devices) -> list[str]:
-    """What of cores, GPUs and chips is not there for all replicas."""
+def device_faults(job: ServeJob, devices: Devices) -> list[str]:
+    """Cores, GPUs and TPU chips that all replicas together need and the cluster lacks."""
     engines, hosts, each = job.replicas, job.hosts, max(1, job.engine.tensor_parallel)
-    asked = {"CPU cores": (engines * hosts.num * job.num_cpus * (not job.no_ray), found.cpus)}
-    on_gpus = hosts.on_gpus(found.gpus > 0 and not job.no_ray)
+    needs = {"CPU cores": (engines * hosts.num * job.num_cpus * (not job.no_ray), devices.cpus)}
+    on_gpus = hosts.on_gpus(devices.gpus > 0 and not job.no_ray)
     if on_gpus or job.backend == "vllm":
-        asked["GPUs"] = (engines * each, found.gpus)
+        needs["GPUs"] = (engines * each, devices.gpus)
     if hosts.topology:
-        asked["TPU chips"] = (engines * each, found.tpus)
+        needs["TPU chips"] = (engines * each, devices.tpus)
     return [
-        f"devices: {job.replicas} replica(s) take {needed:g} {what}; {found}: ask for less (--replicas, --num-cpus, "
+        f"devices: {job.replicas} replica(s) take {needed:g} {what}; {devices}: ask for less (--replicas, --num-cpus, "
         f"--hosts, --engine.tensor-parallel{', JAX_PLATFORMS=cpu' if what == 'GPUs' else ''}), or submit it to a "
         "cluster that has them (RAY_ADDRESS)"
-        for what, (needed, there) in asked.items()
-        if needed > there
+        for what, (needed, available) in needs.items()
+        if needed > available
     ]
 
 
-def of_memory(config: ModelConfig, job: ServeJob, found: Devices) -> list[str]:
-    """Whether the weights of all replicas have room where they are known to lie: on this machine."""
-    rooms = [room for room in (found.memory_bytes, found.gpu_bytes) if room is not None]
-    if job.hosts.topology or job.backend == "vllm" or not rooms:
+def memory_faults(config: ModelConfig, job: ServeJob, devices: Devices) -> list[str]:
+    """A fault if the weights of all replicas exceed the memory of this machine, where it serves them."""
+    memories = [size for size in (devices.memory_bytes, devices.gpu_bytes) if size is not None]
+    if job.hosts.topology or job.backend == "vllm" or not memories:
         return []
-    room, copies = max(rooms), job.replicas
+    free, copies = max(memories), job.replicas
     size = copies * weight_bytes(config, job.engine)
-    if size <= room:
+    if size <= free:
         return []
     smaller = {"--engine.dtype bfloat16": 2, "--engine.quantization int8": 1}
-    fits = [flag for flag, width in smaller.items() if copies * config.num_params * width < min(room, size)]
+    fits = [flag for flag, width in smaller.items() if copies * config.num_params * width < min(free, size)]
     instead = f"take {' or '.join(fits)}" if fits else "take a smaller model, or more GPUs or TPU chips"
     return [
         f"memory: {config.num_params / 1e9:.1f} billion parameters as {_form(job.engine)} take {size / GIB:.1f} GiB"
-        f"{f' in {copies} replicas' if copies > 1 else ''}, {found.where} has {room / GIB:.1f} GiB to give: {instead}"
+        f"{f' in {copies} replicas' if copies > 1 else ''}, {devices.where} has {free / GIB:.1f} GiB to give: {instead}"
     ]
 
 
-def of_port(job: ServeJob, found: Devices) -> list[str]:
-    """Whether one can listen there; of a cluster's head, where Serve may do so already, nobody here knows."""
-    why = unusable(job.host, job.port) if found.is_here else ""
+def port_faults(job: ServeJob, devices: Devices) -> list[str]:
+    """A fault if the server cannot listen there; not checked on a cluster, where Serve may listen already."""
+    why = unusable(job.host, job.port) if devices.is_here else ""
     if not why:
         return []
     if not job.port:
@@ -122,7 +122,7 @@ def of_port(job: ServeJob, found: Devices) -> list[str]:
 
 
 def weight_bytes(config: ModelConfig, options: EngineOptions) -> int:
-    """At least."""
+    """Lower bound of the bytes of a model's weights in an engine."""
     return config.num_params * (1 if options.quantization == "int8" else _BYTES[options.dtype])
 
 

@@ -1,4 +1,4 @@
-"""A model that is to be served here for a policy: all that it lacks, and what it bears, before anything is started.
+"""Check of a model that will be served for a policy: its faults, or its context and tokenizer.
 
 Reads no weights. Knows nothing of benchmarks.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from lemur_ray.doctor.devices import Devices, machine_devices
 from lemur_ray.doctor.machine import Machine
 from lemur_ray.serve.config import ServeJob
-from lemur_ray.serve.needs import NotServed, look_first
+from lemur_ray.serve.needs import NotServed, check_job
 from lemur_ray.text.chat_template import Chat, TemplateError, TemplateMissing, TemplateUnusable
 from lemur_ray.text.templates.template_files import template_of, template_source, with_template
 from lemur_ray.text.tokenizer import Tokenizer
@@ -24,49 +24,49 @@ _ELSEWHERE = " (flags of jobs/serve.py: serve it with them, and ask it with --po
 
 @dataclass(frozen=True)
 class PolicyModel:
-    """``context``: tokens of a prompt and its reply together."""
+    """Limits of a policy's model. ``context``: tokens of a prompt and its reply together."""
 
     context: int
     tokenizer: Tokenizer
 
     def num_tokens(self, text: str) -> int:
-        """Of a text; what a chat template writes around it comes on top."""
+        """Number of tokens of a text, without those that a chat template adds."""
         return len(self.tokenizer.encode(text))
 
 
 @lru_cache(maxsize=8)
-def look_at_model(model: str, chat_template: str, chats: bool) -> PolicyModel:
-    """``model``: as ``weights.open_model`` takes it. ``chat_template``: as --chat-template. ``chats``: whether it is
-    asked for turns of a conversation, so that it needs a template.
+def check_policy_model(model: str, chat_template: str, chats: bool) -> PolicyModel:
+    """The limits of a model. Raises NotServed with every fault.
 
-    Raises NotServed.
+    ``model``: a spec of ``weights.open_model``. ``chat_template``: as --chat-template. ``chats``: whether the policy
+    sends conversations, which need a template.
     """
-    lacking: list[str] = []
+    faults: list[str] = []
     context, tokenizer = 0, None
     try:
-        shape = look_first(model, ServeJob(model=model, chat_template=chat_template), _devices())
+        shape = check_job(model, ServeJob(model=model, chat_template=chat_template), _devices())
         context, tokenizer = shape.config.max_seq_len, shape.tokenizer
     except NotServed as error:
-        lacking += [f"{said}{_ELSEWHERE if '--' in said else ''}" for said in error.said]
+        faults += [f"{fault}{_ELSEWHERE if '--' in fault else ''}" for fault in error.faults]
         tokenizer = _tokenizer_of(model)
     source = None
     try:
         source = template_source(chat_template)
     except TemplateUnusable as error:
-        lacking.append(str(error))
+        faults.append(str(error))
     if tokenizer is not None and source is not None:
-        lacking += _of_template(tokenizer, source, chats)
-    if lacking or tokenizer is None:
-        raise NotServed(model, lacking)
+        faults += _template_faults(tokenizer, source, chats)
+    if faults or tokenizer is None:
+        raise NotServed(model, faults)
     return PolicyModel(context, tokenizer)
 
 
 def _tokenizer_of(model: str) -> Tokenizer | None:
-    """Of a model that lacks something else: its template is looked at, too."""
+    """The tokenizer of a model with other faults, whose template is checked too."""
     return inspect_model(model).tokenizer
 
 
-def _of_template(tokenizer: Tokenizer, source: str, chats: bool) -> list[str]:
+def _template_faults(tokenizer: Tokenizer, source: str, chats: bool) -> list[str]:
     try:
         template = template_of(with_template(tokenizer, source) if source else tokenizer)
         template.render([Chat([{"role": "user", "content": "Hello."}], add_generation_prompt=True)])
@@ -74,7 +74,7 @@ def _of_template(tokenizer: Tokenizer, source: str, chats: bool) -> list[str]:
         return [str(error)] if chats else []
     except TemplateUnusable as error:
         return [str(error)]
-    except TemplateError:  # it may take other conversations
+    except TemplateError:  # other conversations may work
         return []
     except ValueError as error:
         return [str(error)]
@@ -82,7 +82,7 @@ def _of_template(tokenizer: Tokenizer, source: str, chats: bool) -> list[str]:
 
 
 def _devices() -> Devices:
-    """Of this machine, where no other cluster is named; what others have is known only where Ray runs."""
+    """Devices of this machine; unlimited if RAY_ADDRESS names a cluster, whose devices only Ray knows."""
     if os.environ.get("RAY_ADDRESS"):
         return Devices(float("inf"), 2**20, 2**20, in_cluster=True)
     return machine_devices(Machine(Path(__file__).resolve().parents[2]))

@@ -1,7 +1,4 @@
-"""What a model answers, as text and token ids: in pieces while it is generated, and whole.
-
-Plain values; knows nothing of engines, tokenizers or protocols.
-"""
+"""Replies of a model as text and token ids, whole or in pieces. Knows nothing of engines, tokenizers or protocols."""
 
 from __future__ import annotations
 
@@ -13,21 +10,21 @@ from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 @dataclass(frozen=True)
 class Piece:
-    """Some more of a reply. The last piece has ``finish_reason``."""
+    """A piece of a streamed reply. The last one has ``finish_reason``."""
 
     index: int
-    """Which of the requests it belongs to"""
+    """Index of its request"""
     text: str
     tokens: tuple[int, ...]
     finish_reason: FinishReason | None
     cached_tokens: int
     """Prompt tokens that came from the cache"""
     logprobs: TokenLogprobs | None = None
-    """Of ``tokens``, where they were asked for"""
+    """Of ``tokens``, if requested"""
     prompt_logprobs: TokenLogprobs | None = None
-    """In the first piece, where they were asked for"""
+    """In the first piece, if requested"""
     version: str = ""
-    """Of the weights that all of the reply comes from"""
+    """Of the weights of the whole reply"""
 
 
 @dataclass

@@ -1,20 +1,11 @@
-"""How an error of a request is answered, over HTTP and by Ray handle: one table of exception types.
-
-Knows nothing of where an error was raised.
-"""
+"""How each error of a request is answered, over HTTP and by Ray handle. Knows nothing of where errors are raised."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from lemur_ray.serve.engine.errors import (
-    ContextExceeded,
-    EngineClosed,
-    EngineError,
-    QueueFull,
-    RequestFailed,
-    RequestRefused,
-)
+from lemur_ray.serve.engine import errors
+from lemur_ray.serve.engine.errors import EngineError
 from lemur_ray.text.chat_template import TemplateError, TemplateMissing, TemplateUnusable
 
 
@@ -30,11 +21,11 @@ class ErrorForm(NamedTuple):
 
 
 _FORMS: dict[type[Exception], ErrorForm] = {
-    ContextExceeded: ErrorForm("context", 400, code="context_length_exceeded"),
-    QueueFull: ErrorForm("busy", 429, "rate_limit_error", "rate_limit_exceeded"),
-    RequestRefused: ErrorForm("invalid", 400),
-    RequestFailed: ErrorForm("closed", 500, "server_error", None),
-    EngineClosed: ErrorForm("closed", 503, "server_error", "service_unavailable"),
+    errors.ContextExceeded: ErrorForm("context", 400, code="context_length_exceeded"),
+    errors.QueueFull: ErrorForm("busy", 429, "rate_limit_error", "rate_limit_exceeded"),
+    errors.RequestRefused: ErrorForm("invalid", 400),
+    errors.RequestFailed: ErrorForm("closed", 500, "server_error", None),
+    errors.EngineClosed: ErrorForm("closed", 503, "server_error", "service_unavailable"),
     TemplateUnusable: ErrorForm("invalid", 500, "server_error", "chat_template_unusable"),
     TemplateMissing: ErrorForm("invalid", 400, code="chat_template_missing"),
     TemplateError: ErrorForm("invalid", 400, code="chat_template_error"),

@@ -1,7 +1,7 @@
-"""The engine as asyncio sees it: a model with a name, whose replies arrive as pieces of text.
+"""The engine for asyncio: a named model whose replies arrive as pieces of text.
 
-Turns events of the engine's thread into pieces for the event loop, one wake-up per step for all requests together; cuts
-at stop strings; replies that nobody reads any more are cancelled. Knows nothing of HTTP or of the OpenAI protocol.
+Converts events of the engine's thread into pieces for the event loop, with one wake-up per step for all requests, cuts
+replies at stop strings, and cancels those that are closed. Knows nothing of HTTP or of the OpenAI protocol.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
-from lemur_ray.agents.messages import FinishReason, Message
+from lemur_ray.agents.messages import FinishReason
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.errors import ContextExceeded, EngineClosed, RequestFailed, RequestRefused
 from lemur_ray.serve.engine.events import Event
@@ -22,7 +22,7 @@ from lemur_ray.serve.engine.sampling_options import SamplingOptions, model_defau
 from lemur_ray.serve.grammar_matching import Grammars, Matching
 from lemur_ray.serve.reply_types import Piece, Reply
 from lemur_ray.serve.text_stream import TextStream
-from lemur_ray.text.chat import Prompt, encode_prompt, template_messages
+from lemur_ray.text.chat import Prompt
 from lemur_ray.text.chat_template import Chat, ChatTemplate
 from lemur_ray.text.marked_text import iter_texts
 from lemur_ray.text.special_tokens import GENERATION, json_file
@@ -30,7 +30,7 @@ from lemur_ray.text.templates.template_files import template_of
 from lemur_ray.text.tokenizer import Tokenizer
 
 _ENCODED_AT_ONCE = 8192
-"""Bytes of text that are encoded in the event loop (some milliseconds); more goes to a thread."""
+"""Most bytes of text encoded in the event loop (some milliseconds); longer texts are encoded in a thread."""
 
 
 class TextEngine:
@@ -47,55 +47,44 @@ class TextEngine:
 
     @property
     def version(self) -> str:
-        """Of the weights that a reply would come from now."""
+        """Version of the weights of a new reply."""
         return self.engine.version
 
     @property
     def template(self) -> ChatTemplate:
-        """How chats are shown to the model. Raises TemplateMissing, TemplateUnusable."""
+        """The chat template. Raises TemplateMissing, TemplateUnusable."""
         return template_of(self.tokenizer)
 
-    def encode_chat(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Prompt ids of a conversation. Raises TemplateError."""
-        return tuple(encode_prompt(self.tokenizer, messages))
-
     def encode_text(self, text: str) -> tuple[int, ...]:
-        """Prompt ids of plain text, behind what the tokenizer begins a text with: BOS, where it has one."""
+        """Prompt ids of plain text, after the tokenizer's BOS, if it has one."""
         return (*self.tokenizer.special.before, *self.tokenizer.encode(text))
 
-    async def chat_prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """``encode_chat`` for the event loop. Raises as ``prompt`` does."""
-        return await self.prompt(Chat(template_messages(messages), add_generation_prompt=True))
-
     async def prompt(self, chat: Chat) -> tuple[int, ...]:
-        """Ids of a chat, for the event loop.
-
-        Raises TemplateError, and ContextExceeded for what cannot fit, before it is encoded.
-        """
+        """Ids of a chat, for the event loop. Raises TemplateError, and ContextExceeded before it encodes a long one."""
         if self.template.quick and sum(map(len, iter_texts([chat.messages]))) <= _ENCODED_AT_ONCE:
-            return self._fitting(chat)()
-        # One after another, in a thread of their own: who waits for a template to end keeps no thread from others.
-        encode = await asyncio.get_running_loop().run_in_executor(self._renders, self._fitting, chat)
+            return self._encoder(chat)()
+        # One after another, in a thread of their own, so that slow templates do not occupy the shared threads.
+        encode = await asyncio.get_running_loop().run_in_executor(self._renders, self._encoder, chat)
         return await asyncio.to_thread(encode)
 
-    def _fitting(self, chat: Chat) -> Callable[[], tuple[int, ...]]:
-        """What encodes a chat that is rendered."""
+    def _encoder(self, chat: Chat) -> Callable[[], tuple[int, ...]]:
+        """Render a chat; returns the function that encodes it."""
         prompt = Prompt(self.tokenizer, chat, self.template)
-        self._check_least(prompt.least_tokens(self.tokenizer.longest_token))
+        self._check_fits(prompt.least_tokens(self.tokenizer.longest_token))
         return lambda: tuple(prompt.ids())
 
     async def text_prompt(self, text: str) -> tuple[int, ...]:
-        """``encode_text`` for the event loop. Raises ContextExceeded for what cannot fit, before it is encoded."""
+        """``encode_text`` for the event loop. Raises ContextExceeded for a text that cannot fit, before encoding it."""
         size = len(text.encode())
-        self._check_least(1 - (-size // self.tokenizer.longest_token))
+        self._check_fits(1 - (-size // self.tokenizer.longest_token))
         return self.encode_text(text) if size <= _ENCODED_AT_ONCE else await asyncio.to_thread(self.encode_text, text)
 
-    def _check_least(self, tokens: int) -> None:
+    def _check_fits(self, tokens: int) -> None:
         if self.tokenizer.keeps_text and tokens >= self.engine.context:
             raise ContextExceeded(tokens, 1, self.engine.context, at_least=True)
 
     def token_text(self, token: int) -> bytes:
-        """Bytes of a token's text: none of a special's, nor of a row of the head that no token belongs to (padding)."""
+        """Bytes of a token's text; none for special tokens and for padding rows of the head."""
         return b"" if token in self.hidden_ids else self.tokenizer.token_bytes(token)
 
     @cached_property
@@ -104,12 +93,12 @@ class TextEngine:
         padding = range(self.tokenizer.vocab_size, self.engine.config.vocab_size)
         return self.tokenizer.special_ids.union(padding)
 
-    def shown(self, before: Sequence[int]) -> Callable[[int], bytes]:
-        """Bytes that each token adds to the text, of those that come one after another behind others."""
+    def byte_stream(self, before: Sequence[int]) -> Callable[[int], bytes]:
+        """Maps each token of a sequence, in order, to the bytes it adds to the text; before: the tokens in front."""
         return self.tokenizer.byte_stream(before)
 
     def spelling(self, token: int) -> bytes:
-        """Bytes of a token where tokens are named: a special one by its name."""
+        """Bytes that name a token; for a special one its name."""
         known = token < self.tokenizer.vocab_size
         return self.tokenizer.token_bytes(token) if known else f"<unused {token}>".encode()
 
@@ -118,7 +107,7 @@ class TextEngine:
         return self.tokenizer.decode([i for i in tokens if i < self.tokenizer.vocab_size])
 
     async def constraint(self, grammar: str) -> Matching:
-        """What holds a reply to a grammar, as llguidance reads it. Raises GrammarError where that has no meaning."""
+        """A constraint by a grammar in the format of llguidance. Raises GrammarError for an invalid one."""
         return await asyncio.to_thread(lambda: self._grammars.start(grammar))
 
     @cached_property
@@ -132,10 +121,7 @@ class TextEngine:
     def generation(
         self, prompt: tuple[int, ...], max_tokens: int | None, sampling: SamplingOptions, **more: Any
     ) -> Generation:
-        """A request to this model's engine, checked. max_tokens None: the rest of the context; more: other fields.
-
-        Raises ContextExceeded, InvalidRequest.
-        """
+        """A checked request; max_tokens None: the rest of the context. Raises ContextExceeded, InvalidRequest."""
         vocab_size, context = self.engine.config.vocab_size, self.engine.context
         limit = max(context - len(prompt), 1) if max_tokens is None else max_tokens
         request = Generation(prompt, limit, sampling.for_vocabulary(vocab_size), self.stop_ids, **more)
@@ -143,9 +129,9 @@ class TextEngine:
         return request
 
     def open(self, requests: Sequence[Generation], stop: Sequence[str] = (), *, whole: bool = False) -> Replies:
-        """Submit requests together, in a running event loop. Raises what ``Engine.submit`` raises; then none is queued.
+        """Submit requests, in a running event loop. Raises what ``Engine.submit`` raises; then none is queued.
 
-        whole: the replies are wanted in one piece (the engine wakes nobody for single tokens that nobody waits for).
+        whole: the replies are read in one piece, so the engine sends no event for single tokens.
         """
         self._loop = asyncio.get_running_loop()
         replies = Replies(self, stop)
@@ -161,20 +147,20 @@ class TextEngine:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether anybody waits for a reply. From any thread."""
+        """Whether a reply is unfinished. From any thread."""
         return bool(self._queues)
 
     def forget(self, number: int) -> None:
-        """Events of this request are dropped from now on."""
+        """Drop events of this request from now on."""
         self._queues.pop(number, None)
 
     def _listen(self, events: Sequence[Event]) -> None:
-        """In the engine's thread: hand a step's events to the event loop."""
+        """Pass a step's events to the event loop. Called in the engine's thread."""
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(self._dispatch, events)
         except RuntimeError:
-            # The loop is closed: the server is gone, and with it everybody who could read this.
+            # The loop is closed, and the server with it.
             return
 
     def _dispatch(self, events: Sequence[Event]) -> None:
@@ -184,7 +170,7 @@ class TextEngine:
 
 
 class Replies:
-    """Replies on their way. Must be closed; closing cancels what is not finished."""
+    """Unfinished replies. Must be closed, which cancels those that are not finished."""
 
     def __init__(self, served: TextEngine, stop: Sequence[str]):
         self.queue: asyncio.Queue[Event] = asyncio.Queue()
@@ -197,7 +183,7 @@ class Replies:
         self._total += 1
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """All pieces until every reply is complete. Raises EngineClosed, RequestFailed or RequestRefused otherwise."""
+        """All pieces until every reply is complete. Raises EngineClosed, RequestFailed or RequestRefused."""
         while self._open:
             event = await self.queue.get()
             if event.number in self._open:
@@ -217,7 +203,7 @@ class Replies:
         return replies
 
     def close(self) -> None:
-        """Cancel what is not finished. Closing twice is harmless."""
+        """Cancel unfinished replies. May be called twice."""
         for number in list(self._open):
             self._forget(number, cancel=True)
 
@@ -241,7 +227,7 @@ class Replies:
             out += text.push(token)
             used += 1
             if text.stopped:
-                # The engine may be a token further by now: it is told to stop, and that token is nobody's.
+                # The engine may have generated another token by now, which is dropped; the request is cancelled.
                 break
         finish: FinishReason | None = None
         if event.finish is not None and not text.stopped:

@@ -1,8 +1,8 @@
-"""Token ids to text while they arrive: no code point is split, nothing is shown that may belong to a stop string.
+"""Streaming text from token ids: no split code points, and no text that may belong to a stop string.
 
-The text of all pieces together is the same however the tokens cut it: bytes are decoded as one stream, and the cut is
-made at the stop string that is complete first (of several that end at the same character, the one that begins first).
-Knows nothing of engines or HTTP.
+The joined text does not depend on token boundaries: bytes are decoded as one stream, which is cut at the stop string
+that is complete first (of several that end at the same character, the one that begins first). Knows nothing of engines
+or HTTP.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ class TextStream:
     """Text of one reply."""
 
     def __init__(self, text: IncrementalText, stop: Sequence[str] = ()):
-        """text: what the tokens say; stop: strings that end it."""
+        """text: decoder of the tokens; stop: strings that end the reply."""
         self._text, self._stop = text, tuple(stop)
-        self._held = ""
+        self._pending = ""
         self.stopped = False
-        """A stop string was found: the text is over, and later tokens are ignored."""
+        """A stop string ended the text; later tokens are ignored."""
 
     def push(self, token: int) -> str:
         """Add a token; returns the text that is certain now, perhaps none."""
         return "" if self.stopped else self._take(self._text.push(token))
 
     def end(self) -> str:
-        """No more tokens come: the text that was held back. Bytes of an unfinished character become U+FFFD."""
+        """End the reply; returns the held-back text. Bytes of an unfinished character become U+FFFD."""
         if self.stopped:
             return ""
         text = self._take(self._text.end())
-        held, self._held = self._held, ""
-        return text if self.stopped else text + held
+        pending, self._pending = self._pending, ""
+        return text if self.stopped else text + pending
 
     def _take(self, text: str) -> str:
         if not self._stop:
             return text
         if not text:
             return ""
-        self._held += text
-        ends = [(at + len(s), at) for s in self._stop if (at := self._held.find(s)) >= 0]
+        self._pending += text
+        ends = [(at + len(s), at) for s in self._stop if (at := self._pending.find(s)) >= 0]
         if ends:
             self.stopped = True
-            sure = self._held[: min(ends)[1]]
-            self._held = ""
-            return sure
-        keep = max(self._overlap(s) for s in self._stop)
-        cut = len(self._held) - keep
-        sure, self._held = self._held[:cut], self._held[cut:]
-        return sure
+            text = self._pending[: min(ends)[1]]
+            self._pending = ""
+            return text
+        overlap = max(self._overlap(s) for s in self._stop)
+        cut = len(self._pending) - overlap
+        text, self._pending = self._pending[:cut], self._pending[cut:]
+        return text
 
     def _overlap(self, stop: str) -> int:
-        """Length of the longest end of the held text that begins this stop string."""
-        longest = min(len(stop) - 1, len(self._held))
-        return next((n for n in range(longest, 0, -1) if self._held.endswith(stop[:n])), 0)
+        """Length of the longest suffix of the pending text that is a prefix of this stop string."""
+        longest = min(len(stop) - 1, len(self._pending))
+        return next((n for n in range(longest, 0, -1) if self._pending.endswith(stop[:n])), 0)

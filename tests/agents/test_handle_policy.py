@@ -55,6 +55,13 @@ def test_earlier_turns_go_back_as_the_ids_that_were_generated():
     assert model.asked[1]["turns"][2:] == [{"ids": [5, 6]}, {"role": "user", "content": "A wall."}]
 
 
+def test_further_sampling_options_are_sent_with_every_request():
+    model = Model(answer("north", 5, 6))
+    HandlePolicy(model, "handle:toy", sampling={"min_p": 0.1, "logit_bias": {7: -2.0}}).reply(ChatRequest(OPENING))
+    sent = model.asked[0]["sampling"]
+    assert (sent["min_p"], sent["logit_bias"], sent["max_tokens"]) == (0.1, {7: -2.0}, 64)
+
+
 def test_a_reply_that_is_shown_otherwise_than_it_was_said_is_text():
     said = [("one", (1,)), ("two", (2,)), ("three", (3,))]
     shown = [Message("user", "u"), Message("assistant", "Assistant: two"), Message("assistant", "three")]

@@ -47,7 +47,7 @@ def run(lemur_home: Path, data_dir: Path, capsys: pytest.CaptureFixture[str], mo
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.syspath_prepend(str(ROOT / "jobs"))
     job, evaluation = importlib.import_module("agent_eval"), importlib.import_module("lemur_ray.evaluation.evaluate")
-    policy_model.look_at_model.cache_clear()
+    policy_model.check_policy_model.cache_clear()
 
     def begun(*a: Any) -> None:
         raise _Begun

@@ -12,7 +12,7 @@ import pytest
 from lemur_ray.cluster import connection
 from lemur_ray.doctor.devices import Devices
 from lemur_ray.serve.config import EngineOptions, Hosts, ServeJob
-from lemur_ray.serve.needs import GIB, NotServed, look_first
+from lemur_ray.serve.needs import GIB, NotServed, check_job
 from tests.conftest import ROOT
 
 LAPTOP = Devices(cpus=2, memory_bytes=20 * GIB)
@@ -24,25 +24,25 @@ def job(**options: object) -> ServeJob:
 
 def test_a_model_that_does_not_fit_is_refused_with_the_flags_under_which_it_would() -> None:
     with pytest.raises(NotServed, match=r"6\.7 billion parameters as float32 take 25\.1 GiB, this machine has 20\.0"):
-        look_first("random:llama2-7b", job(), LAPTOP)
+        check_job("random:llama2-7b", job(), LAPTOP)
     with pytest.raises(NotServed, match=r"take --engine\.dtype bfloat16 or --engine\.quantization int8"):
-        look_first("random:llama2-7b", job(), LAPTOP)
-    look_first("random:llama2-7b", job(dtype="bfloat16"), LAPTOP)
-    look_first("random:llama2-7b", job(quantization="int8"), LAPTOP)
+        check_job("random:llama2-7b", job(), LAPTOP)
+    check_job("random:llama2-7b", job(dtype="bfloat16"), LAPTOP)
+    check_job("random:llama2-7b", job(quantization="int8"), LAPTOP)
     with pytest.raises(NotServed, match=r"take a smaller model, or more GPUs"):
-        look_first("random:llama2-70b", job(), LAPTOP)
+        check_job("random:llama2-70b", job(), LAPTOP)
 
 
 def test_what_fits_is_not_refused() -> None:
-    look_first("random:nano", job(), LAPTOP)
-    look_first("random:llama2-70b", job(), replace(LAPTOP, gpus=8, gpu_bytes=640 * GIB))
-    look_first("random:llama2-70b", job(), Devices(cpus=1000, in_cluster=True))
+    check_job("random:nano", job(), LAPTOP)
+    check_job("random:llama2-70b", job(), replace(LAPTOP, gpus=8, gpu_bytes=640 * GIB))
+    check_job("random:llama2-70b", job(), Devices(cpus=1000, in_cluster=True))
 
 
 def test_everything_that_lacks_is_in_one_list() -> None:
     wanted = ServeJob(replicas=4, hosts=Hosts(use_gpu=True), engine=EngineOptions(tensor_parallel=2))
     with pytest.raises(NotServed) as refused:
-        look_first("random:llama2-7b", wanted, LAPTOP)
+        check_job("random:llama2-7b", wanted, LAPTOP)
     said = str(refused.value).splitlines()
     assert "take 4 CPU cores; this machine has 2 CPU cores" in said[1]
     assert "take 8 GPUs; this machine has 2 CPU cores, 0 GPUs" in said[2]
@@ -52,19 +52,19 @@ def test_everything_that_lacks_is_in_one_list() -> None:
 def test_gpus_that_are_there_are_asked_for_and_said_where_they_are_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     found = replace(LAPTOP, gpus=1, gpu_bytes=80 * GIB)
-    look_first("random:nano", ServeJob(), found)
+    check_job("random:nano", ServeJob(), found)
     two = ServeJob(replicas=2)
     with pytest.raises(NotServed, match=r"2 replica\(s\) take 2 GPUs; .* 1 GPUs .*JAX_PLATFORMS=cpu"):
-        look_first("random:nano", two, found)
-    look_first("random:nano", replace(job(), replicas=1), replace(found, gpus=0))
+        check_job("random:nano", two, found)
+    check_job("random:nano", replace(job(), replicas=1), replace(found, gpus=0))
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    look_first("random:nano", two, found)
+    check_job("random:nano", two, found)
 
 
 def test_an_engine_that_is_not_installed_is_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(NotServed, match=r"(?s)pip install 'lemur-ray\[vllm\]'.*take 1 GPUs"):
-        look_first("random:nano", ServeJob(backend="vllm"), LAPTOP)
+        check_job("random:nano", ServeJob(backend="vllm"), LAPTOP)
 
 
 def test_the_job_says_it_before_anything_is_started(
@@ -82,12 +82,12 @@ def test_a_port_where_somebody_listens_is_refused_before_a_model_is_loaded() -> 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(NotServed, match=rf"port {port} of 127\.0\.0\.1: somebody listens .*--port"):
-            look_first("random:nano", replace(job(), port=port), LAPTOP)
+            check_job("random:nano", replace(job(), port=port), LAPTOP)
         # In a cluster Serve may listen there itself, and the head is another machine.
-        look_first("random:nano", ServeJob(port=port), replace(LAPTOP, in_cluster=True))
-    look_first("random:nano", replace(job(), port=port), LAPTOP)
+        check_job("random:nano", ServeJob(port=port), replace(LAPTOP, in_cluster=True))
+    check_job("random:nano", replace(job(), port=port), LAPTOP)
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
     with pytest.raises(NotServed, match=r"--host 192\.0\.2\.1: Cannot assign requested address: give"):
-        look_first("random:nano", replace(job(), host="192.0.2.1"), LAPTOP)
+        check_job("random:nano", replace(job(), host="192.0.2.1"), LAPTOP)

@@ -1,1 +1,1 @@
-"""What runs on devices: step programs, attention, sampling, weights; `cpu` has kernels in C++. Knows no text."""
+"""Computation on devices: step programs, attention, sampling, weights; `cpu` has C++ kernels. Knows no text."""

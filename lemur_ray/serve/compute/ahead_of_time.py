@@ -1,7 +1,7 @@
-"""The steps of an engine compiled for a TPU chip that is not there: whether they compile, and the memory they take.
+"""Ahead-of-time compilation of an engine's steps for a TPU chip that is not attached: memory, and whether they fit.
 
-What the compiler gives is the program that the chip would run, so bytes are facts. Nothing here says how fast it is.
-Knows nothing of topologies and of where a device's description comes from.
+The compiled program is the one that the chip would run, so its bytes are exact; its speed is not measured. Knows
+nothing of topologies or of where a device's description comes from.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from lemur_ray.serve.config import EngineOptions
 
 
 class EngineDoesNotFit(ValueError):
-    """The compiler found no room for the program in one of the chip's memories; the message says where."""
+    """The program exceeds one of the chip's memories; the message names the memory."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one shape of a step needs of the chip, in bytes."""
+    """Memory of one shape of a step on the chip, in bytes."""
 
     rows: int
     length: int
@@ -40,14 +40,14 @@ class Step:
     weights: int
     cache: int
     temporaries: int
-    """Beside weights and cache: logits, code and what the step computes on the way"""
+    """Everything else: logits, code and intermediate results"""
     kernel: bool
-    """Whether attention is the kernel for TPU"""
+    """Whether attention uses the TPU kernel"""
     compile_s: float
 
     @property
     def total(self) -> int:
-        """What the step needs at once."""
+        """Memory of the step in total."""
         return self.weights + self.cache + self.temporaries
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Step:
 
 
 def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False) -> Weights:
-    """Shapes and dtypes of what ``weights.prepare`` makes of this model."""
+    """Shapes and dtypes of the weights that ``weights.prepare`` returns for this model."""
     c = config
     heads = (c.num_heads + 2 * c.num_kv_heads) * c.head_dim
     norm: Any = jax.ShapeDtypeStruct((c.dim,), jnp.float32)
@@ -88,10 +88,7 @@ def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False) -> 
 
 
 def compile_step(config: ModelConfig, options: EngineOptions, device: Any, rows: int, length: int) -> Step:
-    """Compile ``forward`` for ``rows`` rows of ``length`` new tokens; ``device`` may be a description.
-
-    Raises EngineDoesNotFit.
-    """
+    """Compile ``forward`` for this shape; ``device`` may be a description. Raises EngineDoesNotFit."""
     dtype = jnp.dtype(options.dtype)
     layout, (table_width, num_blocks) = layout_for(config, dtype, "tpu"), pool_size(config, options)
     mesh = Mesh(np.array([device]), ("chip",))
@@ -126,10 +123,7 @@ def compile_step(config: ModelConfig, options: EngineOptions, device: Any, rows:
 
 
 def plan(config: ModelConfig, options: EngineOptions, device: Any, *, every_shape: bool = False) -> list[Step]:
-    """The largest decode step and the largest prefill step of an engine of these options; every_shape: all of them.
-
-    Raises EngineDoesNotFit.
-    """
+    """The largest decode and prefill steps of an engine, or every_shape. Raises EngineDoesNotFit."""
     decode, prefill = decode_buckets(options.max_slots, lone=False), prefill_buckets(options.prefill_tiles)
     shapes = [(rows, 1) for rows in (decode if every_shape else decode[-1:])]
     shapes += [(rows, TILE) for rows in (prefill if every_shape else prefill[-1:])]

@@ -1,9 +1,8 @@
 """Attention over a pool of blocks of cached keys and values.
 
-A sequence is a table of block ids; who owns which block is the business of ``engine.block_cache``. Every query walks
-over the blocks of its sequence with a running softmax, so that blocks past its position add exact zeros and the result
-does not depend on what else is computed at the time. Block 0 is scrap: padding is written there. Knows nothing of
-requests.
+A sequence is a table of block ids, assigned by ``engine.block_cache``. Every query iterates over the blocks of its
+sequence with a running softmax, so that blocks past its position add exact zeros and the result does not depend on what
+else is computed at the time. Block 0 is scrap: padding is written there. Knows nothing of requests.
 
 Legend: R rows (sequences), M new tokens of a row, T = R * M, K kv heads, G query heads of one kv head, h head width.
 """
@@ -41,45 +40,45 @@ class LayerCache(NamedTuple):
 
 
 Cache = tuple[Any, ...]
-"""The pools of all layers; what one is made of, is the business of a ``CacheLayout``: here a ``LayerCache``."""
+"""The pools of all layers, whose type depends on the ``CacheLayout``: here ``LayerCache``."""
 
 CUT = P(None, AXIS)
-"""How devices share the pools: along the kv heads."""
+"""Partition of the pools over devices: along the kv heads."""
 
 Ints = Any
 """An int32 array: numpy's on the host, jax's inside a program."""
 
 
 class Place(NamedTuple):
-    """Where the new tokens of a call belong."""
+    """Positions and cache blocks of the new tokens of a step."""
 
     tables: Ints
     """(R, blocks of a sequence) int32 block ids"""
     starts: Ints
     """(R,) position of a row's first new token"""
     counts: Ints
-    """(R,) real tokens of a row; 0: the row is padding"""
+    """(R,) tokens of a row without padding; 0: the row is padding"""
     num_rows: Ints
     """Scalar; rows from here on are padding and are not computed"""
 
 
 def allocate(config: ModelConfig, num_blocks: int, dtype: Any = jnp.float32) -> Cache:
-    """An empty pool of ``num_blocks`` blocks, the scrap block included."""
+    """An empty pool of ``num_blocks`` blocks, including the scrap block."""
     k = (num_blocks, config.num_kv_heads, config.head_dim, BLOCK)
     v = (num_blocks, config.num_kv_heads, BLOCK, config.head_dim)
-    kept = jnp.uint16 if jnp.dtype(dtype) == jnp.bfloat16 else dtype
-    return tuple(LayerCache(jnp.zeros(k, kept), jnp.zeros(v, kept)) for _ in range(config.num_layers))
+    stored = jnp.uint16 if jnp.dtype(dtype) == jnp.bfloat16 else dtype
+    return tuple(LayerCache(jnp.zeros(k, stored), jnp.zeros(v, stored)) for _ in range(config.num_layers))
 
 
-def to_kept(x: jax.Array, pool: jax.Array) -> jax.Array:
-    """Keys or values as a pool keeps them."""
+def to_stored(x: jax.Array, pool: jax.Array) -> jax.Array:
+    """Keys or values in the dtype of a pool."""
     if pool.dtype != jnp.uint16:
         return x.astype(pool.dtype)
     return lax.bitcast_convert_type(x.astype(jnp.bfloat16), jnp.uint16)
 
 
-def from_kept(x: jax.Array) -> jax.Array:
-    """What of a pool was cut out, as keys or values."""
+def from_stored(x: jax.Array) -> jax.Array:
+    """Keys or values from the dtype of a pool."""
     return lax.bitcast_convert_type(x, jnp.bfloat16) if x.dtype == jnp.uint16 else x
 
 
@@ -98,18 +97,18 @@ def targets(place: Place, num_tokens: int) -> tuple[jax.Array, jax.Array]:
 
 
 def write(cache: LayerCache, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -> LayerCache:
-    """Put the keys and values of all rows into their blocks."""
+    """Write the keys and values of all rows into their blocks."""
     block_T, offset_T = targets(place, k_TKh.shape[0])
     return LayerCache(
-        cache.k.at[block_T, :, :, offset_T].set(to_kept(k_TKh, cache.k), mode="promise_in_bounds"),
-        cache.v.at[block_T, :, offset_T].set(to_kept(v_TKh, cache.v), mode="promise_in_bounds"),
+        cache.k.at[block_T, :, :, offset_T].set(to_stored(k_TKh, cache.k), mode="promise_in_bounds"),
+        cache.v.at[block_T, :, offset_T].set(to_stored(v_TKh, cache.v), mode="promise_in_bounds"),
     )
 
 
 def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic) -> jax.Array:
-    """Each query against its own sequence up to its own position: (R, K, G, M, h) float32.
+    """Attention of each query to its own sequence up to its own position: (R, K, G, M, h) float32.
 
-    One by one, rows go through a loop, each as long as it is and padding not at all; otherwise side by side.
+    With ``how.one_by_one``, a loop computes each row at its own length and no padding; otherwise rows are batched.
     """
     rows, kv_heads, groups, length, width = q_RKGMh.shape
     dtype = jnp.bfloat16 if cache.k.dtype == jnp.uint16 else cache.k.dtype
@@ -121,8 +120,8 @@ def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic)
 
         def step(i: jax.Array, carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
             highest, total, mixed = carry
-            k = from_kept(lax.dynamic_index_in_dim(cache.k, table[i], keepdims=False))
-            v = from_kept(lax.dynamic_index_in_dim(cache.v, table[i], keepdims=False))
+            k = from_stored(lax.dynamic_index_in_dim(cache.k, table[i], keepdims=False))
+            v = from_stored(lax.dynamic_index_in_dim(cache.v, table[i], keepdims=False))
             score = tiled_queries(
                 partial(jnp.einsum, "kqh,khs->kqs", preferred_element_type=jnp.float32), q, k, how.tile
             )
@@ -153,7 +152,7 @@ def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic)
 
 
 def copy_block(cache: Cache, source: jax.Array, target: jax.Array) -> Cache:
-    """Copy one block, named by a scalar, to another one."""
+    """Copy one block to another; both ids are scalars."""
     return jax.tree.map(
         lambda pool: lax.dynamic_update_slice_in_dim(pool, lax.dynamic_index_in_dim(pool, source), target, 0), cache
     )

@@ -1,7 +1,7 @@
-"""How keys and values lie in memory and who attends to them: three ways behind one interface, chosen by the platform.
+"""Memory layouts of the cache with their attention: three implementations of one interface, chosen by the platform.
 
-Blocks, tables and ``Place`` are the same for both, so nothing else of the engine knows which one it has. Every array of
-a pool has its blocks in front: ``attention.copy_block`` and ``attention.block_bytes`` hold for both as well.
+Blocks, tables and ``Place`` are the same for all, so nothing else of the engine depends on the layout. Every array of a
+pool has its blocks on the first axis: ``attention.copy_block`` and ``attention.block_bytes`` apply to all of them.
 """
 
 from __future__ import annotations
@@ -24,28 +24,25 @@ log = logging.getLogger(__name__)
 
 
 class CacheLayout(Protocol):
-    """A value: it is static in compiled programs. What a layer's pool is made of is its own business."""
+    """Layout of a layer's pool, with writing and attention. A hashable value, static in compiled programs."""
 
     @property
     def cut(self) -> PartitionSpec:
-        """How devices share a pool: along its kv heads."""
+        """Partition of a pool over devices: along its kv heads."""
 
     def allocate(self, config: ModelConfig, num_blocks: int, dtype: Any) -> Cache:
-        """An empty pool of ``num_blocks`` blocks for each layer, the scrap block 0 included."""
+        """An empty pool of ``num_blocks`` blocks for each layer, including scrap block 0."""
 
     def write(self, cache: Any, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -> Any:
-        """The pool of a layer with the new keys (after the rotation) and values in it; padding goes to block 0."""
+        """The pool of a layer after writing the new keys (rotated) and values; padding goes to block 0."""
 
     def attend(self, cache: Any, q_RKGMh: jax.Array, place: Place, how: Arithmetic) -> jax.Array:
-        """Each query against its own sequence up to its own position: (R, K, G, M, h) float32.
-
-        What padding gets is finite and means nothing.
-        """
+        """Attention of each query to its own sequence, as ``attention.attend``; undefined, but finite, for padding."""
 
 
 @dataclass(frozen=True)
 class Plain:
-    """``attention.py``: XLA alone, on any platform."""
+    """``attention.py``: plain XLA, on any platform."""
 
     cut = attention.CUT
     allocate = staticmethod(attention.allocate)
@@ -58,16 +55,13 @@ PLAIN = Plain()
 
 @dataclass(frozen=True)
 class Native(Plain):
-    """The same cache, read by the kernel for CPUs."""
+    """The same pool, with attention by the kernel for CPUs."""
 
     attend = staticmethod(cpu_attention.attend)
 
 
 def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = False) -> CacheLayout:
-    """The kernel's layout on "tpu" if the model fits it, otherwise the plain one; says so where it is a makeshift.
-
-    native: there are kernels for this CPU.
-    """
+    """The layout for the platform's kernel if that fits the model, else the plain one; native: CPU kernels exist."""
     if platform != "tpu":
         if not native:
             return PLAIN
@@ -82,9 +76,9 @@ def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = Fa
 
 
 def pool_size(config: ModelConfig, options: EngineOptions) -> tuple[int, int]:
-    """Blocks of a sequence's table and of the whole pool, the scrap block included.
+    """Blocks of a sequence's table and of the whole pool, including the scrap block.
 
-    A sequence always has room, and no more blocks are there than twice what all slots can fill.
+    The pool holds at least one sequence, and at most twice what all slots can fill.
     """
     width = -(-min(options.context or config.max_seq_len, config.max_seq_len) // BLOCK)
     fitting = options.cache_bytes // block_bytes(config, options.dtype)

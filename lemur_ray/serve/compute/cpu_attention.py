@@ -1,7 +1,4 @@
-"""``attention.attend`` by the kernel in ``attention.cc``: each query reads the same cache up to its own position.
-
-Knows nothing of requests.
-"""
+"""``attention.attend`` by the C++ kernel in ``attention.cc``, on the same cache. Knows nothing of requests."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ _LANES = 16
 
 
 def unfit(config: ModelConfig) -> str:
-    """Why a model cannot have the kernel; empty where it can."""
+    """Reason why the kernel does not support a model; empty if it does."""
     return f"head_dim {config.head_dim} is no multiple of {_LANES}" if config.head_dim % _LANES else ""
 
 
 def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic) -> jax.Array:
-    """As ``attention.attend``, with the same bits at any shape whatever ``how``."""
+    """``attention.attend``, with the same bits at any shape and for any ``how``."""
     rows, kv_heads, groups, length, width = q_RKGMh.shape
     q_RKQh = q_RKGMh.reshape(rows, kv_heads, groups * length, width)
     if cache.k.dtype == jnp.uint16:

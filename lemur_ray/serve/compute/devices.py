@@ -1,9 +1,9 @@
-"""The devices that compute one model together: what lies where, and programs that run on all of them.
+"""Tensor parallelism: placement of arrays on the devices that compute one model, and programs that run on all of them.
 
-Every matrix is cut along its outputs and the cache along its kv heads, so every sum stays whole on one device, and what
-devices tell each other is put side by side, never added: the bits depend neither on the order in which a network adds
-nor on the load. The devices may belong to several processes; each then places its own part and runs the same programs
-in the same order (``lockstep.py``). Knows nothing of models.
+Every matrix is cut along its outputs and the cache along its kv heads, so every sum is computed on one device, and
+results of devices are concatenated, never added: the bits do not depend on the network's order of additions or the
+load. The devices may belong to several processes; each then places its own part and runs the same programs in the same
+order (``lockstep.py``). Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from jax.sharding import PartitionSpec as P
 from lemur_ray.config import ModelConfig
 
 AXIS = "tp"
-"""The mesh axis over which every product is shared."""
+"""The mesh axis over which every product is split."""
 WHOLE = P()
-"""The same on every device."""
+"""Replicated on every device."""
 
 
 @dataclass(frozen=True)
 class Devices:
-    """``mesh`` None: one device, and programs know nothing of meshes."""
+    """The devices of one engine. ``mesh`` None: a single device, without meshes in programs."""
 
     mesh: Mesh | None = None
 
     @staticmethod
     def take(count: int = 1) -> Devices:
-        """So many of the devices there are, 0: all. With several processes it must be all.
+        """The first ``count`` available devices, 0: all. With several processes it must be all.
 
-        Raises ValueError where there are fewer, or where a process would have none of them.
+        Raises ValueError if there are fewer, or if a process would have none of them.
         """
-        there = jax.devices()
-        count = count or len(there)
-        if count > len(there) or (jax.process_count() > 1 and count != len(there)):
+        devices = jax.devices()
+        count = count or len(devices)
+        if count > len(devices) or (jax.process_count() > 1 and count != len(devices)):
             raise ValueError(
-                f"tensor_parallel is {count}, found {len(there)} {there[0].platform} device(s) in "
-                f"{jax.process_count()} process(es): use {len(there)}, or 0 for all there are"
+                f"tensor_parallel is {count}, but there are {len(devices)} {devices[0].platform} device(s) in "
+                f"{jax.process_count()} process(es): use {len(devices)}, or 0 for all there are"
             )
         if count == 1:
             return ONE
-        ordered = sorted(there, key=lambda device: (device.process_index, device.id))[:count]
+        ordered = sorted(devices, key=lambda device: (device.process_index, device.id))[:count]
         return Devices(Mesh(np.asarray(ordered), (AXIS,), axis_types=(AxisType.Auto,)))
 
     @property
     def parts(self) -> int:
-        """Into how many parts matrices and cache are cut."""
+        """Number of parts of every matrix and of the cache."""
         return self.mesh.size if self.mesh else 1
 
     @property
     def own_parts(self) -> range:
-        """Those of this process."""
+        """Parts of this process."""
         if self.mesh is None:
             return range(1)
         mine = [n for n, d in enumerate(self.mesh.devices.flat) if d.process_index == jax.process_index()]
@@ -69,51 +69,51 @@ class Devices:
         """The axis to gather over inside a program; None where there is nothing to gather."""
         return AXIS if self.mesh else None
 
-    def _lies(self, spec: P) -> NamedSharding:
+    def _sharding(self, spec: P) -> NamedSharding:
         assert self.mesh is not None
         return NamedSharding(self.mesh, spec)
 
     def _whole_shape(self, part: tuple[int, ...], spec: P) -> tuple[int, ...]:
-        """Shape of an array of which each device has such a part."""
+        """Shape of an array from the shape of each device's part."""
         names = [*spec, *[None] * (len(part) - len(spec))]
         return tuple(size * (self.parts if name else 1) for size, name in zip(part, names, strict=True))
 
     def assemble(self, part: Callable[[int], Any], specs: Any) -> Any:
-        """Arrays on the devices from the parts of each. part: makes the arrays of the n-th device on the host, called
-        for those of this process, one after the other; specs: along which axes the parts lie, as a prefix of the tree.
+        """Arrays on the devices, from the part of each. part: makes the arrays of the n-th device on the host, called
+        for the devices of this process, one after the other; specs: partitions, as a prefix of the tree.
         """
         if self.mesh is None:
             return jax.block_until_ready(jax.device_put(part(0)))
         own = [(n, self.mesh.devices.flat[n]) for n in self.own_parts]
-        # One by one: the host has room for the part of one device.
+        # One by one: the host may only have memory for the part of one device.
         placed = [jax.block_until_ready(jax.device_put(part(n), device)) for n, device in own]
 
         def one(spec: P, *pieces: Any) -> jax.Array:
-            shape, sharding = self._whole_shape(pieces[0].shape, spec), self._lies(spec)
+            shape, sharding = self._whole_shape(pieces[0].shape, spec), self._sharding(spec)
             return jax.make_array_from_single_device_arrays(shape, sharding, [*pieces])
 
         return jax.tree.map(one, jax.tree.broadcast(specs, placed[0], is_leaf=_is_spec), *placed, is_leaf=_is_spec)
 
     def allocate(self, make: Callable[[], Any], spec: P) -> Any:
-        """Zeros that no host ever held. make: makes the part of one device; spec: along which axis the parts lie."""
+        """Zeros, allocated on the devices only. make: makes the part of one device; spec: the partition."""
         if self.mesh is None:
             return make()
 
         def one(part: Any) -> jax.Array:
-            return jnp.zeros(self._whole_shape(part.shape, spec), part.dtype, device=self._lies(spec))
+            return jnp.zeros(self._whole_shape(part.shape, spec), part.dtype, device=self._sharding(spec))
 
         return jax.tree.map(one, jax.eval_shape(make))
 
-    def program(self, function: Callable, given: Any, returned: Any, donate: tuple[int, ...] = ()) -> Any:
-        """A jitted function that each device runs on its own parts; given, returned: specs, as prefixes of trees."""
+    def program(self, function: Callable, inputs: Any, outputs: Any, donate: tuple[int, ...] = ()) -> Any:
+        """A jitted function that each device runs on its parts; inputs, outputs: partitions, as prefixes of trees."""
         if self.mesh is None:
             return jax.jit(function, donate_argnums=donate)
-        split = jax.shard_map(function, mesh=self.mesh, in_specs=given, out_specs=returned, check_vma=False)
+        split = jax.shard_map(function, mesh=self.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
 
         def shardings(specs: Any) -> Any:
-            return jax.tree.map(self._lies, specs, is_leaf=_is_spec)
+            return jax.tree.map(self._sharding, specs, is_leaf=_is_spec)
 
-        return jax.jit(split, in_shardings=shardings(given), out_shardings=shardings(returned), donate_argnums=donate)
+        return jax.jit(split, in_shardings=shardings(inputs), out_shardings=shardings(outputs), donate_argnums=donate)
 
 
 ONE = Devices()
@@ -123,18 +123,18 @@ def _is_spec(x: Any) -> bool:
     return isinstance(x, P)
 
 
-def side_by_side(x_TI: jax.Array, axis: str | None) -> jax.Array:
-    """Inside a program: the columns of all devices, in their order; axis: ``Devices.axis``."""
+def gather_columns(x_TI: jax.Array, axis: str | None) -> jax.Array:
+    """Inside a program: the columns of all devices, in order of device; axis: ``Devices.axis``."""
     return x_TI if axis is None else lax.all_gather(x_TI, axis, axis=1, tiled=True)
 
 
 def part_of(config: ModelConfig, parts: int) -> ModelConfig:
-    """The model as the attention of one device sees it: with its heads alone."""
+    """The model's config with the heads of one device."""
     return replace(config, num_heads=config.num_heads // parts, num_kv_heads=config.num_kv_heads // parts)
 
 
 def check_split(config: ModelConfig, parts: int) -> None:
-    """Raise ValueError where a model cannot be cut into so many parts, naming every size that does not divide."""
+    """Raise ValueError if a model cannot be cut into ``parts`` parts, naming every size that does not divide."""
     sizes = {name: getattr(config, name) for name in ("num_heads", "num_kv_heads", "ffn_dim", "dim")}
     if wrong := [f"{name} {size}" for name, size in sizes.items() if size % parts]:
         fitting = [n for n in range(1, parts) if not any(size % n for size in sizes.values())]

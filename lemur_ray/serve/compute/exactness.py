@@ -1,7 +1,7 @@
-"""Does a token depend on how it was computed? Measured on this machine, with these programs, at warm-up.
+"""Measures at warm-up whether logits depend on the shape of the step that computes them, on this machine.
 
 The same short prompt goes through every program in different ways; if all logits are bit-equal, then the greedy output
-of a request is the same alone and in any batch, cold and from the cache. Knows nothing of requests.
+of a request is the same alone and in any batch, with and without the cache. Knows nothing of requests.
 """
 
 from __future__ import annotations
@@ -15,17 +15,14 @@ _NUM_PREFIX = 40
 
 
 def is_batch_invariant(programs: Programs, width: int) -> bool:
-    """Compare the logits after one prompt over all programs, in the first block of a cache that is not in use.
-
-    width: blocks of a sequence's table.
-    """
+    """Whether logits after one prompt are equal in all programs; writes into block 1. width: blocks of a table."""
     table, scrap = np.zeros(width, np.int32), np.zeros(width, np.int32)
     table[0] = 1
     vocab = programs.config.vocab_size
     tokens = (np.arange(_LENGTH, dtype=np.int32) * 7919 + 11) % vocab
 
     def run(rows: int, length: int, start: int, row: int) -> np.ndarray:
-        """Compute from ``start`` on with the sequence in row ``row`` of a program, a neighbour in the other rows."""
+        """Logits of the prompt computed from ``start`` on in row ``row``, with other work in the rows before it."""
         out = np.zeros(0)
         while start < _LENGTH:
             piece = tokens[start : start + length]
@@ -34,7 +31,7 @@ def is_batch_invariant(programs: Programs, width: int) -> bool:
             ids[row, : len(piece)], place.tables[row] = piece, table
             place.starts[row], place.counts[row] = start, len(piece)
             for other in range(row):
-                # A neighbour rewrites its first token again and again: real work, harmless here.
+                # The other rows compute the first token of the scrap block: real work without effect here.
                 ids[other, 0], place.tables[other], place.counts[other] = 1, scrap, 1
             out = np.asarray(programs.forward(ids, place)[0])[row]
             start += len(piece)

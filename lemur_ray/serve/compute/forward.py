@@ -1,9 +1,9 @@
 """The Llama forward pass over cached keys and values: one function for decoding and for prefilling.
 
 A call takes R rows of M new tokens each, every row with its own table of cache blocks. Decoding is M = 1, prefilling is
-M = ``TILE``; what a row yields can be bit for bit the same either way (see ``invariant.py``). Where several devices
-share a model, each runs this on its own columns of every matrix and its own heads; what all need whole is put side by
-side. Knows nothing of requests, queues or sampling.
+M = ``TILE``; both can give the same bits (see ``invariant.py``). If several devices share a model, each runs this on
+its own columns of every matrix and its own heads, and gathers the columns of the others. Knows nothing of requests,
+queues or sampling.
 
 Legend: R rows, M new tokens of a row, T = R * M, D model, H heads, K kv heads, G = H / K, h head width, F feed-forward,
 V vocabulary; of H, K, F and V a device may have a part.
@@ -21,7 +21,7 @@ from lemur_ray.config import ModelConfig
 from lemur_ray.model.rope import apply_rope, rope_table
 from lemur_ray.serve.compute.attention import Cache, Place
 from lemur_ray.serve.compute.cache_layout import CacheLayout
-from lemur_ray.serve.compute.devices import side_by_side
+from lemur_ray.serve.compute.devices import gather_columns
 from lemur_ray.serve.compute.invariant import Arithmetic, product, rms_norm
 from lemur_ray.serve.compute.sampling import compute_logprobs
 from lemur_ray.serve.compute.weights import LayerWeights, Weights
@@ -46,11 +46,11 @@ def _layer(
     cache = layout.write(cache, apply_rope(k, rope), v, place)
     q_RMKGh = apply_rope(q, rope).reshape(rows, length, kv_heads, groups, c.head_dim)
     mixed = layout.attend(cache, q_RMKGh.transpose(0, 2, 3, 1, 4), place, how)
-    mixed_TD = side_by_side(mixed.transpose(0, 3, 1, 2, 4).reshape(tokens, -1).astype(dtype), how.axis)
-    x_TD = (x_TD + side_by_side(times(mixed_TD, w.wo), how.axis)).astype(dtype)
+    mixed_TD = gather_columns(mixed.transpose(0, 3, 1, 2, 4).reshape(tokens, -1).astype(dtype), how.axis)
+    x_TD = (x_TD + gather_columns(times(mixed_TD, w.wo), how.axis)).astype(dtype)
     gate, up = jnp.split(times(rms_norm(x_TD, w.mlp_norm, c.norm_eps), w.gate_up), 2, axis=-1)
-    inner_TF = side_by_side((jax.nn.silu(gate) * up).astype(dtype), how.axis)
-    return (x_TD + side_by_side(times(inner_TF, w.down), how.axis)).astype(dtype), cache
+    inner_TF = gather_columns((jax.nn.silu(gate) * up).astype(dtype), how.axis)
+    return (x_TD + gather_columns(times(inner_TF, w.down), how.axis)).astype(dtype), cache
 
 
 def forward(
@@ -65,14 +65,14 @@ def forward(
 ) -> tuple[jax.Array, jax.Array, Cache]:
     """Append new tokens to their sequences and predict what follows.
 
-    tokens (R, M) int32, of which ``place.counts`` are real. All positions below ``place.starts`` are in the row's
-    blocks already or stand in another row of this call. how: as in ``invariant``. layout: what allocated the cache.
-    Returns the logits (R, V) float32 after the last real token of each row, what the last layer made of every token
+    tokens (R, M) int32, of which ``place.counts`` are no padding. All positions below ``place.starts`` are in the row's
+    blocks already or in another row of this call. how: as in ``invariant``. layout: the one that allocated the cache.
+    Returns the logits (R, V) float32 after the last token of each row, the last layer's hidden states of every token
     (T, D), and the cache.
     """
     rows, length = tokens_RM.shape
     rope = rope_table((place.starts[:, None] + jnp.arange(length)).reshape(-1), config)
-    x = side_by_side(weights.embed[tokens_RM.reshape(-1)], how.axis)
+    x = gather_columns(weights.embed[tokens_RM.reshape(-1)], how.axis)
     layers = []
     for w, layer in zip(weights.layers, cache, strict=True):
         x, layer = _layer(w, layer, x, rope, place, config, how, layout)
@@ -85,7 +85,7 @@ def _logits(
     weights: Weights, x_TD: jax.Array, config: ModelConfig, how: Arithmetic, real: jax.Array | None = None
 ) -> jax.Array:
     logits = product(rms_norm(x_TD, weights.final_norm, config.norm_eps), weights.head, how.tile, real)
-    return side_by_side(logits, how.axis)[:, : config.vocab_size]
+    return gather_columns(logits, how.axis)[:, : config.vocab_size]
 
 
 def prompt_logprobs(

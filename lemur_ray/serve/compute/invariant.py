@@ -1,10 +1,10 @@
-"""Arithmetic whose result for one row need not depend on how many rows stand beside it.
+"""Batch-invariant arithmetic: the result for one row need not depend on the number of rows.
 
-XLA's kernels on CPU choose the order of a sum by the shape: from about 20 rows on (where, depends on the width) and at
-a single row, a matrix product sums in another order than for 2 to 16 rows, and a reduction does so at almost every
+XLA's kernels on CPU choose the order of a sum by the shape: from about 20 rows on (depending on the width) and at a
+single row, a matrix product sums in another order than for 2 to 16 rows, and a reduction does so at almost every
 shape. A greedy choice between two close tokens would then depend on the load of the server. Here products can run in
-tiles of 2 to 16 rows, and sums along a row are a tree of additions. ``exactness.py`` measures on the machine at hand
-whether that was enough. Knows nothing of models.
+tiles of 2 to 16 rows, and sums along a row are a tree of additions. ``exactness.py`` measures whether that is enough on
+this machine. Knows nothing of models.
 
 Legend: T rows, K kv heads, Q queries, h head width.
 """
@@ -23,28 +23,28 @@ from lemur_ray.serve.compute.cpu.panels import Packed, packed_product
 from lemur_ray.serve.compute.quantized import Quantized, quantized_product
 
 TILE = 32
-"""Tokens of a prompt that are one row of a prefill."""
+"""Tokens of a prompt in one row of a prefill."""
 
 
 class Arithmetic(NamedTuple):
-    """How products and attention are computed."""
+    """Settings of products and attention."""
 
     tile: int
-    """Most rows of one product, which then has at least two; 0: all in one"""
+    """Most rows of one product, which then has at least two; 0: no limit"""
     one_by_one: bool
-    """Attention row by row, each as long as it is: what a CPU wants"""
+    """Attention row by row, each at its own length: faster on a CPU"""
     axis: str | None = None
-    """Mesh axis over whose devices every product is cut; None: one device has it all"""
+    """Mesh axis over which every product is split; None: one device"""
 
 
 EXACT_CPU = Arithmetic(16, True)
-"""The same bits at any shape; 16 is the largest number of rows that XLA:CPU treats like a few at every width seen."""
+"""The same bits at any shape; up to 16 rows, XLA:CPU summed in the same order at every width measured."""
 FAST_CPU = Arithmetic(0, True)
 ACCELERATOR = Arithmetic(0, False)
 
 
 class Transposed(NamedTuple):
-    """A matrix (I, O) that lies in memory the other way round."""
+    """A matrix (I, O), stored transposed."""
 
     values: Any
     """(O, I)"""
@@ -54,7 +54,7 @@ Matrix = jax.Array | Transposed | Packed | Quantized
 
 
 def product(x_TI: jax.Array, w: Matrix, tile: int, real: jax.Array | None = None) -> jax.Array:
-    """x @ w in float32; tile: as in ``Arithmetic``; real: rows from there on are padding, and may be zeros."""
+    """x @ w in float32; tile: as in ``Arithmetic``; real: rows without padding, whose results are undefined."""
     if isinstance(w, Quantized):
         return quantized_product(x_TI, w, real)
     if isinstance(w, Packed):
@@ -70,7 +70,7 @@ def product(x_TI: jax.Array, w: Matrix, tile: int, real: jax.Array | None = None
 def tiled_queries(
     dot: Callable[[jax.Array, jax.Array], jax.Array], x_KQh: jax.Array, y: jax.Array, tile: int
 ) -> jax.Array:
-    """A product per head whose first operand is cut into tiles along its queries."""
+    """A product per head, in tiles along the queries of its first operand."""
     queries = x_KQh.shape[1]
     if queries == 1 and x_KQh.dtype != jnp.float32:  # as in ``product``, and summed in the order of many
         x_KQh = jnp.concatenate([x_KQh, x_KQh], axis=1)
@@ -86,7 +86,7 @@ def _by_tiles(dot: Callable[[jax.Array], jax.Array], x: jax.Array, axis: int, ti
 
 
 def row_sum(x: jax.Array) -> jax.Array:
-    """Sum over the last axis, which stays with width 1: the upper half is added to the lower one until one is left."""
+    """Sum over the last axis, kept with width 1, as a tree: the upper half is added to the lower one repeatedly."""
     while x.shape[-1] > 1:
         if x.shape[-1] % 2:
             x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)])
@@ -96,6 +96,6 @@ def row_sum(x: jax.Array) -> jax.Array:
 
 
 def rms_norm(x: jax.Array, weight_D: jax.Array, eps: float) -> jax.Array:
-    """The norm of ``model.llama`` with the order of ``row_sum``; computed in float32, in the dtype of x."""
+    """RMS norm as in ``model.llama``, summed by ``row_sum`` in float32; returned in the dtype of x."""
     x32 = x.astype(jnp.float32)
     return (x32 * lax.rsqrt(row_sum(x32 * x32) / x.shape[-1] + eps) * weight_D).astype(x.dtype)

@@ -1,9 +1,9 @@
-"""One engine in several processes: one leads, the others make the same calls of their programs in the same order.
+"""One engine in several processes: a leader, and followers that make the same calls of their programs in order.
 
-The leader has the scheduler, the tree of blocks and the requests; a follower has its part of weights and cache and
-knows of nothing else. Every call goes down the line before the leader makes it itself, so all devices meet in the same
-program. What a call left on the devices is named by its number since the last step. A follower that is lost fails the
-engine, a leader that is lost ends its followers, wherever they wait. Knows nothing of Ray.
+The leader has the scheduler, the tree of blocks and the requests; a follower has its part of weights and cache. The
+leader sends every call before it makes the call itself, so all devices run the same program. Arrays left on the devices
+are named by their number since the last step. A lost follower fails the engine; a lost leader ends its followers. Knows
+nothing of Ray.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FORMS = {form.__name__: form for form in (Place, Draw, Edits)}
 
 
 class Model(Protocol):
-    """What a follower needs of ``weights.open_model.OpenModel``."""
+    """The part of ``weights.open_model.OpenModel`` that a follower uses."""
 
     @property
     def source(self) -> Source: ...
@@ -47,10 +47,10 @@ class Model(Protocol):
 
 
 class Group:
-    """The followers of an engine, as its leader sees them."""
+    """The leader's connections to the followers of an engine."""
 
     def __init__(self, lines: list[Line], version: str):
-        """version: of the weights that every follower must have found."""
+        """version: of the weights that every follower must load."""
         self.on_loss: Callable[[EngineClosed], None] = lambda _: None
         """Called once, in a thread of its own, when a follower is lost."""
         self._version = version
@@ -63,12 +63,12 @@ class Group:
     def programs(
         self, weights: Weights, config: ModelConfig, options: EngineOptions, devices: Devices
     ) -> LeadingPrograms:
-        """Programs whose calls the followers make too."""
+        """Programs that send their calls to the followers."""
         return LeadingPrograms(self, weights, config, options, devices)
 
-    def tell(self, name: str, *arguments: Any, kept: list[jax.Array] | None = None) -> None:
-        """A call to every follower. Raises EngineClosed where one is lost."""
-        message = encode(name, arguments, kept or [])
+    def send(self, name: str, *arguments: Any, arrays: list[jax.Array] | None = None) -> None:
+        """Send a call to every follower. Raises EngineClosed if one is lost."""
+        message = encode(name, arguments, arrays or [])
         for rank, line in enumerate(self._lines):
             try:
                 line.send(message)
@@ -78,20 +78,20 @@ class Group:
             raise self._lost
 
     def answers(self, name: str) -> list[tuple[Any, ...]]:
-        """Wait for that answer of every follower. Raises EngineClosed where one is lost, ValueError where one fails."""
-        found = [answers.get() for answers in self._answers]  # of all, before one of them is an error
-        for rank, answer in enumerate(found, 1):
+        """Wait for an answer of every follower. Raises EngineClosed if one is lost, ValueError if one fails."""
+        received = [answers.get() for answers in self._answers]  # all, before one of them raises
+        for rank, answer in enumerate(received, 1):
             if answer is not None and answer[0] != name:
                 raise ValueError(f"follower {rank}: {answer[1][0]}")
         if self._lost is not None:
             raise self._lost
-        return [answer[1] for answer in found if answer is not None]
+        return [answer[1] for answer in received if answer is not None]
 
     def wait_until_warm(self, form: Form) -> None:
-        """The followers have their weights and programs, of that form. Raises EngineClosed, ValueError."""
-        found = self.answers("warm")
-        self._same_version([version for version, _ in found], self._version)
-        if other := {theirs for _, theirs in found} - {form}:
+        """Wait until the followers have their weights, of that form, and programs. Raises EngineClosed, ValueError."""
+        answers = self.answers("warm")
+        self._check_version([version for version, _ in answers], self._version)
+        if other := {theirs for _, theirs in answers} - {form}:
             raise ValueError(
                 f"the matrices of other hosts are {', '.join(sorted(other))}, of this one {form}: install a C++ "
                 "compiler on every host (apt-get install -y g++) or on none, or give --engine.native False"
@@ -99,26 +99,26 @@ class Group:
 
     @contextlib.contextmanager
     def staged(self, spec: str, version: str) -> Iterator[None]:
-        """The followers have loaded these weights beside their old ones and take them when the leader's engine does.
+        """Within the context, the followers have these weights loaded, and switch to them when the leader does.
 
-        Raises ValueError where they cannot be read there or are others than the leader's.
+        Raises ValueError if a follower cannot read them or reads another version than the leader.
         """
         with self._one_update:
-            self.tell("stage", spec)
+            self.send("stage", spec)
             try:
-                self._same_version([found for (found,) in self.answers("staged")], version)
+                self._check_version([staged for (staged,) in self.answers("staged")], version)
                 yield
             except Exception:
-                self.tell("drop")
+                self.send("drop")
                 raise
 
     @staticmethod
-    def _same_version(found: list[str], version: str) -> None:
-        if wrong := set(found) - {version}:
-            raise ValueError(f"other hosts found the weights {', '.join(sorted(wrong))}, this one {version}: try again")
+    def _check_version(versions: list[str], version: str) -> None:
+        if wrong := set(versions) - {version}:
+            raise ValueError(f"other hosts read the weights {', '.join(sorted(wrong))}, this one {version}: try again")
 
     def close(self) -> None:
-        """Let the followers go."""
+        """End the followers."""
         self._closing = True
         for line in self._lines:
             with contextlib.suppress(OSError):
@@ -143,46 +143,46 @@ class Group:
 
 
 class LeadingPrograms(Programs):
-    """Programs that tell the followers of every call first."""
+    """Programs that send every call to the followers first."""
 
     def __init__(self, group: Group, weights: Weights, config: ModelConfig, options: EngineOptions, devices: Devices):
         super().__init__(weights, config, options, devices)
-        self._group, self._kept = group, list[jax.Array]()
+        self._group, self._arrays = group, list[jax.Array]()
 
     def warm_up(self, threads: int = 2) -> None:
         super().warm_up(threads)
         self._group.wait_until_warm(self.form)
 
     def forward(self, tokens_RM: np.ndarray, place: Place) -> tuple[jax.Array, jax.Array]:
-        self._group.tell("forward", tokens_RM, place)
+        self._group.send("forward", tokens_RM, place)
         results = super().forward(tokens_RM, place)
-        self._kept = [*results]
+        self._arrays = [*results]
         return results
 
     def run(self, name: str, rows: int, *arguments: Any) -> Any:
-        self._group.tell("run", name, rows, *arguments, kept=self._kept)
+        self._group.send("run", name, rows, *arguments, arrays=self._arrays)
         results = super().run(name, rows, *arguments)
-        self._kept += jax.tree.leaves(results)
+        self._arrays += jax.tree.leaves(results)
         return results
 
     def prompt_logprobs(self, hidden: jax.Array, row: int, next_ids_M: np.ndarray) -> TokenLogprobs:
-        self._group.tell("prompt_logprobs", hidden, row, next_ids_M, kept=self._kept)
+        self._group.send("prompt_logprobs", hidden, row, next_ids_M, arrays=self._arrays)
         return super().prompt_logprobs(hidden, row, next_ids_M)
 
     def copy(self, source: int, target: int) -> None:
-        self._group.tell("copy", int(source), int(target))
+        self._group.send("copy", int(source), int(target))
         super().copy(source, target)
 
     def replace(self, weights: Weights) -> None:
         super().replace(weights)
-        self._group.tell("replace")
+        self._group.send("replace")
 
 
 def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], Model]) -> None:
-    """Do what the leader says until it says that this is the end. For a process of its own, which ends with the line.
+    """Make the leader's calls until it closes the group. For a process of its own, which ends with the connection.
 
-    load: from a spec to a model whose weights have not been read. Raises what loading, compiling and running raise; the
-    leader is told before.
+    load: opens the model of a spec without reading its weights. Raises what loading, compiling and running raise, after
+    sending the error to the leader.
     """
     calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     staged: list[Weights] = []
@@ -196,7 +196,7 @@ def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], 
             model = load(spec)
             staged[:] = [weights_of(model)]
             answer = encode("staged", (model.version,), [])
-        except Exception as error:  # the old weights go on: the leader decides
+        except Exception as error:  # the old weights stay: the leader decides
             answer = encode("failed", (repr(error),), [])
         line.send(answer)
 
@@ -206,14 +206,14 @@ def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], 
                 message = line.receive()
                 name = called(message)
                 if name == "stage":
-                    # Reading weights takes minutes, in which the old ones go on.
+                    # Reading weights takes minutes, during which the old ones are used.
                     threading.Thread(target=stage, args=decode(message, [])[1], daemon=True).start()
                     continue
                 calls.put(message)
                 if name == "close":
                     return
         except (EOFError, OSError):
-            # The main thread may wait for devices of a process that is no more: nothing else would wake it.
+            # The main thread may wait for devices of a lost process, from which nothing else would wake it.
             log.error("the leader is lost")
             os._exit(1)
 
@@ -223,21 +223,21 @@ def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], 
         programs = Programs(weights_of(model), model.source.config, options, devices)
         programs.warm_up(options.compile_threads)
         line.send(encode("warm", (model.version, programs.form), []))
-        _obey(programs, calls, staged)
+        _make_calls(programs, calls, staged)
     except Exception as error:
         with contextlib.suppress(OSError):
             line.send(encode("failed", (repr(error),), []))
         raise
 
 
-def _obey(programs: Programs, calls: queue.SimpleQueue[bytes], staged: list[Weights]) -> None:
-    kept: list[jax.Array] = []
+def _make_calls(programs: Programs, calls: queue.SimpleQueue[bytes], staged: list[Weights]) -> None:
+    arrays: list[jax.Array] = []
     while True:
-        name, arguments = decode(calls.get(), kept, _FORMS)
+        name, arguments = decode(calls.get(), arrays, _FORMS)
         if name == "forward":
-            kept = [*programs.forward(*arguments)]
+            arrays = [*programs.forward(*arguments)]
         elif name == "run":
-            kept += jax.tree.leaves(programs.run(*arguments))
+            arrays += jax.tree.leaves(programs.run(*arguments))
         elif name == "prompt_logprobs":
             programs.prompt_logprobs(*arguments)
         elif name == "copy":

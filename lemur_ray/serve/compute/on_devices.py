@@ -1,6 +1,6 @@
-"""A model on devices, as an engine is handed it: weights, the shapes of its steps, and other hosts that compute a part.
+"""The engine's ``Compute`` for jax: weights on devices, shapes of steps, and other hosts that compute a part.
 
-Puts rows into the arrays of a compiled shape. Knows nothing of who waits for the tokens.
+Puts rows into the arrays of a compiled shape. Knows nothing of requests' listeners.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ log = logging.getLogger(__name__)
 
 
 class OnDevices:
-    """See ``Compute``."""
+    """Implements ``Compute`` with jax."""
 
     def __init__(self, source: Source, options: EngineOptions | None = None, group: Group | None = None):
-        """source: the weights, read here and now. group: other processes that compute a part of every step.
+        """source: the weights, which are read at once. group: other processes that compute a part of every step.
 
-        Raises ValueError where the model does not fit, and what reading the source raises.
+        Raises ValueError if the model does not fit, and what reading the source raises.
         """
         self.config, self.options, self._group = source.config, options or EngineOptions(), group
         sizes = Sizes.of(self.config, self.options)
@@ -54,8 +54,8 @@ class OnDevices:
         if self._group is not None:
             self._group.on_loss = on_loss
         make = Programs if self._group is None else self._group.programs
-        weights, self._weights = self._weights, None  # the programs own them: an update must not leave them here
-        assert weights is not None, "the programs are made once"
+        weights, self._weights = self._weights, None  # the programs own them, so that an update frees them
+        assert weights is not None, "warm_up is called once"
         programs = make(weights, self.config, self.options, self._devices)
         programs.warm_up(self.options.compile_threads)
         wanted = self.options.batch_invariant
@@ -75,7 +75,7 @@ class OnDevices:
 
 
 class WarmOnDevices:
-    """See ``WarmPrograms``."""
+    """Implements ``WarmPrograms`` with jax."""
 
     def __init__(self, programs: Programs, table_width: int, is_exact: bool, is_padded: bool):
         self.programs, self._table_width = programs, table_width
@@ -101,7 +101,7 @@ class WarmOnDevices:
 
 
 class StepOnDevices:
-    """See ``Step``."""
+    """Implements ``Step`` with jax."""
 
     def __init__(self, programs: Programs, logits: jax.Array, hidden: jax.Array):
         self._programs, self._logits, self._hidden = programs, logits, hidden

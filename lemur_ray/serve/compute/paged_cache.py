@@ -1,8 +1,8 @@
 """Attention over pages of cached keys and values on TPU: jax's ragged paged kernel, one page a block of the pool.
 
-The kernel reads of a row what its sequence is long, by asynchronous copies from the pool into the chip's fast memory;
-padding rows cost nothing. It takes rows of any length in one call, so decoding and prefilling are the same code. Knows
-nothing of other platforms.
+The kernel copies only the pages of a row's sequence, asynchronously, from the pool into the chip's fast memory; padding
+rows cost nothing. It takes rows of any length in one call, so decoding and prefilling are the same code. Knows nothing
+of other platforms.
 
 Legend: R rows (sequences), M new tokens of a row, T = R * M, H = K * G heads, K kv heads, G query heads of one kv head,
 h head width.
@@ -23,21 +23,21 @@ from lemur_ray.serve.compute.devices import AXIS
 from lemur_ray.serve.compute.invariant import Arithmetic
 
 LANES = 128
-"""Width of a vector register: heads are multiples of it."""
+"""Width of a vector register, of which head widths are multiples."""
 QUERIES = 32
-"""New tokens that the kernel takes at a time: a tile of a prompt, or as many rows of a decode step."""
+"""New tokens per block of the kernel: a tile of a prompt, or as many rows of a decode step."""
 BUFFER_BYTES = 2 * 2**20
-"""Fast memory for one of the two buffers of pages, at most."""
+"""Largest size of each of the two page buffers in fast memory."""
 SCORE_BYTES = 2**19
-"""Fast memory for the scores of one kv head's queries on a buffer, at most: the compiler keeps several of that size."""
+"""Largest size of one kv head's attention scores for a buffer; the compiler allocates several of that size."""
 
 
 def unfit(config: ModelConfig, dtype: Any) -> str:
-    """Why the kernel cannot take a model whose cache has this dtype; "" where it can."""
+    """Reason why the kernel does not support a model with this cache dtype; empty if it does."""
     if config.head_dim % LANES:
-        return f"the paged kernel needs heads of a multiple of {LANES} features, found {config.head_dim}"
+        return f"the paged kernel needs heads of a multiple of {LANES} features, got {config.head_dim}"
     if jnp.dtype(dtype) not in (jnp.bfloat16, jnp.float32):
-        return f"the paged kernel needs bfloat16 or float32, found {jnp.dtype(dtype)}"
+        return f"the paged kernel needs bfloat16 or float32, got {jnp.dtype(dtype)}"
     try:
         heads, _ = heads_at_once(config.num_heads, config.num_kv_heads, dtype)
     except ValueError as error:
@@ -48,7 +48,7 @@ def unfit(config: ModelConfig, dtype: Any) -> str:
 
 
 def heads_at_once(num_heads: int, num_kv_heads: int, dtype: Any) -> tuple[int, int]:
-    """Heads that the kernel takes at a time, and keys and values of kv heads. Raises ValueError where it cannot."""
+    """Query heads per block of the kernel, and keys plus values of kv heads. Raises ValueError if it has no tiling."""
     from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel
 
     heads, both = kernel.get_min_heads_per_blk(num_heads, 2 * num_kv_heads, jnp.dtype(dtype), jnp.dtype(dtype))
@@ -56,7 +56,7 @@ def heads_at_once(num_heads: int, num_kv_heads: int, dtype: Any) -> tuple[int, i
 
 
 def pages_at_once(num_heads: int, num_kv_heads: int, width: int, queries: int, dtype: Any) -> int:
-    """Pages that the kernel holds at a time: as many as its fast memory is sure to have room for."""
+    """Pages per buffer of the kernel, as many as surely fit its fast memory."""
     page_bytes = BLOCK * heads_at_once(num_heads, num_kv_heads, dtype)[1] * width * jnp.dtype(dtype).itemsize
     score_bytes = BLOCK * queries * (num_heads // num_kv_heads) * 4
     return max(1, min(BUFFER_BYTES // page_bytes, SCORE_BYTES // score_bytes))
@@ -64,35 +64,35 @@ def pages_at_once(num_heads: int, num_kv_heads: int, width: int, queries: int, d
 
 @dataclass(frozen=True)
 class Paged:
-    """The pool of a layer is one array (blocks, BLOCK, 2K, h): keys (after the rotation) of a head, then its values."""
+    """Layout with one array (blocks, BLOCK, 2K, h) per layer: the rotated keys of a head, then its values."""
 
     cut = P(None, None, AXIS)
 
     def allocate(self, config: ModelConfig, num_blocks: int, dtype: Any) -> tuple[jax.Array, ...]:
-        """An empty pool of ``num_blocks`` blocks, the scrap block included."""
+        """An empty pool of ``num_blocks`` blocks, including the scrap block."""
         if why := unfit(config, dtype):
             raise ValueError(why)
         shape = (num_blocks, BLOCK, 2 * config.num_kv_heads, config.head_dim)
         return tuple(jnp.zeros(shape, dtype) for _ in range(config.num_layers))
 
     def write(self, cache: jax.Array, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -> jax.Array:
-        """Put the keys and values of all rows into their pages."""
+        """Write the keys and values of all rows into their pages."""
         block_T, offset_T = targets(place, k_TKh.shape[0])
         both = jnp.stack([k_TKh, v_TKh], axis=2).reshape(-1, *cache.shape[2:]).astype(cache.dtype)
         return cache.at[block_T, offset_T].set(both, mode="promise_in_bounds")
 
     def attend(self, cache: jax.Array, q_RKGMh: jax.Array, place: Place, how: Arithmetic) -> jax.Array:
-        """Each query against its own sequence up to its own position: (R, K, G, M, h) float32, 0 for padding."""
+        """Attention of each query to its own sequence up to its position: (R, K, G, M, h) float32, 0 for padding."""
         from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel
 
         rows, kv_heads, groups, length, width = q_RKGMh.shape
         q_THh = q_RKGMh.transpose(0, 3, 1, 2, 4).reshape(rows * length, kv_heads * groups, width)
         table_width = place.tables.shape[1]
-        # Every row counts as full, which keeps the tokens where they are. Behind the last real one its own last page
-        # stands in for blocks that it has not got, so that nothing ever comes from the scrap block.
+        # Every row counts as full, so tokens need not move. Table entries behind a row's last page repeat that page, so
+        # that nothing is read from the scrap block.
         last_R = jnp.maximum(place.starts + place.counts - 1, 0) // BLOCK
         tables = jnp.take_along_axis(place.tables, jnp.minimum(jnp.arange(table_width), last_R[:, None]), axis=1)
-        num_rows = jnp.maximum(place.num_rows, 1)  # the kernel always begins to read the first row
+        num_rows = jnp.maximum(place.num_rows, 1)  # the kernel always reads the first row
         queries = min(QUERIES, rows * length)
         pages = pages_at_once(kv_heads * groups, kv_heads, width, queries, cache.dtype)
         mixed_THh = kernel.ragged_paged_attention(

@@ -1,8 +1,8 @@
-"""The compiled programs of an engine: one per shape, made ahead of time, never compiled again behind one's back.
+"""The compiled programs of an engine, one per shape, compiled at warm-up; later compilations are counted.
 
 Shapes are few: a decode step for each bucket of rows, a prefill step for each number of tiles, and for each of these
-the greedy choice and the way to ``ROWS`` rows, in which everything else about a choice is done. Compiling releases the
-interpreter lock, so the programs are built in threads. Knows nothing of requests.
+the greedy choice and the selection of ``ROWS`` rows, on which all sampling runs. Compiling releases the interpreter
+lock, so threads compile in parallel. Knows nothing of requests.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ from lemur_ray.weights.param_slices import Source
 
 
 def prefill_buckets(most: int) -> tuple[int, ...]:
-    """Tiles of prefill steps: powers of two, the largest one exactly as many as a step may take."""
+    """Sizes of prefill steps in tiles: powers of two, and ``most`` itself."""
     return (*(2**i for i in range(most.bit_length()) if 2**i < most), most)
 
 
 def decode_buckets(num_slots: int, *, lone: bool) -> tuple[int, ...]:
-    """Rows of decode steps: few sizes, the largest one all slots; lone: 1 too, which sums in another order."""
+    """Sizes of decode steps in rows, up to all slots; lone: include 1, which sums in another order."""
     sizes = [n for n in (1, 2, 8, 32, 64, 128, 256, 512) if n < num_slots and (n > 1 or lone)]
     return (*sizes, max(num_slots, 2))
 
 
 class Sizes(NamedTuple):
-    """How large everything in an engine is: the same in every process that computes a part of it."""
+    """Sizes of an engine's arrays, the same in every process that computes a part of it."""
 
     context: int
     """Longest sequence in tokens"""
     table_width: int
     """Blocks of a sequence"""
     num_blocks: int
-    """Blocks of the cache, the scrap block included"""
+    """Blocks of the cache, including the scrap block"""
     decode_rows: tuple[int, ...]
     prefill_rows: tuple[int, ...]
 
     @staticmethod
     def of(config: ModelConfig, options: EngineOptions) -> Sizes:
-        """Sizes of an engine of that model. A cache too small for one sequence gets more than it was given."""
+        """Sizes of an engine of that model. A cache too small for one sequence is enlarged to hold one."""
         context = min(options.context or config.max_seq_len, config.max_seq_len)
         width, num_blocks = pool_size(config, options)
         lone = _native(options) or not (options.batch_invariant or _reduced(options))
@@ -81,7 +81,7 @@ class Sizes(NamedTuple):
 
 
 def prepared(source: Source, options: EngineOptions, devices: Devices) -> Weights:
-    """Weights as an engine with these options has them. Raises what ``prepare`` raises."""
+    """Weights in the form that these options need. Raises what ``prepare`` raises."""
     return prepare(source, jnp.dtype(options.dtype), devices, _form(options))
 
 
@@ -90,7 +90,7 @@ def _reduced(options: EngineOptions) -> bool:
 
 
 def _native(options: EngineOptions) -> bool:
-    """Whether the kernels for CPUs compute."""
+    """Whether the kernels for CPUs are used."""
     return options.native and available()
 
 
@@ -103,14 +103,14 @@ def _form(options: EngineOptions) -> Form:
 
 
 _compiled: dict[Hashable, Any] = {}
-"""Every program of this process by what it depends on: engines of equal shapes share them."""
+"""Every compiled program of this process by its shapes and settings; engines with equal ones share them."""
 
 
 class Programs:
-    """Owns the weights, the cache and the programs that work on them. For one thread at a time."""
+    """The weights, the cache and the compiled programs on them. For one thread at a time."""
 
     def __init__(self, weights: Weights, config: ModelConfig, options: EngineOptions, devices: Devices = ONE):
-        """options.batch_invariant: bits that do not depend on the shape of a step, as far as there is arithmetic."""
+        """options.batch_invariant: use arithmetic whose bits do not depend on the shape of a step, if there is any."""
         self.config, self.compiled_after_warmup = config, 0
         sizes = Sizes.of(config, options)
         self.decode_rows, self.prefill_rows = sizes.decode_rows, sizes.prefill_rows
@@ -120,8 +120,8 @@ class Programs:
         self._cache: Cache = devices.allocate(
             lambda: self._layout.allocate(part, sizes.num_blocks, dtype), self._layout.cut
         )
-        # Products of bfloat16 and int8 give the same bits at any number of rows: only float32 has to be cut into tiles,
-        # which attention to a cache of float32 is with int8 too.
+        # Products of bfloat16 and int8 give the same bits at any number of rows: only float32 needs tiles, as does
+        # attention to a float32 cache with int8 weights.
         tiled = options.batch_invariant and options.dtype == "float32"
         on_cpu = EXACT_CPU if tiled else FAST_CPU
         how = on_cpu if jax.default_backend() == "cpu" else ACCELERATOR
@@ -141,7 +141,7 @@ class Programs:
         keys += [("greedy", ROWS, 1)] * (ROWS not in sizes)
         keys += [(name, ROWS, 1) for name in ("sample", "edit", "shift", "logprobs")]
         keys += [("prompt_logprobs", rows, TILE) for rows in self.prefill_rows] + [("copy", 1, 1)]
-        # The large ones first, so that no thread is left alone with one at the end.
+        # The large ones first, so that they do not run alone at the end.
         keys.sort(key=lambda k: k[0] not in ("forward", "sample"))
         lowered = {key: self._lower(key) for key in keys if (self._shape, key) not in _compiled}
         with ThreadPoolExecutor(threads) as pool:
@@ -151,31 +151,31 @@ class Programs:
         self._warm = True
 
     def pad(self) -> None:
-        """From now on every step has one of two shapes, one for decoding and one for prompts."""
+        """Use only two shapes from now on: one for decoding and one for prefilling."""
         self.decode_rows, self.prefill_rows = self.decode_rows[-1:], self.prefill_rows[-1:]
 
     def bucket(self, rows: int, length: int) -> int:
-        """The smallest size of a step that holds so many rows."""
+        """The smallest size of a step for this many rows."""
         sizes = self.decode_rows if length == 1 else self.prefill_rows
         return sizes[bisect.bisect_left(sizes, rows)]
 
     def forward(self, tokens_RM: np.ndarray, place: Place) -> tuple[jax.Array, jax.Array]:
-        """Run a step of a bucket's shape; returns, on the device, the logits (R, V) and ``prompt_logprobs`` input."""
+        """Run a step of a bucket's shape; returns logits (R, V) and hidden states (T, D), on the device."""
         program = self._program("forward", *tokens_RM.shape)
         logits, hidden, self._cache = program(self._weights, self._cache, tokens_RM, place)
         return logits, hidden
 
     def run(self, name: str, rows: int, *arguments: Any) -> Any:
-        """One of the programs that need neither weights nor cache, on so many rows."""
+        """Run a program that needs neither weights nor cache, on that many rows."""
         return self._program(name, rows, 1)(*arguments)
 
     def prompt_logprobs(self, hidden: jax.Array, row: int, next_ids_M: np.ndarray) -> TokenLogprobs:
-        """Log-probabilities of the tokens behind those of one row of a prefill, from what ``forward`` returned."""
+        """Log-probabilities of the tokens after those of one prefilled row, from the hidden states of ``forward``."""
         program = self._program("prompt_logprobs", len(hidden) // TILE, TILE)
         return TokenLogprobs.on_host(program(self._weights, hidden, np.int32(row), next_ids_M))
 
     def replace(self, weights: Weights) -> None:
-        """Other weights from now on. Raises ValueError where they are not of the same shapes."""
+        """Use other weights from now on. Raises ValueError if their shapes differ."""
         ours, theirs = (jax.tree.map(lambda x: (x.shape, x.dtype), w) for w in (self._weights, weights))
         if ours != theirs:
             raise ValueError("these weights belong to a model of another shape")
@@ -186,7 +186,7 @@ class Programs:
         self._cache = self._program("copy", 1, 1)(self._cache, np.int32(source), np.int32(target))
 
     def synchronise(self) -> None:
-        """Wait for everything that was started."""
+        """Wait until the devices are idle."""
         jax.block_until_ready(self._cache)
 
     def _program(self, name: str, rows: int, length: int) -> Any:
@@ -216,7 +216,7 @@ class Programs:
             cut = self._layout.cut
             copying = program(copy_block, (cut, WHOLE, WHOLE), cut, donate=(0,))
             return copying.lower(self._cache, np.int32(0), np.int32(0))
-        given: dict[str, tuple[Any, ...]] = {
+        arguments: dict[str, tuple[Any, ...]] = {
             "pick": (jax.ShapeDtypeStruct((ROWS,), jnp.int32),),
             "edit": (empty_edits(allow_all(rows, self.config.vocab_size)),),
             "shift": (logits,),
@@ -232,10 +232,10 @@ class Programs:
             "sample": sample,
             "greedy": greedy,
         }
-        return program(functions[name], WHOLE, WHOLE).lower(logits, *given[name])
+        return program(functions[name], WHOLE, WHOLE).lower(logits, *arguments[name])
 
 
 def empty_step(rows: int, length: int, table_width: int) -> tuple[np.ndarray, Place]:
-    """Arrays of a step that computes nothing; its rows point to the scrap block."""
+    """Tokens and ``Place`` of an empty step, to be written into; its rows point to the scrap block."""
     tables, zeros = np.zeros((rows, table_width), np.int32), np.zeros(rows, np.int32)
     return np.zeros((rows, length), np.int32), Place(tables, zeros, zeros.copy(), np.zeros((), np.int32))

@@ -1,7 +1,7 @@
-"""Products with weights of eight bits: a scale for every column of a matrix, and for every row of its input.
+"""Products with int8 weights: one scale for every column of the matrix and every row of the input.
 
-Weights are rounded once, inputs at every product; the sum is one of integers, which no order changes, so these products
-give the same bits at any shape. Knows nothing of models.
+Weights are rounded once, inputs at every product; integer sums do not depend on their order, so these products give the
+same bits at any shape. Knows nothing of models.
 
 Legend: T rows, I input, O output.
 """
@@ -21,32 +21,32 @@ _LARGEST = 127
 
 
 class Quantized(NamedTuple):
-    """A matrix (I, O), rounded."""
+    """A matrix (I, O), rounded to int8."""
 
     values: Any
-    """(O, I) int8: transposed, because then each sum reads memory in order. Or ``Packed``."""
+    """(O, I) int8, transposed so that each sum reads memory in order; or ``Packed``"""
     scale: Any
-    """(O,) float32: what one unit of a column is worth"""
+    """(O,) float32: value of one step of a column"""
 
 
 def quantize(w_IO: np.ndarray) -> Quantized:
-    """Round a matrix on the host, to the nearest of 255 steps between the largest values of each column."""
+    """Round a matrix on the host, to the nearest of 255 steps per column, scaled by its largest absolute value."""
     largest = np.abs(w_IO).max(axis=0).astype(np.float32)
     scale = np.where(largest == 0, np.float32(1), largest / _LARGEST)
-    with np.errstate(invalid="ignore"):  # of a column with NaN the scale says so
+    with np.errstate(invalid="ignore"):  # a column with NaN has a scale of NaN
         return Quantized(np.ascontiguousarray(np.rint(w_IO / scale).astype(np.int8).T), scale)
 
 
 def quantized_product(x_TI: jax.Array, w: Quantized, real: jax.Array | None = None) -> jax.Array:
-    """x @ w in float32, of inputs that are rounded row by row: (T, O); real: as in ``packed_product``."""
-    # XLA would leave out the rounding to bfloat16 before it, where no other device stands in between.
+    """x @ w, with inputs rounded row by row: (T, O) float32; real: as in ``packed_product``."""
+    # Without it, XLA would skip the rounding to bfloat16 before the product on a single device.
     x32 = x_TI.astype(jnp.float32)
     largest = jnp.max(jnp.abs(x32), axis=1, keepdims=True)
-    # Factors, no quotients, of which a compiler makes one thing or another: bfloat16 often lies between two steps.
+    # Factors, not quotients, which compilers round differently: bfloat16 is often halfway between two steps.
     scale, steps = largest * np.float32(1 / _LARGEST), jnp.where(largest > 0, _LARGEST / largest, 0)
     rounded = jnp.round(x32 * steps).astype(jnp.int8)
     total = packed_product(rounded, w.values, real) if isinstance(w.values, Packed) else _total(rounded, w.values)
-    # A bit less than there is: else an addition behind it is fused with it, and rounds otherwise than after a gather.
+    # One bit less than float32 has, so that a fused addition rounds as it does after a gather.
     return lax.reduce_precision(total.astype(jnp.float32) * (scale * w.scale), 8, 22)
 
 

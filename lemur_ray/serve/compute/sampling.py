@@ -1,4 +1,4 @@
-"""From logits to token ids: greedy, or drawn with temperature, top-k, top-p and min-p, from logits that may be edited.
+"""Sampling programs: from logits to token ids, greedy or drawn with temperature, top-k, top-p and min-p.
 
 A draw depends on the row's own logits, seed and position alone: the noise key is
 fold_in(fold_in(key(seed), sample_index), position), and the program always has ``ROWS`` rows. Knows nothing of slots,
@@ -23,14 +23,13 @@ from lemur_ray.serve.engine.sampling_options import NUMBERS
 from lemur_ray.serve.engine.token_logprobs import ALTERNATIVES
 
 ROWS = 8
-"""Rows of one call of ``sample``: a single shape, whatever the load."""
+"""Rows of one call of ``sample``: a single shape at any load."""
 
 PREFILTER = 256
-"""Tokens looked at before anything is sorted: a full sort of 32,000 logits costs eighty times as much."""
-
+"""Likeliest tokens examined before a full sort, which costs eighty times as much for 32,000 logits."""
 
 EDITS = 512
-"""Logits of a row that ``edit`` changes; where there are more in any row, ``shift`` changes all of them."""
+"""Most logits per row that ``edit`` changes; if any row has more, ``shift`` changes all rows."""
 
 
 Array = np.ndarray | jax.Array
@@ -40,7 +39,7 @@ class Edits(NamedTuple):
     """Changes to the logits of each row."""
 
     ids: Array
-    """(R, EDITS) int32; where there are fewer, the rest add 0 to token 0"""
+    """(R, EDITS) int32; unused entries add 0 to token 0"""
     values: Array
     """(R, EDITS) float32, added"""
     allowed: Array
@@ -53,9 +52,9 @@ class Draw(NamedTuple):
     temperature: Array
     """(R,) float32; 0 is greedy"""
     top_k: Array
-    """(R,) int32; 0 keeps all; tokens that tie with the last one kept are kept"""
+    """(R,) int32; 0: all; tokens with the same logit as the last of them are included"""
     top_p: Array
-    """(R,) float32 in (0, 1]; mass kept of what top_k left"""
+    """(R,) float32 in (0, 1]; share of the probability mass of the top_k tokens"""
     min_p: Array
     """(R,) float32 in [0, 1]; share of the highest probability that a token needs"""
     seed: Array
@@ -66,14 +65,14 @@ class Draw(NamedTuple):
     """(R,) int32; index of the new token in its sequence"""
 
 
-_DRAWN = {option.name: option for option in NUMBERS if option.name in Draw._fields}
+_DRAWN = {name: NUMBERS[name] for name in Draw._fields if name in NUMBERS}
 """Options that are fields of ``Draw``; the others edit logits."""
 
 
 @cache
 def _greedy_draw(rows: int) -> Draw:
     dtypes = {int: np.int32, float: np.float32}
-    options = {name: np.full(rows, option.default, dtypes[option.kind]) for name, option in _DRAWN.items()}
+    options = {name: np.full(rows, option.default, dtypes[type(option.default)]) for name, option in _DRAWN.items()}
     zeros = np.zeros(rows, np.int32)
     return Draw(**options, seed=np.zeros((rows, 2), np.uint32), sample_index=zeros, position=zeros)
 
@@ -88,8 +87,7 @@ def draw_row(request: Generation) -> tuple[Any, ...]:
     sampling = request.sampling
     if sampling.temperature <= 0:
         return ()
-    options = (getattr(sampling, name) for name in Draw._fields if name in _DRAWN)
-    return (*options, seed_words(sampling.seed), request.sample_index)
+    return (*(getattr(sampling, name) for name in _DRAWN), seed_words(sampling.seed), request.sample_index)
 
 
 def allow_all(rows: int, vocab_size: int) -> np.ndarray:
@@ -105,13 +103,13 @@ def empty_edits(allowed: np.ndarray) -> Edits:
 
 @jax.jit
 def pick(logits_NV: jax.Array, rows_R: jax.Array) -> jax.Array:
-    """Some rows of a step's logits, (R, V)."""
+    """Selected rows of a step's logits, (R, V)."""
     return logits_NV[rows_R]
 
 
 @jax.jit
 def edit(logits_RV: jax.Array, edits: Edits) -> jax.Array:
-    """Logits with these changes."""
+    """Logits with edits added, and -inf for tokens that are not allowed."""
     rows, vocab = logits_RV.shape
     x = logits_RV.at[jnp.arange(rows)[:, None], edits.ids].add(edits.values)
     bits = (jnp.asarray(edits.allowed)[:, :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
@@ -120,7 +118,7 @@ def edit(logits_RV: jax.Array, edits: Edits) -> jax.Array:
 
 @jax.jit
 def shift(logits_RV: jax.Array, changes_RV: jax.Array) -> jax.Array:
-    """Logits to which these are added; those to which nothing is keep their bits."""
+    """Logits plus changes (R, V); a change of 0 leaves a logit's bits as they are."""
     return jnp.where(changes_RV == 0, logits_RV, logits_RV + changes_RV)
 
 
@@ -131,7 +129,7 @@ def greedy(logits_RV: jax.Array) -> jax.Array:
 
 
 def _cutoff(sorted_RP: jax.Array, log_total_R1: jax.Array, draw: Draw, vocab: int) -> tuple[jax.Array, jax.Array]:
-    """Smallest logit kept, (R, 1), from the P highest ones in order, and whether those P were enough to tell, (R,)."""
+    """Smallest logit to draw from (R, 1), by the P highest ones in order; and whether P were enough to decide (R,)."""
     width = sorted_RP.shape[-1]
     k = jnp.where((draw.top_k <= 0) | (draw.top_k > vocab), vocab, draw.top_k)[:, None]
     inside = jnp.arange(width) < k
@@ -150,7 +148,7 @@ def _cutoff(sorted_RP: jax.Array, log_total_R1: jax.Array, draw: Draw, vocab: in
 def compute_logprobs(logits_RV: jax.Array, ids_R: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The fields of ``TokenLogprobs`` for these tokens, from float32 logits.
 
-    The sum is a tree of additions: a token has bit for bit the same score whether it was drawn or stood in a prompt.
+    The sum is a tree of additions, so a token has the same bits whether it was generated or part of a prompt.
     """
     highest = logits_RV.max(axis=-1, keepdims=True)
     log_total = highest + jnp.log(row_sum(jnp.exp(logits_RV - highest)))
@@ -161,7 +159,7 @@ def compute_logprobs(logits_RV: jax.Array, ids_R: jax.Array) -> tuple[jax.Array,
 
 @jax.jit
 def sample(logits_RV: jax.Array, draw: Draw) -> jax.Array:
-    """One token per row, (R,) int32. Logits float32. Rows at temperature 0 are greedy, as in ``greedy``."""
+    """One token per row, (R,) int32, from float32 logits. Rows at temperature 0 are as in ``greedy``."""
     vocab = logits_RV.shape[-1]
     draw = Draw(*map(jnp.asarray, draw))
     cold = draw.temperature <= 0
@@ -173,7 +171,7 @@ def sample(logits_RV: jax.Array, draw: Draw) -> jax.Array:
     def sorted_cutoff() -> jax.Array:
         return _cutoff(lax.top_k(scaled, vocab)[0], log_total, draw, vocab)[0]
 
-    # A row takes the sorted value only where it needs it itself: neighbours never change a row's result.
+    # A row uses the sorted value only if it needs it itself, so neighbours do not change its result.
     full = lax.cond(jnp.any(~enough & ~open_end), sorted_cutoff, lambda: quick)
     cutoff = jnp.where(open_end[:, None], -jnp.inf, jnp.where(enough[:, None], quick, full))
     least = scaled.max(axis=-1) + jnp.log(draw.min_p)  # log 0 is -inf: no bound

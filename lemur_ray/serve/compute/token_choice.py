@@ -28,10 +28,7 @@ Edit = tuple[LogitBias, dict[int, float]]
 
 
 def next_tokens(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
-    """A token id for each of these rows of the logits (R, V); None where a row failed, for the logged reason.
-
-    Appends log-probabilities to the sequences that return them.
-    """
+    """A token for each of these rows of logits (R, V), None where one failed; appends requested log-probabilities."""
     is_greedy = [sequence.request.is_greedy for _, sequence in rows]
     tokens: list[int | None] = [None] * len(rows)
     if any(is_greedy):

@@ -1,7 +1,7 @@
-"""The weights as serving has them, read from a source slice by slice: beside them a host holds one matrix at a time.
+"""The weights for serving, read from a source slice by slice: the host holds one matrix at a time.
 
-Products with the same input are fused, layers stand apart (no slicing in a program), the head is never tied. Every
-matrix is cut along its outputs; each process reads the columns of its own devices. Knows nothing of requests.
+Products with the same input are fused, layers are separate arrays (no slicing in a program), the head is never tied.
+Every matrix is cut along its outputs; each process reads the columns of its own devices. Knows nothing of requests.
 
 Legend: D model, H heads, K kv heads, h head width, F feed-forward, V vocabulary.
 """
@@ -23,12 +23,12 @@ from lemur_ray.serve.compute.quantized import Quantized, quantize
 from lemur_ray.weights.param_slices import Source, leaves, transposed
 
 Form = Literal["columns", "rows", "int8", "packed", "packed int8"]
-"""How a matrix (I, O) is kept: as it is, transposed (what XLA's bfloat16 wants on a CPU: a fifth faster), rounded, or
-in panels for the products of ``native``."""
+"""Storage of a matrix (I, O): plain, transposed (a fifth faster for XLA's bfloat16 on a CPU), rounded, or packed in
+panels for the kernels for CPUs."""
 
 
 class LayerWeights(NamedTuple):
-    """One layer, products with the same input fused."""
+    """One layer; matrices with the same input are fused."""
 
     attn_norm: jax.Array
     wqkv: Matrix
@@ -47,7 +47,7 @@ class Weights(NamedTuple):
     layers: tuple[LayerWeights, ...]
     final_norm: jax.Array
     head: Matrix
-    """(D, V), with columns of zeros behind where V does not divide over the devices"""
+    """(D, V), padded with zero columns if V does not divide over the devices"""
 
 
 _COLUMNS = P(None, AXIS)
@@ -63,7 +63,7 @@ _SPECS: dict[Form, Any] = {
 
 
 def weight_specs(num_layers: int, form: Form = "columns") -> Weights:
-    """What lies where: every matrix is cut along its outputs (of the embedding: D)."""
+    """Partition of every array over devices: matrices along their outputs, the embedding along D."""
     matrix, columns, whole = _SPECS[form], _COLUMNS, WHOLE
     layer = LayerWeights(whole, matrix, matrix, whole, matrix, matrix)  # type: ignore[arg-type]
     return Weights(columns, (layer,) * num_layers, whole, matrix)  # type: ignore[arg-type]
@@ -72,8 +72,8 @@ def weight_specs(num_layers: int, form: Form = "columns") -> Weights:
 def prepare(source: Source, dtype: Any = jnp.float32, devices: Devices = ONE, form: Form = "columns") -> Weights:
     """The weights of a model on devices; matrices in ``dtype``, norms in float32.
 
-    form: of every matrix but the embeddings, of which rows are only copied.
-    Raises ValueError where the model does not divide over the devices or holds NaN, and what reading the source raises.
+    form: of every matrix except the embedding, whose rows are only copied.
+    Raises ValueError if the model does not divide over the devices or holds NaN, and what reading the source raises.
     """
     config = source.config
     check_split(config, devices.parts)
@@ -98,12 +98,14 @@ def prepare(source: Source, dtype: Any = jnp.float32, devices: Devices = ONE, fo
 
 
 class _Reader:
+    """Reads the leaves of one model into the arrays of ``Weights``."""
+
     def __init__(self, source: Source, dtype: Any, devices: Devices, form: Form):
         self._source, self._dtype, self._devices, self._form = source, dtype, devices, form
         self._shapes = leaves(source.config)
 
     def _read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
-        """A part of a leaf in float32. Raises ValueError where a number in it is none: training has diverged."""
+        """A part of a leaf in float32. Raises ValueError if it holds NaN or infinity: training has diverged."""
         part = self._source.read(name, index, np.dtype(np.float32))
         if not np.isfinite(part).all():
             raise ValueError(f"{name} of this model holds NaN or infinity: no text can come from it")
@@ -122,20 +124,20 @@ class _Reader:
                 width = self._shapes[f"layers.{name}"][-1] // self._devices.parts
                 index = (slice(layer, layer + 1), slice(None), slice(part * width, (part + 1) * width))
                 pieces.append(self._read(f"layers.{name}", index)[0])
-            return self._stored(pieces)
+            return self._in_form(pieces)
 
         return self._assembled(columns)
 
     def embed(self) -> jax.Array:
         width, own = self._shapes["embed"][1] // self._devices.parts, self._devices.own_parts
-        # Read once: of a bucket each part would bring whole rows, all other matrices are cut between rows.
-        held = [self._read("embed", (slice(None), slice(own.start * width, own.stop * width)))]
+        # Read once: from a bucket, each part would read whole rows. All other matrices are cut between rows.
+        parts = [self._read("embed", (slice(None), slice(own.start * width, own.stop * width)))]
 
         def columns(part: int) -> np.ndarray:
             first = (part - own.start) * width
-            piece = held[0][:, first : first + width]
+            piece = parts[0][:, first : first + width]
             if part == own[-1]:
-                held.clear()
+                parts.clear()
             return _joined([piece], self._dtype, 1)
 
         out: jax.Array = self._devices.assemble(columns, _COLUMNS)
@@ -151,11 +153,11 @@ class _Reader:
                 piece = self._read("head", (slice(None), own))
             else:
                 piece = self._read("embed", (own, slice(None))).T
-            return self._stored([piece, np.zeros((len(piece), width - piece.shape[1]), np.float32)])
+            return self._in_form([piece, np.zeros((len(piece), width - piece.shape[1]), np.float32)])
 
         return self._assembled(columns)
 
-    def _stored(self, pieces: Sequence[np.ndarray]) -> Any:
+    def _in_form(self, pieces: Sequence[np.ndarray]) -> Any:
         if self._form == "int8":
             return quantize(_joined(pieces, np.float32, 1))
         if self._form == "packed int8":
@@ -173,5 +175,5 @@ class _Reader:
 
 
 def _joined(pieces: Sequence[np.ndarray], dtype: Any, axis: int) -> np.ndarray:
-    """Matrices in one, row-major; each may lie in memory either way round."""
+    """Matrices concatenated, row-major; each may be stored in either order."""
     return np.concatenate([transposed(piece.T).astype(dtype, copy=False) for piece in pieces], axis)

@@ -1,4 +1,4 @@
-"""Calls between the processes of one engine: JSON and the bytes of arrays, on a line that both ends have a secret for.
+"""Calls between the processes of one engine: JSON and the bytes of arrays, on a connection with a shared secret.
 
 Nothing that arrives is ever unpickled or run. Knows nothing of what is called.
 """
@@ -19,18 +19,15 @@ import jax
 import numpy as np
 
 
-def encode(name: str, arguments: tuple[Any, ...], kept: list[jax.Array]) -> bytes:
-    """A call as bytes. Arguments: numbers, strings, numpy arrays, named tuples of them, and arrays of ``kept``.
-
-    Raises ValueError for another array of a device.
-    """
+def encode(name: str, arguments: tuple[Any, ...], arrays: list[jax.Array]) -> bytes:
+    """A call as bytes. Arguments: numbers, strings, numpy arrays, named tuples of these, and members of ``arrays``."""
     pieces: list[bytes] = []
 
     def node(value: Any) -> Any:
         if isinstance(value, jax.Array):
-            numbers = [i for i, array in enumerate(kept) if array is value]
+            numbers = [i for i, array in enumerate(arrays) if array is value]
             if not numbers:
-                raise ValueError(f"{name} is given an array that no call of this step returned")
+                raise ValueError(f"{name} has an argument array that no call of this step returned")
             return {"kept": numbers[0]}
         if isinstance(value, np.ndarray | np.generic):
             pieces.append(value.tobytes())
@@ -44,9 +41,9 @@ def encode(name: str, arguments: tuple[Any, ...], kept: list[jax.Array]) -> byte
 
 
 def decode(
-    message: bytes, kept: list[jax.Array], forms: Mapping[str, type] | None = None
+    message: bytes, arrays: list[jax.Array], forms: Mapping[str, type] | None = None
 ) -> tuple[str, tuple[Any, ...]]:
-    """The inverse. forms: the named tuples there may be. Raises ValueError, KeyError, IndexError for anything else."""
+    """Inverse of ``encode``. forms: accepted named tuples. Raises ValueError, KeyError or IndexError otherwise."""
     begin = 4 + int.from_bytes(message[:4], "big")
     at = begin
 
@@ -55,7 +52,7 @@ def decode(
         if not isinstance(node, dict):
             return node
         if "kept" in node:
-            return kept[node["kept"]]
+            return arrays[node["kept"]]
         if "tuple" in node:
             name, fields = node["tuple"]
             return (forms or {})[name](*[value(field) for field in fields])
@@ -75,26 +72,26 @@ def called(message: bytes) -> str:
 
 
 class Line:
-    """One end of a line. ``send`` from any thread, ``receive`` from one."""
+    """One end of a connection. ``send`` from any thread, ``receive`` from one."""
 
     def __init__(self, connection: Connection[Any, Any]):
         self._connection, self._lock = connection, threading.Lock()
         with socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as same:
-            # Calls are small and follow each other: held back until the last one is acknowledged they cost 40 ms each.
+            # Calls are small and frequent: waiting for acknowledgements would cost 40 ms each.
             same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # A host without power says no goodbye.
+            # A host that loses power closes no connection.
             same.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
                 same.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
             same.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 20_000)
 
     def send(self, message: bytes) -> None:
-        """Raises OSError where nobody listens any more."""
+        """Send a message. Raises OSError if the other end is closed."""
         with self._lock:
             self._connection.send_bytes(message)
 
     def receive(self) -> bytes:
-        """Waits for the next message. Raises EOFError or OSError where there will be none."""
+        """Wait for the next message. Raises EOFError or OSError if the other end is closed."""
         return self._connection.recv_bytes()
 
     def close(self) -> None:
@@ -102,12 +99,12 @@ class Line:
 
 
 def connect(address: tuple[str, int], secret: bytes) -> Line:
-    """The end of a follower. Raises AuthenticationError, OSError."""
+    """Connect a follower to the leader. Raises AuthenticationError, OSError."""
     return Line(Client(address, "AF_INET", authkey=secret))
 
 
 class Exchange:
-    """Where the leader waits for its followers."""
+    """The leader's listening socket, to which followers connect."""
 
     def __init__(self, host: str, secret: bytes):
         self._listener = Listener((host, 0), "AF_INET", backlog=64, authkey=secret)
@@ -121,15 +118,15 @@ class Exchange:
             try:
                 self._arrived.put(Line(self._listener.accept()))
             except (AuthenticationError, EOFError, OSError):
-                continue  # somebody else's mistake, or closed
+                continue  # an unauthenticated peer, or closed
 
     def next(self, timeout_s: float) -> Line:
-        """The next follower that knows the secret. Raises queue.Empty."""
+        """Connection of the next authenticated follower. Raises queue.Empty after the timeout."""
         return self._arrived.get(timeout=timeout_s)
 
     def close(self) -> None:
-        """Nobody is let in any more; lines that are there stay."""
+        """Stop listening; existing connections stay open."""
         self._closed = True
         with contextlib.suppress(OSError), socket.create_connection(self.address, timeout=1):
-            pass  # closing alone would leave the thread, and so the port, waiting
+            pass  # wakes the accepting thread, which otherwise holds the port
         self._listener.close()

@@ -1,1 +1,1 @@
-"""Requests in, tokens out: scheduler, prefix tree, events. Knows no text, HTTP or Ray; what computes is handed in."""
+"""Requests in, tokens out: scheduler, prefix tree, events. Knows no text, HTTP, Ray or devices."""

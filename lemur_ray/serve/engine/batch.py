@@ -1,4 +1,4 @@
-"""Step by step: who is taken in, whose prompts go on, and what everybody who decodes is given.
+"""One step of the engine: admit waiting sequences, prefill tiles of prompts, decode one token of each reply.
 
 A step is at most two calls of the programs, one for tiles of prompts and one for a token each. Runs in the engine's
 thread; knows nothing of queues, listeners or of when a reply is over.
@@ -15,7 +15,7 @@ from lemur_ray.serve.engine.live_sequence import LiveSequence, Tile
 from lemur_ray.serve.engine.scheduler import Scheduler
 
 Drawn = list[tuple[LiveSequence, int | None]]
-"""Sequences and their next tokens; None: there is none, because it failed or because none was wanted."""
+"""Sequences and their next tokens; None: the sequence failed, or generates no tokens."""
 
 
 class Batch:
@@ -24,8 +24,8 @@ class Batch:
     def __init__(self, compute: Compute, programs: WarmPrograms, stats: Stats):
         sizes, options = compute.sizes, compute.options
         self.programs, self._stats, self._tile = programs, stats, sizes.tile
-        # One shape for decoding and one for prefilling, and only whole tiles that were prefilled are reused: then every
-        # token is computed in the same way at any load.
+        # With one shape for decoding, one for prefilling and reuse of whole prefilled tiles only, every token is
+        # computed in the same way at any load.
         align = sizes.tile if programs.is_padded else 1
         self.cache = BlockCache(
             sizes.num_blocks, sizes.block, sizes.table_width, align, pinned_share=options.pinned_share
@@ -39,7 +39,7 @@ class Batch:
         return not (self.scheduler.running or self.scheduler.waiting)
 
     def admit(self) -> Iterator[LiveSequence]:
-        """Give places to those who wait; the sequences that begin now."""
+        """Give waiting sequences their blocks; yields those that begin now."""
         for sequence, place in self.scheduler.admit():
             if place.copy is not None:
                 self.programs.copy(*place.copy)
@@ -52,7 +52,7 @@ class Batch:
             yield sequence
 
     def step(self) -> Iterator[Drawn]:
-        """Compute; the tokens of prompts that are complete now, and then those of everybody else."""
+        """Compute one step; yields the first tokens after completed prompts, then those of decoding sequences."""
         decoding = self.scheduler.decoding()
         if tiles := self.scheduler.tiles():
             yield self._prefill(tiles)
@@ -60,7 +60,7 @@ class Batch:
             yield self._decode(decoding)
 
     def count(self) -> None:
-        """Write down who is there."""
+        """Update the gauges of ``Stats``."""
         self._stats.active, self._stats.blocks_held = len(self.scheduler.running), self.cache.held
         self._stats.blocks_pinned = self.cache.pinned
         self._stats.recompiles_after_warmup = self.programs.compiled_after_warmup
@@ -89,7 +89,7 @@ class Batch:
 
     @staticmethod
     def _draw(step: Step, rows: list[tuple[int, LiveSequence]]) -> Drawn:
-        """The next token of these rows. First those that want none."""
+        """The next token of these rows; first the sequences that generate none."""
         nothing: Drawn = [(sequence, None) for _, sequence in rows if not sequence.request.max_tokens]
         rows = [row for row in rows if row[1].request.max_tokens]
         tokens = step.next_tokens(rows) if rows else []

@@ -1,9 +1,8 @@
-"""Who has which blocks of the cache: sequences that run, sessions that are pinned, and what finished ones left.
+"""The owners of cache blocks: running sequences, pinned sessions, and the prefix tree of finished sequences.
 
-What finished sequences leave stays in the tree until the room is needed, least recently used first, so that the next
-turn of a conversation finds its own history and a header is computed once for everybody. Nothing outlives ``forget``,
-which new weights call for. Knows nothing of jax: it hands out block ids, and ``compute`` reads and writes the blocks.
-Block 0 belongs to nobody.
+Blocks of finished sequences stay in the tree until they are needed, least recently used first, so that the next turn of
+a conversation reuses its history and a common prefix is computed once. ``forget`` drops all of them when the weights
+change. Knows nothing of jax: it hands out block ids, and ``compute`` reads and writes the blocks. Block 0 has no owner.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 @dataclass(frozen=True)
 class Admission:
-    """A place for a sequence."""
+    """Blocks reserved for a sequence."""
 
     handle: int
     cached: int
-    """Leading tokens whose keys and values are there (after the copy); fewer than were asked about"""
+    """Leading tokens whose keys and values are in the cache (after the copy); at least one is left to compute"""
     copy: tuple[int, int] | None = None
-    """Block to be copied into another one before the place is used"""
+    """Source and target of a block to copy before the sequence runs"""
     logprobs: TokenLogprobs | None = None
-    """Of the ``cached`` tokens and the one behind them, where they were asked for"""
+    """Of the ``cached`` tokens and the next one, if requested"""
 
 
 @dataclass(eq=False)
@@ -43,14 +42,14 @@ class _Path:
 
 
 class BlockCache:
-    """``num_blocks`` blocks of ``block`` tokens each, the scrap block 0 included; a sequence has at most ``width``."""
+    """``num_blocks`` blocks of ``block`` tokens, including scrap block 0; a sequence has at most ``width`` blocks."""
 
     def __init__(
         self, num_blocks: int, block: int, width: int, align: int = 1, min_copy: int = 16, pinned_share: float = 0.5
     ):
         """align: reuse whole multiples of this many tokens; min_copy: fewer are not worth the copy of a block.
 
-        pinned_share: of the blocks, that pins may keep; one sequence of full length always has room beside them.
+        pinned_share: largest share of the blocks that pins hold; one sequence of full length always has room too.
         """
         self.num_blocks, self.width, self._block = num_blocks, width, block
         self.tree = PrefixTree(block, align, min_copy)
@@ -58,80 +57,80 @@ class BlockCache:
         self._paths: dict[int, _Path] = {}
         self._handles = itertools.count()
         self._clock = itertools.count(1)
-        self._idle: list[tuple[int, int, Node]] = []  # a heap; what changed since it was pushed is skipped
+        self._idle: list[tuple[int, int, Node]] = []  # a heap; entries that are out of date are skipped
         self._pushed = itertools.count()  # no two entries tie
         self._num_idle = 0
         most_pinned = min(int(pinned_share * (num_blocks - 1)), num_blocks - 1 - width)
-        self._pins: Pins[Node] = Pins(most_pinned, self._hold, self._let_go)
+        self._pins: Pins[Node] = Pins(most_pinned, self._hold, self._release_nodes)
 
     @property
     def available(self) -> int:
-        """Blocks that a sequence could get: free ones, and those that nobody runs on."""
+        """Blocks that a sequence could get: free ones, and those without a holder."""
         return len(self._free) + self._num_idle
 
     @property
     def held(self) -> int:
-        """Blocks of running sequences, and of sessions that are pinned."""
+        """Blocks of running sequences and of pinned sessions."""
         return self.num_blocks - 1 - self.available
 
     @property
     def pinned(self) -> int:
-        """Blocks that are kept for sessions, some of which may belong to running sequences as well."""
+        """Blocks pinned for sessions, which running sequences may use as well."""
         return self._pins.blocks
 
     def blocks(self, num_tokens: int) -> int:
-        """Blocks that so many tokens fill."""
+        """Number of blocks for this many tokens."""
         return -(-num_tokens // self._block)
 
-    def found(self, tokens: np.ndarray, with_logprobs: bool = False) -> int:
-        """Leading tokens that ``admit`` would not have to compute."""
+    def num_cached(self, tokens: np.ndarray, with_logprobs: bool = False) -> int:
+        """Number of leading tokens that ``admit`` would reuse."""
         nodes, _, extra = self.tree.find(tokens)
         return min(len(nodes) * self._block + extra, self.tree.known(tokens)[1] if with_logprobs else len(tokens))
 
     def admit(
         self, tokens: np.ndarray, spare: int = 0, with_logprobs: bool = False, session: str = ""
     ) -> Admission | None:
-        """Reserve room for a sequence that begins with these tokens, and for one more token.
+        """Reserve blocks for a sequence that begins with these tokens, and for one more token.
 
-        At least one token is left to compute. None: there is not enough room for that and ``spare`` blocks more.
+        At least one token is left to compute. None: fewer blocks than that and ``spare`` more are available.
         with_logprobs: reuse only tokens whose log-probabilities are known, and return those; the token before the first
         unknown one is computed again, because its log-probability follows from it.
-        session: it goes on where that one was; what was pinned for it is no longer.
+        session: the one that the sequence continues, whose pin ends.
         """
-        pin = self._pins.take(session)  # or it could not go on in the very block that it ended in
+        pin = self._pins.take(session)  # a pinned block could only be copied, not extended
         logprobs, known = self.tree.known(tokens) if with_logprobs else (None, len(tokens))
         nodes, source, extra = self.tree.find(tokens[: max(known, 1)])
-        taken = source if source is not None and self.tree.can_be_taken(source, extra) else None
+        extended = source if source is not None and self.tree.can_be_extended(source, extra) else None
         wanted = min(self.blocks(len(tokens) + 1), self.width)  # nothing follows a prompt that fills the context
-        missing = wanted - len(nodes) - (taken is not None)
-        held = [*nodes, *([source] if source is not None else [])]
-        self._hold(held)
+        missing = wanted - len(nodes) - (extended is not None)
+        reused = [*nodes, *([source] if source is not None else [])]
+        self._hold(reused)
         if self.available < missing + spare:
-            self._let_go(held)
+            self._release_nodes(reused)
             if pin is not None:
                 self._pins.put(session, pin)
             return None
         table = np.zeros(self.width, np.int32)
         path = _Path(nodes, table, len(nodes) * self._block + extra)
-        if taken is not None:
-            nodes.append(taken)
+        if extended is not None:
+            nodes.append(extended)
         table[: len(nodes)] = [node.block for node in nodes]
         copy = None
         for _ in range(missing):
             self._extend(path)
-        if source is not None and taken is None:
+        if source is not None and extended is None:
             mine = nodes[path.recorded // self._block]
             mine.write(0, source.tokens[:extra])
             if source.logprobs is not None:
                 mine.logprobs = TokenLogprobs(*(field.copy() for field in source.logprobs))
             copy = (source.block, mine.block)
-            self._let_go([source])
+            self._release_nodes([source])
         handle = next(self._handles)
         self._paths[handle] = path
         return Admission(handle, path.recorded, copy, logprobs.part(0, path.recorded + 1) if logprobs else None)
 
     def reserve(self, handle: int, num_tokens: int) -> bool:
-        """Make room for the first ``num_tokens`` of a sequence. False: there is none."""
+        """Give a sequence blocks for its first ``num_tokens``; False if there are too few."""
         path = self._paths[handle]
         missing = self.blocks(num_tokens) - len(path.nodes)
         if missing > self.available:
@@ -159,25 +158,25 @@ class BlockCache:
                 self._share(path, index)
 
     def release(self, handle: int) -> None:
-        """The sequence is over; what was recorded stays until the room is needed."""
+        """End a sequence; its recorded blocks stay in the tree until they are needed."""
         path = self._paths.pop(handle)
-        self._let_go(path.nodes)
+        self._release_nodes(path.nodes)
 
     def pin(self, handle: int, session: str, until: float) -> None:
-        """Keep what a sequence has in the cache for a session, until ``expire`` is told that it is later than that."""
+        """Pin the blocks of a sequence for a session, up to the time ``until`` of ``expire``'s clock."""
         nodes = [node for node in self._paths[handle].nodes if node.length and node.parent is not None]
         self._pins.put(session, Pin(nodes, until))
 
     def expire(self, now: float) -> None:
-        """Give up what was pinned until now."""
+        """End the pins whose time is up."""
         self._pins.expire(now)
 
     def table(self, handle: int) -> np.ndarray:
-        """(width,) int32 block ids of a sequence; 0 where it has none yet."""
+        """(width,) int32 block ids of a sequence, 0 for blocks it does not have yet."""
         return self._paths[handle].table
 
     def forget(self) -> None:
-        """Nothing that is there now will be found again, for example because the weights changed."""
+        """Drop every cached prefix, for example because the weights changed."""
         self._pins.clear()
         self._idle = []
         self._num_idle = 0
@@ -192,7 +191,7 @@ class BlockCache:
             self._num_idle -= not node.holders
             node.holders += 1
 
-    def _let_go(self, nodes: list[Node]) -> None:
+    def _release_nodes(self, nodes: list[Node]) -> None:
         now = next(self._clock)
         for node in reversed(nodes):
             node.holders -= 1
@@ -209,7 +208,7 @@ class BlockCache:
                 heapq.heappush(self._idle, (now, next(self._pushed), node))
 
     def _extend(self, path: _Path) -> None:
-        """One more block for a sequence; there must be one."""
+        """Give a sequence one more block; one must be available."""
         while not self._free:
             used_at, _, node = heapq.heappop(self._idle)
             if not node.holders and node.is_leaf and node.used_at == used_at and node.parent is not None:
@@ -223,7 +222,7 @@ class BlockCache:
         path.nodes.append(node)
 
     def _remove(self, node: Node) -> None:
-        """Give an idle leaf's block away."""
+        """Free the block of an idle leaf."""
         parent = node.parent
         assert parent is not None
         if node in parent.partial:
@@ -237,7 +236,7 @@ class BlockCache:
             heapq.heappush(self._idle, (parent.used_at, next(self._pushed), parent))
 
     def _share(self, path: _Path, index: int) -> None:
-        """A block has become full: others may hold it from now on, or it gives way to one that is the same."""
+        """Make a full block shareable, or replace it by the shared block with the same tokens."""
         node = path.nodes[index]
         parent = node.parent
         if parent is None:

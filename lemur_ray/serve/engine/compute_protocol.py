@@ -1,6 +1,6 @@
-"""What an engine asks of whatever computes: weights made ready, programs that are warm, and steps of them.
+"""Interface between the engine and the model on its devices: prepared weights, compiled programs and their steps.
 
-The engine is handed a ``Compute`` and knows no other way to a device; the one for jax is ``serve.compute.on_devices``.
+The engine is constructed with a ``Compute``, its only way to a device; the one for jax is ``serve.compute.on_devices``.
 Knows nothing of jax or of devices.
 """
 
@@ -21,25 +21,25 @@ from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 @dataclass(frozen=True)
 class CacheSizes:
-    """How large the cache is, and the pieces in which it is filled."""
+    """Size of the cache, and of the pieces in which it is filled."""
 
     context: int
     """Longest sequence in tokens"""
     num_blocks: int
-    """Blocks of the cache, the scrap block 0 included"""
+    """Blocks of the cache, including scrap block 0"""
     table_width: int
     """Blocks of a sequence"""
     block: int
     """Tokens of a block"""
     tile: int
-    """Tokens of a prompt that are computed at once"""
+    """Tokens of a prompt that are computed together"""
 
 
 class Row(NamedTuple):
     """New tokens of one sequence in a step."""
 
     tokens: np.ndarray
-    """int32; at most as many as the step is long"""
+    """int32; at most as many as the length of the step"""
     table: np.ndarray
     """(table_width,) int32 block ids of the sequence"""
     start: int
@@ -47,33 +47,30 @@ class Row(NamedTuple):
 
 
 class Step(Protocol):
-    """What a step has computed, which may still lie on devices. Good until the next step."""
+    """Results of a step, which may still be on devices. Valid until the next step."""
 
     @property
     def num_rows(self) -> int:
-        """Rows that were computed, padding included."""
+        """Computed rows, including padding."""
 
     def next_tokens(self, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
-        """The next token of these rows' sequences, each by its own settings; None: it failed, the log says why.
-
-        Log-probabilities are added to the sequences that want them.
-        """
+        """The next token of these rows, None where one failed; appends requested log-probabilities to the sequences."""
 
     def prompt_logprobs(self, row: int, next_ids: np.ndarray) -> TokenLogprobs:
-        """Log-probabilities of the tokens behind those of a row of a prompt. next_ids: (tile,) int32."""
+        """Log-probabilities of the tokens that follow those of a prompt's row. next_ids: (tile,) int32."""
 
 
 class WarmPrograms(Protocol):
-    """Programs that are compiled, with weights and cache. For one thread at a time."""
+    """Compiled programs with their weights and cache. For one thread at a time."""
 
     is_exact: bool
-    """Logits do not depend, to the last bit, on what else a step computes, as was measured"""
+    """Measured: logits do not depend, to the last bit, on what else a step computes"""
     is_padded: bool
-    """They were asked not to and do: every step is padded to one shape, and only whole tiles may be reused"""
+    """They do despite ``batch_invariant``: every step is padded to one shape, and only whole tiles are reused"""
 
     @property
     def compiled_after_warmup(self) -> int:
-        """Programs that were missing."""
+        """Number of programs compiled after the warm-up."""
 
     def step(self, rows: Sequence[Row], length: int) -> Step:
         """Compute new tokens, at most ``length`` of each row; their keys and values go into the blocks."""
@@ -82,7 +79,7 @@ class WarmPrograms(Protocol):
         """Copy one block to another."""
 
     def replace(self, weights: Any) -> None:
-        """Other weights from now on. Raises ValueError where they are not of the same shapes."""
+        """Use other weights from now on. Raises ValueError if their shapes differ."""
 
 
 class Compute(Protocol):
@@ -94,19 +91,16 @@ class Compute(Protocol):
     num_devices: int
 
     def prepare(self, source: Any) -> Any:
-        """Weights as ``WarmPrograms.replace`` takes them, from any thread. Raises what reading the source raises."""
+        """Weights for ``WarmPrograms.replace``, from any thread. Raises what reading the source raises."""
 
     def warm_up(self, on_loss: Callable[[BaseException], None]) -> WarmPrograms:
-        """Compile everything, in the thread that will use it.
-
-        on_loss: called once, in a thread of its own, when a process that computes a part is lost.
-        """
+        """Compile everything, in the calling thread. on_loss: called once, in its own thread, if a process is lost."""
 
     def staged(self, spec: str, version: str) -> AbstractContextManager[None]:
-        """Other processes have loaded these weights beside their old ones, and take them when they are replaced here.
+        """Within the context, other processes have these weights loaded, and switch to them when this one does.
 
-        Raises ValueError where they cannot be read there or are others.
+        Raises ValueError if a process cannot read them or reads another version.
         """
 
     def close(self) -> None:
-        """Let other processes go."""
+        """End the other processes."""

@@ -1,8 +1,7 @@
-"""The engine: one thread that owns the model and generates for everybody at once.
+"""The engine: one thread that owns the model and generates the replies to all requests in one batch.
 
-Requests come through a queue and join the running batch at the next step; they leave it when they are done. The engine
-sees token ids only. Listeners are called in the engine's thread, once per step with all their events. Knows nothing of
-HTTP, text or Ray.
+Requests come through a queue, join the running batch at the next step and leave it when they are done. Listeners are
+called in the engine's thread, once per step with all their events. Token ids only: knows nothing of HTTP, text or Ray.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Engine:
-    """Call ``start``, then ``submit`` from any thread."""
+    """Generates replies to submitted requests. Call ``start``, then ``submit`` from any thread."""
 
     def __init__(self, compute: Compute, version: str = ""):
         """compute: the model on its devices, with weights of that version (``serve.loading`` makes both)."""
@@ -60,7 +59,7 @@ class Engine:
     # Called from any thread.
 
     def start(self, wait: bool = True) -> Engine:
-        """Start the thread, which compiles first. wait: return when it is ready; raises what stopped it."""
+        """Start the thread, which compiles first. wait: until it is ready. Raises EngineClosed if it cannot start."""
         self._thread.start()
         if wait:
             self.ready.wait()
@@ -72,7 +71,7 @@ class Engine:
         """Queue a request; returns its number. Its last event has ``finish``.
 
         every_token False: one event with all tokens at the end. Raises ContextExceeded, QueueFull, EngineClosed, and
-        ValueError for an empty prompt, ids outside the vocabulary and settings that no draw can have.
+        InvalidRequest for an empty prompt, ids outside the vocabulary and options out of their bounds.
         """
         request.check(self.config.vocab_size, self.context)
         with self._lock:
@@ -95,15 +94,15 @@ class Engine:
         return number
 
     def cancel(self, number: int) -> None:
-        """Stop a request before the next step; it ends with ``cancelled`` unless it is over already."""
+        """Stop a request before the next step; it ends with ``cancelled`` unless it has ended already."""
         self._inbox.put(Cancel(number))
 
     def update(self, source: Any, version: str) -> Future[None]:
-        """Other weights of the same model, from any thread. Done once every later reply comes from them.
+        """Switch to other weights of the same model, from any thread. Done once every later reply comes from them.
 
         source: with a ``config``, and as ``Compute.prepare`` takes it.
-        Replies that have begun are finished with the weights they began with; requests that wait meanwhile are kept.
-        The future raises ValueError where it is another model, EngineClosed where the engine ends first.
+        Replies that have begun are finished with their old weights; waiting requests stay in the queue meanwhile.
+        The future raises ValueError for another model, EngineClosed if the engine ends first.
         """
         done: Future[None] = Future()
         ours, theirs = asdict(self.config), asdict(source.config)
@@ -119,12 +118,12 @@ class Engine:
         return done
 
     def refuse(self) -> None:
-        """Take no new requests; those that were taken go on."""
+        """Accept no new requests; those accepted before go on."""
         with self._lock:
             self._accepting = False
 
     def close(self, drain_s: float = 0.0) -> None:
-        """Take nothing more, let running requests finish for at most ``drain_s`` seconds, fail the rest, stop."""
+        """Accept no requests, let running ones finish for at most ``drain_s`` seconds, fail the rest, stop."""
         self.refuse()
         deadline = time.monotonic() + drain_s
         while self._pending and self.failure is None and time.monotonic() < deadline:
@@ -135,7 +134,7 @@ class Engine:
             self._thread.join(None if self.failure is None else 5.0)
 
     def abandon(self, error: BaseException) -> None:
-        """Fail everything at once: the engine's thread may wait for ever for devices that are no more."""
+        """Fail all requests at once: the engine's thread may wait for ever for lost devices."""
         self.failure = self.failure or error
         self._stopping = True
         self._fail_all()
@@ -145,7 +144,7 @@ class Engine:
 
     @property
     def capacity(self) -> int:
-        """Requests that can be there at once, running and waiting."""
+        """Most requests that run and wait at the same time."""
         return self.num_slots + self.options.max_queue
 
     @property
@@ -153,7 +152,7 @@ class Engine:
         return self._accepting and self.failure is None
 
     def _retry_after_s(self) -> int:
-        """Whole seconds until a place in the queue is likely, from the last finished requests."""
+        """Whole seconds until the queue is likely to have room, from the rate of the last finished requests."""
         times = list(self._finished_at)
         if len(times) < 2:
             return 1
@@ -168,7 +167,7 @@ class Engine:
             self.ready.set()
             while not self._stopping:
                 self._step()
-        except BaseException as error:  # the thread's last words: nobody else would see them
+        except BaseException as error:  # an exception that leaves the thread is reported nowhere else
             log.exception("the engine died")
             self.failure = self.failure or error
         finally:
@@ -215,7 +214,7 @@ class Engine:
         update.done.set_result(None)
 
     def _receive(self) -> None:
-        """Take what came in; sleep where there is nothing to do."""
+        """Process new items of the inbox; block while there is nothing to compute."""
         idle = self._batch.is_idle and not self._updates
         while idle or not self._inbox.empty():
             item = self._inbox.get()
@@ -228,7 +227,7 @@ class Engine:
                 self._finish(self._pending[item.number].sequence, "cancelled")
 
     def _give(self, sequence: LiveSequence, token: int | None) -> None:
-        """The next token of a sequence, and with it perhaps its end."""
+        """Append the next token to a sequence, and finish the sequence if it is the last one."""
         if token is None:
             self._finish(sequence, "error" if sequence.request.max_tokens else "length")
             return
@@ -245,7 +244,7 @@ class Engine:
             self._outbox.put(item.listener, event_of(sequence, None, new=1))
 
     def _finish(self, sequence: LiveSequence, finish: Finish, new: int = 0) -> None:
-        """The end of a request. new: tokens that its listener has not been told of, if it is told of each."""
+        """End a request. new: tokens that have not been sent to a listener of every token."""
         if sequence.request.session_id and sequence.handle >= 0 and self.options.pin_s:
             until = time.monotonic() + self.options.pin_s
             self._batch.cache.pin(sequence.handle, sequence.request.session_id, until)
@@ -264,7 +263,7 @@ class Engine:
             self._finish(self._pending[number].sequence, "error")
 
     def _fail_all(self) -> None:
-        """Nobody is left waiting for an engine that does not run any more. From any thread."""
+        """Fail all requests and updates, because the engine does not run any more. From any thread."""
         with self._lock:
             self._accepting = False
             pending, self._pending = self._pending, {}

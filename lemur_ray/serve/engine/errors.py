@@ -1,14 +1,14 @@
-"""Why the engine does not answer a request. Knows nothing of HTTP."""
+"""Errors of the engine: reasons why a request is not answered. Knows nothing of HTTP."""
 
 from __future__ import annotations
 
 
 class EngineError(RuntimeError):
-    """The engine did not take a request or lost it."""
+    """The engine did not accept a request, or could not complete it."""
 
 
 class QueueFull(EngineError):
-    """Too many requests wait already; ``retry_after_s`` is an estimate from the rate at which they are finished."""
+    """The queue is full; ``retry_after_s`` is an estimate from the rate of finished requests."""
 
     def __init__(self, waiting: int, retry_after_s: int):
         super().__init__(f"{waiting} requests are waiting already: try again in {retry_after_s} s")
@@ -20,18 +20,18 @@ class EngineClosed(EngineError):
 
 
 class RequestFailed(EngineError):
-    """The engine gave up one request, whose computation raised an error; the others go on."""
+    """The computation of this request raised an error; the other requests go on."""
 
 
 class RequestRefused(EngineError):
-    """What the request asks for cannot be met, as turned out while it was answered."""
+    """The request cannot be satisfied, which became known while its reply was generated."""
 
 
 class ContextExceeded(EngineError):
     """Prompt and reply do not fit the context."""
 
     def __init__(self, prompt_tokens: int, max_tokens: int, context: int, *, at_least: bool = False):
-        """at_least: the prompt was too long to be worth counting, it has prompt_tokens or more."""
+        """at_least: prompt_tokens is a lower bound, because a far too long prompt is not counted."""
         bound = "at least " if at_least else ""
         super().__init__(
             f"This model's maximum context length is {context} tokens. However, you requested {bound}"

@@ -1,7 +1,4 @@
-"""What an engine tells about its requests and about itself.
-
-Knows nothing of how it generates.
-"""
+"""Events of requests for their listeners, and the engine's counters. Knows nothing of how tokens are generated."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ Finish = Literal["stop", "length", "cancelled", "error"]
 
 
 class Event(NamedTuple):
-    """Something that happened to a request."""
+    """New tokens of a request, or its end."""
 
     number: int
     tokens: tuple[int, ...] = ()
@@ -24,13 +21,13 @@ class Event(NamedTuple):
     cached: int = 0
     """Prompt tokens that came from the cache"""
     version: str = ""
-    """Of the weights that all of the reply comes from"""
+    """Of the weights of the whole reply"""
     logprobs: TokenLogprobs | None = None
-    """Of ``tokens``, where they were asked for"""
+    """Of ``tokens``, if requested"""
     prompt_logprobs: TokenLogprobs | None = None
-    """With the first event, where they were asked for"""
+    """In the first event, if requested"""
     refusal: str = ""
-    """Of an event that ends in an error: what of the request is to blame; empty where it is the engine"""
+    """Of an event with ``finish`` "error": the fault of the request; empty if the engine failed"""
 
 
 Listener = Callable[[Sequence[Event]], None]
@@ -48,9 +45,9 @@ class Stats:
     cached_tokens: int = 0
     prefill_tokens: int = 0
     preemptions: int = 0
-    """Sequences that lost their blocks and were taken in again"""
+    """Sequences that lost their blocks and were admitted again"""
     recomputed_tokens: int = 0
-    """Tokens that had to be computed again for that; they count under prefill_tokens or decode_rows too"""
+    """Tokens computed again after preemptions; prefill_tokens or decode_rows count them too"""
     generated_tokens: int = 0
     decode_steps: int = 0
     decode_rows: int = 0
@@ -59,16 +56,16 @@ class Stats:
     blocks: int = 0
     """Blocks of the cache"""
     blocks_held: int = 0
-    """Of them, those of running sequences and of pinned sessions"""
+    """Blocks of running sequences and of pinned sessions"""
     blocks_pinned: int = 0
     warmup_s: float = 0.0
     batch_invariant: bool = False
     padded: bool = False
-    """Exact only because every step is padded to one shape: it was asked for, and the arithmetic does not give it"""
+    """Exact only because every step is padded to one shape: the arithmetic of this machine is not exact by itself"""
 
 
 def event_of(sequence: LiveSequence, finish: Finish | None, new: int) -> Event:
-    """What there is to tell about the last ``new`` tokens of a sequence."""
+    """The event of the last ``new`` tokens of a sequence."""
     tokens = tuple(sequence.generated[len(sequence.generated) - new :])
     logprobs = joined(sequence.logprobs[len(sequence.logprobs) - new :]) if sequence.logprobs and new else None
     is_first = new == len(sequence.generated)

@@ -53,7 +53,7 @@ class Generation:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the likeliest token is taken and nothing else is asked for."""
+        """Whether the reply takes the likeliest tokens and needs nothing but them."""
         s = self.sampling
         return s.temperature <= 0 and not self.logprobs and not s.edits_logits and self.constraint is None
 

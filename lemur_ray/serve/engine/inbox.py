@@ -1,7 +1,4 @@
-"""What other threads ask the engine's thread for, and how it is given up.
-
-Knows nothing of models.
-"""
+"""Items of the engine's inbox, through which other threads give the engine's thread work. Knows nothing of models."""
 
 from __future__ import annotations
 
@@ -27,17 +24,17 @@ class Cancel(NamedTuple):
 
 class Update(NamedTuple):
     weights: Any
-    """What ``Compute.prepare`` made of them"""
+    """As returned by ``Compute.prepare``"""
     version: str
     done: Future[None]
 
 
 Item = Submit | Cancel | Update | None
-"""None: nothing but a reason to wake up."""
+"""None only wakes the thread."""
 
 
 def give_up(pending: dict[int, Submit], updates: Iterable[Update]) -> None:
-    """Tell all who wait that nothing will come."""
+    """Fail pending requests and updates, for an engine that has ended."""
     outbox = Outbox()
     for number, item in pending.items():
         outbox.put(item.listener, Event(number, (), "error"))

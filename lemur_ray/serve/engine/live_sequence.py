@@ -1,7 +1,4 @@
-"""A request on its way through the engine, and the pieces that its prompt is computed in.
-
-Knows nothing of queues, places or of who goes first.
-"""
+"""The state of a request in the engine, and tiles of its prompt. Knows nothing of queues, blocks or scheduling."""
 
 from __future__ import annotations
 
@@ -16,34 +13,34 @@ from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 @dataclass(eq=False)
 class LiveSequence:
-    """A request on its way."""
+    """State of a request from submission to its end."""
 
     number: int
     request: Generation
     prompt: np.ndarray
     handle: int = -1
-    """Its place in the cache; -1: it waits"""
+    """Of its blocks in the cache; -1: it waits for them"""
     cached: int = 0
-    """Prompt tokens that were found in the cache when it was first admitted"""
+    """Prompt tokens reused from the cache at the first admission"""
     version: str = ""
-    """Of the weights that it was computed with"""
+    """Of the weights that compute it"""
     admissions: int = 0
-    """Times it was given a place; more than one: it was preempted"""
+    """Times it was admitted; more than one: it was preempted"""
     computed: int = 0
     """Tokens whose keys and values are in the cache"""
     generated: list[int] = field(default_factory=list)
     prefill: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
-    """What is computed in tiles: the prompt, and after a preemption perhaps the reply so far"""
+    """Tokens computed in tiles: the prompt, and after a preemption perhaps the reply so far"""
     prompt_logprobs: TokenLogprobs | None = None
-    """Of every token of the prompt, as far as they are known, where they are wanted"""
+    """Of every token of the prompt, NaN where not yet known; None if not requested"""
     logprobs: list[TokenLogprobs] = field(default_factory=list)
-    """Of every generated token, where they are wanted"""
+    """Of every generated token, if requested"""
     refusal: str = ""
-    """Why what it asks for cannot be met"""
+    """Reason why the request cannot be satisfied"""
     draw_row: tuple[Any, ...] | None = None
     """The request as arguments of the sampling program (``compute.sampling.draw_row``), once it was drawn for"""
     after: tuple[LiveSequence, int] | None = None
-    """Waits until that one has computed so many tokens, which both have in common"""
+    """Sequence that is computing a prefix of this one, and the prefix's length: this one waits for it"""
 
     @property
     def known(self) -> np.ndarray:
@@ -63,7 +60,7 @@ class LiveSequence:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that is known is computed, so that the next token can be drawn."""
+        """Whether all tokens so far are computed, so that the next one can be drawn."""
         return self.computed == self.length
 
     @property
@@ -77,7 +74,7 @@ class LiveSequence:
 
 @dataclass(frozen=True)
 class Tile:
-    """A piece of one prompt."""
+    """A piece of one prompt, computed at once."""
 
     sequence: LiveSequence
     start: int
@@ -88,8 +85,8 @@ class Tile:
         return self.start + len(self.tokens) == len(self.sequence.prefill)
 
     def following(self, length: int) -> np.ndarray:
-        """(length,) int32 ids behind those of the tile; 0 where there is none."""
+        """(length,) int32 ids that follow each token of the tile; 0 behind the end of the prompt."""
         ids = np.zeros(length, np.int32)
-        found = self.sequence.prompt[self.start + 1 : self.start + 1 + len(self.tokens)]
-        ids[: len(found)] = found
+        following = self.sequence.prompt[self.start + 1 : self.start + 1 + len(self.tokens)]
+        ids[: len(following)] = following
         return ids

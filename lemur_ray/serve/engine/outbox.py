@@ -1,7 +1,4 @@
-"""What the engine's thread tells its listeners: once per step, all their events together.
-
-Knows nothing of what the events say.
-"""
+"""Events on their way to listeners, which get those of a step together. Knows nothing of the events' contents."""
 
 from __future__ import annotations
 
@@ -22,13 +19,13 @@ class Outbox:
         self._events.setdefault(listener, []).append(event)
 
     def send(self) -> set[int]:
-        """Call the listeners; the numbers of requests whose listeners could not hear."""
+        """Call the listeners; returns the numbers of requests whose listeners raised."""
         events, self._events = self._events, {}
-        deaf: set[int] = set()
-        for listener, heard in events.items():
+        failed: set[int] = set()
+        for listener, batch in events.items():
             try:
-                listener(heard)
-            except Exception:  # a listener that cannot hear concerns nobody but its own requests
+                listener(batch)
+            except Exception:  # only its own requests fail
                 log.exception("a listener failed: its requests are given up")
-                deaf |= {event.number for event in heard}
-        return deaf
+                failed |= {event.number for event in batch}
+        return failed

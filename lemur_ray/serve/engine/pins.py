@@ -1,7 +1,7 @@
-"""What sessions will come back for: their blocks are kept for a while after each reply, up to a share of the cache.
+"""Pinned sessions: blocks of the cache held for a while after each reply, for the conversation's next turn.
 
-Between two turns an environment works, and meanwhile other requests would push a conversation out of the cache. The
-oldest pins give way where there are too many. Knows nothing of clocks, tokens or what a block holds.
+Between two turns an environment works, and meanwhile other requests would evict the conversation. At the limit, the
+oldest pins end first. Knows nothing of clocks, tokens or block contents.
 """
 
 from __future__ import annotations
@@ -16,50 +16,50 @@ Node = TypeVar("Node")
 
 @dataclass(eq=False)
 class Pin(Generic[Node]):
-    """One session's blocks, from the root of the tree on."""
+    """Nodes of one session, in order from the root of the tree, held until a time."""
 
     nodes: list[Node]
     until: float
 
 
 class Pins(Generic[Node]):
-    """At most ``limit`` blocks; every pin holds its nodes as a running sequence would."""
+    """Pins by session, of at most ``limit`` blocks together; a pin holds its nodes as a running sequence does."""
 
-    def __init__(self, limit: int, hold: Callable[[list[Node]], None], let_go: Callable[[list[Node]], None]) -> None:
-        self._limit, self._hold, self._let_go = limit, hold, let_go
+    def __init__(self, limit: int, hold: Callable[[list[Node]], None], release: Callable[[list[Node]], None]) -> None:
+        self._limit, self._hold, self._release = limit, hold, release
         self._pins: OrderedDict[str, Pin[Node]] = OrderedDict()
         self._times: Counter[int] = Counter()  # how many pins a node is in
 
     @property
     def blocks(self) -> int:
-        """Different blocks that are pinned."""
+        """Number of distinct pinned blocks."""
         return len(self._times)
 
     def put(self, session: str, pin: Pin[Node]) -> None:
-        """Keep these instead of what the session had; older ones of others go where it is too much."""
+        """Replace the session's pin; the oldest pins of others end while there are too many blocks."""
         self._hold(pin.nodes)
         self.take(session)
         self._pins[session] = pin
         self._times.update(map(id, pin.nodes))
-        if pin.until < next(iter(self._pins.values())).until:  # one that is put back
+        if pin.until < next(iter(self._pins.values())).until:  # a pin that is put back
             self._pins.move_to_end(session, last=False)
         while self._pins and self.blocks > self._limit:
             self.take(next(iter(self._pins)))
 
     def take(self, session: str) -> Pin[Node] | None:
-        """Let go of what is kept for a session, and return what it was."""
+        """End and return the pin of a session, if there is one."""
         pin = self._pins.pop(session, None)
         if pin is not None:
-            self._let_go(pin.nodes)
-            self._times -= Counter(map(id, pin.nodes))  # drops what is in none any more
+            self._release(pin.nodes)
+            self._times -= Counter(map(id, pin.nodes))  # drops nodes whose count is 0
         return pin
 
     def expire(self, now: float) -> None:
-        """Let go of what nobody came back for. Times must be put in order, but for those put back."""
+        """End pins whose time is up. Pins are put in order of time, except those put back."""
         while self._pins and next(iter(self._pins.values())).until <= now:
             self.take(next(iter(self._pins)))
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """End all pins."""
         while self._pins:
             self.take(next(iter(self._pins)))

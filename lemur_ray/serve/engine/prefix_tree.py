@@ -1,9 +1,8 @@
-"""Which tokens lie in which blocks of the cache: a tree whose paths spell token sequences, one block of them a node.
+"""Prefix tree of cached tokens: each node is one block of the cache, each path a token sequence.
 
-Full blocks are shared by reference, the part of a block that fits is copied; that is what ``find`` looks for. The
-children of a node lie in the order of their tokens, so that however many conversations part at one place, the one that
-agrees for the longest stands beside where the new one would. Knows nothing of jax or of who holds a block, nor when it
-is given away (``block_cache.py``).
+``find`` returns full blocks, which sequences share, and the block whose first tokens match, which is copied. Children
+are sorted by their tokens, so the longest match is next to the insertion point, however many there are. Knows nothing
+of jax, of the holders of a block or of eviction (``block_cache.py``).
 """
 
 from __future__ import annotations
@@ -18,34 +17,34 @@ import numpy as np
 from lemur_ray.serve.engine.token_logprobs import TokenLogprobs, joined
 
 Entry = tuple[bytes, int, "Node"]
-"""The tokens of a node as bytes whose order is that of the tokens, and a number, so that no two entries are equal"""
+"""Sort key of a node: its tokens as bytes in the order of the tokens, and a number that makes entries distinct"""
 
 _numbers = itertools.count()
 
 
 @dataclass(eq=False)
 class Node:
-    """One block of tokens, behind its parent's."""
+    """One block of tokens, which follow those of its parent."""
 
     parent: Node | None
     block: int
     tokens: np.ndarray
-    """(tokens of a block,) int32; those from ``length`` on are not there yet"""
+    """(tokens of a block,) int32, of which the first ``length`` are set"""
     length: int = 0
-    """Tokens whose keys and values may be reused. ``tokens`` and this change by ``write`` alone"""
+    """Tokens whose keys and values may be reused. Only ``write`` changes ``tokens`` and ``length``"""
     holders: int = 0
-    """Running sequences that this node belongs to"""
+    """Number of running sequences and pins that hold this node"""
     used_at: int = 0
     logprobs: TokenLogprobs | None = None
-    """Of its tokens, as far as somebody wanted them"""
+    """Of its tokens, as far as they were requested"""
     full: dict[bytes, Node] = field(default_factory=dict)
-    """Children by their tokens; any number of sequences may hold one"""
+    """Full children by their tokens; any number of sequences may hold one"""
     partial: dict[Node, None] = field(default_factory=dict)
-    """Children that are not full, a set in order: at most one sequence holds one, others copy from it"""
+    """Other children, an ordered set: at most one sequence holds each, others copy from it"""
     ordered: list[Entry] = field(default_factory=list)
-    """All children that have tokens, in the order of these"""
+    """All children with tokens, sorted by them"""
     entry: Entry | None = None
-    """Its own in that list of its parent"""
+    """Its entry in ``ordered`` of its parent"""
 
     @property
     def is_leaf(self) -> bool:
@@ -55,27 +54,27 @@ class Node:
         return itertools.chain(self.full.values(), self.partial)
 
     def write(self, offset: int, tokens: np.ndarray) -> None:
-        """These are its tokens from ``offset`` on, and its last ones."""
+        """Set its tokens from ``offset`` on; they are its last ones."""
         self.length = offset + len(tokens)
         self.tokens[offset : self.length] = tokens
         self.move_to(self.parent)
 
     def move_to(self, parent: Node | None) -> None:
-        """Be found among the children of that node, or of none, by the tokens that are there now."""
+        """Become a child of that node, or of none, sorted by the current tokens."""
         if self.parent is not None and self.entry is not None:
             del self.parent.ordered[bisect_left(self.parent.ordered, self.entry)]
         self.parent, self.entry = parent, None
         if parent is not None and self.length:
-            self.entry = (_spelled(self.tokens[: self.length]), next(_numbers), self)
+            self.entry = (_sort_key(self.tokens[: self.length]), next(_numbers), self)
             insort(parent.ordered, self.entry)
 
     def forget(self) -> None:
-        """Stand alone from now on; children, if there are any, are forgotten too."""
+        """Leave the tree, without children."""
         self.full, self.partial, self.ordered, self.parent, self.entry = {}, {}, [], None, None
 
 
 class PrefixTree:
-    """Nodes of ``block`` tokens each, searched by the tokens that a sequence begins with."""
+    """Nodes of ``block`` tokens each, searched by the first tokens of a sequence."""
 
     def __init__(self, block: int, align: int = 1, min_copy: int = 16):
         """align: reuse whole multiples of this many tokens; min_copy: fewer are not worth the copy of a block."""
@@ -83,15 +82,15 @@ class PrefixTree:
         self.root = Node(None, 0, np.zeros(0, np.int32))
 
     def clear(self) -> list[Node]:
-        """Begin anew; the nodes that were there, top down."""
+        """Empty the tree; returns its former nodes, parents first."""
         old, self.root = self.root, Node(None, 0, np.zeros(0, np.int32))
-        found = list(old.children())
-        for node in found:  # grows while it is walked through
-            found += node.children()
-        return found
+        nodes = list(old.children())
+        for node in nodes:  # grows during the loop
+            nodes += node.children()
+        return nodes
 
     def find(self, tokens: np.ndarray) -> tuple[list[Node], Node | None, int]:
-        """Full blocks that begin these tokens, and the block that goes on with them for the longest, so many tokens."""
+        """Full blocks that match the first tokens, the block that matches most tokens after them, and their number."""
         nodes: list[Node] = []
         node, limit = self.root, len(tokens) - 1
         while (end := (len(nodes) + 1) * self.block) <= limit:
@@ -103,25 +102,27 @@ class PrefixTree:
         rest = tokens[len(nodes) * self.block : min(limit, (len(nodes) + 1) * self.block)]
         best, extra = self._nearest(node, rest)
         extra = extra // self._align * self._align
-        return (nodes, best, extra) if extra >= self._min_copy or self.can_be_taken(best, extra) else (nodes, None, 0)
+        return (
+            (nodes, best, extra) if extra >= self._min_copy or self.can_be_extended(best, extra) else (nodes, None, 0)
+        )
 
     def _nearest(self, node: Node, rest: np.ndarray) -> tuple[Node | None, int]:
-        """The child that begins with as many of these tokens as any does, and how many those are."""
-        best, extra, key = None, 0, _spelled(rest)
+        """The child that matches most of these tokens, and their number."""
+        best, extra, key = None, 0, _sort_key(rest)
         at = bisect_left(node.ordered, (key,))
-        for _, _, child in node.ordered[max(at - 1, 0) : at + 1]:  # no other can have more in common
+        for _, _, child in node.ordered[max(at - 1, 0) : at + 1]:  # no other child matches more tokens
             length = min(child.length, len(rest))
             differs = child.tokens[:length] != rest[:length]
             common = int(differs.argmax()) if differs.any() else length
             if common > extra:
                 best, extra = child, common
-        # Of those with as many, one that ends there and may be gone on with saves the copy.
+        # Among equal matches, a child that ends there and can be extended saves the copy.
         shared = key[: extra * _WIDTH]
         for at in range(bisect_left(node.ordered, (shared,)), len(node.ordered) if extra else 0):
             spelled, _, child = node.ordered[at]
             if spelled != shared:
                 break
-            if self.can_be_taken(child, extra):
+            if self.can_be_extended(child, extra):
                 return child, extra
         return best, extra
 
@@ -139,8 +140,8 @@ class PrefixTree:
                 break
         return (joined(parts), sum(len(part.logprob) for part in parts)) if parts else (None, 0)
 
-    def can_be_taken(self, node: Node | None, length: int) -> bool:
-        """Whether a sequence may go on in the very block: nobody else does, and nothing of it would be lost."""
+    def can_be_extended(self, node: Node | None, length: int) -> bool:
+        """Whether a sequence may append to this block itself: it has no holder, and all of it matches."""
         return node is not None and 0 < length == node.length < self.block and not node.holders and node.is_leaf
 
 
@@ -148,6 +149,6 @@ _WIDTH = 4
 """Bytes of a token in an entry."""
 
 
-def _spelled(tokens: np.ndarray) -> bytes:
-    """Big-endian: bytes in the order of the tokens."""
+def _sort_key(tokens: np.ndarray) -> bytes:
+    """Big-endian bytes, which sort as the tokens do."""
     return tokens.astype(">i4").tobytes()

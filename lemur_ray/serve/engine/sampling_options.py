@@ -7,11 +7,10 @@ options from this declaration. A new numeric option is a field here and its arit
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -38,8 +37,8 @@ class Bounds(NamedTuple):
 
     def admits(self, number: float) -> bool:
         """Whether a finite number lies in the range."""
-        is_low_enough = math.isfinite(number) and number <= self.high
-        return is_low_enough and (number > self.low or (number == self.low and not self.above))
+        is_in_range = self.low <= number <= self.high and not (self.above and number == self.low)
+        return is_in_range and -math.inf < number < math.inf
 
     def __str__(self) -> str:
         low = f"{'above' if self.above else 'at least'} {self.low:g}" if self.low > -math.inf else ""
@@ -48,10 +47,7 @@ class Bounds(NamedTuple):
 
 
 class LogitBias(tuple[tuple[int, float], ...]):
-    """Pairs of a token id and the number added to its logit, up to one for every token of the vocabulary.
-
-    Properties are computed once, for all replies and all steps of a request.
-    """
+    """Pairs of a token id and the number added to its logit; properties are computed once per request."""
 
     @classmethod
     def of(cls, biases: Mapping[Any, float]) -> LogitBias:
@@ -79,18 +75,25 @@ class LogitBias(tuple[tuple[int, float], ...]):
         return int(self.tokens.min()), int(self.tokens.max())
 
 
+class NumberOption(NamedTuple):
+    """The declaration of a numeric option, which is an int if its default is one."""
+
+    default: float
+    bounds: Bounds
+    """Values that the engine computes, and that a request by Ray handle may have"""
+    http: Bounds
+    """Values that an HTTP request may have, as in OpenAI's protocol"""
+    http_default: float
+    in_generation_config: bool
+    """Whether the model's ``generation_config.json`` sets the default over HTTP"""
+
+
 def _number(
-    default: float,
-    bounds: Bounds,
-    http: Bounds | None = None,
-    http_default: float | None = None,
-    *,
-    in_generation_config: bool = False,
+    default: float, bounds: Bounds, http: Bounds | None = None, http_default: float | None = None, config: bool = False
 ) -> Any:
-    """A numeric option of ``SamplingOptions``: the fields of ``NumberOption``, the HTTP ones equal by default."""
+    """A field of ``SamplingOptions`` with its ``NumberOption``; the values for HTTP are the others by default."""
     http_default = default if http_default is None else http_default
-    declared = {"bounds": bounds, "http": http or bounds, "http_default": http_default}
-    return dataclasses.field(default=default, metadata={**declared, "in_generation_config": in_generation_config})
+    return field(default=default, metadata={"": NumberOption(default, bounds, http or bounds, http_default, config)})
 
 
 @dataclass(frozen=True)
@@ -99,13 +102,13 @@ class SamplingOptions:
 
     seed: int = 0
     """Of the noise; its low 64 bits count. The same seed draws the same tokens whatever else is computed"""
-    temperature: float = _number(0.0, Bounds(0), Bounds(0, 2), 1.0, in_generation_config=True)
+    temperature: float = _number(0.0, Bounds(0), Bounds(0, 2), 1.0, config=True)
     """Divides the logits; 0 takes the likeliest token"""
-    top_p: float = _number(1.0, Bounds(0, 1, above=True), in_generation_config=True)
-    """Probability mass that the likeliest tokens which may be drawn have together"""
-    top_k: int = _number(0, Bounds(0, 2**31 - 1), Bounds(-1), in_generation_config=True)
-    """Number of likeliest tokens that may be drawn; 0: all, and so does -1 in a request"""
-    min_p: float = _number(0.0, Bounds(0, 1), in_generation_config=True)
+    top_p: float = _number(1.0, Bounds(0, 1, above=True), config=True)
+    """Tokens are drawn from the fewest likeliest ones that together have this probability"""
+    top_k: int = _number(0, Bounds(0, 2**31 - 1), Bounds(-1), config=True)
+    """Number of likeliest tokens that may be drawn; 0, or -1 in a request: all"""
+    min_p: float = _number(0.0, Bounds(0, 1), config=True)
     """Probability below which a token is never drawn, as a share of the likeliest token's"""
     presence_penalty: float = _number(0.0, Bounds(), Bounds(-2, 2))
     """Subtracted from the logit of every token that the reply already contains"""
@@ -122,9 +125,8 @@ class SamplingOptions:
                 raise InvalidRequest(name, f"is no sampling option: known are {', '.join(cls.__dataclass_fields__)}")
             kind = type(getattr(cls, name))
             if kind is not LogitBias and (isinstance(value, bool) or not isinstance(value, int | kind)):
-                raise InvalidRequest(
-                    name, f"is {value!r:.40}: expected {'a number' if kind is float else 'an integer'}"
-                )
+                expected = "a number" if kind is float else "an integer"
+                raise InvalidRequest(name, f"is {value!r:.40}: expected {expected}")
         try:
             return cls(**{**values, "logit_bias": LogitBias.of(values.get("logit_bias", {}))})
         except (AttributeError, TypeError, ValueError) as error:
@@ -143,10 +145,10 @@ class SamplingOptions:
 
     def check(self, vocab_size: int) -> None:
         """Raise InvalidRequest for an option out of its bounds, and for biases of tokens outside the vocabulary."""
-        for option in NUMBERS:
-            if not option.bounds.admits(number := getattr(self, option.name)):
+        for name, option in NUMBERS.items():
+            if not option.bounds.admits(number := getattr(self, name)):
                 bounds = f", {option.bounds}" if str(option.bounds) else ""
-                raise InvalidRequest(option.name, f"is {number}: expected a finite number{bounds}")
+                raise InvalidRequest(name, f"is {number}: expected a finite number{bounds}")
         if not self.logit_bias.is_valid:
             raise InvalidRequest("logit_bias", "names a token twice, or a bias that is not finite")
         if self.logit_bias:
@@ -159,28 +161,10 @@ def check_ids(param: str, id_range: tuple[int, int], vocab_size: int) -> None:
         raise InvalidRequest(param, f"has token ids outside 0..{vocab_size - 1}")
 
 
-@dataclass(frozen=True)
-class NumberOption:
-    """The declaration of a numeric option."""
+NUMBERS: dict[str, NumberOption] = {f.name: f.metadata[""] for f in fields(SamplingOptions) if f.metadata}
+"""Declarations of the numeric options by name."""
 
-    name: str
-    kind: type[int] | type[float]
-    default: float
-    bounds: Bounds
-    """What the engine can compute, and by Ray handle"""
-    http: Bounds
-    """What an HTTP request may ask for, as in OpenAI's protocol"""
-    http_default: float
-    in_generation_config: bool
-    """Whether the model's ``generation_config.json`` sets the default over HTTP"""
-
-
-NUMBERS = tuple(
-    NumberOption(field.name, type(default := getattr(SamplingOptions, field.name)), default, **field.metadata)
-    for field in dataclasses.fields(SamplingOptions)
-    if field.metadata
-)
-HTTP_DEFAULTS = SamplingOptions(**{option.name: option.http_default for option in NUMBERS})  # type: ignore[arg-type]
+HTTP_DEFAULTS = SamplingOptions(**{name: option.http_default for name, option in NUMBERS.items()})  # type: ignore[arg-type]
 
 _UNSUPPORTED = {"repetition_penalty": 1.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "num_beams": 1}
 """Options of ``generation_config.json`` that this engine lacks, with the values that ask for nothing."""
@@ -192,15 +176,15 @@ def model_defaults(generation_config: Mapping[str, Any]) -> SamplingOptions:
     ``do_sample`` has no effect, as with other servers: temperature alone decides whether a model is greedy.
     """
     defaults: dict[str, Any] = {}
-    for option in NUMBERS:
-        value = generation_config.get(option.name) if option.in_generation_config else None
+    for name, option in NUMBERS.items():
+        value = generation_config.get(name) if option.in_generation_config else None
         low, high = max(option.bounds.low, option.http.low), min(option.bounds.high, option.http.high)
         if value is None or (value == 0 and option.bounds.above):
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            log.warning("generation_config.json: %s is %r, expected %g to %g: left out", option.name, value, low, high)
+            log.warning("generation_config.json: %s is %r, expected %g to %g: left out", name, value, low, high)
             continue
-        defaults[option.name] = option.kind(value)
+        defaults[name] = type(option.default)(value)
     for name, neutral in _UNSUPPORTED.items():
         if (value := generation_config.get(name, neutral)) not in (None, neutral):
             log.warning("generation_config.json: %s is %r, which is not done here: left out", name, value)

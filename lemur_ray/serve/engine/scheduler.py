@@ -1,9 +1,9 @@
-"""What the next step computes: a few tiles of prompts, and one token for everybody who is decoding.
+"""Scheduler: the next step computes a few tiles of prompts, and one token for every decoding sequence.
 
-Requests are taken in order of arrival, but one whose beginning another is just computing waits for that. Prompts are
-cut into tiles; at most ``prefill_tiles`` of them go beside a decode step: a long prompt never stops the others. Where
-the cache is full, the youngest gives its place up and is computed again later. Pure bookkeeping: knows nothing of jax,
-clocks, threads or text.
+Requests are admitted in order of arrival, except that a request waits for a common prefix which another is computing.
+Prompts are cut into tiles, at most ``prefill_tiles`` of them per step, so a long prompt does not stop the others. When
+the cache is full, the youngest sequence is preempted and computed again later. Knows nothing of jax, clocks, threads or
+text.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ class Scheduler:
     """Waiting and running sequences."""
 
     def __init__(self, cache: BlockCache, max_running: int, tile: int, prefill_tiles: int, reuse_decoded: bool = True):
-        """reuse_decoded: keys and values are the same computed token by token and as part of a prompt.
+        """reuse_decoded: keys and values have the same bits whether a token is decoded or prefilled.
 
-        Then those that were computed while decoding serve later prompts too, and who lost its place is computed again
-        as one prompt. Where they are not, a reply is played again: decoded as it was before, without a new choice.
+        Then later prompts reuse decoded tokens, and a preempted sequence is computed again as one prompt. Otherwise the
+        reply of a preempted sequence is decoded again with the same tokens.
         """
         self.cache, self.max_running, self.tile, self.prefill_tiles = cache, max_running, tile, prefill_tiles
         self.reuse_decoded = reuse_decoded
         self.paused = False
-        """Only sequences that have begun go on"""
+        """Admit only preempted sequences"""
         self.waiting: deque[LiveSequence] = deque()
         self.running: list[LiveSequence] = []
 
@@ -37,7 +37,7 @@ class Scheduler:
         self.waiting.append(sequence)
 
     def admit(self) -> list[tuple[LiveSequence, Admission]]:
-        """Give places to those who wait, in order, as long as there are any."""
+        """Give waiting sequences blocks, in order, while there are any."""
         admitted = []
         for sequence in list(self.waiting):
             if len(self.running) == self.max_running:
@@ -45,7 +45,7 @@ class Scheduler:
             if self.paused and not sequence.admissions:
                 continue
             ids = sequence.known if self.reuse_decoded else sequence.prompt
-            if self._waits(sequence, ids):
+            if self._waits_for_prefix(sequence, ids):
                 continue
             again = self.cache.blocks(sequence.length + 1) - self.cache.blocks(len(ids) + 1)
             place = self.cache.admit(
@@ -64,8 +64,8 @@ class Scheduler:
             admitted.append((sequence, place))
         return admitted
 
-    def _waits(self, sequence: LiveSequence, ids: np.ndarray) -> bool:
-        """Whether a running sequence is about to compute what this one needs; it is cheaper to wait for that."""
+    def _waits_for_prefix(self, sequence: LiveSequence, ids: np.ndarray) -> bool:
+        """Whether a running sequence is about to compute a prefix of this one, which is then reused."""
         if sequence.after is not None:
             other, until = sequence.after
             if other.handle >= 0 and other.computed < until:
@@ -75,18 +75,18 @@ class Scheduler:
         prefilling = [s for s in self.running if s.is_prefilling and s.needs_prompt_logprobs >= with_logprobs]
         if not prefilling:
             return False
-        found = self.cache.found(ids, with_logprobs)
+        num_cached = self.cache.num_cached(ids, with_logprobs)
         for other in prefilling:
             length = min(len(other.prefill), len(ids) - 1)
             differs = other.prefill[:length] != ids[:length]
             common = int(differs.argmax()) if differs.any() else length
-            if common >= max(found, other.computed) + self.tile:
+            if common >= max(num_cached, other.computed) + self.tile:
                 sequence.after = (other, common)
                 return True
         return False
 
     def _spare(self) -> int:
-        """Blocks that the running ones will want next; one that is admitted must not push them out at once."""
+        """Blocks that running sequences need next, so that an admission does not preempt one at once."""
         return sum(
             self.cache.blocks(len(s.prompt) + s.request.max_tokens) > self.cache.blocks(len(s.prefill) + 1)
             for s in self.running
@@ -94,11 +94,11 @@ class Scheduler:
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is a sequence whose reply has begun."""
+        """Whether there is a sequence that was admitted and has not ended."""
         return bool(self.running) or any(sequence.admissions for sequence in self.waiting)
 
     def tiles(self) -> list[Tile]:
-        """The next pieces of prompts, oldest first; pieces of one prompt follow each other."""
+        """The next tiles of prompts, oldest sequence first, tiles of one prompt in order."""
         tiles: list[Tile] = []
         for sequence in self.running:
             start = sequence.computed
@@ -111,21 +111,21 @@ class Scheduler:
         return tiles
 
     def decoding(self) -> list[LiveSequence]:
-        """Everybody who gets a token; before, the youngest ones lose their places where there is no room for it."""
+        """Sequences that decode a token in this step, after preempting the youngest ones if blocks are short."""
         for sequence in [s for s in self.running if not s.is_prefilling]:
             while sequence.handle >= 0 and not self.cache.reserve(sequence.handle, sequence.computed + 1):
                 self._preempt(self.running[-1])
         return [s for s in self.running if not s.is_prefilling]
 
     def _preempt(self, sequence: LiveSequence) -> None:
-        """Back to the head of the queue. What it has computed may be found again."""
+        """Return a sequence to the head of the queue; its cached blocks may be reused later."""
         self.running.remove(sequence)
         self.cache.release(sequence.handle)
         sequence.handle, sequence.computed = -1, 0
         self.waiting.appendleft(sequence)
 
     def prefilled(self, tile: Tile, logprobs: TokenLogprobs | None = None) -> None:
-        """A tile has been computed. logprobs: of the tokens behind those of the tile, where the sequence needs them."""
+        """Record a computed tile. logprobs: of the tokens that follow those of the tile, if the sequence needs them."""
         sequence, end = tile.sequence, tile.start + len(tile.tokens)
         known = None
         if logprobs is not None and sequence.prompt_logprobs is not None:
@@ -137,13 +137,13 @@ class Scheduler:
         self.cache.record(sequence.handle, tile.tokens, known)
 
     def decoded(self, sequence: LiveSequence) -> None:
-        """The next generated token went through the model."""
+        """Record that the last generated token was computed."""
         if self.reuse_decoded:
             self.cache.record(sequence.handle, sequence.next_decoded)
         sequence.computed += 1
 
     def remove(self, sequence: LiveSequence) -> None:
-        """Take a sequence out, wherever it is."""
+        """Remove a sequence, running or waiting."""
         if sequence in self.running:
             self.running.remove(sequence)
             self.cache.release(sequence.handle)

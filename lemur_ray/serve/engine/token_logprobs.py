@@ -1,6 +1,6 @@
-"""Log-probabilities of tokens and of what else was likely.
+"""Log-probabilities of tokens and of their likeliest alternatives.
 
-They come from plain logits, before any setting of a request changes them. Knows nothing of jax or requests.
+They come from the model's logits, before any option of a request changes them. Knows nothing of jax or requests.
 
 Legend: N tokens, K alternatives.
 """
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 ALTERNATIVES = 20
-"""As many as OpenAI's protocol can ask for."""
+"""Alternatives of each token: the most that OpenAI's protocol can ask for."""
 
 
 class TokenLogprobs(NamedTuple):
@@ -28,17 +28,17 @@ class TokenLogprobs(NamedTuple):
 
     @staticmethod
     def unknown(count: int, alternatives: int) -> TokenLogprobs:
-        """Room for the scores of so many tokens."""
+        """Unknown (NaN) log-probabilities of ``count`` tokens, to be written into."""
         nothing = np.full((count, alternatives), np.nan, np.float32)
         return TokenLogprobs(np.full(count, np.nan, np.float32), np.zeros((count, alternatives), np.int32), nothing)
 
     @staticmethod
     def on_host(device: Any) -> TokenLogprobs:
-        """What a program returned, as numpy."""
+        """The results of a program as numpy arrays."""
         return TokenLogprobs(*map(np.asarray, device))
 
     def part(self, begin: int, end: int) -> TokenLogprobs:
-        """The scores of some of the tokens, not copied."""
+        """A view of the tokens from ``begin`` up to ``end``."""
         return TokenLogprobs(*(field[begin:end] for field in self))
 
     def put(self, begin: int, other: TokenLogprobs) -> None:
@@ -48,5 +48,5 @@ class TokenLogprobs(NamedTuple):
 
 
 def joined(parts: Sequence[TokenLogprobs]) -> TokenLogprobs:
-    """Log-probabilities one after the other."""
+    """The parts concatenated."""
     return TokenLogprobs(*map(np.concatenate, zip(*parts, strict=True)))

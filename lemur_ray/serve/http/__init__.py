@@ -1,1 +1,1 @@
-"""Routes, bodies, keys, metrics and the chat page of a server. Knows neither Ray nor how tokens are made."""
+"""Routes, bodies, keys, metrics and the chat page of a server. Knows nothing of Ray or of generation."""

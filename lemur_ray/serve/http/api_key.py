@@ -1,7 +1,7 @@
-"""The API key of a server: who does not send it gets a 401 with OpenAI's body. Plain ASGI.
+"""The API key of a server: requests without it get a 401 with OpenAI's body. Plain ASGI.
 
-Only a digest of the key travels to replicas and stays in memory. Open to everybody are the pages that watch over the
-process (/health, /ready) and the chat page, which holds no secret and asks for the key. Knows nothing of users.
+Replicas receive and hold only a digest of the key. No key is needed for /health, /ready and the chat page, which holds
+no secret and asks for the key. Knows nothing of users.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from lemur_ray.serve.openai.errors import ApiError
 log = logging.getLogger(__name__)
 
 KEY_VARIABLE = "LEMUR_API_KEY"
-"""Environment variable of the key: unlike a command line, nobody else on the machine can read it."""
+"""Environment variable of the key; unlike a command line, other users of the machine cannot read it."""
 
 CURL_KEY = f'-H "Authorization: Bearer ${KEY_VARIABLE}" '
-"""What curl needs besides."""
+"""Option of curl that sends the key."""
 
 _OPEN = ("/health", "/ready", "/", "")
 
 
 def key_digest(key: str) -> bytes:
-    """What a server keeps of its key; empty for none. Raises ValueError for what no client could send."""
+    """Digest of a key; empty without a key. Raises ValueError for a key that no client can send."""
     if not key:
         return b""
     if not key.isascii() or not key.isprintable() or " " in key:
@@ -37,9 +37,9 @@ def key_digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
 
 
-def guarded(host: str, key: str) -> bytes:
-    """``key_digest`` for a server on that address; warns where others can reach it and nobody is asked for a key."""
-    if not key and not _is_own(host):
+def server_key_digest(host: str, key: str) -> bytes:
+    """``key_digest`` for a server on that address; warns if other machines can reach it without a key."""
+    if not key and not _is_loopback(host):
         log.warning(
             "%s: everybody who reaches this machine can use the model, because no key is asked for: set %s, or listen "
             "on 127.0.0.1",
@@ -49,7 +49,7 @@ def guarded(host: str, key: str) -> bytes:
     return key_digest(key)
 
 
-def _is_own(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     """Whether only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -58,13 +58,13 @@ def _is_own(host: str) -> bool:
 
 
 class KeyRequired:
-    """Lets requests through that bring the key: ``Authorization: Bearer KEY``."""
+    """Middleware that answers 401 unless a request has the key: ``Authorization: Bearer KEY``."""
 
     def __init__(self, app: ASGIApp, digest: bytes):
         self.app, self._digest = app, digest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or path_inside(scope) in _OPEN or self._is_right(_sent(scope)):
+        if scope["type"] == "lifespan" or path_inside(scope) in _OPEN or self._is_valid(_bearer_token(scope)):
             await self.app(scope, receive, send)
             return
         refusal = ApiError(
@@ -75,11 +75,11 @@ class KeyRequired:
         )
         await JSONResponse(refusal.body(), refusal.status, refusal.headers)(scope, receive, send)
 
-    def _is_right(self, key: bytes) -> bool:
+    def _is_valid(self, key: bytes) -> bool:
         return hmac.compare_digest(hashlib.sha256(key).digest(), self._digest)
 
 
-def _sent(scope: Scope) -> bytes:
+def _bearer_token(scope: Scope) -> bytes:
     for name, value in scope["headers"]:
         if name == b"authorization":
             scheme, _, key = value.partition(b" ")

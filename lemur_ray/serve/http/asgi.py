@@ -1,6 +1,6 @@
-"""Pieces of plain ASGI: request ids on every answer, an answer in any case, and a stream that ends with its reader.
+"""Plain ASGI parts: request ids, an answer after unexpected errors, and streams that end when the client disconnects.
 
-Knows nothing of the protocol that is spoken over them.
+Knows nothing of the protocol above.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ log = logging.getLogger(__name__)
 
 
 class ClientGone(Exception):
-    """Nobody waits for the answer any more."""
+    """The client disconnected."""
 
 
 def path_inside(scope: Scope) -> str:
-    """The path of a request inside the app, whatever prefix it is served under."""
+    """The path of a request relative to the app, without the prefix that it is served under."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
 
 
 class RequestIds:
-    """Gives every answer an x-request-id; streams and disconnects pass untouched."""
+    """Middleware that adds an x-request-id to every response; streams and disconnects are unchanged."""
 
     def __init__(self, app: ASGIApp):
         self.app = app
@@ -50,30 +50,30 @@ class RequestIds:
 
 
 class Unbroken:
-    """Answers in place of an app that raised, and keeps the connection. What had begun to answer is broken off."""
+    """Middleware that answers if the app raises, and keeps the connection; a response that has begun is cut off."""
 
     def __init__(self, app: ASGIApp, answer: ASGIApp):
         self.app, self._answer = app, answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
+        has_begun = False
 
-        async def noting(message: Message) -> None:
-            nonlocal begun
-            begun = True
+        async def send_and_mark(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
             await send(message)
 
         try:
-            await self.app(scope, receive, noting)
+            await self.app(scope, receive, send_and_mark)
         except Exception:
-            if begun or scope["type"] != "http":
+            if has_begun or scope["type"] != "http":
                 raise
             log.exception("a request failed")
             await self._answer(scope, receive, send)
 
 
 class EventStream(Response):
-    """Server-sent events, each chunk sent at once. ``on_close`` runs at the end, however it comes about."""
+    """Response of server-sent events, each chunk sent at once. ``on_close`` runs at the end, also after an error."""
 
     media_type = "text/event-stream"
 
@@ -98,7 +98,7 @@ class EventStream(Response):
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of ``work``, which is cancelled when the client disconnects first. Raises ClientGone then."""
+    """The result of ``work``; if the client disconnects first, cancels it and raises ClientGone."""
 
     async def disconnected() -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -1,7 +1,7 @@
-"""The chat page at the root of a server: one file without anything from elsewhere, and the policy that keeps it so.
+"""The chat page at the root of a server: one file without external resources, with a Content-Security-Policy.
 
-The policy lets a browser run the page's own script and style alone, talk to this server alone, and make nothing but
-text of what a model says (trusted types). Plain ASGI; knows nothing of models.
+The policy allows only the page's own script and style, connections to this server only, and requires trusted types, so
+that a model's reply is shown as text. Plain ASGI; knows nothing of models.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lemur_ray.serve.http.asgi import path_inside
 
 
 class ChatPage:
-    """Answers GET and HEAD at the root of the app, under whatever prefix; everything else passes."""
+    """Middleware that answers GET and HEAD at the root of the app, under any prefix."""
 
     def __init__(self, app: ASGIApp):
         self.app = app
@@ -35,16 +35,12 @@ class ChatPage:
         await answer(scope, receive, send)
 
 
-_HEADERS = {
-    "cache-control": "no-cache",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-}
+_HEADERS = {"cache-control": "no-cache", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 
 
 def _policy(page: str) -> str:
-    """Content-Security-Policy of a page whose only script and style are the ones in it."""
-    script, style = (_only(page, tag) for tag in ("script", "style"))
+    """Content-Security-Policy that allows only the page's inline script and style, by their hashes."""
+    script, style = (_inline_hash(page, tag) for tag in ("script", "style"))
     rules = (
         "default-src 'none'",
         f"script-src '{script}'",
@@ -59,7 +55,7 @@ def _policy(page: str) -> str:
     return "; ".join(rules)
 
 
-def _only(page: str, tag: str) -> str:
-    """The hash of the one element of its kind."""
+def _inline_hash(page: str, tag: str) -> str:
+    """The hash of the content of the page's single ``tag`` element."""
     (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", page, flags=re.DOTALL)
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

@@ -20,11 +20,13 @@ from lemur_ray.text.tools_in_words import OPEN, spell_out_calls
 def template_input(served: TextEngine, conversation: Conversation) -> Chat:
     """What the chat template renders. Raises TemplateMissing, TemplateUnusable."""
     c = conversation
-    messages, tools = c.messages, c.tools.given if c.tools else ()
+    messages, tools = c.messages, c.tools.raw if c.tools else ()
     if not served.template.knows_tools:
         messages, tools = spell_out_calls(messages), ()
         messages = c.tools.described(messages) if c.tools else messages
-    return Chat(template_messages(messages), tools, c.documents, c.prompts, c.goes_on, c.options)
+    return Chat(
+        template_messages(messages), tools, c.documents, c.add_generation_prompt, c.continue_final_message, c.options
+    )
 
 
 def reply_tools(served: TextEngine, tools: Toolbox | None) -> Toolbox | None:

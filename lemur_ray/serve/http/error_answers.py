@@ -1,7 +1,4 @@
-"""Errors of a request as answers in OpenAI's form.
-
-Knows nothing of the endpoints.
-"""
+"""Errors of a request as answers in OpenAI's form. Knows nothing of the endpoints."""
 
 from __future__ import annotations
 
@@ -38,11 +35,6 @@ def errors_about(param: str) -> Iterator[None]:
         yield
     except (ContextExceeded, InvalidRequest, TemplateError) as error:
         raise api_error(error, param) from error
-
-
-def unavailable(message: str) -> ApiError:
-    """503: the engine cannot answer now."""
-    return ApiError(503, message, kind="server_error", code="service_unavailable")
 
 
 def handle_errors(app: FastAPI, metrics: Metrics) -> None:

@@ -1,6 +1,6 @@
-"""What an operator wants to see, in Prometheus' form.
+"""Metrics of a server in Prometheus' text format.
 
-Every server has a registry of its own: several engines in one process do not add up. Knows nothing of requests'
+Every server has a registry of its own, so several engines in one process do not add up. Knows nothing of requests'
 contents.
 """
 
@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from lemur_ray.serve.engine.engine import Engine
 
 BUCKETS_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-"""From half a millisecond, in which a small model on an accelerator has a token, to the longest of replies."""
+"""Histogram bounds, from half a millisecond per token (a small model on an accelerator) to the longest replies."""
 
 _MOST_NAMES = 100
 _GAUGES = {
@@ -29,7 +29,7 @@ _GAUGES = {
 _COUNTERS = {
     "requests": "Requests that were taken",
     "prompt_tokens": "Tokens of prompts",
-    "cached_tokens": "Tokens of prompts that were found in the cache",
+    "cached_tokens": "Tokens of prompts that were reused from the cache",
     "prefill_tokens": "Tokens of prompts that were computed",
     "preemptions": "Sequences that lost their blocks and were taken in again",
     "recomputed_tokens": "Tokens that were computed again for that",
@@ -42,11 +42,11 @@ _COUNTERS = {
 
 
 class Metrics:
-    """Gauges and counters of an engine, and what the protocol adds to them."""
+    """Gauges and counters of an engine and of its HTTP requests."""
 
     def __init__(self, engine: Engine):
         self._registry = registry = _WithoutTimes(auto_describe=False)
-        registry.register(_OfEngine(engine))
+        registry.register(_EngineCollector(engine))
         self._ignored = Counter("lemur_ignored_parameters", "Parameters nobody knows", ["name"], registry=registry)
         self._refused = Counter(
             "lemur_refused", "Requests that were answered with an error", ["status"], registry=registry
@@ -61,24 +61,24 @@ class Metrics:
         self._request = durations("request", "Until the end of a reply")
 
     def first_token(self, duration_s: float) -> None:
-        """A streamed request has its first token."""
+        """Record the time to the first token of a streamed reply."""
         self._first_token.observe(duration_s)
 
     def more_tokens(self, count: int, duration_s: float) -> None:
-        """So many more tokens of a streamed reply came so long after the ones before."""
+        """Record ``count`` more tokens of a streamed reply, ``duration_s`` after the ones before."""
         if count:
             self._between_tokens.observe(duration_s / count)
 
     def refused(self, status: int) -> None:
-        """A request was answered with an error."""
+        """Count a request that was answered with an error."""
         self._refused.labels(status).inc()
 
     def served(self, duration_s: float) -> None:
-        """A request is answered."""
+        """Record the duration of an answered request."""
         self._request.observe(duration_s)
 
     def ignored(self, names: Iterable[str]) -> None:
-        """Parameters that a request had and nobody knows. Names come from outside: the list of them is bounded."""
+        """Count unknown parameters of a request by name, up to a number of names, because clients choose them."""
         for name in names:
             if name.isidentifier() and (name in self._known or len(self._known) < _MOST_NAMES):
                 self._known.add(name)
@@ -87,17 +87,17 @@ class Metrics:
                 self._ignored.labels("other").inc()
 
     def render(self) -> str:
-        """The page."""
+        """The text of /metrics."""
         return rendered(self._registry)
 
 
 def rendered(registry: CollectorRegistry) -> str:
-    """A page. Whole numbers without a fraction, as they always were here."""
+    """The text of a registry, with integers written without a fraction."""
     return re.sub(r"\.0$", "", generate_latest(registry).decode(), flags=re.MULTILINE)
 
 
 class _WithoutTimes(CollectorRegistry):
-    """Says nothing of when each series began, which would be another series for each."""
+    """A registry without the ``_created`` series that would double their number."""
 
     def collect(self) -> Iterator[Metric]:
         for metric in super().collect():
@@ -105,8 +105,8 @@ class _WithoutTimes(CollectorRegistry):
             yield metric
 
 
-class _OfEngine:
-    """What the engine counts itself, read when somebody asks."""
+class _EngineCollector:
+    """Collector of the engine's own counters and gauges, read at each scrape."""
 
     def __init__(self, engine: Engine):
         self._engine = engine

@@ -1,7 +1,4 @@
-"""Pages of an operator: /health, /ready, /metrics, and the list of models.
-
-Knows nothing of how requests are answered.
-"""
+"""Pages of an operator: /health, /ready, /metrics, list of models. Knows nothing of how requests are answered."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from lemur_ray.serve.http.error_answers import unavailable
+from lemur_ray.serve.engine.errors import EngineClosed
+from lemur_ray.serve.http.error_answers import api_error
 from lemur_ray.serve.http.metrics import Metrics
 from lemur_ray.serve.http.request_body import check_model
 from lemur_ray.serve.text_engine import TextEngine
@@ -29,7 +27,7 @@ def operator_routes(served: TextEngine, metrics: Metrics, page: MetricsPage | No
     async def health() -> Response:
         """The engine's thread lives."""
         if served.engine.failure is not None:
-            raise unavailable(f"the engine died: {served.engine.failure!r}")
+            raise api_error(EngineClosed(f"the engine died: {served.engine.failure!r}"))
         return JSONResponse({"status": "ok"})
 
     @router.head("/ready", include_in_schema=False)
@@ -37,7 +35,7 @@ def operator_routes(served: TextEngine, metrics: Metrics, page: MetricsPage | No
     async def ready() -> Response:
         """Programs are compiled and requests are taken."""
         if not served.engine.ready.is_set() or not served.engine.accepting:
-            raise unavailable("the engine is not ready: it is starting, shutting down, or dead")
+            raise api_error(EngineClosed("the engine is not ready: it is starting, shutting down, or dead"))
         return JSONResponse({"status": "ready", "model": served.name, "version": served.version})
 
     @router.get("/metrics")

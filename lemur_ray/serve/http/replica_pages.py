@@ -1,9 +1,8 @@
-"""Metrics of several replicas on one page: each series says whose it is, and what was counted stays counted.
+"""Metrics of several replicas on one page, with a ``replica`` label on each series and counters that never decrease.
 
-A request for the page meets any replica, and any may be the next to go. So each knows the newest page of every other,
-and those tell each other all that they know before a page is shown: what somebody has seen of a counter is never lost
-as long as one of them goes on. Of a replica that is gone its counters stay, as they were last seen; its gauges go.
-Knows nothing of Ray.
+Any replica may answer a request for the page, and any may end. So every replica stores the newest page of every other
+one, and they exchange all pages before one is shown: a counter that was shown is not lost while one replica lives. The
+last counters of an ended replica stay on the page; its gauges are removed. Knows nothing of Ray.
 """
 
 from __future__ import annotations
@@ -18,59 +17,56 @@ from prometheus_client.parser import text_string_to_metric_families
 from lemur_ray.serve.http.metrics import rendered
 
 MOST_GONE = 32
-"""Replicas that are gone and still on the page: those that were heard of last."""
+"""Ended replicas that stay on the page: those with the newest pages."""
 
 
 class Page(NamedTuple):
-    """What a replica counted."""
+    """The metrics page of one replica at a time."""
 
     number: int
-    """Nanoseconds since 1970 of its host; every page of a replica has a higher one"""
+    """Nanoseconds since 1970 on its host, increasing with every page of a replica"""
     text: str
 
 
 Pages = Mapping[str, Page]
-"""By the name of the replica"""
+"""Pages by name of the replica"""
 
 
 def newest(*known: Pages) -> dict[str, Page]:
-    """Of every replica its newest page."""
-    found: dict[str, Page] = {}
+    """The newest page of every replica."""
+    result: dict[str, Page] = {}
     for pages in known:
         for replica, page in pages.items():
-            if replica not in found or found[replica].number < page.number:
-                found[replica] = page
-    return found
+            if replica not in result or result[replica].number < page.number:
+                result[replica] = page
+    return result
 
 
-def kept(known: Pages, there: Collection[str]) -> dict[str, Page]:
-    """Those of replicas that are there, and of the last of those that are not."""
-    gone = sorted((page.number, replica) for replica, page in known.items() if replica not in there)
-    last = {*there, *(replica for _, replica in gone[-MOST_GONE:])}
+def without_oldest(known: Pages, alive: Collection[str]) -> dict[str, Page]:
+    """The pages of live replicas, and of the ``MOST_GONE`` newest of the ended ones."""
+    gone = sorted((page.number, replica) for replica, page in known.items() if replica not in alive)
+    last = {*alive, *(replica for _, replica in gone[-MOST_GONE:])}
     return {replica: page for replica, page in known.items() if replica in last}
 
 
-def merged(pages: Mapping[str, str], there: Collection[str] | None = None) -> str:
-    """Pages of several replicas as one. Their sums are for whoever reads it to make.
-
-    there: replicas that are not gone, by default all.
-    """
+def merged(pages: Mapping[str, str], alive: Collection[str] | None = None) -> str:
+    """Pages of several replicas as one, unsummed. alive: replicas that have not ended, by default all."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Merged(pages, pages if there is None else there))
+    registry.register(_Merged(pages, pages if alive is None else alive))
     return rendered(registry)
 
 
 class _Merged:
-    """Pages by the name of the replica that each is of."""
+    """Collector of the pages of several replicas."""
 
-    def __init__(self, pages: Mapping[str, str], there: Collection[str]):
-        self._pages, self._there = pages, there
+    def __init__(self, pages: Mapping[str, str], alive: Collection[str]):
+        self._pages, self._alive = pages, alive
 
     def collect(self) -> Iterator[Metric]:
         families: dict[str, Metric] = {}
         for replica, page in sorted(self._pages.items()):
             for family in text_string_to_metric_families(page):
-                if family.type == "gauge" and replica not in self._there:
+                if family.type == "gauge" and replica not in self._alive:
                     continue
                 whole = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
                 samples = (s._replace(labels={**s.labels, "replica": replica}) for s in family.samples)

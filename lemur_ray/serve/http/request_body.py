@@ -1,7 +1,4 @@
-"""The body of a request, read up to a limit and parsed, and the model it names.
-
-Knows nothing of what the endpoints ask for in it.
-"""
+"""Reading and parsing of a request's body within limits. Knows nothing of the endpoints' fields."""
 
 from __future__ import annotations
 
@@ -19,28 +16,28 @@ from lemur_ray.serve.text_engine import TextEngine
 
 MAX_BODY_BYTES = 32 * 2**20
 BODY_TIMEOUT_S = 120.0
-"""Seconds in which a body has to arrive."""
+"""Seconds within which a body must arrive."""
 
 MANY_IDS = 2**17
-"""So many numbers in a list take some milliseconds to parse; nothing but a prompt may have more."""
+"""Numbers in a list, which take some milliseconds to parse; only a prompt may have more."""
 
 MANY_VALUES = 2**19
-"""So many values in a body take a tenth of a second to parse; more are let through only where prompts may be longer."""
+"""Values in a body, which take a tenth of a second to parse; more are accepted only for prompts up to the context."""
 
 MANY_CONTAINERS = 2**17
-"""The same of lists and objects, each of which takes as long as ten numbers."""
+"""Lists and objects in a body, each of which takes as long to parse as ten numbers."""
 
 MANY_KEYS = 2**16
-"""The same of names in objects: distinct ones take as long as eight numbers, and more once they are many."""
+"""Names in objects of a body: each takes as long to parse as eight numbers, and more if there are many."""
 
 DIGITS = 64
-"""A number has no more of them: to parse a long one takes time with the square of its digits."""
+"""Most digits of a number, because the time to parse one grows with the square of its digits."""
 
 MEAN_DIGITS = 16
-"""Nor have as many values as there may be more than so many on the average."""
+"""Most digits per value on average, at the largest number of values."""
 
 PROMPTS = 8
-"""So many prompts of ids that are as long as the context may come at once, whatever their number of values."""
+"""Prompts of token ids, each as long as the context, that are accepted in one request."""
 
 _SLICE = 2**21
 _COUNTED = 2**18
@@ -53,11 +50,11 @@ _ID_BYTES = 12
 
 
 async def read_body(request: Request, context: int = 0) -> Any:
-    """The body of a request; one that is too large is refused before it is in memory.
+    """The parsed body of a request; a body that is too large is refused before it is in memory.
 
-    context: tokens that fit. Raises ContextExceeded for a list of ids that is far longer, and ApiError 400 for more
-    values, names or digits than any request has, before they are parsed: that would stop the event loop for seconds, in
-    any thread. It is UTF-8, as JSON must be: in another encoding nothing could be counted.
+    context: the model's, in tokens. Raises ContextExceeded for a far longer list of ids, and ApiError 400 for more
+    values, names or digits than any request needs, before parsing, which would block the event loop for seconds from
+    any thread. The body must be UTF-8, as JSON is; other encodings could not be counted.
     """
     raw = await _read(request)
     if context:
@@ -70,9 +67,9 @@ async def read_body(request: Request, context: int = 0) -> Any:
 
 
 def check_lengths(body: Any, context: int, capacity: int) -> None:
-    """Lengths of prompts that are ids, before each of these is looked at. What is wrong otherwise is not said here.
+    """Check the number and lengths of prompts of token ids, before the ids themselves; ignores all other errors.
 
-    Raises ContextExceeded, and ApiError 400 where there are more prompts than the engine takes at once.
+    Raises ContextExceeded, and ApiError 400 for more prompts than the engine takes at once.
     """
     prompt = body.get("prompt") if isinstance(body, dict) else None
     if not isinstance(prompt, list) or not prompt or not isinstance(prompt[0], int | list):
@@ -87,16 +84,16 @@ def check_lengths(body: Any, context: int, capacity: int) -> None:
 
 
 async def _check_lists(raw: bytearray, most: int, context: int) -> None:
-    """Raises ContextExceeded for a list of more than ``most`` numbers. Other requests go on between slices."""
+    """Raise ContextExceeded for a list of more than ``most`` numbers. Yields to other requests between slices."""
     quotes, counted, at = 0, 0, 0
     while at + 2 * MANY_IDS < len(raw):
-        found = _MANY.search(raw, at, at + _SLICE + 2 * MANY_IDS)
-        if found is None:
+        match = _MANY.search(raw, at, at + _SLICE + 2 * MANY_IDS)
+        if match is None:
             at += _SLICE
         else:
-            before = raw[counted : found.start()].replace(b"\\\\", b"").replace(b'\\"', b"")
-            quotes, counted = quotes + before.count(b'"'), found.start()
-            run = _RUN.match(raw, found.start(), found.start() + _ID_BYTES * most)
+            before = raw[counted : match.start()].replace(b"\\\\", b"").replace(b'\\"', b"")
+            quotes, counted = quotes + before.count(b'"'), match.start()
+            run = _RUN.match(raw, match.start(), match.start() + _ID_BYTES * most)
             assert run is not None
             count = raw.count(b",", run.start(), run.end())
             if count >= most and quotes % 2 == 0:  # not inside a string
@@ -106,7 +103,7 @@ async def _check_lists(raw: bytearray, most: int, context: int) -> None:
 
 
 async def _check_values(raw: bytearray, most: int) -> None:
-    """Raises ApiError 400 for more than ``most`` values, or more of what takes longer to parse than a value."""
+    """Raise ApiError 400 for more than ``most`` values, or for too many lists, objects, names or digits."""
     if len(raw) <= MANY_CONTAINERS:
         return
     limits = {
@@ -120,7 +117,7 @@ async def _check_values(raw: bytearray, most: int) -> None:
     while at < len(raw):
         part = raw[at : at + _COUNTED]
         if (len(part) - len(part.rstrip(b"\\"))) % 2 and at + len(part) < len(raw):
-            del part[-1:]  # it belongs to what follows
+            del part[-1:]  # it escapes the next slice's first byte
         at += len(part)
         if b'"' in part or not inside:
             bare = part.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -128,8 +125,9 @@ async def _check_values(raw: bytearray, most: int) -> None:
             marks = b"".join(texts[inside::2])
             numbers = b" ".join(bare.translate(_AS_DIGITS).split(b'"')[inside::2])
             containers = marks.count(b"[") + marks.count(b"{")
-            found = (containers + marks.count(b","), containers, marks.count(b":"), numbers.count(b"0"))
-            counts = [old + new for old, new in zip(counts, (*found, numbers.count(_LONG_NUMBER)), strict=True)]
+            values, digits = containers + marks.count(b","), numbers.count(b"0")
+            new = (values, containers, marks.count(b":"), digits, numbers.count(_LONG_NUMBER))
+            counts = [count + more for count, more in zip(counts, new, strict=True)]
             inside ^= len(texts) % 2 == 0
         for (what, limit), count in zip(limits.items(), counts, strict=True):
             if count > limit:
@@ -156,8 +154,8 @@ async def _read(request: Request) -> bytearray:
     return raw
 
 
-def check_model(served: TextEngine, name: str) -> None:
-    """Raises ApiError 404 where a request is about another model."""
-    if name != served.name:
+def check_model(served: TextEngine, name: str | None) -> None:
+    """Raise ApiError 404 if a request names another model; None: it names none."""
+    if name not in (None, served.name):
         message = f"The model {name!r} does not exist; this server has {served.name!r}."
         raise ApiError(404, message, param="model", code="model_not_found")

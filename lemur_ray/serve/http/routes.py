@@ -37,7 +37,7 @@ from lemur_ray.serve.text_engine import Replies, TextEngine
 log = logging.getLogger(__name__)
 
 SESSION_HEADER = "x-session-id"
-"""Also what Ray Serve routes a session to one replica by."""
+"""Header with the session id, by which Ray Serve routes a session to one replica."""
 
 
 def build_app(
@@ -162,7 +162,7 @@ async def _chunks(answer: Answer, replies: Replies, metrics: Metrics) -> AsyncIt
                 metrics.more_tokens(len(piece.tokens), now - last[piece.index])
             last[piece.index] = now
             base["system_fingerprint"] = piece.version
-            if not has_begun:  # not before, because only now it is certain which weights answer
+            if not has_begun:  # the version of the weights is not known before
                 has_begun = True
                 yield events(answer.first_deltas())
             num_tokens += len(piece.tokens)

@@ -1,9 +1,8 @@
 """The tokenizer over HTTP, at the server's root: /tokenizer_info, /tokenize and /detokenize.
 
-As evaluation clients ask for them (lm-eval's ``local-completions`` with ``tokenizer_backend=remote``): special tokens
-that are spelled out in a text are special tokens here, as everywhere at Hugging Face, while the text of a request for
-completions never is. Long texts are encoded beside the event loop, one after another, so that they leave threads to
-the prompts of other requests.
+For evaluation clients (lm-eval's ``local-completions`` with ``tokenizer_backend=remote``). Special tokens spelled in a
+text are special tokens here, as in Hugging Face tokenizers; in a completion request they are text. Long texts are
+encoded in one thread, one after another, so that other requests' prompts have the other threads.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from lemur_ray.weights.hf_config import tokenizer_files
 T = TypeVar("T")
 
 _AT_ONCE = 8192
-"""Characters or ids that are worked on in the event loop (some milliseconds)."""
+"""Most characters or ids processed in the event loop (some milliseconds)."""
 
 
 def tokenizer_routes(served: TextEngine) -> APIRouter:
@@ -40,7 +39,7 @@ def tokenizer_routes(served: TextEngine) -> APIRouter:
     router = APIRouter()
     tokenizer, one_at_a_time = served.tokenizer, asyncio.Lock()
 
-    async def beside(size: int, work: Callable[[], T]) -> T:
+    async def off_loop(size: int, work: Callable[[], T]) -> T:
         if size <= _AT_ONCE:
             return work()
         async with one_at_a_time:
@@ -52,7 +51,7 @@ def tokenizer_routes(served: TextEngine) -> APIRouter:
         own = {**json_file(files, CONFIG), "model_max_length": served.engine.context}
         with contextlib.suppress(TemplateError):  # a base model has none
             own["chat_template"] = served.template.source
-        if not tokenizer.files:  # who renders the template knows only the messages, so BOS is spelled out in it
+        if not tokenizer.files:  # clients render the template from messages alone, so it contains BOS
             own["chat_template"] = BOS + TEMPLATE
         return JSONResponse(own)
 
@@ -60,7 +59,7 @@ def tokenizer_routes(served: TextEngine) -> APIRouter:
     async def tokenize(request: Request) -> Response:
         with errors_about("messages"):
             call = parse_tokenize(await read_body(request, served.engine.context))
-        _check(call.model, served)
+        check_model(served, call.model)
         tokens = list(await _ids(call))
         if call.add_special_tokens:
             tokens = [*tokenizer.special.before, *tokens, *tokenizer.special.after]
@@ -70,29 +69,23 @@ def tokenizer_routes(served: TextEngine) -> APIRouter:
             body = {"tokens": tokens, "count": len(tokens), "max_model_len": served.engine.context}
             return JSONResponse({**body, "token_strs": names})
 
-        return await beside(len(tokens), answer)
+        return await off_loop(len(tokens), answer)
 
     async def _ids(call: TokenizeCall) -> Sequence[int]:
         if call.conversation is not None:
             return await chat_prompt(served, call.conversation)
         encode = tokenizer.encode if call.split_special_tokens else tokenizer.encode_marked
-        return await beside(len(call.text), lambda: encode(call.text))
+        return await off_loop(len(call.text), lambda: encode(call.text))
 
     @router.post("/detokenize", openapi_extra=described(DetokenizeBody, served.name))
     async def detokenize(request: Request) -> Response:
         with errors_about("tokens"):
             body = DetokenizeBody.of(await read_body(request, served.engine.context))
-        _check(body.model, served)
+        check_model(served, body.model)
         tokens, vocab_size = body.tokens, served.engine.config.vocab_size
         if any(not 0 <= i < vocab_size for i in tokens):
             raise invalid("tokens", f"has ids outside 0..{vocab_size - 1}")
-        text = await beside(len(tokens), lambda: tokenizer.decode(tokens, skip_special=False))
+        text = await off_loop(len(tokens), lambda: tokenizer.decode(tokens, skip_special=False))
         return JSONResponse({"prompt": text})
 
     return router
-
-
-def _check(model: str | None, served: TextEngine) -> None:
-    """A body need not name the model."""
-    if model is not None:
-        check_model(served, model)

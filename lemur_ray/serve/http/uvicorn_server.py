@@ -1,7 +1,4 @@
-"""The app under uvicorn, in one process, without Ray.
-
-Knows nothing of what the app answers.
-"""
+"""The app under uvicorn, in one process, without Ray. Knows nothing of the app's routes."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ from lemur_ray.serve.http.routes import build_app
 from lemur_ray.serve.text_engine import TextEngine
 
 DRAIN_S = 20.0
-"""Seconds that running requests have to finish when the server is told to stop."""
+"""Seconds that running requests have to finish after the server is stopped."""
 
 KEEP_ALIVE_S = 75
-"""Seconds that a connection may be idle: a client that asks again just as it is closed gets no answer at all."""
+"""Seconds that a connection may be idle; a request sent just as it is closed would get no answer."""
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, which refuses new requests from the moment it is told to stop."""
+    """uvicorn server that refuses new requests as soon as it is stopped."""
 
     def __init__(self, served: TextEngine, host: str, port: int, close_engine: bool, key_digest: bytes):
         app: FastAPI = build_app(served, key_digest)
@@ -46,7 +43,7 @@ class _Server(uvicorn.Server):
         if not self._close_engine:
             await super().shutdown(sockets)
             return
-        # Refuses at once. The engine ends before connections are cut, so that whoever takes too long is told so.
+        # The engine ends before connections are cut, so that requests that take too long get an error.
         self._served.engine.refuse()
         closing = asyncio.get_running_loop().run_in_executor(None, self._served.engine.close, DRAIN_S)
         await super().shutdown(sockets)
@@ -62,10 +59,11 @@ def running(
     key_digest: bytes = b"",
     on_death: Callable[[], None] = lambda: None,
 ) -> Iterator[str]:
-    """The server in a thread of this process; yields its base URL. Port 0: any free one; key_digest: see ``auth``.
+    """Run the server in a thread of this process; yields its base URL. Port 0: any free one.
 
-    At the end what is running may finish; then the engine is closed, unless somebody else owns it. on_death: called in
-    another thread once the engine has ended; until the server is told to stop, it answers 503.
+    At the end, running requests may finish; then the engine is closed if ``close_engine``. key_digest: of
+    ``http.api_key``. on_death: called in another thread once the engine has ended; the server answers 503 until it is
+    stopped.
     """
     server = _Server(served, host, port, close_engine, key_digest)
     with socket.create_server((host, port)) as listener:

@@ -1,7 +1,7 @@
-"""A model that runs on this cluster already, found by what a ``handle`` names: nothing is started for it then.
+"""Attaching a ``handle`` policy to a model that this cluster serves already, instead of starting one.
 
-What jobs/serve.py started keeps its options, hosts and replicas, and goes on when whoever asked it is gone. Imports
-neither the engine nor jax, and Ray only for a handle.
+A model of jobs/serve.py keeps its options, hosts and replicas, and outlives its clients. Imports neither the engine nor
+jax, and Ray only for a handle.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from lemur_ray.agents.policy_spec import PolicySpec
 log = logging.getLogger(__name__)
 
 ABOUT_S = 10.0
-"""Seconds that a model has to say what it is."""
+"""Seconds within which a model must answer ``about``."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """A model of ours that is served."""
+    """A model served by this project's engine."""
 
     application: str
     name: str
@@ -32,25 +32,25 @@ class Running:
     version: str
     """Of its weights, now"""
     context: int = 0
-    """Tokens of a prompt and its reply together, where it tells; else 0"""
+    """Tokens of a prompt and its reply together; 0 if unknown"""
 
 
 def attach(spec: PolicySpec, connect: Callable[[], object]) -> PolicySpec:
-    """The spec of a ``handle`` with the application that serves what it names, where there is one; others as they are.
+    """The spec of a ``handle`` with the application that serves its target; any other spec unchanged.
 
-    It is found by its application's name, by the model's name, or by the folder that it was loaded from. connect: to
-    the cluster. Raises ValueError where several are called so.
+    The target names an application, a model, or the folder that a model was loaded from. connect: to the cluster.
+    Raises ValueError if several applications match.
     """
     if spec.kind != "handle" or not spec.target:
         return spec
     connect()
-    found = [running for running in served() if spec.target in _names(running)]
-    if len(found) > 1:
-        names = ", ".join(running.application for running in found)
+    matches = [running for running in served() if spec.target in _names(running)]
+    if len(matches) > 1:
+        names = ", ".join(running.application for running in matches)
         raise ValueError(f"--policy handle:{spec.target}: several applications serve that: say which, {names}")
-    if not found:
+    if not matches:
         return spec
-    (running,) = found
+    (running,) = matches
     label = f"handle:{running.name}@{running.version}"
     print(f"asking {running.application}, which serves {running.name} already", file=sys.stderr, flush=True)
     if not running.context:
@@ -61,7 +61,7 @@ def attach(spec: PolicySpec, connect: Callable[[], object]) -> PolicySpec:
 
 
 def num_tokens(application: str, text: str) -> int | None:
-    """Of a text, as the model that an application serves counts them; None where it does not say."""
+    """Number of tokens of a text, counted by an application's model; None if it does not answer."""
     import ray.exceptions
     from ray import serve
     from ray.serve.exceptions import RayServeException
@@ -74,7 +74,7 @@ def num_tokens(application: str, text: str) -> int | None:
 
 
 def served() -> list[Running]:
-    """All models of ours that run on the cluster this process is connected to."""
+    """All models that this project serves on the connected cluster."""
     import ray.exceptions
     from ray import serve
     from ray.serve.exceptions import RayServeException
@@ -82,7 +82,7 @@ def served() -> list[Running]:
 
     from lemur_ray.serve.on_ray.serve_cluster import DRAINED
 
-    found = []
+    running = []
     for name, application in serve.status().applications.items():
         if application.status != ApplicationStatus.RUNNING or DRAINED not in application.deployments:
             continue
@@ -91,11 +91,11 @@ def served() -> list[Running]:
         except (ray.exceptions.RayError, RayServeException, TimeoutError, AttributeError) as error:
             log.warning("%s does not say what it serves: %s", name, error)
             continue
-        found.append(Running(name, about["name"], about["spec"], about["version"], about.get("context", 0)))
-    return found
+        running.append(Running(name, about["name"], about["spec"], about["version"], about.get("context", 0)))
+    return running
 
 
 def _names(running: Running) -> set[str]:
-    """What it may be called; a folder also by its absolute path."""
+    """Names that a target may use for the model."""
     folder = Path(running.spec)
     return {running.application, running.name, running.spec, *([folder.name] if folder.is_dir() else [])}

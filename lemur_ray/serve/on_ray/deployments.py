@@ -20,16 +20,9 @@ from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.serve.config import ServeJob
 from lemur_ray.serve.on_ray.handle import HandleSpec
-from lemur_ray.serve.on_ray.host_group import gpus_of, lacking, reserve
+from lemur_ray.serve.on_ray.host_group import gpus_of, missing_bundles, reserve
 from lemur_ray.serve.on_ray.replica import ChatModel
-from lemur_ray.serve.on_ray.serve_cluster import (
-    DRAINED,
-    CannotServe,
-    await_ready,
-    listen,
-    run,
-    start_without_proxies,
-)
+from lemur_ray.serve.on_ray.serve_cluster import DRAINED, CannotServe, await_ready, listen, run, start_without_proxies
 from lemur_ray.serve.on_ray.vllm_deployment import CannotUseVllm, vllm_app
 from lemur_ray.text.templates.template_files import template_source
 
@@ -91,7 +84,7 @@ def application_of(job: ServeJob, spec: str, key_digest: bytes = b"") -> serve.A
         reserved = reserve(job.hosts, job.num_cpus, job.engine.tensor_parallel, gpus_of(ray.nodes()))
     except ValueError as error:
         raise CannotServe(str(error)) from error
-    if missing := lacking(reserved, ray.nodes()):
+    if missing := missing_bundles(reserved, ray.nodes()):
         log.warning("the cluster has no host for %s: waiting until there is one", " and ".join(map(str, missing)))
     deployment = serve.deployment(
         name=DRAINED,

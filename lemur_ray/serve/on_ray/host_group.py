@@ -1,8 +1,8 @@
-"""An engine over several hosts on Ray: what the replica reserves, and the followers it starts there.
+"""An engine over several hosts on Ray: reserved resources, and the followers that the replica starts.
 
-Serve reserves one bundle a host, on as many hosts, and puts the replica into the first; the replica starts a follower
-in each of the others and leads them (``lockstep.py``). Of a TPU slice over several hosts Serve reserves worker 0
-alone, and the replica the others: see ``_others``. They live and die together: Serve starts the whole group anew.
+Serve reserves one bundle per host and puts the replica into the first; the replica starts a follower in each of the
+others and leads them (``lockstep.py``). Of a TPU slice over several hosts, Serve reserves only worker 0; the replica
+reserves the others (``_follower_placement``). If one process dies, Serve restarts the whole group.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from lemur_ray.serve.config import EngineOptions, Hosts
 from lemur_ray.weights.open_model import open_chat_model
 
 GATHER_TIMEOUT_S = 300
-"""Seconds that the followers have to start and to find each other."""
+"""Seconds within which the followers must start and connect."""
 HEARTBEAT_TIMEOUT_S = 60
-"""Seconds after which a process that stands still, its connections open, counts as lost: then all of them end."""
+"""Seconds without a heartbeat after which a process counts as lost, which ends the whole group."""
 
 _SLICE, _POD_TYPE, _WORKER = "ray.io/tpu-slice-name", "ray.io/tpu-pod-type", "ray.io/tpu-worker-id"
 
 
 class Reserved(NamedTuple):
-    """What an engine takes of the cluster, host by host."""
+    """Resources that an engine reserves, one bundle per host."""
 
     bundles: list[dict[str, float]]
     labels: list[dict[str, str]]
-    """What the node of each bundle must be called; empty: any will do"""
+    """Labels that the node of each bundle must have; empty: any node"""
 
     def actor_options(self, rank: int) -> dict[str, Any]:
-        """The whole bundle of a host, as options of the actor there."""
+        """Options of an actor that takes the whole bundle of a host."""
         rest = dict(self.bundles[rank])
         options: dict[str, Any] = {"num_cpus": rest.pop("CPU")}
         if gpus := rest.pop("GPU", 0):
@@ -55,9 +55,9 @@ class Reserved(NamedTuple):
         return {**options, "resources": rest} if rest else options
 
     def deployment_options(self) -> dict[str, Any]:
-        """For ``serve.deployment``: the replica in the first bundle, every bundle on a host of its own.
+        """Options of ``serve.deployment``: the replica in the first bundle, every bundle on a host of its own.
 
-        Of a slice: the replica on worker 0. What the others take depends on whose worker 0 that is.
+        For a slice: the replica on worker 0. The other bundles depend on which slice's worker 0 that is.
         """
         options: dict[str, Any] = {"ray_actor_options": self.actor_options(0)}
         if self.labels:
@@ -67,11 +67,8 @@ class Reserved(NamedTuple):
         return options
 
 
-def lacking(reserved: Reserved, nodes: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
-    """The bundles for which the cluster has no host of its own, busy or not; of a slice, in the slice that has most.
-
-    nodes: as ``ray.nodes()`` lists them.
-    """
+def missing_bundles(reserved: Reserved, nodes: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
+    """Bundles without a host of their own among these ``ray.nodes()``, busy or not; for a slice, in the best match."""
     alive = [node for node in nodes if node["Alive"]]
     if not reserved.labels:
         return _missing(reserved, alive)
@@ -90,10 +87,10 @@ def _missing(reserved: Reserved, nodes: Sequence[dict[str, Any]]) -> list[dict[s
             if all(node["Resources"].get(name, 0) >= amount for name, amount in bundle.items())
             and labels <= node["Labels"].items()
         )
-        if (found := next(fitting, None)) is None:
+        if (match := next(fitting, None)) is None:
             missing.append(bundle)
         else:
-            free.remove(found)
+            free.remove(match)
     return missing
 
 
@@ -103,16 +100,16 @@ def gpus_of(nodes: Sequence[dict[str, Any]]) -> list[int]:
 
 
 def reserve(hosts: Hosts, num_cpus: float, tensor_parallel: int, gpus: Sequence[int] = ()) -> Reserved:
-    """What to ask of Ray. gpus: of each host of the cluster that has some, most first.
+    """Resources to reserve on Ray. gpus: of each host of the cluster that has some, most first.
 
-    An actor that asks for no GPU sees none, so they are asked for wherever there are some and nobody said otherwise.
-    Raises ValueError where hosts and devices do not agree.
+    An actor that reserves no GPU sees none, so GPUs are reserved by default if the cluster has any. Raises ValueError
+    if hosts and devices do not match.
     """
     cpus = {"CPU": num_cpus}
     if hosts.topology:
         return _slice(hosts, cpus, tensor_parallel)
     if hosts.on_gpus(bool(gpus)):
-        # All there are, on as many hosts: as many on each as the last of them has.
+        # By default the same number on each host: as many as the one with the fewest has.
         num = tensor_parallel or hosts.num * (gpus[hosts.num - 1] if hosts.num <= len(gpus) else 0)
         if num < hosts.num or num % hosts.num:
             raise ValueError(
@@ -124,8 +121,7 @@ def reserve(hosts: Hosts, num_cpus: float, tensor_parallel: int, gpus: Sequence[
 
 
 def _slice(hosts: Hosts, cpus: Mapping[str, float], tensor_parallel: int) -> Reserved:
-    """A slice as ``ray.util.tpu`` describes it: what tells who has it, where it spans hosts, is the head resource of
-    its worker 0."""
+    """Resources of a slice as in ``ray.util.tpu``: holding the head resource of worker 0 reserves a slice of hosts."""
     num, each = get_tpu_worker_resources(hosts.topology, hosts.accelerator_type, dict(cpus))
     if hosts.num not in (1, num) or tensor_parallel not in (0, num * each["TPU"]):
         raise ValueError(
@@ -134,7 +130,7 @@ def _slice(hosts: Hosts, cpus: Mapping[str, float], tensor_parallel: int) -> Res
             f"--engine.tensor-parallel {num * each['TPU']:g}"
         )
     pod = str(infer_tpu_pod_type_from_topology(hosts.topology, hosts.accelerator_type))
-    if num == 1:  # a host of its own has neither a number nor, everywhere, a slice's name
+    if num == 1:  # a single host has no worker number and not always a slice name
         return Reserved([each], [{_POD_TYPE: pod}])
     bundles = [{**each, **({f"TPU-{pod}-head": 1.0} if rank == 0 else {})} for rank in range(num)]
     return Reserved(bundles, [{_POD_TYPE: pod, _WORKER: str(rank)} for rank in range(num)])
@@ -154,7 +150,7 @@ class Follower:
         spec: str,
         options: EngineOptions,
     ) -> None:
-        """Until the leader ends."""
+        """Compute this host's part of the model until the leader ends."""
         line = connect(address, secret)
         _join(coordinator, num, rank)
         use_compile_cache(cache_folder())
@@ -166,17 +162,17 @@ class Gathered(NamedTuple):
 
     lines: list[Line]
     actors: list[Any]
-    """To be held: Ray ends an actor that nobody knows any more"""
+    """Held because Ray ends an actor without references"""
 
 
 def gather(spec: str, options: EngineOptions, reserved: Reserved) -> Gathered:
-    """Start the followers on the other hosts of this replica and join them to one jax.distributed.
+    """Start the followers on the other hosts of this replica, and join them in one jax.distributed.
 
-    Before the first use of devices here. Raises RuntimeError where they do not come together, saying why.
+    Must be called before the first use of devices. Raises RuntimeError with the reason if a follower does not join.
     """
     num, ip = len(reserved.bundles), ray.util.get_node_ip_address()
     secret, coordinator = secrets.token_bytes(32), f"{ip}:{free_port(ip)}"
-    group, first = _others(reserved)
+    group, first = _follower_placement(reserved)
     actors = []
     for rank in range(1, num):
         here = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=first + rank - 1)
@@ -206,12 +202,12 @@ def gather(spec: str, options: EngineOptions, reserved: Reserved) -> Gathered:
     return Gathered(lines, actors)
 
 
-def _others(reserved: Reserved) -> tuple[PlacementGroup, int]:
-    """Where the followers go: a placement group, and the bundle of the first of them. Raises RuntimeError.
+def _follower_placement(reserved: Reserved) -> tuple[PlacementGroup, int]:
+    """Placement group of the followers, and the bundle index of the first one. Raises RuntimeError.
 
-    Of a slice, as Ray reserves one for training (``ray.util.tpu.SlicePlacementGroup``): this process holds the head
-    resource of worker 0, and with it the slice; the hosts with that slice's name are then its own. The group ends with
-    this process. So a replica is never put together of two slices, which are not wired to each other.
+    For a slice, as Ray reserves one for training (``ray.util.tpu.SlicePlacementGroup``): this process holds the head
+    resource of worker 0, which reserves the slice, and takes the hosts with that slice's name. The group ends with this
+    process. A replica thus never spans two slices, which have no interconnect.
     """
     if not reserved.labels:
         if (group := get_current_placement_group()) is None:

@@ -1,6 +1,6 @@
-"""A replica on Ray Serve: holds an engine, answers HTTP with the app of ``http``, and token ids by handle.
+"""A replica on Ray Serve: an engine that answers HTTP with the app of ``http``, and token ids by handle.
 
-The replica's own ASGI app answers, its token stream goes through Serve untouched. Knows nothing of where it runs.
+The replica's own ASGI app answers, so Serve passes its token stream on unchanged. Knows nothing of where it runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ray.serve.exceptions import RayServeException
 
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.http.metrics import Metrics
-from lemur_ray.serve.http.replica_pages import Page, Pages, kept, merged, newest
+from lemur_ray.serve.http.replica_pages import Page, Pages, merged, newest, without_oldest
 from lemur_ray.serve.http.routes import build_app
 from lemur_ray.serve.loading import load_text_engine, update_weights
 from lemur_ray.serve.on_ray.host_group import Gathered, Reserved, gather
@@ -31,15 +31,15 @@ from lemur_ray.serve.token_requests import converse
 log = logging.getLogger(__name__)
 
 LAST_WORDS_S = 2.0
-"""Seconds that a replica whose engine died has to tell those who wait for it."""
+"""Seconds that a replica with a dead engine has to send errors to its clients."""
 
 OTHERS_S = 5.0
-"""Seconds that the other replicas have to say what they counted."""
+"""Seconds within which the other replicas must send their metrics."""
 
 
 @serve.ingress()
 class ChatModel:
-    """A replica: loads the model, starts the engine, is healthy as long as the engine's thread lives."""
+    """A replica: loads the model, starts the engine, and is healthy while the engine's thread lives."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ChatModel:
         template: str = "",
         one_of_many: bool = False,
     ):
-        """one_of_many: there are other replicas, or may be; /metrics then speaks for all of them."""
+        """one_of_many: there may be other replicas, so /metrics shows all of them."""
         alone = len(reserved.bundles) == 1
         self._gathered = Gathered([], []) if alone else gather(spec, options, reserved)
         self._served = load_text_engine(spec, options, name, follow_s, self._gathered.lines, template)
@@ -68,52 +68,52 @@ class ChatModel:
         return build_app(self._served, self._key_digest, self._metrics, page)
 
     async def about(self) -> dict[str, Any]:
-        """What is served: the model's name and spec, the version of its weights, and its context in tokens."""
+        """The model's name and spec, the version of its weights, and its context in tokens."""
         about = {"name": self._served.name, "spec": self._spec, "version": self._served.version}
         return {**about, "context": self._served.engine.context}
 
     async def num_tokens(self, text: str) -> int:
-        """Of a text; what a chat template writes around it comes on top."""
+        """Number of tokens of a text, without those that a chat template adds."""
         return len(await asyncio.to_thread(self._served.tokenizer.encode, text))
 
     async def own_metrics(self, known: Pages) -> tuple[str, Pages]:
-        """This replica's name, and the newest pages that it knows: its own, and of others those of ``known`` too."""
+        """This replica's name, and the newest pages of all replicas that it or ``known`` has."""
         name = serve.get_replica_context().replica_tag
         before = self._known[name].number if name in self._known else 0
         own = {name: Page(max(time.time_ns(), before + 1), self._metrics.render())}
-        self._known = kept(newest(own, known, self._known), {name, *known})
+        self._known = without_oldest(newest(own, known, self._known), {name, *known})
         return name, self._known
 
     async def _page_of_all(self) -> str:
-        """The pages of all replicas as one: a request for it meets any of them, and no counter may go back."""
+        """The pages of all replicas as one; no counter may decrease, whichever replica answers."""
         me, known = await self.own_metrics({})
         own, answers = known[me], []
         try:
             self._peers = self._peers or serve.get_app_handle(serve.get_replica_context().app_name)
-            asked = self._peers.broadcast("own_metrics", known)
-            answers = await asked.results_async(timeout_s=OTHERS_S, return_exceptions=True)
+            responses = self._peers.broadcast("own_metrics", known)
+            answers = await responses.results_async(timeout_s=OTHERS_S, return_exceptions=True)
         except (RayError, RayServeException, TimeoutError) as error:
             log.warning("metrics of other replicas as they were: %s", error)
         answers = [answer for answer in answers if isinstance(answer, tuple)]
-        there = {me, *(name for name, _ in answers)}
-        # Of its own page that which the others know by now, and can show when this one is gone.
+        alive = {me, *(name for name, _ in answers)}
+        # Its own page is the one that the others have by now, and can show after this replica has ended.
         known = {**newest(known, *(pages for _, pages in answers)), me: own}
-        self._known = kept(newest(self._known, known), there)
-        return merged({name: page.text for name, page in kept(known, there).items()}, there)
+        self._known = without_oldest(newest(self._known, known), alive)
+        return merged({name: page.text for name, page in without_oldest(known, alive).items()}, alive)
 
-    async def converse(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Token ids for a policy in the cluster: see ``serve.token_requests``."""
-        return await converse(self._served, asked)
+    async def converse(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The reply to a policy in the cluster: see ``serve.token_requests``."""
+        return await converse(self._served, request)
 
     async def update_weights(self, spec: str) -> str:
-        """Take over other weights of this model without dropping a request; returns their version.
+        """Switch to other weights of this model without dropping a request; returns their version.
 
-        In this replica alone: ``serve.get_app_handle(app).broadcast("update_weights", spec).results()`` reaches all.
+        Only in this replica: ``serve.get_app_handle(app).broadcast("update_weights", spec).results()`` reaches all.
         """
         return await asyncio.to_thread(update_weights, self._served.engine, spec)
 
     async def drain(self, limit_s: float) -> None:
-        """Refuse what is new from now on; replies that take longer than ``limit_s`` seconds end with an error."""
+        """Refuse new requests from now on; replies that take longer than ``limit_s`` seconds end with an error."""
         await asyncio.to_thread(self._served.engine.close, limit_s)
 
     def check_health(self) -> None:
@@ -127,9 +127,9 @@ class ChatModel:
 
 
 def leave_when_dead(served: TextEngine, leave: Callable[[int], None] = os._exit) -> None:
-    """Wait for the end of an engine; where it died, end the process once everybody who waited for it is told.
+    """Wait for the end of an engine; if it died, end the process after its clients have received their errors.
 
-    Serve sends requests elsewhere at once when a process is gone; it asks for health every few seconds, three times.
+    Serve redirects requests at once when a process ends, but only after three failed health checks otherwise.
     """
     served.engine.ended.wait()
     if served.engine.failure is None:
@@ -137,5 +137,5 @@ def leave_when_dead(served: TextEngine, leave: Callable[[int], None] = os._exit)
     deadline = time.monotonic() + LAST_WORDS_S
     while served.is_awaited and time.monotonic() < deadline:
         time.sleep(0.02)
-    time.sleep(0.1)  # what was told is on its way to the proxy
+    time.sleep(0.1)  # the errors are on their way to the proxy
     leave(1)

@@ -1,7 +1,4 @@
-"""Serve in the cluster this process is connected to: started where it does not run, with applications added to it.
-
-What this process began, ``shutdown`` ends. Knows nothing of models.
-"""
+"""Starts and stops Ray Serve and applications in the connected cluster. Knows nothing of models."""
 
 from __future__ import annotations
 
@@ -28,23 +25,23 @@ from lemur_ray.serve.on_ray.serve_settings import SERVE_ENV
 log = logging.getLogger(__name__)
 
 READY_TIMEOUT_S = 60.0
-"""Seconds that a running replica may take to become reachable through Serve's proxy."""
+"""Seconds within which a running replica must be reachable through Serve's proxy."""
 
 DRAINED = "ChatModel"
-"""Deployments of that name are asked to ``drain`` before they are removed."""
+"""Name of deployments that are drained (``drain``) before they are removed."""
 
 _apps: list[str] = []
 _started_serve = False
 
 
 class CannotServe(ValueError):
-    """The model, or the address it was asked for at, cannot be served; the message says why."""
+    """The model or its address cannot be served; the message gives the reason."""
 
 
 def listen(host: str, port: int) -> tuple[str, str]:
-    """Start Serve, or find the one that runs: the URL in front of /v1, and its path, empty for the first model.
+    """Start Serve if it does not run; returns the URL in front of /v1, and its path, empty for the first model.
 
-    Raises CannotServe where it listens on another port.
+    Raises CannotServe if Serve listens on another port.
     """
     running = _running_at()
     if running is None:
@@ -59,7 +56,7 @@ def listen(host: str, port: int) -> tuple[str, str]:
 
 
 def start_without_proxies() -> None:
-    """Start Serve for handles alone, where it does not run yet."""
+    """Start Serve without HTTP, if it does not run yet."""
     if _running_at() is None:
         _start(proxy_location="Disabled")
 
@@ -75,8 +72,8 @@ def _start(**where: Any) -> None:
 
 
 def run(application: Any, app_name: str, route: str | None, spec: str) -> None:
-    """Start an application; returns when its replicas are warm. Raises CannotServe that says why they are not."""
-    # Noted first: an application whose model cannot be loaded must be removed as well.
+    """Start an application; returns when its replicas are warm. Raises CannotServe with the reason if one fails."""
+    # Recorded first: an application whose model cannot be loaded must be removed as well.
     _apps.append(app_name)
     try:
         serve.run(application, name=app_name, route_prefix=route)
@@ -85,9 +82,9 @@ def run(application: Any, app_name: str, route: str | None, spec: str) -> None:
 
 
 def shutdown() -> None:
-    """Remove the models that this process serves. Replies may end that need no more than 20 s, others are told so.
+    """Remove the models that this process serves. Replies that take at most 20 s finish, the others get an error.
 
-    Serve itself is stopped if it was started here and nobody else has a model on it by now.
+    Serve itself is stopped if this process started it and it has no other applications.
     """
     global _started_serve
     if not ray.is_initialized():
@@ -101,7 +98,7 @@ def shutdown() -> None:
 
 
 def _drain(app_name: str) -> None:
-    """Let replies end that are on their way; Ray Serve would cut those that take too long without a word."""
+    """Let running replies finish; Ray Serve itself would cut long ones without an error."""
     application = serve.status().applications.get(app_name)
     if application is None or application.status != ApplicationStatus.RUNNING or DRAINED not in application.deployments:
         return
@@ -112,7 +109,7 @@ def _drain(app_name: str) -> None:
 
 
 def _reason(app_name: str) -> str:
-    """Why a deployment failed: the last line of the replica's traceback, empty where Serve does not say."""
+    """Reason of a failed deployment: the last line of the replica's traceback; empty if Serve has none."""
     application = serve.status().applications.get(app_name)
     messages = [d.message for d in application.deployments.values()] if application else []
     lines = [line.strip() for message in messages for line in message.splitlines() if line.strip()]
@@ -120,9 +117,9 @@ def _reason(app_name: str) -> str:
 
 
 def _running_at() -> tuple[str, int] | None:
-    """Host and port of a Serve that runs in the cluster already."""
+    """Host and port of the Serve that runs in the cluster, if one does."""
     try:
-        # Serve has no public way to ask for the address of its proxies from Python.
+        # Serve has no public Python API for the address of its proxies.
         client = _get_global_client()
     except RayServeException:
         return None
@@ -133,6 +130,7 @@ def _running_at() -> tuple[str, int] | None:
 
 
 def await_ready(root: str) -> None:
+    """Wait until the server at this URL is ready. Raises TimeoutError."""
     deadline, last = time.monotonic() + READY_TIMEOUT_S, "no answer"
     while time.monotonic() < deadline:
         try:

@@ -1,7 +1,7 @@
-"""vLLM instead of our engine, for whoever has GPUs: a Hugging Face folder on Ray's own LLM deployment.
+"""vLLM instead of this project's engine, on GPUs: a Hugging Face folder on Ray's own LLM deployment.
 
-The settings that both engines know are handed on, so the same command asks for either. Needs the extra [vllm] and a
-running Ray. Knows nothing of our engine.
+The settings that both engines have are passed on, so one command starts either. Needs the extra [vllm] and a running
+Ray. Knows nothing of this project's engine.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.serve.config import ServeJob
-from lemur_ray.serve.needs import of_engine
+from lemur_ray.serve.needs import engine_faults
 from lemur_ray.weights.hf_config import read_config
 
 
 class CannotUseVllm(ValueError):
-    """vLLM, or what it was asked to serve, is not there; the message says what to do."""
+    """vLLM is not installed, or cannot serve the model; the message says what to do."""
 
 
 def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
     """Arguments of ``ray.serve.llm.LLMConfig`` for a job and a Hugging Face folder.
 
-    Raises CannotUseVllm for a run folder, which has to be exported first, and for settings that only our engine has.
+    Raises CannotUseVllm for a run folder, which must be exported first, and for settings that vLLM lacks.
     """
     path = Path(folder)
     if not (path / "config.json").is_file():
@@ -38,7 +38,7 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
     engine: dict[str, Any] = {
         "max_model_len": min(job.engine.context or longest, longest),
         "max_num_seqs": job.engine.max_slots,
-        # float32 is what our engine takes by default; there it means what the folder holds.
+        # float32 is only the default of this project's engine; vLLM then uses the dtype of the folder.
         "dtype": "auto" if job.engine.dtype == "float32" else job.engine.dtype,
         "enable_prefix_caching": True,
         "tensor_parallel_size": job.engine.tensor_parallel,
@@ -51,16 +51,16 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
         "model_loading_config": {"model_id": job.name or path.name, "model_source": str(path.absolute())},
         "engine_kwargs": engine,
         "deployment_config": {**scaled, "max_ongoing_requests": job.engine.max_slots + job.engine.max_queue},
-        # Its default holds tokens back for 50 ms, which every first token pays.
+        # The default delays every first token by 50 ms.
         "experimental_configs": {"stream_batching_interval_ms": 0},
     }
 
 
 def vllm_app(job: ServeJob, folder: str) -> Any:
-    """The application, which ``serve.run`` starts. Raises CannotUseVllm."""
+    """The application for ``serve.run``. Raises CannotUseVllm."""
     settings = vllm_settings(job, folder)
-    for lack in of_engine(job):
-        raise CannotUseVllm(lack)
+    for fault in engine_faults(job):
+        raise CannotUseVllm(fault)
     try:
         from ray.serve.llm import LLMConfig, build_openai_app
     except ImportError as error:

@@ -1,8 +1,8 @@
-"""In Serve's proxy: whatever becomes of a replica, a client gets an answer in OpenAI's form, to its end.
+"""Middleware of Serve's proxy: a client gets a complete answer in OpenAI's form even if the replica dies.
 
-A stream of events whose replica died ends with an error event; what has not begun to be answered, or is answered by
-the proxy itself in a line of text, becomes an error of 503. Serve starts its proxies with what ``middlewares`` returns
-around the app. Imports nothing heavy: a proxy has no model.
+An event stream whose replica died ends with an error event; a request without an answer, or with an error of the proxy
+itself in plain text, gets a 503. Serve installs the middleware that ``middlewares`` returns in its proxies. Imports
+nothing heavy: a proxy has no model.
 """
 
 from __future__ import annotations
@@ -24,51 +24,51 @@ LOST = ApiError(
     kind="server_error",
     code="service_unavailable",
 )
-_OF_SERVE = "/-/"
-"""Beneath it Serve answers for itself: health, routes."""
+_SERVE_PREFIX = "/-/"
+"""Prefix of Serve's own routes: health, list of routes."""
 
 
 class WholeStreams:
-    """Answers of replicas pass untouched; what is none, or ends without its end, gets one."""
+    """Passes answers of replicas on unchanged, and completes missing and unfinished ones with an error."""
 
     def __init__(self, app: ASGIApp):
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope.get("path", "").startswith(_OF_SERVE):
+        if scope["type"] != "http" or scope.get("path", "").startswith(_SERVE_PREFIX):
             await self.app(scope, receive, send)
             return
-        begun = is_open = False
+        has_begun = is_open = False
 
-        async def noting(message: Message) -> None:
-            nonlocal begun, is_open
+        async def send_and_mark(message: Message) -> None:
+            nonlocal has_begun, is_open
             if message["type"] == "http.response.start":
-                if message["status"] >= 500 and _is_of(message, b"text/plain"):
-                    return  # the proxy's own: replicas refuse in JSON
-                begun, is_open = True, _is_of(message, b"text/event-stream")
+                if message["status"] >= 500 and _has_content_type(message, b"text/plain"):
+                    return  # an error of the proxy itself: replicas answer in JSON
+                has_begun, is_open = True, _has_content_type(message, b"text/event-stream")
             elif message["type"] == "http.response.body" and not message.get("more_body", False):
                 is_open = False
-            if begun:
+            if has_begun:
                 await send(message)
 
         try:
-            await self.app(scope, receive, noting)
+            await self.app(scope, receive, send_and_mark)
         except Exception:
-            if begun and not is_open:
+            if has_begun and not is_open:
                 raise
             log.exception("a request failed")
-        # To a client that went away itself nothing is sent.
-        if not begun:
+        # A client that disconnected itself receives nothing.
+        if not has_begun:
             await JSONResponse(LOST.body(), LOST.status)(scope, receive, send)
         elif is_open:
             event = b"data: " + json.dumps(LOST.body()).encode() + b"\n\n"
             await send({"type": "http.response.body", "body": event, "more_body": False})
 
 
-def _is_of(start: Message, kind: bytes) -> bool:
+def _has_content_type(start: Message, kind: bytes) -> bool:
     return any(n.lower() == b"content-type" and v.startswith(kind) for n, v in start["headers"])
 
 
 def middlewares() -> list[Middleware]:
-    """For RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
+    """The middlewares of Serve's proxies, for RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
     return [Middleware(WholeStreams)]

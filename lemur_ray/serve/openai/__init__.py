@@ -1,1 +1,1 @@
-"""OpenAI's protocol as values: bodies checked, answers put into words, tools, structured output. Knows no HTTP."""
+"""OpenAI's protocol as values: request and response bodies, tools, structured output. Knows no HTTP."""

@@ -1,7 +1,7 @@
-"""What the fields of a body are made of: types that say in our words what is wrong with a value; nulls are defaults.
+"""Field types of request bodies, with error texts of our own; a null stands for the default.
 
-A body is a pydantic model: it parses, it holds the limits, and its schema is the page that describes it. Values are
-strict: no string is taken for a number. Knows nothing of the endpoints.
+A body is a pydantic model: it parses and checks, and its schema is part of /openapi.json. Values are strict: a string
+is not accepted as a number. Knows nothing of the endpoints.
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ from lemur_ray.serve.openai.errors import LONE_SURROGATE, ApiError, is_utf8
 UNSUPPORTED = "unsupported_parameter"
 
 ABSENT: Any = None
-"""Default of a field that has none: it is None then, and its type is that of a value that was given."""
+"""Default of a field without one: the value is None, while the declared type is that of a stated value."""
 
 
 def wrong(what: str) -> PydanticCustomError:
-    """Raised by a validator: what the field must be. Braces in it stay braces."""
+    """The error of a validator; ``what`` says what the field must be, and is used verbatim."""
     return PydanticCustomError("invalid_value", what)
 
 
 class Body(BaseModel):
-    """An object of a body. Nulls stand for defaults; fields that nobody knows are ignored."""
+    """An object of a body. Nulls stand for defaults; unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
     expected: ClassVar[str] = "must be an object"
-    """What is said of another value, and of an object that does not ``fit``"""
+    """Error text for any other value, and for an object that does not ``fit``"""
     with_nulls: ClassVar[bool] = False
-    """A null is a value as any other"""
+    """Whether a null is a value like any other"""
 
     @classmethod
     def fits(cls, value: dict[str, Any]) -> bool:
-        """Whether the object is one of these at all; if not, the error is about it as a whole."""
+        """Whether the object has the basic form; if not, the error is about the whole object."""
         return True
 
     @model_validator(mode="before")
     @classmethod
-    def _an_object(cls, value: Any) -> Any:
+    def _check_object(cls, value: Any) -> Any:
         if not isinstance(value, dict) or not cls.fits(value):
             raise wrong(cls.expected)
-        # A field that is missing says the same as one that is null.
+        # A missing field has the same error text as a null.
         required = (field.alias or name for name, field in cls.model_fields.items() if field.is_required())
-        given = value if cls.with_nulls else {name: v for name, v in value.items() if v is not None}
-        return {**dict.fromkeys(required), **given}
+        stated = value if cls.with_nulls else {name: v for name, v in value.items() if v is not None}
+        return {**dict.fromkeys(required), **stated}
 
     @classmethod
     def of(cls, body: Any) -> Self:
-        """Check a body. Raises ApiError 400 about the first field that is wrong."""
+        """Parse and check a body. Raises ApiError 400 about the first invalid field."""
         if not isinstance(body, dict):
             raise ApiError(400, f"the body is a JSON {type(body).__name__}: expected an object")
         try:
@@ -79,8 +79,8 @@ class Body(BaseModel):
 
 
 @dataclass(frozen=True)
-class Says:
-    """Of a type: what is said of any value that it does not take, whatever is wrong inside."""
+class Expects:
+    """Annotates a type with the single error text for every value that it does not accept."""
 
     what: str
 
@@ -107,18 +107,18 @@ class Within:
             try:
                 return handler(value)
             except ValidationError:
-                raise wrong(self._what(value, source is float)) from None
+                raise wrong(self._error_text(value, source is float)) from None
 
         return core_schema.no_info_wrap_validator_function(checked, number)
 
-    def _what(self, value: Any, is_float: bool) -> str:
+    def _error_text(self, value: Any, is_float: bool) -> str:
         if isinstance(value, bool) or not isinstance(value, int | float if is_float else int):
             return "must be a number" if is_float else "must be an integer"
         return f"is {value}: must be {self.bounds}"
 
 
 class Unsupported:
-    """Of a field: known and not offered, so not described. Refused but for values that ask for nothing."""
+    """Annotates a known, unsupported field: refused except for harmless values, and left out of the schema."""
 
     def __init__(self, *harmless: Any):
         self._harmless = harmless
@@ -135,8 +135,8 @@ class Unsupported:
         raise PydanticCustomError(UNSUPPORTED, "is not supported by this server")
 
 
-def where(fits: Callable[[Any], object], what: str) -> BeforeValidator:
-    """Of a type: a condition on the bare value, before what is inside is looked at."""
+def precondition(fits: Callable[[Any], object], what: str) -> BeforeValidator:
+    """Annotates a type with a condition on the raw value, checked before its contents; ``what``: the error text."""
 
     def checked(value: Any) -> Any:
         if not fits(value):
@@ -146,17 +146,17 @@ def where(fits: Callable[[Any], object], what: str) -> BeforeValidator:
     return BeforeValidator(checked)
 
 
-def _of_text(text: str) -> str:
+def _checked_text(text: str) -> str:
     if not is_utf8(text):
         raise wrong(LONE_SURROGATE)
     return text
 
 
-Flag = Annotated[bool, Says("must be true or false")]
-Whole = Annotated[int, Says("must be an integer")]
-Schema = Annotated[dict[str, Any], Says("must be a JSON schema")]
-Text = Annotated[str, Says("must be a string"), AfterValidator(_of_text)]
-"""Any text; half of a surrogate pair, which JSON can spell, is none"""
-Spoken = Annotated[str, Field(min_length=1), AfterValidator(_of_text), Says("must be a string")]
+Flag = Annotated[bool, Expects("must be true or false")]
+Whole = Annotated[int, Expects("must be an integer")]
+Schema = Annotated[dict[str, Any], Expects("must be a JSON schema")]
+Text = Annotated[str, Expects("must be a string"), AfterValidator(_checked_text)]
+"""Any text without lone surrogates, which JSON can spell"""
+NonEmptyText = Annotated[str, Field(min_length=1), AfterValidator(_checked_text), Expects("must be a string")]
 """Text that is not empty"""
-ModelName = Annotated[str, Field(min_length=1), Says("must be the name of a model: see /v1/models")]
+ModelName = Annotated[str, Field(min_length=1), Expects("must be the name of a model: see /v1/models")]

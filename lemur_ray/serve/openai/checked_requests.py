@@ -1,7 +1,7 @@
-"""What a request asks for, once its body is checked: one form for what the bodies say in several ways.
+"""Checked requests: the values of a body in one form, however the endpoints spell them.
 
-Parameters nobody knows are ignored and named, so that they can be counted. Knows nothing of HTTP frameworks, engines
-or tokenizers.
+Unknown parameters are ignored and listed, so that they can be counted. Knows nothing of HTTP frameworks, engines or
+tokenizers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from lemur_ray.agents.messages import Message, ToolCall
 from lemur_ray.serve.engine.sampling_options import HTTP_DEFAULTS, NUMBERS, LogitBias, SamplingOptions
 from lemur_ray.serve.openai.errors import LONE_SURROGATE, invalid, is_utf8
-from lemur_ray.serve.openai.request_models import ChatBody, CompletionBody, SamplingBody, ShownBody, TokenizeBody, Turn
+from lemur_ray.serve.openai.request_models import ChatBody, CompletionBody, SamplingBody, TokenizeBody, Turn, TurnsBody
 from lemur_ray.serve.openai.structured_output import Structure
 from lemur_ray.serve.openai.tools import Toolbox, toolbox
 from lemur_ray.text.tool_results import sort_results_by_call, stray_result
@@ -22,37 +22,37 @@ from lemur_ray.text.tool_results import sort_results_by_call, stray_result
 
 @dataclass(frozen=True)
 class Common:
-    """What both endpoints take."""
+    """Values of both endpoints."""
 
     model: str
     max_tokens: int | None
-    """None: what is left of the context"""
+    """None: the rest of the context"""
     sampling: SamplingOptions
     logprobs: int | None
-    """Alternatives to name beside every token's log-probability; None: no log-probabilities"""
+    """Alternatives returned with every token's log-probability; None: no log-probabilities"""
     structure: Structure | None
-    """What the reply has to be"""
+    """Form that the reply must have"""
     n: int
     stop: tuple[str, ...]
     stream: bool
     include_usage: bool
     return_token_ids: bool
-    """Of the prompt, and in a stream of every piece; a whole choice has its own in any case"""
+    """Return the ids of the prompt, and in a stream of every piece; a whole choice always has its own"""
     session_id: str
-    """``prompt_cache_key``: requests with the same one go on with each other"""
+    """``prompt_cache_key``: the same for all turns of a conversation"""
     ignored: tuple[str, ...]
-    """Names of parameters that nobody knows"""
+    """Names of unknown parameters"""
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """What a chat template is to show."""
+    """Input of a chat template."""
 
     messages: tuple[Message, ...]
     tools: Toolbox | None
-    prompts: bool
+    add_generation_prompt: bool
     """``add_generation_prompt``"""
-    goes_on: bool
+    continue_final_message: bool
     """``continue_final_message``"""
     options: dict[str, Any]
     """``chat_template_kwargs``"""
@@ -87,43 +87,43 @@ class CompletionCall:
     common: Common
     prompts: tuple[str | tuple[int, ...], ...]
     echo: bool
-    """The prompt comes back in front of the reply"""
+    """Return the prompt in front of the reply"""
 
 
 def parse_chat(body: Any, defaults: SamplingOptions = HTTP_DEFAULTS) -> ChatCall:
-    """Check a body of /v1/chat/completions; defaults: of the model, for what it does not say. Raises ApiError 400."""
-    asked = ChatBody.of(body)
-    tools = toolbox(asked.tools, as_given(body), asked.tool_choice, asked.parallel_tool_calls)
-    structure = asked.response_format.structure() if asked.response_format else None
+    """Check a body of /v1/chat/completions; defaults: the model's sampling options. Raises ApiError 400."""
+    valid = ChatBody.of(body)
+    tools = toolbox(valid.tools, raw_tools(body), valid.tool_choice, valid.parallel_tool_calls)
+    structure = valid.response_format.structure() if valid.response_format else None
     if tools is not None and (called := tools.structure()) is not None:
         structure = called
-    logprobs = (asked.top_logprobs or 0) if asked.logprobs else None
-    limit = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
-    common = _common(asked, body, limit, logprobs, structure, defaults)
-    return ChatCall(common, _conversation(asked, tools), tools)
+    logprobs = (valid.top_logprobs or 0) if valid.logprobs else None
+    limit = valid.max_tokens if valid.max_completion_tokens is None else valid.max_completion_tokens
+    common = _common(valid, body, limit, logprobs, structure, defaults)
+    return ChatCall(common, _conversation(valid, tools), tools)
 
 
 def parse_tokenize(body: Any) -> TokenizeCall:
     """Check a body of /tokenize. Raises ApiError 400."""
-    asked = TokenizeBody.of(body)
-    if (asked.prompt is None) == (asked.messages is None):
+    valid = TokenizeBody.of(body)
+    if (valid.prompt is None) == (valid.messages is None):
         what = (
-            "is missing: expected prompt or messages" if asked.prompt is None else "and messages: expected one of them"
+            "is missing: expected prompt or messages" if valid.prompt is None else "and messages: expected one of them"
         )
         raise invalid("prompt", what)
-    if asked.messages is None:
-        special = asked.add_special_tokens is not False
+    if valid.messages is None:
+        special = valid.add_special_tokens is not False
         return TokenizeCall(
-            asked.model, special, asked.return_token_strs, asked.split_special_tokens, text=asked.prompt
+            valid.model, special, valid.return_token_strs, valid.split_special_tokens, text=valid.prompt
         )
-    conversation = _conversation(asked, toolbox(asked.tools, as_given(body), None, True))
-    return TokenizeCall(asked.model, bool(asked.add_special_tokens), asked.return_token_strs, conversation=conversation)
+    conversation = _conversation(valid, toolbox(valid.tools, raw_tools(body), None, True))
+    return TokenizeCall(valid.model, bool(valid.add_special_tokens), valid.return_token_strs, conversation=conversation)
 
 
 def parse_completion(body: Any, defaults: SamplingOptions = HTTP_DEFAULTS) -> CompletionCall:
     """Check a body of /v1/completions; defaults: as for a chat. Raises ApiError 400."""
-    asked = CompletionBody.of(body)
-    prompt = asked.prompt
+    valid = CompletionBody.of(body)
+    prompt = valid.prompt
     prompts: tuple[str | tuple[int, ...], ...]
     if isinstance(prompt, str):
         prompts = (prompt,)
@@ -131,48 +131,48 @@ def parse_completion(body: Any, defaults: SamplingOptions = HTTP_DEFAULTS) -> Co
         prompts = (tuple(prompt),)
     else:
         prompts = tuple(p if isinstance(p, str) else tuple(p) for p in prompt)
-    common = _common(asked, body, asked.max_tokens, asked.logprobs, None, defaults)
-    return CompletionCall(common, prompts, asked.echo)
+    common = _common(valid, body, valid.max_tokens, valid.logprobs, None, defaults)
+    return CompletionCall(common, prompts, valid.echo)
 
 
 def _common(
-    asked: SamplingBody,
+    valid: SamplingBody,
     body: dict[str, Any],
     limit: int | None,
     logprobs: int | None,
     structure: Structure | None,
     defaults: SamplingOptions,
 ) -> Common:
-    if structure is None and asked.structured_outputs:
-        structure = asked.structured_outputs.structure()
+    if structure is None and valid.structured_outputs:
+        structure = valid.structured_outputs.structure()
     return Common(
-        model=asked.model,
+        model=valid.model,
         max_tokens=limit,
-        sampling=_sampling(asked, defaults),
+        sampling=_sampling(valid, defaults),
         logprobs=logprobs,
         structure=structure,
-        n=asked.n,
-        stop=(asked.stop,) if isinstance(asked.stop, str) else tuple(asked.stop),
-        stream=asked.stream,
-        include_usage=bool(asked.stream_options and asked.stream_options.include_usage),
-        return_token_ids=asked.return_token_ids,
-        session_id=asked.prompt_cache_key,
-        ignored=asked.unknown(body),
+        n=valid.n,
+        stop=(valid.stop,) if isinstance(valid.stop, str) else tuple(valid.stop),
+        stream=valid.stream,
+        include_usage=bool(valid.stream_options and valid.stream_options.include_usage),
+        return_token_ids=valid.return_token_ids,
+        session_id=valid.prompt_cache_key,
+        ignored=valid.unknown(body),
     )
 
 
-def as_given(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """``tools`` as they came, once they are checked: templates show them with all that they have."""
-    given = body.get("tools") or []
-    if not is_utf8(json.dumps(given, ensure_ascii=False)):
+def raw_tools(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """``tools`` of a checked body with all their fields, for the chat template."""
+    tools = body.get("tools") or []
+    if not is_utf8(json.dumps(tools, ensure_ascii=False)):
         raise invalid("tools", LONE_SURROGATE)
-    return list(given)
+    return list(tools)
 
 
-def _conversation(asked: ShownBody, tools: Toolbox | None) -> Conversation:
-    if asked.continue_final_message and asked.add_generation_prompt:
+def _conversation(valid: TurnsBody, tools: Toolbox | None) -> Conversation:
+    if valid.continue_final_message and valid.add_generation_prompt:
         raise invalid("continue_final_message", "goes on with the last message: add_generation_prompt must be false")
-    messages = list(map(_message, asked.messages))
+    messages = list(map(_message, valid.messages))
     if stray := stray_result(messages):
         number, calls = stray
         what = f"is {messages[number].tool_call_id!r}, which is no call of the assistant's turn before: "
@@ -180,10 +180,10 @@ def _conversation(asked: ShownBody, tools: Toolbox | None) -> Conversation:
     return Conversation(
         tuple(sort_results_by_call(messages)),
         tools,
-        asked.add_generation_prompt,
-        asked.continue_final_message,
-        asked.chat_template_kwargs,
-        tuple(asked.documents),
+        valid.add_generation_prompt,
+        valid.continue_final_message,
+        valid.chat_template_kwargs,
+        tuple(valid.documents),
     )
 
 
@@ -195,7 +195,6 @@ def _message(turn: Turn) -> Message:
 
 def _sampling(body: SamplingBody, defaults: SamplingOptions) -> SamplingOptions:
     """The options of a body; a random seed where it has none."""
-    values = {option.name: getattr(body, option.name) for option in NUMBERS}
-    stated = {name: value for name, value in values.items() if value is not None}
+    stated: dict[str, Any] = {name: number for name in NUMBERS if (number := getattr(body, name)) is not None}
     seed = secrets.randbits(64) if body.seed is None else body.seed
     return replace(defaults, seed=seed, logit_bias=LogitBias.of(body.logit_bias), **stated)

@@ -1,7 +1,4 @@
-"""A refusal in OpenAI's form, and text that is none, which is refused wherever it stands.
-
-Knows nothing of the endpoints.
-"""
+"""Errors in OpenAI's form, and the check for strings that are not valid text. Knows nothing of the endpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 
 
 class ApiError(Exception):
-    """An answer that is an error, in OpenAI's form."""
+    """An error response in OpenAI's form."""
 
     def __init__(
         self,
@@ -34,7 +31,7 @@ LONE_SURROGATE = "holds half of a surrogate pair, which is no text"
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a string is text; JSON can spell strings that are not."""
+    """Whether a string can be encoded as UTF-8; JSON can spell lone surrogates, which cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -42,8 +39,8 @@ def is_utf8(text: str) -> bool:
     return True
 
 
-def spelled(value: Any, param: str) -> str:
-    """JSON of a part of a body, which came as JSON. Raises ApiError 400 where that is no text, or nested too deeply."""
+def json_text(value: Any, param: str) -> str:
+    """JSON of a part of a body. Raises ApiError 400 for lone surrogates, or if it is nested too deeply."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except RecursionError as error:
@@ -54,4 +51,5 @@ def spelled(value: Any, param: str) -> str:
 
 
 def invalid(param: str, what: str) -> ApiError:
+    """A 400 about a parameter; ``what`` continues the sentence that begins with its name."""
     return ApiError(400, f"{param} {what}", param=param, code="invalid_value")

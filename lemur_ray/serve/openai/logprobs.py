@@ -1,7 +1,4 @@
-"""Log-probabilities in the two forms that OpenAI's protocol has for them.
-
-Knows nothing of requests or of how logprobs are computed.
-"""
+"""Log-probabilities in the two forms of OpenAI's protocol. Knows nothing of requests or of how they are computed."""
 
 from __future__ import annotations
 
@@ -11,31 +8,31 @@ from typing import Any
 from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 TokenBytes = Callable[[int], bytes]
-"""The bytes a token stands for; the spelling of a special one"""
+"""Maps a token to its bytes; a special token to its spelling"""
 
 
 def chat_logprobs(
     spell: TokenBytes, tokens: Sequence[int], logprobs: TokenLogprobs, alternatives: int
 ) -> dict[str, Any]:
-    """``logprobs`` of a chat's choice."""
+    """``logprobs`` of a choice of a chat completion."""
     content = []
     for i, token in enumerate(tokens):
         others = zip(logprobs.top_ids[i, :alternatives].tolist(), logprobs.top_logprobs[i].tolist(), strict=False)
-        named = [_named(spell(other), logprob) for other, logprob in others]
-        content.append({**_named(spell(token), float(logprobs.logprob[i])), "top_logprobs": named})
+        named = [_entry(spell(other), logprob) for other, logprob in others]
+        content.append({**_entry(spell(token), float(logprobs.logprob[i])), "top_logprobs": named})
     return {"content": content, "refusal": None}
 
 
-def _named(raw: bytes, logprob: float) -> dict[str, Any]:
+def _entry(raw: bytes, logprob: float) -> dict[str, Any]:
     return {"token": raw.decode(errors="backslashreplace"), "logprob": logprob, "bytes": list(raw)}
 
 
 class CompletionLogprobs:
-    """``logprobs`` of a completion's choice, piece by piece: offsets go on where the last piece ended."""
+    """``logprobs`` of a choice of a completion, piece by piece; text offsets continue from the last piece."""
 
-    def __init__(self, spell: TokenBytes, shown: TokenBytes, alternatives: int):
-        """shown: bytes that the next token adds to the text, none for a special one; asked once a token, in order."""
-        self._spell, self._shown, self._alternatives, self._offset = spell, shown, alternatives, 0
+    def __init__(self, spell: TokenBytes, text_bytes: TokenBytes, alternatives: int):
+        """text_bytes: bytes that the next token adds to the text, none for a special one; called once per token."""
+        self._spell, self._text_bytes, self._alternatives, self._offset = spell, text_bytes, alternatives, 0
 
     def __call__(self, tokens: Sequence[int], logprobs: TokenLogprobs) -> dict[str, Any]:
         """Lists of one entry per token. The first token of a prompt has no logprobs: null."""
@@ -48,11 +45,11 @@ class CompletionLogprobs:
             body["top_logprobs"].append(self._top(token, logprob, logprobs.part(i, i + 1)) if known else None)
             body["text_offset"].append(self._offset)
             # Characters, each counted where it begins.
-            self._offset += sum(byte & 0xC0 != 0x80 for byte in self._shown(token))
+            self._offset += sum(byte & 0xC0 != 0x80 for byte in self._text_bytes(token))
         return body
 
     def _top(self, token: int, logprob: float, logprobs: TokenLogprobs) -> dict[str, float]:
-        """The likeliest tokens and the one itself. Ids of equal text each keep their number: one under its id."""
+        """The likeliest tokens and the generated one by text; if texts are equal, all but the first by token id."""
         others = zip(
             logprobs.top_ids[0, : self._alternatives].tolist(), logprobs.top_logprobs[0].tolist(), strict=False
         )

@@ -1,7 +1,7 @@
-"""The bodies of requests: every field with its limits, which are checked here and described by the same models.
+"""Request bodies as pydantic models: every field with its limits, which also make the schema of /openapi.json.
 
-Parameters that are known but not offered here are refused unless they have the value that asks for nothing. Knows
-nothing of what a request means for an engine (``checked_requests.py``).
+Known but unsupported parameters are refused unless they have a harmless value. Knows nothing of what a request means
+for an engine (``checked_requests.py``).
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from lemur_ray.serve.engine.token_logprobs import ALTERNATIVES
 from lemur_ray.serve.openai.body_fields import (
     ABSENT,
     Body,
+    Expects,
     Flag,
     ModelName,
-    Says,
     Text,
     Unsupported,
     Whole,
     Within,
-    where,
+    precondition,
     wrong,
 )
 from lemur_ray.serve.openai.errors import LONE_SURROGATE, is_utf8
 from lemur_ray.serve.openai.structured_output import ResponseFormat, StructuredOutputs
-from lemur_ray.serve.openai.tool_models import SpokenCall, Tool, ToolChoice
+from lemur_ray.serve.openai.tool_models import EarlierCall, Tool, ToolChoice
 
 MAX_CHOICES = 128
 MAX_SESSION_CHARACTERS = 512
 MAX_STOPS, MAX_STOP_CHARACTERS = 16, 1024
 
 WITHOUT_EFFECT = frozenset({"user", "metadata", "store", "service_tier", "safety_identifier"})
-"""Known parameters that change nothing, whatever they are."""
+"""Known parameters that have no effect, with any value."""
 
 
-def _by_token(value: Any) -> Any:
-    """``logit_bias``: token ids are strings, as keys of JSON are. A null biases nothing."""
+def _bias_keys(value: Any) -> Any:
+    """Check the keys of ``logit_bias``, which are token ids as strings, and drop nulls."""
     if not isinstance(value, dict) or not all(key.isdecimal() and len(key) < 10 for key in value):
         raise wrong("must be an object whose keys are token ids")
     return {token: bias for token, bias in value.items() if bias is not None}
@@ -61,25 +61,25 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 Stop = Annotated[
     StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS, fail_fast=True)],
-    Says(f"must be a string or a list of strings: {MAX_STOPS} of 1 to {MAX_STOP_CHARACTERS} characters at most"),
+    Expects(f"must be a string or a list of strings: {MAX_STOPS} of 1 to {MAX_STOP_CHARACTERS} characters at most"),
 ]
-_WORDED = TypeAdapter(dict[str, Annotated[float, Within(Bounds(-100, 100))]], config=ConfigDict(strict=True))
+_BIAS_WITH_ERRORS = TypeAdapter(dict[str, Annotated[float, Within(Bounds(-100, 100))]], config=ConfigDict(strict=True))
 
 
-def _worded(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    """A bias may name every token of a vocabulary: only where one is wrong, each is looked at in Python."""
+def _validated_bias(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """Validate in Rust, and only after an error again with our error texts: there may be a bias for every token."""
     try:
         return handler(value)
     except ValidationError:
-        return _WORDED.validate_python(value)
+        return _BIAS_WITH_ERRORS.validate_python(value)
 
 
 OneBias = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
-Bias = Annotated[dict[str, OneBias], WrapValidator(_worded), BeforeValidator(_by_token)]
+Bias = Annotated[dict[str, OneBias], WrapValidator(_validated_bias), BeforeValidator(_bias_keys)]
 Session = Annotated[
     str,
     Field(max_length=MAX_SESSION_CHARACTERS),
-    Says(f"must be a string of at most {MAX_SESSION_CHARACTERS} characters"),
+    Expects(f"must be a string of at most {MAX_SESSION_CHARACTERS} characters"),
 ]
 Alternatives = Annotated[int, Within(Bounds(0, ALTERNATIVES))]
 
@@ -102,14 +102,14 @@ class ModelBody(Body):
 def _number_field(option: NumberOption) -> Any:
     """Type and default of a sampling option. The default of a model's own is not known here, and not described."""
     default = ABSENT if option.in_generation_config else option.http_default
-    return Annotated[option.kind, Within(option.http)], Field(default=default)
+    return Annotated[type(option.default), Within(option.http)], Field(default=default)
 
 
 if TYPE_CHECKING:
     NumbersBody = ModelBody
 else:
     NumbersBody = create_model(
-        "NumbersBody", __base__=ModelBody, **{option.name: _number_field(option) for option in NUMBERS}
+        "NumbersBody", __base__=ModelBody, **{name: _number_field(option) for name, option in NUMBERS.items()}
     )
 
 
@@ -132,8 +132,11 @@ class SamplingBody(NumbersBody):
 
     @classmethod
     def unknown(cls, body: dict[str, Any]) -> tuple[str, ...]:
-        """Names of a body's parameters that nobody knows."""
+        """Names of a body's unknown parameters."""
         return tuple(sorted(body.keys() - cls.model_fields.keys() - WITHOUT_EFFECT))
+
+
+_A_LIST = precondition(lambda v: isinstance(v, list), "must be a list")
 
 
 class TextPart(Body):
@@ -146,8 +149,8 @@ class Turn(Body):
 
     expected: ClassVar[str] = "must be an object with role and content"
 
-    role: Annotated[Role, Says("must be one of system, developer, user, assistant, tool")]
-    tool_calls: Annotated[list[SpokenCall], where(lambda v: isinstance(v, list), "must be a list")] = Field(default=[])
+    role: Annotated[Role, Expects("must be one of system, developer, user, assistant, tool")]
+    tool_calls: Annotated[list[EarlierCall], _A_LIST] = Field(default=[])
     tool_call_id: Text = ""
     """Which call a turn of the role ``tool`` answers"""
     name: Text = ""
@@ -157,7 +160,7 @@ class Turn(Body):
     """The same, by another name"""
     reasoning: Text = ""
     """The same, by its newer name"""
-    content: Annotated[str | list[TextPart], Says("may hold parts of type text only")] = Field(
+    content: Annotated[str | list[TextPart], Expects("may hold parts of type text only")] = Field(
         default=ABSENT, validate_default=True
     )
 
@@ -181,27 +184,27 @@ class Turn(Body):
 
     @property
     def text(self) -> str:
-        """Its parts as one; empty for calls alone."""
+        """The text parts joined; empty for a turn of calls only."""
         return self.content if isinstance(self.content, str) else ""
 
 
-Tools = Annotated[list[Tool], Field(fail_fast=True), where(lambda v: isinstance(v, list), "must be a list")]
+Tools = Annotated[list[Tool], Field(fail_fast=True), _A_LIST]
 Messages = Annotated[
     list[Turn],
     Field(min_length=1, fail_fast=True),
-    where(lambda v: isinstance(v, list) and v, "must be a list of at least one message"),
+    precondition(lambda v: isinstance(v, list) and v, "must be a list of at least one message"),
 ]
 
 
-class ShownBody(Body):
-    """What a chat template is asked to show."""
+class TurnsBody(Body):
+    """Input of a chat template."""
 
     messages: Messages
     tools: Tools = Field(default=[])
     add_generation_prompt: Flag = True
     continue_final_message: Flag = False
-    chat_template_kwargs: Annotated[dict[str, Any], Says("must be an object")] = Field(default={})
-    documents: Annotated[list[dict[str, Any]], Says("must be a list of objects")] = Field(default=[])
+    chat_template_kwargs: Annotated[dict[str, Any], Expects("must be an object")] = Field(default={})
+    documents: Annotated[list[dict[str, Any]], Expects("must be a list of objects")] = Field(default=[])
     chat_template: Annotated[Any, Unsupported()] = None
 
     @field_validator("chat_template_kwargs", "documents")
@@ -212,7 +215,7 @@ class ShownBody(Body):
         return value
 
 
-class ChatBody(SamplingBody, ShownBody):
+class ChatBody(SamplingBody, TurnsBody):
     """/v1/chat/completions"""
 
     max_tokens: Annotated[int, Within(Bounds(1))] = Field(default=ABSENT)
@@ -250,7 +253,7 @@ class CompletionBody(SamplingBody):
         | Annotated[list[Text], Field(min_length=1, fail_fast=True)]
         | SomeIds
         | Annotated[list[SomeIds], Field(min_length=1, fail_fast=True)],
-        Says("must be a string, a list of strings, a list of token ids or a list of such lists; none may be empty"),
+        Expects("must be a string, a list of strings, a list of token ids or a list of such lists; none may be empty"),
     ]
     best_of: Annotated[Any, Unsupported(1)] = None
     suffix: Annotated[Any, Unsupported("")] = None
@@ -258,13 +261,13 @@ class CompletionBody(SamplingBody):
     @field_validator("max_tokens")
     @classmethod
     def _of_a_reply(cls, value: int, info: ValidationInfo) -> int:
-        """Nothing is generated only where the prompt comes back."""
+        """0 is valid only if the prompt is returned (``echo``)."""
         if not value and not info.data.get("echo"):
             raise wrong("is 0: must be at least 1")
         return value
 
 
-class TokenizeBody(ShownBody):
+class TokenizeBody(TurnsBody):
     """/tokenize: of ``prompt``, or of ``messages`` and what belongs to them"""
 
     model: ModelName = Field(default=ABSENT)
@@ -280,4 +283,4 @@ class DetokenizeBody(Body):
     """/detokenize"""
 
     model: ModelName = Field(default=ABSENT)
-    tokens: Annotated[list[int], Field(fail_fast=True), Says("must be a list of token ids")]
+    tokens: Annotated[list[int], Field(fail_fast=True), Expects("must be a list of token ids")]

@@ -1,7 +1,4 @@
-"""Bodies of answers: what the engine's replies look like in OpenAI's protocol, in one piece or as a stream.
-
-Knows nothing of HTTP; bodies are plain values.
-"""
+"""Response bodies of OpenAI's protocol, whole or streamed, as plain values. Knows nothing of HTTP."""
 
 from __future__ import annotations
 
@@ -22,16 +19,16 @@ Prompt = tuple[int, ...]
 
 
 class Served(Protocol):
-    """The model that answers, as far as its tokens have text."""
+    """The name of the model, and the text of its tokens."""
 
     name: str
     stop_ids: frozenset[int]
 
-    def shown(self, before: Sequence[int]) -> Callable[[int], bytes]:
-        """Bytes that each token adds to the text, of those that come one after another behind others."""
+    def byte_stream(self, before: Sequence[int]) -> Callable[[int], bytes]:
+        """Maps each token of a sequence, in order, to the bytes it adds to the text; before: the tokens in front."""
 
     def spelling(self, token: int) -> bytes:
-        """Bytes of a token where tokens are named: a special one by its name."""
+        """Bytes that name a token; for a special one its name."""
 
     def text(self, tokens: Sequence[int]) -> str:
         """Text of tokens."""
@@ -39,7 +36,7 @@ class Served(Protocol):
 
 @dataclass
 class Answer:
-    """The answer to one request: what all its bodies share, and how far each choice has come."""
+    """The answer to one request: the common part of all its bodies, and the state of each choice."""
 
     served: Served
     common: Common
@@ -59,7 +56,7 @@ class Answer:
         return len(self.prompts) * self.common.n
 
     def head(self, versions: Iterable[str], *, chunk: bool) -> dict[str, Any]:
-        """What every body begins with. versions: of the weights that it comes from, more than one after an update."""
+        """The first fields of every body. versions: of the weights of its replies, several after an update."""
         kind = "text_completion" if not self.is_chat else "chat.completion.chunk" if chunk else "chat.completion"
         body = {"id": self._number, "object": kind, "created": self.created, "model": self.served.name}
         return {**body, "system_fingerprint": "+".join(dict.fromkeys(versions))}
@@ -68,25 +65,25 @@ class Answer:
         """The body of an answer in one piece."""
         choices = [self._choice(i).whole(reply) for i, reply in enumerate(replies)]
         tokens = sum(len(reply.tokens) for reply in replies)
-        # The first choice of a prompt found what was cached; the others may have found what the first one computed.
+        # Only the first choice of a prompt counts: the others may reuse what the first one computed.
         usage = self.usage(tokens, [reply.cached_tokens for reply in replies])
         head = self.head([reply.version for reply in replies], chunk=False)
         return {**head, "choices": choices, "usage": usage, **self.prompt_ids()}
 
     def prompt_ids(self) -> dict[str, Any]:
-        """What a whole body has besides, and the first chunk of a stream, where ids are wanted."""
+        """Fields with the prompt's ids for a whole body or a stream's first chunk, if requested."""
         if not self.common.return_token_ids:
             return {}
         ids = [list(prompt) for prompt in self.prompts]
         return {"prompt_token_ids": ids[0] if len(ids) == 1 else ids}
 
     def first_deltas(self) -> list[dict[str, Any]]:
-        """Chunks that say who speaks."""
+        """The first chunks of a chat's stream, with the role."""
         role = {"role": "assistant", "content": ""}
         return [_chunk(i, {"delta": role}) for i in range(self.num_choices)] if self.is_chat else []
 
     def deltas(self, piece: Piece) -> list[dict[str, Any]]:
-        """Chunks of one piece, perhaps none."""
+        """Chunks of one piece; there may be none."""
         return self._choice(piece.index).deltas(piece)
 
     def usage(self, num_tokens: int, cached: Sequence[int]) -> dict[str, Any]:
@@ -102,14 +99,14 @@ class Answer:
 
 
 class _Choice:
-    """One choice, in one piece or by and by."""
+    """One choice, whole or piece by piece."""
 
     def __init__(self, answer: Answer, index: int, prompt: Prompt):
         self._index, self._is_chat, self._served = index, answer.is_chat, answer.served
         self._calls = CallStream(answer.tools) if answer.tools else None
         self._alternatives = answer.common.logprobs
-        shown = answer.served.shown(() if answer.echo else prompt)
-        self._completion = CompletionLogprobs(answer.served.spelling, shown, answer.common.logprobs or 0)
+        text_bytes = answer.served.byte_stream(() if answer.echo else prompt)
+        self._completion = CompletionLogprobs(answer.served.spelling, text_bytes, answer.common.logprobs or 0)
         self._echoed = prompt if answer.echo else None
         self._with_ids = answer.common.return_token_ids
 
@@ -128,7 +125,7 @@ class _Choice:
         if not self._is_chat:
             return {**body, "text": echoed + text}
         if logprobs is None and self._alternatives is not None:
-            body["logprobs"] = {"content": [], "refusal": None}  # asked for, of a reply without a token
+            body["logprobs"] = {"content": [], "refusal": None}  # requested, for a reply without tokens
         body["message"] = {"role": "assistant", "content": text or None if calls else text}
         if calls:
             body["message"]["tool_calls"] = [call.to_json() for call in calls]
@@ -148,26 +145,26 @@ class _Choice:
             finish = "tool_calls"
         chunks = []
         if text or logprobs is not None:
-            chunks.append(_chunk(self._index, self._said(text), logprobs=logprobs))
+            chunks.append(_chunk(self._index, self._text_fields(text), logprobs=logprobs))
         for number, call in enumerate(calls, done):
             chunks += [_chunk(self._index, {"delta": {"tool_calls": [part]}}) for part in _parts(number, call)]
         if finish:
             chunks.append(_chunk(self._index, {"delta": {}} if self._is_chat else {"text": ""}, finish))
         if self._with_ids:
-            # Tokens whose text is held back have a chunk all the same.
-            chunks = chunks or [_chunk(self._index, self._said(""))]
+            # Tokens whose text is held back have a chunk as well.
+            chunks = chunks or [_chunk(self._index, self._text_fields(""))]
             chunks = [{**chunk, "token_ids": [] if i else list(piece.tokens)} for i, chunk in enumerate(chunks)]
         return chunks
 
     def _is_cut(self, finish: str, tokens: Sequence[int]) -> bool:
-        """Whether a limit or a stop string ended a reply, not the model. tokens: its last ones."""
+        """Whether a limit or a stop string ended a reply, rather than the model. tokens: its last ones."""
         return finish == "length" or not (tokens and tokens[-1] in self._served.stop_ids)
 
-    def _said(self, text: str) -> dict[str, Any]:
+    def _text_fields(self, text: str) -> dict[str, Any]:
         return {"delta": {"content": text}} if self._is_chat else {"text": text}
 
     def _prompt(self, prompt_logprobs: TokenLogprobs | None) -> str:
-        """Text of the prompt, once, where it is to come back."""
+        """Text of the prompt if it is returned and has not been yet."""
         return "" if self._echoed is None else self._served.text(self._echoed)
 
     def _logprobs(
@@ -177,23 +174,23 @@ class _Choice:
         if self._alternatives is None:
             return None
         if self._is_chat:
-            # The token that ends the turn is no part of it.
-            shown = len(tokens) - bool(tokens and tokens[-1] in self._served.stop_ids)
-            if logprobs is None or not shown:
+            # The token that ends the turn is not part of it.
+            count = len(tokens) - bool(tokens and tokens[-1] in self._served.stop_ids)
+            if logprobs is None or not count:
                 return None
-            return chat_logprobs(self._served.spelling, tokens[:shown], logprobs, self._alternatives)
+            return chat_logprobs(self._served.spelling, tokens[:count], logprobs, self._alternatives)
         parts = [s for s in (prompt_logprobs if echoed is not None else None, logprobs) if s is not None]
         return self._completion([*(echoed or ()), *tokens], joined(parts)) if parts else None
 
 
 def _parts(number: int, call: Call) -> list[dict[str, Any]]:
-    """A call as a stream tells it: who is called, then with what."""
+    """The two parts of a call in a stream: name, then arguments."""
     whole = call.to_json()
     head = {**whole, "index": number, "function": {"name": call.name, "arguments": ""}}
     return [head, {"index": number, "function": {"arguments": call.arguments}}]
 
 
 def _chunk(
-    index: int, said: dict[str, Any], finish: str | None = None, logprobs: dict[str, Any] | None = None
+    index: int, fields: dict[str, Any], finish: str | None = None, logprobs: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    return {"index": index, "finish_reason": finish, "logprobs": logprobs, **said}
+    return {"index": index, "finish_reason": finish, "logprobs": logprobs, **fields}

@@ -1,8 +1,8 @@
-"""Replies of a form that the request prescribes: JSON, a JSON schema, a regular expression, a grammar.
+"""Structured output: the grammar of a reply from a JSON schema, a regular expression, a list of choices or Lark.
 
-What a request asks for becomes a grammar as ``llguidance`` reads it. JSON is written as ``json.dumps`` writes it, one
-space behind commas and colons: a model that may choose its white space can go on with that for ever. Knows nothing of
-HTTP, tokenizers or of how a reply is held to its grammar (``grammar_matching.py``).
+Grammars are in the format of ``llguidance``. JSON has the white space of ``json.dumps``, one space after commas and
+colons, because a model that may choose its white space can generate it for ever. Knows nothing of HTTP, tokenizers or
+of how a grammar is enforced (``grammar_matching.py``).
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from typing import Annotated, Any, ClassVar, Literal
 import llguidance
 from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
 
-from lemur_ray.serve.openai.body_fields import ABSENT, Body, Says, Schema, Spoken
-from lemur_ray.serve.openai.errors import invalid, spelled
+from lemur_ray.serve.openai.body_fields import ABSENT, Body, Expects, NonEmptyText, Schema
+from lemur_ray.serve.openai.errors import invalid, json_text
 
 COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""Options for every schema, also as ``x-guidance`` inside one."""
+"""llguidance options of every schema, also as ``x-guidance`` inside one."""
 
 MAX_GRAMMAR_CHARACTERS = 2**18
 
 
 @dataclass(frozen=True)
 class Structure:
-    """What a reply has to be."""
+    """The form that a reply must have."""
 
     grammar: str
-    """As llguidance reads it"""
+    """In the format of llguidance"""
     param: str
-    """Part of the request that asked for it"""
+    """Field of the request that prescribes it"""
 
 
 def json_structure(schema: Mapping[str, Any], param: str) -> Structure:
-    """JSON of this schema. Raises ApiError 400 where it is too long or too deep."""
-    text = _bounded(spelled(schema, param), param)
+    """JSON that satisfies a schema. Raises ApiError 400 if the schema is too long or too deep."""
+    text = _bounded(json_text(schema, param), param)
     try:
         grammar = llguidance.LLMatcher.grammar_from_json_schema(text, overrides=COMPACT)  # type: ignore[arg-type]
-    except ValueError as error:  # nested more deeply than it reads
+    except ValueError as error:  # nested too deeply for llguidance
         raise invalid(param, f"cannot be used: {error}") from error
     return Structure(grammar, param)
 
 
 def lark_structure(grammar: str, param: str) -> Structure:
-    """Text of a grammar in llguidance's dialect of Lark. Raises ApiError 400 where it is too long."""
+    """Text of a grammar in llguidance's dialect of Lark. Raises ApiError 400 if it is too long."""
     return Structure(llguidance.LLMatcher.grammar_from_lark(_bounded(grammar, param)), param)
 
 
 def regex_structure(regex: str, param: str) -> Structure:
-    """Text that a regular expression describes. Raises ApiError 400 where it is too long."""
+    """Text that matches a regular expression. Raises ApiError 400 if it is too long."""
     return Structure(llguidance.LLMatcher.grammar_from_regex(_bounded(regex, param)), param)
 
 
@@ -82,7 +82,7 @@ class ResponseFormat(Body):
 
     @field_validator("json_schema", mode="wrap")
     @classmethod
-    def _with_its_type(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _only_for_its_type(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         return handler(value) if info.data.get("type") == "json_schema" else None
 
     def structure(self) -> Structure | None:
@@ -101,11 +101,13 @@ class StructuredOutputs(Body):
     with_nulls: ClassVar[bool] = True
 
     json_: Schema = Field(default=ABSENT, alias="json")
-    regex: Spoken = Field(default=ABSENT)
+    regex: NonEmptyText = Field(default=ABSENT)
     choice: Annotated[
-        list[Spoken], Field(min_length=1, fail_fast=True), Says("must be a list of strings, none of them empty")
+        list[NonEmptyText],
+        Field(min_length=1, fail_fast=True),
+        Expects("must be a list of strings, none of them empty"),
     ] = Field(default=ABSENT)
-    grammar: Spoken = Field(default=ABSENT)
+    grammar: NonEmptyText = Field(default=ABSENT)
 
     @classmethod
     def fits(cls, value: dict[str, Any]) -> bool:

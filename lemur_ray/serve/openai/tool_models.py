@@ -1,6 +1,6 @@
-"""The bodies of tools: what a request offers, which of them it wants called, and calls of earlier turns.
+"""Body models of tools: definitions, ``tool_choice``, and calls of earlier turns.
 
-Knows nothing of how a model is told of them or how it calls.
+Knows nothing of how tools are described to a model or how it calls them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from lemur_ray.serve.openai.body_fields import Body, Says, Schema, Text, wrong
-from lemur_ray.serve.openai.errors import ApiError, is_utf8, spelled
+from lemur_ray.serve.openai.body_fields import Body, Expects, Schema, Text, wrong
+from lemur_ray.serve.openai.errors import ApiError, is_utf8, json_text
 
 _FORM = "must be an object {type: function, function: {name, description, parameters}}"
 
@@ -21,32 +21,32 @@ _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTS = ("anyOf", "allOf", "oneOf", "prefixItems")
 _SCHEMAS = ("items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else")
-"""Where schemas stand in a schema: as values of an object, in a list, by themselves."""
+"""Keywords whose value is an object of schemas (_OF_SCHEMAS), a list of schemas, or a schema."""
 
 
 def _arguments(schema: dict[str, Any]) -> dict[str, Any]:
-    """Of a function's arguments, which are an object: what is shown to the model, and what it may be held to."""
+    """Validate the JSON schema of a function's arguments, which must be an object."""
     try:
-        spelled(schema, "")
+        json_text(schema, "")
     except ApiError as error:
         raise wrong(str(error).strip()) from error
-    if "object" not in _listed(schema.get("type", "object")):
-        found = json.dumps(schema["type"])
-        raise wrong(f'must be the schema of an object, because arguments are one: its type is {found}, not "object"')
+    if "object" not in _as_list(schema.get("type", "object")):
+        kind = json.dumps(schema["type"])
+        raise wrong(f'must be the schema of an object, because arguments are one: its type is {kind}, not "object"')
     parts = [("", schema)]
-    for path, part in parts:  # grows while it is walked through
+    for path, part in parts:  # grows during the loop
         parts += [(f"{path}.{inner}", value) for inner, value in _inner(path, part)]
     return schema
 
 
 def _inner(path: str, schema: Any) -> Iterator[tuple[str, Any]]:
-    """The schemas inside one, with their places. Raises what ``wrong`` makes where one is none."""
+    """The schemas directly inside one, with their paths. Raises ``wrong`` for a value that is not a schema."""
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
-        found = f"{json.dumps(schema)[:80]} at {path[1:]}"
-        raise wrong(f'has {found}: a schema is an object, for example {{"type": "string"}}, or true or false')
-    for name in _listed(schema.get("type", "object")):
+        excerpt = f"{json.dumps(schema)[:80]} at {path[1:]}"
+        raise wrong(f'has {excerpt}: a schema is an object, for example {{"type": "string"}}, or true or false')
+    for name in _as_list(schema.get("type", "object")):
         if name not in _TYPES:
             raise wrong(
                 f"has the type {json.dumps(name)[:80]} at {path[1:] or 'its root'}: known are {', '.join(_TYPES)}"
@@ -66,7 +66,7 @@ def _inner(path: str, schema: Any) -> Iterator[tuple[str, Any]]:
             yield from ((f"{keyword}.{name}", inner) for name, inner in named)
 
 
-def _listed(kind: Any) -> list[Any]:
+def _as_list(kind: Any) -> list[Any]:
     return kind if isinstance(kind, list) else [kind]
 
 
@@ -76,13 +76,13 @@ class Function(Body):
     expected: ClassVar[str] = _FORM
 
     name: Annotated[
-        str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$"), Says("must be 1 to 64 letters, digits, underscores or dashes")
+        str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$"), Expects("must be 1 to 64 letters, digits, underscores or dashes")
     ]
     description: Text = ""
     parameters: Annotated[Schema, AfterValidator(_arguments)] = Field(default={})
 
     def described(self) -> dict[str, Any]:
-        """As the model reads it."""
+        """The fields that the model reads."""
         return {"name": self.name, "description": self.description, "parameters": self.parameters}
 
 
@@ -113,15 +113,16 @@ class NamedChoice(Body):
 
 
 ToolChoice = Annotated[
-    Literal["none", "auto", "required"] | NamedChoice, Says("must be none, auto, required, or name a function of tools")
+    Literal["none", "auto", "required"] | NamedChoice,
+    Expects("must be none, auto, required, or name a function of tools"),
 ]
 
 
-def _written(arguments: dict[str, Any] | None) -> str:
+def _arguments_text(arguments: dict[str, Any] | None) -> str:
     return json.dumps(arguments or {}, ensure_ascii=False)
 
 
-class SpokenFunction(Body):
+class EarlierFunction(Body):
     """What was called, with arguments as text; an object is taken for its text."""
 
     name: str
@@ -130,15 +131,15 @@ class SpokenFunction(Body):
     @field_validator("arguments", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
-        return _written(value) if isinstance(value, dict) else value
+        return _arguments_text(value) if isinstance(value, dict) else value
 
 
-class SpokenCall(Body):
+class EarlierCall(Body):
     """An entry of ``tool_calls``."""
 
     expected: ClassVar[str] = "must be an object with function: {name, arguments}, the arguments an object or its text"
 
-    function: SpokenFunction
+    function: EarlierFunction
     id: Text = ""
 
     @classmethod
@@ -150,6 +151,6 @@ class SpokenCall(Body):
         if not isinstance(name, str) or not isinstance(arguments, str | dict | None):
             return False
         try:
-            return is_utf8(name) and is_utf8(arguments if isinstance(arguments, str) else _written(arguments))
+            return is_utf8(name) and is_utf8(arguments if isinstance(arguments, str) else _arguments_text(arguments))
         except RecursionError:
             return False

@@ -15,7 +15,7 @@ def test_the_kernel_is_for_tpu_and_for_shapes_that_it_can_take(caplog: pytest.Lo
     assert not caplog.messages
     assert layout_for(ModelConfig(num_heads=8, num_kv_heads=8, head_dim=64), jnp.bfloat16, "tpu") == PLAIN
     assert caplog.messages == [
-        "attention without the kernel for TPU: the paged kernel needs heads of a multiple of 128 features, found 64"
+        "attention without the kernel for TPU: the paged kernel needs heads of a multiple of 128 features, got 64"
     ]
 
 

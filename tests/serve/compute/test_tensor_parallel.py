@@ -148,7 +148,7 @@ def test_a_model_that_does_not_divide_is_refused(config: ModelConfig, parts: int
 
 
 def test_more_devices_than_there_are_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"tensor_parallel is 64, found \d+ cpu device"):
+    with pytest.raises(ValueError, match=r"tensor_parallel is 64, but there are \d+ cpu device"):
         Devices.take(64)
     with pytest.raises(ValueError, match="tensor_parallel"):
         EngineOptions(tensor_parallel=-1)

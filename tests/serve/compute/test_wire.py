@@ -114,6 +114,6 @@ def test_a_lost_follower_is_told_of_once_and_ends_every_wait(ends: tuple[list[Li
     with pytest.raises(EngineClosed, match="follower 1 of 2 is lost"):
         group.wait_until_warm("columns")
     with pytest.raises(EngineClosed, match="follower 1 of 2 is lost"):
-        group.tell("copy", 1, 2)
+        group.send("copy", 1, 2)
     followers[1].close()
     assert len(heard) == 1

@@ -73,8 +73,8 @@ def test_what_was_idle_longest_is_thrown_away_first_and_leaves_before_their_pare
     play(cache, old)
     play(cache, young)
     admit(cache, ids(range(200, 248)))
-    assert cache.found(ids(young.tolist(), [0])) == 48
-    assert cache.found(ids(old.tolist(), [0])) == 16
+    assert cache.num_cached(ids(young.tolist(), [0])) == 48
+    assert cache.num_cached(ids(old.tolist(), [0])) == 16
 
 
 def test_nothing_is_given_where_running_sequences_hold_everything() -> None:
@@ -93,12 +93,12 @@ def test_after_forgetting_nothing_is_found_and_running_sequences_keep_their_bloc
     running = admit(cache, ids(range(60)))
     cache.record(running.handle, ids(range(60)))
     cache.forget()
-    assert cache.found(ids(range(61))) == cache.found(ids(range(100, 151))) == 0
+    assert cache.num_cached(ids(range(61))) == cache.num_cached(ids(range(100, 151))) == 0
     assert cache.held == 4
     assert cache.reserve(running.handle, 100)
     cache.record(running.handle, ids(range(60, 100)))
     cache.release(running.handle)
-    assert (cache.held, cache.available, cache.found(ids(range(61)))) == (0, 32, 0)
+    assert (cache.held, cache.available, cache.num_cached(ids(range(61)))) == (0, 32, 0)
 
 
 def test_aligned_reuse_is_in_whole_tiles() -> None:

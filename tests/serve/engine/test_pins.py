@@ -37,15 +37,15 @@ def test_a_pinned_history_outlasts_other_traffic_until_its_time_is_over() -> Non
     leave(cache, ids(range(40)), "a")
     play(cache, ids(range(100, 140)))
     flood(cache)
-    assert cache.found(ids(range(60))) == 40
-    assert cache.found(ids(range(100, 160))) == 0
+    assert cache.num_cached(ids(range(60))) == 40
+    assert cache.num_cached(ids(range(100, 160))) == 0
     assert (cache.held, cache.pinned) == (3, 3)
     cache.expire(9.9)
     assert cache.pinned == 3
     cache.expire(10.0)
     assert (cache.held, cache.pinned) == (0, 0)
     flood(cache)
-    assert cache.found(ids(range(60))) == 0
+    assert cache.num_cached(ids(range(60))) == 0
 
 
 def test_the_next_turn_goes_on_in_the_very_blocks_and_its_pin_takes_the_place_of_the_last() -> None:
@@ -67,7 +67,7 @@ def test_another_session_copies_what_is_pinned_and_cannot_change_it() -> None:
     assert other.cached == 40
     assert other.copy is not None
     cache.record(other.handle, ids(range(40, 60)))
-    assert cache.found(ids(range(40), [7])) == 40
+    assert cache.num_cached(ids(range(40), [7])) == 40
 
 
 def test_the_oldest_pins_go_where_there_are_too_many_and_a_shared_header_counts_once() -> None:
@@ -77,7 +77,7 @@ def test_the_oldest_pins_go_where_there_are_too_many_and_a_shared_header_counts_
         leave(cache, ids(header, [100 + number] * 16), f"s{number}")
     assert cache.pinned == 6
     flood(cache)
-    assert [cache.found(ids(header, [100 + number] * 16, [0])) for number in range(5)] == [32, 48, 48, 48, 48]
+    assert [cache.num_cached(ids(header, [100 + number] * 16, [0])) for number in range(5)] == [32, 48, 48, 48, 48]
 
 
 def test_pins_never_keep_a_sequence_of_full_length_out_and_new_weights_end_them() -> None:

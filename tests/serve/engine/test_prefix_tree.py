@@ -26,7 +26,7 @@ def scanned(tree: PrefixTree, tokens: np.ndarray) -> int:
     rest = tokens[found : min(found + BLOCK, len(tokens) - 1)]
     children = [(in_common(child.tokens[: child.length], rest), child) for child in node.children()]
     most = max((length for length, _ in children), default=0)
-    worth_it = most >= 2 or any(tree.can_be_taken(child, most) for length, child in children if length == most)
+    worth_it = most >= 2 or any(tree.can_be_extended(child, most) for length, child in children if length == most)
     return found + most if most and worth_it else found
 
 
@@ -40,7 +40,7 @@ def test_a_search_finds_what_looking_at_every_child_would(asked: list[tuple[list
     cache = BlockCache(24, BLOCK, 8, min_copy=2)
     for number, (prompt, recorded) in enumerate(asked):
         tokens = np.array(prompt, np.int32)
-        assert cache.found(tokens) == scanned(cache.tree, tokens)
+        assert cache.num_cached(tokens) == scanned(cache.tree, tokens)
         if (place := cache.admit(tokens)) is not None:
             cache.record(place.handle, tokens[place.cached : place.cached + recorded])
             if number % 3:
@@ -74,6 +74,6 @@ def test_a_search_among_thousands_of_conversations_takes_microseconds() -> None:
         cache.release(place.handle)
     asked = [np.concatenate([header, rng.integers(7, 3000, 60)]).astype(np.int32) for _ in range(100)]
     begin = time.process_time()
-    assert all(cache.found(prompt) >= 40 for prompt in asked)
+    assert all(cache.num_cached(prompt) >= 40 for prompt in asked)
     # One that compares every child needs 9 ms for a search, a hundred times as long.
     assert (time.process_time() - begin) / len(asked) < 0.001

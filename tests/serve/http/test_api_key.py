@@ -11,7 +11,7 @@ from lemur_ray.agents.endpoint import EndpointOptions
 from lemur_ray.agents.endpoint_retries import PolicyUnreachable
 from lemur_ray.agents.messages import ChatRequest, Message, Sampling
 from lemur_ray.agents.openai_policy import OpenAIPolicy
-from lemur_ray.serve.http.api_key import guarded, key_digest
+from lemur_ray.serve.http.api_key import key_digest, server_key_digest
 from lemur_ray.serve.http.uvicorn_server import running
 from lemur_ray.serve.text_engine import TextEngine
 from tests.serve.protocol import CHAT, error
@@ -119,7 +119,7 @@ def test_a_key_that_no_client_could_send_is_refused_at_the_start(key: str) -> No
 def test_a_server_that_others_can_reach_without_a_key_says_so(
     host: str, key: str, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert guarded(host, key) == key_digest(key)
+    assert server_key_digest(host, key) == key_digest(key)
     assert [host in r.message and "no key is asked for: set LEMUR_API_KEY" in r.message for r in caplog.records] == [
         True
     ] * warned

@@ -15,7 +15,7 @@ from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.sampling_options import HTTP_DEFAULTS, model_defaults
 from lemur_ray.serve.http.chat_prompts import reply_tools
 from lemur_ray.serve.http.routes import build_app
-from lemur_ray.serve.loading import look_at_template
+from lemur_ray.serve.loading import check_template
 from lemur_ray.serve.openai.checked_requests import parse_chat
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.chat_template import Chat, TemplateUnusable
@@ -197,14 +197,14 @@ def test_wrong_bodies_name_their_parameter(engine: Engine, body: dict[str, Any],
 
 def test_a_hostile_template_is_found_before_anything_is_served(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(TemplateUnusable, match="does not come to an end"):
-        look_at_template(of(LOOP))
+        check_template(of(LOOP))
     with pytest.raises(TemplateUnusable, match="counts further than templates may: Range too big"):
-        look_at_template(of("{% for i in range(10**8) %}{% endfor %}"))
-    look_at_template(TOKENIZER)
-    look_at_template(of(QWEN))
+        check_template(of("{% for i in range(10**8) %}{% endfor %}"))
+    check_template(TOKENIZER)
+    check_template(of(QWEN))
     assert not caplog.records
-    look_at_template(of(LLAMA_2))
-    look_at_template(TOKENIZER.with_files({"tokenizer_config.json": "{}"}))
+    check_template(of(LLAMA_2))
+    check_template(TOKENIZER.with_files({"tokenizer_config.json": "{}"}))
     assert [word in caplog.text for word in ("knows no tools", "requests for chats are refused")] == [True, True]
 
 

@@ -18,9 +18,15 @@ from lemur_ray.serve.http import request_body
 from lemur_ray.serve.http.request_body import MANY_IDS, MAX_BODY_BYTES, check_lengths, read_body
 from lemur_ray.serve.openai.errors import ApiError
 from lemur_ray.serve.text_engine import TextEngine
+from lemur_ray.text.chat import encode_prompt, template_messages
+from lemur_ray.text.chat_template import Chat
 from lemur_ray.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.train(["the cat sat on the mat and looked at the dog "] * 40, 400)
+
+
+def chat(*messages: Message) -> Chat:
+    return Chat(template_messages(messages), add_generation_prompt=True)
 
 
 def served(context: int, tokenizer: Tokenizer = TOKENIZER) -> TextEngine:
@@ -215,9 +221,9 @@ def test_a_prompt_that_cannot_fit_is_never_encoded() -> None:
     with pytest.raises(ContextExceeded, match=r"at least 10\d tokens"):
         asyncio.run(strict.text_prompt(text))
     with pytest.raises(ContextExceeded, match="maximum context length is 100 tokens"):
-        asyncio.run(strict.chat_prompt([Message("user", text)]))
+        asyncio.run(strict.prompt(chat(Message("user", text))))
     with pytest.raises(ContextExceeded):
-        asyncio.run(strict.chat_prompt([Message("user", "")] * 50))
+        asyncio.run(strict.prompt(chat(*[Message("user", "")] * 50)))
 
 
 def test_what_may_fit_is_encoded_as_ever_and_a_long_text_beside_the_event_loop() -> None:
@@ -234,7 +240,7 @@ def test_what_may_fit_is_encoded_as_ever_and_a_long_text_beside_the_event_loop()
         assert asyncio.run(watched.text_prompt(text)) == (TOKENIZER.bos_id, *TOKENIZER.encode(text))
         assert (threads[0] is threading.main_thread()) == (len(text) < 1000)
     messages = [Message("user", "  the dog looked at the cat  "), Message("assistant", "x" * 10_000)]
-    assert asyncio.run(watched.chat_prompt(messages)) == watched.encode_chat(messages)
+    assert list(asyncio.run(watched.prompt(chat(*messages)))) == encode_prompt(watched.tokenizer, messages)
 
 
 def test_the_lower_bound_of_a_prompt_is_never_above_its_tokens() -> None:

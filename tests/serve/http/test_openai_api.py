@@ -11,6 +11,7 @@ import pytest
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.serve.text_engine import TextEngine
+from lemur_ray.text.chat import encode_prompt
 from tests.serve.protocol import ASK, CHAT
 from tests.serve.tiny import TOKENIZER
 
@@ -18,7 +19,7 @@ from tests.serve.tiny import TOKENIZER
 def test_a_chat_reply_has_text_tokens_and_counts(client: openai.OpenAI, served: TextEngine) -> None:
     raw = client.chat.completions.with_raw_response.create(**CHAT, extra_body={"return_token_ids": True})
     reply = raw.parse()
-    prompt = served.encode_chat([Message("user", "héllo")])
+    prompt = tuple(encode_prompt(served.tokenizer, [Message("user", "héllo")]))
     choice = reply.choices[0]
     assert raw.headers["x-request-id"].startswith("req_")
     assert (reply.object, reply.model, reply.system_fingerprint) == ("chat.completion", "tiny", "tiny-0")

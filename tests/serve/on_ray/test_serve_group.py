@@ -19,7 +19,7 @@ from lemur_ray.serve.config import EngineOptions, Hosts, ServeJob
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.sampling_options import SamplingOptions
 from lemur_ray.serve.loading import load_text_engine
-from lemur_ray.serve.on_ray.host_group import gpus_of, lacking, reserve
+from lemur_ray.serve.on_ray.host_group import gpus_of, missing_bundles, reserve
 from lemur_ray.train.pod.slices import parse_slice
 from tests.e2e.processes import command_line
 from tests.serve.offline import generate
@@ -91,15 +91,15 @@ def test_hosts_that_the_cluster_does_not_have_are_named() -> None:
     big = {"Alive": True, "Resources": {"CPU": 8.0}, "Labels": {}}
     worker = {"ray.io/tpu-worker-id": "1", "ray.io/tpu-pod-type": "v4-16"}
     tpu = {"Alive": True, "Resources": {"CPU": 8.0, "TPU": 4.0}, "Labels": worker}
-    assert not lacking(reserve(Hosts(2), 2, 0), [big, tpu])
-    assert lacking(reserve(Hosts(2), 2, 0), [big, {**tpu, "Alive": False}]) == [{"CPU": 2}]
+    assert not missing_bundles(reserve(Hosts(2), 2, 0), [big, tpu])
+    assert missing_bundles(reserve(Hosts(2), 2, 0), [big, {**tpu, "Alive": False}]) == [{"CPU": 2}]
     head, other = (whole := reserve(WHOLE, 1, 0)).bundles
-    assert lacking(whole, [big, tpu]) == [head]
+    assert missing_bundles(whole, [big, tpu]) == [head]
     zero = {**tpu, "Resources": {**tpu["Resources"], "TPU-v4-16-head": 1.0}}
     one, two = ({"ray.io/tpu-slice-name": name, "ray.io/tpu-pod-type": "v4-16"} for name in ("one", "two"))
     halves = [zero | {"Labels": {**one, "ray.io/tpu-worker-id": "0"}}, tpu | {"Labels": {**two, **worker}}]
-    assert lacking(whole, halves) in ([head], [other]), "two halves are no slice"
-    assert not lacking(whole, [*halves, tpu | {"Labels": {**one, **worker}}])
+    assert missing_bundles(whole, halves) in ([head], [other]), "two halves are no slice"
+    assert not missing_bundles(whole, [*halves, tpu | {"Labels": {**one, **worker}}])
 
 
 def test_half_a_slice_and_hosts_without_ray_are_refused() -> None:

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lemur_ray.agents.endpoint import EndpointOptions
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.rollout.endpoints.policy_target import resolve_policy
-from lemur_ray.serve.http.replica_pages import MOST_GONE, Page, kept, merged, newest
+from lemur_ray.serve.http.replica_pages import MOST_GONE, Page, merged, newest, without_oldest
 from lemur_ray.serve.on_ray import attach as attaching
 from lemur_ray.serve.on_ray.attach import Running, attach
 from lemur_ray.serve.on_ray.deployments import serve_policy
@@ -122,7 +122,7 @@ def test_the_pages_of_replicas_are_one_page_whose_series_say_whose_they_are() ->
 
 def test_what_a_replica_counted_stays_when_it_is_gone_and_what_it_was_doing_does_not() -> None:
     gauge = "# HELP lemur_active Computed\n# TYPE lemur_active gauge\nlemur_active 3\n"
-    whole = merged({"a": page(7, 2.5) + gauge, "b": page(5, 1.5) + gauge}, there={"b"})
+    whole = merged({"a": page(7, 2.5) + gauge, "b": page(5, 1.5) + gauge}, alive={"b"})
     assert 'lemur_requests_total{replica="a"} 7\n' in whole
     assert 'lemur_request_seconds_count{replica="a"} 7\n' in whole
     assert [line for line in whole.splitlines() if line.startswith("lemur_active")] == ['lemur_active{replica="b"} 3']
@@ -133,8 +133,8 @@ def test_of_every_replica_the_newest_page_is_known_and_of_those_gone_the_last() 
     assert known == {"a": Page(2, "new"), "b": Page(1, "b"), "c": Page(5, "c")}
     many = {f"r{number}": Page(number, "") for number in range(MOST_GONE + 10)}
     there = {"r0", "r1"}
-    assert set(kept(many, there)) == there | {f"r{number}" for number in range(10, MOST_GONE + 10)}
-    assert kept(known, known) == known
+    assert set(without_oldest(many, there)) == there | {f"r{number}" for number in range(10, MOST_GONE + 10)}
+    assert without_oldest(known, known) == known
 
 
 @pytest.fixture

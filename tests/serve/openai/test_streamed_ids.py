@@ -16,7 +16,7 @@ class Letters:
 
     name, stop_ids = "m", frozenset({0})
 
-    def shown(self, before: Sequence[int]) -> Callable[[int], bytes]:
+    def byte_stream(self, before: Sequence[int]) -> Callable[[int], bytes]:
         return self.spelling
 
     def spelling(self, token: int) -> bytes:

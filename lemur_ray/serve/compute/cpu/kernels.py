@@ -1,7 +1,7 @@
-"""Kernels of ``cpp/`` for CPUs as functions of JAX: compiled by this machine's own C++ compiler, once, and kept.
+"""C++ kernels for CPUs as functions of JAX, compiled once by this machine's C++ compiler and cached on disk.
 
 XLA's products of 2 to 32 rows read weights on a CPU at a third of the speed of memory, and the order of their sums
-depends on the shape (docs/decisions/). Without a compiler everything works with XLA's own. Knows nothing of models.
+depends on the shape (docs/decisions/). Without a compiler, XLA's own products are used. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ TARGETS = (
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-shared", "-w", "-pthread")
 _TIMEOUT_S = 300
 _END = b"lemur-whole"
-"""What a library ends with; loaders do not read that far"""
+"""Last bytes of a complete library, behind what the loader reads"""
 
 
 _once = threading.Lock()
 
 
 def available() -> bool:
-    """Whether XLA can call the kernels in this process: builds and registers them at the first call, on CPU alone.
+    """Whether XLA can call the kernels in this process; the first call builds and registers them, on CPU only.
 
-    Says in the log why not, and what would help.
+    Logs why they cannot be used, and what would help.
     """
     with _once:
         return _registered()
@@ -68,33 +68,33 @@ def _registered() -> bool:
 
 
 def load_or_build(folder: Path) -> ctypes.CDLL:
-    """``load``; where nothing can be written to ``folder``, or run from it, with a library that is not kept."""
+    """``load``, from a temporary folder if ``folder`` cannot be written to or executed from."""
     try:
         return load(folder)
     except OSError as error:
         log.warning("kernels for this CPU are compiled at every start, %s cannot keep them: %s", folder, error)
-        with tempfile.TemporaryDirectory() as temp:  # what is loaded may go
+        with tempfile.TemporaryDirectory() as temp:  # a loaded library may be deleted
             return load(Path(temp))
 
 
 def load(folder: Path) -> ctypes.CDLL:
-    """The library in this process, built if ``folder`` does not have it. Raises what ``build`` does, and OSError."""
+    """The library loaded into this process, built if ``folder`` lacks it. Raises what ``build`` does, and OSError."""
     return ctypes.CDLL(str(build(folder)))
 
 
 def build(folder: Path) -> Path:
-    """The library for this CPU, in ``folder``; compiled if it is not there. Raises RuntimeError that says why not."""
-    found = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
-    compiler = shlex.split(os.environ.get("CXX", "")) or ([found] if found else [])
+    """Path of the library for this CPU in ``folder``, compiled if missing. Raises RuntimeError if that fails."""
+    installed = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
+    compiler = shlex.split(os.environ.get("CXX", "")) or ([installed] if installed else [])
     if not compiler:
-        raise RuntimeError("no C++ compiler was found (on Debian and Ubuntu, apt-get install -y g++)")
+        raise RuntimeError("no C++ compiler is installed (on Debian and Ubuntu, apt-get install -y g++)")
     sources = sorted(file for file in FOLDER.iterdir() if file.suffix in (".cc", ".h"))
-    made_of = ([file.read_text() for file in sources], _FLAGS, compiler, _cpu(), jaxlib.version.__version__)
-    target = folder / f"kernels-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}.so"
-    if _is_whole(target):
+    inputs = ([file.read_text() for file in sources], _FLAGS, compiler, _cpu(), jaxlib.version.__version__)
+    target = folder / f"kernels-{hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]}.so"
+    if _is_complete(target):
         return target
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as temp:  # several processes may build; each puts a whole one there
+    with tempfile.TemporaryDirectory(dir=folder) as temp:  # several processes may build; each renames a complete file
         units = [str(file) for file in sources if file.suffix == ".cc"]
         command = [*compiler, *_FLAGS, f"-I{jax.ffi.include_dir()}", *units, "-o", f"{temp}/kernels.so"]
         try:
@@ -111,8 +111,8 @@ def build(folder: Path) -> Path:
     return target
 
 
-def _is_whole(library: Path) -> bool:
-    """A torn library must not be loaded: the process would die of SIGBUS."""
+def _is_complete(library: Path) -> bool:
+    """Whether a library was written to its end. Loading an incomplete one would kill the process (SIGBUS)."""
     try:
         return library.read_bytes().endswith(_END)
     except FileNotFoundError:
@@ -120,13 +120,13 @@ def _is_whole(library: Path) -> bool:
 
 
 def _folder() -> Path:
-    """Beside the programs that JAX keeps, unless those are in a bucket."""
-    kept = cache_folder()
-    return (lemur_home() / "cache" if "://" in kept else Path(kept)) / "native"
+    """Folder of the libraries: in JAX's compilation cache, unless that is in a bucket."""
+    cache = cache_folder()
+    return (lemur_home() / "cache" if "://" in cache else Path(cache)) / "native"
 
 
 def _cpu() -> str:
-    """What tells one kind of CPU from another that shares the folder."""
+    """Identifies the kind of CPU, because hosts with different ones may share the folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Matrices in panels for the products of ``products.cc``: fast from one row on, the same bits at any number of rows.
+"""Matrices packed in panels for ``products.cc``: fast from one row on, with the same bits at any number of rows.
 
 Knows nothing of models.
 
@@ -17,23 +17,23 @@ import numpy as np
 
 COLUMNS = 32
 _WORD = 4
-"""Bytes of a word: one float32, two bfloat16 or four int8 that stand under each other in a column"""
+"""Bytes of a word: one float32, two bfloat16 or four int8, consecutive in a column"""
 _TARGETS = {"float32": "lemur_product_float32", "bfloat16": "lemur_product_bfloat16", "int8": "lemur_product_int8"}
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("words",), meta_fields=("outputs",))
 @dataclass(frozen=True)
 class Packed:
-    """A matrix (I, O) of float32, bfloat16 or int8; int8 with 128 added, see ``products.cc``."""
+    """A packed matrix (I, O) of float32, bfloat16 or int8; int8 with 128 added, see ``products.cc``."""
 
     words: Any
-    """(P, W, COLUMNS) int32; columns and inputs that are missing are zeros"""
+    """(P, W, COLUMNS) int32, padded with zeros"""
     outputs: int
-    """O, of one device"""
+    """O of one device"""
 
 
 def pack(w_IO: np.ndarray) -> Packed:
-    """Put a matrix in panels, on the host."""
+    """Pack a matrix into panels, on the host."""
     inputs, outputs = w_IO.shape
     each = _WORD // w_IO.dtype.itemsize
     words, panels = -(-inputs // each), -(-outputs // COLUMNS)
@@ -41,16 +41,13 @@ def pack(w_IO: np.ndarray) -> Packed:
     bits = whole.view(f"u{w_IO.dtype.itemsize}")
     if w_IO.dtype == np.int8:
         bits ^= 128
-    # Little-endian words whose lowest bytes are the first of the inputs that stand under each other.
+    # Little-endian words: the lowest bytes are the first of the consecutive inputs.
     panelled = bits.reshape(words, each, panels, COLUMNS).transpose(2, 0, 3, 1)
     return Packed(np.ascontiguousarray(panelled).view(np.int32)[..., 0], outputs)
 
 
 def packed_product(x_TI: jax.Array, w: Packed, real: jax.Array | None = None) -> jax.Array:
-    """x @ w of inputs in the dtype that was packed: (T, O) float32, of int8 int32.
-
-    real: rows from there on are not computed, and zeros.
-    """
+    """x @ w, of inputs in the dtype of ``w``: (T, O) float32, of int8 int32. real: rows to compute; others are 0."""
     each = _WORD // x_TI.dtype.itemsize
     missing = w.words.shape[1] * each - x_TI.shape[1]
     out = jax.ShapeDtypeStruct((x_TI.shape[0], w.outputs), jnp.int32 if x_TI.dtype == jnp.int8 else jnp.float32)
